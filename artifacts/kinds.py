@@ -1,0 +1,51 @@
+"""References to artifacts: small, typed, frozen values that tasks hand to each other in place of the things themselves."""
+
+from pydantic import BaseModel, ConfigDict
+
+from artifacts.labels import Label
+
+
+class Ref(BaseModel):
+    """Where an artifact lies in the store, what may happen to it, and what it was made from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    digest: str
+    """Content address: sha256 of the manifest, which holds the sha256 of every file."""
+    label: Label
+    seconds: float = 0.0
+    """Time that its stage took when it was made."""
+    tracked: str = ""
+    """Id of the MLflow run that describes it."""
+
+
+class PublicImages(Ref):
+    """Public images with labels and class names."""
+
+
+class PublicModel(Ref):
+    """A denoiser trained on public images alone."""
+
+
+class FeatureExtractor(Ref):
+    """The contrastive extractor h."""
+
+
+class Trajectories(Ref):
+    """The knowledge base."""
+
+
+class ClassVotes(Ref):
+    """The noisy histogram of votes."""
+
+
+class TunedModel(Ref):
+    """A denoiser fine-tuned on private images."""
+
+
+class Samples(Ref):
+    """Generated images with their labels."""
+
+
+class Judgement(Ref):
+    """Scores against private images; always INTERNAL."""

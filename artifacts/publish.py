@@ -1,0 +1,124 @@
+"""Publishing: a folder that may be handed over, and the refusal to make one.
+
+The folder holds an image folder (`images/class/000123.png`), `labels.csv`, `samples.png`, `card.json` and `README.md`, the data card with the
+certificate sentence. It is written beside its destination and renamed, so it is there whole or not at all. INTERNAL samples are
+refused, naming what tainted them.
+"""
+
+import csv
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from artifacts import contents
+from artifacts.labels import Label
+from artifacts.record import RunRecord
+from artifacts.report import NOT_COVERED
+from artifacts.store import Store, full_disk
+from sfumato.errors import BadInput, Refused
+from sfumato.images import ImageSet, picture, save_png
+
+NAME_DIGITS = 6
+"""Digits of a published file's name."""
+
+
+def publish(store: Store, record: RunRecord, to: Path) -> Path:
+    """Write the samples of a run to `to` (new or empty) and return it; `Refused` for INTERNAL samples."""
+    manifest = store.manifest(record.samples_artifact)
+    if manifest["label"] == Label.INTERNAL or (manifest["label"] == Label.DP and record.certificate is None):
+        raise Refused(
+            f"the samples of run {record.run} are INTERNAL, because of {store.tainted_by(record.samples_artifact)}: they must not leave"
+        )
+    to = Path(to).expanduser().resolve()
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise BadInput(f"{to} exists and is not an empty folder: choose another place with --to")
+    source = store.folder(record.samples_artifact)
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{to.name}-", dir=to.parent))
+    except OSError as error:
+        raise BadInput(f"cannot write to {to.parent}: {error.strerror}; choose another place with --to") from None
+    try:
+        _write(draft, contents.load_images(source), record)
+        shutil.copyfile(source / "samples.png", draft / "samples.png")
+        draft.chmod(0o755)
+        if to.exists():
+            to.rmdir()
+        os.rename(draft, to)
+    except OSError as error:
+        raise full_disk(error, to.parent) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return to
+
+
+def _write(folder: Path, images: ImageSet, record: RunRecord) -> None:
+    names = [safe_name(name) for name in images.classes]
+    with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["file", "label", "class"])
+        for number, label in enumerate(images.labels):
+            path = folder / "images" / names[label] / f"{number:0{NAME_DIGITS}d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_png(path, picture(images.pixels[number]))
+            rows.writerow([path.relative_to(folder).as_posix(), label, images.classes[label]])
+    card = {
+        "name": f"{record.settings['data']['name']}-synthetic",
+        "run": record.run,
+        "method": record.method,
+        "label": record.label,
+        "statement": record.certificate.sentence() if record.certificate else "made from public data alone",
+        "certificate": record.certificate.model_dump(mode="json") if record.certificate else None,
+        "claim": record.claim.model_dump(mode="json"),
+        "mechanisms": [spend.model_dump(mode="json") for spend in record.plan.spends],
+        "ledger_entries": record.entries,
+        "images": len(images),
+        "classes": list(images.classes),
+        "shape": list(images.pixels.shape[1:]),
+        "settings": {k: v for k, v in record.settings.items() if k not in ("data", "seed")},
+    }
+    (folder / "card.json").write_text(json.dumps(card, indent=1), encoding="utf-8")
+    (folder / "README.md").write_text(data_card(card, record), encoding="utf-8")
+
+
+def data_card(card: dict, record: RunRecord) -> str:
+    """The README of a published set: what, how, the statement, its edge."""
+    claim = record.claim
+    return "\n".join(
+        [
+            f"# {card['name']}",
+            "",
+            f"{card['images']} synthetic images in {len(card['classes'])} classes, "
+            f"{card['shape'][1]}x{card['shape'][2]} pixels, {card['shape'][0]} channel(s). No image here is a private one.",
+            "",
+            "## Privacy",
+            "",
+            f"**{card['statement']}**",
+            "",
+            f"Label: {card['label']}. For comparison, the paper's own analysis claims epsilon {claim.epsilon:.3f} ({claim.source}); "
+            "a claim is not a promise.",
+            "",
+            "## How it was made",
+            "",
+            f"Method `{card['method']}`; settings and mechanisms in `card.json`. Ledger entries "
+            f"{', '.join(map(str, card['ledger_entries']))}, run `{card['run']}`.",
+            "",
+            "## What is here",
+            "",
+            "`images/CLASS/NUMBER.png`, `labels.csv` (file, label, class), `samples.png`, `card.json`.",
+            "",
+            "![samples](samples.png)",
+            "",
+            NOT_COVERED,
+            "",
+        ]
+    )
+
+
+def safe_name(name: str) -> str:
+    """A class name as a folder name: letters, digits, dot, dash and underscore; never one that leaves its folder."""
+    clean = re.sub(r"[^\w.\-]+", "_", name).lstrip(".")
+    return clean or "class"

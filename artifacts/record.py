@@ -1,0 +1,84 @@
+"""The record of a run: one JSON object that says what was done, what it cost and where the results lie."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from artifacts.store import write_text
+from sfumato.errors import BadInput
+from sfumato.methods.plan import Certificate, Claim, Plan
+
+RECORD = "run.json"
+
+
+class StageRecord(BaseModel):
+    """One stage of a run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    seconds: float
+    """Time that this run spent on it."""
+    cached: bool
+    made_in: float
+    """Time that it took when it was made."""
+
+
+class RunRecord(BaseModel):
+    """What `sfumato show` prints. Metrics are INTERNAL: they were measured against private images."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    method: str
+    preset: str
+    label: str
+    """Label of the samples."""
+    settings: dict[str, Any]
+    plan: Plan
+    certificate: Certificate | None
+    """Of these samples, from the ledger's entries; None where there is none."""
+    claim: Claim
+    entries: list[int]
+    """Ledger entries that the samples stand on."""
+    spent_total: dict[str, Any]
+    """What the private set has cost so far, all runs together."""
+    metrics: dict[str, dict[str, Any]]
+    """Scores by image set; INTERNAL."""
+    retrieval: dict[str, float]
+    """Retrieval accuracy on public queries, and chance."""
+    stages: list[StageRecord]
+    samples_artifact: str
+    """Address of the samples in the store."""
+    report: str
+    internal_report: str
+    samples: str
+    published: str
+    tracking: dict[str, str]
+    """Label -> MLflow run."""
+
+    @property
+    def seconds(self) -> float:
+        """Time that this run took, stage by stage."""
+        return sum(stage.seconds for stage in self.stages)
+
+
+def save_record(folder: Path, record: RunRecord) -> None:
+    """Write the record whole."""
+    write_text(folder / RECORD, record.model_dump_json(indent=1))
+
+
+def load_record(runs: Path, name: str = "latest") -> RunRecord:
+    """The record of a run by name, or of the latest; `BadInput` where there is none."""
+    known = sorted(path.parent.name for path in runs.glob(f"*/{RECORD}"))
+    if not known:
+        raise BadInput(f"there is no run yet in {runs}: start one with `sfumato run rapid`")
+    chosen = known[-1] if name == "latest" else name
+    if chosen not in known:
+        raise BadInput(f"run {name!r} is not in {runs}: choose one of {', '.join(known[-5:])}, or 'latest'")
+    try:
+        return RunRecord.model_validate(json.loads((runs / chosen / RECORD).read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise BadInput(f"the record of run {chosen} in {runs} cannot be read ({error.__class__.__name__}): run again") from None

@@ -1,0 +1,183 @@
+"""The report of a run as Markdown with its pictures beside it, in two versions.
+
+`report.md` may leave: settings, plan, certificate beside claim, samples, public training curves, retrieval accuracy, time.
+`report-internal.md` adds the scores against private images and is INTERNAL.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from artifacts.record import RunRecord
+from artifacts.store import write_text
+
+REPORT, INTERNAL_REPORT, CURVES = "report.md", "report-internal.md", "training-curves.png"
+SCORES = {
+    "frechet": "Frechet distance",
+    "coverage": "coverage",
+    "readable": "readable",
+    "logistic": "logistic regression",
+    "cnn": "CNN",
+}
+"""Columns of the score table."""
+
+
+def public_report(record: RunRecord, samples: str = "samples.png", curves: str = CURVES) -> str:
+    """The version that may leave with the images."""
+    certificate, claim = record.certificate, record.claim
+    lines = [
+        f"# {record.method} on {record.settings['data']['name']}: {record.run}",
+        "",
+        f"**Label: {record.label}.** " + _promise(record),
+        "",
+        "| | epsilon | delta | relation | source |",
+        "| --- | --- | --- | --- | --- |",
+        _certificate_row(certificate),
+        f"| claim of the paper | {claim.epsilon:.3f} | {record.plan.certificate.delta:.3g} | | {claim.source} |",
+        "",
+        "A claim is what a paper's own analysis says; only the certificate is a promise.",
+        "",
+        f"![samples, one class a row]({samples})",
+        "",
+        "## What touched private images",
+        "",
+        table(
+            ["stage", "what", "mechanism", "ledger"],
+            [
+                [spend.stage, spend.what, _event(spend.event), "paid"]
+                for spend in record.plan.spends
+            ],
+        ),
+        "",
+        f"Ledger entries {', '.join(map(str, record.entries))}. Unit: one image with its label. Covers "
+        + ("any number of images drawn from the released model." if _any(record) else f"{certificate.images} images."),
+        "",
+        "## How it was made",
+        "",
+        f"{record.plan.evaluations} network evaluations per image; noise multiplier {record.plan.noise_multiplier:.3f}; "
+        f"{record.plan.facts.records} private records in {len(record.plan.facts.classes)} classes.",
+        "",
+        f"![loss of the public stages]({curves})",
+        "",
+    ]
+    if record.retrieval:
+        accuracy, chance = record.retrieval["retrieval_accuracy"], record.retrieval["retrieval_chance"]
+        verdict = "above chance" if accuracy > 2 * chance else "near chance: at this k a latent hardly tells classes apart"
+        lines += [
+            "## Retrieval",
+            "",
+            f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%} ({verdict}).",
+            "",
+        ]
+    lines += ["## Time", "", _times(record), "", "## Settings", "", _settings(record), "", NOT_COVERED]
+    return "\n".join(lines)
+
+
+NOT_COVERED = (
+    "## What is not covered\n\n"
+    "Choosing settings by looking at private scores; the number of private records, the class names and the image size, which are "
+    "treated as public; people with several images (the unit is one image); side channels and floating-point effects of the noise."
+)
+"""The edge of the promise, said wherever the promise is."""
+
+
+def internal_report(record: RunRecord, samples: str = "samples.png", curves: str = CURVES) -> str:
+    """The INTERNAL version: the public one plus the scores against private images."""
+    head = (
+        "> INTERNAL. The scores below were measured against private images without noise. Do not share this file.\n\n"
+        "## Scores against private images\n\n"
+        + score_table(record.metrics)
+        + "\n\nFrechet distance and coverage (k = 5) in the features of a small CNN trained on the private images; readable: share of "
+        "images that this CNN reads as the wanted class; the last two: accuracy on held-out private images after training on synthetic "
+        "ones alone.\n\n"
+    )
+    return head + public_report(record, samples, curves)
+
+
+def score_table(metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    """Scores by image set, one set a row."""
+    rows = [[name, *(_number(row[key]) for key in SCORES)] for name, row in metrics.items()]
+    return table(["images", *SCORES.values()], rows)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def write_reports(folder: Path, record: RunRecord) -> None:
+    """Write both versions into the folder of the run."""
+    write_text(folder / REPORT, public_report(record))
+    write_text(folder / INTERNAL_REPORT, internal_report(record))
+
+
+def draw_curves(path: Path, curves: Mapping[str, Sequence[float]]) -> None:
+    """Losses of the public stages, each in its own panel."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, max(1, len(curves)), figsize=(4.2 * max(1, len(curves)), 2.8), squeeze=False)
+    for panel, (name, values) in zip(panels[0], curves.items(), strict=False):
+        panel.plot(values, linewidth=1.2)
+        panel.set_title(name, fontsize=10)
+        panel.set_xlabel("training progress", fontsize=8)
+        panel.set_ylabel("loss", fontsize=8)
+        panel.tick_params(labelsize=8)
+        panel.set_xticks([])
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def data_uri(path: Path) -> str:
+    """A picture as a data address, for Prefect's Markdown artifacts."""
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+
+
+def _promise(record: RunRecord) -> str:
+    if record.certificate is None:
+        return "No certificate: these images must not leave."
+    return record.certificate.sentence()
+
+
+def _certificate_row(certificate: Any) -> str:
+    if certificate is None:
+        return "| certificate | none | | | |"
+    return (
+        f"| **certificate** | **{certificate.epsilon:.3f}** | {certificate.delta:.3g} | {certificate.relation} | "
+        f"{certificate.accountant} |"
+    )
+
+
+def _any(record: RunRecord) -> bool:
+    return record.certificate is None or record.certificate.images == "any"
+
+
+def _event(event: Any) -> str:
+    return f"{event.kind} ({', '.join(f'{k}={_number(v)}' for k, v in event.model_dump(exclude={'kind'}).items())})"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _times(record: RunRecord) -> str:
+    rows = [
+        [stage.name, f"{stage.seconds:.1f}", "from cache" if stage.cached else "", f"{stage.made_in:.1f}"]
+        for stage in record.stages
+    ]
+    return table(["stage", "seconds in this run", "", "seconds when made"], rows)
+
+
+def _settings(record: RunRecord) -> str:
+    rows = []
+    for section, values in record.settings.items():
+        for name, value in (values if isinstance(values, dict) else {"": values}).items():
+            if section != "data" or name not in ("private", "public"):
+                rows.append([f"{section}.{name}".rstrip("."), f"`{value}`"])
+    return table(["setting", "value"], rows)

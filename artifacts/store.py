@@ -1,0 +1,187 @@
+"""The store: artifacts by content, written whole or not at all, checked when read.
+
+An artifact is a folder of files with a manifest (kind, files with their sha256, parents, ledger entries, label, summary). Its address is the
+sha256 of the manifest. It is written under a temporary name and renamed, so nothing half-written is ever read back; a damaged
+file is found by its digest. Weights and images are safetensors, the rest JSON: nothing is ever unpickled.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from artifacts.kinds import Ref
+from artifacts.labels import Label, combined
+from sfumato.errors import BadInput
+
+Kind = TypeVar("Kind", bound=Ref)
+VERSION = 1
+"""Layout of the store; another version is refused."""
+MANIFEST = "manifest.json"
+
+
+class Damaged(RuntimeError):
+    """An artifact that is missing or not what its address says."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of artifacts."""
+
+    root: Path
+
+    @classmethod
+    def open(cls, root: Path) -> "Store":
+        """Open or create the store; `BadInput` where it was written by another version or cannot be written."""
+        root = Path(root)
+        mark = root / "store.json"
+        try:
+            (root / "objects").mkdir(parents=True, exist_ok=True)
+            if not mark.exists():
+                write_text(mark, json.dumps({"version": VERSION}))
+            version = json.loads(mark.read_text(encoding="utf-8")).get("version")
+        except PermissionError as error:
+            raise BadInput(f"cannot write to the store {root}: {error.strerror}; set SFUMATO_HOME to a folder you own") from None
+        except (NotADirectoryError, FileExistsError):
+            raise BadInput(f"the store {root} is not a folder; set SFUMATO_HOME to another place") from None
+        except (ValueError, AttributeError):
+            raise BadInput(f"the store's mark {mark} is not readable; move {root} away or set SFUMATO_HOME") from None
+        if version != VERSION:
+            raise BadInput(
+                f"the store {root} was written by version {version}, this program reads version {VERSION}: "
+                "set SFUMATO_HOME to a new folder, or use the program that wrote it"
+            )
+        if not os.access(root / "objects", os.W_OK):
+            raise BadInput(f"cannot write to the store {root}: permission denied; set SFUMATO_HOME to a folder you own")
+        return cls(root)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Path]:
+        """A temporary folder on the store's disk, gone at the end whatever happens."""
+        folder = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
+        try:
+            yield folder
+        except OSError as error:
+            raise full_disk(error, self.root) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def keep(
+        self,
+        kind: type[Kind],
+        folder: Path,
+        *,
+        parents: Sequence[Ref] = (),
+        entries: Mapping[int, str] | None = None,
+        summary: Mapping[str, Any] | None = None,
+        seconds: float = 0.0,
+        tracked: str = "",
+    ) -> Kind:
+        """Move the files of `folder` into the store. `entries` maps the ledger entries used to their labels."""
+        entries = dict(entries or {})
+        label = combined([*(self.manifest(parent)["label"] for parent in parents), *entries.values()])
+        manifest = {
+            "kind": kind.__name__,
+            "files": {path.name: file_digest(path) for path in sorted(folder.iterdir())},
+            "parents": [parent.digest for parent in parents],
+            "entries": {str(seq): tag for seq, tag in sorted(entries.items())},
+            "label": label,
+            "summary": dict(summary or {}),
+        }
+        text = json.dumps(manifest, sort_keys=True, indent=1)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        (folder / MANIFEST).write_text(text, encoding="utf-8")
+        for path in folder.iterdir():
+            synced(path)
+        target = self.root / "objects" / digest
+        if target.exists() and not self.intact(digest):
+            shutil.rmtree(target)
+        with contextlib.suppress(FileExistsError):
+            if not target.exists():
+                os.rename(folder, target)
+        return kind(digest=digest, label=label, seconds=seconds, tracked=tracked)
+
+    def manifest(self, ref: Ref | str) -> dict[str, Any]:
+        """The manifest at an address, checked against it; `Damaged` where it is gone or changed."""
+        digest = ref if isinstance(ref, str) else ref.digest
+        try:
+            text = (self.root / "objects" / digest / MANIFEST).read_text(encoding="utf-8")
+        except OSError:
+            raise Damaged(f"artifact {digest[:12]} is not in the store {self.root}") from None
+        if hashlib.sha256(text.encode()).hexdigest() != digest:
+            raise Damaged(f"the manifest of artifact {digest[:12]} was changed")
+        return json.loads(text)
+
+    def folder(self, ref: Ref | str) -> Path:
+        """The folder of an artifact, every file checked; `Damaged` where one is gone or changed."""
+        digest = ref if isinstance(ref, str) else ref.digest
+        folder = self.root / "objects" / digest
+        for name, expected in self.manifest(digest)["files"].items():
+            if not (folder / name).is_file() or file_digest(folder / name) != expected:
+                raise Damaged(f"file {name} of artifact {digest[:12]} is missing or damaged")
+        return folder
+
+    def intact(self, ref: Ref | str) -> bool:
+        """Whether the artifact is there and unchanged."""
+        try:
+            self.folder(ref)
+        except Damaged:
+            return False
+        return True
+
+    def ancestry(self, ref: Ref | str) -> list[tuple[str, dict[str, Any]]]:
+        """The artifact and everything it was made from, each once, nearest first."""
+        todo, seen = [ref if isinstance(ref, str) else ref.digest], {}
+        while todo:
+            digest = todo.pop(0)
+            if digest not in seen:
+                seen[digest] = self.manifest(digest)
+                todo += seen[digest]["parents"]
+        return list(seen.items())
+
+    def entries(self, ref: Ref | str) -> list[int]:
+        """Every ledger entry that went into the artifact, itself and its ancestors."""
+        return sorted({int(seq) for _, manifest in self.ancestry(ref) for seq in manifest["entries"]})
+
+    def tainted_by(self, ref: Ref | str) -> str:
+        """Why the artifact is INTERNAL: the kind, address and ledger entries of the ancestor that made it so."""
+        for digest, manifest in reversed(self.ancestry(ref)):
+            bad = [seq for seq, label in manifest["entries"].items() if label == Label.INTERNAL]
+            if bad:
+                return f"{manifest['kind']} {digest[:12]} (ledger entry {', '.join(bad)})"
+        return "nothing"
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def synced(path: Path) -> None:
+    """Force a file to disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole: under a temporary name, then renamed."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".new-", delete=False, encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(file.name, path)
+
+
+def full_disk(error: OSError, place: Path) -> OSError | BadInput:
+    """The one line for a full disk; any other error as it is."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return BadInput(f"no space left on the disk of {place}: nothing was kept; free some space and run again")
+    return error

@@ -1,0 +1,187 @@
+"""The command `sfumato`: everything a person can do from a terminal.
+
+Mistakes end with one line and exit code 2, refusals of the ledger or of a label with exit code 3.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from artifacts.record import RunRecord, load_record
+from artifacts.report import SCORES
+from sfumato.errors import BadInput, Refused
+from sfumato.methods import METHODS
+from sfumato.methods.plan import Plan
+from sfumato.preflight import plan_for, preflight
+from sfumato.settings import DEFAULT_PRESET, Settings, presets, resolve
+from tasks.making import use_threads
+from tasks.where import configure
+
+app = typer.Typer(
+    help="Private images in, synthetic images with a differential-privacy statement out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+ledger_app = typer.Typer(help="The privacy ledger: what each private set has cost.", no_args_is_help=True)
+app.add_typer(ledger_app, name="ledger")
+OUT, ERR = Console(), Console(stderr=True)
+
+MethodName = Annotated[str, typer.Argument(help=f"One of: {', '.join(METHODS)}.")]
+PresetName = Annotated[str, typer.Option("--preset", help=f"Named settings to start from: {', '.join(presets())}.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting; repeatable. Example: generation.images=500"),
+]
+Epsilon = Annotated[float | None, typer.Option(help="Target epsilon; short for --set privacy.epsilon=E.")]
+RunName = Annotated[str, typer.Argument(help="Name of a run, or 'latest'.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command()
+def run(
+    method: MethodName = "rapid",
+    preset: PresetName = DEFAULT_PRESET,
+    epsilon: Epsilon = None,
+    changes: Changes = None,
+    publish_to: Annotated[str, typer.Option("--publish-to", metavar="DIR", help="Publish the result there.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Stop after printing the plan.")] = False,
+) -> None:
+    """Run a method from private images to a synthetic set with its report.
+
+    Example with your own images: sfumato run rapid --set data.private=scans/ --set data.public=textures/
+    """
+    place = configure()
+    settings, shown = _planned(method, preset, epsilon, changes)
+    if dry_run:
+        return
+    place.store()
+    place.ledger().close()
+    from flows.synthesize import synthesize
+
+    given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
+    record = synthesize(method=method, preset=preset, changes=given, publish_to=publish_to)
+    _summary(record)
+
+
+@app.command()
+def plan(
+    method: MethodName = "rapid", preset: PresetName = DEFAULT_PRESET, epsilon: Epsilon = None, changes: Changes = None
+) -> None:
+    """Show what a run would train, the noise it needs and the certificate it would earn; opens no private image."""
+    configure()
+    _planned(method, preset, epsilon, changes)
+
+
+@app.command()
+def show(run: RunName = "latest", as_json: Json = False) -> None:
+    """Show a run: what it cost, how it scored, where its results lie."""
+    place = configure()
+    record = load_record(place.runs, run)
+    if as_json:
+        print(record.model_dump_json(indent=1))
+    else:
+        _summary(record)
+
+
+@app.command()
+def publish(
+    run: RunName = "latest",
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")] = "published",
+) -> None:
+    """Hand a run's images over: image folder, labels, sample picture, data card. Refuses what is INTERNAL."""
+    place = configure()
+    from tasks.release import publish_run
+
+    record = publish_run(load_record(place.runs, run), Path(to))
+    OUT.print(f"published to {record.published}", soft_wrap=True)
+
+
+@ledger_app.command("show")
+def ledger_show(
+    dataset: Annotated[str, typer.Argument(help="Name of a private set; all of them if left out.")] = "", as_json: Json = False
+) -> None:
+    """Show what was reserved, spent, looked at and reused."""
+    from flows.screen import ledger_lines, ledger_object
+
+    place = configure()
+    with place.ledger() as ledger:
+        if as_json:
+            print(ledger_object(ledger, dataset))
+        else:
+            for part in ledger_lines(ledger, dataset):
+                OUT.print(part)
+
+
+@app.command()
+def ui(
+    port: Annotated[int, typer.Option(help="Port of the Prefect UI; MLflow takes the next one.")] = 4200,
+) -> None:
+    """Open both UIs on this machine: Prefect (runs, progress) and MLflow (artifacts, scores). Ctrl-C closes them."""
+    from tasks.ui import serve_uis
+
+    serve_uis(configure(), port, OUT)
+
+
+def _planned(method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> tuple[Settings, Plan]:
+    given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
+    settings, facts, warnings = preflight(resolve(method, preset, given))
+    made = plan_for(settings, facts)
+    use_threads(settings.machine)
+    from flows.screen import plan_lines
+
+    for warning in warnings:
+        ERR.print(f"[yellow]warning:[/] {warning}", soft_wrap=True)
+    for part in plan_lines(settings, made):
+        OUT.print(part)
+    return settings, made
+
+
+def _summary(record: RunRecord) -> None:
+    scores = Table(title="Scores against private images: INTERNAL", title_justify="left")
+    scores.add_column("images")
+    for title in SCORES.values():
+        scores.add_column(title, justify="right")
+    for name, row in record.metrics.items():
+        scores.add_row(name, *(f"{row[key]:.3g}" for key in SCORES))
+    OUT.print(scores)
+    promise = record.certificate.sentence() if record.certificate else "No certificate: these images must not leave."
+    OUT.print(Panel(f"[bold]{promise}[/]\n\nclaim of the paper, for comparison: epsilon {record.claim.epsilon:.3f}", title=record.run))
+    cached = sum(stage.cached for stage in record.stages)
+    total = record.spent_total
+    OUT.print(
+        f"{len(record.stages)} stages, {cached} from the cache, {record.seconds:.0f} s; "
+        f"'{record.settings['data']['name']}' has cost epsilon {total['epsilon']:.3f} (delta {total['delta']:.3g}) in all."
+    )
+    lines = {
+        "report": record.report,
+        "INTERNAL report": record.internal_report,
+        "picture": record.samples,
+        "published": record.published or f"not yet: sfumato publish {record.run} --to DIR",
+        "open both UIs": "sfumato ui",
+    }
+    for name, text in lines.items():
+        OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False)
+
+
+def main() -> None:
+    """Run the command; one line and the right exit code for whatever a person may get wrong."""
+    try:
+        app(standalone_mode=False)
+    except (BadInput, Refused) as error:
+        ERR.print(f"[bold red]sfumato:[/] {error}", soft_wrap=True, highlight=False)
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        sys.exit(130)
+    except typer.Exit as leave:
+        sys.exit(leave.exit_code)
+    except Exception as error:
+        if hasattr(error, "format_message"):
+            ERR.print(f"[bold red]sfumato:[/] {error.format_message()} (see sfumato --help)", soft_wrap=True)
+            sys.exit(2)
+        raise

@@ -1,0 +1,88 @@
+"""What the command line shows of plans and of the ledger."""
+
+import json
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.panel import Panel
+from rich.table import Table
+
+from sfumato.estimate import estimate
+from sfumato.methods.plan import Plan
+from sfumato.networks.build import build, parameters_by_group
+from sfumato.privacy.ledger import Ledger
+from sfumato.settings import Settings
+
+
+def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
+    """The plan as a person wants to read it before agreeing to it."""
+    facts, tuning = plan.facts, plan.fine_tuning
+    sizes = parameters_by_group(build(settings.network, facts.shape, facts.public_classes))
+    sizes["rows"] = len(facts.classes) * settings.network.condition
+    trained = {group: sizes.get(group, 0) for group in tuning.trainable}
+    grid = Table.grid(padding=(0, 2))
+    c, h, w = facts.shape
+    rows = {
+        "private": f"{settings.data.name}: {facts.records} records, {len(facts.classes)} classes, {h}x{w}, {c} channel(s)",
+        "public": f"{settings.data.public}: {facts.public_classes} classes",
+        "trained on public": f"denoiser ({sum(sizes.values()):,} parameters), {settings.pretraining.steps} steps"
+        + (f"; extractor, {plan.retrieval.extractor.steps} steps; knowledge base" if plan.retrieval else ""),
+        "trained on private": ", ".join(f"{group} ({size:,})" for group, size in trained.items())
+        + f"; {tuning.steps} steps, sample rate {tuning.sample_rate:.3g}, K={tuning.draws}",
+        "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {tuning.clip:g})",
+        "paid": "; ".join(f"{spend.what} ({_short(spend.event)})" for spend in plan.spends),
+        "drawn": f"{plan.generation.images} images, {plan.evaluations} network evaluations each",
+        "claim": f"epsilon {plan.claim.epsilon:.3f}: {plan.claim.source}",
+    }
+    expected = estimate(settings, plan)
+    rows["estimate"] = f"about {expected.minutes:.1f} min on this machine, {expected.gigabytes:.1f} GB of memory"
+    for name, text in rows.items():
+        grid.add_row(f"[bold]{name}[/]", text)
+    yield Panel(grid, title=f"plan: {plan.method}", title_align="left")
+    yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
+
+
+def _short(event: object) -> str:
+    return ", ".join(f"{key} {value:.4g}" for key, value in event.model_dump(exclude={"kind"}).items())
+
+
+def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
+    """Entries and totals of one private set, or of all."""
+    entries = ledger.entries(dataset or None)
+    if not entries:
+        yield f"the ledger holds nothing{f' about {dataset!r}' if dataset else ''} yet"
+        return
+    for name in dict.fromkeys(entry.dataset for entry in entries):
+        table = Table(title=f"private set '{name}'", title_justify="left")
+        for column in ("#", "time", "kind", "run", "what", "epsilon alone"):
+            table.add_column(column, justify="right" if column in ("#", "epsilon alone") else "left", overflow="fold")
+        for entry in entries:
+            if entry.dataset == name:
+                body = entry.public()
+                what = body.get("purpose") or body.get("reason") or (f"of entry {body['reserve']}" if "reserve" in body else "")
+                cost = body.get("epsilon") if entry.kind in ("reserve", "commit") else None
+                table.add_row(
+                    str(entry.seq),
+                    str(body.get("time", "")),
+                    entry.kind,
+                    body.get("run", ""),
+                    what,
+                    "" if cost is None else f"{cost:.4f}",
+                )
+        yield table
+        total = ledger.total(name)
+        budget = ledger.budget(name)
+        bound = f"{total.left:.4f} left of {budget.epsilon:g}" if budget and total.left is not None else "no budget set"
+        yield (
+            f"spent in all: epsilon {total.epsilon:.4f} at delta {total.delta:.3g} ({total.relation}), {total.spends} spends; {bound}"
+        )
+
+
+def ledger_object(ledger: Ledger, dataset: str) -> str:
+    """Entries and totals as one JSON object."""
+    entries = ledger.entries(dataset or None)
+    totals = {}
+    for name in dict.fromkeys(entry.dataset for entry in entries):
+        total = ledger.total(name)
+        totals[name] = {key: getattr(total, key) for key in ("epsilon", "delta", "relation", "spends", "left")}
+    return json.dumps({"entries": [entry.public() for entry in entries], "totals": totals}, indent=1)

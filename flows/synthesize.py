@@ -1,0 +1,128 @@
+"""The flow: from private images to a synthetic set with its privacy statement.
+
+It reads like the paper: plan, public pretraining, contrastive extractor, knowledge base, (votes,) DP fine-tuning, generation,
+evaluation, report, and publishing where asked. It branches on what the plan holds, never on a method's name.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+
+from artifacts.kinds import ClassVotes, Samples, TunedModel
+from artifacts.record import RunRecord
+from sfumato.config import Network
+from sfumato.methods.plan import STAGE_TUNING, STAGE_VOTES, Plan
+from sfumato.preflight import plan_for, preflight, private_set
+from sfumato.privacy.door import PrivateSet
+from sfumato.settings import DEFAULT_PRESET, Settings, resolve
+from tasks import private, public, release
+from tasks.closing import baseline_settings, close
+from tasks.journal import Journal
+from tasks.where import configure
+
+SYNTHETIC, PUBLIC_ONLY, BASELINE = "synthetic", "public model alone", "plain DP-SGD"
+"""Names of the judged sets."""
+
+
+@flow(name="synthesize", flow_run_name="{method}-{preset}", persist_result=False, validate_parameters=True)
+def synthesize(
+    method: str = "rapid", preset: str = DEFAULT_PRESET, changes: list[str] | None = None, publish_to: str = ""
+) -> RunRecord:
+    """Turn private images into a synthetic set.
+
+    Args:
+        method: Which method to run, for example `rapid`.
+        preset: Named settings to start from.
+        changes: Further settings as `section.field=value`, for example `privacy.epsilon=3`.
+        publish_to: Folder to publish to; empty keeps the result in the store.
+    """
+    configure()
+    settings, facts, _ = preflight(resolve(method, preset, changes or []))
+    return run_plan(settings, plan_for(settings, facts), preset=preset, publish_to=publish_to)
+
+
+def run_plan(settings: Settings, plan: Plan, *, preset: str, publish_to: str) -> RunRecord:
+    """Carry a plan out, stage by stage."""
+    secret = private_set(settings)
+    book = Journal.begin(settings, secret)
+    private.check_private(secret, terms(plan), book.context)
+
+    parts = prepare(settings, plan, book)
+    votes, tuned = pay(settings, plan, parts, secret, book)
+    recipe = settings.only("schedule", "method", "generation", "seed")
+    drawing = {"facts": plan.facts, "public": parts, "machine": settings.machine}
+    images = settings.generation.images
+    samples = book.run(release.generate, recipe, votes=votes, tuned=tuned, images=images, private=True, **drawing)
+
+    judged = {SYNTHETIC: samples} | compare(settings, plan, parts, secret, book)
+    scores = book.run(
+        release.evaluate,
+        judged,
+        plan.facts,
+        secret,
+        terms(plan, comparison=True),
+        settings.evaluation.images,
+        settings.seed,
+        settings.machine,
+    )
+    record = close(settings, plan, preset, book, parts, samples, scores)
+    return release.publish_run(record, Path(publish_to)) if publish_to else record
+
+
+def prepare(settings: Settings, plan: Plan, book: Journal) -> private.PublicParts:
+    """The public half: images, denoiser, and where the plan retrieves, extractor and knowledge base."""
+    images = book.run(public.load_public, settings.data.model_copy(update=PUBLIC_SIDE), plan.facts.shape[1], settings.seed)
+    common: dict[str, Any] = {"seed": settings.seed, "machine": settings.machine}
+    reference = plan.retrieval.reference if plan.retrieval else 0.0
+    network: Network = settings.network
+    model = book.run(
+        public.pretrain, images, settings.schedule, network, settings.pretraining, reference=reference, **common
+    )
+    if plan.retrieval is None:
+        return private.PublicParts(model=model)
+    extractor = book.run(public.train_extractor, images, model, settings.schedule, plan.retrieval, **common)
+    base = book.run(public.build_knowledge_base, images, model, extractor, settings.schedule, plan.retrieval, **common)
+    return private.PublicParts(model=model, extractor=extractor, base=base)
+
+
+PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "limit": 0}
+"""What of the data section the public images do not depend on, set to one value for all runs."""
+
+
+def pay(
+    settings: Settings, plan: Plan, parts: private.PublicParts, secret: PrivateSet, book: Journal, comparison: bool = False
+) -> tuple[ClassVotes | None, TunedModel]:
+    """The private half: votes where the plan takes them, and DP fine-tuning."""
+    recipe = settings.only("schedule", "network", "method", "fine_tuning")
+    common = {
+        "settings": recipe,
+        "facts": plan.facts,
+        "private": secret,
+        "terms": terms(plan, comparison),
+        "public": parts,
+        "machine": settings.machine,
+    }
+    votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), **common) if plan.votes else None
+    return votes, book.run(private.fine_tune, event=plan.event(STAGE_TUNING), votes=votes, **common)
+
+
+def compare(settings: Settings, plan: Plan, parts: private.PublicParts, secret: PrivateSet, book: Journal) -> dict[str, Samples]:
+    """What the public model alone gives and, where asked, plain DP-SGD at the same budget; the latter is INTERNAL."""
+    images = min(settings.evaluation.images, settings.generation.images)
+    drawing = {"facts": plan.facts, "votes": None, "images": images, "machine": settings.machine}
+    plain = settings.only("schedule", "generation", "seed")
+    alone = private.PublicParts(model=parts.model)
+    sets = {PUBLIC_ONLY: book.run(release.generate, plain, public=alone, tuned=None, **drawing)}
+    if other := baseline_settings(settings):
+        _, tuned = pay(other, plan_for(other, plan.facts), alone, secret, book, comparison=True)
+        recipe = other.only("schedule", "method", "generation", "seed")
+        sets[BASELINE] = book.run(release.generate, recipe, public=alone, tuned=tuned, **drawing)
+    return sets
+
+
+def terms(plan: Plan, comparison: bool = False) -> private.Terms:
+    """In which terms the stages of a plan pay."""
+    certificate = plan.certificate
+    claim = None if comparison else plan.claim.model_dump(mode="json")
+    return private.Terms(relation=certificate.relation, delta=certificate.delta, claim=claim, comparison=comparison)

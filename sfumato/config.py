@@ -1,0 +1,190 @@
+"""Settings that say *what* is done. Frozen, checked, hashed into cache keys, cards and the ledger.
+
+A method adds one section of its own (`sfumato.methods`). *How fast* is `Machine`, which never changes the meaning of a result
+and is never hashed; *where* (stores, URLs) is read from the environment by the tasks alone.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sfumato.privacy.events import Relation
+
+ParameterGroup = Literal["rows", "film", "attention", "rest"]
+"""Named parts of a denoiser: class rows, feature-wise modulation, attention, everything else."""
+
+
+class Section(BaseModel):
+    """Base of all settings: frozen, unknown names refused, each field explained by the text under it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Data(Section):
+    """Which images are private and which are public."""
+
+    private: str = "digits"
+    """`digits` (scikit-learn's, 8x8), a folder of class folders, or a folder with IDX files."""
+    public: str = "glyphs"
+    """`glyphs` (letters rendered from matplotlib's fonts), a folder of class folders, or a folder with IDX files."""
+    name: str = ""
+    """Name of the private set in the ledger; empty takes the last part of `private`."""
+    size: int = Field(default=0, ge=0, le=1024)
+    """Side in pixels that all images are resized to; 0 keeps them as they are."""
+    channels: Literal[0, 1, 3] = 0
+    """1 converts to grey, 3 to colour, 0 keeps the images as they are."""
+    held_out: float = Field(default=0.2, gt=0, lt=1)
+    """Share of the private records kept for evaluation, where the source has no test part of its own."""
+    limit: int = Field(default=0, ge=0)
+    """Use only the first so many private records (0: all). The count is treated as public knowledge."""
+    glyphs_per_class: int = Field(default=400, ge=1)
+    """Rendered images per letter when `public` is `glyphs`."""
+
+
+class Privacy(Section):
+    """The promise to be kept."""
+
+    epsilon: float = Field(default=10.0, gt=0)
+    """Target epsilon of the whole release under `relation`, by the PLD accountant."""
+    delta: float = Field(default=0.0, ge=0, lt=1)
+    """Target delta; 0 takes records to the power of `delta_exponent`."""
+    delta_exponent: float = Field(default=-1.1, lt=-1)
+    """Exponent of the default delta; below -1, so that delta is below one over the number of records."""
+    relation: Relation = "add_remove"
+    """How neighbouring data sets differ."""
+
+
+class Schedule(Section):
+    """Diffusion noise (Ho et al. 2020; Nichol and Dhariwal 2021)."""
+
+    kind: Literal["linear", "cosine"] = "linear"
+    """Shape of the noise schedule."""
+    timesteps: int = Field(default=1000, ge=2)
+    """Number of diffusion times T."""
+    beta_start: float = Field(default=1e-4, gt=0, lt=1)
+    """First beta of the linear schedule."""
+    beta_end: float = Field(default=0.02, gt=0, lt=1)
+    """Last beta of the linear schedule."""
+    cosine_offset: float = Field(default=0.008, ge=0)
+    """Offset s of the cosine schedule."""
+    beta_max: float = Field(default=0.999, gt=0, lt=1)
+    """Largest beta of the cosine schedule."""
+
+
+class Network(Section):
+    """The denoiser."""
+
+    kind: Literal["auto", "mlp", "unet"] = "auto"
+    """`mlp` for tiny images, `unet` from 16x16 up; `auto` chooses by the side of the images."""
+    width: int = Field(default=0, ge=0)
+    """Hidden width of the MLP, channels of the U-Net's first level; 0 takes 192 or 32."""
+    blocks: int = Field(default=2, ge=1)
+    """Residual blocks (per level in the U-Net)."""
+    multipliers: tuple[int, ...] = (1, 2)
+    """Channels of each U-Net level in units of `width`; each level after the first halves the side."""
+    attention: tuple[int, ...] = (7, 8)
+    """Sides in pixels at which the U-Net attends over positions."""
+    condition: int = Field(default=64, ge=2, multiple_of=2)
+    """Length of the vector that carries time and class."""
+
+
+class Pretraining(Section):
+    """Training of the denoiser on public images."""
+
+    steps: int = Field(default=6000, ge=0)
+    """Optimiser steps."""
+    batch: int = Field(default=256, ge=1)
+    """Images per step."""
+    learning_rate: float = Field(default=2e-3, gt=0)
+    """Peak learning rate of Adam."""
+    label_dropout: float = Field(default=0.1, ge=0, le=1)
+    """Share of images shown without their class, so that the null row (the mean of the rows) is learnt too."""
+    warm_up: int = Field(default=100, ge=0)
+    """Steps over which the learning rate rises."""
+    final_rate: float = Field(default=0.05, ge=0, le=1)
+    """Share of the peak learning rate at the last step."""
+    ema_decay: float = Field(default=0.999, ge=0, lt=1)
+    """Decay of the moving average of the weights."""
+
+
+class Extractor(Section):
+    """The contrastive feature extractor h (Jiang et al. 2025, Algorithm 1)."""
+
+    steps: int = Field(default=400, ge=0)
+    """Optimiser steps."""
+    batch: int = Field(default=256, ge=2)
+    """Images per step, each seen in two views."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """Peak learning rate of Adam."""
+    temperature: float = Field(default=0.5, gt=0)
+    """Temperature tau of the contrastive loss (Eq. 4)."""
+    width: int = Field(default=32, ge=1)
+    """Channels of the first convolution."""
+    features: int = Field(default=128, ge=2)
+    """Length of a feature vector."""
+    rotation: float = Field(default=12.0, ge=0)
+    """Largest rotation of a view, degrees."""
+    scale: float = Field(default=0.15, ge=0, lt=1)
+    """Largest relative change of size of a view."""
+    shift: float = Field(default=0.1, ge=0)
+    """Largest shift of a view, as a share of the side."""
+
+
+class FineTuning(Section):
+    """DP-SGD on private images."""
+
+    trainable: tuple[ParameterGroup, ...] = ("rows", "film")
+    """Groups of parameters that learn and carry noise; the others stay as pretrained."""
+    steps: int = Field(default=150, ge=1)
+    """Noisy steps."""
+    sample_rate: float = Field(default=0.5, gt=0, le=1)
+    """Probability that a record takes part in a step (Poisson sampling)."""
+    batch: int = Field(default=0, ge=0)
+    """Expected number of records in a step; sets `sample_rate` where it is not 0."""
+    draws: int = Field(default=4, ge=1)
+    """Noised copies K of each record, averaged before clipping."""
+    clip: float = Field(default=0.05, gt=0)
+    """Largest l2 norm that one record contributes."""
+    rate_rows: float = Field(default=3e-2, gt=0)
+    """Learning rate of the class rows."""
+    rate_other: float = Field(default=3e-3, gt=0)
+    """Learning rate of all other trained parameters."""
+    warm_up: int = Field(default=10, ge=0)
+    """Steps over which the learning rates rise."""
+    final_rate: float = Field(default=0.1, ge=0, le=1)
+    """Share of the peak learning rates at the last step."""
+    ema_decay: float = Field(default=0.97, ge=0, lt=1)
+    """Decay of the moving average of the weights."""
+
+
+class Generation(Section):
+    """How images are drawn."""
+
+    images: int = Field(default=2000, ge=1)
+    """Number of images, spread evenly over the classes."""
+    steps: int = Field(default=100, ge=1)
+    """Sampling steps for the whole way from T to 0."""
+    eta: float = Field(default=1.0, ge=0, le=1)
+    """0: deterministic DDIM; 1: the variance of ancestral sampling."""
+    guidance: float = Field(default=0.5, ge=0)
+    """Weight w of classifier-free guidance; more reads better and varies less."""
+
+
+class Evaluation(Section):
+    """How the result is judged. Scores against private images are INTERNAL."""
+
+    images: int = Field(default=2000, ge=1)
+    """Synthetic images that are judged."""
+    baseline: bool = True
+    """Also train plain DP-SGD at the same budget for comparison; its model and scores are INTERNAL and never leave."""
+
+
+class Machine(Section):
+    """How fast: never changes what a result means, never hashed."""
+
+    device: str = "auto"
+    """`auto`, `cpu`, `cuda`, `cuda:1`, ..."""
+    threads: int = Field(default=0, ge=0)
+    """Threads of the CPU; 0 takes them all. Tiny networks run faster on one."""
+    physical_batch: int = Field(default=256, ge=1)
+    """Records whose gradients are held in memory at once."""

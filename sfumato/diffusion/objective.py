@@ -1,0 +1,72 @@
+"""What a denoiser learns from: noised examples and one loss per record.
+
+An objective may not look across records: `Examples` holds `draws` noised copies of each record side by side, and the loss
+is averaged over a record's own copies only. That is what makes the gradient of one record a function of that record.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.diffusion.schedule import NoiseSchedule, add_noise
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Noised copies of b records, K each."""
+
+    x_t: Tensor
+    """`[b, K, c, h, w]`, what the denoiser sees."""
+    t: Tensor
+    """`[b, K]`, 1-based diffusion times."""
+    y: Tensor
+    """`[b, K]`, class indices."""
+    target: Tensor
+    """`[b, K, c, h, w]`, the noise to be predicted."""
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Examples":
+        """The same change to every field (a slice, a device)."""
+        return Examples(change(self.x_t), change(self.t), change(self.y), change(self.target))
+
+
+Corrupt = Callable[[Tensor, Tensor, torch.Generator], Examples]
+"""From records x `[b, c, h, w]` and y `[b]` to examples; each record's copies may depend on that record alone."""
+
+
+def repeat_records(x: Tensor, y: Tensor, draws: int) -> tuple[Tensor, Tensor]:
+    """Each record `draws` times in a row: `[b * K, c, h, w]` and `[b * K]`."""
+    return x.repeat_interleave(draws, 0), y.repeat_interleave(draws, 0)
+
+
+def normal(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Standard normal noise of the shape and device of `like`."""
+    return torch.randn(like.shape, generator=generator, device=like.device, dtype=like.dtype)
+
+
+def uniform_times(count: int, low: int, high: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    """`[count]` times drawn uniformly from low..high, both included."""
+    return torch.randint(low, high + 1, (count,), generator=generator, device=device)
+
+
+def denoising_examples(
+    schedule: NoiseSchedule, x: Tensor, y: Tensor, *, draws: int, low: int, high: int, generator: torch.Generator
+) -> Examples:
+    """Plain denoising: t uniform on low..high, fresh noise for each of the K copies (Ho et al. 2020, Eq. 14)."""
+    copies, labels = repeat_records(x, y, draws)
+    t = uniform_times(len(copies), low, high, generator, x.device)
+    noise = normal(copies, generator)
+    return grouped(add_noise(schedule, copies, t, noise), t, labels, noise, draws=draws)
+
+
+def grouped(x_t: Tensor, t: Tensor, y: Tensor, target: Tensor, *, draws: int) -> Examples:
+    """Examples from flat `[b * K, ...]` tensors whose K copies of a record stand in a row."""
+    return Examples(*(part.unflatten(0, (-1, draws)) for part in (x_t, t, y, target)))
+
+
+def record_losses(model: nn.Module, examples: Examples) -> Tensor:
+    """Mean squared error of the predicted noise, averaged over a record's copies and pixels: one loss per record `[b]`."""
+    shape = examples.x_t.shape[:2]
+    predicted = model(examples.x_t.flatten(0, 1), examples.t.flatten(), examples.y.flatten()).unflatten(0, shape)
+    return (predicted - examples.target).square().flatten(1).mean(1)

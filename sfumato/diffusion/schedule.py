@@ -1,0 +1,68 @@
+"""How fast signal turns into noise: `alpha_bar[t]`, the signal level at diffusion time t.
+
+Times are 1-based: `alpha_bar[0]` is 1 (the clean image), `alpha_bar[t]` the product of (1 - beta) up to t, so that
+q(x_t | x) = N(sqrt(alpha_bar[t]) x, (1 - alpha_bar[t]) I) (Ho et al. 2020, Eq. 4). Not covered: learned variances.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato.config import Schedule
+
+
+@dataclass(frozen=True)
+class NoiseSchedule:
+    """Signal levels of all diffusion times."""
+
+    alpha_bar: Tensor
+    """`[timesteps + 1]`, float32, falling from 1 towards 0."""
+
+    @property
+    def timesteps(self) -> int:
+        """The largest diffusion time T."""
+        return len(self.alpha_bar) - 1
+
+    def signal(self, t: Tensor) -> Tensor:
+        """sqrt(alpha_bar[t]) as `[b, 1, 1, 1]` for times `t` `[b]`."""
+        return self._level(t).sqrt()
+
+    def noise(self, t: Tensor) -> Tensor:
+        """sqrt(1 - alpha_bar[t]) as `[b, 1, 1, 1]` for times `t` `[b]`."""
+        return (1 - self._level(t)).sqrt()
+
+    def _level(self, t: Tensor) -> Tensor:
+        return self.alpha_bar.to(t.device)[t].view(-1, 1, 1, 1)
+
+
+def make_schedule(settings: Schedule) -> NoiseSchedule:
+    """The schedule that the settings name: `linear` (Ho et al. 2020) or `cosine` (Nichol and Dhariwal 2021, Eq. 17)."""
+    if settings.kind == "linear":
+        beta = np.linspace(settings.beta_start, settings.beta_end, settings.timesteps)
+    else:
+        grid = (np.arange(settings.timesteps + 1) / settings.timesteps + settings.cosine_offset) / (
+            1 + settings.cosine_offset
+        )
+        level = np.cos(grid * np.pi / 2) ** 2
+        beta = np.minimum(1 - level[1:] / level[:-1], settings.beta_max)
+    alpha_bar = np.concatenate([[1.0], np.cumprod(1 - beta)])
+    return NoiseSchedule(torch.as_tensor(alpha_bar, dtype=torch.float32))
+
+
+def add_noise(schedule: NoiseSchedule, x: Tensor, t: Tensor, noise: Tensor) -> Tensor:
+    """x_t for images `x` `[b, c, h, w]`, times `t` `[b]` and standard normal `noise` `[b, c, h, w]`."""
+    return schedule.signal(t) * x + schedule.noise(t) * noise
+
+
+def predicted_image(schedule: NoiseSchedule, x_t: Tensor, t: Tensor, noise: Tensor, limit: float = 1.0) -> Tensor:
+    """The clean image that `x_t` and the predicted `noise` imply, clamped to [-limit, limit] (all `[b, c, h, w]`)."""
+    return ((x_t - schedule.noise(t) * noise) / schedule.signal(t)).clamp(-limit, limit)
+
+
+def time_grid(start: int, stop: int, steps: int) -> Sequence[int]:
+    """`steps + 1` falling times from `start` to `stop`, as evenly spaced as integers allow and without repeats."""
+    grid = np.unique(np.linspace(stop, start, steps + 1).round().astype(int))
+    return [int(t) for t in grid[::-1]]

@@ -1,0 +1,54 @@
+"""From a method's `draw` to a set of images: balanced classes, bounded memory, a seed that has nothing to do with privacy."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato.diffusion.objective import normal
+from sfumato.diffusion.samplers import ddim
+from sfumato.diffusion.schedule import time_grid
+from sfumato.images import ImageSet, to_pixels
+from sfumato.methods.parts import Parts
+from sfumato.methods.plan import Facts
+from sfumato.settings import Settings
+from sfumato.training import Progress, silent
+
+Draw = Callable[[Settings, Parts, Tensor, torch.Generator], Tensor]
+CHUNK = 1000
+"""Images drawn at once."""
+
+
+def draw_images(
+    draw: Draw,
+    settings: Settings,
+    parts: Parts,
+    facts: Facts,
+    count: int,
+    device: torch.device,
+    progress: Progress = silent,
+) -> ImageSet:
+    """`count` images whose classes are spread evenly, in order of class. Drawing is post-processing, so a plain seed serves."""
+    labels = torch.arange(count) * len(facts.classes) // count
+    generator = torch.Generator(device).manual_seed(settings.seed)
+    drawn = []
+    for y in labels.split(CHUNK):
+        drawn.append(to_pixels(draw(settings, parts, y.to(device), generator)))
+        progress(sum(map(len, drawn)), count)
+    return ImageSet(np.concatenate(drawn), labels.numpy(), facts.classes)
+
+
+def first_of_each(labels: np.ndarray, classes: int, count: int) -> np.ndarray:
+    """Positions of the first `count` images of each class, class by class."""
+    return np.concatenate([np.flatnonzero(labels == label)[:count] for label in range(classes)])
+
+
+@torch.inference_mode()
+def draw_public(settings: Settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+    """What the public model gives without any private data: public classes in turn, whatever class y `[b]` was asked for."""
+    public_classes = len(parts.public.condition.rows.weight)
+    x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
+    wanted = torch.arange(len(y), device=y.device) % public_classes
+    walk = time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
+    return ddim(parts.schedule, parts.public, x, wanted, walk, eta=settings.generation.eta, generator=generator)

@@ -1,0 +1,44 @@
+"""What a method works with once its public and priced stages have run; nothing here is private data."""
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from sfumato.diffusion.samplers import NO_CLASS
+from sfumato.diffusion.schedule import NoiseSchedule
+from sfumato.methods.plan import Facts
+from sfumato.retrieval.knowledge_base import KnowledgeBase
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a method works with once its stages have run; nothing here is private data."""
+
+    schedule: NoiseSchedule
+    shape: tuple[int, int, int]
+    """Channels, height and width of an image."""
+    public: nn.Module
+    """The denoiser trained on public images."""
+    tuned: nn.Module | None = None
+    """The denoiser after DP fine-tuning."""
+    encoder: nn.Module | None = None
+    base: KnowledgeBase | None = None
+    winners: Tensor | None = None
+    """`[classes]`, the public class that each private class voted for."""
+
+    def public_class(self, y: Tensor) -> Tensor:
+        """The public classes that stand for private classes `y` `[b]`; no class where no votes were taken."""
+        return y.new_full(y.shape, NO_CLASS) if self.winners is None else self.winners.to(y.device)[y]
+
+
+def add_votes(parts: Parts, votes: Tensor) -> Parts:
+    """The parts with the winners of a noisy histogram `[classes, public classes]`."""
+    return replace(parts, winners=votes.argmax(1))
+
+
+def private_rows(parts: Parts, facts: Facts) -> Tensor:
+    """Class rows `[classes, condition]` to start from: those of the winning public classes, or the mean of all public rows."""
+    rows = parts.public.condition.rows.weight
+    if parts.winners is None:
+        return rows.mean(0, keepdim=True).repeat(len(facts.classes), 1)
+    return rows[parts.winners.to(rows.device)]

@@ -1,0 +1,128 @@
+"""What a method declares before any private image is opened: what is trained, what is paid, what that is worth.
+
+A method is one file: a settings section `Method`, `plan(settings, facts) -> Plan`, and the two functions that its plan calls for:
+`corrupt(parts)` (what a private record is turned into for training) and `draw(parts, y, generator)` (how images are made).
+A plan is a frozen value; the flow branches on what it holds, never on the method's name.
+"""
+
+from collections.abc import Callable, Sequence
+
+from sfumato.config import Extractor, FineTuning, Generation, Privacy, Section
+from sfumato.privacy import accountant
+from sfumato.privacy.events import AnyEvent, Relation
+
+STAGE_VOTES, STAGE_TUNING = "votes", "fine_tuning"
+"""Names of the stages that spend."""
+ANY_NUMBER = "any"
+"""Images covered by a certificate when a released model may draw as many as it likes."""
+
+
+class Facts(Section):
+    """What is known without opening a private image."""
+
+    records: int
+    """Number of private training records; treated as public knowledge."""
+    classes: tuple[str, ...]
+    """Names of the private classes; treated as public knowledge."""
+    public_classes: int
+    """Number of public classes."""
+    shape: tuple[int, int, int]
+    """Channels, height and width of an image."""
+
+
+class Claim(Section):
+    """The epsilon that a paper's own analysis gives for these settings. Never a certificate."""
+
+    epsilon: float
+    source: str
+    """The paper's statement, with what it leaves out."""
+
+
+class Certificate(Section):
+    """The epsilon that a sound numerical accountant gives for what the code does."""
+
+    epsilon: float
+    delta: float
+    relation: Relation
+    accountant: str
+    images: int | str = ANY_NUMBER
+    """Images covered: a number, or `any`."""
+    unit: str = "one image with its label"
+
+    def sentence(self) -> str:
+        """The statement that travels with every shared image."""
+        covered = "any number of images" if self.images == ANY_NUMBER else f"{self.images} images"
+        neighbours = {
+            "add_remove": "adding or removing one record",
+            "replace_one": "exchanging one record for another",
+        }[self.relation]
+        return (
+            f"({self.epsilon:.3f}, {self.delta:.3g})-differential privacy for {self.unit}, under {neighbours} "
+            f"({self.relation}), covering {covered}; accountant: {self.accountant}."
+        )
+
+
+class Votes(Section):
+    """A priced query: each private record votes, in its own class, for the public class it resembles most."""
+
+    noise_multiplier: float
+    """Standard deviation of the noise on each count; one record changes one count by 1."""
+    time: int
+    """Diffusion time at which records are compared with public images."""
+
+
+class Retrieval(Section):
+    """The trajectory knowledge base that the method needs."""
+
+    extractor: Extractor
+    time: int
+    """k, the time of the keys."""
+    by_class: bool
+    """One index per public class."""
+    reference: float
+    """Share of the public images kept out of pretraining for the base."""
+
+
+class Spend(Section):
+    """One planned access to private data and what it costs."""
+
+    stage: str
+    what: str
+    event: AnyEvent
+
+
+class Plan(Section):
+    """What a run will do and cost."""
+
+    method: str
+    facts: Facts
+    retrieval: Retrieval | None = None
+    votes: Votes | None = None
+    fine_tuning: FineTuning
+    noise_multiplier: float
+    """DP-SGD noise, calibrated so that all spends together meet the target."""
+    generation: Generation
+    evaluations: int
+    """Network evaluations per image during sampling, guidance counted."""
+    spends: tuple[Spend, ...]
+    certificate: Certificate
+    claim: Claim
+
+    def event(self, stage: str) -> AnyEvent:
+        """What `stage` may spend."""
+        return next(spend.event for spend in self.spends if spend.stage == stage)
+
+
+def calibrated(privacy: Privacy, spends: Callable[[float], Sequence[Spend]]) -> tuple[float, Certificate]:
+    """The least noise with which all of `spends(noise)` together meet the target, and the certificate that this earns."""
+
+    def events(noise: float) -> list[AnyEvent]:
+        return [spend.event for spend in spends(noise)]
+
+    noise = accountant.calibrate(privacy.epsilon, privacy.delta, events, privacy.relation)
+    return noise, Certificate(
+        epsilon=accountant.epsilon(events(noise), privacy.delta, privacy.relation),
+        delta=privacy.delta,
+        relation=privacy.relation,
+        accountant=accountant.accountant_name(),
+    )

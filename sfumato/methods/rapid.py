@@ -1,0 +1,159 @@
+"""RAPID: retrieval-augmented training of differentially private diffusion models (Jiang et al. 2025).
+
+A denoiser learns public images; part of them becomes a knowledge base of trajectories. A private image is noised to time k, the
+most similar public trajectory is looked up, and the denoiser learns under DP-SGD to walk from that trajectory's latent at time v
+to the private image (Eq. 5). To draw an image, the public denoiser walks from T to k, retrieval jumps from k to v, and the
+fine-tuned denoiser walks from v to 0 (section 3.4).
+
+Certificate: PLD of the DP-SGD steps and, where votes are taken, of their histogram. Beyond the paper: the votes (each private
+record names its nearest public class; the noisy winner starts the class row, guides T to k and confines retrieval) and the mean
+of the m nearest. Not covered: trajectories other than the forward process.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from sfumato.config import Extractor, Section
+from sfumato.diffusion.objective import Corrupt, Examples, grouped, normal, repeat_records, uniform_times
+from sfumato.diffusion.samplers import ddim, guided
+from sfumato.diffusion.schedule import NoiseSchedule, time_grid
+from sfumato.errors import BadInput
+from sfumato.methods.parts import Parts
+from sfumato.methods.plan import STAGE_TUNING, STAGE_VOTES, Claim, Facts, Plan, Retrieval, Spend, Votes, calibrated
+from sfumato.privacy.events import Gaussian, SubsampledGaussian
+from sfumato.retrieval.features import clean_guess, one_step_image
+
+
+class Method(Section):
+    """RAPID's own settings; the defaults are the paper's."""
+
+    name: Literal["rapid"] = "rapid"
+    """Retrieval-augmented DP fine-tuning."""
+    k: float = Field(default=0.8, gt=0, le=1)
+    """Time of the query, as a share of T."""
+    v: float = Field(default=0.2, gt=0, lt=1)
+    """Time at which the retrieved trajectory is resumed, as a share of T; below k."""
+    reference: float = Field(default=0.5, gt=0, lt=1)
+    """Share of the public images that form the knowledge base; the rest pretrains the denoiser."""
+    nearest: int = Field(default=1, ge=1)
+    """Number m of nearest trajectories that are averaged."""
+    votes: bool = False
+    """Take votes for the public class that resembles each private class; needed for retrieval by class."""
+    vote_noise: float = Field(default=6.0, gt=0)
+    """Noise on each count of the votes, in records."""
+    extractor: Extractor = Extractor()
+    """The contrastive feature extractor."""
+
+
+def claim(noise_multiplier: float, steps: int, delta: float) -> Claim:
+    """Proposition 1 of the paper, composed over the steps.
+
+    A step is (alpha, 2 alpha / z^2)-RDP for noise multiplier z; T steps give epsilon = 2 alpha T / z^2 + log(1/delta)/(alpha - 1),
+    smallest at alpha = 1 + z sqrt(log(1/delta) / (2 T)).
+    """
+    rate = 2 * steps / noise_multiplier**2
+    epsilon = rate + 2 * math.sqrt(rate * math.log(1 / delta))
+    source = "Jiang et al. 2025, Proposition 1 over all steps: RDP, replace-one, without amplification by sampling"
+    return Claim(epsilon=epsilon, source=source)
+
+
+def plan(settings, facts: Facts) -> Plan:
+    """The whole run; raises `BadInput` where k, v or the budget do not fit."""
+    method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
+    if method.v >= method.k:
+        raise BadInput(f"method.v={method.v} is not below method.k={method.k}: resume (v) later than you query (k), v < k <= 1")
+    query_time, _ = times(settings)
+    votes = Votes(noise_multiplier=method.vote_noise, time=query_time) if method.votes else None
+    asked = [Spend(stage=STAGE_VOTES, what="votes for public classes", event=Gaussian(noise_multiplier=votes.noise_multiplier))] if votes else []
+
+    def spends(noise: float) -> list[Spend]:
+        steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
+        return [*asked, Spend(stage=STAGE_TUNING, what="DP-SGD with retrieved trajectories (Eq. 5)", event=steps)]
+
+    noise, certificate = calibrated(privacy, spends)
+    early, late = walks(settings)
+    return Plan(
+        method=method.name,
+        facts=facts,
+        retrieval=Retrieval(
+            extractor=method.extractor, time=query_time, by_class=method.votes, reference=method.reference
+        ),
+        votes=votes,
+        fine_tuning=tuning,
+        noise_multiplier=noise,
+        generation=settings.generation,
+        evaluations=len(early) - 1 + 1 + (len(late) - 1) * (2 if settings.generation.guidance else 1),
+        spends=tuple(spends(noise)),
+        certificate=certificate,
+        claim=claim(noise, tuning.steps, privacy.delta),
+    )
+
+
+def times(settings) -> tuple[int, int]:
+    """k and v as diffusion times."""
+    horizon = settings.schedule.timesteps
+    return max(2, round(settings.method.k * horizon)), max(1, round(settings.method.v * horizon))
+
+
+def walks(settings) -> tuple[list[int], list[int]]:
+    """The two lists of times: T to k by the public denoiser, v to 0 by the fine-tuned one."""
+    (query, resume), horizon, steps = times(settings), settings.schedule.timesteps, settings.generation.steps
+    early = time_grid(horizon, query, round(steps * (horizon - query) / horizon)) if query < horizon else [horizon]
+    return list(early), list(time_grid(resume, 0, max(1, round(steps * resume / horizon))))
+
+
+def retrieved_noise(schedule: NoiseSchedule, x: Tensor, latent: Tensor, time: int) -> Tensor:
+    """ehat = (xhat_v - sqrt(alpha_bar_v) x) / sqrt(1 - alpha_bar_v): what leads from the retrieved latent to x (Eq. 5)."""
+    t = torch.full((len(x),), time, device=x.device)
+    return (latent - schedule.signal(t) * x) / schedule.noise(t)
+
+
+def ballot(parts: Parts) -> Callable[[Tensor], Tensor]:
+    """From images `[b, c, h, w]` to the public class of the nearest public reference image `[b]`, by pixels."""
+    images, labels = parts.base.images.flatten(1), parts.base.labels
+
+    def vote(x: Tensor) -> Tensor:
+        return labels[torch.cdist(x.flatten(1), images).argmin(1)]
+
+    return vote
+
+
+def corrupt(settings, parts: Parts) -> Corrupt:
+    """Eq. 5: a private record becomes K points on the lines from retrieved latents to itself, with the noise that leads there."""
+    schedule, draws = parts.schedule, settings.fine_tuning.draws
+    query_time, resume_time = times(settings)
+
+    def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
+        copies, labels = repeat_records(x, y, draws)
+        with torch.no_grad():
+            clean, _ = one_step_image(schedule, parts.public, copies, query_time, generator)
+            latent = look_up(settings, parts, clean, labels)
+        noise = retrieved_noise(schedule, copies, latent, resume_time)
+        t = uniform_times(len(copies), 1, resume_time, generator, x.device)
+        return grouped(schedule.signal(t) * copies + schedule.noise(t) * noise, t, labels, noise, draws=draws)
+
+    return examples
+
+
+def look_up(settings, parts: Parts, clean: Tensor, y: Tensor) -> Tensor:
+    """Latents at time v of the trajectories whose keys are nearest to the features of images `clean` `[b, c, h, w]`."""
+    classes = parts.public_class(y) if settings.method.votes else None
+    rows = parts.base.search(parts.encoder(clean), settings.method.nearest, classes)
+    return parts.base.value(parts.schedule, rows, times(settings)[1])
+
+
+@torch.inference_mode()
+def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+    """Images `[b, c, h, w]` in [-1, 1] of the private classes y `[b]`: walk, retrieve, resume (section 3.4)."""
+    schedule, generation = parts.schedule, settings.generation
+    early, late = walks(settings)
+    x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
+    x = ddim(schedule, parts.public, x, parts.public_class(y), early, eta=generation.eta, generator=generator)
+    latent = look_up(settings, parts, clean_guess(schedule, parts.public, x, early[-1]), y)
+    tuned = guided(parts.tuned, generation.guidance)
+    return ddim(schedule, tuned, latent, y, late, eta=generation.eta, generator=generator)

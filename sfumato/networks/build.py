@@ -1,0 +1,78 @@
+"""From settings to a denoiser, and which of its parameters belong to which group."""
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.config import Network, ParameterGroup
+from sfumato.errors import BadInput
+from sfumato.networks.mlp import PixelMlp
+from sfumato.networks.unet import UNet
+
+ROWS = "condition.rows.weight"
+"""Name of the class rows in every denoiser."""
+
+
+UNET_FROM = 16
+"""Smallest side in pixels for which `auto` chooses the U-Net."""
+WIDTHS = {"mlp": 192, "unet": 32}
+"""Default widths."""
+
+
+def resolved(settings: Network, side: int) -> Network:
+    """The settings with `auto` and the default width filled in for images of `side` pixels."""
+    kind = settings.kind if settings.kind != "auto" else "unet" if side >= UNET_FROM else "mlp"
+    return settings.model_copy(update={"kind": kind, "width": settings.width or WIDTHS[kind]})
+
+
+def build(settings: Network, shape: tuple[int, int, int], classes: int, *, seed: int = 0) -> nn.Module:
+    """A freshly initialised denoiser for images of `shape` (c, h, w); the initial weights follow the seed.
+
+    Raises `BadInput` where the image does not fit the U-Net's levels.
+    """
+    settings = resolved(settings, shape[1])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if settings.kind == "mlp":
+            return PixelMlp(shape, classes, width=settings.width, blocks=settings.blocks, condition=settings.condition)
+        factor = 2 ** (len(settings.multipliers) - 1)
+        if shape[1] % factor or shape[2] % factor:
+            raise BadInput(
+                f"network.multipliers={list(settings.multipliers)} halves the image {len(settings.multipliers) - 1} times, "
+                f"which {shape[1]}x{shape[2]} pixels do not allow: use fewer levels, or data.size={shape[1] // factor * factor}"
+            )
+        return UNet(
+            shape,
+            classes,
+            width=settings.width,
+            multipliers=settings.multipliers,
+            blocks=settings.blocks,
+            attention=settings.attention,
+            condition=settings.condition,
+        )
+
+
+def parameter_group(name: str) -> ParameterGroup:
+    """The group that a parameter belongs to, by its name in the network."""
+    if name == ROWS:
+        return "rows"
+    if ".film." in name:
+        return "film"
+    return "attention" if ".attention." in name else "rest"
+
+
+def parameters_by_group(model: nn.Module) -> dict[ParameterGroup, int]:
+    """Number of parameters in each group."""
+    sizes: dict[ParameterGroup, int] = {}
+    for name, parameter in model.named_parameters():
+        group = parameter_group(name)
+        sizes[group] = sizes.get(group, 0) + parameter.numel()
+    return sizes
+
+
+def with_classes(model: nn.Module, rows: Tensor) -> nn.Module:
+    """Exchange, in place, the class rows by `rows` `[classes, condition]` and return the model.
+
+    Only the private classes' rows remain, so that every row can receive gradient and no noise is spent on one that cannot.
+    """
+    model.condition.rows = nn.Embedding.from_pretrained(rows.detach().clone(), freeze=False)
+    return model

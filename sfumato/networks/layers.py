@@ -1,0 +1,49 @@
+"""Parts that both denoisers share: time features, class rows, feature-wise modulation."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+TIME_PERIOD = 10_000.0
+"""Longest period of the sinusoidal time features (Vaswani et al. 2017, section 3.5)."""
+
+
+def time_features(t: Tensor, width: int) -> Tensor:
+    """Sines and cosines of times `t` `[b]` at `width / 2` frequencies: `[b, width]`."""
+    half = width // 2
+    frequencies = torch.exp(-math.log(TIME_PERIOD) * torch.arange(half, device=t.device) / half)
+    angles = t.float()[:, None] * frequencies
+    return torch.cat([angles.cos(), angles.sin()], 1)
+
+
+class Condition(nn.Module):
+    """Time and class as one vector `[b, width]`: a small network on the time, plus one learnt row per class."""
+
+    def __init__(self, classes: int, width: int):
+        super().__init__()
+        self.width = width
+        self.time = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
+        self.rows = nn.Embedding(classes, width)
+
+    def forward(self, t: Tensor, y: Tensor) -> Tensor:
+        """Negative classes read the null row, the mean of all rows."""
+        rows = self.rows(y.clamp(min=0))
+        null = self.rows.weight.mean(0)
+        return self.time(time_features(t, self.width)) + torch.where((y < 0)[:, None], null, rows)
+
+
+class Film(nn.Module):
+    """Feature-wise scale and shift from the condition (Perez et al. 2018), the identity at the start."""
+
+    def __init__(self, condition: int, features: int):
+        super().__init__()
+        self.film = nn.Linear(condition, 2 * features)
+        nn.init.zeros_(self.film.weight)
+        nn.init.zeros_(self.film.bias)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """Modulates x `[b, features, ...]` by the condition `[b, width]`."""
+        scale, shift = self.film(F.silu(condition)).view(len(x), -1, *[1] * (x.dim() - 2)).chunk(2, 1)
+        return x * (1 + scale) + shift

@@ -1,0 +1,97 @@
+"""Everything that can be known and refused before work starts, and before any private image is decoded.
+
+From names, headers and listings alone: the shape of both collections, the number of records, the class names. Fills in what the
+settings leave open (delta, sample rate) and collects warnings. Class names, image size and the number of private records are treated as
+public knowledge.
+"""
+
+from pathlib import Path
+
+from sfumato import images
+from sfumato.errors import BadInput
+from sfumato.methods import METHODS
+from sfumato.methods.plan import Facts, Plan
+from sfumato.networks.build import build
+from sfumato.privacy.door import PrivateSet
+from sfumato.settings import Settings
+
+
+def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
+    """Settings with nothing left open, the facts, and warnings; `BadInput` for whatever cannot work."""
+    data = settings.data
+    if images.same_source(data.private, data.public):
+        raise BadInput(
+            f"data.public={data.public!r} is, holds or lies in the private data {data.private!r}: public images must not come "
+            "from the private collection"
+        )
+    private = images.describe(
+        data.private, part="train", size=data.size, channels=data.channels, held_out=data.held_out
+    )
+    images.require_classes(private)
+    size = data.size or (private.height if data.public == "glyphs" else 0)
+    public = images.describe(
+        data.public, part="all", size=size, channels=data.channels, glyphs_per_class=data.glyphs_per_class
+    )
+    shapes = [(found.channels, found.height, found.width) for found in (private, public)]
+    if shapes[0] != shapes[1]:
+        shown = [f"{h}x{w} with {c} channel{'s' * (c > 1)}" for c, h, w in shapes]
+        way = f"data.channels={min(s[0] for s in shapes)}" if shapes[0][0] != shapes[1][0] else f"data.size={private.height}"
+        raise BadInput(
+            f"private images ({data.private!r}) are {shown[0]}, public ones ({data.public!r}) {shown[1]}: "
+            f"bring them together with --set {way}"
+        )
+    records = min(private.records, data.limit or private.records)
+    facts = Facts(
+        records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0]
+    )
+    settings, warnings = _filled(settings, facts)
+    build(settings.network, facts.shape, facts.public_classes)
+    return settings, facts, warnings
+
+
+def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
+    privacy, tuning, warnings = settings.privacy, settings.fine_tuning, []
+    if tuning.batch > facts.records:
+        raise BadInput(
+            f"fine_tuning.batch={tuning.batch} records are expected in a batch, but the private set has only {facts.records}: "
+            f"use --set fine_tuning.batch={max(1, facts.records // 2)} or less"
+        )
+    if tuning.batch:
+        tuning = tuning.model_copy(update={"sample_rate": tuning.batch / facts.records, "batch": 0})
+    if not privacy.delta:
+        privacy = privacy.model_copy(update={"delta": facts.records**privacy.delta_exponent})
+    if privacy.delta >= 1 / facts.records:
+        warnings.append(
+            f"privacy.delta={privacy.delta:g} is not below 1/records = {1 / facts.records:.3g}: a mechanism could publish a whole "
+            "record and still keep this promise"
+        )
+    update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings)}
+    return settings.model_copy(update=update), warnings
+
+
+def named(settings: Settings):
+    """The data section with the private set's ledger name and absolute paths filled in."""
+    data = settings.data
+    private, public = (
+        source if source in images.BUILT_IN else str(Path(source).resolve()) for source in (data.private, data.public)
+    )
+    name = data.name or Path(private).name
+    return data.model_copy(update={"private": private, "public": public, "name": name})
+
+
+def plan_for(settings: Settings, facts: Facts) -> Plan:
+    """The method's plan for resolved settings."""
+    return METHODS[settings.method.name].plan(settings, facts)
+
+
+def private_set(settings: Settings) -> PrivateSet:
+    """How the private images of resolved settings are named and read."""
+    data = settings.data
+    return PrivateSet(
+        name=data.name,
+        source=data.private,
+        size=data.size,
+        channels=data.channels,
+        held_out=data.held_out,
+        limit=data.limit,
+    )

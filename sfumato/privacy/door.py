@@ -1,0 +1,139 @@
+"""The one way to private images. Every entry of them is written in the ledger before it happens.
+
+`spending` opens the door for a mechanism that pays with noise, `looking` for one that does not and whose results are therefore
+INTERNAL. Records live inside the `with` block and nowhere else: never a task's argument or result, never in a cache key. Each time
+the door opens, the images are checked against the digest under which the ledger knows them.
+
+Not covered: `identify` itself reads the images before it can write an entry, since the entry holds what it finds; nothing but
+the digest leaves it.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sfumato import images
+from sfumato.config import Section
+from sfumato.privacy.events import AnyEvent, Relation
+from sfumato.privacy.ledger import Entry, Ledger, Reservation, entry_label
+
+
+class PrivateSet(Section):
+    """A private image collection: its name in the ledger and how it is read."""
+
+    name: str
+    source: str
+    size: int = 0
+    channels: Literal[0, 1, 3] = 0
+    held_out: float = 0.2
+    limit: int = 0
+    """Only the first so many training records; 0 for all."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who asks for what, and in which terms it is paid."""
+
+    ledger: Ledger
+    private: PrivateSet
+    run: str
+    stage: str
+    purpose: str
+    code_version: str
+    relation: Relation
+    delta: float
+    parents: tuple[str, ...] = ()
+    images: int | Literal["any"] = "any"
+    """Images covered by what is paid."""
+    claim: dict | None = None
+    comparison: bool = False
+    """The result only serves an INTERNAL comparison: the access is written as a look, costs nothing and can never leave."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """An open door: the private images and the ledger entry that stands for having seen them."""
+
+    images: images.ImageSet
+    entry: int
+    label: str
+    """The label that this entry gives to everything made inside."""
+
+    @property
+    def entries(self) -> dict[int, str]:
+        """The entry and its label, as the store wants them."""
+        return {self.entry: self.label}
+
+
+def identify(private: PrivateSet) -> str:
+    """Decode every image of the set and return its content digest (INTERNAL); `BadInput` names an image that fails."""
+    return images.source_digest(private.source)
+
+
+def check_in(access: Access) -> Entry:
+    """Decode the whole set once, as every run does before any work, and write that look.
+
+    Raises `BadInput` for a damaged image, and where the ledger knows other images under this name.
+    """
+    digest = identify(access.private)
+    read(access.private, "train")
+    return _looked(access, digest)
+
+
+def read(private: PrivateSet, part: images.Part) -> images.ImageSet:
+    """The images of a part; for use inside an open door only."""
+    found = images.load(
+        private.source, part=part, size=private.size, channels=private.channels, held_out=private.held_out
+    )
+    return found.subset(slice(private.limit)) if private.limit and part == "train" else found
+
+
+@contextlib.contextmanager
+def spending(access: Access, events: Sequence[AnyEvent], *, insecure: bool = False) -> Iterator[Visit]:
+    """Reserve `events`, open, and on leaving without error commit them; on any error the reservation stands in full.
+
+    For a comparison the same access is written as a look. `insecure` says that a test injected the noise.
+    """
+    digest = identify(access.private)
+    if access.comparison:
+        entry = _looked(access, digest)
+        yield Visit(read(access.private, "train"), entry.seq, entry_label(entry))
+        return
+    ticket: Reservation = access.ledger.reserve(
+        access.private.name,
+        digest,
+        events,
+        access.relation,
+        access.delta,
+        stage=access.stage,
+        purpose=access.purpose,
+        run=access.run,
+        code_version=access.code_version,
+        images=access.images,
+        parents=access.parents,
+        claim=access.claim,
+        insecure=insecure,
+    )
+    label = entry_label(access.ledger.opened(ticket))
+    yield Visit(read(access.private, "train"), ticket.seq, label)
+    access.ledger.commit(ticket, events)
+
+
+@contextlib.contextmanager
+def looking(access: Access, part: images.Part) -> Iterator[Visit]:
+    """Open the door for a look at a part; all that comes of it is INTERNAL."""
+    entry = _looked(access, identify(access.private))
+    yield Visit(read(access.private, part), entry.seq, entry_label(entry))
+
+
+def _looked(access: Access, digest: str) -> Entry:
+    return access.ledger.look(
+        access.private.name,
+        digest,
+        access.purpose,
+        stage=access.stage,
+        run=access.run,
+        code_version=access.code_version,
+        parents=access.parents,
+    )

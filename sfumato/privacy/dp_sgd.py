@@ -1,0 +1,77 @@
+"""DP-SGD: Poisson batches, clipped sums, Gaussian noise, Adam.
+
+What it costs is `SubsampledGaussian(noise_multiplier, sample_rate, steps)`: in each of the `steps` steps a record takes part with
+probability `sample_rate`, moves the sum by at most `clip`, and the sum receives noise of standard deviation
+`noise_multiplier * clip` on every number that can receive gradient. Dividing by the *expected* batch, Adam, decay and averaging
+are post-processing. Not covered here: opening the data, the ledger and the price (`sfumato.privacy.mechanisms`).
+"""
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.config import FineTuning
+from sfumato.diffusion.objective import Corrupt
+from sfumato.networks.build import parameter_group
+from sfumato.privacy.clipping import Gradients, clipped_sum
+from sfumato.training import Progress, moving_average, silent, warm_then_decay
+
+
+def trainable_parameters(model: nn.Module, groups: tuple[str, ...]) -> dict[str, nn.Parameter]:
+    """The parameters of `model` that belong to `groups`; all others are frozen in place."""
+    chosen = {name: p for name, p in model.named_parameters() if parameter_group(name) in groups}
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in chosen)
+    return chosen
+
+
+def poisson_sample(records: int, sample_rate: float, generator: torch.Generator) -> Tensor:
+    """Indices of the records that take part, each independently with probability `sample_rate`; may be empty."""
+    return (torch.rand(records, generator=generator, device=generator.device) < sample_rate).nonzero()[:, 0]
+
+
+def add_gaussian(total: Gradients, *, deviation: float, generator: torch.Generator) -> Gradients:
+    """The sum plus independent Gaussian noise of standard deviation `deviation` on each number."""
+    return {
+        name: value + deviation * torch.randn(value.shape, generator=generator, device=value.device, dtype=value.dtype)
+        for name, value in total.items()
+    }
+
+
+def train_privately(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    corrupt: Corrupt,
+    settings: FineTuning,
+    *,
+    noise_multiplier: float,
+    generator: torch.Generator,
+    expected_batch: float,
+    physical_batch: int,
+    progress: Progress = silent,
+) -> nn.Module:
+    """Fine-tune `model` on records x `[n, c, h, w]`, y `[n]`; returns the averaged model.
+
+    `corrupt` makes the noised examples of a batch. The progress callback receives step numbers alone: no loss, no norm.
+    """
+    trainable = trainable_parameters(model, settings.trainable)
+    rows = [p for name, p in trainable.items() if parameter_group(name) == "rows"]
+    other = [p for name, p in trainable.items() if parameter_group(name) != "rows"]
+    groups = [{"params": rows, "lr": settings.rate_rows}, {"params": other, "lr": settings.rate_other}]
+    optimiser = torch.optim.Adam([group for group in groups if group["params"]])
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, warm_then_decay(settings.warm_up, settings.steps, settings.final_rate)
+    )
+    average = moving_average(model, settings.ema_decay)
+    for step in range(settings.steps):
+        index = poisson_sample(len(x), settings.sample_rate, generator)
+        examples = corrupt(x[index], y[index], generator)
+        total = clipped_sum(model, trainable, examples, clip=settings.clip, chunk=physical_batch)
+        noisy = add_gaussian(total, deviation=noise_multiplier * settings.clip, generator=generator)
+        for name, parameter in trainable.items():
+            parameter.grad = noisy[name] / expected_batch
+        optimiser.step()
+        rate.step()
+        average.update_parameters(model)
+        progress(step + 1, settings.steps)
+    return average.module

@@ -1,0 +1,92 @@
+"""What may be done with private images, and what it costs: each mechanism and its price on one page.
+
+A mechanism opens the door, uses the records, adds noise from the operating system, and lets only the noisy result out. The price
+is the event that stands beside it, reserved in the ledger before the door opens.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.config import FineTuning
+from sfumato.diffusion.objective import Corrupt
+from sfumato.images import to_unit
+from sfumato.privacy.door import Access, spending
+from sfumato.privacy.dp_sgd import train_privately
+from sfumato.privacy.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.noise import system_generator
+from sfumato.training import Progress, silent
+
+VOTE_CHUNK = 1024
+"""Records that vote at once."""
+
+
+@dataclass(frozen=True)
+class Paid:
+    """What a mechanism lets out, with the ledger entries (and their labels) that it stands on."""
+
+    result: Tensor | nn.Module
+    entries: Mapping[int, str]
+
+
+def noisy_votes(
+    access: Access,
+    event: Gaussian,
+    ballot: Callable[[Tensor], Tensor],
+    *,
+    classes: int,
+    options: int,
+    device: torch.device,
+    generator: torch.Generator | None = None,
+) -> Paid:
+    """A histogram `[classes, options]`: each record adds 1 to one cell of its own class, then every cell gets noise.
+
+    Price: `Gaussian(noise_multiplier)`, since one record changes one cell by 1 (add/remove), or two cells (replace-one, for
+    which the accountant takes 2). `ballot` maps images `[b, c, h, w]` to options `[b]`, each image by itself.
+    """
+    with spending(access, [event], insecure=generator is not None) as visit:
+        x, y = to_unit(visit.images.pixels), torch.as_tensor(visit.images.labels)
+        chosen = torch.cat([ballot(part.to(device)).cpu() for part in x.split(VOTE_CHUNK)])
+        counts = torch.bincount(y * options + chosen, minlength=classes * options).view(classes, options)
+        noise = torch.randn(counts.shape, generator=generator or system_generator())
+        return_value = counts + event.noise_multiplier * noise
+        entries = visit.entries
+    return Paid(return_value, entries)
+
+
+def fine_tuned(
+    access: Access,
+    event: SubsampledGaussian,
+    model: nn.Module,
+    corrupt: Corrupt,
+    settings: FineTuning,
+    *,
+    records: int,
+    device: torch.device,
+    physical_batch: int,
+    generator: torch.Generator | None = None,
+    progress: Progress = silent,
+) -> Paid:
+    """`model` fine-tuned by DP-SGD.
+
+    Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the public count,
+    which sets the expected batch that sums are divided by.
+    """
+    settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
+    with spending(access, [event], insecure=generator is not None) as visit:
+        trained = train_privately(
+            model.to(device),
+            to_unit(visit.images.pixels).to(device),
+            torch.as_tensor(visit.images.labels).to(device),
+            corrupt,
+            settings,
+            noise_multiplier=event.noise_multiplier,
+            generator=generator or system_generator(device),
+            expected_batch=event.sample_rate * records,
+            physical_batch=physical_batch,
+            progress=progress,
+        )
+        entries = visit.entries
+    return Paid(trained, entries)

@@ -1,0 +1,130 @@
+"""The trajectory knowledge base: public latents at time v, found by the features of their latents at time k.
+
+For each public reference image one noise draw makes the whole trajectory: x_k and x_v with the *same* noise, k > v (Jiang et al.
+2025, section 3.3). Keys are the unit features of the image that x_k denoises to in one step; values are x_v. Search is exact
+(FAISS, inner product of unit vectors = cosine), with one index per class where retrieval is by class. Not covered: approximate
+indices for more than about a million keys.
+"""
+
+from dataclasses import dataclass, field
+
+import faiss
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sfumato.diffusion.samplers import Denoiser
+from sfumato.diffusion.schedule import NoiseSchedule, add_noise
+from sfumato.retrieval.features import one_step_image
+
+BLAS_QUERIES_PER_THREAD = 800
+"""FAISS leaves BLAS below 1,000 queries a call with few threads, which makes small batches 12 to 20 times slower."""
+CHUNK = 4096
+"""Images denoised at once while keys are made."""
+
+faiss.cvar.distance_compute_blas_threshold = BLAS_QUERIES_PER_THREAD * faiss.omp_get_max_threads()
+
+
+@dataclass(frozen=True)
+class KnowledgeBase:
+    """Keys, trajectories and the indices over them."""
+
+    keys: Tensor
+    """`[n, features]`, unit vectors."""
+    images: Tensor
+    """`[n, c, h, w]`, the clean public images in [-1, 1]."""
+    noise: Tensor
+    """`[n, c, h, w]`, the noise that makes each image's trajectory."""
+    labels: Tensor
+    """`[n]`, public classes."""
+    by_class: bool
+    """Whether a query may be confined to one public class."""
+    indices: dict[int, tuple[faiss.Index, np.ndarray]] = field(init=False, repr=False, compare=False)
+    """Class (-1: all) -> FAISS index and the row numbers of its keys."""
+
+    def __post_init__(self):
+        rows = {-1: np.arange(len(self.keys))}
+        if self.by_class:
+            labels = self.labels.cpu().numpy()
+            rows |= {int(label): np.flatnonzero(labels == label) for label in np.unique(labels)}
+        keys = self.keys.cpu().numpy()
+        object.__setattr__(self, "indices", {label: (_flat_index(keys[part]), part) for label, part in rows.items()})
+
+    def search(self, queries: Tensor, count: int, classes: Tensor | None = None) -> Tensor:
+        """Rows of the `count` nearest keys to `queries` `[b, features]`: `[b, count]`, nearest first.
+
+        With `classes` `[b]`, only keys of the wanted public class are searched. A class with fewer keys than `count` repeats its
+        nearest one.
+        """
+        wanted = np.full(len(queries), -1) if classes is None else classes.cpu().numpy()
+        vectors = np.ascontiguousarray(queries.detach().float().cpu().numpy())
+        found = np.empty((len(vectors), count), dtype=np.int64)
+        for label in np.unique(wanted):
+            index, rows = self.indices[int(label)]
+            mine = np.flatnonzero(wanted == label)
+            near = index.search(vectors[mine], min(count, len(rows)))[1]
+            near = np.where(near < 0, near[:, :1], near)
+            found[mine] = rows[np.pad(near, ((0, 0), (0, count - near.shape[1])), mode="wrap")]
+        return torch.as_tensor(found, device=queries.device)
+
+    def value(self, schedule: NoiseSchedule, rows: Tensor, time: int) -> Tensor:
+        """The latents at `time` = v of the trajectories `rows` `[b, m]`: `[b, c, h, w]`.
+
+        For m > 1 the m clean images are averaged and carry the noise of the nearest, so that the latent keeps the noise level
+        of time v.
+        """
+        rows = rows.to(self.images.device)
+        t = torch.full((len(rows),), time, device=rows.device)
+        return add_noise(schedule, self.images[rows].mean(1), t, self.noise[rows[:, 0]])
+
+
+def _flat_index(keys: np.ndarray) -> faiss.Index:
+    index = faiss.IndexFlatIP(keys.shape[1])
+    index.add(np.ascontiguousarray(keys, dtype=np.float32))
+    return index
+
+
+@torch.no_grad()
+def build_knowledge_base(
+    schedule: NoiseSchedule,
+    denoise: Denoiser,
+    encoder: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    time: int,
+    by_class: bool,
+    seed: int,
+) -> KnowledgeBase:
+    """The knowledge base of public reference `images` `[n, c, h, w]` with keys at `time` = k."""
+    generator = torch.Generator(images.device).manual_seed(seed)
+    keys, noises = [], []
+    for x in images.split(CHUNK):
+        clean, noise = one_step_image(schedule, denoise, x, time, generator)
+        keys.append(encoder(clean))
+        noises.append(noise)
+    return KnowledgeBase(torch.cat(keys), images, torch.cat(noises), labels, by_class)
+
+
+@torch.no_grad()
+def retrieval_accuracy(
+    base: KnowledgeBase,
+    schedule: NoiseSchedule,
+    denoise: Denoiser,
+    encoder: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    time: int,
+    seed: int,
+) -> tuple[float, float]:
+    """Share of public queries `[n, c, h, w]` whose nearest key has their class, and what chance would give.
+
+    Near chance, time k is so noisy that retrieval only picks at random. The queries must not be in the base.
+    """
+    generator = torch.Generator(images.device).manual_seed(seed)
+    clean, _ = one_step_image(schedule, denoise, images, time, generator)
+    near = base.labels[base.search(encoder(clean), 1)[:, 0].to(base.labels.device)]
+    shares = torch.bincount(base.labels).float() / len(base.labels)
+    mine = torch.bincount(labels.to(shares.device), minlength=len(shares)).float()[: len(shares)] / len(labels)
+    return float((near == labels.to(near.device)).float().mean()), float((shares * mine).sum())

@@ -1,0 +1,151 @@
+"""All settings of a run as one frozen value, and how a preset and a person's changes become one.
+
+Resolution: the defaults, then the preset (a short YAML diff with its reason and expected result), then `section.field=value`
+pairs. Everything is checked here, before any work; a mistake is a `BadInput` that names the setting, its value and the way out.
+"""
+
+import difflib
+import functools
+import json
+import operator
+from collections.abc import Iterable
+from importlib import resources
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, ValidationError
+
+from sfumato.config import (
+    Data,
+    Evaluation,
+    FineTuning,
+    Generation,
+    Machine,
+    Network,
+    Pretraining,
+    Privacy,
+    Schedule,
+    Section,
+)
+from sfumato.errors import BadInput
+from sfumato.methods import METHODS
+
+DEFAULT_METHOD = next(iter(METHODS))
+DEFAULT_PRESET = "digits"
+AnyMethod = Annotated[
+    functools.reduce(operator.or_, (module.Method for module in METHODS.values())), Field(discriminator="name")
+]
+
+
+class Settings(Section):
+    """Everything that a run is asked to do."""
+
+    data: Data = Data()
+    privacy: Privacy = Privacy()
+    schedule: Schedule = Schedule()
+    network: Network = Network()
+    pretraining: Pretraining = Pretraining()
+    method: AnyMethod = METHODS[DEFAULT_METHOD].Method()
+    fine_tuning: FineTuning = FineTuning()
+    generation: Generation = Generation()
+    evaluation: Evaluation = Evaluation()
+    seed: int = Field(default=0, ge=0)
+    """Seed of the public stages. Private randomness never follows it."""
+    machine: Machine = Machine()
+
+    def what(self) -> dict[str, Any]:
+        """The settings that decide the result, as plain JSON values: everything but `machine`."""
+        return self.model_dump(mode="json", exclude={"machine"})
+
+    def only(self, *sections: str) -> "Settings":
+        """These sections as they are and the defaults elsewhere: what a stage depends on, and so what its cache key holds."""
+        return Settings(**{name: getattr(self, name) for name in (*sections, "machine")})
+
+
+def presets() -> dict[str, dict[str, Any]]:
+    """Name -> preset: `why`, `expect`, `settings`, and `methods` with further settings by method name."""
+    folder = resources.files("sfumato") / "presets"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
+    return {f.name.removesuffix(".yaml"): yaml.safe_load(f.read_text(encoding="utf-8")) for f in files}
+
+
+def resolve(method: str, preset: str = DEFAULT_PRESET, changes: Iterable[str] = ()) -> Settings:
+    """Settings for `method` from a preset and `section.field=value` pairs (values in YAML)."""
+    _known("method", method, METHODS)
+    available = presets()
+    _known("preset", preset, available)
+    merged: dict[str, Any] = {"method": {"name": method}}
+    _merge(merged, available[preset].get("settings", {}))
+    _merge(merged, available[preset].get("methods", {}).get(method, {}))
+    for change in changes:
+        _merge(merged, _parse(change))
+    try:
+        return Settings.model_validate(merged)
+    except ValidationError as error:
+        raise BadInput(_explain(error)) from None
+
+
+def _known(what: str, name: str, available: Iterable[str]) -> None:
+    names = list(available)
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "choose one"
+        raise BadInput(f"unknown {what} {name!r}: {hint} (known: {', '.join(names)})")
+
+
+def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, dict) else value
+
+
+def _parse(change: str) -> dict[str, Any]:
+    path, equals, text = change.partition("=")
+    if not equals or not path.strip():
+        raise BadInput(f"--set {change!r} is not of the form section.field=value, for example --set generation.images=500")
+    try:
+        value = yaml.safe_load(text) if text else ""
+    except yaml.YAMLError:
+        value = text
+    if isinstance(value, str):
+        value = _number(value)
+    for key in reversed(path.strip().split(".")):
+        value = {key: value}
+    return value
+
+
+def _number(text: str) -> Any:
+    """YAML reads `1e-5` as text; a person means a number."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _explain(error: ValidationError) -> str:
+    """One line for the first mistake: the setting, its value, what is allowed."""
+    first = error.errors()[0]
+    names = {module.Method.model_fields["name"].default for module in METHODS.values()}
+    where = [str(part) for part in first["loc"] if part not in names]
+    path = ".".join(where)
+    if first["type"] == "extra_forbidden":
+        section = functools.reduce(_descend, where[:-1], Settings)
+        known = _fields(section, first, names)
+        near = difflib.get_close_matches(where[-1], known, n=1)
+        hint = f"did you mean {'.'.join([*where[:-1], near[0]])!r}?" if near else f"known here: {', '.join(known)}"
+        return f"unknown setting {path!r} (value {json.dumps(first['input'], default=str)}): {hint}"
+    return f"setting {path!r} has value {json.dumps(first['input'], default=str)}: {first['msg'].lower()}"
+
+
+def _descend(section: Any, name: str) -> Any:
+    field = getattr(section, "model_fields", {}).get(name)
+    return field.annotation if field else None
+
+
+def _fields(section: Any, error: Any, names: set[str]) -> list[str]:
+    if hasattr(section, "model_fields"):
+        return list(section.model_fields)
+    chosen = next((str(part) for part in error["loc"] if part in names), DEFAULT_METHOD)
+    return list(METHODS[chosen].Method.model_fields)

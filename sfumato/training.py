@@ -1,0 +1,113 @@
+"""The public training loop: Adam, warm-up, decay and a moving average, on images that anyone may see.
+
+Used for everything trained on public data. Private data is trained on in `sfumato.privacy.dp_sgd` alone.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from sfumato.config import Pretraining
+from sfumato.diffusion.objective import denoising_examples, record_losses
+from sfumato.diffusion.samplers import NO_CLASS
+from sfumato.diffusion.schedule import NoiseSchedule
+
+Progress = Callable[[int, int], None]
+"""Called with (steps done, steps in all)."""
+
+
+def silent(done: int, total: int) -> None:
+    """A progress callback that shows nothing."""
+
+
+def warm_then_decay(warm_up: int, steps: int, final: float) -> Callable[[int], float]:
+    """Factor of the learning rate at a step: rises linearly over `warm_up` steps, then falls linearly to `final`."""
+
+    def factor(step: int) -> float:
+        rise = min(1.0, (step + 1) / max(1, warm_up))
+        fall = 1 - (1 - final) * step / max(1, steps)
+        return rise * fall
+
+    return factor
+
+
+def moving_average(model: nn.Module, decay: float) -> AveragedModel:
+    """An exponential moving average of the weights; call `update_parameters` after each step, read `.module`."""
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
+
+
+def batches(records: int, batch: int, generator: torch.Generator) -> Iterable[Tensor]:
+    """Endless index batches `[batch]`, a fresh shuffle each time the records run out; the incomplete rest is dropped."""
+    batch = min(batch, records)
+    while True:
+        order = torch.randperm(records, generator=generator)
+        yield from order[: records - records % batch].view(-1, batch)
+
+
+def train(
+    model: nn.Module,
+    loss_of_step: Callable[[], Tensor],
+    *,
+    steps: int,
+    learning_rate: float,
+    warm_up: int,
+    final_rate: float,
+    ema_decay: float,
+    progress: Progress = silent,
+) -> tuple[nn.Module, list[float]]:
+    """Minimise `loss_of_step` over the model's parameters; returns the averaged model and the loss at each step."""
+    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    rate = torch.optim.lr_scheduler.LambdaLR(optimiser, warm_then_decay(warm_up, steps, final_rate))
+    average = moving_average(model, ema_decay)
+    losses = []
+    for step in range(steps):
+        loss = loss_of_step()
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        rate.step()
+        average.update_parameters(model)
+        losses.append(loss.detach())
+        progress(step + 1, steps)
+    return average.module, torch.stack(losses).tolist() if losses else []
+
+
+def pretrain(
+    model: nn.Module,
+    schedule: NoiseSchedule,
+    images: Tensor,
+    labels: Tensor,
+    settings: Pretraining,
+    *,
+    seed: int,
+    progress: Progress = silent,
+) -> tuple[nn.Module, list[float]]:
+    """Train a denoiser on public images `[n, c, h, w]` with labels `[n]`; returns the averaged model and the losses.
+
+    A share of the labels is dropped, so that the network also learns to denoise without a class.
+    """
+    generator = torch.Generator(images.device).manual_seed(seed)
+    feed = iter(batches(len(images), settings.batch, torch.Generator().manual_seed(seed)))
+
+    def loss_of_step() -> Tensor:
+        index = next(feed).to(images.device)
+        dropped = torch.rand(len(index), generator=generator, device=images.device) < settings.label_dropout
+        y = labels[index].masked_fill(dropped, NO_CLASS)
+        examples = denoising_examples(
+            schedule, images[index], y, draws=1, low=1, high=schedule.timesteps, generator=generator
+        )
+        return record_losses(model, examples).mean()
+
+    trained, losses = train(
+        model,
+        loss_of_step,
+        steps=settings.steps,
+        learning_rate=settings.learning_rate,
+        warm_up=settings.warm_up,
+        final_rate=settings.final_rate,
+        ema_decay=settings.ema_decay,
+        progress=progress,
+    )
+    return trained.eval().requires_grad_(False), losses

@@ -1,0 +1,175 @@
+"""Stages: Prefect tasks whose result is a reference, found again when nothing that matters has changed.
+
+The cache key is a digest of the stage's name, the code that it uses (its own source and the project modules behind the names in it,
+comments and docstrings dropped), the versions of the libraries that shape results, and its inputs as canonical JSON. Inputs named in
+`NOT_HASHED` say how fast or on whose behalf, not what. A reference whose artifact is gone or damaged is made again.
+"""
+
+import ast
+import functools
+import hashlib
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import CacheKeyFnPolicy
+from pydantic import BaseModel
+
+from artifacts.kinds import Ref
+from tasks.where import where
+
+PROJECT = ("sfumato", "artifacts", "tasks")
+LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
+NOT_HASHED = ("machine", "context")
+NOT_FOLLOWED = ("sfumato.settings", "sfumato.methods", "tasks.caching", "tasks.where", "tasks.progress", "artifacts.tracking")
+"""Modules whose code does not shape results: their values reach the key as inputs, or they only report."""
+GPU = "gpu"
+"""Tag of stages that want the accelerator; `flows` limits it to one at a time."""
+
+
+def stage(function: Callable[..., Ref]) -> Any:
+    """Make a cached, never retried Prefect task of `function`, which takes settings and references and returns one."""
+    return task(
+        function,
+        name=function.__name__.replace("_", "-"),
+        tags=[GPU],
+        retries=0,
+        persist_result=True,
+        result_serializer="json",
+        cache_policy=CacheKeyFnPolicy(cache_key_fn=functools.partial(_key, function)),
+    )
+
+
+def _key(function: Callable[..., Ref], _: Any, inputs: dict[str, Any]) -> str:
+    return cache_key(function, inputs)
+
+
+def cache_key(function: Callable[..., Ref], inputs: dict[str, Any]) -> str:
+    """The key under which this stage's result is kept for these inputs."""
+    plain = {name: canonical(value) for name, value in inputs.items() if name not in NOT_HASHED}
+    extra = {module for value in inputs.values() if (module := method_module(value))}
+    parts = [function.__name__, code_digest(function, frozenset(extra)), library_versions(), plain]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def canonical(value: Any) -> Any:
+    """Plain JSON values; a reference stands for its content alone."""
+    if isinstance(value, Ref):
+        return value.digest
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude={"machine"} if "machine" in type(value).model_fields else None)
+    if isinstance(value, dict):
+        return {str(key): canonical(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [canonical(item) for item in value]
+    return value
+
+
+def method_module(value: Any) -> str:
+    """The module of the method that settings name, whose code then belongs to the key."""
+    return type(value.method).__module__ if hasattr(value, "method") and isinstance(value.method, BaseModel) else ""
+
+
+@functools.cache
+def library_versions() -> dict[str, str]:
+    """Versions of the installed libraries that shape results."""
+    from importlib.metadata import PackageNotFoundError
+
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@functools.cache
+def code_digest(function: Callable[..., Any], extra: frozenset[str] = frozenset()) -> str:
+    """Digest of the function's source, its helpers in the same file, and every project module that the names in them lead to."""
+    helpers, modules, todo = {}, set(extra), [function]
+    while todo:
+        current = todo.pop()
+        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(current)))
+        helpers[current.__qualname__] = ast.dump(_without_docstrings(tree))
+        for name in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(current.__globals__):
+            thing = current.__globals__[name]
+            home = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", "") or ""
+            if inspect.isfunction(thing) and home == function.__module__ and thing.__qualname__ not in helpers:
+                todo.append(thing)
+            elif home != function.__module__ and _ours(home):
+                modules.add(home)
+    seen: set[str] = set()
+    while modules - seen:
+        name = (modules - seen).pop()
+        seen.add(name)
+        modules |= {other for other in _imports(name) if _ours(other)}
+    texts = [*(helpers[name] for name in sorted(helpers)), *(module_digest(name) for name in sorted(seen))]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def _ours(name: str) -> bool:
+    return name.split(".")[0] in PROJECT and name not in NOT_FOLLOWED
+
+
+@functools.cache
+def module_digest(name: str) -> str:
+    """Digest of a module's code with comments and docstrings dropped."""
+    return hashlib.sha256(ast.dump(_without_docstrings(ast.parse(_source(name)))).encode()).hexdigest()
+
+
+@functools.cache
+def _source(name: str) -> str:
+    module = sys.modules.get(name) or importlib.import_module(name)
+    return Path(module.__file__).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _imports(name: str) -> frozenset[str]:
+    found = set()
+    for node in ast.walk(ast.parse(_source(name))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            children = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {child for child in children if child in sys.modules}
+    return frozenset(found)
+
+
+def _without_docstrings(tree: ast.AST) -> ast.AST:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [
+                item
+                for item in body
+                if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str))
+            ]
+    return tree
+
+
+def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:
+    """Run a stage; returns its reference and whether it came from the cache.
+
+    A cached reference whose artifact is missing or damaged is made again (a private stage then asks the ledger anew).
+    """
+    state = stage_task(*args, **kwargs, return_state=True)
+    ref = state.result()
+    cached = state.name == "Cached"
+    if cached and not where().store().intact(ref):
+        ref, cached = stage_task.with_options(refresh_cache=True)(*args, **kwargs), False
+    return ref, cached
+
+
+def code_version(function: Callable[..., Any]) -> str:
+    """Version of the program and of the code behind a stage, for the ledger."""
+    from sfumato import __version__
+
+    return f"{__version__}+{code_digest(function)[:12]}"

@@ -1,0 +1,71 @@
+"""The end of a run: what the samples stand on, what they cost, and the record of it all."""
+
+from artifacts import contents, report
+from artifacts.kinds import Judgement, Samples
+from artifacts.record import RunRecord
+from sfumato.methods import METHODS
+from sfumato.methods.plan import Certificate, Plan
+from sfumato.settings import Settings
+from tasks.journal import Journal
+from tasks.private import PublicParts
+from tasks.release import PICTURE, finish
+from tasks.where import where
+
+BASELINE_METHOD = "dp-sgd"
+"""The method that every run is compared with."""
+
+
+def baseline_settings(settings: Settings) -> Settings | None:
+    """The same settings with plain DP-SGD as the method; None where there is nothing to compare."""
+    if not settings.evaluation.baseline or settings.method.name == BASELINE_METHOD:
+        return None
+    return settings.model_copy(update={"method": METHODS[BASELINE_METHOD].Method()})
+
+
+def close(
+    settings: Settings, plan: Plan, preset: str, book: Journal, parts: PublicParts, samples: Samples, scores: Judgement
+) -> RunRecord:
+    """Price what the samples stand on from the ledger's own entries, and write record and reports."""
+    place = where()
+    store = place.store()
+    entries = store.entries(samples)
+    with place.ledger() as ledger:
+        spent = ledger.price_of(entries, plan.certificate.delta, plan.certificate.relation)
+        total = ledger.total(book.private.name)
+    certificate = plan.certificate.model_copy(update={"epsilon": spent})
+    folder = place.runs / book.context.run
+    trained = {"public denoiser": parts.model, "feature extractor": parts.extractor}
+    record = RunRecord(
+        run=book.context.run,
+        method=plan.method,
+        preset=preset,
+        label=samples.label,
+        settings=settings.what(),
+        plan=plan,
+        certificate=certified(certificate, samples),
+        claim=plan.claim,
+        entries=entries,
+        spent_total={
+            "epsilon": total.epsilon,
+            "delta": total.delta,
+            "relation": total.relation,
+            "spends": total.spends,
+            "left": total.left,
+        },
+        metrics=contents.load(store.folder(scores))[1],
+        retrieval=store.manifest(parts.base)["summary"] if parts.base else {},
+        stages=book.stages,
+        samples_artifact=samples.digest,
+        report=str(folder / report.REPORT),
+        internal_report=str(folder / report.INTERNAL_REPORT),
+        samples=str(folder / PICTURE),
+        published="",
+        tracking=book.context.parents,
+    )
+    curves = {title: contents.load_curve(store.folder(ref)) for title, ref in trained.items() if ref}
+    return finish(record, samples, curves)
+
+
+def certified(certificate: Certificate, samples: Samples) -> Certificate | None:
+    """The certificate, or none for samples that are not certified through and through."""
+    return certificate if samples.label == "DP" else None

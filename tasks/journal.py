@@ -1,0 +1,73 @@
+"""The book of one flow run: its name and folder, its MLflow parents, and how each stage went."""
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from artifacts.kinds import Ref
+from artifacts.labels import Label
+from artifacts.record import StageRecord
+from sfumato.privacy.door import PrivateSet
+from sfumato.settings import Settings
+from tasks.caching import code_version, run_stage
+from tasks.making import RunContext
+from tasks.progress import CONSOLE
+from tasks.where import where
+
+Kind = TypeVar("Kind", bound=Ref)
+
+
+@dataclass
+class Journal:
+    """Runs stages and remembers what they took."""
+
+    context: RunContext
+    private: PrivateSet
+    stages: list[StageRecord] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, settings: Settings, private: PrivateSet) -> "Journal":
+        """A new run: a unique name that tells method, data and epsilon, a folder, a parent run in each experiment."""
+        place = where()
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        base = f"{stamp}-{settings.method.name}-{private.name}-eps{settings.privacy.epsilon:g}"
+        name, number = base, 1
+        while True:
+            try:
+                (place.runs / name).mkdir(parents=True)
+                break
+            except FileExistsError:
+                number += 1
+                name = f"{base}-{number}"
+        tracker = place.tracker()
+        tags = {"method": settings.method.name, "data": private.name, "epsilon": f"{settings.privacy.epsilon:g}"}
+        params = settings.model_copy(update={"data": settings.data.model_copy(update={"private": private.name})}).what()
+        public, internal = (
+            tracker.log(name, label=label, tags=tags, params=params) for label in (Label.DP, Label.INTERNAL)
+        )
+        parents = {Label.PUBLIC: public, Label.DP: public, Label.INTERNAL: internal}
+        return cls(RunContext(run=name, parents={str(k): v for k, v in parents.items()}), private)
+
+    def run(self, stage: Any, *args: Any, private: bool = False, **kwargs: Any) -> Any:
+        """Run a stage or find its result; a reused private result is written into the ledger (it costs nothing)."""
+        started = time.monotonic()
+        ref, cached = run_stage(stage, *args, context=self.context, **kwargs)
+        seconds = round(time.monotonic() - started, 2)
+        self.stages.append(StageRecord(name=stage.name, seconds=seconds, cached=cached, made_in=ref.seconds))
+        if cached:
+            CONSOLE.print(f"{stage.name:<24} from cache (made in {ref.seconds:.1f} s)")
+        if cached and private:
+            place = where()
+            spends = [seq for seq in place.store().entries(ref)]
+            with place.ledger() as ledger:
+                paid = {entry.seq for entry in ledger.entries() if entry.kind == "reserve"}
+                ledger.reuse(
+                    self.private.name,
+                    ref.digest,
+                    spends=[seq for seq in spends if seq in paid],
+                    stage=stage.name,
+                    run=self.context.run,
+                    code_version=code_version(stage.fn),
+                )
+        return ref

@@ -1,0 +1,106 @@
+"""The frame of every stage: open the store, time the work, keep the result, describe it in MLflow."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from artifacts.kinds import Ref
+from artifacts.labels import Label
+from artifacts.store import Store
+from sfumato.config import Machine
+from tasks.progress import progress
+from tasks.where import where
+
+Kind = TypeVar("Kind", bound=Ref)
+
+
+class RunContext(BaseModel):
+    """On whose behalf a stage works; never part of a cache key."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    """Name of the run."""
+    parents: dict[str, str]
+    """Label -> MLflow parent run in the experiment of that label."""
+
+
+@dataclass
+class Draft(Generic[Kind]):
+    """A stage at work: where to write, what to read, what to say about the result."""
+
+    store: Store
+    folder: Path
+    show: Callable[[int, int], None]
+    """Progress callback (done, total)."""
+    entries: Mapping[int, str] = field(default_factory=dict)
+    """Ledger entries used, with their labels."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    series: dict[str, Sequence[float]] = field(default_factory=dict)
+    files: list[Path] = field(default_factory=list)
+    """Files of the result that MLflow should show."""
+    ref: Kind | None = None
+
+    def open(self, ref: Ref) -> Path:
+        """The checked folder of an input."""
+        return self.store.folder(ref)
+
+
+@contextlib.contextmanager
+def making(
+    kind: type[Kind],
+    title: str,
+    context: RunContext,
+    *,
+    parents: Sequence[Ref] = (),
+    params: Mapping[str, Any] | None = None,
+) -> Iterator[Draft[Kind]]:
+    """Work on an artifact of `kind`; at the end it is in the store, logged, and `draft.ref` refers to it."""
+    place = where()
+    store = place.store()
+    started = time.monotonic()
+    with store.writing() as folder, progress(title) as show:
+        draft: Draft[Kind] = Draft(store, folder, show)
+        yield draft
+        seconds = time.monotonic() - started
+        files = [folder / path.name for path in draft.files]
+        ref = store.keep(
+            kind,
+            folder,
+            parents=parents,
+            entries=draft.entries,
+            summary=draft.metrics,
+            seconds=round(seconds, 2),
+        )
+    home = store.folder(ref)
+    tracked = place.tracker().log(
+        title,
+        label=ref.label,
+        parent=context.parents.get(ref.label, context.parents.get(Label.PUBLIC, "")),
+        tags={"artifact": ref.digest, "ledger_entries": ",".join(map(str, sorted(draft.entries)))},
+        params=params,
+        metrics={**draft.metrics, "seconds": seconds},
+        series=draft.series,
+        files=[home / path.name for path in files],
+    )
+    draft.ref = ref.model_copy(update={"tracked": tracked})
+
+
+def device_of(machine: Machine) -> torch.device:
+    """The device that the machine settings name; `auto` takes the first GPU, or the CPU. Sets the threads of the CPU as well."""
+    use_threads(machine)
+    if machine.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(machine.device)
+
+
+def use_threads(machine: Machine) -> None:
+    """As many CPU threads as the settings say; 0 leaves torch's choice."""
+    if machine.threads:
+        torch.set_num_threads(machine.threads)

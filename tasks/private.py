@@ -1,0 +1,157 @@
+"""Stages that pay for private data: each opens the door through one mechanism, once, with the ledger's leave."""
+
+from artifacts import contents
+from artifacts.kinds import ClassVotes, FeatureExtractor, PublicModel, Ref, Trajectories, TunedModel
+from sfumato.config import Machine, Section
+from sfumato.methods import METHODS
+from sfumato.methods.parts import Parts, add_votes, private_rows
+from sfumato.methods.plan import Facts
+from sfumato.networks.build import with_classes
+from sfumato.privacy import mechanisms
+from sfumato.privacy.door import Access, PrivateSet, check_in
+from sfumato.privacy.events import Gaussian, Relation, SubsampledGaussian
+from sfumato.privacy.ledger import Ledger
+from sfumato.diffusion.schedule import make_schedule
+from sfumato.settings import Settings
+from tasks.caching import code_version, stage
+from tasks.making import Draft, RunContext, device_of, making
+from tasks.where import where
+
+
+class Terms(Section):
+    """In which terms a stage pays, and what for."""
+
+    relation: Relation
+    delta: float
+    claim: dict | None = None
+    comparison: bool = False
+    """Serves an INTERNAL comparison: a look, which costs nothing and never leaves."""
+
+
+class PublicParts(Section):
+    """References to what the public stages made."""
+
+    model: PublicModel
+    extractor: FeatureExtractor | None = None
+    base: Trajectories | None = None
+
+    def refs(self) -> list[Ref]:
+        """All that are there."""
+        return [ref for ref in (self.model, self.extractor, self.base) if ref]
+
+
+def check_private(private: PrivateSet, terms: Terms, context: RunContext) -> None:
+    """Decode the whole private set, compare it with what the ledger knows under its name, and refuse what cannot work."""
+    with where().ledger() as ledger:
+        check_in(access(ledger, private, terms, "check", "check that every image can be read", [], context, "0"))
+
+
+@stage
+def take_votes(
+    settings: Settings,
+    facts: Facts,
+    private: PrivateSet,
+    terms: Terms,
+    event: Gaussian,
+    public: PublicParts,
+    machine: Machine,
+    context: RunContext,
+) -> ClassVotes:
+    """Let each private record vote for the public class that it resembles, and keep the noisy histogram."""
+    with making(ClassVotes, "class votes", context, parents=public.refs(), params=event.model_dump()) as draft:
+        parts = load_parts(draft, settings, facts, public, machine)
+        with where().ledger() as ledger:
+            paid = mechanisms.noisy_votes(
+                access(ledger, private, terms, "votes", "class votes", public.refs(), context, code_version(take_votes.fn)),
+                event,
+                METHODS[settings.method.name].ballot(parts),
+                classes=len(facts.classes),
+                options=facts.public_classes,
+                device=device_of(machine),
+            )
+        contents.save(draft.folder, {"votes": paid.result}, {"classes": facts.classes})
+        draft.entries = paid.entries
+    return draft.ref
+
+
+@stage
+def fine_tune(
+    settings: Settings,
+    facts: Facts,
+    private: PrivateSet,
+    terms: Terms,
+    event: SubsampledGaussian,
+    public: PublicParts,
+    votes: ClassVotes | None,
+    machine: Machine,
+    context: RunContext,
+) -> TunedModel:
+    """Fine-tune the public denoiser on the private images by DP-SGD."""
+    parents = [*public.refs(), *([votes] if votes else [])]
+    title = "DP fine-tuning" + (" (baseline)" if terms.comparison else "")
+    with making(TunedModel, title, context, parents=parents, params=settings.fine_tuning.model_dump()) as draft:
+        parts = load_parts(draft, settings, facts, public, machine, votes)
+        model = with_classes(contents.load_denoiser(draft.open(public.model), device_of(machine)), private_rows(parts, facts))
+        with where().ledger() as ledger:
+            paid = mechanisms.fine_tuned(
+                access(ledger, private, terms, "fine_tuning", title, parents, context, code_version(fine_tune.fn)),
+                event,
+                model,
+                METHODS[settings.method.name].corrupt(settings, parts),
+                settings.fine_tuning,
+                records=facts.records,
+                device=device_of(machine),
+                physical_batch=machine.physical_batch,
+                progress=draft.show,
+            )
+        contents.save_denoiser(draft.folder, paid.result, settings.network, facts.shape, len(facts.classes))
+        draft.entries = paid.entries
+    return draft.ref
+
+
+def load_parts(
+    draft: Draft,
+    settings: Settings,
+    facts: Facts,
+    public: PublicParts,
+    machine: Machine,
+    votes: ClassVotes | None = None,
+    tuned: TunedModel | None = None,
+) -> Parts:
+    """Everything that a method works with, read from the store."""
+    device = device_of(machine)
+    parts = Parts(
+        schedule=make_schedule(settings.schedule),
+        shape=facts.shape,
+        public=contents.load_denoiser(draft.open(public.model), device),
+        tuned=contents.load_denoiser(draft.open(tuned), device) if tuned else None,
+        encoder=contents.load_encoder(draft.open(public.extractor), device) if public.extractor else None,
+        base=contents.load_base(draft.open(public.base), device) if public.base else None,
+    )
+    return add_votes(parts, contents.load(draft.open(votes))[0]["votes"]) if votes else parts
+
+
+def access(
+    ledger: Ledger,
+    private: PrivateSet,
+    terms: Terms,
+    stage_name: str,
+    purpose: str,
+    parents: list[Ref],
+    context: RunContext,
+    code: str,
+) -> Access:
+    """What a stage asks of the door."""
+    return Access(
+        ledger=ledger,
+        private=private,
+        run=context.run,
+        stage=stage_name,
+        purpose=purpose,
+        code_version=code,
+        relation=terms.relation,
+        delta=terms.delta,
+        parents=tuple(ref.digest for ref in parents),
+        claim=terms.claim,
+        comparison=terms.comparison,
+    )

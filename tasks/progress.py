@@ -1,0 +1,54 @@
+"""Progress that a person can follow, in the terminal and in the Prefect UI: steps and time, nothing that looks at data."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+CONSOLE = Console(stderr=True)
+REPORT_EVERY_SECONDS = 3.0
+"""How often the Prefect artifact is told."""
+TITLE_WIDTH = 24
+
+
+@contextlib.contextmanager
+def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback (done, total) that moves a bar in the terminal and, inside a Prefect run, a progress artifact."""
+    columns = (
+        TextColumn("{task.description:<" + str(TITLE_WIDTH) + "}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    artifact, told = _artifact(title), time.monotonic()
+    with Progress(*columns, console=CONSOLE) as bars:
+        bar = bars.add_task(title, total=None)
+
+        def show(done: int, total: int) -> None:
+            nonlocal told
+            bars.update(bar, completed=done, total=total)
+            if artifact and (done == total or time.monotonic() - told > REPORT_EVERY_SECONDS):
+                told = time.monotonic()
+                _tell(artifact, 100 * done / max(1, total))
+
+        yield show
+
+
+def _artifact(title: str) -> UUID | None:
+    from prefect.artifacts import create_progress_artifact
+    from prefect.context import TaskRunContext
+
+    if TaskRunContext.get() is None:
+        return None
+    return create_progress_artifact(0.0, key=f"progress-{title.replace(' ', '-')}", description=title)
+
+
+def _tell(artifact: UUID, percent: float) -> None:
+    from prefect.artifacts import update_progress_artifact
+
+    update_progress_artifact(artifact, min(100.0, percent))

@@ -1,0 +1,122 @@
+"""Stages after the private data is paid for: drawing, judging, reporting, publishing."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from artifacts import contents, report
+from artifacts.kinds import ClassVotes, Judgement, Samples, TunedModel
+from artifacts.labels import Label
+from artifacts.publish import publish
+from artifacts.record import RunRecord, save_record
+from artifacts.store import write_text
+from sfumato.config import Machine
+from sfumato.drawing import draw_images, draw_public, first_of_each
+from sfumato.images import enlargement, grid, save_png
+from sfumato.methods import METHODS
+from sfumato.methods.plan import Facts
+from sfumato.privacy import looks
+from sfumato.privacy.door import PrivateSet
+from sfumato.settings import Settings
+from tasks.caching import code_version, stage
+from tasks.making import RunContext, device_of, making
+from tasks.private import PublicParts, Terms, access, load_parts
+from tasks.where import where
+
+GRID_COLUMNS = 20
+"""Images of each class in the sample picture."""
+PICTURE = "samples.png"
+
+
+@stage
+def generate(
+    settings: Settings,
+    facts: Facts,
+    public: PublicParts,
+    votes: ClassVotes | None,
+    tuned: TunedModel | None,
+    images: int,
+    machine: Machine,
+    context: RunContext,
+) -> Samples:
+    """Draw `images` images, as many of each class; without a tuned model, what the public model alone would give."""
+    parents = [*public.refs(), *(ref for ref in (votes, tuned) if ref)]
+    title = "generation" if tuned else "generation (public model)"
+    with making(Samples, title, context, parents=parents, params=settings.generation.model_dump()) as draft:
+        parts = load_parts(draft, settings, facts, public, machine, votes, tuned)
+        draw = METHODS[settings.method.name].draw if tuned else draw_public
+        found = draw_images(draw, settings, parts, facts, images, device_of(machine), draft.show)
+        contents.save_images(draft.folder, found)
+        rows = found.subset(first_of_each(found.labels, len(facts.classes), GRID_COLUMNS))
+        save_png(draft.folder / PICTURE, grid(rows.pixels, min(GRID_COLUMNS, len(rows)), enlargement(facts.shape[1])))
+        draft.files = [draft.folder / PICTURE]
+        draft.metrics = {"images": len(found)}
+    return draft.ref
+
+
+@stage
+def evaluate(
+    sets: dict[str, Samples],
+    facts: Facts,
+    private: PrivateSet,
+    terms: Terms,
+    images: int,
+    seed: int,
+    machine: Machine,
+    context: RunContext,
+) -> Judgement:
+    """Judge each named set against the private images; INTERNAL, because it looks without noise."""
+    with making(Judgement, "evaluation (INTERNAL)", context, parents=list(sets.values())) as draft, where().ledger() as ledger:
+        rows, draft.entries = looks.judged(
+            access(ledger, private, terms, "evaluation", "judge", list(sets.values()), context, code_version(evaluate.fn)),
+            {name: looks.tensors(contents.load_images(draft.open(ref)), images) for name, ref in sets.items()},
+            classes=len(facts.classes),
+            seed=seed,
+            device=device_of(machine),
+            progress=draft.show,
+        )
+        contents.save(draft.folder, {}, {name: row.model_dump(mode="json") for name, row in rows.items()})
+        draft.metrics = {f"{name}/{key}".replace("+", "and"): value for name, row in rows.items() for key, value in row.numbers().items()}
+    return draft.ref
+
+
+def finish(record: RunRecord, samples: Samples, curves: dict[str, Sequence[float]]) -> RunRecord:
+    """Write the folder of a run: samples, curves, both reports, the record; and show them in MLflow."""
+    place = where()
+    folder = place.runs / record.run
+    shutil.copyfile(place.store().folder(samples) / PICTURE, folder / PICTURE)
+    report.draw_curves(folder / report.CURVES, curves)
+    report.write_reports(folder, record)
+    save_record(folder, record)
+    shown = [folder / PICTURE, folder / report.CURVES]
+    tracker, certificate = place.tracker(), record.certificate
+    public = {"epsilon": certificate.epsilon, "delta": certificate.delta} if certificate else {}
+    if record.label != Label.INTERNAL:
+        tracker.log(
+            record.run,
+            label=Label.DP,
+            run=record.tracking[Label.DP],
+            metrics={**public, "claim": record.claim.epsilon},
+            files=[*shown, folder / report.REPORT],
+        )
+    with place.ledger() as ledger:
+        entries = [entry.public() for entry in ledger.entries(record.settings["data"]["name"])]
+    write_text(folder / "ledger.json", json.dumps(entries, indent=1))
+    tracker.log(
+        record.run,
+        label=Label.INTERNAL,
+        run=record.tracking[Label.INTERNAL],
+        metrics={f"{name}/{key}": row[key] for name, row in record.metrics.items() for key in report.SCORES},
+        files=[folder / report.INTERNAL_REPORT, *shown, folder / "ledger.json"],
+    )
+    return record
+
+
+def publish_run(record: RunRecord, to: Path) -> RunRecord:
+    """Hand the samples of a run over to a folder, and note it in the record."""
+    place = where()
+    published = publish(place.store(), record, to)
+    record = record.model_copy(update={"published": str(published)})
+    save_record(place.runs / record.run, record)
+    return record

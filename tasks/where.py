@@ -1,0 +1,87 @@
+"""Where things are kept: the only file that reads the environment.
+
+`SFUMATO_HOME` holds everything a run leaves behind (default: `sfumato-home` in the checkout). `SFUMATO_LEDGER` and
+`MLFLOW_TRACKING_URI` point ledger and tracking elsewhere. Prefect is kept quiet, offline and below the same home.
+"""
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from artifacts.store import Store
+from artifacts.tracking import Tracker
+from sfumato.errors import BadInput
+from sfumato.privacy.ledger import Ledger
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+SERVER_STARTUP_SECONDS = "120"
+"""The embedded Prefect server takes 12 to 16 s to start, more on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """The places of one installation."""
+
+    home: Path
+    ledger_url: str
+    tracking_uri: str
+
+    @property
+    def runs(self) -> Path:
+        """One folder per run: record, reports, pictures."""
+        return self.home / "runs"
+
+    def store(self) -> Store:
+        """The artifact store; `BadInput` where it cannot be used."""
+        return Store.open(self.home / "store")
+
+    def ledger(self) -> Ledger:
+        """The privacy ledger, with the clock of this machine."""
+        return Ledger(self.ledger_url, now)
+
+    def tracker(self) -> Tracker:
+        """The connection to MLflow."""
+        return Tracker(self.tracking_uri, self.home / "mlflow")
+
+
+def where() -> Where:
+    """The places that the environment names."""
+    home = Path(os.environ.get("SFUMATO_HOME") or CHECKOUT / "sfumato-home").expanduser().resolve()
+    return Where(
+        home=home,
+        ledger_url=os.environ.get("SFUMATO_LEDGER") or f"sqlite:///{home / 'ledger.db'}",
+        tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home / 'mlflow.db'}",
+    )
+
+
+def configure() -> Where:
+    """Make the home and point Prefect at it; call before Prefect is imported. What the environment sets already, stays."""
+    place = where()
+    try:
+        for folder in (place.runs, place.home / "prefect", place.home / "results", place.home / "mlflow"):
+            folder.mkdir(parents=True, exist_ok=True)
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise BadInput(f"cannot write to {place.home}: {error.strerror}; set SFUMATO_HOME to a folder you own") from None
+    if not os.access(place.home, os.W_OK):
+        raise BadInput(f"cannot write to {place.home}: permission denied; set SFUMATO_HOME to a folder you own")
+    defaults = {
+        "PREFECT_HOME": str(place.home / "prefect"),
+        "PREFECT_LOCAL_STORAGE_PATH": str(place.home / "results"),
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": SERVER_STARTUP_SECONDS,
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_UI_V2_ENABLED": "false",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+        "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    return place
+
+
+def now() -> str:
+    """The time as ISO-8601 in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

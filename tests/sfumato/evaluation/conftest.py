@@ -1,0 +1,32 @@
+from typing import NamedTuple
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor
+
+from sfumato.evaluation.classifier import Classifier
+from sfumato.evaluation.scores import train_judge
+
+
+class Digits(NamedTuple):
+    """scikit-learn's 8x8 digits, shuffled once: 1,437 to train on, 360 to test on; pixels in [-1, 1]."""
+
+    train: Tensor
+    train_labels: Tensor
+    test: Tensor
+    test_labels: Tensor
+
+
+@pytest.fixture(scope="session")
+def digits() -> Digits:
+    bunch = load_digits()
+    order = torch.randperm(len(bunch.target), generator=torch.Generator().manual_seed(0))
+    images = torch.from_numpy(bunch.images / 8 - 1).float()[:, None][order]
+    labels = torch.from_numpy(bunch.target).long()[order]
+    return Digits(images[:1437], labels[:1437], images[1437:], labels[1437:])
+
+
+@pytest.fixture(scope="session")
+def judge_model(digits) -> Classifier:
+    return train_judge(digits.train, digits.train_labels, classes=10)

@@ -1,0 +1,181 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import sqrtm
+from torch import nn
+from torchmetrics.image.fid import FrechetInceptionDistance
+
+from sfumato.errors import BadInput
+from sfumato.evaluation import fidelity
+from sfumato.evaluation.classifier import features
+from sfumato.evaluation.fidelity import coverage, frechet_distance, precision_recall_density, share_readable
+
+
+def normal(n, d, *, seed=0):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def gaussian(n, mean, root, *, seed=0):
+    """A sample [n, d] whose empirical mean and covariance are exactly `mean` and root' root."""
+    sample = normal(n, len(mean), seed=seed)
+    white = torch.linalg.qr(sample - sample.mean(0))[0] * math.sqrt(n - 1)
+    return white @ root + mean
+
+
+# Frechet distance
+
+def test_frechet_of_independent_gaussians_is_the_textbook_sum():
+    scale_a, scale_b = torch.tensor([1.0, 2.0, 0.5]).double(), torch.tensor([3.0, 1.0, 0.5]).double()
+    mean_a, mean_b = torch.tensor([0.0, 1.0, 2.0]).double(), torch.tensor([1.0, 1.0, 0.0]).double()
+    a, b = gaussian(50, mean_a, scale_a.diag()), gaussian(80, mean_b, scale_b.diag(), seed=1)
+    expected = ((mean_a - mean_b) ** 2).sum() + ((scale_a - scale_b) ** 2).sum()  # 5 + 5
+    assert frechet_distance(a, b) == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_frechet_of_two_correlated_planes_has_a_closed_form():
+    root_a, root_b = torch.tensor([[1.0, 0.7], [0.0, 2.0]]).double(), torch.tensor([[0.3, -1.0], [1.5, 0.2]]).double()
+    a, b = gaussian(40, torch.zeros(2).double(), root_a), gaussian(30, torch.ones(2).double(), root_b, seed=1)
+    A, B = root_a.T @ root_a, root_b.T @ root_b
+    trace_of_root = torch.sqrt((A @ B).trace() + 2 * torch.sqrt(A.det() * B.det()))  # of any 2 x 2 matrix
+    assert frechet_distance(a, b) == pytest.approx(float(2 + A.trace() + B.trace() - 2 * trace_of_root), rel=1e-9)
+
+
+def test_frechet_agrees_with_the_matrix_root_and_with_torchmetrics():
+    mixing = normal(12, 12, seed=3)
+    a, b = normal(300, 12) @ mixing, normal(200, 12, seed=1) @ mixing.T + 0.3
+    A, B = np.cov(a.numpy(), rowvar=False), np.cov(b.numpy(), rowvar=False)
+    slow = float(((a.mean(0) - b.mean(0)) ** 2).sum()) + np.trace(A + B - 2 * np.real(sqrtm(A @ B)))
+    assert frechet_distance(a, b) == pytest.approx(slow, rel=1e-8)
+
+    metric = FrechetInceptionDistance(feature=Unchanged(12), normalize=True).set_dtype(torch.float64)
+    metric.update(a, real=True)
+    metric.update(b, real=False)
+    assert frechet_distance(a, b) == pytest.approx(float(metric.compute()), rel=1e-6)
+
+
+class Unchanged(nn.Module):
+    """An 'extractor' for features that are there already."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.num_features = width
+
+    def forward(self, features):
+        return features
+
+
+def test_frechet_is_zero_on_equal_sets_symmetric_and_blind_to_order():
+    a, b = normal(100, 20), normal(60, 20, seed=1) * 2
+    assert frechet_distance(a, a) == pytest.approx(0, abs=1e-10)
+    assert frechet_distance(a, b) == pytest.approx(frechet_distance(b, a), rel=1e-10)
+    assert frechet_distance(a.flip(0), b) == pytest.approx(frechet_distance(a, b), rel=1e-10)
+
+
+def test_frechet_survives_constant_and_repeated_features_and_few_images():
+    a, b = normal(40, 3), normal(50, 3, seed=1) * 1.5 + 1
+    plain = frechet_distance(a, b)
+    padded = torch.cat([a, torch.ones(40, 5)], 1), torch.cat([b, torch.ones(50, 5)], 1)
+    assert frechet_distance(*padded) == pytest.approx(plain)
+    assert frechet_distance(torch.cat([a, a], 1), torch.cat([b, b], 1)) == pytest.approx(2 * plain, rel=1e-9)
+    few, fewer = normal(5, 64), normal(2, 64, seed=1)
+    slow = (np.square(few.numpy().mean(0) - fewer.numpy().mean(0)).sum() + float(few.var(0).sum() + fewer.var(0).sum())
+            - 2 * np.sqrt(np.linalg.eigvals(np.cov(few.T.numpy()) @ np.cov(fewer.T.numpy())).real.clip(0)).sum())
+    assert frechet_distance(few, fewer) == pytest.approx(slow, rel=1e-6)
+    assert frechet_distance(torch.zeros(9, 4), torch.zeros(7, 4) + 2) == pytest.approx(16)
+
+
+def test_frechet_takes_a_far_offset_in_float64():
+    a, b = normal(100, 8), normal(100, 8, seed=1) * 1.1
+    assert frechet_distance(a + 1e5, b + 1e5) == pytest.approx(frechet_distance(a, b), rel=1e-6)
+
+
+# Neighbourhoods, against loops written from the definitions
+
+def distance(x, y):
+    return math.sqrt(sum((p - q) ** 2 for p, q in zip(x, y, strict=True)))
+
+
+def radius(points, i, k):
+    """Distance from points[i] to its k-th nearest other point."""
+    return sorted(distance(points[i], points[j]) for j in range(len(points)) if j != i)[k - 1]
+
+
+def slow_scores(real, synthetic, k):
+    """(coverage, precision, recall, density) by Naeem et al. 2020, one pair at a time."""
+    real, synthetic = real.tolist(), synthetic.tolist()
+    inside = [[distance(x, y) < radius(real, i, k) for y in synthetic] for i, x in enumerate(real)]
+    inside_synthetic = [[distance(x, y) < radius(synthetic, j, k) for j, y in enumerate(synthetic)] for x in real]
+    covered = sum(any(row) for row in inside) / len(real)
+    precise = sum(any(row[j] for row in inside) for j in range(len(synthetic))) / len(synthetic)
+    recalled = sum(any(row) for row in inside_synthetic) / len(real)
+    return covered, precise, recalled, sum(map(sum, inside)) / (k * len(synthetic))
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+@pytest.mark.parametrize("real, synthetic", [
+    (normal(30, 4), normal(24, 4, seed=1)),
+    (normal(20, 20), normal(33, 20, seed=1) * 0.5),
+    (normal(25, 2).mul(2).round(), normal(25, 2, seed=1).mul(2).round()),  # a grid: ties and repeated points
+    (normal(25, 18).round(), normal(25, 18, seed=1).round()),
+    (normal(15, 3), normal(15, 3)),  # equal sets: every rim is touched
+    (normal(15, 20), normal(15, 20)),
+], ids=["plane", "wide", "grid", "wide grid", "copy", "wide copy"])
+def test_neighbour_scores_agree_with_their_definitions(real, synthetic, k):
+    covered, *others = slow_scores(real, synthetic, k)
+    assert coverage(real, synthetic, k=k) == pytest.approx(covered)
+    assert precision_recall_density(real, synthetic, k=k) == pytest.approx(others)
+
+
+def test_making_the_table_of_distances_in_pieces_changes_nothing(monkeypatch):
+    real, synthetic = normal(600, 3), normal(500, 3, seed=1)
+    whole = precision_recall_density(real, synthetic)
+    monkeypatch.setattr(fidelity, "WORKING_MEGABYTES", 0.1)  # 20 rows at a time
+    assert precision_recall_density(real, synthetic) == whole
+
+
+def test_a_collapsed_set_is_precise_and_covers_little():
+    real = normal(200, 4)
+    collapsed = real[:1] + 1e-3 * normal(200, 4, seed=1)
+    precision, recall, _ = precision_recall_density(real, collapsed)
+    assert precision == 1 and recall < 0.05 and coverage(real, collapsed) < 0.1
+    assert coverage(real, real + 100) == 0
+    assert coverage(real, real[:1]) < 0.1  # one synthetic image is enough to ask
+
+
+def test_fidelity_tells_real_digits_from_noise(digits, judge_model):
+    real, other, noise = (features(judge_model, images) for images in (
+        digits.test, digits.train, torch.rand(500, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1))
+    assert frechet_distance(real, other) < 0.1 * frechet_distance(real, noise)
+    assert coverage(real, other) > 0.95 and coverage(real, noise) < 0.4
+    assert share_readable(judge_model, digits.test, digits.test_labels) > 0.96
+    assert share_readable(judge_model, digits.test, (digits.test_labels + 1) % 10) < 0.02
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda: frechet_distance(normal(1, 3), normal(9, 3)), "first features: 1 images are too few"),
+    (lambda: frechet_distance(normal(9, 3), normal(0, 3)), "second features: 0 images are too few"),
+    (lambda: frechet_distance(normal(9, 3), normal(9, 4)), "3 and 4 wide"),
+    (lambda: frechet_distance(normal(9, 3)[0], normal(9, 3)), "one row per image"),
+    (lambda: frechet_distance(normal(9, 3) / 0, normal(9, 3)), "NaN or infinite"),
+    (lambda: coverage(normal(5, 3), normal(9, 3), k=5), "5 images are too few for this score; it needs 6 or more"),
+    (lambda: coverage(normal(6, 3), normal(0, 3), k=5), "synthetic features: 0 images"),
+    (lambda: coverage(normal(6, 3), normal(6, 3), k=0), "k = 0"),
+    (lambda: coverage(normal(6, 3), normal(6, 2)), "3 and 2 wide"),
+    (lambda: precision_recall_density(normal(6, 3), normal(5, 3)), "synthetic features: 5 images"),
+    (lambda: precision_recall_density(normal(6, 3), normal(6, 2)), "3 and 2 wide"),
+])
+def test_refuses_with_one_line_and_no_number(call, message):
+    with pytest.raises(BadInput, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_readable_refuses_broken_images_and_labels(digits, judge_model):
+    for images, labels, message in (
+            (digits.test, digits.test_labels[:5], "give int64"), (digits.test[:0], digits.test_labels[:0], "n >= 1"),
+            (digits.test * float("nan"), digits.test_labels, "NaN"),
+            (digits.test, digits.test_labels + 1, "with 10 classes")):
+        with pytest.raises(BadInput, match=message):
+            share_readable(judge_model, images, labels)

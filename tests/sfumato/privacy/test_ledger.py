@@ -1,0 +1,477 @@
+"""The ledger keeps count through death, tampering and eight processes at once, and says no before it writes."""
+
+import itertools
+import math
+import multiprocessing
+import os
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from sfumato.errors import BadInput, Refused
+from sfumato.privacy.events import Gaussian, SubsampledGaussian, Uncertified
+from sfumato.privacy.ledger import Difference, Ledger, Total, entry_label
+
+TERMS = {"stage": "train", "purpose": "a test", "run": "run-1", "code_version": "0.1", "images": "any"}
+WHO = {"stage": "train", "run": "run-1", "code_version": "0.1"}
+DELTA = 1e-5
+ONE = Gaussian(noise_multiplier=1.0)
+
+
+def cheap(events, delta, relation):
+    """A price that adds up: 1/noise^2 for each query, four times that when a record is exchanged."""
+    once = sum(getattr(event, "steps", getattr(event, "count", 0)) / event.noise_multiplier**2 for event in events)
+    return once * (4 if relation == "replace_one" else 1)
+
+
+def clock(ticks=itertools.count()):
+    return f"2026-01-01T00:00:{next(ticks) % 60:02d}Z"
+
+
+def at(path):
+    return Ledger(f"sqlite:///{path}", clock, price=cheap)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "deep" / "ledger.db"
+
+
+@pytest.fixture
+def ledger(path):
+    with at(path) as ledger:
+        yield ledger
+
+
+def spend(ledger, events=(ONE,), dataset="digits", relation="add_remove", delta=DELTA, digest="d1g3st", **fields):
+    return ledger.reserve(dataset, digest if dataset == "digits" else digest + dataset, events, relation, delta,
+                          **{**TERMS, **fields})
+
+
+def tamper(path, *statements):
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+# The life of a reservation
+
+def test_a_spend_is_reserved_opened_and_committed_with_fewer_steps(ledger):
+    planned = SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.1, steps=100)
+    reservation = spend(ledger, [planned], claim={"epsilon": 9.0, "source": "Eq. 1"}, images=50, parents=["abc"])
+    assert (reservation.seq, reservation.epsilon, reservation.why) == (1, 25.0, None)
+    assert ledger.total("digits").epsilon == 25.0
+    ledger.opened(reservation)
+    committed = ledger.commit(reservation, [planned.model_copy(update={"steps": 60})])
+    assert committed.body["epsilon"] == 15.0 and committed.body["reserve"] == 1
+    (entry, events), = ledger.spends("digits")
+    assert entry.seq == 1 and events[0].steps == 60
+    assert ledger.total("digits") == Total(15.0, DELTA, "add_remove", spends=1, left=None)
+    body = entry.body
+    assert (body["claim"]["epsilon"], body["images"], body["parents"], body["insecure"]) == (9.0, 50, ["abc"], False)
+    assert body["accountant"] == "injected: cheap" and body["time"].startswith("2026-01-01T")
+    assert [entry.kind for entry in ledger.entries()] == ["reserve", "open", "commit"] and ledger.verify() == []
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_reservation_stands_in_full_after_death(path, opened):
+    first = at(path)
+    reservation = spend(first, [Gaussian(noise_multiplier=1.0, count=3)])
+    if opened:
+        first.opened(reservation)
+    del first, reservation  # the process dies here
+    with at(path) as later:
+        assert later.total("digits").epsilon == 3.0
+        assert later.spends("digits")[0][1] == (Gaussian(noise_multiplier=1.0, count=3),)
+
+
+def test_a_retry_pays_again(ledger):
+    for _ in range(2):
+        reservation = spend(ledger)
+        ledger.opened(reservation)
+        with pytest.raises(Refused, match="was opened before"):
+            ledger.opened(reservation)
+        ledger.commit(reservation, [ONE])
+    assert ledger.total("digits").epsilon == 2.0 and ledger.total("digits").spends == 2
+
+
+def test_cancel_gives_back_only_behind_a_shut_door(ledger):
+    kept, back = spend(ledger), spend(ledger)
+    ledger.cancel(back)
+    assert ledger.total("digits").epsilon == 1.0
+    for again in (ledger.opened, ledger.cancel, lambda reservation: ledger.commit(reservation, [])):
+        with pytest.raises(Refused, match="was cancelled before"):
+            again(back)
+    ledger.opened(kept)
+    with pytest.raises(Refused, match="reservation 1 on 'digits' was opened before: it can no longer be cancelled"):
+        ledger.cancel(kept)
+    ledger.commit(kept, [])
+    assert ledger.total("digits").epsilon == 0.0
+
+
+@pytest.mark.parametrize("taken", [
+    [Gaussian(noise_multiplier=1.0, count=4)], [Gaussian(noise_multiplier=1.0, count=2)] * 2,
+    [Gaussian(noise_multiplier=9.0)], [SubsampledGaussian(noise_multiplier=1.0, sample_rate=0.1, steps=1)],
+    [Uncertified(reason="peek")]])
+def test_more_than_reserved_is_refused_and_all_stays_reserved(ledger, taken):
+    reservation = spend(ledger, [Gaussian(noise_multiplier=1.0, count=3)])
+    ledger.opened(reservation)
+    with pytest.raises(Refused, match="does not cover what was done .* must not leave"):
+        ledger.commit(reservation, taken)
+    assert ledger.total("digits").epsilon == 3.0 and len(ledger.entries()) == 2
+    ledger.commit(reservation, [ONE, Gaussian(noise_multiplier=1.0, count=2)])
+
+
+def test_only_an_open_door_of_this_ledger_can_be_committed(ledger, tmp_path):
+    reservation = spend(ledger)
+    with pytest.raises(Refused, match="was never opened"):
+        ledger.commit(reservation, [ONE])
+    with at(tmp_path / "other.db") as other, pytest.raises(Refused, match="is not in this ledger"):
+        spend(other)
+        other.opened(reservation)
+    ledger.opened(reservation)
+    ledger.commit(reservation, [ONE])
+    with pytest.raises(Refused, match="was committed before"):
+        ledger.commit(reservation, [])
+
+
+# The budget
+
+def test_the_budget_refuses_in_one_line_and_writes_nothing(ledger):
+    assert ledger.budget("digits") is None
+    ledger.set_budget("digits", 10, DELTA)
+    spend(ledger, [Gaussian(noise_multiplier=1.0, count=7)])
+    assert ledger.total("digits").left == 3.0
+    with pytest.raises(Refused) as refused:
+        spend(ledger, [Gaussian(noise_multiplier=0.5)])
+    assert str(refused.value) == ("epsilon 3 of 10 left for 'digits' at delta 1e-05 (add_remove); this run needs 4: "
+                                  "lower --epsilon, or raise the budget")
+    with pytest.raises(Refused, match=r"has no certificate \(one step leaks\)"):
+        spend(ledger, [ONE, Uncertified(reason="one step leaks")])
+    assert len(ledger.entries()) == 2
+    spend(ledger, [Gaussian(noise_multiplier=1.0, count=3)])
+    ledger.set_budget("digits", 11, DELTA)
+    spend(ledger)
+    spend(ledger, [Gaussian(noise_multiplier=0.1)], dataset="faces")  # has a ledger page of its own
+    assert ledger.budget("digits").epsilon == 11 and ledger.total("digits").left == 0.0
+
+
+def test_a_budget_below_what_is_spent_is_refused_with_the_sum(ledger):
+    spend(ledger, [Gaussian(noise_multiplier=1.0, count=4)])
+    with pytest.raises(Refused, match=r"'digits' has cost epsilon 4 at delta 1e-05 \(add_remove\) .* budget of 3 is"):
+        ledger.set_budget("digits", 3, DELTA)
+    assert ledger.budget("digits") is None
+    ledger.set_budget("digits", 4, DELTA)
+    spend(ledger, [Uncertified(reason="no bound")], dataset="faces")
+    with pytest.raises(Refused, match="epsilon inf"):
+        ledger.set_budget("faces", 1000, DELTA)
+
+
+def test_delta_must_be_the_budgets(ledger):
+    spend(ledger, delta=1e-3)
+    spend(ledger, delta=1e-6)
+    assert ledger.total("digits").delta == 1e-6
+    ledger.set_budget("digits", 10, DELTA)
+    assert ledger.total("digits").delta == DELTA and ledger.total("digits", 1e-3).left is None
+    with pytest.raises(BadInput, match="delta 1e-06 differs from the budget of 'digits': use its delta 1e-05"):
+        spend(ledger, delta=1e-6)
+
+
+def test_a_sum_is_stated_under_one_relation(ledger):
+    ledger.set_budget("digits", 10, DELTA)
+    spend(ledger)
+    assert (ledger.total("digits").relation, ledger.total("digits").epsilon) == ("add_remove", 1.0)
+    assert ledger.total("digits", relation="replace_one").epsilon == 4.0
+    assert spend(ledger, relation="replace_one").epsilon == 4.0
+    total = ledger.total("digits")
+    assert (total.relation, total.epsilon, total.left) == ("replace_one", 8.0, 2.0)
+    assert math.isinf(ledger.total("digits", relation="add_remove").epsilon)
+    with pytest.raises(Refused, match=r"epsilon 2 of 10 left .* \(replace_one\); this run needs 4"):
+        spend(ledger)
+    assert ledger.price_of([2], DELTA, "add_remove") == 1.0
+    assert ledger.price_of([2, 3], DELTA, "replace_one") == 8.0
+    assert math.isinf(ledger.price_of([2, 3], DELTA, "add_remove"))
+
+
+def test_a_price_that_is_no_number_never_fits_a_budget(path):
+    with Ledger(f"sqlite:///{path}", clock, price=lambda *_: math.nan) as ledger:
+        assert spend(ledger).epsilon is None
+        with pytest.raises(Refused):
+            ledger.set_budget("digits", 10, DELTA)
+
+
+# The set
+
+def test_a_name_means_one_content_and_no_digest_is_shown(ledger):
+    reservation = spend(ledger)
+    with pytest.raises(BadInput, match="the private set 'digits' changed since its last entry: register it") as one:
+        spend(ledger, digest="0ther")
+    with pytest.raises(BadInput, match="the private set 'numbers' is in the ledger as 'digits': use that name") as two:
+        ledger.look("numbers", "d1g3st", "histogram", **WHO)
+    with pytest.raises(BadInput, match="changed since"):
+        ledger.look("digits", "0ther", "histogram", **WHO)
+    entry, = ledger.entries()
+    shown = [str(one.value), str(two.value), repr(reservation), repr(entry), repr(entry.public())]
+    assert not any(secret in text for text in shown for secret in ("d1g3st", "0ther", entry.hash))
+    assert entry.public()["epsilon"] == 1.0 and not {"digest", "parents", "hash"} & set(entry.public())
+
+
+@pytest.mark.parametrize("wrong", [
+    {"events": []}, {"events": [Gaussian(noise_multiplier=1.0, count=0)]}, {"events": ["free"]}, {"delta": 0.0},
+    {"delta": 1.0}, {"events": [Gaussian(noise_multiplier=math.inf)]}, {"relation": "edit"},
+    {"dataset": " "}, {"dataset": "a\nb"}, {"digest": ""}, {"images": -1}, {"images": "many"},
+    {"claim": {"epsilon": math.nan}}])
+def test_wrong_input_is_told_and_not_written(ledger, wrong):
+    with pytest.raises(BadInput) as told:
+        spend(ledger, **wrong)
+    assert "\n" not in str(told.value) and ledger.entries() == []
+
+
+# What costs nothing, labels, releases
+
+def test_looks_reuse_and_overrides_are_written_and_free(ledger):
+    ledger.set_budget("digits", 1, DELTA)
+    reservation = spend(ledger)
+    ledger.look("digits", "d1g3st", "fidelity against held-out images", parents=["a"], **WHO)
+    ledger.reuse("digits", "art1fact", spends=[reservation.seq], **WHO)
+    ledger.override("digits", "the board agreed", artifact="art1fact", claim={"epsilon": 1}, missing="one step leaks",
+                    spends=[2], run="run-1", code_version="0.1")
+    assert ledger.total("digits").epsilon == 1.0 and ledger.total("digits").spends == 1
+    assert [entry.kind for entry in ledger.entries("digits")] == ["budget", "reserve", "look", "reuse", "override"]
+    with pytest.raises(BadInput, match="needs a reason"):
+        ledger.look("digits", "d1g3st", " ", **WHO)
+    with pytest.raises(BadInput, match="entry 3 is no reservation on 'digits'"):
+        ledger.reuse("digits", "art1fact", spends=[3], **WHO)
+
+
+def test_labels_follow_from_the_entries(ledger):
+    paid, secret = spend(ledger), spend(ledger, insecure=True)
+    claimed = spend(ledger, [ONE, Uncertified(reason="one step leaks")])
+    assert (claimed.epsilon, claimed.why) == (None, "one step leaks")
+    entries = {"paid": ledger.opened(paid), "secret": ledger.opened(secret), "claimed": ledger.opened(claimed)}
+    assert {name: entry_label(entry) for name, entry in entries.items()} == {
+        "paid": "DP", "secret": "INTERNAL", "claimed": "INTERNAL"}
+    assert entry_label(ledger.commit(paid, [ONE])) == "DP"
+    assert entry_label(ledger.commit(secret, [ONE])) == "INTERNAL"
+    assert entry_label(ledger.commit(claimed, [Uncertified(reason="one step leaks")])) == "INTERNAL"
+    assert [entry_label(entry) for entry in ledger.entries()[:3]] == ["DP", "INTERNAL", "INTERNAL"]
+    assert entry_label(ledger.look("digits", "d1g3st", "why not", **WHO)) == "INTERNAL"
+    assert entry_label(ledger.set_budget("faces", 1, DELTA)) == "PUBLIC"
+
+
+def test_one_release_made_of_several_spends_has_one_price(ledger):
+    one, two, back = spend(ledger), spend(ledger, [Gaussian(noise_multiplier=0.5)]), spend(ledger)
+    faces = spend(ledger, dataset="faces")
+    ledger.cancel(back)
+    assert ledger.price_of([one.seq, two.seq, one.seq], DELTA, "add_remove") == 5.0
+    assert ledger.price_of([two.seq], DELTA, "replace_one") == 16.0 and ledger.price_of([], DELTA, "add_remove") == 0.0
+    for seqs, told in (([1, back.seq], "was cancelled"), ([1, faces.seq], "several private sets"), ([99], "no reserv")):
+        with pytest.raises(BadInput, match=told):
+            ledger.price_of(seqs, DELTA, "add_remove")
+
+
+def test_replay_finds_certificates_that_another_accountant_does_not_give(ledger, path):
+    reservation = spend(ledger)
+    spend(ledger, [Uncertified(reason="no bound")])
+    ledger.opened(reservation)
+    ledger.commit(reservation, [ONE])
+    assert ledger.replay() == []
+    with Ledger(f"sqlite:///{path}", clock, price=lambda *terms: 1.01 * cheap(*terms)) as other:
+        assert other.replay() == [Difference(seq, "digits", recorded=1.0, replayed=1.01) for seq in (1, 4)]
+        assert other.replay(tolerance=0.1) == []
+
+
+def test_the_accountant_prices_by_default_and_signs(path):
+    with Ledger(f"sqlite:///{path}", clock) as ledger:
+        ledger.set_budget("digits", 8.0, DELTA)
+        reservation = spend(ledger, [SubsampledGaussian(noise_multiplier=1.0, sample_rate=0.01, steps=100)])
+        two = spend(ledger, [Gaussian(noise_multiplier=1.0)])
+        assert two.epsilon < ledger.total("digits").epsilon < reservation.epsilon + two.epsilon
+        assert "dp-accounting" in ledger.entries()[1].body["accountant"] and ledger.replay() == []
+        with pytest.raises(Refused, match="of 8 left for 'digits'"):
+            spend(ledger, [Gaussian(noise_multiplier=0.5)])
+
+
+def test_a_set_without_entries_has_cost_nothing(ledger):
+    total = ledger.total("digits")
+    assert (total.epsilon, total.delta, total.spends, total.left) == (0.0, 0.0, 0, None)
+
+
+# Tampering
+
+EDIT = "UPDATE entries SET body = replace(body, '\"noise_multiplier\":1.0', '\"noise_multiplier\":9.0') WHERE seq = "
+SWAP = [f"UPDATE entries SET seq = {new} WHERE seq = {old}" for old, new in ((2, 99), (3, 2), (99, 3))]
+SWAP_BODIES = ["UPDATE entries SET body = (SELECT body FROM entries WHERE seq = 1) WHERE seq = 3"]
+
+
+@pytest.mark.parametrize("statements, found", [
+    ([EDIT + "2"], ["entry 2: edited"]), ([EDIT + "5"], ["entry 5: edited"]),
+    (["DELETE FROM entries WHERE seq = 1"], ["entry 1: missing"]),
+    (["DELETE FROM entries WHERE seq = 3"], ["entry 3: missing"]),
+    (["DELETE FROM entries WHERE seq = 5"], ["the end: entry 4"]),
+    (["DELETE FROM entries"], ["the end: entry 0"]), (["DELETE FROM meta WHERE key = 'head'"], ["the end"]),
+    (["DROP TABLE entries"], ["the end: entry 0"]), (["DROP TABLE meta"], ["the end"]),
+    (SWAP, ["entry 2: edited or moved", "entry 3: edited or moved"]), (SWAP_BODIES, ["entry 3: edited"]),
+    (["UPDATE entries SET dataset = 'faces' WHERE seq = 4"], ["entry 4: edited"]),
+    (["UPDATE entries SET hash = previous WHERE seq = 4"], ["entry 4: edited"])])
+def test_tampering_is_found_and_ends_all_spending(path, statements, found):
+    with at(path) as ledger:
+        reservations = [spend(ledger, run=f"run-{number}") for number in range(5)]
+    tamper(path, *statements)
+    with at(path) as ledger:
+        breaks = ledger.verify()
+        assert all(any(line.startswith(start) for line in breaks) for start in found), breaks
+        for use in (lambda: spend(ledger), lambda: ledger.opened(reservations[0]), lambda: ledger.total("digits")):
+            with pytest.raises(Refused, match="was tampered with"):
+                use()
+
+
+def test_an_edit_with_a_fresh_hash_breaks_the_chain(path):
+    from sfumato.privacy.ledger import _hash
+
+    with at(path) as ledger:
+        for _ in range(3):
+            spend(ledger)
+        entries = {entry.seq: entry for entry in ledger.entries()}
+    raw = sqlite3.connect(path).execute("SELECT seq, dataset, kind, body, previous FROM entries").fetchall()
+    for seq, where in ((1, "entry 2: does not follow"), (3, "the end: entry 3")):
+        row = raw[seq - 1]
+        fresh = _hash(*row[:3], row[3].replace("1.0", "9.0"), row[4])
+        tamper(path, EDIT + str(seq), f"UPDATE entries SET hash = '{fresh}' WHERE seq = {seq}")
+        with at(path) as ledger:
+            assert any(line.startswith(where) for line in ledger.verify())
+        tamper(path, f"UPDATE entries SET body = '{row[3]}', hash = '{entries[seq].hash}' WHERE seq = {seq}")
+    with at(path) as ledger:
+        assert ledger.verify() == []
+
+
+# The file
+
+def test_a_ledger_of_another_version_is_left_alone(path):
+    at(path).close()
+    tamper(path, "UPDATE meta SET value = '7' WHERE key = 'schema'")
+    with pytest.raises(BadInput, match="has version 7, this Sfumato keeps version 1"):
+        at(path)
+
+
+@pytest.mark.parametrize("url", ["ledger.db", "sqlite://", "sqlite:///:memory:", "mysql://host/db", "nonsense://x",
+                                 "sqlite:///x.db?mode=ro", "postgresql+nodriver://host/db",
+                                 "postgresql://me:pass@host:port/db"])
+def test_a_url_that_is_no_ledger_is_told_in_one_line(url):
+    with pytest.raises(BadInput) as told:
+        Ledger(url, clock, price=cheap)
+    assert "\n" not in str(told.value) and "pass" not in str(told.value)
+
+
+def test_a_file_that_is_no_ledger_and_a_folder_that_is_a_file_are_told(tmp_path):
+    (tmp_path / "notes.txt").write_text("my private notes " * 99)
+    with pytest.raises(BadInput, match="file is not a database"):
+        at(tmp_path / "notes.txt")
+    with pytest.raises(BadInput, match="cannot be created"):
+        at(tmp_path / "notes.txt" / "ledger.db")
+    assert (tmp_path / "notes.txt").read_text().startswith("my private notes")
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that any user can enter, so that the tests can stop being root for a while."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("file_mode, folder_mode", [(0o444, 0o777), (0o666, 0o555), (None, 0o555)])
+def test_what_cannot_be_written_is_told_at_the_start(open_folder, file_mode, folder_mode):
+    folder = open_folder / "store"
+    if file_mode is None:
+        folder.mkdir()
+    else:
+        at(folder / "ledger.db").close()
+        (folder / "ledger.db").chmod(file_mode)
+    folder.chmod(folder_mode)
+    was_root = os.geteuid() == 0
+    try:
+        if was_root:
+            os.seteuid(65534)
+        with pytest.raises(BadInput, match="cannot be (used|created)") as told:
+            at(folder / "ledger.db")
+    finally:
+        if was_root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+    assert "\n" not in str(told.value)
+
+
+def test_a_ledger_held_too_long_is_told(ledger, path, monkeypatch):
+    monkeypatch.setattr("sfumato.privacy.ledger.BUSY_SECONDS", 0.1)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(BadInput, match="database is locked.*not held by another process"):
+        spend(ledger)
+    assert ledger.entries() == []  # reading needs no lock
+    holder.execute("ROLLBACK")
+    holder.close()
+    spend(ledger)
+
+
+def test_a_ledger_that_goes_away_stops_the_run_before_the_door(ledger, path):
+    reservation = spend(ledger)
+    for lost in path.parent.iterdir():
+        lost.unlink()
+    for use in (lambda: ledger.opened(reservation), lambda: spend(ledger), lambda: ledger.total("digits")):
+        with pytest.raises(BadInput, match="unable to open database file"):
+            use()
+    assert not path.exists()
+    with at(path) as fresh, pytest.raises(Refused, match="is not in this ledger"):
+        fresh.opened(reservation)
+
+
+def test_a_failure_while_writing_leaves_nothing(path):
+    with at(path) as ledger:
+        spend(ledger)
+        tamper(path, "CREATE TRIGGER full BEFORE UPDATE ON meta BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
+        with pytest.raises(BadInput, match="disk is full"):  # the entry itself was already inserted
+            spend(ledger)
+        assert len(ledger.entries()) == 1 and ledger.verify() == []
+
+
+def test_every_entry_is_on_disk_and_only_its_owner_reads_it(ledger, path):
+    with ledger._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    assert path.stat().st_mode & 0o077 == 0
+
+
+# Many at once
+
+def reserve_until_refused(path, barrier, results):
+    """One process of eight: open the ledger, perhaps create it, and reserve until it refuses."""
+    barrier.wait()
+    done, told = [], "never refused"
+    try:
+        ledger = at(path)
+        ledger.set_budget("digits", 20, DELTA)
+        while len(done) < 30:
+            done.append(spend(ledger, run=f"run-{os.getpid()}").seq)
+    except (Refused, BadInput) as no:
+        told = str(no)
+    results.put((done, told))
+
+
+def test_eight_processes_at_once_never_overspend_together(path):
+    spawn = multiprocessing.get_context("spawn")
+    barrier, results = spawn.Barrier(8), spawn.Queue()
+    workers = [spawn.Process(target=reserve_until_refused, args=(path, barrier, results)) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    reports = [results.get(timeout=35) for _ in workers]
+    for worker in workers:
+        worker.join()
+    assert all(told.startswith("epsilon 0 of 20 left for 'digits'") for _, told in reports), reports
+    seqs = [seq for done, _ in reports for seq in done]
+    with at(path) as ledger:
+        assert ledger.verify() == [] and len(seqs) == len(set(seqs)) == 20
+        assert ledger.total("digits").epsilon == 20.0 and ledger.total("digits").left == 0.0
