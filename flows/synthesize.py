@@ -53,7 +53,7 @@ def run_plan(settings: Settings, plan: Plan, *, preset: str, publish_to: str) ->
     recipe = settings.only("schedule", "method", "generation", "seed")
     drawing = {"facts": plan.facts, "public": parts, "machine": settings.machine}
     images = settings.generation.images
-    samples = book.run(release.generate, recipe, votes=votes, tuned=tuned, images=images, private=True, **drawing)
+    samples = book.run(release.generate, recipe, votes=votes, tuned=tuned, images=images, paid=True, **drawing)
 
     judged = {SYNTHETIC: samples} | compare(settings, plan, parts, secret, book)
     scores = book.run(
@@ -103,8 +103,8 @@ def pay(
         "public": parts,
         "machine": settings.machine,
     }
-    votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), **common) if plan.votes else None
-    return votes, book.run(private.fine_tune, event=plan.event(STAGE_TUNING), votes=votes, **common)
+    votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), paid=True, **common) if plan.votes else None
+    return votes, book.run(private.fine_tune, event=plan.event(STAGE_TUNING), votes=votes, paid=True, **common)
 
 
 def compare(settings: Settings, plan: Plan, parts: private.PublicParts, secret: PrivateSet, book: Journal) -> dict[str, Samples]:

@@ -49,7 +49,7 @@ class Journal:
         parents = {Label.PUBLIC: public, Label.DP: public, Label.INTERNAL: internal}
         return cls(RunContext(run=name, parents={str(k): v for k, v in parents.items()}), private)
 
-    def run(self, stage: Any, *args: Any, private: bool = False, **kwargs: Any) -> Any:
+    def run(self, stage: Any, *args: Any, paid: bool = False, **kwargs: Any) -> Any:
         """Run a stage or find its result; a reused private result is written into the ledger (it costs nothing)."""
         started = time.monotonic()
         ref, cached = run_stage(stage, *args, context=self.context, **kwargs)
@@ -57,7 +57,7 @@ class Journal:
         self.stages.append(StageRecord(name=stage.name, seconds=seconds, cached=cached, made_in=ref.seconds))
         if cached:
             CONSOLE.print(f"{stage.name:<24} from cache (made in {ref.seconds:.1f} s)")
-        if cached and private:
+        if cached and paid:
             place = where()
             spends = [seq for seq in place.store().entries(ref)]
             with place.ledger() as ledger:

@@ -1,6 +1,7 @@
 """Progress that a person can follow, in the terminal and in the Prefect UI: steps and time, nothing that looks at data."""
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from uuid import UUID
@@ -45,7 +46,7 @@ def _artifact(title: str) -> UUID | None:
 
     if TaskRunContext.get() is None:
         return None
-    return create_progress_artifact(0.0, key=f"progress-{title.replace(' ', '-')}", description=title)
+    return create_progress_artifact(0.0, key="progress-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"), description=title)
 
 
 def _tell(artifact: UUID, percent: float) -> None:

@@ -65,7 +65,7 @@ ROUNDING_FLOOR, ROUNDING_PER_STEP = 1e-12, 1e-16
 stayed five times below when measured against the exact Gaussian. A delta under 1e-10 is therefore priced high."""
 
 CUT_MASS = 1e-15
-"""Mass at both ends that may be cut off a composed grid, always to the pessimistic side."""
+"""Mass at both ends that may be cut off a composed grid, at most, always to the pessimistic side."""
 
 MERGE_ABOVE = 64
 """Distinct steps that are composed one by one; with more, those of nearly the same noise share the smallest of it."""
@@ -214,8 +214,8 @@ def epsilon(events: Sequence[Event], delta: float, relation: Relation = "add_rem
     Gaussians alone are exact. Under `replace_one` the worst pair of a Gaussian lies +1 / -1 apart: the noise
     multiplier is relative to one record's norm, and an exchange moves the query by two of them.
 
-    How tight: as a rule within 0.1 % of the true value for up to `MERGE_ABOVE` distinct events, a few times that for a thousand
-    (noises that lie close share the smaller one) or for tens of millions of steps. A delta under 1e-10 is priced high.
+    How tight: as a rule within 0.1 % of the true value for up to `MERGE_ABOVE` distinct events, a few times that for a
+    thousand (noises that lie close share the smallest) or tens of millions of steps. Delta under 1e-10 is priced high.
     """
     return _price(events, delta, relation)
 
@@ -450,17 +450,21 @@ def _pair_epsilon(pair: _Pair, mu_whole: float, steps: Sequence[_Step], delta: f
     whole = [(_Pair(up=True, down=False), _Step(mu_whole, 1.0, 1))] if mu_whole > 0 else []
     parts = whole + [(pair, step) for step in steps]
     deviation = math.sqrt(spread / number)
-    usual = deviation / GRID_PER_DEVIATION * (2 if len(parts) > MERGE_ABOVE else 1)
+    usual = deviation / GRID_PER_DEVIATION
+    fine = min(usual, max(COARSE_INTERVAL, deviation / GRID_PER_COARSE_DEVIATION))
     interval = max(
-        min(usual, max(COARSE_INTERVAL, deviation / GRID_PER_COARSE_DEVIATION)),
+        2 * usual if len(parts) > MERGE_ABOVE else fine,
         math.sqrt(spread) / MAX_DEVIATIONS,
         max(_loss_width(part, step, tail) for part, step in parts) / MAX_STEP_POINTS,
         MIN_INTERVAL,
     )
     by_count = defaultdict(list)
-    for part, step in parts:
-        by_count[step.count].append(_discretise(part, step, interval, tail))
-    grid = _compose([_repeat(_compose(grids), count) for count, grids in by_count.items()])
+    for step in steps:
+        by_count[step.count].append(_discretise(pair, step, interval, tail))
+    rounds = math.gcd(*by_count)
+    cut = min(CUT_MASS, tail)
+    one_round = _compose([_repeat(_compose(grids, cut), count // rounds) for count, grids in by_count.items()], cut)
+    grid = _compose([_repeat(one_round, rounds), *(_discretise(*part, interval, tail) for part in whole)], cut)
     return _read_epsilon(grid, interval, left)
 
 
@@ -483,7 +487,7 @@ def _read_epsilon(grid: _Grid, interval: float, delta: float) -> float:
     return root + 2 * digits * (1 + root)  # the far side of the root, where delta is met
 
 
-def _compose(grids: list[_Grid]) -> _Grid:
+def _compose(grids: list[_Grid], cut: float) -> _Grid:
     """Several privacy losses added up, as a balanced tree, so that a long grid meets few others."""
     from scipy.signal import fftconvolve
 
@@ -491,7 +495,7 @@ def _compose(grids: list[_Grid]) -> _Grid:
         paired = []
         for one, two in zip(grids[::2], grids[1::2], strict=False):
             infinite = one.infinite + two.infinite - one.infinite * two.infinite
-            paired.append(_cut(_Grid(one.first + two.first, fftconvolve(one.masses, two.masses), infinite)))
+            paired.append(_cut(_Grid(one.first + two.first, fftconvolve(one.masses, two.masses), infinite), cut))
         grids = paired + grids[2 * len(paired) :]
     return grids[0]
 
@@ -507,9 +511,9 @@ def _repeat(grid: _Grid, count: int) -> _Grid:
     return _Grid(grid.first * count + start, np.asarray(masses), infinite)
 
 
-def _cut(grid: _Grid) -> _Grid:
-    """Without its ends of mass `CUT_MASS` / 2 each: the lower one moves up to the new start, the upper to infinity."""
-    half = CUT_MASS / 2
+def _cut(grid: _Grid, mass: float) -> _Grid:
+    """Without its two ends of half that mass each: the lower one moves up to the new start, the upper one to infinity."""
+    half = mass / 2
     low = int(np.searchsorted(np.cumsum(np.maximum(grid.masses, 0.0)), half, side="right"))
     high = grid.masses.size - int(np.searchsorted(np.cumsum(np.maximum(grid.masses[::-1], 0.0)), half, side="right"))
     masses = grid.masses[low:high].copy()
