@@ -65,7 +65,7 @@ ROUNDING_FLOOR, ROUNDING_PER_STEP = 1e-12, 1e-16
 stayed five times below when measured against the exact Gaussian. A delta under 1e-10 is therefore priced high."""
 
 CUT_MASS = 1e-15
-"""Mass at both ends that may be cut off a composed grid, at most, always to the pessimistic side."""
+"""Mass at both ends that may be cut off a composed grid, always to the pessimistic side."""
 
 MERGE_ABOVE = 64
 """Distinct steps that are composed one by one; with more, those of nearly the same noise share the smallest of it."""
@@ -462,9 +462,8 @@ def _pair_epsilon(pair: _Pair, mu_whole: float, steps: Sequence[_Step], delta: f
     for step in steps:
         by_count[step.count].append(_discretise(pair, step, interval, tail))
     rounds = math.gcd(*by_count)
-    cut = min(CUT_MASS, tail)
-    one_round = _compose([_repeat(_compose(grids, cut), count // rounds) for count, grids in by_count.items()], cut)
-    grid = _compose([_repeat(one_round, rounds), *(_discretise(*part, interval, tail) for part in whole)], cut)
+    one_round = _compose([_repeat(_compose(grids), count // rounds) for count, grids in by_count.items()])
+    grid = _compose([_repeat(one_round, rounds), *(_discretise(*part, interval, tail) for part in whole)])
     return _read_epsilon(grid, interval, left)
 
 
@@ -487,7 +486,7 @@ def _read_epsilon(grid: _Grid, interval: float, delta: float) -> float:
     return root + 2 * digits * (1 + root)  # the far side of the root, where delta is met
 
 
-def _compose(grids: list[_Grid], cut: float) -> _Grid:
+def _compose(grids: list[_Grid]) -> _Grid:
     """Several privacy losses added up, as a balanced tree, so that a long grid meets few others."""
     from scipy.signal import fftconvolve
 
@@ -495,7 +494,7 @@ def _compose(grids: list[_Grid], cut: float) -> _Grid:
         paired = []
         for one, two in zip(grids[::2], grids[1::2], strict=False):
             infinite = one.infinite + two.infinite - one.infinite * two.infinite
-            paired.append(_cut(_Grid(one.first + two.first, fftconvolve(one.masses, two.masses), infinite), cut))
+            paired.append(_cut(_Grid(one.first + two.first, fftconvolve(one.masses, two.masses), infinite)))
         grids = paired + grids[2 * len(paired) :]
     return grids[0]
 
@@ -511,9 +510,9 @@ def _repeat(grid: _Grid, count: int) -> _Grid:
     return _Grid(grid.first * count + start, np.asarray(masses), infinite)
 
 
-def _cut(grid: _Grid, mass: float) -> _Grid:
-    """Without its two ends of half that mass each: the lower one moves up to the new start, the upper one to infinity."""
-    half = mass / 2
+def _cut(grid: _Grid) -> _Grid:
+    """Without its ends of mass `CUT_MASS` / 2 each: the lower one moves up to the new start, the upper to infinity."""
+    half = CUT_MASS / 2
     low = int(np.searchsorted(np.cumsum(np.maximum(grid.masses, 0.0)), half, side="right"))
     high = grid.masses.size - int(np.searchsorted(np.cumsum(np.maximum(grid.masses[::-1], 0.0)), half, side="right"))
     masses = grid.masses[low:high].copy()
