@@ -1,9 +1,11 @@
 """What privacy events cost: from events (or plain numbers) to epsilon, and from epsilon to the noise that earns it.
 
 Certificates are privacy loss distributions (PLD): for each event the worst pair of output distributions is known in
-closed form; its privacy loss is laid on a grid in such a way that every delta can only grow ("connect the dots",
-Doroshenko et al. 2022); the grids are composed and epsilon is read off with dp-accounting. Lists of plain Gaussian
-mechanisms need no grid: they compose exactly under Gaussian differential privacy (GDP, Dong et al. 2022).
+closed form; dp-accounting lays its privacy loss on a grid in such a way that every delta can only grow ("connect the
+dots", Doroshenko et al. 2022), composes the grids and reads epsilon off. Where a list is too long or too costly for that,
+and while calibration searches, our own faster grids of the same kind stand in; tests hold the two against each other.
+Lists of plain Gaussian mechanisms need no grid: they compose exactly under Gaussian differential privacy (GDP, Dong et al.
+2022).
 
 The worst pairs, in units of the noise (mu = 1 / noise_multiplier, q = sample rate, N(m) = unit normal around m):
 
@@ -20,6 +22,7 @@ Not covered: sampling other than Poisson, and how random the noise generator rea
 (`subsampled_gaussian_clt`, `poisson_clt`) restate what papers claim; they under-report and certify nothing.
 """
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -66,6 +69,10 @@ stayed five times below when measured against the exact Gaussian. A delta under 
 
 CUT_MASS = 1e-15
 """Mass at both ends that may be cut off a composed grid, always to the pessimistic side."""
+
+DIRECT_DISTINCT, DIRECT_EPSILON, DIRECT_DELTA = 8, (0.05, 60.0), 1e-9
+"""Where dp-accounting's own distributions serve: at most so many distinct sampled steps, an epsilon in this range, a delta of at
+least this. Elsewhere (long ledgers, huge or tiny costs) they are slow or coarse, and our grids stand in."""
 
 MERGE_ABOVE = 64
 """Distinct steps that are composed one by one; with more, those of nearly the same noise share the smallest of it."""
@@ -307,7 +314,7 @@ def calibrate(
         raise BadInput("epsilon = inf: give a finite target; with none, no noise is needed")
 
     def cost(noise: float) -> float:
-        return _price(event_of_noise(noise), delta, relation)
+        return _price(event_of_noise(noise), delta, relation, _by_grid)
 
     low, high, cost_low, cost_high = _bracket(cost, target)
     # Both axes in logarithms, where cost over noise is close to a straight line: regula falsi with the Illinois rule
@@ -327,6 +334,9 @@ def calibrate(
         else:
             high, cost_high, gap_high, gap_low = middle, cost_middle, gap, gap_low / 2 if kept == 1 else gap_low
             kept = 1
+    # The search asks the quick grids; the answer must also hold by the accountant that certifies.
+    while (exact := _price(event_of_noise(high), delta, relation)) > target:
+        high *= max(exact / target, 1 + CALIBRATION_SLACK)
     return high
 
 
@@ -392,7 +402,9 @@ _PAIRS: dict[str, tuple[_Pair, ...]] = {
 }
 
 
-def _price(events: Sequence[Event], delta: float, relation: Relation) -> float:
+def _price(
+    events: Sequence[Event], delta: float, relation: Relation, certify: Callable[..., float] | None = None
+) -> float:
     """The body of `epsilon`, under a name that no argument hides."""
     delta, relation = _delta(delta), _relation(relation)
     gaussian_mus, steps, certified = [], [], True
@@ -406,10 +418,51 @@ def _price(events: Sequence[Event], delta: float, relation: Relation) -> float:
                 steps.append(_Step(1 / event.noise_multiplier, event.sample_rate, event.steps))
             case _:
                 raise BadInput(f"event {event!r}: the accountant has no worst pair for it; use `Uncertified`")
-    return _certify(gaussian_mus, steps, delta, relation) if certified else math.inf
+    return (certify or _certify)(gaussian_mus, steps, delta, relation) if certified else math.inf
 
 
 def _certify(gaussian_mus: Iterable[float], steps: Iterable[_Step], delta: float, relation: Relation) -> float:
+    """PLD epsilon of Gaussians and subsampled Gaussians, mus relative to one record's norm; remembers what it was asked."""
+    counts: dict[tuple[float, float], int] = defaultdict(int)
+    for step in steps:
+        counts[step.mu, step.rate] += step.count
+    grouped = tuple(_Step(mu, rate, count) for (mu, rate), count in sorted(counts.items(), reverse=True) if count and mu)
+    return _certified(tuple(sorted(gaussian_mus)), grouped, _delta(delta), _relation(relation))
+
+
+@functools.lru_cache(maxsize=256)
+def _certified(gaussian_mus: tuple[float, ...], steps: tuple[_Step, ...], delta: float, relation: Relation) -> float:
+    """dp-accounting's own distributions where the list is short and the answer of everyday size, else our grids."""
+    bound = _by_grid(gaussian_mus, steps, delta, relation)
+    sampled = [step for step in steps if step.rate < 1]
+    everyday = DIRECT_EPSILON[0] <= bound <= DIRECT_EPSILON[1] and delta >= DIRECT_DELTA
+    if not everyday or not 0 < len(sampled) <= DIRECT_DISTINCT:
+        return bound
+    return _direct(gaussian_mus, steps, delta, relation)
+
+
+def _direct(gaussian_mus: Iterable[float], steps: Iterable[_Step], delta: float, relation: Relation) -> float:
+    """The same by dp-accounting's `PLDAccountant` from end to end."""
+    import dp_accounting
+    from dp_accounting.pld import PLDAccountant
+
+    neighbours = dp_accounting.NeighboringRelation
+    accountant = PLDAccountant(neighbours.REPLACE_ONE if relation == "replace_one" else neighbours.ADD_OR_REMOVE_ONE)
+    events = [(dp_accounting.GaussianDpEvent(1 / mu), 1.0, 1) for mu in gaussian_mus if mu]
+    events += [(dp_accounting.GaussianDpEvent(1 / mu), rate, count) for mu, rate, count in steps]
+    for gaussian, rate, count in events:
+        step = dp_accounting.PoissonSampledDpEvent(rate, gaussian) if rate < 1 else gaussian
+        accountant.compose(dp_accounting.SelfComposedDpEvent(step, count))
+    return min(float(accountant.get_epsilon(delta)), _unsampled(gaussian_mus, steps, delta, relation))
+
+
+def _unsampled(gaussian_mus: Iterable[float], steps: Iterable[_Step], delta: float, relation: Relation) -> float:
+    """The exact price without sampling, which sampling never exceeds: a cap where a grid had to be coarse."""
+    reach = 2.0 if relation == "replace_one" else 1.0
+    return gdp_epsilon(reach * compose_gdp([*gaussian_mus, *(mu * math.sqrt(count) for mu, _, count in steps)]), delta)
+
+
+def _by_grid(gaussian_mus: Iterable[float], steps: Iterable[_Step], delta: float, relation: Relation) -> float:
     """PLD epsilon of Gaussians (exact among themselves) and subsampled Gaussians, mus relative to one record's norm."""
     delta, reach = _delta(delta), 2.0 if _relation(relation) == "replace_one" else 1.0
     counts: dict[tuple[float, float], int] = defaultdict(int)
@@ -431,9 +484,7 @@ def _certify(gaussian_mus: Iterable[float], steps: Iterable[_Step], delta: float
     if mu_whole < NO_NOISE_MU:
         total = max(_pair_epsilon(pair, mu_whole, sampled, delta) for pair in _PAIRS[relation])
     if no_noise == 0:
-        # Sampling never costs more than no sampling, which is exact: a cap where the grid had to be coarse.
-        everyone = [mu_whole, *(reach * s.mu * math.sqrt(s.count) for s in sampled)]
-        total = min(total, gdp_epsilon(compose_gdp(everyone), delta))
+        total = min(total, _unsampled(whole, sampled, delta, relation))
     return total
 
 

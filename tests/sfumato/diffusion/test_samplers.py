@@ -1,0 +1,118 @@
+"""DDIM against data whose exact noise prediction is known: a Gaussian, and a single image."""
+
+import math
+
+import pytest
+import torch
+
+from sfumato.config import Schedule
+from sfumato.diffusion.samplers import NO_CLASS, ddim, guided
+from sfumato.diffusion.schedule import make_schedule, time_grid
+
+T = 200
+SCHEDULE = make_schedule(Schedule(timesteps=T, beta_start=5e-4, beta_end=0.1))
+LEVEL = SCHEDULE.alpha_bar.double()
+MEAN, SPREAD = 0.2, 0.15
+
+
+def gaussian_data(spread):
+    """The exact noise prediction where every pixel of the data is N(MEAN, spread^2)."""
+
+    def denoise(x, t, y):
+        level = LEVEL[t].view(-1, 1, 1, 1)
+        off = x.double() - level.sqrt() * MEAN
+        return ((1 - level).sqrt() * off / (level * spread**2 + 1 - level)).float()
+
+    return denoise
+
+
+def start(count=2000, seed=0):
+    return torch.randn(count, 1, 1, 1, generator=torch.Generator().manual_seed(seed))
+
+
+def walk(x, times, denoise, eta=0.0, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return ddim(SCHEDULE, denoise, x, torch.zeros(len(x), dtype=torch.long), times, eta=eta, generator=generator)
+
+
+def test_more_steps_come_closer_to_the_exact_flow():
+    x = start()
+    exact = MEAN + SPREAD * (x - LEVEL[T].sqrt() * MEAN) / (LEVEL[T] * SPREAD**2 + 1 - LEVEL[T]).sqrt()
+    errors = [
+        float((walk(x, time_grid(T, 0, steps), gaussian_data(SPREAD)) - exact).square().mean().sqrt())
+        for steps in (3, 10, 50, 200)
+    ]
+    assert errors[0] > 2 * errors[1] > 4 * errors[2] > 8 * errors[3]
+    assert errors[3] < 0.02 * SPREAD
+
+
+@pytest.mark.parametrize("eta", [0.5, 1.0])
+def test_stochastic_walks_end_at_the_data_too(eta):
+    x = walk(start(20_000), time_grid(T, 0, T), gaussian_data(SPREAD), eta=eta)
+    assert float(x.mean()) == pytest.approx(MEAN, abs=0.01)
+    assert float(x.std()) == pytest.approx(SPREAD, rel=0.03)
+
+
+def test_with_eta_one_a_step_has_the_variance_of_ancestral_sampling():
+    """Ho et al. 2020, Eq. 7: (1 - ab_s) / (1 - ab_t) (1 - ab_t / ab_s)."""
+    t, s, x = 120, 80, torch.full((40_000, 1, 1, 1), 0.6)
+    drawn = walk(x, [t, s], gaussian_data(0.0), eta=1.0)
+    ratio = float(LEVEL[t] / LEVEL[s])
+    variance = float((1 - LEVEL[s]) / (1 - LEVEL[t])) * (1 - ratio)
+    weight = float((1 - LEVEL[s]) / (1 - LEVEL[t])) * math.sqrt(ratio)
+    mean = weight * 0.6 + MEAN * float(LEVEL[s].sqrt() * (1 - ratio) / (1 - LEVEL[t]))
+    assert float(drawn.var()) == pytest.approx(variance, rel=5 * math.sqrt(2 / 40_000))
+    assert float(drawn.mean()) == pytest.approx(mean, abs=5 * math.sqrt(variance / 40_000))
+
+
+@pytest.mark.parametrize("eta", [0.0, 0.3, 1.0])
+def test_a_walk_that_stops_early_keeps_the_noise_level_of_its_last_time(eta):
+    """For a single image, x_s ~ N(sqrt(ab_s) x, 1 - ab_s) whatever eta and however many steps."""
+    level = float(LEVEL[T])
+    x = math.sqrt(level) * MEAN + math.sqrt(1 - level) * start(40_000)
+    drawn = walk(x, time_grid(T, 60, 7), gaussian_data(0.0), eta=eta)
+    assert float(drawn.var()) == pytest.approx(float(1 - LEVEL[60]), rel=0.04)
+    assert float(drawn.mean()) == pytest.approx(float(LEVEL[60].sqrt()) * MEAN, abs=0.02)
+
+
+def test_without_noise_two_lists_of_times_equal_one():
+    x, early, late = start(50), [200, 170, 140, 100], [100, 61, 30, 7, 0]
+    once = walk(x, [*early, *late[1:]], gaussian_data(SPREAD))
+    twice = walk(walk(x, early, gaussian_data(SPREAD), seed=8), late, gaussian_data(SPREAD), seed=9)
+    assert torch.equal(once, twice)
+
+
+def test_with_noise_the_generator_alone_decides():
+    x = start(50)
+    one, same, other = (walk(x, [200, 100, 50], gaussian_data(SPREAD), eta=1.0, seed=seed) for seed in (4, 4, 5))
+    assert torch.equal(one, same) and not torch.allclose(one, other)
+
+
+@pytest.mark.parametrize("eta", [0.0, 1.0])
+def test_whatever_the_network_says_the_image_ends_in_range(eta):
+    def nonsense(x, t, y):
+        return 30 * torch.sin(1000 * x)
+
+    assert walk(start(500), time_grid(T, 0, 9), nonsense, eta=eta).abs().max() <= 1
+
+
+def test_guidance_moves_away_from_the_null_row():
+    """Ho and Salimans 2022, Eq. 6: (1 + w) e(x, y) - w e(x)."""
+
+    def denoise(x, t, y):
+        return x * t.view(-1, 1, 1, 1) + torch.where(y == NO_CLASS, 100.0, y.float()).view(-1, 1, 1, 1)
+
+    x, t, y = torch.rand(3, 1, 2, 2), torch.tensor([1, 2, 3]), torch.tensor([4, 0, 7])
+    found = guided(denoise, 0.5)(x, t, y)
+    torch.testing.assert_close(found, 1.5 * denoise(x, t, y) - 0.5 * denoise(x, t, torch.full((3,), NO_CLASS)))
+
+
+def test_without_guidance_the_null_row_is_not_paid_for():
+    asked = []
+
+    def denoise(x, t, y):
+        asked.append(y)
+        return x
+
+    guided(denoise, 0.0)(torch.rand(2, 1, 1, 1), torch.ones(2), torch.tensor([1, 2]))
+    assert [y.tolist() for y in asked] == [[1, 2]]

@@ -1,0 +1,95 @@
+"""Signal levels against the product taken from scratch, the law of x_t, and the lists of times that samplers walk."""
+
+import math
+
+import pytest
+import torch
+
+from sfumato.config import Schedule
+from sfumato.diffusion.schedule import add_noise, make_schedule, predicted_image, time_grid
+
+
+def product(betas):
+    """[1, 1 - b1, (1 - b1)(1 - b2), ...] in plain Python."""
+    levels = [1.0]
+    for beta in betas:
+        levels.append(levels[-1] * (1 - beta))
+    return levels
+
+
+def linear(steps, first, last):
+    return [first + (last - first) * i / (steps - 1) for i in range(steps)]
+
+
+def cosine(steps, offset, largest):
+    def f(t):
+        return math.cos((t / steps + offset) / (1 + offset) * math.pi / 2) ** 2
+
+    return [min(1 - f(t) / f(t - 1), largest) for t in range(1, steps + 1)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "betas"),
+    [
+        (Schedule(), linear(1000, 1e-4, 0.02)),
+        (Schedule(timesteps=7, beta_start=0.3, beta_end=0.01), linear(7, 0.3, 0.01)),
+        (Schedule(kind="cosine"), cosine(1000, 0.008, 0.999)),
+        (Schedule(kind="cosine", timesteps=25, cosine_offset=0.02, beta_max=0.5), cosine(25, 0.02, 0.5)),
+    ],
+)
+def test_alpha_bar_is_the_product_of_one_minus_beta(settings, betas):
+    schedule = make_schedule(settings)
+    assert schedule.timesteps == settings.timesteps
+    assert schedule.alpha_bar.tolist() == pytest.approx(product(betas), rel=1e-6)
+
+
+def test_the_cosine_schedule_is_that_of_the_paper_until_beta_is_capped():
+    schedule, settings = make_schedule(Schedule(kind="cosine")), Schedule(kind="cosine")
+
+    def f(t):
+        return math.cos((t / 1000 + settings.cosine_offset) / (1 + settings.cosine_offset) * math.pi / 2) ** 2
+
+    for t in (1, 10, 500, 990):
+        assert float(schedule.alpha_bar[t]) == pytest.approx(f(t) / f(0), rel=1e-5)  # Eq. 17
+    assert float(schedule.alpha_bar[1000]) == pytest.approx(float(schedule.alpha_bar[999]) * 1e-3, rel=1e-4)
+
+
+def test_times_are_one_based_and_zero_is_the_clean_image():
+    schedule = make_schedule(Schedule(timesteps=10, beta_start=0.1, beta_end=0.5))
+    x, noise = torch.rand(3, 1, 2, 2), torch.randn(3, 1, 2, 2)
+    x_t = add_noise(schedule, x, torch.tensor([0, 1, 10]), noise)
+    assert torch.equal(x_t[0], x[0])
+    torch.testing.assert_close(x_t[1], math.sqrt(0.9) * x[1] + math.sqrt(0.1) * noise[1])
+    level = math.prod(1 - (0.1 + 0.4 * i / 9) for i in range(10))
+    torch.testing.assert_close(x_t[2], math.sqrt(level) * x[2] + math.sqrt(1 - level) * noise[2])
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+@pytest.mark.parametrize("t", [1, 40, 100])
+def test_x_t_has_the_mean_and_variance_of_the_forward_process(kind, t):
+    settings, draws = Schedule(kind=kind, timesteps=100), 40_000
+    schedule, generator = make_schedule(settings), torch.Generator().manual_seed(t)
+    noise = torch.randn(draws, 1, 1, 1, generator=generator)
+    x_t = add_noise(schedule, torch.full((draws, 1, 1, 1), 0.7), torch.full((draws,), t), noise)
+    levels = product(linear(100, 1e-4, 0.02) if kind == "linear" else cosine(100, 0.008, 0.999))
+    spread = math.sqrt(1 - levels[t])
+    assert float(x_t.mean()) == pytest.approx(0.7 * math.sqrt(levels[t]), abs=5 * spread / math.sqrt(draws))
+    assert float(x_t.var()) == pytest.approx(spread**2, rel=5 * math.sqrt(2 / draws))
+
+
+def test_the_predicted_image_undoes_the_noise_and_stays_in_range():
+    schedule, t = make_schedule(Schedule()), torch.tensor([1, 300, 700])
+    x, noise = torch.rand(3, 1, 4, 4) * 1.8 - 0.9, torch.randn(3, 1, 4, 4)
+    x_t = add_noise(schedule, x, t, noise)
+    torch.testing.assert_close(predicted_image(schedule, x_t, t, noise), x, rtol=1e-4, atol=1e-4)
+    assert predicted_image(schedule, 50 * x_t, t, noise).abs().max() == 1
+
+
+@pytest.mark.parametrize(("start", "stop"), [(1000, 0), (400, 0), (1000, 500), (17, 3), (5, 4)])
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 13, 100, 999, 5000])
+def test_a_walk_falls_evenly_between_its_ends_without_repeats(start, stop, steps):
+    walk = list(time_grid(start, stop, steps))
+    assert (walk[0], walk[-1]) == (start, stop)
+    gaps = [now - after for now, after in zip(walk[:-1], walk[1:], strict=True)]
+    assert min(gaps) >= 1 and max(gaps) - min(gaps) <= 1
+    assert len(gaps) == min(steps, start - stop)

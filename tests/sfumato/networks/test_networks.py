@@ -1,0 +1,133 @@
+"""The denoisers keep one contract: shapes, the null row, named groups, and a refusal where the levels do not fit."""
+
+import pytest
+import torch
+
+from sfumato.config import Network
+from sfumato.diffusion.samplers import NO_CLASS
+from sfumato.errors import BadInput
+from sfumato.networks.build import build, parameter_group, parameters_by_group, resolved, with_classes
+from sfumato.privacy.dp_sgd import trainable_parameters
+
+MLP = Network(kind="mlp", width=16, blocks=2, condition=8)
+UNET = Network(kind="unet", width=8, blocks=1, condition=8, multipliers=(1, 2), attention=(7, 8, 4))
+
+
+def awake(settings, shape, classes=5):
+    """A network whose zero-initialised layers are random."""
+    model = build(settings, shape, classes)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def ask(model, shape, y):
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(len(y), *shape, generator=generator)
+    return model(x, torch.randint(1, 1000, (len(y),), generator=generator), y)
+
+
+@pytest.mark.parametrize("settings", [MLP, UNET], ids=["mlp", "unet"])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (3, 6, 10)])
+def test_the_answer_has_the_shape_of_the_image_also_for_none(settings, shape):
+    model = awake(settings, shape)
+    for count in (3, 1, 0):
+        assert ask(model, shape, torch.arange(count)).shape == (count, *shape)
+
+
+@pytest.mark.parametrize(
+    ("side", "multipliers", "levels"), [(28, (1, 2, 2), [28, 14, 7]), (7, (1,), [7]), (12, (1, 1, 2), [12, 6, 3])]
+)
+def test_the_unet_takes_sides_that_become_odd(side, multipliers, levels):
+    settings = UNET.model_copy(update={"multipliers": multipliers, "attention": (levels[-1],)})
+    model = awake(settings, (1, side, side))
+    sides = []
+    for stage in model.modules():
+        if type(stage).__name__ == "Attention":
+            stage.register_forward_pre_hook(lambda _, inputs: sides.append(inputs[0].shape[-1]))
+    assert ask(model, (1, side, side), torch.tensor([0, 1])).shape == (2, 1, side, side)
+    assert set(sides) == {levels[-1]}, "attention stands at the sides that were asked for"
+
+
+@pytest.mark.parametrize(("side", "levels"), [(28, 4), (8, 5), (9, 2), (17, 3)])
+def test_levels_that_do_not_fit_are_refused_and_the_way_out_works(side, levels):
+    settings = UNET.model_copy(update={"multipliers": (1,) * levels, "attention": ()})
+    with pytest.raises(BadInput, match=rf"halves the image {levels - 1} times.*{side}x{side}") as refusal:
+        build(settings, (1, side, side), 3)
+    advised = int(str(refusal.value).rsplit("data.size=", 1)[1])
+    assert ask(build(settings, (1, advised, advised), 3), (1, advised, advised), torch.tensor([0])).isfinite().all()
+
+
+@pytest.mark.parametrize("settings", [MLP, UNET], ids=["mlp", "unet"])
+def test_no_class_reads_the_mean_of_the_rows(settings):
+    model = awake(settings, (1, 8, 8))
+    none = ask(model, (1, 8, 8), torch.tensor([NO_CLASS, 2]))
+    rows = torch.cat([model.condition.rows.weight, model.condition.rows.weight.mean(0, keepdim=True)])
+    with_classes(model, rows)
+    torch.testing.assert_close(none, ask(model, (1, 8, 8), torch.tensor([5, 2])))
+    assert not torch.allclose(none[:1], ask(model, (1, 8, 8), torch.tensor([0, 2]))[:1], atol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [MLP, UNET], ids=["mlp", "unet"])
+def test_time_and_class_both_matter(settings):
+    model, x = awake(settings, (1, 8, 8)), torch.randn(1, 1, 8, 8).repeat(3, 1, 1, 1)
+    found = model(x, torch.tensor([10, 900, 10]), torch.tensor([0, 0, 1]))
+    assert not torch.allclose(found[0], found[1], atol=1e-4) and not torch.allclose(found[0], found[2], atol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [MLP, UNET], ids=["mlp", "unet"])
+def test_every_parameter_belongs_to_one_group(settings):
+    model = build(settings, (1, 8, 8), 5)
+    sizes = parameters_by_group(model)
+    assert sum(sizes.values()) == sum(p.numel() for p in model.parameters())
+    assert sizes["rows"] == 5 * 8
+    assert set(sizes) == {"rows", "film", "rest"} | ({"attention"} if settings is UNET else set())
+    films = sum(p.numel() for m in model.modules() if type(m).__name__ == "Film" for p in m.parameters())
+    assert sizes["film"] == films > 0
+
+
+@pytest.mark.parametrize("groups", [("rows",), ("film",), ("attention",), ("rest",), ("rows", "film")])
+def test_gradient_reaches_the_chosen_groups_and_no_other(groups):
+    model = awake(UNET, (1, 8, 8))
+    chosen = trainable_parameters(model, groups)
+    ask(model, (1, 8, 8), torch.arange(5)).square().mean().backward()
+    for name, parameter in model.named_parameters():
+        assert (name in chosen) == (parameter_group(name) in groups) == parameter.requires_grad
+        assert (parameter.grad is not None and bool(parameter.grad.any())) == (name in chosen), name
+
+
+@pytest.mark.parametrize("settings", [MLP, UNET], ids=["mlp", "unet"])
+def test_a_class_moves_its_own_row_alone(settings):
+    model = awake(settings, (1, 8, 8))
+    ask(model, (1, 8, 8), torch.tensor([1, 3, 1])).square().mean().backward()
+    assert model.condition.rows.weight.grad.abs().sum(1).gt(0).tolist() == [False, True, False, True, False]
+
+
+def test_other_rows_replace_the_classes_as_a_copy():
+    model, rows = build(MLP, (1, 8, 8), 26).requires_grad_(False), torch.randn(3, 8)
+    assert with_classes(model, rows) is model
+    assert parameters_by_group(model)["rows"] == 3 * 8 and model.condition.rows.weight.requires_grad
+    with torch.no_grad():
+        model.condition.rows.weight.zero_()
+    assert rows.any(), "the public rows stay as they are"
+    assert ask(model, (1, 8, 8), torch.tensor([0, 1, 2])).shape == (3, 1, 8, 8)
+
+
+def test_the_seed_alone_decides_the_weights():
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    one = build(UNET, (1, 8, 8), 4, seed=7).state_dict()
+    assert torch.equal(before, torch.random.get_rng_state()), "the global generator is left as it was"
+    torch.manual_seed(4)
+    two, other = build(UNET, (1, 8, 8), 4, seed=7).state_dict(), build(UNET, (1, 8, 8), 4, seed=8).state_dict()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not torch.equal(one["input.weight"], other["input.weight"])
+
+
+@pytest.mark.parametrize(("side", "kind", "width"), [(8, "mlp", 192), (15, "mlp", 192), (16, "unet", 32)])
+def test_auto_chooses_by_the_side(side, kind, width):
+    found = resolved(Network(), side)
+    assert (found.kind, found.width) == (kind, width)
+    assert resolved(Network(width=24), side).width == 24 and resolved(Network(kind="unet"), 8).kind == "unet"

@@ -1,0 +1,129 @@
+"""The public loop: its average, its learning rate, its batches, and that a seed repeats it bit for bit."""
+
+import itertools
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from sfumato.config import Network, Pretraining, Schedule
+from sfumato.diffusion.samplers import NO_CLASS
+from sfumato.diffusion.schedule import make_schedule
+from sfumato.networks.build import build
+from sfumato.training import batches, moving_average, pretrain, train, warm_then_decay
+
+SCHEDULE = make_schedule(Schedule())
+SMALL = Pretraining(steps=120, batch=64, warm_up=10)
+
+
+def digits(count=400):
+    images, labels = load_digits(return_X_y=True)
+    return torch.from_numpy(images[:count] / 8 - 1).float().view(-1, 1, 8, 8), torch.from_numpy(labels[:count]).long()
+
+
+def pretrained(seed=0, settings=SMALL, wrap=lambda model: model, **others):
+    model = build(Network(kind="mlp", width=32, blocks=1, condition=16), (1, 8, 8), 10, seed=seed)
+    return pretrain(wrap(model), SCHEDULE, *digits(), settings, seed=seed, **others)
+
+
+def test_the_average_is_exponential_from_the_first_step_on():
+    model, decay, seen = nn.Linear(1, 1, bias=False), 0.9, []
+    average = moving_average(model, decay)
+    for value in (5.0, 1.0, -2.0, 4.0):
+        with torch.no_grad():
+            model.weight.fill_(value)
+        average.update_parameters(model)
+        seen.append(float(average.module.weight))
+    expected = [5.0]  # the start is the first step's weights, not the initial ones
+    for value in (1.0, -2.0, 4.0):
+        expected.append(decay * expected[-1] + (1 - decay) * value)
+    assert seen == pytest.approx(expected)
+
+
+def test_the_learning_rate_rises_then_falls_to_its_final_share():
+    factor = warm_then_decay(10, 100, 0.2)
+    assert [factor(step) for step in (0, 4, 9)] == pytest.approx([0.1, 0.5 * (1 - 0.032), 1 - 0.072])
+    assert [factor(step) for step in (50, 100)] == pytest.approx([0.6, 0.2])
+    rates = [factor(step) for step in range(101)]
+    assert all(a < b for a, b in itertools.pairwise(rates[:10])) and all(a > b for a, b in itertools.pairwise(rates[9:]))
+    assert warm_then_decay(0, 10, 1.0)(0) == 1.0
+
+
+def test_the_loop_applies_the_rate_and_returns_the_average():
+    """Adam's first steps move by the learning rate: that shows both the schedule and the average."""
+    model, places, losses = nn.Linear(1, 1, bias=False), [], [7.0, 7.0, 7.0]
+    nn.init.zeros_(model.weight)
+    trained, found = train(
+        model,
+        lambda: model.weight.sum() + 7.0 - float(model.weight),
+        steps=3,
+        learning_rate=0.1,
+        warm_up=2,
+        final_rate=0.5,
+        ema_decay=0.5,
+        progress=lambda done, total: places.append((done, total, float(model.weight))),
+    )
+    rates = [0.1 * 0.5, 0.1 * (1 - 0.5 / 3), 0.1 * (1 - 1 / 3)]
+    expected = [-rates[0], -rates[0] - rates[1], -sum(rates)]
+    assert [place for _, _, place in places] == pytest.approx(expected, rel=1e-4)
+    assert [(done, total) for done, total, _ in places] == [(1, 3), (2, 3), (3, 3)]
+    assert float(trained.weight) == pytest.approx(expected[0] / 4 + expected[1] / 4 + expected[2] / 2, rel=1e-4)
+    assert found == pytest.approx(losses)
+
+
+@pytest.mark.parametrize(("records", "batch"), [(12, 4), (13, 4), (5, 100)])
+def test_each_pass_is_a_fresh_permutation_without_the_incomplete_rest(records, batch):
+    feed = iter(batches(records, batch, torch.Generator().manual_seed(0)))
+    size, passes = min(batch, records), []
+    for _ in range(6):
+        seen = torch.cat([next(feed) for _ in range(records // size)])
+        assert len(seen) == records - records % size
+        assert len(seen.unique()) == len(seen) and 0 <= seen.min() and seen.max() < records
+        passes.append(tuple(seen.tolist()))
+    assert len(set(passes)) == 6
+    assert set(itertools.chain(*passes)) == set(range(records)), "the dropped rest is another one each time"
+
+
+def test_pretraining_lowers_the_loss_and_hands_out_a_frozen_model():
+    model, losses = pretrained()
+    assert len(losses) == 120
+    assert sum(losses[-20:]) < 0.7 * sum(losses[:20])
+    assert not model.training and not any(p.requires_grad for p in model.parameters())
+
+
+def test_the_same_seed_gives_the_same_weights_to_the_last_bit():
+    settings = SMALL.model_copy(update={"steps": 15})
+    torch.manual_seed(1)
+    one, losses = pretrained(seed=3, settings=settings)
+    torch.manual_seed(2)
+    two, again = pretrained(seed=3, settings=settings)
+    other, _ = pretrained(seed=4, settings=settings)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert losses == again
+    assert not torch.equal(one.input.weight, other.input.weight)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_that_share_of_the_images_is_shown_without_a_class(share):
+    asked = []
+
+    class Spy(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x, t, y):
+            asked.append((t, y))
+            return self.inner(x, t, y)
+
+    pretrained(settings=SMALL.model_copy(update={"steps": 40, "label_dropout": share}), wrap=Spy)
+    t, y = (torch.cat(part) for part in zip(*asked, strict=True))
+    assert float((y == NO_CLASS).float().mean()) == pytest.approx(share, abs=0.05 * (0 < share < 1))
+    assert t.min() >= 1 and t.min() < 20 and t.max() <= 1000 and t.max() > 980
+
+
+def test_no_steps_leave_the_model_as_it_was():
+    model, losses = pretrained(settings=SMALL.model_copy(update={"steps": 0}))
+    fresh = build(Network(kind="mlp", width=32, blocks=1, condition=16), (1, 8, 8), 10, seed=0)
+    assert losses == [] and torch.equal(model.input.weight, fresh.input.weight)
