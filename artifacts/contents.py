@@ -1,10 +1,13 @@
 """How each kind of artifact is written to and read from its folder: safetensors for numbers, JSON for the rest."""
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -19,7 +22,13 @@ TENSORS, FACTS, CURVE = "tensors.safetensors", "facts.json", "curve.json"
 
 def save(folder: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """Write named tensors and JSON facts."""
-    save_file({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, folder / TENSORS)
+    plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    try:
+        save_file(plain, folder / TENSORS)
+    except SafetensorError as error:  # it tells the operating system's errors in words alone
+        if not (code := re.search(r"os error (\d+)", str(error))):
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(folder / TENSORS)) from error
     (folder / FACTS).write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 

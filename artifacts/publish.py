@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from artifacts import contents
@@ -23,24 +24,28 @@ from sfumato.images import ImageSet, picture, save_png
 
 NAME_DIGITS = 6
 """Digits of a published file's name."""
+NAME_LENGTH = 60
+"""Longest folder name in characters; file systems take 255 bytes."""
 
 
 def publish(store: Store, record: RunRecord, to: Path) -> Path:
     """Write the samples of a run to `to` (new or empty) and return it; `Refused` for INTERNAL samples."""
     manifest = store.manifest(record.samples_artifact)
-    if manifest["label"] == Label.INTERNAL or (manifest["label"] == Label.DP and record.certificate is None):
+    if manifest["label"] == Label.INTERNAL:
         raise Refused(
             f"the samples of run {record.run} are INTERNAL, because of {store.tainted_by(record.samples_artifact)}: they must not leave"
         )
+    if manifest["label"] == Label.DP and record.certificate is None:
+        raise Refused(f"the samples of run {record.run} have no certificate: they must not leave")
     to = Path(to).expanduser().resolve()
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise BadInput(f"{to} exists and is not an empty folder: choose another place with --to")
     source = store.folder(record.samples_artifact)
     try:
+        if to.exists() and (not to.is_dir() or any(to.iterdir())):
+            raise BadInput(f"{to} exists and is not an empty folder: choose another place with --to")
         to.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{to.name}-", dir=to.parent))
     except OSError as error:
-        raise BadInput(f"cannot write to {to.parent}: {error.strerror}; choose another place with --to") from None
+        raise unwritable(error, to) from None
     try:
         _write(draft, contents.load_images(source), record)
         shutil.copyfile(source / "samples.png", draft / "samples.png")
@@ -49,14 +54,20 @@ def publish(store: Store, record: RunRecord, to: Path) -> Path:
             to.rmdir()
         os.rename(draft, to)
     except OSError as error:
-        raise full_disk(error, to.parent) from error
+        raise unwritable(error, to) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return to
 
 
+def unwritable(error: OSError, to: Path) -> BadInput:
+    """The one line for a place that cannot be written."""
+    known = full_disk(error, to.parent)
+    return known if isinstance(known, BadInput) else BadInput(f"cannot write to {to}: {error.strerror}; choose another place with --to")
+
+
 def _write(folder: Path, images: ImageSet, record: RunRecord) -> None:
-    names = [safe_name(name) for name in images.classes]
+    names = folder_names(images.classes)
     with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["file", "label", "class"])
@@ -118,7 +129,15 @@ def data_card(card: dict, record: RunRecord) -> str:
     )
 
 
+def folder_names(classes: Sequence[str]) -> list[str]:
+    """A folder name of its own for each class."""
+    names: list[str] = []
+    for safe in map(safe_name, classes):
+        names.append(next(name for name in (safe, *(f"{safe}-{i}" for i in range(2, len(classes) + 2))) if name not in names))
+    return names
+
+
 def safe_name(name: str) -> str:
     """A class name as a folder name: letters, digits, dot, dash and underscore; never one that leaves its folder."""
     clean = re.sub(r"[^\w.\-]+", "_", name).lstrip(".")
-    return clean or "class"
+    return clean[:NAME_LENGTH] or "class"

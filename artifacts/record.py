@@ -70,11 +70,16 @@ def save_record(folder: Path, record: RunRecord) -> None:
     write_text(folder / RECORD, record.model_dump_json(indent=1))
 
 
+def run_folder(record: RunRecord) -> Path:
+    """The folder that holds everything about a run."""
+    return Path(record.report).parent
+
+
 def load_record(runs: Path, name: str = "latest") -> RunRecord:
     """The record of a run by name, or of the latest; `BadInput` where there is none."""
     known = sorted(path.parent.name for path in runs.glob(f"*/{RECORD}"))
     if not known:
-        raise BadInput(f"there is no run yet in {runs}: start one with `sfumato run rapid`")
+        raise BadInput(f"there is no run yet in {runs}: start one with `sfumato run`")
     chosen = known[-1] if name == "latest" else name
     if chosen not in known:
         raise BadInput(f"run {name!r} is not in {runs}: choose one of {', '.join(known[-5:])}, or 'latest'")

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from artifacts.record import RunRecord
+from artifacts.record import RunRecord, run_folder
 from artifacts.store import write_text
+from sfumato.methods.plan import ANY_NUMBER, Certificate
 
 REPORT, INTERNAL_REPORT, CURVES = "report.md", "report-internal.md", "training-curves.png"
 SCORES = {
@@ -50,8 +51,7 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
             ],
         ),
         "",
-        f"Ledger entries {', '.join(map(str, record.entries))}. Unit: one image with its label. Covers "
-        + ("any number of images drawn from the released model." if _any(record) else f"{certificate.images} images."),
+        f"Ledger entries {', '.join(map(str, record.entries))}. Unit: one image with its label. {_covered(certificate)}",
         "",
         "## How it was made",
         "",
@@ -113,6 +113,12 @@ def write_reports(folder: Path, record: RunRecord) -> None:
     write_text(folder / INTERNAL_REPORT, internal_report(record))
 
 
+def markdown(record: RunRecord) -> str:
+    """The report that may leave with its pictures inside, for Prefect's Markdown artifacts."""
+    folder = run_folder(record)
+    return public_report(record, data_uri(folder / "samples.png"), data_uri(folder / CURVES))
+
+
 def draw_curves(path: Path, curves: Mapping[str, Sequence[float]]) -> None:
     """Losses of the public stages, each in its own panel."""
     import matplotlib
@@ -154,8 +160,11 @@ def _certificate_row(certificate: Any) -> str:
     )
 
 
-def _any(record: RunRecord) -> bool:
-    return record.certificate is None or record.certificate.images == "any"
+def _covered(certificate: Certificate | None) -> str:
+    if certificate is None:
+        return "Without a certificate nothing is covered."
+    drawn = "any number of images drawn from the released model"
+    return f"Covers {drawn if certificate.images == ANY_NUMBER else f'{certificate.images} images'}."
 
 
 def _event(event: Any) -> str:

@@ -27,8 +27,8 @@ VERSION = 1
 MANIFEST = "manifest.json"
 
 
-class Damaged(RuntimeError):
-    """An artifact that is missing or not what its address says."""
+class Damaged(BadInput):
+    """An artifact that is missing or not what its address says; a new run makes it again."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ class Store:
             raise BadInput(f"the store {root} is not a folder; set SFUMATO_HOME to another place") from None
         except (ValueError, AttributeError):
             raise BadInput(f"the store's mark {mark} is not readable; move {root} away or set SFUMATO_HOME") from None
+        except OSError as error:
+            raise BadInput(f"cannot use the store {root}: {error.strerror}; set SFUMATO_HOME to another place") from None
         if version != VERSION:
             raise BadInput(
                 f"the store {root} was written by version {version}, this program reads version {VERSION}: "
@@ -65,13 +67,15 @@ class Store:
     @contextlib.contextmanager
     def writing(self) -> Iterator[Path]:
         """A temporary folder on the store's disk, gone at the end whatever happens."""
-        folder = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
+        folder = None
         try:
+            folder = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
             yield folder
         except OSError as error:
             raise full_disk(error, self.root) from error
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def keep(
         self,
@@ -103,9 +107,12 @@ class Store:
         target = self.root / "objects" / digest
         if target.exists() and not self.intact(digest):
             shutil.rmtree(target)
-        with contextlib.suppress(FileExistsError):
-            if not target.exists():
+        if not target.exists():
+            try:
                 os.rename(folder, target)
+            except OSError:
+                if not self.intact(digest):  # otherwise another writer of the same content was first
+                    raise
         return kind(digest=digest, label=label, seconds=seconds, tracked=tracked)
 
     def manifest(self, ref: Ref | str) -> dict[str, Any]:
@@ -114,9 +121,9 @@ class Store:
         try:
             text = (self.root / "objects" / digest / MANIFEST).read_text(encoding="utf-8")
         except OSError:
-            raise Damaged(f"artifact {digest[:12]} is not in the store {self.root}") from None
+            raise Damaged(f"artifact {digest[:12]} is not in the store {self.root}: run again") from None
         if hashlib.sha256(text.encode()).hexdigest() != digest:
-            raise Damaged(f"the manifest of artifact {digest[:12]} was changed")
+            raise Damaged(f"the manifest of artifact {digest[:12]} in the store {self.root} was changed: run again")
         return json.loads(text)
 
     def folder(self, ref: Ref | str) -> Path:
@@ -125,7 +132,7 @@ class Store:
         folder = self.root / "objects" / digest
         for name, expected in self.manifest(digest)["files"].items():
             if not (folder / name).is_file() or file_digest(folder / name) != expected:
-                raise Damaged(f"file {name} of artifact {digest[:12]} is missing or damaged")
+                raise Damaged(f"file {name} of artifact {digest[:12]} in the store {self.root} is missing or damaged: run again")
         return folder
 
     def intact(self, ref: Ref | str) -> bool:
@@ -153,7 +160,7 @@ class Store:
     def tainted_by(self, ref: Ref | str) -> str:
         """Why the artifact is INTERNAL: the kind, address and ledger entries of the ancestor that made it so."""
         for digest, manifest in reversed(self.ancestry(ref)):
-            bad = [seq for seq, label in manifest["entries"].items() if label == Label.INTERNAL]
+            bad = sorted((seq for seq, label in manifest["entries"].items() if label == Label.INTERNAL), key=int)
             if bad:
                 return f"{manifest['kind']} {digest[:12]} (ledger entry {', '.join(bad)})"
         return "nothing"
@@ -174,10 +181,14 @@ def synced(path: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole: under a temporary name, then renamed."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".new-", delete=False, encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
 
 
 def full_disk(error: OSError, place: Path) -> OSError | BadInput:

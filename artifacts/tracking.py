@@ -17,8 +17,8 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
 
 SHAREABLE, INTERNAL = "sfumato", "sfumato-internal"
-SERIES_BATCH = 1000
-"""Metrics that MLflow takes in one call."""
+SERIES_BATCH, PARAMS_BATCH = 1000, 100
+"""Metrics and parameters that MLflow takes in one call."""
 
 
 def experiment_of(label: str) -> str:
@@ -81,7 +81,8 @@ class Tracker:
         for key, values in (series or {}).items():
             points += [Metric(key, float(value), stamp, step) for step, value in enumerate(values)]
         named = [Param(key, value) for key, value in flattened(params or {}).items()]
-        client.log_batch(run, params=named[:100])
+        for start in range(0, len(named), PARAMS_BATCH):
+            client.log_batch(run, params=named[start : start + PARAMS_BATCH])
         for start in range(0, len(points), SERIES_BATCH):
             client.log_batch(run, metrics=points[start : start + SERIES_BATCH])
         for path in files:

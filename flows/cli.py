@@ -18,7 +18,7 @@ from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Plan
 from sfumato.preflight import plan_for, preflight
-from sfumato.settings import DEFAULT_PRESET, Settings, presets, resolve
+from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, presets, resolve
 from tasks.making import use_threads
 from tasks.where import configure
 
@@ -45,10 +45,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 @app.command()
 def run(
-    method: MethodName = "rapid",
+    method: MethodName = DEFAULT_METHOD,
     preset: PresetName = DEFAULT_PRESET,
     epsilon: Epsilon = None,
     changes: Changes = None,
+    publish: Annotated[bool, typer.Option("--publish", help="Publish the result into the folder of the run.")] = False,
     publish_to: Annotated[str, typer.Option("--publish-to", metavar="DIR", help="Publish the result there.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Stop after printing the plan.")] = False,
 ) -> None:
@@ -62,16 +63,19 @@ def run(
         return
     place.store()
     place.ledger().close()
-    from flows.synthesize import synthesize
+    from flows.synthesize import RUN_FOLDER, synthesize
 
     given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
-    record = synthesize(method=method, preset=preset, changes=given, publish_to=publish_to)
+    record = synthesize(method=method, preset=preset, changes=given, publish_to=publish_to or (RUN_FOLDER if publish else ""))
     _summary(record)
 
 
 @app.command()
 def plan(
-    method: MethodName = "rapid", preset: PresetName = DEFAULT_PRESET, epsilon: Epsilon = None, changes: Changes = None
+    method: MethodName = DEFAULT_METHOD,
+    preset: PresetName = DEFAULT_PRESET,
+    epsilon: Epsilon = None,
+    changes: Changes = None,
 ) -> None:
     """Show what a run would train, the noise it needs and the certificate it would earn; opens no private image."""
     configure()

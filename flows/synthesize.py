@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow
+from prefect.artifacts import create_markdown_artifact
 
 from artifacts.kinds import ClassVotes, Samples, TunedModel
-from artifacts.record import RunRecord
+from artifacts.record import RunRecord, run_folder
+from artifacts.report import markdown
 from sfumato.config import Network
 from sfumato.methods.plan import STAGE_TUNING, STAGE_VOTES, Plan
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy.door import PrivateSet
-from sfumato.settings import DEFAULT_PRESET, Settings, resolve
+from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
 from tasks import private, public, release
 from tasks.closing import baseline_settings, close
 from tasks.journal import Journal
@@ -23,11 +25,14 @@ from tasks.where import configure
 
 SYNTHETIC, PUBLIC_ONLY, BASELINE = "synthetic", "public model alone", "plain DP-SGD"
 """Names of the judged sets."""
+RUN_FOLDER = "."
+"""Publish into the folder of the run, under `PUBLISHED`."""
+PUBLISHED = "published"
 
 
 @flow(name="synthesize", flow_run_name="{method}-{preset}", persist_result=False, validate_parameters=True)
 def synthesize(
-    method: str = "rapid", preset: str = DEFAULT_PRESET, changes: list[str] | None = None, publish_to: str = ""
+    method: str = DEFAULT_METHOD, preset: str = DEFAULT_PRESET, changes: list[str] | None = None, publish_to: str = ""
 ) -> RunRecord:
     """Turn private images into a synthetic set.
 
@@ -35,7 +40,7 @@ def synthesize(
         method: Which method to run, for example `rapid`.
         preset: Named settings to start from.
         changes: Further settings as `section.field=value`, for example `privacy.epsilon=3`.
-        publish_to: Folder to publish to; empty keeps the result in the store.
+        publish_to: Folder to publish to; `.` takes the folder of the run, empty keeps the result in the store.
     """
     configure()
     settings, facts, _ = preflight(resolve(method, preset, changes or []))
@@ -67,7 +72,15 @@ def run_plan(settings: Settings, plan: Plan, *, preset: str, publish_to: str) ->
         settings.machine,
     )
     record = close(settings, plan, preset, book, parts, samples, scores)
-    return release.publish_run(record, Path(publish_to)) if publish_to else record
+    if publish_to:
+        record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else Path(publish_to))
+    show_in_ui(record)
+    return record
+
+
+def show_in_ui(record: RunRecord) -> None:
+    """The report that may leave as a Markdown artifact of the flow run (made in every run, cached stages or not)."""
+    create_markdown_artifact(markdown(record), key="report", description=record.run)
 
 
 def prepare(settings: Settings, plan: Plan, book: Journal) -> private.PublicParts:

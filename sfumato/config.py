@@ -4,7 +4,7 @@ A method adds one section of its own (`sfumato.methods`). *How fast* is `Machine
 and is never hashed; *where* (stores, URLs) is read from the environment by the tasks alone.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -80,7 +80,7 @@ class Network(Section):
     """Hidden width of the MLP, channels of the U-Net's first level; 0 takes 192 or 32."""
     blocks: int = Field(default=2, ge=1)
     """Residual blocks (per level in the U-Net)."""
-    multipliers: tuple[int, ...] = (1, 2)
+    multipliers: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 2), min_length=1)
     """Channels of each U-Net level in units of `width`; each level after the first halves the side."""
     attention: tuple[int, ...] = (7, 8)
     """Sides in pixels at which the U-Net attends over positions."""
@@ -133,7 +133,7 @@ class Extractor(Section):
 class FineTuning(Section):
     """DP-SGD on private images."""
 
-    trainable: tuple[ParameterGroup, ...] = ("rows", "film")
+    trainable: tuple[ParameterGroup, ...] = Field(default=("rows", "film"), min_length=1)
     """Groups of parameters that learn and carry noise; the others stay as pretrained."""
     steps: int = Field(default=150, ge=1)
     """Noisy steps."""

@@ -11,7 +11,7 @@ from sfumato import images
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts, Plan
-from sfumato.networks.build import build
+from sfumato.networks.build import build, parameters_by_group
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
 
@@ -45,12 +45,22 @@ def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
         records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0]
     )
     settings, warnings = _filled(settings, facts)
-    build(settings.network, facts.shape, facts.public_classes)
+    groups = parameters_by_group(build(settings.network, facts.shape, facts.public_classes))
+    if not set(groups) & set(settings.fine_tuning.trainable):
+        raise BadInput(
+            f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} names nothing that this network has: "
+            f"choose from {', '.join(groups)}"
+        )
     return settings, facts, warnings
 
 
 def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
     privacy, tuning, warnings = settings.privacy, settings.fine_tuning, []
+    if facts.records < 2:
+        raise BadInput(
+            f"{facts.records} private training records of {settings.data.private!r} are too few for any promise: add images, or "
+            f"change data.held_out={settings.data.held_out} or data.limit={settings.data.limit}"
+        )
     if tuning.batch > facts.records:
         raise BadInput(
             f"fine_tuning.batch={tuning.batch} records are expected in a batch, but the private set has only {facts.records}: "

@@ -63,7 +63,8 @@ class Settings(Section):
 
 
 def presets() -> dict[str, dict[str, Any]]:
-    """Name -> preset: `why`, `expect`, `settings`, and `methods` with further settings by method name."""
+    """Name -> preset: `why`, `expect`, `settings`, `methods` (further settings by method name), and `below_epsilon` (further
+    settings that hold where the target epsilon is below the number)."""
     folder = resources.files("sfumato") / "presets"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
     return {f.name.removesuffix(".yaml"): yaml.safe_load(f.read_text(encoding="utf-8")) for f in files}
@@ -75,10 +76,16 @@ def resolve(method: str, preset: str = DEFAULT_PRESET, changes: Iterable[str] = 
     available = presets()
     _known("preset", preset, available)
     merged: dict[str, Any] = {"method": {"name": method}}
-    _merge(merged, available[preset].get("settings", {}))
-    _merge(merged, available[preset].get("methods", {}).get(method, {}))
-    for change in changes:
-        _merge(merged, _parse(change))
+    chosen, asked = available[preset], [_parse(change) for change in changes]
+    diffs = [chosen.get("settings", {}), chosen.get("methods", {}).get(method, {})]
+    for diff in (*diffs, *asked):
+        _merge(merged, diff)
+    privacy = merged.get("privacy")
+    epsilon = privacy.get("epsilon", Privacy().epsilon) if isinstance(privacy, dict) else Privacy().epsilon
+    for bound, diff in chosen.get("below_epsilon", {}).items():
+        if isinstance(epsilon, int | float) and epsilon < bound:
+            for step in (diff, *asked):
+                _merge(merged, step)
     try:
         return Settings.model_validate(merged)
     except ValidationError as error:
@@ -127,25 +134,17 @@ def _number(text: str) -> Any:
 def _explain(error: ValidationError) -> str:
     """One line for the first mistake: the setting, its value, what is allowed."""
     first = error.errors()[0]
-    names = {module.Method.model_fields["name"].default for module in METHODS.values()}
-    where = [str(part) for part in first["loc"] if part not in names]
+    where, chosen = [str(part) for part in first["loc"]], None
+    if where[0] == "method" and len(where) > 1:
+        chosen = METHODS[where.pop(1)].Method  # pydantic puts the method's name after its section's
     path = ".".join(where)
     if first["type"] == "extra_forbidden":
-        section = functools.reduce(_descend, where[:-1], Settings)
-        known = _fields(section, first, names)
+        section = Settings
+        for part in where[:-1]:
+            section = chosen if section is Settings and part == "method" else section.model_fields[part].annotation
+        known = list(section.model_fields)
         near = difflib.get_close_matches(where[-1], known, n=1)
         hint = f"did you mean {'.'.join([*where[:-1], near[0]])!r}?" if near else f"known here: {', '.join(known)}"
         return f"unknown setting {path!r} (value {json.dumps(first['input'], default=str)}): {hint}"
     return f"setting {path!r} has value {json.dumps(first['input'], default=str)}: {first['msg'].lower()}"
 
-
-def _descend(section: Any, name: str) -> Any:
-    field = getattr(section, "model_fields", {}).get(name)
-    return field.annotation if field else None
-
-
-def _fields(section: Any, error: Any, names: set[str]) -> list[str]:
-    if hasattr(section, "model_fields"):
-        return list(section.model_fields)
-    chosen = next((str(part) for part in error["loc"] if part in names), DEFAULT_METHOD)
-    return list(METHODS[chosen].Method.model_fields)

@@ -6,9 +6,10 @@ comments and docstrings dropped), the versions of the libraries that shape resul
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
-import importlib
+import importlib.util
 import inspect
 import json
 import sys
@@ -63,7 +64,7 @@ def canonical(value: Any) -> Any:
     if isinstance(value, Ref):
         return value.digest
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", exclude={"machine"} if "machine" in type(value).model_fields else None)
+        return {name: canonical(field) for name, field in value if name not in NOT_HASHED}
     if isinstance(value, dict):
         return {str(key): canonical(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -92,19 +93,23 @@ def library_versions() -> dict[str, str]:
 
 @functools.cache
 def code_digest(function: Callable[..., Any], extra: frozenset[str] = frozenset()) -> str:
-    """Digest of the function's source, its helpers in the same file, and every project module that the names in them lead to."""
+    """Digest of the function's source, what it uses in the same file, and every project module that the names in them lead to."""
     helpers, modules, todo = {}, set(extra), [function]
+    space = vars(sys.modules[function.__module__])
     while todo:
         current = todo.pop()
         tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(current)))
         helpers[current.__qualname__] = ast.dump(_without_docstrings(tree))
-        for name in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(current.__globals__):
-            thing = current.__globals__[name]
+        for name in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(space):
+            thing = space[name]
             home = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", "") or ""
-            if inspect.isfunction(thing) and home == function.__module__ and thing.__qualname__ not in helpers:
-                todo.append(thing)
+            if home == function.__module__ and (inspect.isfunction(thing) or inspect.isclass(thing)):
+                todo += [thing] if thing.__qualname__ not in helpers else []
             elif home != function.__module__ and _ours(home):
                 modules.add(home)
+            elif not home:
+                with contextlib.suppress(TypeError, ValueError):  # a constant
+                    helpers[name] = json.dumps(thing, sort_keys=True)
     seen: set[str] = set()
     while modules - seen:
         name = (modules - seen).pop()
@@ -139,8 +144,15 @@ def _imports(name: str) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
             children = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {child for child in children if child in sys.modules}
+            found |= {child for child in children if _ours(child) and _is_module(child)}
     return frozenset(found)
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent is a module, not a package
+        return False
 
 
 def _without_docstrings(tree: ast.AST) -> ast.AST:

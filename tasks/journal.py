@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from artifacts.kinds import Ref
 from artifacts.labels import Label
+from artifacts.publish import safe_name
 from artifacts.record import StageRecord
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
@@ -31,7 +32,7 @@ class Journal:
         """A new run: a unique name that tells method, data and epsilon, a folder, a parent run in each experiment."""
         place = where()
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        base = f"{stamp}-{settings.method.name}-{private.name}-eps{settings.privacy.epsilon:g}"
+        base = f"{stamp}-{settings.method.name}-{safe_name(private.name)}-eps{settings.privacy.epsilon:g}"
         name, number = base, 1
         while True:
             try:

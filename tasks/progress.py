@@ -38,6 +38,8 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
                 _tell(artifact, 100 * done / max(1, total))
 
         yield show
+        if bars.tasks[0].total is None:
+            show(1, 1)
 
 
 def _artifact(title: str) -> UUID | None:

@@ -25,7 +25,7 @@ from tasks.private import PublicParts, Terms, access, load_parts
 from tasks.where import where
 
 GRID_COLUMNS = 20
-"""Images of each class in the sample picture."""
+"""Images of each class in the sample picture, one class a row."""
 PICTURE = "samples.png"
 
 
@@ -48,8 +48,9 @@ def generate(
         draw = METHODS[settings.method.name].draw if tuned else draw_public
         found = draw_images(draw, settings, parts, facts, images, device_of(machine), draft.show)
         contents.save_images(draft.folder, found)
-        rows = found.subset(first_of_each(found.labels, len(facts.classes), GRID_COLUMNS))
-        save_png(draft.folder / PICTURE, grid(rows.pixels, min(GRID_COLUMNS, len(rows)), enlargement(facts.shape[1])))
+        columns = min(GRID_COLUMNS, max(1, len(found) // len(facts.classes)))
+        rows = found.subset(first_of_each(found.labels, len(facts.classes), columns))
+        save_png(draft.folder / PICTURE, grid(rows.pixels, columns, enlargement(facts.shape[1])))
         draft.files = [draft.folder / PICTURE]
         draft.metrics = {"images": len(found)}
     return draft.ref

@@ -47,7 +47,11 @@ class Where:
 
 def where() -> Where:
     """The places that the environment names."""
-    home = Path(os.environ.get("SFUMATO_HOME") or CHECKOUT / "sfumato-home").expanduser().resolve()
+    named = os.environ.get("SFUMATO_HOME") or CHECKOUT / "sfumato-home"
+    try:
+        home = Path(named).expanduser().resolve()
+    except (RuntimeError, OSError) as error:
+        raise BadInput(f"SFUMATO_HOME={str(named)!r} names no folder ({error}); set it to a folder you own") from None
     return Where(
         home=home,
         ledger_url=os.environ.get("SFUMATO_LEDGER") or f"sqlite:///{home / 'ledger.db'}",
@@ -61,7 +65,7 @@ def configure() -> Where:
     try:
         for folder in (place.runs, place.home / "prefect", place.home / "results", place.home / "mlflow"):
             folder.mkdir(parents=True, exist_ok=True)
-    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+    except OSError as error:
         raise BadInput(f"cannot write to {place.home}: {error.strerror}; set SFUMATO_HOME to a folder you own") from None
     if not os.access(place.home, os.W_OK):
         raise BadInput(f"cannot write to {place.home}: permission denied; set SFUMATO_HOME to a folder you own")

@@ -4,6 +4,7 @@ After Dockhorn et al. 2023 (noise multiplicity K) and Ghalebikesabi et al. 2023 
 copies per record averaged before clipping. Certificate: PLD. Not covered: latents and low-rank adapters.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -47,11 +48,16 @@ def plan(settings, facts: Facts) -> Plan:
         fine_tuning=tuning,
         noise_multiplier=noise,
         generation=settings.generation,
-        evaluations=settings.generation.steps * (2 if settings.generation.guidance else 1),
+        evaluations=(len(walk(settings)) - 1) * (2 if settings.generation.guidance else 1),
         spends=tuple(spends(noise)),
         certificate=certificate,
         claim=claim(noise, tuning.sample_rate, tuning.steps, privacy.delta),
     )
+
+
+def walk(settings) -> Sequence[int]:
+    """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
+    return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
 
 
 def corrupt(settings, parts: Parts) -> Corrupt:
@@ -71,6 +77,5 @@ def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tenso
     """Images `[b, c, h, w]` in [-1, 1] of the private classes y `[b]`, by the fine-tuned denoiser from T to 0."""
     generation = settings.generation
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
-    walk = time_grid(settings.schedule.timesteps, 0, generation.steps)
     tuned = guided(parts.tuned, generation.guidance)
-    return ddim(parts.schedule, tuned, x, y, walk, eta=generation.eta, generator=generator)
+    return ddim(parts.schedule, tuned, x, y, walk(settings), eta=generation.eta, generator=generator)

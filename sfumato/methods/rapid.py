@@ -67,7 +67,12 @@ def plan(settings, facts: Facts) -> Plan:
     method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
     if method.v >= method.k:
         raise BadInput(f"method.v={method.v} is not below method.k={method.k}: resume (v) later than you query (k), v < k <= 1")
-    query_time, _ = times(settings)
+    query_time, resume_time = times(settings)
+    if resume_time >= query_time:
+        raise BadInput(
+            f"method.v={method.v} and method.k={method.k} are times {resume_time} and {query_time} of "
+            f"{settings.schedule.timesteps}: move them apart, or raise schedule.timesteps"
+        )
     votes = Votes(noise_multiplier=method.vote_noise, time=query_time) if method.votes else None
     asked = [Spend(stage=STAGE_VOTES, what="votes for public classes", event=Gaussian(noise_multiplier=votes.noise_multiplier))] if votes else []
 
@@ -103,7 +108,7 @@ def times(settings) -> tuple[int, int]:
 def walks(settings) -> tuple[list[int], list[int]]:
     """The two lists of times: T to k by the public denoiser, v to 0 by the fine-tuned one."""
     (query, resume), horizon, steps = times(settings), settings.schedule.timesteps, settings.generation.steps
-    early = time_grid(horizon, query, round(steps * (horizon - query) / horizon)) if query < horizon else [horizon]
+    early = time_grid(horizon, query, max(1, round(steps * (horizon - query) / horizon))) if query < horizon else [horizon]
     return list(early), list(time_grid(resume, 0, max(1, round(steps * resume / horizon))))
 
 

@@ -45,5 +45,6 @@ class Film(nn.Module):
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """Modulates x `[b, features, ...]` by the condition `[b, width]`."""
-        scale, shift = self.film(F.silu(condition)).view(len(x), -1, *[1] * (x.dim() - 2)).chunk(2, 1)
+        both = self.film(F.silu(condition))
+        scale, shift = both.view(*both.shape, *[1] * (x.dim() - 2)).chunk(2, 1)
         return x * (1 + scale) + shift

@@ -53,14 +53,14 @@ class KnowledgeBase:
     def search(self, queries: Tensor, count: int, classes: Tensor | None = None) -> Tensor:
         """Rows of the `count` nearest keys to `queries` `[b, features]`: `[b, count]`, nearest first.
 
-        With `classes` `[b]`, only keys of the wanted public class are searched. A class with fewer keys than `count` repeats its
-        nearest one.
+        With `classes` `[b]`, only keys of the wanted public class are searched. A class with fewer keys than `count` repeats them
+        in order; a class without any, which noisy votes may choose, is served from all keys.
         """
         wanted = np.full(len(queries), -1) if classes is None else classes.cpu().numpy()
         vectors = np.ascontiguousarray(queries.detach().float().cpu().numpy())
         found = np.empty((len(vectors), count), dtype=np.int64)
         for label in np.unique(wanted):
-            index, rows = self.indices[int(label)]
+            index, rows = self.indices.get(int(label), self.indices[-1])
             mine = np.flatnonzero(wanted == label)
             near = index.search(vectors[mine], min(count, len(rows)))[1]
             near = np.where(near < 0, near[:, :1], near)

@@ -9,8 +9,8 @@ from sfumato.config import Schedule
 from sfumato.diffusion.samplers import NO_CLASS, ddim, guided
 from sfumato.diffusion.schedule import make_schedule, time_grid
 
-T = 200
-SCHEDULE = make_schedule(Schedule(timesteps=T, beta_start=5e-4, beta_end=0.1))
+T = 1000
+SCHEDULE = make_schedule(Schedule(timesteps=T))
 LEVEL = SCHEDULE.alpha_bar.double()
 MEAN, SPREAD = 0.2, 0.15
 
@@ -40,7 +40,7 @@ def test_more_steps_come_closer_to_the_exact_flow():
     exact = MEAN + SPREAD * (x - LEVEL[T].sqrt() * MEAN) / (LEVEL[T] * SPREAD**2 + 1 - LEVEL[T]).sqrt()
     errors = [
         float((walk(x, time_grid(T, 0, steps), gaussian_data(SPREAD)) - exact).square().mean().sqrt())
-        for steps in (3, 10, 50, 200)
+        for steps in (10, 50, 250, 1000)
     ]
     assert errors[0] > 2 * errors[1] > 4 * errors[2] > 8 * errors[3]
     assert errors[3] < 0.02 * SPREAD
@@ -48,14 +48,14 @@ def test_more_steps_come_closer_to_the_exact_flow():
 
 @pytest.mark.parametrize("eta", [0.5, 1.0])
 def test_stochastic_walks_end_at_the_data_too(eta):
-    x = walk(start(20_000), time_grid(T, 0, T), gaussian_data(SPREAD), eta=eta)
+    x = walk(start(6000), time_grid(T, 0, T), gaussian_data(SPREAD), eta=eta)
     assert float(x.mean()) == pytest.approx(MEAN, abs=0.01)
-    assert float(x.std()) == pytest.approx(SPREAD, rel=0.03)
+    assert float(x.std()) == pytest.approx(SPREAD, rel=0.05)
 
 
 def test_with_eta_one_a_step_has_the_variance_of_ancestral_sampling():
     """Ho et al. 2020, Eq. 7: (1 - ab_s) / (1 - ab_t) (1 - ab_t / ab_s)."""
-    t, s, x = 120, 80, torch.full((40_000, 1, 1, 1), 0.6)
+    t, s, x = 600, 400, torch.full((40_000, 1, 1, 1), 0.6)
     drawn = walk(x, [t, s], gaussian_data(0.0), eta=1.0)
     ratio = float(LEVEL[t] / LEVEL[s])
     variance = float((1 - LEVEL[s]) / (1 - LEVEL[t])) * (1 - ratio)
@@ -70,13 +70,13 @@ def test_a_walk_that_stops_early_keeps_the_noise_level_of_its_last_time(eta):
     """For a single image, x_s ~ N(sqrt(ab_s) x, 1 - ab_s) whatever eta and however many steps."""
     level = float(LEVEL[T])
     x = math.sqrt(level) * MEAN + math.sqrt(1 - level) * start(40_000)
-    drawn = walk(x, time_grid(T, 60, 7), gaussian_data(0.0), eta=eta)
-    assert float(drawn.var()) == pytest.approx(float(1 - LEVEL[60]), rel=0.04)
-    assert float(drawn.mean()) == pytest.approx(float(LEVEL[60].sqrt()) * MEAN, abs=0.02)
+    drawn = walk(x, time_grid(T, 300, 7), gaussian_data(0.0), eta=eta)
+    assert float(drawn.var()) == pytest.approx(float(1 - LEVEL[300]), rel=0.04)
+    assert float(drawn.mean()) == pytest.approx(float(LEVEL[300].sqrt()) * MEAN, abs=0.02)
 
 
 def test_without_noise_two_lists_of_times_equal_one():
-    x, early, late = start(50), [200, 170, 140, 100], [100, 61, 30, 7, 0]
+    x, early, late = start(50), [1000, 850, 700, 500], [500, 310, 150, 7, 0]
     once = walk(x, [*early, *late[1:]], gaussian_data(SPREAD))
     twice = walk(walk(x, early, gaussian_data(SPREAD), seed=8), late, gaussian_data(SPREAD), seed=9)
     assert torch.equal(once, twice)
@@ -84,7 +84,7 @@ def test_without_noise_two_lists_of_times_equal_one():
 
 def test_with_noise_the_generator_alone_decides():
     x = start(50)
-    one, same, other = (walk(x, [200, 100, 50], gaussian_data(SPREAD), eta=1.0, seed=seed) for seed in (4, 4, 5))
+    one, same, other = (walk(x, [1000, 500, 250], gaussian_data(SPREAD), eta=1.0, seed=seed) for seed in (4, 4, 5))
     assert torch.equal(one, same) and not torch.allclose(one, other)
 
 

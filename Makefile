@@ -1,0 +1,34 @@
+# Two commands set everything up on a fresh machine: `make demo` and `make test`. Both make the environment once.
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint ui clean help
+
+help:
+	@echo "make demo   run RAPID on the embedded default and publish the result"
+	@echo "make test   run all tests"
+	@echo "make lint   check style"
+	@echo "make ui     open the Prefect and MLflow UIs"
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sfumato needs Python 3.11 or newer; set PYTHON=...")'
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet -c constraints.txt "setuptools>=77"
+	$(VENV)/bin/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[flow,test]"
+	touch $(READY)
+
+demo: $(READY)
+	$(VENV)/bin/sfumato run rapid --preset digits --publish
+
+test: $(READY)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+
+ui: $(READY)
+	$(VENV)/bin/sfumato ui
+
+clean:
+	rm -rf $(VENV) sfumato-home

@@ -1,0 +1,262 @@
+"""A published folder is complete, says what it promises and no more; what may not leave does not."""
+
+import csv
+import errno
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.examples import (
+    DELTA,
+    PRIVATE_PATH,
+    PUBLIC_PATH,
+    SCORES,
+    keep_samples,
+    make_certificate,
+    make_record,
+    picture_set,
+)
+
+from artifacts import publish as publishing
+from artifacts.kinds import TunedModel
+from artifacts.publish import publish, safe_name
+from artifacts.store import Store
+from sfumato.errors import BadInput, Refused
+from sfumato.images import ImageSet
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store.open(tmp_path / "store")
+
+
+def dp_samples(store, images=None):
+    return keep_samples(store, images, entries={2: "DP", 5: "DP"})
+
+
+@pytest.fixture
+def record(store, tmp_path):
+    return make_record(tmp_path, samples_artifact=dp_samples(store).digest)
+
+
+@pytest.fixture
+def published(store, record, tmp_path) -> Path:
+    return publish(store, record, tmp_path / "out" / "set")
+
+
+def refused(*words: str):
+    """Expects a BadInput in one line that holds all words."""
+    return pytest.raises(BadInput, match="^" + "".join(f"(?=.*{word})" for word in words) + r"[^\n]*$")
+
+
+def texts(folder: Path) -> dict[str, str]:
+    """What a person can read in the folder, by file name."""
+    return {name: (folder / name).read_text() for name in ("README.md", "card.json", "labels.csv")}
+
+
+# What is there
+
+def test_the_folder_holds_images_labels_picture_card_and_readme_and_nothing_else(published):
+    files = sorted(path.relative_to(published).as_posix() for path in published.rglob("*") if path.is_file())
+    pictures = [f"images/{name}/{number:06d}.png" for name, numbers in (("cat", (0, 2, 4)), ("dog", (1, 3, 5)))
+                for number in numbers]
+    assert files == sorted(["README.md", "card.json", "labels.csv", "samples.png", *pictures])
+    assert os.access(published, os.X_OK) and published.stat().st_mode & 0o777 == 0o755
+
+
+def test_every_image_has_its_row_and_its_pixels(published):
+    images = picture_set()
+    with (published / "labels.csv").open(newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["file", "label", "class"] and len(rows) == len(images)
+    assert len({row[0] for row in rows}) == len(images)
+    for number, (name, label, title) in enumerate(rows):
+        assert (int(label), title) == (images.labels[number], images.classes[images.labels[number]])
+        with Image.open(published / name) as found:
+            assert np.array_equal(np.asarray(found), images.pixels[number, 0]) and not found.info
+
+
+def test_the_sample_picture_is_the_one_in_the_store(published, store, record):
+    original = store.folder(record.samples_artifact) / "samples.png"
+    assert (published / "samples.png").read_bytes() == original.read_bytes()
+
+
+def test_the_card_holds_the_sentence_all_spends_and_the_ledger_entries(published, record):
+    card = json.loads((published / "card.json").read_text())
+    assert card["statement"] == record.certificate.sentence()
+    assert card["certificate"] == record.certificate.model_dump(mode="json")
+    assert card["claim"] == {"epsilon": 76.38, "source": "Proposition 1"}
+    assert card["mechanisms"] == [spend.model_dump(mode="json") for spend in record.plan.spends]
+    assert [spend["event"]["kind"] for spend in card["mechanisms"]] == ["gaussian", "subsampled_gaussian"]
+    assert card["ledger_entries"] == [2, 5] and card["label"] == "DP"
+    assert (card["images"], card["classes"], card["shape"]) == (6, ["cat", "dog"], [1, 8, 8])
+    assert card["settings"]["fine_tuning"] == record.settings["fine_tuning"]
+
+
+def test_the_readme_says_the_promise_and_its_edge(published, record):
+    readme = (published / "README.md").read_text()
+    assert record.certificate.sentence() in readme
+    for word in ("9.876", f"{DELTA:.3g}", "add_remove", "one image with its label", "dp-accounting 0.6.0 PLD",
+                 "any number of images", "not covered", "people with several images", "76.380", "not a promise"):
+        assert word in readme, word
+    assert "Ledger entries 2, 5" in readme and record.run in readme
+
+
+@pytest.mark.parametrize("images", [1, 500])
+def test_a_statement_for_so_many_images_says_so(store, record, tmp_path, images):
+    limited = record.model_copy(update={"certificate": make_certificate(images=images, relation="replace_one")})
+    readme = (publish(store, limited, tmp_path / "out") / "README.md").read_text()
+    assert f"covering {images} images" in readme and "replace_one" in readme and "any number" not in readme
+
+
+def test_no_private_path_no_score_and_no_seed_leave(published, record, tmp_path):
+    for name, text in texts(published).items():
+        assert PRIVATE_PATH not in text and "ward-7" not in text and PUBLIC_PATH not in text, name
+        assert str(tmp_path) not in text, name
+        assert not [score for score in SCORES.values() if str(score) in text], name
+    card = json.loads((published / "card.json").read_text())
+    assert "data" not in card["settings"] and "seed" not in card["settings"] and "machine" not in card["settings"]
+
+
+def test_public_samples_leave_with_a_statement_of_their_own(store, record, tmp_path):
+    public = keep_samples(store)
+    plain = record.model_copy(update={"samples_artifact": public.digest, "certificate": None, "label": "PUBLIC"})
+    card = json.loads((publish(store, plain, tmp_path / "out") / "card.json").read_text())
+    assert card["statement"] == "made from public data alone" and card["certificate"] is None
+
+
+# Class names
+
+NAMES = ("a/b", "a_b", "a b", "..", ".", "", "../../../etc/cron.d/x", "/etc/passwd", ".hidden", "a\\b", "猫", "x" * 300)
+
+
+def test_class_names_stay_inside_and_apart(store, record, tmp_path):
+    images = picture_set(count=2 * len(NAMES), classes=NAMES)
+    strange = record.model_copy(update={"samples_artifact": dp_samples(store, images).digest})
+    folder = publish(store, strange, tmp_path / "out" / "set")
+    homes = [path.name for path in (folder / "images").iterdir()]
+    assert len(homes) == len(NAMES) and not [home for home in homes if home.startswith(".")]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["set"]
+    with (folder / "labels.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["class"] for row in rows] == list(NAMES) * 2
+    for row in rows:
+        path = folder / row["file"]
+        assert path.is_file() and ".." not in path.parts and path.parent.parent == folder / "images"
+    assert len({(row["file"].split("/")[1], row["class"]) for row in rows}) == len(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_safe_name_is_one_part_of_a_path(name):
+    safe = safe_name(name)
+    assert safe and Path(safe).parts == (safe,) and safe not in (".", "..") and len(os.fsencode(safe)) < 256
+
+
+def test_an_ordinary_name_stays_as_it_is():
+    assert [safe_name(name) for name in ("cat", "7", "v1.2-b_c")] == ["cat", "7", "v1.2-b_c"]
+
+
+# What may not leave
+
+def test_internal_samples_are_refused_naming_the_parent_that_tainted_them(store, record, tmp_path):
+    with store.writing() as folder:
+        (folder / "facts.json").write_text("{}")
+        model = store.keep(TunedModel, folder, entries={7: "INTERNAL", 2: "DP"})
+    samples = keep_samples(store, parents=[model])
+    # The record says DP and carries a certificate: the store knows better.
+    tainted = record.model_copy(update={"samples_artifact": samples.digest})
+    with pytest.raises(Refused, match=rf"^[^\n]*TunedModel {model.digest[:12]} \(ledger entry 7\)[^\n]*$") as caught:
+        publish(store, tainted, tmp_path / "out" / "set")
+    assert caught.value.exit_code == 3 and record.run in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_samples_without_a_certificate_are_refused_for_that_reason(store, record, tmp_path):
+    with pytest.raises(Refused, match=r"^[^\n]*no certificate[^\n]*$"):
+        publish(store, record.model_copy(update={"certificate": None}), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.write_bytes(b"x"), Path.unlink], ids=["changed", "gone"])
+def test_damaged_samples_are_one_line_and_do_not_leave(store, record, tmp_path, harm):
+    harm(store.folder(record.samples_artifact) / "tensors.safetensors")
+    with refused(record.samples_artifact[:12], "run again"):
+        publish(store, record, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+# Where it cannot go
+
+def test_a_folder_with_something_in_it_is_left_alone(store, record, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    with refused(str(tmp_path / "out"), "not an empty folder", "--to"):
+        publish(store, record, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
+
+
+def test_an_empty_folder_is_used(store, record, tmp_path):
+    (tmp_path / "out").mkdir()
+    assert (publish(store, record, tmp_path / "out") / "README.md").is_file()
+
+
+def test_a_place_that_is_a_file_or_below_one_is_refused(store, record, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for place in (tmp_path / "file", tmp_path / "file" / "set"):
+        with refused(str(tmp_path / "file"), "--to"):
+            publish(store, record, place)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def refuse(code):
+    def fail(*_, **__):
+        raise OSError(code, os.strerror(code))
+    return fail
+
+
+@pytest.mark.parametrize(("name", "code"), [("mkdtemp", errno.EACCES), ("mkdtemp", errno.EROFS),
+                                            ("rename", errno.EBUSY)])
+def test_a_place_that_cannot_be_written_is_refused(store, record, tmp_path, monkeypatch, name, code):
+    place = publishing.os if name == "rename" else publishing.tempfile
+    monkeypatch.setattr(place, name, refuse(code))
+    with refused("cannot write", str(tmp_path), os.strerror(code), "--to"):
+        publish(store, record, tmp_path / "out")
+
+
+def test_a_place_that_cannot_be_looked_into_is_refused(store, record, tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(Path, "iterdir", refuse(errno.EACCES))
+    with refused(str(tmp_path / "out"), os.strerror(errno.EACCES), "--to"):
+        publish(store, record, tmp_path / "out")
+
+
+@pytest.mark.parametrize(("place", "name"), [(publishing, "save_png"), (publishing.shutil, "copyfile"),
+                                             (publishing.os, "rename")])
+@pytest.mark.parametrize("empty_folder", [True, False])
+def test_a_disk_that_fills_leaves_no_half_folder(store, record, tmp_path, monkeypatch, place, name, empty_folder):
+    if empty_folder:
+        (tmp_path / "out").mkdir()
+    monkeypatch.setattr(place, name, refuse(errno.ENOSPC))
+    with refused("no space left", str(tmp_path)):
+        publish(store, record, tmp_path / "out")
+    left = [path for path in tmp_path.iterdir() if path.name != "store"]
+    assert not [path for path in left if list(path.iterdir())] and {path.name for path in left} <= {"out"}
+
+
+def test_the_images_of_a_colour_set_keep_their_colours(store, record, tmp_path):
+    images = picture_set(channels=3)
+    coloured = record.model_copy(update={"samples_artifact": dp_samples(store, images).digest})
+    folder = publish(store, coloured, tmp_path / "out")
+    with Image.open(folder / "images" / "dog" / "000001.png") as found:
+        assert np.array_equal(np.asarray(found).transpose(2, 0, 1), images.pixels[1])
+
+
+def test_a_class_without_images_needs_no_folder(store, record, tmp_path):
+    images = ImageSet(picture_set().pixels, np.zeros(6, dtype=np.int64), ("cat", "dog"))
+    folder = publish(store, record.model_copy(update={"samples_artifact": dp_samples(store, images).digest}),
+                     tmp_path / "out")
+    assert json.loads((folder / "card.json").read_text())["classes"] == ["cat", "dog"]
+    assert [path.name for path in (folder / "images").iterdir()] == ["cat"]

@@ -1,0 +1,147 @@
+"""Two reports: one that may leave and holds no score, one that is INTERNAL and says so."""
+
+import base64
+
+import pytest
+from PIL import Image
+from tests.examples import (
+    DELTA,
+    PRIVATE_PATH,
+    PUBLIC_PATH,
+    SCORE_KEYS,
+    SCORES,
+    make_certificate,
+    make_record,
+)
+
+from artifacts import report
+from artifacts.report import INTERNAL_REPORT, REPORT, internal_report, public_report, table
+
+
+@pytest.fixture
+def record(tmp_path):
+    return make_record(tmp_path)
+
+
+def row(text: str, name: str) -> list[str]:
+    """The cells of the one table row that begins with `name`."""
+    found = [line for line in text.splitlines() if line.lower().replace("*", "").startswith(f"| {name}")]
+    assert len(found) == 1, (name, found)
+    return [cell.strip(" *") for cell in found[0].strip("|").split("|")]
+
+
+def shown(number: float) -> set[str]:
+    """How a number may be written."""
+    return {str(number), f"{number:.4g}", f"{number:.3g}", f"{number:.3f}", f"{number:.1%}", f"{number:.2f}"}
+
+
+# What may leave
+
+def test_the_public_report_holds_no_score(record):
+    text = public_report(record)
+    for scores in record.metrics.values():
+        for value in scores.values():
+            assert not [written for written in shown(value) if written in text], value
+    for title in ("Scores", "Frechet", "coverage", "logistic", "CNN", "readable"):
+        assert title not in text, title
+    assert "public model alone" not in text
+
+
+def test_neither_report_holds_a_path_of_the_images(record):
+    for text in (public_report(record), internal_report(record)):
+        assert PRIVATE_PATH not in text and "ward-7" not in text and PUBLIC_PATH not in text
+    assert "data.name" in public_report(record) and "fine_tuning.steps" in public_report(record)
+
+
+def test_the_public_report_names_no_folder_of_this_machine(record, tmp_path):
+    assert str(tmp_path) not in public_report(record)
+
+
+def test_certificate_and_claim_are_rows_of_their_own(record):
+    text = public_report(record)
+    assert row(text, "certificate") == ["certificate", "9.876", f"{DELTA:.3g}", "add_remove", "dp-accounting 0.6.0 PLD"]
+    claim = row(text, "claim")
+    assert claim[0].startswith("claim") and claim[1] == "76.380" and claim[-1] == "Proposition 1"
+    assert record.certificate.sentence() in text and "only the certificate is a promise" in text
+
+
+def test_without_a_certificate_the_report_says_so_and_covers_nothing(tmp_path):
+    text = public_report(make_record(tmp_path, certificate=None, label="INTERNAL"))
+    assert row(text, "certificate")[:2] == ["certificate", "none"]
+    assert "No certificate" in text and "must not leave" in text and "Label: INTERNAL" in text
+    assert "9.876" not in text and "differential privacy for" not in text
+    assert "Covers any number" not in text
+    assert row(text, "claim")[1] == "76.380"
+
+
+@pytest.mark.parametrize(("images", "words"), [("any", "Covers any number of images"), (25, "Covers 25 images")])
+def test_the_images_covered_are_said(tmp_path, images, words):
+    assert words in public_report(make_record(tmp_path, certificate=make_certificate(images=images)))
+
+
+def test_every_spend_is_listed_with_its_price(record):
+    text = public_report(record)
+    assert "gaussian (noise_multiplier=6, count=1)" in row(text, "votes")[2]
+    assert "noise_multiplier=2.724, sample_rate=0.5, steps=150" in row(text, "fine_tuning |")[2]
+    assert "Ledger entries 2, 5" in text and "1437 private records in 2 classes" in text
+
+
+def test_stages_tell_cached_time_from_time_spent(record):
+    text = public_report(record)
+    assert row(text, "pretrain |") == ["pretrain", "0.2", "from cache", "61.5"]
+    assert row(text, "fine-tune |") == ["fine-tune", "33.5", "", "33.5"]
+
+
+@pytest.mark.parametrize(("accuracy", "words"), [(0.31, "above chance"), (0.03, "near chance")])
+def test_retrieval_is_judged_against_chance(tmp_path, accuracy, words):
+    retrieval = {"retrieval_accuracy": accuracy, "retrieval_chance": 0.019}
+    text = public_report(make_record(tmp_path, retrieval=retrieval))
+    assert f"{accuracy:.1%}" in text and "1.9%" in text and words in text
+    assert "## Retrieval" not in public_report(make_record(tmp_path, retrieval={}))
+
+
+def test_the_edge_of_the_promise_is_in_both(record):
+    for text in (public_report(record), internal_report(record)):
+        assert "not covered" in text and "the unit is one image" in text and "floating-point" in text
+
+
+# What may not
+
+def test_the_internal_report_says_so_first_and_holds_every_score(record):
+    text = internal_report(record)
+    assert text.startswith("> INTERNAL.") and "Do not share" in text.splitlines()[0]
+    assert row(text, "synthetic")[1:] == [f"{SCORES[key]:.4g}" for key in SCORE_KEYS]
+    assert row(text, "public model alone")[1:] == [f"{SCORES[key] / 3:.4g}" for key in SCORE_KEYS]
+    assert text.endswith(public_report(record))
+
+
+def test_both_are_written_beside_each_other(record, tmp_path):
+    report.write_reports(tmp_path, record)
+    assert (tmp_path / REPORT).read_text(encoding="utf-8") == public_report(record)
+    assert (tmp_path / INTERNAL_REPORT).read_text(encoding="utf-8") == internal_report(record)
+    assert REPORT != INTERNAL_REPORT
+
+
+def test_the_report_for_the_ui_is_the_public_one_with_its_pictures_inside(record, tmp_path):
+    for name in ("samples.png", report.CURVES):
+        Image.new("L", (3, 2)).save(tmp_path / name)
+    picture = "data:image/png;base64," + base64.b64encode((tmp_path / "samples.png").read_bytes()).decode()
+    text = report.markdown(record)
+    assert text.count(picture) == 2 and "](samples.png)" not in text
+    assert "7.419" not in text and "INTERNAL" not in text
+
+
+# Pieces
+
+def test_a_cell_cannot_break_its_table():
+    assert table(["a"], [["x | y"]]).splitlines()[-1] == "| x \\| y |"
+
+
+def test_curves_are_drawn_one_panel_each(tmp_path):
+    widths = []
+    for curves in ({}, {"public denoiser": [1.0, 0.5]}, {"public denoiser": [1.0, 0.5], "feature extractor": [2.0]}):
+        report.draw_curves(tmp_path / "curves.png", curves)
+        with Image.open(tmp_path / "curves.png") as found:
+            assert found.format == "PNG"
+            widths.append(found.width)
+    assert widths[0] == widths[1] and widths[2] == pytest.approx(2 * widths[1], abs=2)

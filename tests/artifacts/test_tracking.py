@@ -1,0 +1,91 @@
+"""What MLflow is told, and in which of the two experiments."""
+
+import math
+
+import pytest
+
+from artifacts.labels import Label
+from artifacts.tracking import INTERNAL, SHAREABLE, Tracker, experiment_of, flattened
+
+
+@pytest.fixture(scope="module")
+def tracker(tmp_path_factory) -> Tracker:
+    """One MLflow database for all of these: its tables take seconds to make."""
+    folder = tmp_path_factory.mktemp("tracking")
+    return Tracker(f"sqlite:///{folder / 'mlflow.db'}", folder / "files")
+
+
+def experiment_name(tracker, run):
+    client = tracker.client()
+    return client.get_experiment(client.get_run(run).info.experiment_id).name
+
+
+@pytest.mark.parametrize(("label", "name"), [(Label.PUBLIC, SHAREABLE), (Label.DP, SHAREABLE),
+                                             (Label.INTERNAL, INTERNAL), ("INTERNAL", INTERNAL), ("DP", SHAREABLE)])
+def test_internal_things_go_to_an_experiment_of_their_own(tracker, label, name):
+    assert experiment_of(label) == name
+    run = tracker.log("stage", label=label)
+    assert experiment_name(tracker, run) == name
+    assert tracker.client().get_run(run).data.tags["label"] == str(label)
+
+
+def test_nothing_internal_is_in_the_experiment_that_may_be_shown(tracker, tmp_path):
+    (tmp_path / "secret.txt").write_text("secret")
+    tracker.log("judge", label=Label.INTERNAL, metrics={"synthetic/cnn": 0.7}, files=[tmp_path / "secret.txt"])
+    client = tracker.client()
+    shown = client.search_runs([client.get_experiment_by_name(SHAREABLE).experiment_id])
+    assert not [run for run in shown if run.data.tags["label"] == "INTERNAL" or "synthetic/cnn" in run.data.metrics]
+    assert not list((tracker.files / SHAREABLE).rglob("secret.txt"))
+    assert len(list((tracker.files / INTERNAL).rglob("secret.txt"))) == 1
+
+
+def test_a_stage_is_a_child_of_its_run(tracker):
+    parent = tracker.log("run", label="DP", tags={"method": "rapid"})
+    child = tracker.log("pretrain", label="PUBLIC", parent=parent)
+    client = tracker.client()
+    assert client.get_run(child).data.tags["mlflow.parentRunId"] == parent
+    assert "mlflow.parentRunId" not in client.get_run(parent).data.tags
+    assert client.get_run(child).info.run_name == "pretrain" and client.get_run(child).info.status == "FINISHED"
+    assert client.get_run(parent).data.tags["method"] == "rapid"
+
+
+def test_settings_are_flattened_to_names_and_text(tracker):
+    params = {"data": {"name": "scans", "empty": ""}, "method": {"extractor": {"steps": 4}}, "trainable": ["rows"],
+              "seed": 0, "votes": True, "claim": None, "long": "x" * 900}
+    run = tracker.log("run", label="DP", params=params)
+    assert tracker.client().get_run(run).data.params == {
+        "data.name": "scans", "data.empty": "", "method.extractor.steps": "4", "trainable": '["rows"]', "seed": "0",
+        "votes": "true", "claim": "null", "long": "x" * 500}
+    assert flattened({"a": {"b": {"c": 1}}}) == {"a.b.c": "1"}
+
+
+def test_no_setting_is_lost_however_many_there_are(tracker):
+    many = {f"p{number}": number for number in range(230)}
+    assert tracker.client().get_run(tracker.log("run", label="DP", params=many)).data.params == flattened(many)
+
+
+def test_a_series_has_its_steps_and_no_point_is_lost(tracker):
+    values = [1 / (step + 1) for step in range(1500)]
+    run = tracker.log("pretrain", label="PUBLIC", metrics={"images": 3}, series={"loss": values})
+    history = tracker.client().get_metric_history(run, "loss")
+    assert [(point.step, point.value) for point in sorted(history, key=lambda point: point.step)] == list(enumerate(values))
+    assert tracker.client().get_run(run).data.metrics["images"] == 3.0
+
+
+def test_a_number_that_is_none_does_not_stop_a_run(tracker):
+    run = tracker.log("stage", label="DP", metrics={"loss": math.nan, "epsilon": math.inf})
+    assert math.isnan(tracker.client().get_run(run).data.metrics["loss"])
+
+
+def test_more_can_be_said_of_a_run_that_is_there(tracker, tmp_path):
+    (tmp_path / "report.md").write_text("# report")
+    run = tracker.log("run", label="DP", params={"seed": 1})
+    assert tracker.log("run", label="DP", run=run, metrics={"epsilon": 9.5}, files=[tmp_path / "report.md"]) == run
+    found = tracker.client().get_run(run)
+    assert (found.data.params, found.data.metrics) == ({"seed": "1"}, {"epsilon": 9.5})
+    assert [path.path for path in tracker.client().list_artifacts(run)] == ["report.md"]
+    assert list((tracker.files / SHAREABLE).rglob("report.md"))
+
+
+def test_an_experiment_is_made_once(tracker):
+    assert tracker.experiment(SHAREABLE) == tracker.experiment(SHAREABLE) != tracker.experiment(INTERNAL)

@@ -1,0 +1,46 @@
+"""One Prefect server and one home for the whole session; slow to start, so only tests that ask for it get it."""
+
+import os
+import tempfile
+
+HOME = tempfile.mkdtemp(prefix="sfumato-tests-")
+os.environ["SFUMATO_HOME"] = HOME
+os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+
+from tasks.where import configure  # noqa: E402
+
+configure()
+
+import shutil  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import pytest  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def home() -> Path:
+    """The home that every in-process test run shares."""
+    return Path(HOME)
+
+
+@pytest.fixture(scope="session")
+def prefect_server():
+    """Prefect's own test server (about 16 s, once)."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """Real images outside the project: MNIST and Omniglot."""
+    found = Path(os.environ.get("SFUMATO_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not (found / "mnist").is_dir():
+        pytest.skip(f"no MNIST in {found}: set SFUMATO_DATA to the folder with mnist/ and omniglot/")
+    return found
+
+
+def pytest_sessionfinish() -> None:
+    """Leave nothing behind."""
+    shutil.rmtree(HOME, ignore_errors=True)

@@ -1,0 +1,127 @@
+"""Values that several tests need: a record made by hand, artifacts in a store, image folders, a home of its own."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from artifacts import contents
+from artifacts.kinds import Ref, Samples
+from artifacts.record import RunRecord, StageRecord
+from artifacts.store import Store
+from sfumato.images import ImageSet, grid, save_png
+from sfumato.methods.plan import Certificate, Claim, Facts, Plan, Spend
+from sfumato.privacy.events import Gaussian, SubsampledGaussian
+from sfumato.settings import resolve
+
+PRIVATE_PATH, PUBLIC_PATH = "/vault/ward-7/scans", "/open/textures"
+"""Where the images of the example record are said to lie."""
+DELTA = 3.4e-4
+SCORE_KEYS = ("frechet", "coverage", "readable", "logistic", "cnn")
+SCORES = dict(zip(SCORE_KEYS, (7.4193, 0.6183, 0.5527, 0.8317, 0.7919), strict=True))
+"""Scores whose digits occur nowhere else."""
+LEFTOVERS = ("SFUMATO_HOME", "SFUMATO_LEDGER", "MLFLOW_TRACKING_URI")
+
+
+def picture_set(count: int = 6, classes: Sequence[str] = ("cat", "dog"), side: int = 8, channels: int = 1) -> ImageSet:
+    """Random pictures, their classes in turn."""
+    pixels = np.random.default_rng(0).integers(0, 256, (count, channels, side, side), dtype=np.uint8)
+    return ImageSet(pixels, np.arange(count, dtype=np.int64) % len(classes), tuple(classes))
+
+
+def keep_samples(
+    store: Store, images: ImageSet | None = None, entries: Mapping[int, str] | None = None, parents: Sequence[Ref] = ()
+) -> Samples:
+    """Samples in the store as `generate` leaves them."""
+    images = images or picture_set()
+    with store.writing() as folder:
+        contents.save_images(folder, images)
+        save_png(folder / "samples.png", grid(images.pixels, 3, 2))
+        return store.keep(Samples, folder, parents=parents, entries=entries)
+
+
+def make_plan() -> Plan:
+    """A plan with votes and DP-SGD, written by hand: nothing is calibrated."""
+    settings = resolve("rapid")
+    steps = SubsampledGaussian(noise_multiplier=2.7243, sample_rate=0.5, steps=150)
+    votes = Gaussian(noise_multiplier=6.0)
+    return Plan(
+        method="rapid",
+        facts=Facts(records=1437, classes=("cat", "dog"), public_classes=52, shape=(1, 8, 8)),
+        fine_tuning=settings.fine_tuning,
+        noise_multiplier=2.7243,
+        generation=settings.generation,
+        evaluations=131,
+        spends=(
+            Spend(stage="votes", what="votes for public classes", event=votes),
+            Spend(stage="fine_tuning", what="DP-SGD with retrieved trajectories", event=steps),
+        ),
+        certificate=make_certificate(),
+        claim=Claim(epsilon=76.38, source="Proposition 1"),
+    )
+
+
+def make_certificate(**changes: Any) -> Certificate:
+    """The certificate of the example record."""
+    return Certificate(
+        **{"epsilon": 9.876, "delta": DELTA, "relation": "add_remove", "accountant": "dp-accounting 0.6.0 PLD", **changes}
+    )
+
+
+def make_record(folder: Path, **changes: Any) -> RunRecord:
+    """The record of a run whose private images lie in `PRIVATE_PATH`."""
+    places = ["data.name=scans", f"data.private={PRIVATE_PATH}", f"data.public={PUBLIC_PATH}"]
+    fields: dict[str, Any] = {
+        "run": "20260101-120000-rapid-scans-eps10",
+        "method": "rapid",
+        "preset": "digits",
+        "label": "DP",
+        "settings": resolve("rapid", changes=places).what(),
+        "plan": make_plan(),
+        "certificate": make_certificate(),
+        "claim": Claim(epsilon=76.38, source="Proposition 1"),
+        "entries": [2, 5],
+        "spent_total": {"epsilon": 12.5, "delta": DELTA, "relation": "add_remove", "spends": 3, "left": None},
+        "metrics": {"synthetic": SCORES, "public model alone": {key: value / 3 for key, value in SCORES.items()}},
+        "retrieval": {"retrieval_accuracy": 0.31, "retrieval_chance": 0.019},
+        "stages": [
+            StageRecord(name="pretrain", seconds=0.25, cached=True, made_in=61.5),
+            StageRecord(name="fine-tune", seconds=33.5, cached=False, made_in=33.5),
+        ],
+        "samples_artifact": "0" * 64,
+        "report": str(folder / "report.md"),
+        "internal_report": str(folder / "report-internal.md"),
+        "samples": str(folder / "samples.png"),
+        "published": "",
+        "tracking": {"PUBLIC": "aaa", "DP": "aaa", "INTERNAL": "bbb"},
+    }
+    return RunRecord(**{**fields, **changes})
+
+
+def write_classes(root: Path, counts: Mapping[str, int], height: int = 8, width: int = 8, channels: int = 1) -> Path:
+    """A folder of class folders with random pictures."""
+    rng = np.random.default_rng(0)
+    for name, count in counts.items():
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            pixels = rng.integers(0, 256, (height, width, channels), dtype=np.uint8)
+            Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels).save(root / name / f"{number:03}.png")
+    return root
+
+
+@contextlib.contextmanager
+def home_at(path: Path) -> Iterator[Path]:
+    """Everything kept below `path`; afterwards the environment is as before, whatever the program put there."""
+    before = dict(os.environ)
+    for name in LEFTOVERS:
+        os.environ.pop(name, None)
+    os.environ["SFUMATO_HOME"] = str(path)
+    try:
+        yield path
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -1,0 +1,114 @@
+"""A tiny world for methods: sixty private digits, a few hundred glyphs, networks that train in a second."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from sfumato import images
+from sfumato.config import Extractor
+from sfumato.diffusion.schedule import make_schedule
+from sfumato.methods import METHODS
+from sfumato.methods.parts import Parts, add_votes, private_rows
+from sfumato.methods.plan import STAGE_TUNING, STAGE_VOTES, Facts, Plan
+from sfumato.networks.build import build, with_classes
+from sfumato.preflight import plan_for, preflight, private_set
+from sfumato.privacy.door import Access
+from sfumato.privacy.mechanisms import fine_tuned, noisy_votes
+from sfumato.retrieval.features import train_extractor
+from sfumato.retrieval.knowledge_base import build_knowledge_base
+from sfumato.retrieval.split import split_public
+from sfumato.settings import Settings, resolve
+from sfumato.training import pretrain
+
+TINY = [
+    "data.limit=60", "data.glyphs_per_class=8", "schedule.timesteps=50", "network.width=16", "network.blocks=1",
+    "network.condition=8", "pretraining.steps=40", "pretraining.batch=64", "fine_tuning.steps=2", "fine_tuning.draws=2",
+    "generation.images=20", "generation.steps=20",
+]  # fmt: skip
+CPU = torch.device("cpu")
+LITTLE = {"steps": 3, "batch": 32, "width": 4, "features": 8}
+
+
+@dataclass(frozen=True)
+class World:
+    """One method on the tiny setting, up to where private data would be opened."""
+
+    settings: Settings
+    facts: Facts
+    plan: Plan
+    parts: Parts
+
+    @property
+    def method(self):
+        """The method's module."""
+        return METHODS[self.settings.method.name]
+
+    def pay(self, access: Callable[..., Access], **others) -> tuple[Parts, dict[int, str]]:
+        """Every spend of the plan, through its mechanism: the finished parts, and the ledger entries with their labels."""
+        parts, plan, entries = self.parts, self.plan, {}
+        if plan.votes:
+            votes = noisy_votes(
+                access(STAGE_VOTES, self), plan.event(STAGE_VOTES), self.method.ballot(parts),
+                classes=len(self.facts.classes), options=self.facts.public_classes, device=CPU, **others,
+            )  # fmt: skip
+            parts, entries = add_votes(parts, votes.result), dict(votes.entries)
+        model = with_classes(build_like(self), private_rows(parts, self.facts))
+        tuned = fine_tuned(
+            access(STAGE_TUNING, self), plan.event(STAGE_TUNING), model, self.method.corrupt(self.settings, parts),
+            plan.fine_tuning, records=self.facts.records, device=CPU, physical_batch=64, **others,
+        )  # fmt: skip
+        return replace(parts, tuned=tuned.result), entries | dict(tuned.entries)
+
+
+def build_like(world: World) -> torch.nn.Module:
+    """A copy of the public denoiser that may be changed."""
+    model = build(world.settings.network, world.facts.shape, world.facts.public_classes)
+    model.load_state_dict(world.parts.public.state_dict())
+    return model
+
+
+@functools.cache
+def make_world(method: str, *changes: str) -> World:
+    settings, facts, _ = preflight(resolve(method, changes=[*TINY, *changes]))
+    plan = plan_for(settings, facts)
+    schedule = make_schedule(settings.schedule)
+    found = images.load("glyphs", part="all", size=8, glyphs_per_class=settings.data.glyphs_per_class)
+    public = split_public(found, plan.retrieval.reference if plan.retrieval else 0.0, 0, CPU)
+    model = build(settings.network, facts.shape, facts.public_classes)
+    denoiser, _ = pretrain(model, schedule, *public.pre, settings.pretraining, seed=0)
+    parts = Parts(schedule=schedule, shape=facts.shape, public=denoiser)
+    if plan.retrieval:
+        little: Extractor = plan.retrieval.extractor.model_copy(update=LITTLE)
+        encoder, _ = train_extractor(little, schedule, denoiser, public.reference[0], time=plan.retrieval.time, seed=0)
+        base = build_knowledge_base(
+            schedule, denoiser, encoder, *public.reference, time=plan.retrieval.time, by_class=plan.retrieval.by_class, seed=0
+        )
+        parts = replace(parts, encoder=encoder, base=base)
+    return World(settings, facts, plan, parts)
+
+
+@pytest.fixture(scope="session")
+def world() -> Callable[..., World]:
+    """`world(method, *changes)`: the tiny world, made once for each question."""
+    return make_world
+
+
+@pytest.fixture
+def access_to() -> Callable[..., Callable[[str, World], Access]]:
+    """From a ledger to what each stage of a world asks of the door, as the tasks ask it."""
+
+    def on(ledger, **changes):
+        def ask(stage: str, world: World) -> Access:
+            terms = world.plan.certificate
+            fields = {
+                "ledger": ledger, "private": private_set(world.settings), "run": "run-1", "stage": stage, "purpose": stage,
+                "code_version": "0", "relation": terms.relation, "delta": terms.delta, "claim": world.plan.claim.model_dump(),
+            }  # fmt: skip
+            return Access(**(fields | changes))
+
+        return ask
+
+    return on

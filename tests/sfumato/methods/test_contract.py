@@ -1,0 +1,249 @@
+"""What every method must keep: a plan that is fixed beforehand, priced as it is paid, and examples of one record each."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from sfumato import images
+from sfumato.errors import BadInput
+from sfumato.methods import METHODS
+from sfumato.methods.plan import ANY_NUMBER, Plan
+from sfumato.preflight import plan_for, preflight
+from sfumato.privacy import accountant
+from sfumato.privacy.ledger import Ledger
+from sfumato.settings import resolve
+
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ticks = itertools.count()
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+        yield opened
+
+
+def planned(method, *changes):
+    settings, facts, _ = preflight(resolve(method, changes=changes))
+    return plan_for(settings, facts)
+
+
+def digits(count=24):
+    found = images.load("digits", part="train").subset(slice(count))
+    return images.to_unit(found.pixels), torch.from_numpy(found.labels)
+
+
+def test_each_method_is_known_by_its_own_name():
+    for name, module in METHODS.items():
+        assert module.Method().name == name
+        assert module.__doc__ and ("claim" in vars(module) or "Not covered" in module.__doc__)
+
+
+# The plan
+
+
+@every_method
+def test_the_plan_is_deterministic_and_frozen(method):
+    one, two = planned(method), planned(method)
+    assert one == two and Plan.model_validate_json(one.model_dump_json()) == one
+    for value, field in ((one, "noise_multiplier"), (one.certificate, "epsilon"), (one.spends[0], "event"), (one.claim, "epsilon")):
+        with pytest.raises(ValueError, match="frozen"):
+            setattr(value, field, getattr(value, field))
+    assert isinstance(one.spends, tuple) and isinstance(one.facts.classes, tuple)
+
+
+@every_method
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [],
+        ["privacy.epsilon=1"],
+        ["privacy.epsilon=3", "privacy.relation=replace_one"],
+        ["privacy.epsilon=2", "privacy.delta=1e-6", "fine_tuning.sample_rate=0.05", "fine_tuning.steps=1000"],
+    ],
+    ids=str,
+)
+def test_the_certificate_meets_the_target_and_wastes_at_most_one_percent(method, terms):
+    settings, facts, _ = preflight(resolve(method, changes=terms))
+    plan, target = plan_for(settings, facts), settings.privacy
+    certificate = plan.certificate
+    assert 0.99 * target.epsilon <= certificate.epsilon <= target.epsilon
+    assert (certificate.delta, certificate.relation) == (target.delta, target.relation)
+    assert certificate.images == ANY_NUMBER, "weights are released: they may draw any number"
+    priced = accountant.epsilon([spend.event for spend in plan.spends], target.delta, target.relation)
+    assert certificate.epsilon == pytest.approx(priced, rel=1e-9), "the certificate is of the spends that are listed"
+    assert len({spend.stage for spend in plan.spends}) == len(plan.spends)
+    sentence = certificate.sentence()
+    assert f"({certificate.epsilon:.3f}, {certificate.delta:.3g})" in sentence and target.relation in sentence
+
+
+@every_method
+def test_less_epsilon_and_more_steps_need_more_noise(method):
+    usual = planned(method).noise_multiplier
+    assert planned(method, "privacy.epsilon=5").noise_multiplier > usual
+    assert planned(method, "fine_tuning.steps=600").noise_multiplier > usual
+    assert planned(method, "privacy.relation=replace_one").noise_multiplier > usual
+    assert planned(method, "fine_tuning.draws=16").noise_multiplier == usual, "draws cost nothing"
+
+
+@every_method
+def test_the_claim_is_a_number_with_its_source(method):
+    plan = planned(method)
+    assert math.isfinite(plan.claim.epsilon) and plan.claim.epsilon > 0 and len(plan.claim.source) > 20
+
+
+@every_method
+def test_a_target_out_of_reach_is_refused_in_one_line(method):
+    with pytest.raises(BadInput) as refusal:
+        planned(method, "privacy.epsilon=1e-12", "privacy.delta=1e-12")
+    assert "\n" not in str(refusal.value) and "epsilon" in str(refusal.value)
+
+
+# What is paid
+
+
+@every_method
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_what_is_paid_is_what_was_planned(method, relation, world, access_to, ledger):
+    tiny = world(method, f"privacy.relation={relation}")
+    assert tiny.facts.records == 60 and tiny.plan.fine_tuning.steps == 2
+    _, entries = tiny.pay(access_to(ledger))
+    spends = ledger.spends("digits")
+    assert [(entry.body["stage"], *events) for entry, events in spends] == [(s.stage, s.event) for s in tiny.plan.spends]
+    kinds = [entry.kind for entry in ledger.entries()]
+    assert kinds == ["reserve", "open", "commit"] * len(tiny.plan.spends), "no other access"
+    certificate = tiny.plan.certificate
+    total = ledger.total("digits", certificate.delta, relation)
+    assert total.epsilon == pytest.approx(certificate.epsilon, rel=1e-9)
+    assert entries == {entry.seq: "DP" for entry, _ in spends}
+    assert all(entry.body["relation"] == relation for entry, _ in spends)
+
+
+@every_method
+def test_a_comparison_costs_nothing_and_stays_internal(method, world, access_to, ledger):
+    _, entries = world(method).pay(access_to(ledger, comparison=True))
+    assert {entry.kind for entry in ledger.entries()} == {"look"} and set(entries.values()) == {"INTERNAL"}
+
+
+@every_method
+def test_a_budget_of_the_planned_epsilon_is_enough_for_one_run(method, world, access_to, ledger):
+    tiny = world(method)
+    ledger.set_budget("digits", tiny.settings.privacy.epsilon, tiny.plan.certificate.delta)
+    tiny.pay(access_to(ledger))
+    assert ledger.total("digits").left < 0.01 * tiny.settings.privacy.epsilon
+
+
+# What is trained on
+
+
+def as_trained(tiny):
+    """The world's parts as they are when training starts, with made-up votes where votes are taken."""
+    from dataclasses import replace
+
+    if not tiny.plan.votes:
+        return tiny.parts
+    return replace(tiny.parts, winners=torch.arange(10) % tiny.facts.public_classes)
+
+
+@every_method
+def test_a_records_examples_depend_on_that_record_alone(method, world):
+    tiny = world(method)
+    corrupt = tiny.method.corrupt(tiny.settings, as_trained(tiny))
+    x, y = digits()
+    other_x, other_y = x.clone(), y.clone()
+    other_x[7], other_y[7] = -x[7].flip(-1), (y[7] + 1) % 10
+    one = corrupt(x, y, torch.Generator().manual_seed(1))
+    two = corrupt(other_x, other_y, torch.Generator().manual_seed(1))
+    for field in ("x_t", "t", "y", "target"):
+        a, b = getattr(one, field), getattr(two, field)
+        assert a.shape[:2] == (24, tiny.settings.fine_tuning.draws)
+        others = torch.arange(24) != 7
+        assert torch.equal(a[others], b[others]), field
+    assert not torch.equal(one.x_t[7], two.x_t[7]) and not torch.equal(one.y[7], two.y[7])
+
+
+@every_method
+def test_a_records_examples_stand_in_its_place(method, world):
+    """Exchanging two records exchanges their classes, and every copy carries its record's class."""
+    tiny = world(method)
+    x, y = digits()
+    examples = tiny.method.corrupt(tiny.settings, as_trained(tiny))(x, y, torch.Generator().manual_seed(1))
+    assert torch.equal(examples.y, y[:, None].expand(examples.y.shape))
+    assert examples.t.min() >= 1 and examples.t.max() <= tiny.settings.schedule.timesteps
+    level = tiny.parts.schedule.alpha_bar[examples.t][..., None, None, None]
+    undone = (examples.x_t - (1 - level).sqrt() * examples.target) / level.sqrt()
+    torch.testing.assert_close(undone, x[:, None].expand_as(undone), rtol=1e-2, atol=1e-2)
+
+
+@every_method
+def test_no_records_give_no_examples(method, world):
+    """A Poisson batch may be empty; that must not show by a crash."""
+    tiny = world(method)
+    x, y = digits()
+    examples = tiny.method.corrupt(tiny.settings, as_trained(tiny))(x[:0], y[:0], torch.Generator().manual_seed(1))
+    assert examples.x_t.shape == (0, tiny.settings.fine_tuning.draws, *tiny.facts.shape)
+    assert len(examples.t) == len(examples.y) == len(examples.target) == 0
+
+
+@every_method
+def test_a_run_of_empty_batches_reaches_its_end(method, world, access_to, ledger):
+    from dataclasses import replace
+
+    tiny = world(method)
+    spends = tuple(
+        spend.model_copy(update={"event": spend.event.model_copy(update={"sample_rate": 1e-6})})
+        if hasattr(spend.event, "sample_rate")
+        else spend
+        for spend in tiny.plan.spends
+    )
+    starved = replace(tiny, plan=tiny.plan.model_copy(update={"spends": spends}))
+    parts, _ = starved.pay(access_to(ledger))
+    assert all(p.isfinite().all() for p in parts.tuned.parameters())
+
+
+# What is drawn
+
+
+class Counted(torch.nn.Module):
+    """A network that notes how many images it was asked about, and when."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.images, self.times = inner, 0, []
+
+    def forward(self, x, t, y):
+        self.images += len(x)
+        self.times += t.tolist()
+        return self.inner(x, t, y)
+
+
+@every_method
+@pytest.mark.parametrize("changes", [[], ["generation.guidance=0"], ["generation.steps=7"], ["generation.steps=500"]], ids=str)
+def test_the_planned_evaluations_are_those_made(method, changes, world, access_to, ledger):
+    from dataclasses import replace
+
+    tiny = world(method, *changes)
+    parts, _ = world(method).pay(access_to(ledger))
+    public, tuned = Counted(parts.public), Counted(parts.tuned)
+    y = torch.arange(30) % 10
+    generator = torch.Generator().manual_seed(0)
+    drawn = tiny.method.draw(tiny.settings, replace(parts, public=public, tuned=tuned), y, generator)
+    assert drawn.shape == (30, *tiny.facts.shape) and drawn.isfinite().all() and drawn.abs().max() <= 1
+    assert public.images + tuned.images == tiny.plan.evaluations * 30
+    assert tuned.images > 0 and min(tuned.times + public.times) >= 1
+
+
+@every_method
+def test_drawing_follows_its_generator_and_the_class(method, world, access_to, ledger):
+    tiny = world(method)
+    parts, _ = tiny.pay(access_to(ledger))
+    y = torch.arange(20) % 10
+
+    def draw(y, seed):
+        torch.manual_seed(seed + 100)
+        return tiny.method.draw(tiny.settings, parts, y, torch.Generator().manual_seed(seed))
+
+    assert torch.equal(draw(y, 0), draw(y, 0)) and not torch.equal(draw(y, 0), draw(y, 1))
+    assert not torch.equal(draw(y, 0), draw((y + 1) % 10, 0))

@@ -1,0 +1,176 @@
+"""The door: one content under one name, an entry before each opening, the label that the entry gives, the asked part alone."""
+
+import itertools
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sfumato import images
+from sfumato.errors import BadInput
+from sfumato.privacy import door
+from sfumato.privacy.door import Access, PrivateSet, check_in, identify, looking, read, spending
+from sfumato.privacy.events import Gaussian
+from sfumato.privacy.ledger import Ledger
+
+EVENT = Gaussian(noise_multiplier=4.0)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ticks = itertools.count()
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+        yield opened
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Sixty pictures in three classes."""
+    generator = np.random.default_rng(0)
+    for name in "abc":
+        (tmp_path / "set" / name).mkdir(parents=True)
+        for i in range(20):
+            pixels = generator.integers(0, 256, (6, 6), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "set" / name / f"{i}.png")
+    return tmp_path / "set"
+
+
+def private(folder, **changes):
+    return PrivateSet(**({"name": "set", "source": str(folder), "held_out": 0.3} | changes))
+
+
+def access(ledger, private, **changes):
+    fields = {
+        "ledger": ledger, "private": private, "run": "run-1", "stage": "a stage", "purpose": "a test",
+        "code_version": "0.1", "relation": "add_remove", "delta": 1e-5,
+    }  # fmt: skip
+    return Access(**(fields | changes))
+
+
+def spend(access):
+    with spending(access, [EVENT]) as visit:
+        return visit
+
+
+def look(access):
+    with looking(access, "train") as visit:
+        return visit
+
+
+def compare(access):
+    with spending(Access(**{**vars(access), "comparison": True}), [EVENT]) as visit:
+        return visit
+
+
+WAYS_IN = {"check in": check_in, "spending": spend, "looking": look, "comparison": compare}
+every_way_in = pytest.mark.parametrize("enter", WAYS_IN.values(), ids=WAYS_IN)
+
+
+@every_way_in
+@pytest.mark.parametrize("change", ["pixel", "more", "fewer", "label"])
+def test_changed_images_under_the_same_name_are_refused(ledger, folder, enter, change, monkeypatch):
+    check_in(access(ledger, private(folder)))
+    if change == "pixel":
+        pixels = np.asarray(Image.open(folder / "a" / "0.png")).copy()
+        pixels[3, 3] ^= 1
+        Image.fromarray(pixels).save(folder / "a" / "0.png")
+    elif change == "more":
+        Image.fromarray(np.zeros((6, 6), np.uint8)).save(folder / "a" / "new.png")
+    elif change == "fewer":
+        (folder / "a" / "0.png").unlink()
+    else:
+        (folder / "a" / "0.png").rename(folder / "b" / "moved.png")
+    if enter is not check_in:  # which reads first, as it says
+        monkeypatch.setattr(door, "read", lambda *_: pytest.fail("the door was opened"))
+    with pytest.raises(BadInput, match="'set' changed since its last entry: register it under a new name"):
+        enter(access(ledger, private(folder)))
+    assert [entry.kind for entry in ledger.entries()] == ["look"], "no second entry"
+    enter_anew = PrivateSet(**{**private(folder).model_dump(), "name": "set-2"})
+    monkeypatch.undo()
+    check_in(access(ledger, enter_anew))
+
+
+@every_way_in
+def test_one_content_has_one_name(ledger, folder, enter):
+    check_in(access(ledger, private(folder)))
+    with pytest.raises(BadInput, match="in the ledger as 'set': use that name"):
+        enter(access(ledger, private(folder, name="alias")))
+
+
+@every_way_in
+def test_names_order_and_format_of_files_do_not_matter(ledger, folder, enter):
+    check_in(access(ledger, private(folder)))
+    for name in "abc":
+        for i in range(20):
+            path = folder / name / f"{i}.png"
+            Image.open(path).save(folder / name / f"other-{19 - i}.bmp")
+            path.unlink()
+    enter(access(ledger, private(folder)))
+
+
+@every_way_in
+def test_a_damaged_picture_is_named_and_nothing_is_written(ledger, folder, enter):
+    path = folder / "b" / "7.png"
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(BadInput, match=r"b/7\.png"):
+        enter(access(ledger, private(folder)))
+    assert ledger.entries() == []
+
+
+def test_the_digest_is_of_the_whole_set_however_it_is_read(folder):
+    told = {identify(private(folder, **changes)) for changes in ({}, {"size": 3}, {"limit": 5}, {"channels": 3})}
+    assert len(told) == 1 and told != {identify(private("digits"))}
+
+
+@pytest.mark.parametrize("enter", [spend, look, compare])
+def test_the_entry_stands_before_the_first_picture_is_handed_out(ledger, folder, enter, monkeypatch):
+    seen = []
+
+    def spy(private, part, real=read):
+        seen.extend(entry.kind for entry in ledger.entries())
+        return real(private, part)
+
+    monkeypatch.setattr(door, "read", spy)
+    enter(access(ledger, private(folder)))
+    assert seen == {spend: ["reserve", "open"], look: ["look"], compare: ["look"]}[enter]
+
+
+def test_each_way_gives_the_label_of_its_entry(ledger, folder):
+    asked = access(ledger, private(folder))
+    assert spend(asked).entries == {1: "DP"} and spend(asked).label == "DP"
+    assert look(asked).label == compare(asked).label == "INTERNAL"
+    with spending(asked, [EVENT], insecure=True) as visit:
+        assert visit.label == "INTERNAL"
+
+
+def test_an_error_inside_leaves_no_commit(ledger, folder):
+    with pytest.raises(ZeroDivisionError), spending(access(ledger, private(folder)), [EVENT]):
+        1 / 0  # noqa: B018
+    assert [entry.kind for entry in ledger.entries()] == ["reserve", "open"]
+    assert ledger.total("set").spends == 1
+
+
+def test_each_part_is_read_as_the_set_says(ledger, folder):
+    whole = images.load(folder, part="all", channels=3, size=4)
+    asked = access(ledger, private(folder, size=4, channels=3))
+    with looking(asked, "train") as train, looking(asked, "test") as test:
+        assert train.images.pixels.shape[1:] == test.images.pixels.shape[1:] == (3, 4, 4)
+        assert len(train.images) + len(test.images) == len(whole) == 60
+        assert 8 <= len(test.images) <= 30
+        assert not {x.tobytes() for x in train.images.pixels} & {x.tobytes() for x in test.images.pixels}
+
+
+def test_the_limit_holds_for_training_and_not_for_the_held_out_part(folder):
+    few = private(folder, limit=7)
+    assert len(read(few, "train")) == 7
+    assert np.array_equal(read(few, "train").pixels, read(private(folder), "train").pixels[:7])
+    assert len(read(few, "test")) == len(read(private(folder), "test"))
+    assert len(read(private(folder, limit=10_000), "train")) == len(read(private(folder), "train"))
+
+
+def test_no_digest_is_shown(ledger, folder):
+    digest = identify(private(folder))
+    spend(access(ledger, private(folder)))
+    look(access(ledger, private(folder)))
+    shown = repr(ledger.entries()) + "".join(map(str, (entry.public() for entry in ledger.entries())))
+    assert digest not in shown

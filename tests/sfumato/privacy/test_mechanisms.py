@@ -1,0 +1,280 @@
+"""Each mechanism against a real ledger: what is written and when, what noise comes out, and what the result may be called."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from sfumato.config import FineTuning, Network, Schedule
+from sfumato.diffusion.objective import denoising_examples
+from sfumato.diffusion.schedule import make_schedule
+from sfumato.errors import Refused
+from sfumato.networks.build import build
+from sfumato.privacy import accountant, door
+from sfumato.privacy.door import Access, PrivateSet
+from sfumato.privacy.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.mechanisms import fine_tuned, noisy_votes
+
+DIGITS = PrivateSet(name="digits", source="digits", limit=200)
+CPU = torch.device("cpu")
+VOTE = Gaussian(noise_multiplier=3.0)
+STEPS = SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.25, steps=3)
+TUNING = FineTuning(steps=99, sample_rate=1.0, draws=1, trainable=("rows",), clip=1.0)
+"""Steps and rate are those of the event; these here must not matter."""
+SCHEDULE = make_schedule(Schedule(timesteps=20))
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ticks = itertools.count()
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+        yield opened
+
+
+def access(ledger, private=DIGITS, **changes):
+    fields = {
+        "ledger": ledger, "private": private, "run": "run-1", "stage": "a stage", "purpose": "a test",
+        "code_version": "0.1", "relation": "add_remove", "delta": 1e-5,
+    }  # fmt: skip
+    return Access(**(fields | changes))
+
+
+def vote_zero(x):
+    return torch.zeros(len(x), dtype=torch.long)
+
+
+def vote(access, ballot=vote_zero, event=VOTE, options=4, **others):
+    return noisy_votes(access, event, ballot, classes=10, options=options, device=CPU, **others)
+
+
+def network():
+    return build(Network(kind="mlp", width=8, blocks=1, condition=8), (1, 8, 8), 10)
+
+
+def corrupt(x, y, generator):
+    return denoising_examples(SCHEDULE, x, y, draws=1, low=1, high=20, generator=generator)
+
+
+def tune(access, corrupt=corrupt, event=STEPS, **others):
+    settings = {"records": 200, "device": CPU, "physical_batch": 32} | others
+    return fine_tuned(access, event, network(), corrupt, TUNING, **settings)
+
+
+MECHANISMS = {"votes": (vote, VOTE), "fine tuning": (tune, STEPS)}
+each_mechanism = pytest.mark.parametrize(("run", "event"), MECHANISMS.values(), ids=MECHANISMS)
+
+
+def kinds(ledger):
+    return [entry.kind for entry in ledger.entries()]
+
+
+# The ledger, before and after
+
+
+@each_mechanism
+def test_the_price_is_written_before_the_door_opens_and_settled_after(ledger, run, event, monkeypatch):
+    seen = []
+
+    def read(private, part, real=door.read):
+        seen.append((kinds(ledger), part))
+        return real(private, part)
+
+    monkeypatch.setattr(door, "read", read)
+    claim = {"epsilon": 9.0, "source": "a paper"}
+    paid = run(access(ledger, claim=claim, parents=("p1", "p2"), images=7, relation="replace_one", delta=1e-4))
+    assert seen == [(["reserve", "open"], "train")], "one visit, to the training part, with the price on paper"
+    assert kinds(ledger) == ["reserve", "open", "commit"]
+    reserved, _, committed = ledger.entries()
+    ((spend, events),) = ledger.spends("digits")
+    assert events == (event,) and spend.seq == reserved.seq
+    body = reserved.body
+    assert (body["claim"], body["parents"], body["images"]) == (claim, ["p1", "p2"], 7)
+    assert (body["stage"], body["purpose"], body["run"], body["code_version"]) == ("a stage", "a test", "run-1", "0.1")
+    assert (body["relation"], body["delta"]) == ("replace_one", 1e-4)
+    expected = accountant.epsilon([event], 1e-4, "replace_one")
+    assert body["epsilon"] == committed.body["epsilon"] == pytest.approx(expected)
+    assert paid.entries == {reserved.seq: "DP"}
+    assert ledger.verify() == [] and ledger.replay() == []
+
+
+@each_mechanism
+def test_every_call_pays_again(ledger, run, event):
+    for _ in range(2):
+        run(access(ledger))
+    assert kinds(ledger) == ["reserve", "open", "commit"] * 2
+    assert ledger.total("digits").epsilon == pytest.approx(accountant.epsilon([event, event], 1e-5))
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, MemoryError])
+def test_a_crash_inside_leaves_the_whole_price_standing(ledger, error):
+    def crash(*_):
+        raise error("in the middle")
+
+    with pytest.raises(error):
+        vote(access(ledger), ballot=crash)
+    with pytest.raises(error):
+        tune(access(ledger), corrupt=crash)
+    second = itertools.count()
+    with pytest.raises(error):
+        tune(access(ledger), progress=lambda *_: crash() if next(second) else None)
+    assert kinds(ledger) == ["reserve", "open"] * 3
+    assert [events for _, events in ledger.spends("digits")] == [(VOTE,), (STEPS,), (STEPS,)], "steps not taken count too"
+    assert ledger.total("digits").epsilon == pytest.approx(accountant.epsilon([VOTE, STEPS, STEPS], 1e-5))
+
+
+@each_mechanism
+def test_a_comparison_is_a_look_that_costs_nothing_and_never_leaves(ledger, run, event):
+    paid = run(access(ledger, comparison=True))
+    (entry,) = ledger.entries()
+    assert entry.kind == "look" and entry.body["reason"] == "a test"
+    assert paid.entries == {entry.seq: "INTERNAL"}
+    assert ledger.total("digits").spends == 0 and ledger.total("digits").epsilon == 0
+
+
+@each_mechanism
+def test_an_injected_generator_is_noted_and_makes_the_result_internal(ledger, run, event):
+    paid = run(access(ledger), generator=torch.Generator().manual_seed(0))
+    assert kinds(ledger) == ["reserve", "open", "commit"]
+    assert all(entry.body["insecure"] for entry in ledger.entries())
+    assert paid.entries == {1: "INTERNAL"}
+
+
+@each_mechanism
+def test_a_budget_that_does_not_reach_is_refused_with_the_door_shut(ledger, run, event, monkeypatch):
+    monkeypatch.setattr(door, "read", lambda *_: pytest.fail("the door was opened"))
+    ledger.set_budget("digits", 0.5 * accountant.epsilon([event], 1e-5), 1e-5)
+    with pytest.raises(Refused, match="lower --epsilon, or raise the budget"):
+        run(access(ledger))
+    assert kinds(ledger) == ["budget"], "nothing was reserved either"
+
+
+@each_mechanism
+def test_a_budget_bears_what_fits_and_no_more(ledger, run, event):
+    ledger.set_budget("digits", 1.3 * accountant.epsilon([event], 1e-5), 1e-5)
+    run(access(ledger))
+    with pytest.raises(Refused):
+        run(access(ledger))
+    assert kinds(ledger) == ["budget", "reserve", "open", "commit"]
+
+
+# The votes
+
+
+def test_each_record_votes_once_in_its_class(ledger):
+    """With noise of next to nothing the histogram is the exact one."""
+    labels = []
+
+    def ballot(x):
+        labels.append(x)
+        return (x.flatten(1).mean(1) > -0.35).long() + 1
+
+    event = Gaussian(noise_multiplier=1e-3)
+    found = vote(access(ledger), ballot, event).result
+    images = door.read(DIGITS, "train")
+    bright = (torch.from_numpy(images.pixels / 127.5 - 1).flatten(1).mean(1) > -0.35).long() + 1
+    exact = torch.zeros(10, 4)
+    for label, option in zip(images.labels, bright, strict=True):
+        exact[label, option] += 1
+    assert found.shape == (10, 4) and 0 < exact[:, 1].sum() < 200
+    torch.testing.assert_close(found, exact, rtol=0, atol=0.01)
+    assert sum(len(x) for x in labels) == 200 and labels[0].min() >= -1 and labels[0].max() <= 1
+
+
+def test_votes_come_in_pieces_of_bounded_size(ledger, monkeypatch):
+    monkeypatch.setattr("sfumato.privacy.mechanisms.VOTE_CHUNK", 30)
+    sizes = []
+    vote(access(ledger), lambda x: sizes.append(len(x)) or vote_zero(x))
+    assert sizes == [30] * 6 + [20]
+
+
+def test_one_record_more_changes_one_count_by_one(ledger):
+    """The sensitivity that the price is for."""
+    generator = [torch.Generator().manual_seed(0) for _ in range(2)]
+    fewer = PrivateSet(name="digits", source="digits", limit=199)
+    a = vote(access(ledger), lambda x: x[:, 0, 4, 4].gt(0).long(), generator=generator[0]).result
+    b = vote(access(ledger, fewer), lambda x: x[:, 0, 4, 4].gt(0).long(), generator=generator[1]).result
+    changed = (a - b).flatten().sort().values
+    assert changed[-1] == pytest.approx(1, abs=1e-4) and changed[:-1].abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("noise", [3.0, 0.4])
+def test_every_count_carries_noise_of_the_stated_level(ledger, noise):
+    options = 4000
+    counts = torch.bincount(torch.from_numpy(door.read(DIGITS, "train").labels), minlength=10)
+    found = vote(access(ledger), event=Gaussian(noise_multiplier=noise), options=options).result.double()
+    found[:, 0] -= counts
+    cells = 10 * options
+    assert float(found.mean()) == pytest.approx(0, abs=6 * noise / cells**0.5)
+    assert float(found.var()) == pytest.approx(noise**2, rel=6 * math.sqrt(2 / cells))
+    assert found[:, 0].abs().max() > 0, "the counted cells too"
+    assert float(found[:, 0].square().mean()) < noise**2 * 5, "and with no more than that"
+
+
+def test_the_noise_is_fresh_in_each_call_whatever_the_seed(ledger):
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        found.append(vote(access(ledger)).result)
+    assert (found[0] - found[1]).abs().max() > 0.1
+    same = [vote(access(ledger), generator=torch.Generator().manual_seed(0)).result for _ in range(2)]
+    assert torch.equal(*same)
+
+
+# The fine-tuning
+
+
+def test_the_event_decides_steps_and_rate_and_not_the_settings(ledger):
+    sizes, steps = [], []
+
+    def spy(x, y, generator):
+        sizes.append(len(x))
+        return corrupt(x, y, generator)
+
+    event = SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.25, steps=30)
+    tune(access(ledger), spy, event, progress=lambda *told: steps.append(told))
+    assert steps == [(step, 30) for step in range(1, 31)]
+    assert sum(sizes) / 30 == pytest.approx(50, abs=5 * math.sqrt(200 * 0.25 * 0.75 / 30))
+
+
+def test_the_noise_of_the_event_reaches_the_weights(ledger, monkeypatch):
+    """Noise multiplier times clip over the expected batch of rate times public records."""
+    levels = []
+
+    class Watched(torch.optim.Adam):
+        def step(self, *args, **kwargs):
+            levels.append(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]))
+            return super().step(*args, **kwargs)
+
+    monkeypatch.setattr(torch.optim, "Adam", Watched)
+    event = SubsampledGaussian(noise_multiplier=50.0, sample_rate=0.25, steps=40)
+    tune(access(ledger), event=event, records=400)
+    values = torch.cat(levels)
+    expected = 50.0 * TUNING.clip / (0.25 * 400)
+    assert float(values.std()) == pytest.approx(expected, rel=6 * math.sqrt(2 / len(values)) + 0.02)
+
+
+def test_the_weights_differ_from_run_to_run_whatever_the_seed(ledger):
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        found.append(tune(access(ledger)).result.condition.rows.weight)
+    assert not torch.equal(*found)
+    same = [tune(access(ledger), generator=torch.Generator().manual_seed(0)).result for _ in range(2)]
+    assert torch.equal(same[0].condition.rows.weight, same[1].condition.rows.weight)
+
+
+def test_it_trains_on_the_training_part_as_images_between_minus_one_and_one(ledger):
+    seen = []
+
+    def spy(x, y, generator):
+        seen.append((x, y))
+        return corrupt(x, y, generator)
+
+    whole = PrivateSet(name="digits", source="digits")
+    tune(access(ledger, whole), spy, SubsampledGaussian(noise_multiplier=2.0, sample_rate=1.0, steps=1), records=1437)
+    ((x, y),) = seen
+    assert x.shape == (1437, 1, 8, 8) and x.min() == -1 and x.max() == 1
+    assert torch.bincount(y).sum() == 1437 and len(load_digits().target) - 1437 == 360

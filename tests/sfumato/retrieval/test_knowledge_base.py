@@ -1,0 +1,219 @@
+"""Search against brute force, trajectories against their formula, and a base that comes back from disk as it was."""
+
+import math
+
+import faiss
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional as F
+
+from artifacts import contents
+from sfumato.config import Schedule
+from sfumato.diffusion.samplers import NO_CLASS
+from sfumato.diffusion.schedule import make_schedule
+from sfumato.retrieval import knowledge_base as module
+from sfumato.retrieval.knowledge_base import (
+    BLAS_QUERIES_PER_THREAD,
+    KnowledgeBase,
+    build_knowledge_base,
+    retrieval_accuracy,
+)
+
+T = 40
+SCHEDULE = make_schedule(Schedule(timesteps=T, beta_start=0.01, beta_end=0.2))
+
+
+def level(t):
+    """alpha_bar from scratch."""
+    return math.prod(1 - (0.01 + 0.19 * i / (T - 1)) for i in range(t))
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def unit(count, features=8, seed=0):
+    return F.normalize(torch.randn(count, features, generator=generator(seed)), dim=1)
+
+
+def base(count=300, classes=6, by_class=True, features=8):
+    images = torch.rand(count, 1, 3, 3, generator=generator(1)) * 2 - 1
+    noise = torch.randn(count, 1, 3, 3, generator=generator(2))
+    labels = torch.randint(0, classes, (count,), generator=generator(3))
+    return KnowledgeBase(unit(count, features), images, noise, labels, by_class)
+
+
+def digits(count=500):
+    images, labels = load_digits(return_X_y=True)
+    return torch.from_numpy(images[:count] / 8 - 1).float().view(-1, 1, 8, 8), torch.from_numpy(labels[:count]).long()
+
+
+class Pixels(nn.Module):
+    """The pixels, as unit vectors: features that tell the digits apart."""
+
+    def forward(self, x):
+        return F.normalize(x.flatten(1), dim=1)
+
+
+class Chance(nn.Module):
+    """Features that have nothing to do with the image."""
+
+    def forward(self, x):
+        return unit(len(x), seed=int(x.abs().sum() * 1000) % 2**31)
+
+
+def nothing(x, t, y):
+    """A denoiser that predicts no noise."""
+    return torch.zeros_like(x)
+
+
+@pytest.mark.parametrize("count", [1, 5, 300])
+def test_search_finds_the_largest_cosines_in_order(count):
+    knowledge, queries = base(), 3 * torch.randn(40, 8, generator=generator(7))
+    cosine = F.cosine_similarity(queries[:, None].double(), knowledge.keys[None].double(), dim=2)
+    assert torch.equal(knowledge.search(queries, count), cosine.argsort(1, descending=True)[:, :count])
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_search_by_class_is_brute_force_within_the_class(count):
+    knowledge, queries = base(), unit(60, seed=7)
+    wanted = torch.arange(60) % 6
+    found = knowledge.search(queries, count, wanted)
+    assert torch.equal(knowledge.labels[found], wanted[:, None].expand(60, count)), "it never leaves the class"
+    cosine = (queries.double() @ knowledge.keys.T.double()).masked_fill(knowledge.labels[None] != wanted[:, None], -9)
+    assert torch.equal(found, cosine.argsort(1, descending=True)[:, :count])
+
+
+def test_no_class_searches_them_all():
+    knowledge, queries = base(), unit(60, seed=7)
+    classes = torch.full((60,), NO_CLASS)
+    classes[::2] = 3
+    mixed = knowledge.search(queries, 2, classes)
+    assert torch.equal(mixed[1::2], knowledge.search(queries, 2)[1::2])
+    assert (knowledge.labels[mixed[::2]] == 3).all()
+
+
+def test_a_class_with_fewer_keys_than_asked_for_repeats_its_own():
+    labels = torch.tensor([0] * 20 + [1] * 2 + [2])
+    knowledge = KnowledgeBase(unit(23), torch.zeros(23, 1, 2, 2), torch.zeros(23, 1, 2, 2), labels, True)
+    found = knowledge.search(unit(9, seed=4), 5, torch.arange(9) % 3)
+    assert found.shape == (9, 5) and torch.equal(knowledge.labels[found], (torch.arange(9) % 3)[:, None].expand(9, 5))
+    near = (unit(9, seed=4) @ knowledge.keys.T).masked_fill(labels[None] != (torch.arange(9) % 3)[:, None], -9)
+    assert torch.equal(found[:, 0], near.argmax(1)), "the nearest stays first"
+    assert all(set(row.tolist()) == {20, 21} for row in found[1::3]) and (found[2::3] == 22).all()
+
+
+def test_more_than_all_keys_repeat_too():
+    knowledge = base(count=3)
+    found = knowledge.search(unit(4, seed=5), 7)
+    assert all(set(row.tolist()) == {0, 1, 2} for row in found)
+
+
+def test_a_class_without_any_key_is_served_from_the_whole_base():
+    """Noise can let a public class win the votes that the base holds no image of."""
+    labels = torch.tensor([0, 0, 2, 2])
+    knowledge = KnowledgeBase(unit(4), torch.zeros(4, 1, 2, 2), torch.zeros(4, 1, 2, 2), labels, True)
+    queries = unit(6, seed=2)
+    assert torch.equal(knowledge.search(queries, 2, torch.ones(6, dtype=torch.long)), knowledge.search(queries, 2))
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_no_queries_find_nothing(by_class):
+    found = base().search(torch.zeros(0, 8), 3, torch.zeros(0, dtype=torch.long) if by_class else None)
+    assert found.shape == (0, 3)
+
+
+@pytest.mark.parametrize("nearest", [1, 3])
+def test_a_value_is_the_mean_image_with_the_noise_of_the_nearest(nearest):
+    knowledge, rows, v = base(), torch.randint(0, 300, (10, nearest), generator=generator(9)), 12
+    found = knowledge.value(SCHEDULE, rows, v)
+    for got, row in zip(found, rows, strict=True):
+        mean = sum(knowledge.images[i] for i in row) / nearest
+        expected = math.sqrt(level(v)) * mean + math.sqrt(1 - level(v)) * knowledge.noise[row[0]]
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("chunk", [4096, 16])
+def test_keys_and_values_lie_on_one_trajectory(chunk, monkeypatch):
+    """x_k and x_v carry the SAME noise (Jiang et al. 2025, section 3.3), however the images were cut into pieces."""
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    seen = []
+
+    def denoise(x, t, y):
+        seen.append(x)
+        assert (t == 30).all() and (y == NO_CLASS).all()
+        return torch.zeros_like(x)
+
+    x, y = digits(50)
+    knowledge = build_knowledge_base(SCHEDULE, denoise, Pixels(), x, y, time=30, by_class=False, seed=4)
+    x_k = torch.cat(seen)
+    eps = (x_k - math.sqrt(level(30)) * x) / math.sqrt(1 - level(30))
+    x_v = math.sqrt(level(8)) * x + math.sqrt(1 - level(8)) * eps
+    torch.testing.assert_close(knowledge.value(SCHEDULE, torch.arange(50)[:, None], 8), x_v, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(knowledge.keys, Pixels()((x_k / math.sqrt(level(30))).clamp(-1, 1)))
+    assert len(knowledge.noise.flatten(1).unique(dim=0)) == 50 and float(eps.std()) == pytest.approx(1, rel=0.05)
+    assert torch.equal(knowledge.labels, y) and torch.equal(knowledge.images, x)
+
+
+def test_the_seed_decides_the_trajectories():
+    x, y = digits(30)
+    bases = [build_knowledge_base(SCHEDULE, nothing, Pixels(), x, y, time=30, by_class=False, seed=s) for s in (4, 4, 5)]
+    assert torch.equal(bases[0].noise, bases[1].noise) and not torch.equal(bases[0].noise, bases[2].noise)
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_a_base_comes_back_from_disk_as_it_was(tmp_path, by_class):
+    knowledge, queries, classes = base(by_class=by_class), unit(30, seed=7), torch.arange(30) % 6
+    contents.save_base(tmp_path, knowledge)
+    again = contents.load_base(tmp_path, torch.device("cpu"))
+    assert again.by_class == by_class
+    for name in ("keys", "images", "noise", "labels"):
+        assert torch.equal(getattr(again, name), getattr(knowledge, name)), name
+    asked = classes if by_class else None
+    assert torch.equal(again.search(queries, 4, asked), knowledge.search(queries, 4, asked))
+    rows = knowledge.search(queries, 4, asked)
+    assert torch.equal(again.value(SCHEDULE, rows, 5), knowledge.value(SCHEDULE, rows, 5))
+
+
+def test_retrieval_is_right_where_classes_are_apart_and_chance_where_features_say_nothing():
+    bright = torch.linspace(-0.9, 0.9, 10)
+    y = torch.arange(600) % 10
+    x = torch.zeros(600, 1, 8, 8)
+    for label in range(10):
+        x[y == label, :, :, label % 8] = bright[label] + 0.05
+    common = {"time": 1, "seed": 0}
+    apart = build_knowledge_base(SCHEDULE, nothing, Pixels(), x[:400], y[:400], by_class=False, **common)
+    clear = make_schedule(Schedule(timesteps=T, beta_start=1e-6, beta_end=0.1))
+    accuracy, chance = retrieval_accuracy(apart, clear, nothing, Pixels(), x[400:], y[400:], **common)
+    assert accuracy > 0.97 and chance == pytest.approx(0.1)
+
+    mixed = KnowledgeBase(unit(400, seed=11), x[:400], x[:400], y[:400], False)
+    accuracy, chance = retrieval_accuracy(mixed, clear, nothing, Chance(), x[400:], y[400:], **common)
+    assert accuracy == pytest.approx(chance, abs=5 * math.sqrt(0.1 * 0.9 / 200))
+
+
+def test_real_digits_are_found_again_at_little_noise_and_not_at_much():
+    x, y = digits(900)
+    quiet, loud = 2, T
+
+    def accuracy(time):
+        knowledge = build_knowledge_base(SCHEDULE, nothing, Pixels(), x[:600], y[:600], time=time, by_class=False, seed=0)
+        return retrieval_accuracy(knowledge, SCHEDULE, nothing, Pixels(), x[600:], y[600:], time=time, seed=1)[0]
+
+    assert accuracy(quiet) > 0.85 and accuracy(loud) < 0.35
+
+
+def test_chance_follows_the_shares_of_the_classes():
+    y = torch.tensor([0] * 90 + [1] * 10)
+    knowledge = KnowledgeBase(unit(100), torch.zeros(100, 1, 2, 2), torch.zeros(100, 1, 2, 2), y, False)
+    queries = torch.zeros(10, 1, 2, 2)
+    asked = torch.tensor([0] * 5 + [1] * 5)
+    _, chance = retrieval_accuracy(knowledge, SCHEDULE, nothing, Chance(), queries, asked, time=1, seed=0)
+    assert chance == pytest.approx(0.9 * 0.5 + 0.1 * 0.5)
+
+
+def test_small_batches_of_queries_use_blas():
+    """FAISS' own default waits for far more queries; see the constant."""
+    assert faiss.cvar.distance_compute_blas_threshold == BLAS_QUERIES_PER_THREAD * faiss.omp_get_max_threads()

@@ -1,0 +1,84 @@
+"""Drawing: classes spread evenly, in pieces of bounded size, repeatable by the seed, public and private kept apart."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sfumato import drawing
+from sfumato.config import Network
+from sfumato.diffusion.schedule import make_schedule
+from sfumato.drawing import draw_images, draw_public, first_of_each
+from sfumato.methods.parts import Parts
+from sfumato.methods.plan import Facts
+from sfumato.networks.build import build
+from sfumato.settings import resolve
+
+SHAPE = (1, 4, 4)
+SETTINGS = resolve("dp-sgd", changes=["schedule.timesteps=20", "generation.steps=4", "seed=3"])
+CPU = torch.device("cpu")
+
+
+def parts(public=None, tuned=None):
+    public = public or build(Network(kind="mlp", width=8, blocks=1, condition=4), SHAPE, 3)
+    return Parts(schedule=make_schedule(SETTINGS.schedule), shape=SHAPE, public=public, tuned=tuned)
+
+
+def facts(classes="abcd"):
+    return Facts(records=10, classes=tuple(classes), public_classes=3, shape=SHAPE)
+
+
+def shaded(settings, parts, y, generator):
+    """Images whose first pixel tells the class and whose other pixels are noise."""
+    x = torch.rand(len(y), *parts.shape, generator=generator) * 2 - 1
+    x[:, 0, 0, 0] = y / 10
+    return x
+
+
+@pytest.mark.parametrize(("count", "each"), [(8, [2, 2, 2, 2]), (10, [3, 2, 3, 2]), (2, [1, 0, 1, 0]), (1, [1, 0, 0, 0])])
+def test_classes_come_in_order_and_as_evenly_as_the_count_allows(count, each, monkeypatch):
+    monkeypatch.setattr(drawing, "CHUNK", 3)
+    steps = []
+    found = draw_images(shaded, SETTINGS, parts(), facts(), count, CPU, lambda *step: steps.append(step))
+    assert np.bincount(found.labels, minlength=4).tolist() == each
+    assert found.labels.tolist() == sorted(found.labels) and found.classes == tuple("abcd")
+    assert found.pixels.shape == (count, *SHAPE)
+    told = np.round((found.labels / 10 + 1) * 127.5)
+    assert np.array_equal(found.pixels[:, 0, 0, 0], told), "each image stands beside the class it was drawn for"
+    assert steps[-1] == (count, count) and [done for done, _ in steps] == sorted({*range(3, count, 3), count})
+
+
+def test_the_seed_repeats_the_images_and_another_gives_others(monkeypatch):
+    monkeypatch.setattr(drawing, "CHUNK", 4)
+    one, two = (draw_images(shaded, SETTINGS, parts(), facts(), 12, CPU) for _ in range(2))
+    other = draw_images(shaded, SETTINGS.model_copy(update={"seed": 4}), parts(), facts(), 12, CPU)
+    assert np.array_equal(one.pixels, two.pixels) and not np.array_equal(one.pixels, other.pixels)
+    assert len(np.unique(one.pixels, axis=0)) == 12, "no piece repeats the noise of another"
+
+
+def test_the_first_of_each_class_are_found_wherever_they_stand():
+    labels = np.array([2, 0, 2, 1, 0, 2, 0])
+    assert first_of_each(labels, 4, 2).tolist() == [1, 4, 3, 0, 2]
+
+
+def test_the_public_picture_asks_public_classes_in_turn_and_no_tuned_model():
+    asked = []
+
+    class Spy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.condition = nn.Module()
+            self.condition.rows = nn.Embedding(3, 4)
+
+        def forward(self, x, t, y):
+            asked.append((t, y))
+            return x
+
+    def forbidden(*_):
+        pytest.fail("the public picture was drawn with the tuned model")
+
+    y = torch.zeros(7, dtype=torch.long)
+    x = draw_public(SETTINGS, parts(Spy(), forbidden), y, torch.Generator().manual_seed(0))
+    assert x.shape == (7, *SHAPE) and x.abs().max() <= 1
+    assert all(classes.tolist() == [0, 1, 2, 0, 1, 2, 0] for _, classes in asked)
+    assert [int(t[0]) for t, _ in asked] == [20, 15, 10, 5]

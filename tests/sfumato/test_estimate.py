@@ -1,0 +1,37 @@
+"""The estimate grows with the work that the plan holds (times themselves are measured elsewhere)."""
+
+import pytest
+
+from sfumato import estimate as module
+from sfumato.estimate import OVERHEAD_SECONDS, estimate
+from sfumato.preflight import plan_for, preflight
+from sfumato.settings import resolve
+
+
+def minutes(monkeypatch, *changes, method="dp-sgd"):
+    monkeypatch.setattr(module, "_measure", lambda *_: 1e-3)
+    monkeypatch.setattr("sfumato.privacy.accountant.calibrate", lambda *_: 1.0)  # the price plays no part here
+    monkeypatch.setattr("sfumato.privacy.accountant.epsilon", lambda *_: 1.0)
+    monkeypatch.setattr("sfumato.privacy.accountant.dp_sgd_epsilon", lambda *_, **__: 1.0)
+    settings, facts, _ = preflight(resolve(method, changes=changes))
+    return estimate(settings, plan_for(settings, facts))
+
+
+def test_each_stage_counts(monkeypatch):
+    none = ["pretraining.steps=0", "fine_tuning.steps=1", "generation.images=1", "evaluation.baseline=false"]
+    base = minutes(monkeypatch, *none).minutes - OVERHEAD_SECONDS / 60
+    for change in ("pretraining.steps=100", "fine_tuning.steps=20", "generation.images=5000"):
+        assert minutes(monkeypatch, *none, change).minutes - OVERHEAD_SECONDS / 60 > 3 * base, change
+    assert minutes(monkeypatch, *none, "evaluation.baseline=true").minutes - OVERHEAD_SECONDS / 60 > 1.5 * base
+    assert minutes(monkeypatch, *none, method="rapid").minutes > base + OVERHEAD_SECONDS / 60, "the extractor is trained"
+
+
+def test_memory_follows_the_physical_batch(monkeypatch):
+    one, four = (minutes(monkeypatch, f"machine.physical_batch={n}").gigabytes - module.BASE_GIGABYTES for n in (256, 1024))
+    assert four == pytest.approx(one * (1024 + 10) / (256 + 10))
+
+
+def test_the_probe_really_runs():
+    settings, facts, _ = preflight(resolve("dp-sgd", changes=["network.width=8"]))
+    found = estimate(settings, plan_for(settings, facts))
+    assert OVERHEAD_SECONDS / 60 < found.minutes < 1e4 and found.gigabytes > module.BASE_GIGABYTES

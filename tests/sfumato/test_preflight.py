@@ -1,0 +1,161 @@
+"""What can be known before work starts is refused before work starts, in one line that names the way out."""
+
+import pytest
+from PIL import Image
+
+from sfumato.config import Network
+from sfumato.errors import BadInput
+from sfumato.preflight import plan_for, preflight, private_set
+from sfumato.settings import resolve
+
+RECORDS = 1437
+
+
+def folder(root, classes="ab", each=10, side=8, mode="L"):
+    for at, name in enumerate(classes):
+        (root / name).mkdir(parents=True)
+        for i in range(each):
+            Image.new(mode, (side, side), (10 * at + i,) * len(mode)).save(root / name / f"{i}.png")
+    return root
+
+
+def settle(*changes, method="dp-sgd"):
+    return preflight(resolve(method, changes=list(changes)))
+
+
+def refusal(*changes, method="rapid"):
+    with pytest.raises(BadInput) as error:
+        settings, facts, _ = settle(*changes, method=method)
+        plan_for(settings, facts)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_the_default_is_filled_in_and_nothing_is_decoded(monkeypatch):
+    monkeypatch.setattr("sfumato.images.load", lambda *_, **__: pytest.fail("an image was decoded"))
+    settings, facts, warnings = settle()
+    assert warnings == []
+    assert (facts.records, facts.shape, facts.classes) == (RECORDS, (1, 8, 8), tuple("0123456789"))
+    assert settings.privacy.delta == pytest.approx(RECORDS**-1.1) and settings.privacy.delta < 1 / RECORDS
+    assert (settings.data.name, settings.data.private) == ("digits", "digits")
+    assert settle(*["privacy.delta_exponent=-2"])[0].privacy.delta == pytest.approx(RECORDS**-2)
+
+
+def test_settling_twice_changes_nothing_more(tmp_path):
+    settings, facts, _ = settle(f"data.private={folder(tmp_path / 'a')}", "fine_tuning.batch=4", "data.held_out=0.5")
+    assert preflight(settings) == (settings, facts, [])
+
+
+@pytest.mark.parametrize("delta", [1 / RECORDS, 0.01, 0.9])
+def test_a_delta_that_allows_a_whole_record_out_is_warned_of(delta):
+    _, _, warnings = settle(f"privacy.delta={delta}")
+    assert len(warnings) == 1 and f"privacy.delta={delta:g}" in warnings[0] and "1/records" in warnings[0]
+    assert settle(f"privacy.delta={1 / RECORDS * 0.99}")[2] == []
+
+
+def test_a_batch_becomes_a_sample_rate_and_cannot_exceed_the_records():
+    settings, _, _ = settle("fine_tuning.batch=100", "data.limit=400")
+    assert (settings.fine_tuning.sample_rate, settings.fine_tuning.batch) == (0.25, 0)
+    assert settle("fine_tuning.batch=400", "data.limit=400")[0].fine_tuning.sample_rate == 1.0
+    message = refusal("fine_tuning.batch=401", "data.limit=400")
+    assert "fine_tuning.batch=401" in message and "only 400" in message and "--set fine_tuning.batch=200" in message
+
+
+def test_a_limit_above_the_records_is_no_more_than_all():
+    assert settle("data.limit=60")[1].records == 60 and settle("data.limit=999999")[1].records == RECORDS
+
+
+@pytest.mark.parametrize(("k", "v"), [(0.4, 0.4), (0.3, 0.5)])
+def test_resuming_must_come_after_the_query(k, v):
+    message = refusal(f"method.k={k}", f"method.v={v}")
+    assert f"method.v={v}" in message and f"method.k={k}" in message and "v < k" in message
+
+
+@pytest.mark.parametrize(("k", "v", "timesteps"), [(0.5, 0.45, 5), (0.2004, 0.2001, 1000)])
+def test_two_shares_that_round_to_one_time_are_refused_too(k, v, timesteps):
+    message = refusal(f"method.k={k}", f"method.v={v}", f"schedule.timesteps={timesteps}")
+    assert f"method.v={v}" in message and f"method.k={k}" in message and str(timesteps) in message
+
+
+@pytest.mark.parametrize(("change", "setting"), [("method.k=1.2", "method.k"), ("method.v=0", "method.v")])
+def test_shares_of_the_way_lie_between_0_and_1(change, setting):
+    assert refusal(change).startswith(f"setting {setting!r} has value")
+
+
+def test_private_and_public_must_not_be_one_place(tmp_path, monkeypatch):
+    inside = folder(tmp_path / "outer" / "inner")
+    (tmp_path / "link").symlink_to(tmp_path / "outer")
+    monkeypatch.chdir(tmp_path)
+    pairs = [
+        (inside, inside),
+        (inside, tmp_path / "outer"),
+        (tmp_path / "outer", inside),
+        (inside, tmp_path / "link" / "inner"),
+        (inside, "outer/inner"),
+        ("digits", "digits"),
+    ]
+    for private, public in pairs:
+        message = refusal(f"data.private={private}", f"data.public={public}")
+        assert f"data.public='{public}'" in message and f"'{private}'" in message
+
+
+@pytest.mark.parametrize(
+    ("side", "mode", "way"), [(10, "L", "data.size=8"), (8, "RGB", "data.channels=1"), (10, "RGB", "data.channels=1")]
+)
+def test_shapes_that_differ_name_a_way_out_that_leads_on(tmp_path, side, mode, way):
+    public = f"data.public={folder(tmp_path / 'p', side=side, mode=mode)}"
+    message = refusal(public)
+    assert "8x8 with 1 channel," in message and f"{side}x{side} with" in message and message.endswith(f"--set {way}")
+    settings, facts, _ = settle(public, way, "data.size=8")
+    assert facts.shape == (1, 8, 8)
+
+
+def test_glyphs_take_the_side_of_the_private_images(tmp_path):
+    facts = settle(f"data.private={folder(tmp_path / 'a', side=20)}", "data.public=glyphs")[1]
+    assert facts.shape == (1, 20, 20)
+
+
+def test_one_class_is_not_enough(tmp_path):
+    message = refusal(f"data.private={folder(tmp_path / 'only', classes='a')}")
+    assert "1 class ('a')" in message and "2 or more class folders" in message
+
+
+def test_a_source_that_is_not_there_is_named(tmp_path):
+    assert str(tmp_path / "gone") in refusal(f"data.private={tmp_path / 'gone'}")
+    assert str(tmp_path / "gone") in refusal(f"data.public={tmp_path / 'gone'}")
+
+
+def test_too_few_records_to_promise_anything_are_refused(tmp_path):
+    few = folder(tmp_path / "few", each=1)
+    message = refusal(f"data.private={few}", "data.held_out=0.9")  # rounds to no training record at all
+    assert str(few) in message and "data.held_out=0.9" in message
+    assert "data.limit=1" in refusal("data.limit=1")
+
+
+def test_levels_that_do_not_fit_are_refused_here():
+    assert "network.multipliers=[1, 1, 1, 1, 1]" in refusal("network.kind=unet", "network.multipliers=[1,1,1,1,1]")
+
+
+def test_groups_that_the_network_does_not_have_are_refused_before_anything_is_paid():
+    message = refusal("fine_tuning.trainable=[attention]", method="dp-sgd")  # the MLP has none
+    assert "fine_tuning.trainable=['attention']" in message and "rows" in message and "film" in message
+    assert settle("fine_tuning.trainable=[attention, film]")[1].records == RECORDS
+    unet = ["network.kind=unet", "network.width=8", "network.attention=[8]"]
+    assert settle("fine_tuning.trainable=[attention]", *unet)[1].records == RECORDS
+
+
+@pytest.mark.parametrize(("name", "expected"), [("", "scans"), ("clinic", "clinic")])
+def test_the_ledger_knows_a_folder_by_its_last_part_or_as_told(tmp_path, monkeypatch, name, expected):
+    folder(tmp_path / "scans")
+    monkeypatch.chdir(tmp_path)
+    settings, _, _ = settle("data.private=./scans/", f"data.name={name}", "data.held_out=0.3", "data.limit=12")
+    assert (settings.data.name, settings.data.private) == (expected, str(tmp_path / "scans"))
+    private = private_set(settings)
+    assert (private.name, private.source, private.limit, private.held_out) == (expected, str(tmp_path / "scans"), 12, 0.3)
+
+
+def test_the_plan_is_of_the_chosen_method():
+    for method in ("rapid", "dp-sgd"):
+        settings, facts, _ = settle(method=method)
+        assert plan_for(settings, facts).method == method
+    assert settings.network == Network(kind="mlp", width=192, blocks=2, condition=64)

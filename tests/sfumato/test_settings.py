@@ -1,0 +1,211 @@
+"""Settings: presets load, a person's changes are read as meant, and each mistake is one line with a name and a way out."""
+
+import pytest
+
+from sfumato.config import FineTuning, Generation
+from sfumato.errors import BadInput
+from sfumato.methods import METHODS
+from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, presets, resolve
+
+
+def refusal(*changes, method=DEFAULT_METHOD):
+    with pytest.raises(BadInput) as error:
+        resolve(method, DEFAULT_PRESET, changes)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("preset", presets())
+@pytest.mark.parametrize("method", METHODS)
+def test_every_preset_loads_with_every_method(method, preset):
+    settings = resolve(method, preset)
+    assert settings.method.name == method
+    assert presets()[preset]["why"] and presets()[preset]["expect"]
+    assert set(presets()[preset].get("methods", {})) <= set(METHODS)
+
+
+def test_a_preset_and_then_the_changes_override_the_defaults(monkeypatch):
+    made = {
+        "tiny": {
+            "settings": {"generation": {"steps": 7, "images": 50}, "fine_tuning": {"clip": 0.5}},
+            "methods": {DEFAULT_METHOD: {"fine_tuning": {"clip": 0.25, "steps": 9}}},
+        }
+    }
+    monkeypatch.setattr("sfumato.settings.presets", lambda: made)
+    settings = resolve(DEFAULT_METHOD, "tiny", ["generation.images=20", "fine_tuning.steps=3", "fine_tuning.steps=4"])
+    assert (settings.generation.steps, settings.generation.images) == (7, 20)
+    assert (settings.fine_tuning.clip, settings.fine_tuning.steps) == (0.25, 4)
+    assert settings.generation.eta == Generation().eta
+    other = next(name for name in METHODS if name != DEFAULT_METHOD)
+    assert resolve(other, "tiny").fine_tuning.clip == 0.5
+    assert made["tiny"]["settings"]["fine_tuning"] == {"clip": 0.5}, "resolving leaves the preset as it was"
+
+
+def test_some_settings_hold_for_small_budgets_alone_and_a_person_overrides_them(monkeypatch):
+    small = {2: {"fine_tuning": {"steps": 50, "clip": 0.5}}, 0.5: {"fine_tuning": {"steps": 20}}}
+    monkeypatch.setattr("sfumato.settings.presets", lambda: {"tiny": {"below_epsilon": small}})
+
+    def tuning(*changes):
+        settings = resolve(DEFAULT_METHOD, "tiny", changes)
+        return settings.fine_tuning.steps, settings.fine_tuning.clip
+
+    usual = (FineTuning().steps, FineTuning().clip)
+    assert tuning() == tuning("privacy.epsilon=2") == usual
+    assert tuning("privacy.epsilon=1") == (50, 0.5) and tuning("privacy.epsilon=0.1") == (20, 0.5)
+    assert tuning("fine_tuning.steps=9", "privacy.epsilon=0.1") == (9, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "read", "value"),
+    [
+        ("pretraining.learning_rate=1e-5", lambda s: s.pretraining.learning_rate, 1e-5),
+        ("privacy.delta=2E-06", lambda s: s.privacy.delta, 2e-6),
+        ("generation.images=1e3", lambda s: s.generation.images, 1000),
+        ("fine_tuning.trainable=[rows, rest]", lambda s: s.fine_tuning.trainable, ("rows", "rest")),
+        ("network.multipliers=[1,2,4]", lambda s: s.network.multipliers, (1, 2, 4)),
+        ("network.attention=[]", lambda s: s.network.attention, ()),
+        ("data.name=", lambda s: s.data.name, ""),
+        ("data.private=/data/a=b c", lambda s: s.data.private, "/data/a=b c"),
+        ("evaluation.baseline=false", lambda s: s.evaluation.baseline, False),
+        ("seed=3", lambda s: s.seed, 3),
+        (" generation.eta =0.5", lambda s: s.generation.eta, 0.5),
+        ("generation={steps: 5}", lambda s: (s.generation.steps, s.generation.images), (5, Generation().images)),
+    ],
+)
+def test_a_change_is_read_as_a_person_means_it(change, read, value):
+    assert read(resolve(DEFAULT_METHOD, changes=[change])) == value
+
+
+@pytest.mark.parametrize("change", ["generation.images", "=3", " =3", ""])
+def test_a_change_without_a_name_or_a_value_is_refused(change):
+    assert f"--set {change!r}" in refusal(change) and "section.field=value" in refusal(change)
+
+
+@pytest.mark.parametrize(
+    ("change", "setting", "value"),
+    [
+        ("privacy.epsilon=-1", "privacy.epsilon", "-1"),
+        ("privacy.epsilon=0", "privacy.epsilon", "0"),
+        ("privacy.epsilon=lots", "privacy.epsilon", '"lots"'),
+        ("privacy.delta=1", "privacy.delta", "1"),
+        ("privacy.delta_exponent=-1", "privacy.delta_exponent", "-1"),
+        ("privacy.relation=swap", "privacy.relation", '"swap"'),
+        ("data.held_out=1", "data.held_out", "1"),
+        ("data.limit=-1", "data.limit", "-1"),
+        ("data.channels=2", "data.channels", "2"),
+        ("fine_tuning.sample_rate=1.5", "fine_tuning.sample_rate", "1.5"),
+        ("fine_tuning.sample_rate=0", "fine_tuning.sample_rate", "0"),
+        ("fine_tuning.clip=0", "fine_tuning.clip", "0"),
+        ("fine_tuning.draws=0", "fine_tuning.draws", "0"),
+        ("fine_tuning.steps=0", "fine_tuning.steps", "0"),
+        ("fine_tuning.trainable=[row]", "fine_tuning.trainable.0", '"row"'),
+        ("fine_tuning.trainable=[]", "fine_tuning.trainable", "[]"),
+        ("generation.images=0", "generation.images", "0"),
+        ("generation.images=2.5", "generation.images", "2.5"),
+        ("generation.eta=2", "generation.eta", "2"),
+        ("network.multipliers=[]", "network.multipliers", "[]"),
+        ("network.multipliers=[1, 0]", "network.multipliers.1", "0"),
+        ("network.condition=7", "network.condition", "7"),
+        ("schedule.timesteps=1", "schedule.timesteps", "1"),
+        ("schedule.kind=square", "schedule.kind", '"square"'),
+        ("machine.physical_batch=0", "machine.physical_batch", "0"),
+        ("seed=-1", "seed", "-1"),
+        ("privacy=3", "privacy", "3"),
+    ],
+)
+def test_each_bad_value_gives_one_line_with_its_setting_and_value(change, setting, value):
+    assert refusal(change).startswith(f"setting {setting!r} has value {value}: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "meant"),
+    [
+        ("privcy=1", "privacy"),
+        ("privacy.epsilonn=1", "privacy.epsilon"),
+        ("generation.image=1", "generation.images"),
+        ("method.nearst=3", "method.nearest"),
+        ("method.extractor.stps=3", "method.extractor.steps"),
+        ("sed=1", "seed"),
+    ],
+)
+def test_an_unknown_setting_is_answered_with_the_nearest_one(change, meant):
+    message = refusal(change, method="rapid")
+    assert message.startswith(f"unknown setting {change.split('=')[0]!r}") and f"did you mean {meant!r}?" in message
+
+
+@pytest.mark.parametrize(
+    ("change", "known"),
+    [
+        ("privacy.zzz=1", "epsilon, delta"),
+        ("privacy.=1", "epsilon, delta"),
+        ("zzz=1", "data, privacy"),
+        ("method.zzz=1", "name, k, v"),
+        ("method.extractor.zzz=1", "steps, batch"),
+        ("rapid.k=0.5", "data, privacy"),  # the method's own name is no section
+        ("method.rapid=1", "name, k, v"),
+        ("generation.dp-sgd=3", "images, steps"),
+    ],
+)
+def test_an_unknown_setting_far_from_all_is_answered_with_what_there_is(change, known):
+    message, path = refusal(change, method="rapid"), change.partition("=")[0].replace("rapid.k", "rapid")
+    assert message.startswith(f"unknown setting {path!r}")
+    assert f"known here: {known}" in message
+
+
+def test_one_methods_setting_is_unknown_to_another():
+    assert "unknown setting 'method.nearest'" in refusal("method.nearest=2", method="dp-sgd")
+
+
+@pytest.mark.parametrize(("method", "near"), [("rapit", "rapid"), ("dpsgd", "dp-sgd"), ("RAPID", None), ("", None)])
+def test_an_unknown_method_is_answered_with_the_nearest_name(method, near):
+    with pytest.raises(BadInput, match=f"unknown method '{method}'") as error:
+        resolve(method)
+    assert (f"did you mean {near!r}?" if near else "choose one") in str(error.value)
+    assert all(name in str(error.value) for name in METHODS)
+
+
+def test_an_unknown_preset_is_answered_with_the_nearest_name():
+    with pytest.raises(BadInput, match="unknown preset 'digit': did you mean 'digits'?"):
+        resolve(DEFAULT_METHOD, "digit")
+
+
+def test_what_holds_everything_but_the_machine():
+    settings = resolve(DEFAULT_METHOD, changes=["seed=5"])
+    faster = resolve(DEFAULT_METHOD, changes=["seed=5", "machine.physical_batch=7", "machine.device=cpu"])
+    assert settings.what() == faster.what() and "machine" not in settings.what()
+    assert set(settings.what()) == set(Settings.model_fields) - {"machine"}
+    assert settings.what() != resolve(DEFAULT_METHOD, changes=["seed=6"]).what()
+    again = Settings.model_validate({**settings.what(), "machine": settings.machine})
+    assert again == settings, "what is written down can be read again"
+
+
+def test_only_keeps_the_named_sections_and_the_machine():
+    changes = ["generation.steps=5", "fine_tuning.clip=3", "privacy.epsilon=2", "machine.physical_batch=7", "seed=9"]
+    settings = resolve("dp-sgd", changes=changes)
+    kept = settings.only("generation", "method")
+    assert (kept.generation.steps, kept.method.name, kept.machine.physical_batch) == (5, "dp-sgd", 7)
+    assert (kept.fine_tuning, kept.seed, kept.privacy.epsilon) == (FineTuning(), 0, Settings().privacy.epsilon)
+    other = resolve("dp-sgd", changes=["generation.steps=5", "privacy.epsilon=9", "machine.physical_batch=7"])
+    assert other.only("generation", "method") == kept, "the key of a stage does not see what the stage does not use"
+
+
+def test_settings_are_frozen_at_every_depth():
+    settings = resolve(DEFAULT_METHOD)
+    for section, field in ((settings, "seed"), (settings.privacy, "epsilon"), (settings.method, "name")):
+        with pytest.raises(ValueError, match="frozen"):
+            setattr(section, field, getattr(section, field))
+
+
+def test_every_setting_says_what_it_is():
+    def check(section, path):
+        for name, field in section.model_fields.items():
+            inner = field.annotation
+            if hasattr(inner, "model_fields"):
+                check(inner, f"{path}.{name}")
+            elif not (section is Settings and name in ("method",)):
+                assert field.description, f"{path}.{name}"
+
+    check(Settings, "settings")
+    for name, module in METHODS.items():
+        check(module.Method, name)

@@ -1,0 +1,276 @@
+"""The cache key: what must change it does, what must not does not."""
+
+import importlib
+import itertools
+import sys
+import textwrap
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+from tests.examples import make_plan
+
+from artifacts.kinds import FeatureExtractor, PublicModel, Samples
+from sfumato.config import Machine
+from sfumato.methods import METHODS
+from sfumato.settings import resolve
+from tasks import caching, private, public, release
+from tasks.caching import cache_key, run_stage
+from tasks.making import RunContext
+from tasks.private import PublicParts
+
+CONTEXT = RunContext(run="run-1", parents={"DP": "aaa"})
+MODEL = PublicModel(digest="m" * 64, label="PUBLIC")
+
+STAGES = '''
+"""A module of stages."""
+from stagebox import helper, unused
+from stagebox.helper import ask
+
+WIDTH = 3
+NAMES = ("rows", "film")
+
+class Settings:
+    """Settings of one's own."""
+    depth = 2
+
+def near(x):
+    """A helper in the same file."""
+    return x + 1  # one more
+
+def work(x):
+    """A stage."""
+    return near(x) * WIDTH + len(NAMES) + Settings.depth + helper.half(x) + ask(x)
+
+def other(x):
+    """A stage that uses nothing of the above."""
+    return x
+'''
+FILES = {
+    "stages": STAGES,
+    "helper": 'from stagebox import deep\n\ndef half(x):\n    """Half."""\n    return deep.divide(x, 2)\n\ndef ask(x):\n'
+              "    from stagebox import lazy\n    return lazy.answer(x)\n",
+    "deep": "def divide(x, by):\n    return x / by\n",
+    "lazy": "def answer(x):\n    return 42\n",
+    "unused": "def nothing():\n    return 0\n",
+}
+
+
+@pytest.fixture
+def digest(tmp_path, monkeypatch):
+    """code_digest of a stage in a package of one's own, written anew for each call with the changes asked for."""
+    monkeypatch.setattr(caching, "PROJECT", ("stagebox",))
+    count = itertools.count()
+
+    def forget():
+        for name in [name for name in sys.modules if name.split(".")[0] == "stagebox"]:
+            del sys.modules[name]
+        for cached in (caching.code_digest, caching.module_digest, caching._source, caching._imports):
+            cached.cache_clear()
+
+    def make(stage="work", before=(), **changes):
+        forget()
+        root = tmp_path / str(next(count))
+        (root / "stagebox").mkdir(parents=True)
+        (root / "stagebox" / "__init__.py").write_text("")
+        for name, text in {**FILES, **changes}.items():
+            (root / "stagebox" / f"{name}.py").write_text(text)
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(str(root))
+            for name in before:
+                importlib.import_module(f"stagebox.{name}")
+            return caching.code_digest(getattr(importlib.import_module("stagebox.stages"), stage))
+
+    yield make
+    forget()
+
+
+def changed(module, old, new):
+    assert FILES[module].count(old) == 1, old
+    return {module: FILES[module].replace(old, new)}
+
+
+# The code
+
+@pytest.mark.parametrize(("module", "old", "new"), [
+    ("stages", '"""A stage."""', '"""Explained at length."""'),
+    ("stages", "  # one more", "\n    # said otherwise"),
+    ("stages", '"""A module of stages."""', ""),
+    ("stages", '    """Settings of one\'s own."""\n', '    """Others."""\n'),
+    ("stages", "def other(x):", "def unrelated():\n    return 3\n\ndef other(x):"),
+    ("helper", '"""Half."""', '"""Half of x."""'),
+    ("deep", "    return x / by", "    # divide\n\n    return (x / by)"),
+    ("unused", "return 0", "return 0  # nothing"),
+])
+def test_words_and_layout_do_not_change_the_key(digest, module, old, new):
+    assert digest() == digest(**changed(module, old, new))
+
+
+@pytest.mark.parametrize(("module", "old", "new"), [
+    ("stages", "return near(x) * WIDTH", "return near(x) / WIDTH"),
+    ("stages", "return x + 1", "return x + 2"),
+    ("stages", "WIDTH = 3", "WIDTH = 4"),
+    ("stages", '("rows", "film")', '("rows", "rest")'),
+    ("stages", "depth = 2", "depth = 3"),
+    ("helper", "divide(x, 2)", "divide(x, 4)"),
+    ("deep", "x / by", "x // by"),
+    ("lazy", "42", "43"),
+], ids=["stage", "helper-here", "number-here", "names-here", "class-here", "module", "module-of-module", "lazy-module"])
+def test_code_that_the_stage_uses_does(digest, module, old, new):
+    assert digest() != digest(**changed(module, old, new))
+
+
+def test_a_stage_is_not_bothered_by_code_that_it_does_not_use(digest):
+    assert digest("other") == digest("other", **changed("deep", "x / by", "x // by"))
+    assert digest("other") == digest("other", **changed("stages", "WIDTH = 3", "WIDTH = 4"))
+
+
+def test_the_key_does_not_depend_on_what_happens_to_be_imported(digest):
+    assert digest() == digest(before=["lazy"]) == digest(before=["unused", "deep"])
+
+
+def test_a_module_that_is_not_ours_is_not_read(digest, monkeypatch):
+    monkeypatch.setattr(caching, "NOT_FOLLOWED", ("stagebox.deep",))
+    assert digest() == digest(**changed("deep", "x / by", "x // by"))
+
+
+def test_the_digest_of_a_module_drops_comments_and_docstrings_alone(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    texts = {"plainly": "def f(x):\n    return x\n",
+             "wordily": '"""Purpose."""\n\n# why\n\n\ndef f(x):\n    """What."""\n    return x  # x\n',
+             "otherwise": "def f(x):\n    return -x\n"}
+    for name, text in texts.items():
+        (tmp_path / f"digest_{name}.py").write_text(textwrap.dedent(text))
+    plainly, wordily, otherwise = (caching.module_digest(f"digest_{name}") for name in texts)
+    assert plainly == wordily != otherwise
+
+
+def followed(stage, extra, monkeypatch) -> set[str]:
+    """The modules whose code is in the key of a stage."""
+    seen = set()
+    monkeypatch.setattr(caching, "module_digest", lambda name: seen.add(name) or name)
+    caching.code_digest.__wrapped__(stage.fn, frozenset(extra))
+    return seen
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("stage", [private.fine_tune, release.generate], ids=lambda stage: stage.name)
+def test_a_methods_own_file_is_in_the_key_and_no_other_methods(name, stage, monkeypatch):
+    module = caching.method_module(resolve(name))
+    assert module == METHODS[name].__name__
+    seen = followed(stage, {module}, monkeypatch)
+    assert {m.__name__ for m in METHODS.values()} & seen == {module}
+    assert {"sfumato.networks.build", "sfumato.diffusion.schedule", "artifacts.contents"} <= seen
+
+
+def test_no_method_is_in_the_key_of_a_public_stage(monkeypatch):
+    seen = followed(public.pretrain, (), monkeypatch)
+    assert not {m.__name__ for m in METHODS.values()} & seen and "sfumato.training" in seen
+
+
+def test_the_mechanism_is_in_the_key_of_what_it_pays_for(monkeypatch):
+    seen = followed(private.fine_tune, (), monkeypatch)
+    assert {"sfumato.privacy.mechanisms", "sfumato.privacy.dp_sgd", "sfumato.privacy.clipping"} <= seen
+
+
+# The inputs
+
+def stage_one(settings, images):
+    """A stage."""
+    return settings, images
+
+
+def stage_two(settings, images):
+    """A stage."""
+    return settings, images
+
+
+def inputs(**changes):
+    return {"settings": resolve("rapid"), "machine": Machine(), "context": CONTEXT, "images": 5, **changes}
+
+
+def test_two_stages_with_the_same_code_and_inputs_have_two_keys():
+    assert cache_key(stage_one, inputs()) != cache_key(stage_two, inputs())
+
+
+def test_the_order_of_inputs_is_nothing():
+    there = inputs()
+    assert cache_key(stage_one, there) == cache_key(stage_one, dict(reversed(there.items())))
+
+
+@pytest.mark.parametrize("change", [
+    {"machine": Machine(device="cuda:1", threads=3, physical_batch=9)},
+    {"context": RunContext(run="run-2", parents={})},
+    {"settings": resolve("rapid", changes=["machine.threads=7", "machine.physical_batch=3"])},
+], ids=["machine", "context", "machine-in-settings"])
+def test_how_fast_and_for_whom_is_not_in_the_key(change):
+    assert cache_key(stage_one, inputs()) == cache_key(stage_one, inputs(**change))
+
+
+@pytest.mark.parametrize("change", [
+    {"images": 6},
+    {"images": "5"},
+    {"settings": resolve("rapid", changes=["seed=1"])},
+    {"settings": resolve("rapid", changes=["method.k=0.6"])},
+    {"settings": resolve("dp-sgd")},
+    {"event": make_plan().spends[0].event},
+], ids=["number", "text", "seed", "method-setting", "method", "more"])
+def test_what_is_in_the_key(change):
+    assert cache_key(stage_one, inputs()) != cache_key(stage_one, inputs(**change))
+
+
+def again(ref):
+    """The same content, made at another time and described by another MLflow run."""
+    return ref.model_copy(update={"seconds": 123.0, "tracked": "another-run"})
+
+
+EXTRACTOR = FeatureExtractor(digest="e" * 64, label="PUBLIC")
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda ref: ref, lambda ref: {"synthetic": ref}, lambda ref: [ref],
+    lambda ref: PublicParts(model=ref, extractor=EXTRACTOR)], ids=["itself", "in-dict", "in-list", "in-model"])
+def test_a_reference_counts_by_its_content_alone(wrap):
+    key = cache_key(stage_one, {"images": wrap(MODEL)})
+    assert key == cache_key(stage_one, {"images": wrap(again(MODEL))})
+    assert key != cache_key(stage_one, {"images": wrap(MODEL.model_copy(update={"digest": "n" * 64}))})
+
+
+def test_a_library_of_another_version_gives_another_key(monkeypatch):
+    assert {"torch", "numpy", "dp-accounting"} <= set(caching.library_versions())
+    key = cache_key(stage_one, inputs())
+    monkeypatch.setattr(caching, "library_versions", lambda: {"torch": "0.0"})
+    assert cache_key(stage_one, inputs()) != key
+
+
+# A hit
+
+@dataclass
+class FakeTask:
+    """A Prefect task that is always found in the cache unless told to refresh."""
+
+    ref: Samples
+    asked: list[bool] = field(default_factory=list)
+    refresh: bool = False
+
+    def with_options(self, refresh_cache):
+        return FakeTask(self.ref, self.asked, refresh_cache)
+
+    def __call__(self, *_, return_state=False, **__):
+        self.asked.append(self.refresh)
+        return SimpleNamespace(result=lambda: self.ref, name="Cached") if return_state else self.ref
+
+
+@pytest.mark.parametrize(("intact", "expected"), [(True, [False]), (False, [False, True])])
+def test_a_hit_whose_artifact_is_damaged_is_made_again(monkeypatch, intact, expected):
+    store = SimpleNamespace(intact=lambda ref: intact)
+    monkeypatch.setattr(caching, "where", lambda: SimpleNamespace(store=lambda: store))
+    fake = FakeTask(Samples(digest="s" * 64, label="DP"))
+    assert run_stage(fake, 1) == (fake.ref, intact)
+    assert fake.asked == expected
+
+
+def test_a_stage_is_cached_and_never_tried_twice():
+    for stage in (public.load_public, public.pretrain, private.take_votes, private.fine_tune, release.evaluate):
+        assert stage.retries == 0 and stage.persist_result and stage.cache_policy is not None
+        assert stage.result_serializer == "json"

@@ -1,0 +1,119 @@
+"""Where things are kept: the environment decides, and a place that cannot be used is one line."""
+
+import errno
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from tests.examples import home_at
+
+from sfumato.errors import BadInput
+from tasks import where as places
+from tasks.where import CHECKOUT, configure, now, where
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with home_at(tmp_path / "deep" / "home") as path:
+        yield path
+
+
+def refused(*words: str):
+    """Expects a BadInput in one line that holds all words."""
+    return pytest.raises(BadInput, match="^" + "".join(f"(?=.*{re.escape(word)})" for word in words) + r"[^\n]*$")
+
+
+def test_everything_lies_below_the_home(folder):
+    place = where()
+    assert place.home == folder and place.runs == folder / "runs"
+    assert place.ledger_url == f"sqlite:///{folder / 'ledger.db'}"
+    assert place.tracking_uri == f"sqlite:///{folder / 'mlflow.db'}"
+    assert place.store().root == folder / "store"
+    assert (place.tracker().uri, place.tracker().files) == (place.tracking_uri, folder / "mlflow")
+
+
+def test_ledger_and_tracking_can_lie_elsewhere(folder, monkeypatch):
+    monkeypatch.setenv("SFUMATO_LEDGER", "postgresql+psycopg://host/ledger")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking:5000")
+    place = where()
+    assert (place.ledger_url, place.tracking_uri) == ("postgresql+psycopg://host/ledger", "http://tracking:5000")
+    assert place.home == folder
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_without_a_home_the_checkout_has_one(folder, monkeypatch, value):
+    monkeypatch.delenv("SFUMATO_HOME") if value is None else monkeypatch.setenv("SFUMATO_HOME", value)
+    assert where().home == CHECKOUT / "sfumato-home" and (CHECKOUT / "pyproject.toml").is_file()
+
+
+def test_a_relative_home_and_one_with_a_tilde_become_absolute(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SFUMATO_HOME", "here")
+    assert where().home == tmp_path / "here"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SFUMATO_HOME", "~/there")
+    assert where().home == tmp_path / "there"
+
+
+def test_configuring_makes_the_folders_and_points_prefect_there(folder, monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("PREFECT", "MLFLOW", "DO_NOT"))]:
+        monkeypatch.delenv(name)
+    configure()
+    assert {path.name for path in folder.iterdir()} == {"runs", "prefect", "results", "mlflow"}
+    assert os.environ["PREFECT_HOME"] == str(folder / "prefect")
+    assert os.environ["PREFECT_LOCAL_STORAGE_PATH"] == str(folder / "results")
+    assert os.environ["DO_NOT_TRACK"] == os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == os.environ["PREFECT_SERVER_UI_V2_ENABLED"] == "false"
+    assert int(os.environ["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"]) >= 60
+    assert configure() == where()
+
+
+def test_what_the_environment_says_of_prefect_stays(folder, monkeypatch):
+    monkeypatch.setenv("PREFECT_HOME", "/mine")
+    configure()
+    assert os.environ["PREFECT_HOME"] == "/mine"
+
+
+@pytest.mark.parametrize("below", ["", "home", "deep/home"])
+def test_a_home_that_is_a_file_is_refused(folder, monkeypatch, tmp_path, below):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SFUMATO_HOME", str(tmp_path / "file" / below))
+    with refused("cannot write", str(tmp_path / "file"), "SFUMATO_HOME"):
+        configure()
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOENT])
+def test_a_home_that_cannot_be_made_is_refused_with_the_reason(folder, monkeypatch, code):
+    def fail(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with refused(str(folder), os.strerror(code), "SFUMATO_HOME"):
+        configure()
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's /proc, where no folder can be made")
+def test_a_home_where_no_folder_can_be_is_refused(folder, monkeypatch):
+    monkeypatch.setenv("SFUMATO_HOME", "/proc/sfumato")
+    with refused("/proc/sfumato", "SFUMATO_HOME"):
+        configure()
+
+
+def test_a_home_without_write_permission_is_refused(folder, monkeypatch):
+    configure()
+    monkeypatch.setattr(places.os, "access", lambda path, mode: not (mode & os.W_OK and Path(path) == folder))
+    with refused(str(folder), "permission denied", "SFUMATO_HOME"):
+        configure()
+
+
+def test_the_home_of_nobody_is_refused(folder, monkeypatch):
+    monkeypatch.setenv("SFUMATO_HOME", "~nobody-of-that-name/home")
+    with refused("~nobody-of-that-name/home", "SFUMATO_HOME"):
+        where()
+
+
+def test_the_time_is_utc():
+    told = datetime.fromisoformat(now())
+    assert told.utcoffset() is not None and not told.utcoffset() and told.microsecond == 0

@@ -1,0 +1,545 @@
+"""The architecture, read from the source: who may import whom, who may open the door, and what is nowhere.
+
+Every rule is a function from a file to the complaints about it. A rule is run over the whole tree, and over one snippet that
+breaks it, so that a rule which sees nothing is found out too.
+"""
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from sfumato.methods import METHODS
+from tasks.closing import BASELINE_METHOD
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = {
+    "flows": {"flows", "tasks", "artifacts", "sfumato"},
+    "tasks": {"tasks", "artifacts", "sfumato"},
+    "artifacts": {"artifacts", "sfumato"},
+    "sfumato": {"sfumato"},
+}
+"""Which of the four folders each may import."""
+ORCHESTRATION = {"prefect", "mlflow", "typer", "rich", "fastapi"}
+LONGEST_FILE = 700
+
+FLOORS = [
+    {"sfumato.errors", "sfumato.privacy.events"},
+    {"sfumato.config"},
+    {"sfumato.diffusion", "sfumato.networks", "sfumato.evaluation"},
+    {"sfumato.images", "sfumato.glyphs", "sfumato.training", "sfumato.retrieval"},
+    {"sfumato.privacy"},
+    {"sfumato.methods"},
+    {"sfumato.settings"},
+    {"sfumato.drawing", "sfumato.estimate", "sfumato.preflight"},
+]
+"""The floors inside the library, lowest first; a module rests on its own floor and on those below."""
+UPWARDS = {("sfumato.images", "sfumato.glyphs"): "imported late: glyphs are made of ImageSet, and matplotlib is slow"}
+"""The only import that closes a circle, and only inside a function."""
+
+VALUE_TYPES = {"Access", "PrivateSet"}
+"""Names of the door that open nothing."""
+OPENERS = {
+    "sfumato/privacy/mechanisms.py": {"spending"},
+    "sfumato/privacy/looks.py": {"looking"},
+    "tasks/private.py": {"check_in"},
+}
+"""Who may open the door, and how."""
+READERS = {
+    "sfumato/privacy/door.py": "the door itself",
+    "tasks/public.py": "public images",
+}
+"""Who may decode a source of images."""
+METHOD_NAMERS = {
+    "sfumato/methods/__init__.py": "the list of methods",
+    "tasks/closing.py": f"{BASELINE_METHOD!r} is the baseline that every run is compared with",
+}
+"""Who may name a method besides its own file."""
+ENVIRONMENT = {
+    "tasks/where.py": "the places",
+    "tasks/ui.py": "hands it on to the servers that it starts",
+    "artifacts/tracking.py": "switches telemetry off before MLflow is imported",
+}
+MLFLOW = {
+    "artifacts/tracking.py": "all that is said to MLflow",
+    "tasks/ui.py": "starts its server",
+    "tasks/where.py": "its address in the environment, its folder in the home",
+}
+CLOCKS = {"sfumato/estimate.py": {"perf_counter"}}
+GENERATORS = {"sfumato/privacy/noise.py": "fills a generator's state from the operating system"}
+SEEDED = {"sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL"}
+IDLE = {("sfumato/training.py", "silent"): "the progress callback that shows nothing"}
+TORCH = {"tasks/making.py": {"device", "cuda", "set_num_threads", "backends"}}
+"""What of torch a task may touch: where to compute, never what."""
+
+
+# --- reading source ---------------------------------------------------------------------------------------------------
+
+
+class Source(NamedTuple):
+    """A file and its syntax tree."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def module(self) -> str:
+        """Its dotted name."""
+        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+class Import(NamedTuple):
+    """One imported name."""
+
+    module: str
+    name: str
+    bound: str
+    """What it is called here."""
+    line: int
+    late: bool
+    """Inside a function."""
+
+
+def source(path: str, text: str) -> Source:
+    """A file as the rules want it."""
+    return Source(path, text, ast.parse(text))
+
+
+@functools.cache
+def tree() -> tuple[Source, ...]:
+    """All files of the four folders."""
+    return tuple(
+        source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    )
+
+
+def imports(file: Source) -> Iterator[Import]:
+    """Every imported name of a file."""
+    late = {inner for outer in ast.walk(file.tree) if isinstance(outer, ast.FunctionDef) for inner in ast.walk(outer)}
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, "", alias.asname or alias.name.split(".")[0], node.lineno, node in late)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                yield Import(module, alias.name, alias.asname or alias.name, node.lineno, node in late)
+
+
+def attributes(file: Source) -> Iterator[tuple[str, int]]:
+    """Dotted names as they are written, such as `torch.cuda.is_available`, with their lines."""
+    for node in ast.walk(file.tree):
+        parts, inner = [], node
+        while isinstance(inner, ast.Attribute):
+            parts.append(inner.attr)
+            inner = inner.value
+        if parts and isinstance(inner, ast.Name):
+            yield ".".join([inner.id, *reversed(parts)]), node.lineno
+
+
+def texts(file: Source) -> Iterator[tuple[str, int]]:
+    """Strings that the program uses: docstrings and texts under attributes are left out."""
+    spoken = {id(node.value) for node in ast.walk(file.tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in spoken:
+            yield node.value, node.lineno
+
+
+def names(file: Source) -> Iterator[tuple[str, int]]:
+    """Plain names, arguments and keywords."""
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Name):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.keyword) and node.arg:
+            yield node.arg, node.value.lineno
+
+
+def in_folder(file: Source, *folders: str) -> bool:
+    """Whether a file lies in one of these folders."""
+    return any(file.path.startswith(f"{folder}/") for folder in folders)
+
+
+# --- the rules --------------------------------------------------------------------------------------------------------
+
+
+def arrows(file: Source) -> Iterator[str]:
+    """flows -> tasks -> {artifacts, sfumato}, artifacts -> sfumato, never back; no relative imports."""
+    for found in imports(file):
+        top = found.module.split(".")[0]
+        if top in FOLDERS and top not in FOLDERS[file.path.split("/")[0]]:
+            yield f"line {found.line} imports {found.module}"
+        if not top:
+            yield f"line {found.line} is a relative import"
+
+
+def no_orchestrator(file: Source) -> Iterator[str]:
+    """Library and artifacts know no orchestrator; MLflow alone is known to the artifacts."""
+    if in_folder(file, "sfumato", "artifacts"):
+        for found in imports(file):
+            if found.module.split(".")[0] in ORCHESTRATION and file.path not in MLFLOW:
+                yield f"line {found.line} imports {found.module}"
+
+
+def no_environment(file: Source) -> Iterator[str]:
+    """The environment is read where the places are, and in no other file."""
+    if file.path not in ENVIRONMENT:
+        for name, line in attributes(file):
+            if name.startswith(("os.environ", "os.getenv", "os.putenv")):
+                yield f"line {line} uses {name}"
+        for found in imports(file):
+            if found.module == "os" and found.name in ("environ", "getenv"):
+                yield f"line {found.line} imports {found.name}"
+
+
+def no_clock(file: Source) -> Iterator[str]:
+    """The library does not know what time it is."""
+    if in_folder(file, "sfumato"):
+        allowed = CLOCKS.get(file.path, set())
+        for found in imports(file):
+            if found.module in ("time", "datetime") and not (allowed and not found.name):
+                yield f"line {found.line} imports {found.module}"
+        for name, line in attributes(file):
+            if name.startswith("time.") and allowed and name.removeprefix("time.") not in allowed:
+                yield f"line {line} uses {name}"
+
+
+def floors(file: Source) -> Iterator[str]:
+    """A module of the library imports from its own floor and from those below."""
+    if in_folder(file, "sfumato") and file.module != "sfumato":
+        here = floor_of(file.module)
+        if here is None:
+            yield f"{file.module} is on no floor: give it one in {Path(__file__).name}"
+            return
+        for found, line, late in library_imports(file):
+            there = floor_of(found)
+            if there is not None and there > here and not (late and (file.module, found) in UPWARDS):
+                yield f"line {line} imports {found} from a floor above"
+
+
+def floor_of(module: str) -> int | None:
+    """The floor of a module, by the longest name that it begins with."""
+    parts = module.split(".")
+    for length in range(len(parts), 1, -1):
+        for number, floor in enumerate(FLOORS):
+            if ".".join(parts[:length]) in floor:
+                return number
+    return None
+
+
+def library_imports(file: Source) -> Iterator[tuple[str, int, bool]]:
+    """Modules of the library that a file imports, with the line, and whether inside a function."""
+    modules = {other.module for other in tree()}
+    for found in imports(file):
+        if found.module.split(".")[0] == "sfumato":
+            child = f"{found.module}.{found.name}"
+            yield child if child in modules else found.module, found.line, found.late
+
+
+def door(file: Source) -> Iterator[str]:
+    """Only mechanisms, looks and the check open the door, each in its own way; others may know its value types."""
+    allowed = VALUE_TYPES | OPENERS.get(file.path, set())
+    for found in imports(file):
+        if found.module == "sfumato.privacy.door" and found.name not in allowed:
+            yield f"line {found.line} imports {found.name or 'all'} of the door"
+        if (found.module, found.name) == ("sfumato.privacy", "door"):
+            yield f"line {found.line} imports the door as a whole"
+
+
+def readers(file: Source) -> Iterator[str]:
+    """Only the door, and the stage that reads public images, decode a source."""
+    if file.path in READERS or file.path == "sfumato/images.py":
+        return
+    reading = {"load", "source_digest", "open_source", "decode"}
+    aliases = {found.bound for found in imports(file) if f"{found.module}.{found.name}" == "sfumato.images"}
+    for name, line in attributes(file):
+        if name.split(".")[0] in aliases and name.split(".")[1] in reading:
+            yield f"line {line} calls {name}"
+    for found in imports(file):
+        if found.module == "sfumato.images" and found.name in reading:
+            yield f"line {found.line} imports {found.name}"
+
+
+def no_method_name(file: Source) -> Iterator[str]:
+    """A method is named in its own file, in the list of methods and in presets; everything else asks the plan."""
+    for name, module in METHODS.items():
+        if file.module == module.__name__ or file.path in METHOD_NAMERS:
+            continue
+        for found in imports(file):
+            if module.__name__ in (found.module, f"{found.module}.{found.name}"):
+                yield f"line {found.line} imports {module.__name__}"
+        for text, line in texts(file):
+            if name in text.replace("`", " ").split() or module.__name__.split(".")[-1] == text:
+                yield f"line {line} names the method {name!r}: {text!r}"
+
+
+def no_seed(file: Source) -> Iterator[str]:
+    """Noise is never seeded: no seed is taken, kept or set in the privacy folder."""
+    if in_folder(file, "sfumato/privacy"):
+        banned = {"manual_seed", "manual_seed_all", "default_rng", "RandomState", "initial_seed", "fork_rng"}
+        banned |= set() if file.path in GENERATORS else {"seed", "set_state", "set_rng_state"}
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Attribute) and node.attr in banned and file.path not in SEEDED:
+                yield f"line {node.lineno} calls {ast.unparse(node)}"
+        for found in imports(file):
+            if found.module == "random":
+                yield f"line {found.line} imports random"
+        for name, line in names(file):
+            if "seed" in name.lower() and file.path not in SEEDED:
+                yield f"line {line} has {name}"
+        for node in ast.walk(file.tree):
+            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "seed"
+            if called and (node.args or node.keywords):
+                yield f"line {node.lineno} seeds a generator with something"
+
+
+def no_injected_noise(file: Source) -> Iterator[str]:
+    """Outside the tests nobody hands a mechanism a generator."""
+    called = {found.bound for found in imports(file) if found.module == "sfumato.privacy.mechanisms"}
+    whole = {found.bound for found in imports(file) if (found.module, found.name) == ("sfumato.privacy", "mechanisms")}
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Call):
+            base = ast.unparse(node.func)
+            if base in called or base.split(".")[0] in whole:
+                if "generator" in {keyword.arg for keyword in node.keywords}:
+                    yield f"line {node.lineno} gives {base} a generator"
+                if None in {keyword.arg for keyword in node.keywords}:
+                    yield f"line {node.lineno} gives {base} keywords that cannot be read here"
+
+
+def no_tensors(file: Source) -> Iterator[str]:
+    """A task loads, calls, saves and logs; it computes nothing."""
+    if in_folder(file, "tasks", "flows"):
+        allowed = TORCH.get(file.path, set())
+        for found in imports(file):
+            top = found.module.split(".")[0]
+            if top in ("numpy", "torch", "faiss", "opacus", "lightly", "scipy", "sklearn"):
+                if not (allowed and (found.module, found.name) == ("torch", "")):
+                    yield f"line {found.line} imports {found.module}"
+        for name, line in attributes(file):
+            if name.split(".")[0] == "torch" and name.split(".")[1] not in allowed:
+                yield f"line {line} uses {name}"
+
+
+def one_tracker(file: Source) -> Iterator[str]:
+    """MLflow is spoken in one file."""
+    if file.path not in MLFLOW:
+        for found in imports(file):
+            if found.module.split(".")[0] == "mlflow":
+                yield f"line {found.line} imports {found.module}"
+        for name, line in attributes(file):
+            if name.split(".")[0] == "mlflow":
+                yield f"line {line} uses {name}"
+        for text, line in texts(file):
+            if "MLFLOW_" in text or "mlflow." in text or text == "mlflow":
+                yield f"line {line} says {text!r}"
+
+
+def nothing_unpickled(file: Source) -> Iterator[str]:
+    """No file that is read can run code."""
+    for found in imports(file):
+        if found.module.split(".")[0] in ("pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"):
+            yield f"line {found.line} imports {found.module}"
+    for name, line in attributes(file):
+        if name in ("torch.load", "torch.save", "torch.jit.load", "torch.hub.load", "yaml.load", "yaml.unsafe_load",
+                    "np.load", "numpy.load"):
+            yield f"line {line} uses {name}"
+    for name, line in names(file):
+        if name in ("eval", "exec", "allow_pickle", "__import__"):
+            yield f"line {line} uses {name}"
+
+
+def nothing_unfinished(file: Source) -> Iterator[str]:
+    """No stub, no reminder."""
+    for name, line in names(file):
+        if name == "NotImplementedError":
+            yield f"line {line} is not implemented"
+    for number, line in enumerate(file.text.splitlines(), 1):
+        if any(mark in line for mark in ("# stub", "TODO", "FIXME", "XXX")):
+            yield f"line {number} is a reminder"
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.FunctionDef):
+            if (file.path, node.name) in IDLE:
+                continue
+            body = [item for item in node.body if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))]
+            if not body or all(isinstance(item, ast.Pass) for item in body):
+                yield f"line {node.lineno}: {node.name} does nothing"
+
+
+def not_too_long(file: Source) -> Iterator[str]:
+    """A file can be read in one go."""
+    lines = len(file.text.splitlines())
+    if lines > LONGEST_FILE:
+        yield f"has {lines} lines"
+
+
+def no_guessing_arguments(file: Source) -> Iterator[str]:
+    """No `**kwargs` of the library is passed on unread."""
+    if in_folder(file, "sfumato", "artifacts"):
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.FunctionDef) and node.args.kwarg:
+                yield f"line {node.lineno}: {node.name} takes **{node.args.kwarg.arg}"
+
+
+BROKEN = [
+    (arrows, "artifacts/x.py", "from tasks.where import where"),
+    (arrows, "sfumato/x.py", "import artifacts.store"),
+    (arrows, "tasks/x.py", "def f():\n    from flows.cli import main"),
+    (arrows, "tasks/x.py", "from . import where"),
+    (no_orchestrator, "sfumato/x.py", "from prefect import task"),
+    (no_orchestrator, "artifacts/x.py", "import prefect.context"),
+    (no_orchestrator, "sfumato/privacy/x.py", "def f():\n    import mlflow"),
+    (no_environment, "sfumato/x.py", "import os\nhome = os.environ['HOME']"),
+    (no_environment, "flows/x.py", "from os import environ"),
+    (no_clock, "sfumato/x.py", "import time"),
+    (no_clock, "sfumato/x.py", "from datetime import UTC"),
+    (no_clock, "sfumato/estimate.py", "import time\nnow = time.time()"),
+    (floors, "sfumato/config.py", "from sfumato.privacy.ledger import Ledger"),
+    (floors, "sfumato/privacy/x.py", "from sfumato import settings"),
+    (floors, "sfumato/diffusion/x.py", "def f():\n    from sfumato.images import load"),
+    (floors, "sfumato/images.py", "from sfumato import preflight"),
+    (floors, "sfumato/attic.py", ""),
+    (door, "sfumato/methods/x.py", "from sfumato.privacy.door import spending"),
+    (door, "tasks/private.py", "from sfumato.privacy.door import looking"),
+    (door, "sfumato/privacy/looks.py", "from sfumato.privacy.door import spending"),
+    (door, "tasks/release.py", "from sfumato.privacy import door"),
+    (door, "flows/x.py", "import sfumato.privacy.door"),
+    (readers, "tasks/release.py", "from sfumato import images as image_io\nimage_io.load('digits')"),
+    (readers, "flows/x.py", "from sfumato.images import source_digest"),
+    (no_method_name, "flows/x.py", "if plan.method == 'rapid': run()"),
+    (no_method_name, "sfumato/x.py", "from sfumato.methods import rapid"),
+    (no_method_name, "sfumato/methods/rapid.py", "from sfumato.methods.dp_sgd import plan"),
+    (no_method_name, "tasks/x.py", "print('try `sfumato run dp-sgd` now')"),
+    (no_seed, "sfumato/privacy/x.py", "torch.Generator().manual_seed(0)"),
+    (no_seed, "sfumato/privacy/x.py", "def noise(shape, seed): return shape"),
+    (no_seed, "sfumato/privacy/x.py", "noise(shape, seed=3)"),
+    (no_seed, "sfumato/privacy/x.py", "rng = np.random.default_rng(0)"),
+    (no_seed, "sfumato/privacy/x.py", "import random"),
+    (no_seed, "sfumato/privacy/x.py", "np.random.seed()"),
+    (no_seed, "sfumato/privacy/x.py", "generator.set_state(saved)"),
+    (no_seed, "sfumato/privacy/noise.py", "generator.seed(3)"),
+    (no_injected_noise, "tasks/x.py", "from sfumato.privacy import mechanisms\nmechanisms.fine_tuned(generator=g)"),
+    (no_injected_noise, "tasks/x.py", "from sfumato.privacy.mechanisms import noisy_votes\nnoisy_votes(**given)"),
+    (no_tensors, "tasks/public.py", "import torch"),
+    (no_tensors, "tasks/making.py", "import torch\nx = torch.zeros(3)"),
+    (no_tensors, "tasks/release.py", "from numpy import mean"),
+    (no_tensors, "flows/x.py", "import faiss"),
+    (one_tracker, "tasks/release.py", "import mlflow"),
+    (one_tracker, "flows/cli.py", "def f():\n    from mlflow.entities import Metric"),
+    (one_tracker, "sfumato/x.py", "uri = environment['MLFLOW_TRACKING_URI']"),
+    (nothing_unpickled, "artifacts/x.py", "import pickle"),
+    (nothing_unpickled, "artifacts/x.py", "torch.load(path)"),
+    (nothing_unpickled, "sfumato/x.py", "np.load(path)"),
+    (nothing_unpickled, "sfumato/x.py", "yaml.load(text)"),
+    (nothing_unpickled, "sfumato/x.py", "eval(text)"),
+    (nothing_unfinished, "sfumato/x.py", "def f():\n    raise NotImplementedError"),
+    (nothing_unfinished, "sfumato/x.py", "def f():\n    '''Later.'''\n    pass"),
+    (nothing_unfinished, "sfumato/x.py", "x = 1  # " + "TODO"),
+    (not_too_long, "sfumato/x.py", "x = 1\n" * (LONGEST_FILE + 1)),
+    (no_guessing_arguments, "sfumato/x.py", "def f(**kwargs):\n    return kwargs"),
+]
+"""A snippet that breaks each rule, in the file where it would."""
+RULES = list(dict.fromkeys(rule for rule, _, _ in BROKEN))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_house_keeps(rule):
+    complaints = [f"{file.path}: {complaint}" for file in tree() for complaint in rule(file)]
+    assert not complaints, "\n".join([rule.__doc__, *complaints])
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), BROKEN, ids=lambda value: getattr(value, "__name__", None))
+def test_a_rule_sees_what_breaks_it(rule, path, text):
+    assert list(rule(source(path, text)))
+
+
+# --- rules about the whole tree ---------------------------------------------------------------------------------------
+
+
+def cycle(edges: dict[str, set[str]]) -> list[str]:
+    """One circle of imports, or an empty list."""
+    done: set[str] = set()
+
+    def walk(at: str, path: list[str]) -> list[str]:
+        if at in path:
+            return [*path[path.index(at) :], at]
+        if at in done:
+            return []
+        for there in sorted(edges.get(at, ())):
+            if found := walk(there, [*path, at]):
+                return found
+        done.add(at)
+        return []
+
+    return next((found for at in sorted(edges) if (found := walk(at, []))), [])
+
+
+def test_no_circle_of_imports_in_the_library():
+    edges: dict[str, set[str]] = {}
+    for file in tree():
+        if in_folder(file, "sfumato"):
+            edges[file.module] = {
+                found for found, _, late in library_imports(file) if not (late and (file.module, found) in UPWARDS)
+            } - {file.module}
+    assert sum(map(len, edges.values())) > 50
+    assert cycle(edges) == []
+
+
+def test_a_circle_would_be_found():
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert cycle({"a": {"b", "c"}, "b": {"c"}}) == []
+
+
+def test_every_allowance_is_still_needed():
+    """An exception that nobody uses any more must go."""
+    files = {file.path: file for file in tree()}
+    allowed = {*OPENERS, *READERS, *METHOD_NAMERS, *ENVIRONMENT, *MLFLOW, *CLOCKS, *SEEDED, *GENERATORS, *TORCH}
+    allowed |= {path for path, _ in IDLE}
+    assert allowed <= set(files)
+    for path, openings in OPENERS.items():
+        assert openings <= {found.name for found in imports(files[path]) if found.module == "sfumato.privacy.door"}
+    for here, there in UPWARDS:
+        assert (there, True) in {(found, late) for found, _, late in library_imports(files[here.replace(".", "/") + ".py"])}
+    for path in ENVIRONMENT:
+        assert "os.environ" in files[path].text
+    for path in GENERATORS:
+        assert "os.urandom(" in files[path].text
+    for path in MLFLOW:
+        assert "mlflow" in files[path].text
+
+
+def test_the_tree_is_the_one_that_was_meant():
+    paths = {file.path for file in tree()}
+    assert {"flows/cli.py", "tasks/private.py", "artifacts/store.py", "sfumato/privacy/door.py"} <= paths
+    assert not [path for path in paths if not path.islower()]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_supplies_what_the_contract_asks(name):
+    module = METHODS[name]
+    assert module.Method.model_fields["name"].default == name
+    for needed in ("plan", "corrupt", "draw"):
+        assert callable(getattr(module, needed)), needed
+    file = next(file for file in tree() if file.module == module.__name__)
+    touched = {found for found, _, _ in library_imports(file)}
+    assert not touched & {f"sfumato.privacy.{part}" for part in ("door", "ledger", "mechanisms", "noise", "clipping")}
+
+
+def test_presets_name_only_methods_that_there_are():
+    for path in sorted((ROOT / "sfumato" / "presets").glob("*.yaml")):
+        preset = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert set(preset.get("methods", {})) <= set(METHODS), path.name
+        assert preset["why"] and preset["expect"], path.name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.stem)
+def test_tests_can_be_read_in_one_go_too(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE

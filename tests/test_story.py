@@ -1,0 +1,225 @@
+"""The main job end to end on a tiny setting: private images in, a published set with its statement out; and again from the cache."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import dp_accounting
+import pytest
+from dp_accounting.pld import PLDAccountant
+from PIL import Image
+
+from artifacts.labels import Label
+from artifacts.tracking import INTERNAL, SHAREABLE
+from sfumato.errors import BadInput, Refused
+from tasks.where import where
+
+TINY = [
+    "data.limit=200",
+    "data.glyphs_per_class=20",
+    "network.width=32",
+    "pretraining.steps=40",
+    "method.extractor.steps=5",
+    "fine_tuning.steps=4",
+    "generation.images=60",
+    "generation.steps=20",
+    "evaluation.images=60",
+]
+PATIENCE_SECONDS = 150
+
+
+@pytest.fixture(scope="module")
+def record(prefect_server, tmp_path_factory):
+    """One run of the whole flow, published."""
+    from flows.synthesize import synthesize
+
+    to = tmp_path_factory.mktemp("out") / "published"
+    return synthesize(method="rapid", preset="digits", changes=TINY, publish_to=str(to))
+
+
+def test_the_published_folder_can_be_handed_over(record):
+    folder = Path(record.published)
+    pictures = sorted((folder / "images").glob("*/*.png"))
+    assert len(pictures) == 60 and {p.parent.name for p in pictures} == set("0123456789")
+    assert Image.open(pictures[0]).size == (8, 8)
+    card = json.loads((folder / "card.json").read_text())
+    assert card["statement"] == record.certificate.sentence()
+    assert record.certificate.sentence() in (folder / "README.md").read_text()
+    assert len((folder / "labels.csv").read_text().splitlines()) == 61
+    assert Image.open(folder / "samples.png").width > 300
+
+
+def test_the_certificate_is_what_an_independent_accountant_finds(record):
+    accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=1e-4)
+    with where().ledger() as ledger:
+        bodies = [entry.body for entry in ledger.entries() if entry.kind == "reserve" and entry.seq in record.entries]
+    events = [event for body in bodies for event in body["events"]]
+    assert sorted(event["kind"] for event in events) == ["gaussian", "subsampled_gaussian"]
+    for event in events:
+        gaussian = dp_accounting.GaussianDpEvent(event["noise_multiplier"])
+        if event["kind"] == "gaussian":
+            accountant.compose(gaussian, event["count"])
+        else:
+            accountant.compose(dp_accounting.PoissonSampledDpEvent(event["sample_rate"], gaussian), event["steps"])
+    certificate = record.certificate
+    assert certificate.epsilon == pytest.approx(accountant.get_epsilon(certificate.delta), abs=1e-3)
+    assert 9.9 <= certificate.epsilon <= 10
+    assert record.spent_total["epsilon"] == pytest.approx(certificate.epsilon, abs=1e-3)
+
+
+def test_labels_follow_from_what_was_used(record):
+    store = where().store()
+    kinds = {manifest["kind"]: manifest["label"] for _, manifest in store.ancestry(record.samples_artifact)}
+    assert record.label == Label.DP
+    assert kinds["TunedModel"] == kinds["ClassVotes"] == kinds["Samples"] == Label.DP
+    assert {kinds[kind] for kind in ("PublicImages", "PublicModel", "FeatureExtractor", "Trajectories")} == {Label.PUBLIC}
+    everything = [store.manifest(path.name) for path in (store.root / "objects").iterdir()]
+    baseline = [m for m in everything if m["kind"] == "TunedModel" and m["label"] == Label.INTERNAL]
+    judged = [m for m in everything if m["kind"] == "Judgement"]
+    assert baseline and judged and {m["label"] for m in judged} == {Label.INTERNAL}
+
+
+def test_scores_stay_out_of_what_may_leave(record):
+    public, internal = Path(record.report).read_text(), Path(record.internal_report).read_text()
+    assert "Scores against private images" in internal and "INTERNAL" in internal.splitlines()[0]
+    assert "Scores against private images" not in public and "| CNN |" not in public
+    client = where().tracker().client()
+    for name, wanted in ((SHAREABLE, {"PUBLIC", "DP"}), (INTERNAL, {"INTERNAL"})):
+        runs = client.search_runs([client.get_experiment_by_name(name).experiment_id])
+        assert {run.data.tags["label"] for run in runs} <= wanted
+        assert any(run.data.tags.get("mlflow.parentRunId") == record.tracking[min(wanted)] for run in runs)
+    shared = client.search_runs([client.get_experiment_by_name(SHAREABLE).experiment_id])
+    assert not any("readable" in key for run in shared for key in run.data.metrics)
+
+
+def test_again_everything_comes_from_the_cache_and_nothing_is_spent(record):
+    from flows.synthesize import synthesize
+
+    again = synthesize(method="rapid", preset="digits", changes=TINY)
+    assert all(stage.cached for stage in again.stages) and len(again.stages) == len(record.stages)
+    assert again.spent_total == record.spent_total and again.samples_artifact == record.samples_artifact
+    with where().ledger() as ledger:
+        kinds = [entry.kind for entry in ledger.entries() if entry.body.get("run") == again.run]
+        assert kinds.count("reuse") >= 2 and "reserve" not in kinds
+        assert ledger.verify() == [] and ledger.replay() == []
+
+
+def test_a_damaged_artifact_is_made_again(record):
+    from flows.synthesize import synthesize
+
+    store = where().store()
+    base = next(d for d, m in store.ancestry(record.samples_artifact) if m["kind"] == "Trajectories")
+    victim = store.root / "objects" / base / "tensors.safetensors"
+    victim.write_bytes(victim.read_bytes()[:-7] + b"garbage")
+    again = synthesize(method="rapid", preset="digits", changes=TINY)
+    remade = [stage.name for stage in again.stages if not stage.cached]
+    assert remade == ["build-knowledge-base"] and again.spent_total == record.spent_total
+
+
+def test_an_internal_set_is_not_published_and_says_why(record, tmp_path):
+    from artifacts.publish import publish
+
+    store = where().store()
+    internal = next(
+        path.name
+        for path in (store.root / "objects").iterdir()
+        if (m := store.manifest(path.name))["kind"] == "Samples" and m["label"] == Label.INTERNAL
+    )
+    tainted = record.model_copy(update={"samples_artifact": internal, "certificate": None, "label": "INTERNAL"})
+    with pytest.raises(Refused, match=r"INTERNAL, because of TunedModel [0-9a-f]{12} \(ledger entry \d+\)"):
+        publish(store, tainted, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_spent_budget_stops_the_run_before_the_door_opens(record):
+    from flows.synthesize import synthesize
+
+    with where().ledger() as ledger:
+        total = ledger.total("digits")
+        ledger.set_budget("digits", total.epsilon + 0.5, total.delta)
+    with pytest.raises(Refused, match="left"):
+        synthesize(method="rapid", preset="digits", changes=[*TINY, "seed=7"])
+    with where().ledger() as ledger:
+        assert ledger.total("digits").epsilon <= total.epsilon + 0.5
+        ledger.set_budget("digits", 1000.0, total.delta)
+
+
+def test_a_corrupt_private_image_is_named_before_any_work(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(12):
+            Image.new("L", (8, 8), 10 * number).save(tmp_path / name / f"{number}.png")
+    bad = tmp_path / "b" / "3.png"
+    bad.write_bytes(bad.read_bytes()[:40])
+    with pytest.raises(BadInput, match="3.png"):
+        synthesize(method="rapid", preset="digits", changes=[*TINY, f"data.private={tmp_path}", "data.limit=0"])
+
+
+def test_plain_dp_sgd_is_a_method_like_any_other(prefect_server):
+    from flows.synthesize import synthesize
+
+    changes = [c for c in TINY if not c.startswith("method.")]
+    with where().ledger() as ledger:
+        if budget := ledger.budget("digits"):
+            ledger.set_budget("digits", 1000.0, budget.delta)
+    record = synthesize(method="dp-sgd", preset="digits", changes=changes)
+    assert record.label == Label.DP and record.certificate.epsilon <= 10 and "plain DP-SGD" not in record.metrics
+
+
+def test_mnist_with_omniglot_runs_by_settings_alone(prefect_server, data):
+    from flows.synthesize import synthesize
+
+    changes = [
+        *(f"data.{side}={data / name}" for side, name in (("private", "mnist"), ("public", "omniglot"))),
+        *("data.limit=300", "network.width=8", "pretraining.steps=3", "pretraining.batch=16", "method.extractor.steps=2"),
+        *("network.kind=unet", "network.multipliers=[1,2]", "network.attention=[7]", "network.blocks=1"),
+        *("fine_tuning.steps=2", "fine_tuning.batch=20", "fine_tuning.draws=2", "generation.images=20"),
+        *("generation.steps=5", "evaluation.baseline=false", "evaluation.images=20", "machine.physical_batch=8"),
+    ]
+    record = synthesize(method="rapid", preset="digits", changes=changes)
+    assert record.plan.facts.shape == (1, 28, 28) and record.plan.facts.records == 300
+    assert record.certificate.epsilon <= 10 and Image.open(record.samples).height > 280
+
+
+def test_killed_in_the_middle_both_charges_stand_and_the_next_run_finishes(tmp_path):
+    """kill -9 while private images are being trained on; then the same command again."""
+    home = tmp_path / "home"
+    environment = {**os.environ, "SFUMATO_HOME": str(home), "PREFECT_HOME": str(home / "prefect")}
+    environment["PREFECT_LOCAL_STORAGE_PATH"] = str(home / "results")
+    slow = [c for c in TINY if "fine_tuning.steps" not in c] + ["fine_tuning.steps=400", "evaluation.baseline=false"]
+    command = [sys.executable, "-m", "flows", "run", "rapid", *(part for change in slow for part in ("--set", change))]
+    first = subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    url = f"sqlite:///{home / 'ledger.db'}"
+    from sfumato.privacy.ledger import Ledger
+
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        assert time.monotonic() < deadline and first.poll() is None, first.stderr.read().decode()[-2000:]
+        if (home / "ledger.db").exists():
+            with Ledger(url, lambda: "") as ledger:
+                entries = ledger.entries()
+            opened = {e.body["reserve"] for e in entries if e.kind == "open"}
+            if any(e.seq in opened and e.body["stage"] == "fine_tuning" for e in entries):
+                break
+        time.sleep(0.2)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with Ledger(url, lambda: "") as ledger:
+        spends = [events[0].kind for _, events in ledger.spends("digits")]
+        assert sorted(spends) == ["gaussian", "subsampled_gaussian", "subsampled_gaussian"]
+        tuned = [e for e in ledger.entries() if e.kind == "reserve" and e.body["stage"] == "fine_tuning"]
+        committed = {e.body["reserve"] for e in ledger.entries() if e.kind == "commit"}
+        assert tuned[0].seq not in committed and tuned[1].seq in committed
+        total, alone = ledger.total("digits").epsilon, tuned[1].body["epsilon"]
+        assert total > 1.3 * alone and ledger.verify() == []
+    record = json.loads(sorted((home / "runs").glob("*/run.json"))[-1].read_text())
+    assert tuned[0].seq not in record["entries"] and record["certificate"]["epsilon"] <= 10
+    assert record["spent_total"]["epsilon"] == pytest.approx(total)
