@@ -125,11 +125,12 @@ def ledger_show(
 @app.command()
 def ui(
     port: Annotated[int, typer.Option(help="Port of the Prefect UI; MLflow takes the next one.")] = 4200,
+    worker: Annotated[bool, typer.Option("--worker", help="Also deploy prefect.yaml and carry out its runs.")] = False,
 ) -> None:
     """Open both UIs on this machine: Prefect (runs, progress) and MLflow (artifacts, scores). Ctrl-C closes them."""
     from tasks.ui import serve_uis
 
-    serve_uis(configure(), port, OUT)
+    serve_uis(configure(), port, OUT, worker)
 
 
 def _planned(method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> tuple[Settings, Plan]:

@@ -115,9 +115,11 @@ def pay(
         "terms": terms(plan, comparison),
         "public": parts,
         "machine": settings.machine,
+        "paid": not comparison,
+        "note": BASELINE if comparison else "",
     }
-    votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), paid=True, **common) if plan.votes else None
-    return votes, book.run(private.fine_tune, event=plan.event(STAGE_TUNING), votes=votes, paid=True, **common)
+    votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), **common) if plan.votes else None
+    return votes, book.run(private.fine_tune, event=plan.event(STAGE_TUNING), votes=votes, **common)
 
 
 def compare(settings: Settings, plan: Plan, parts: private.PublicParts, secret: PrivateSet, book: Journal) -> dict[str, Samples]:
@@ -126,11 +128,11 @@ def compare(settings: Settings, plan: Plan, parts: private.PublicParts, secret: 
     drawing = {"facts": plan.facts, "votes": None, "images": images, "machine": settings.machine}
     plain = settings.only("schedule", "generation", "seed")
     alone = private.PublicParts(model=parts.model)
-    sets = {PUBLIC_ONLY: book.run(release.generate, plain, public=alone, tuned=None, **drawing)}
+    sets = {PUBLIC_ONLY: book.run(release.generate, plain, public=alone, tuned=None, note=PUBLIC_ONLY, **drawing)}
     if other := baseline_settings(settings):
         _, tuned = pay(other, plan_for(other, plan.facts), alone, secret, book, comparison=True)
         recipe = other.only("schedule", "method", "generation", "seed")
-        sets[BASELINE] = book.run(release.generate, recipe, public=alone, tuned=tuned, **drawing)
+        sets[BASELINE] = book.run(release.generate, recipe, public=alone, tuned=tuned, note=BASELINE, **drawing)
     return sets
 
 

@@ -50,14 +50,18 @@ class Journal:
         parents = {Label.PUBLIC: public, Label.DP: public, Label.INTERNAL: internal}
         return cls(RunContext(run=name, parents={str(k): v for k, v in parents.items()}), private)
 
-    def run(self, stage: Any, *args: Any, paid: bool = False, **kwargs: Any) -> Any:
-        """Run a stage or find its result; a reused private result is written into the ledger (it costs nothing)."""
+    def run(self, stage: Any, *args: Any, paid: bool = False, note: str = "", **kwargs: Any) -> Any:
+        """Run a stage or find its result; a reused private result is written into the ledger (it costs nothing).
+
+        `note` tells stages of the same kind apart.
+        """
+        name = f"{stage.name} ({note})" if note else stage.name
         started = time.monotonic()
         ref, cached = run_stage(stage, *args, context=self.context, **kwargs)
         seconds = round(time.monotonic() - started, 2)
-        self.stages.append(StageRecord(name=stage.name, seconds=seconds, cached=cached, made_in=ref.seconds))
+        self.stages.append(StageRecord(name=name, seconds=seconds, cached=cached, made_in=ref.seconds))
         if cached:
-            CONSOLE.print(f"{stage.name:<24} from cache (made in {ref.seconds:.1f} s)")
+            CONSOLE.print(f"{name:<26} from cache (made in {ref.seconds:.1f} s)")
         if cached and paid:
             place = where()
             spends = [seq for seq in place.store().entries(ref)]
@@ -67,7 +71,7 @@ class Journal:
                     self.private.name,
                     ref.digest,
                     spends=[seq for seq in spends if seq in paid],
-                    stage=stage.name,
+                    stage=name,
                     run=self.context.run,
                     code_version=code_version(stage.fn),
                 )

@@ -4,7 +4,9 @@
 `MLFLOW_TRACKING_URI` point ledger and tracking elsewhere. Prefect is kept quiet, offline and below the same home.
 """
 
+import json
 import os
+import urllib.request
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +17,9 @@ from sfumato.errors import BadInput
 from sfumato.privacy.ledger import Ledger
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+SERVER_FILE = "prefect-server.json"
+"""Where `sfumato ui` notes the address of its server."""
+HEALTH_SECONDS, OK = 2.0, 200
 SERVER_STARTUP_SECONDS = "120"
 """The embedded Prefect server takes 12 to 16 s to start, more on a busy machine."""
 
@@ -78,12 +83,25 @@ def configure() -> Where:
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         "PREFECT_LOGGING_LEVEL": "WARNING",
         "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
+        "MLFLOW_LOGGING_LEVEL": "WARNING",
         "DO_NOT_TRACK": "true",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
+    if api := running_server(place):
+        defaults["PREFECT_API_URL"] = api
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     return place
+
+
+def running_server(place: Where) -> str:
+    """Address of the Prefect server that `sfumato ui` started on this home and that still answers; empty otherwise."""
+    try:
+        api = json.loads((place.home / SERVER_FILE).read_text(encoding="utf-8"))["api"]
+        with urllib.request.urlopen(f"{api}/health", timeout=HEALTH_SECONDS) as answer:
+            return api if answer.status == OK else ""
+    except (OSError, ValueError, KeyError):
+        return ""
 
 
 def now() -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -140,8 +141,6 @@ def test_a_budget_of_the_planned_epsilon_is_enough_for_one_run(method, world, ac
 
 def as_trained(tiny):
     """The world's parts as they are when training starts, with made-up votes where votes are taken."""
-    from dataclasses import replace
-
     if not tiny.plan.votes:
         return tiny.parts
     return replace(tiny.parts, winners=torch.arange(10) % tiny.facts.public_classes)
@@ -189,8 +188,6 @@ def test_no_records_give_no_examples(method, world):
 
 @every_method
 def test_a_run_of_empty_batches_reaches_its_end(method, world, access_to, ledger):
-    from dataclasses import replace
-
     tiny = world(method)
     spends = tuple(
         spend.model_copy(update={"event": spend.event.model_copy(update={"sample_rate": 1e-6})})
@@ -222,8 +219,6 @@ class Counted(torch.nn.Module):
 @every_method
 @pytest.mark.parametrize("changes", [[], ["generation.guidance=0"], ["generation.steps=7"], ["generation.steps=500"]], ids=str)
 def test_the_planned_evaluations_are_those_made(method, changes, world, access_to, ledger):
-    from dataclasses import replace
-
     tiny = world(method, *changes)
     parts, _ = world(method).pay(access_to(ledger))
     public, tuned = Counted(parts.public), Counted(parts.tuned)

@@ -1,0 +1,464 @@
+"""The command line: what a person may get wrong ends with one line and the right exit code, before any work starts."""
+
+import errno
+import json
+import math
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from PIL import Image
+from tests.examples import PRIVATE_PATH, home_at, keep_samples, make_record, write_classes
+
+from artifacts.kinds import TunedModel
+from artifacts.record import load_record, save_record
+from flows import cli
+from sfumato.privacy.events import Gaussian, Uncertified
+from tasks.where import where
+
+QUICK = ["--set", "fine_tuning.steps=1", "--set", "fine_tuning.sample_rate=1", "--set", "method.votes=false"]
+"""Settings with which a plan is calibrated in no time."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    def is_one_line(self, *words: str, code: int = 2) -> bool:
+        """Whether it was refused in one line without a traceback that holds all words; fails with what is there."""
+        assert self.code == code, (self.code, self.err)
+        assert self.err.count("\n") == 1 and self.err.endswith("\n"), self.err
+        assert self.err.startswith("sfumato: ") and "Traceback" not in self.err
+        for word in words:
+            assert word in self.err, (word, self.err)
+        return True
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A home of its own; the environment is as before afterwards."""
+    with home_at(tmp_path / "home") as path:
+        yield path
+
+
+@pytest.fixture
+def sfumato(folder, monkeypatch, capsys):
+    """The command in this process; a run that gets as far as the flow fails the test."""
+
+    def started(**_):
+        raise AssertionError("the flow was started")
+
+    flow = ModuleType("flows.synthesize")
+    flow.synthesize, flow.RUN_FOLDER = started, "."
+    monkeypatch.setitem(sys.modules, "flows.synthesize", flow)
+
+    def command(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["sfumato", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as leave:
+            code = leave.code
+        return Outcome(code, *capsys.readouterr())
+
+    return command
+
+
+def changed(*changes: object) -> list[str]:
+    return [part for change in changes for part in ("--set", str(change))]
+
+
+# Settings
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["rapdi"], ["unknown method", "'rapdi'", "did you mean 'rapid'?"]),
+    (["zzz"], ["unknown method", "'zzz'", "known: rapid"]),
+    (["--preset", "digit"], ["unknown preset", "'digit'", "did you mean 'digits'?"]),
+    (changed("fine_tuning.step=5"), ["'fine_tuning.step'", "value 5", "did you mean 'fine_tuning.steps'?"]),
+    (changed("nonsense=5"), ["'nonsense'", "value 5"]),
+    (changed("rapid=5"), ["'rapid'", "value 5"]),
+    (changed("method.extractor.step=5"), ["'method.extractor.step'", "did you mean 'method.extractor.steps'?"]),
+    (changed("steps"), ["'steps'", "section.field=value"]),
+    (changed("=5"), ["'=5'", "section.field=value"]),
+    (["--epsilon", "0"], ["'privacy.epsilon'", "0", "greater than 0"]),
+    (["--epsilon", "-1"], ["'privacy.epsilon'", "-1", "greater than 0"]),
+    (["--epsilon", "nan"], ["'privacy.epsilon'", "NaN"]),
+    (["--epsilon", "inf"], ["epsilon", "inf"]),
+    (["--epsilon", "ten"], ["--epsilon", "number"]),
+    (changed("privacy.epsilon=much"), ["'privacy.epsilon'", '"much"', "number"]),
+    (changed("privacy.delta=1"), ["'privacy.delta'", "1", "less than 1"]),
+    (changed("privacy.delta=2.5"), ["'privacy.delta'", "2.5"]),
+    (changed("privacy.delta=-1e-5"), ["'privacy.delta'", "-1e-05"]),
+    (changed("method.k=0.3", "method.v=0.4"), ["method.v=0.4", "method.k=0.3"]),
+    (changed("method.k=0.4", "method.v=0.4"), ["method.v=0.4", "method.k=0.4"]),
+    (changed("method.k=1.5"), ["'method.k'", "1.5"]),
+    (changed("fine_tuning.batch=5000"), ["fine_tuning.batch=5000", "1437"]),
+    (changed("fine_tuning.steps=0"), ["'fine_tuning.steps'", "0"]),
+    (changed("data.limit=1"), ["data.limit=1", "1 private"]),
+    (changed("machine.device=gpu7"), ["machine.device='gpu7'"]),
+    (changed("machine.device=cuda:99"), ["machine.device='cuda:99'"]),
+], ids=lambda value: "-".join(value).replace("--set", "").strip("-") if isinstance(value, list) else None)
+def test_a_bad_setting_is_named_with_its_value(sfumato, command, arguments, words):
+    assert sfumato(command, *arguments).is_one_line(*words)
+
+
+@pytest.mark.parametrize("arguments", [["bogus"], ["plan", "--bogus"], ["show", "a", "b"], ["run", "--epsilon"],
+                                       ["ui", "--port", "99999"], ["ui", "--port", "0"], ["ledger", "bogus"]],
+                         ids=" ".join)
+def test_a_command_that_is_not_there_is_named(sfumato, arguments):
+    assert sfumato(*arguments).is_one_line("sfumato --help")
+
+
+@pytest.mark.parametrize("text", ["[/bold]", "[bold]x", "a[red]b[/red]"])
+def test_brackets_in_what_a_person_types_are_printed_as_they_are(sfumato, tmp_path, text):
+    assert sfumato("plan", *changed(f'data.private="{tmp_path}/{text}"')).is_one_line(f"{tmp_path}/{text}")
+    shown = sfumato("plan", *QUICK, *changed(f'data.name="{text}"'))
+    assert shown.code == 0 and text in shown.out
+
+
+# Data
+
+@pytest.fixture
+def images(tmp_path) -> Path:
+    return write_classes(tmp_path / "scans", {"ill": 6, "well": 6})
+
+
+@pytest.fixture
+def public(tmp_path) -> Path:
+    return write_classes(tmp_path / "textures", {"bark": 4, "sand": 4})
+
+
+def test_a_path_that_does_not_exist_is_named(sfumato, tmp_path, public):
+    nowhere = tmp_path / "nowhere"
+    for side in ("private", "public"):
+        assert sfumato("run", *changed(f"data.{side}={nowhere}")).is_one_line(repr(str(nowhere)), "does not exist")
+
+
+def test_an_empty_folder_is_named(sfumato, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert sfumato("run", *changed(f"data.private={tmp_path / 'empty'}")).is_one_line(str(tmp_path / "empty"), "no images")
+
+
+def test_a_class_folder_without_images_is_named(sfumato, images):
+    (images / "empty").mkdir()
+    assert sfumato("run", *changed(f"data.private={images}")).is_one_line(str(images / "empty"), "no images")
+
+
+def test_one_class_is_not_enough(sfumato, tmp_path):
+    one = write_classes(tmp_path / "one", {"only": 5})
+    assert sfumato("run", *changed(f"data.private={one}")).is_one_line(str(one), "'only'", "1 class")
+
+
+def test_private_images_cannot_be_public_too(sfumato, images, tmp_path):
+    (tmp_path / "link").symlink_to(images)
+    for public in (images, images / "ill", images.parent, tmp_path / "link"):
+        refused = sfumato("run", *changed(f"data.private={images}", f"data.public={public}"))
+        assert refused.is_one_line(str(images), "private")
+    assert sfumato("run", *changed("data.public=digits")).is_one_line("data.public='digits'")
+
+
+def test_images_of_two_sizes_or_colours_name_both_and_the_way_out(sfumato, tmp_path, images):
+    large = write_classes(tmp_path / "large", {"a": 3, "b": 3}, height=12, width=12)
+    refused = sfumato("run", *changed(f"data.private={images}", f"data.public={large}"))
+    assert refused.is_one_line(str(images), str(large), "8x8", "12x12", "--set data.size=8")
+    colour = write_classes(tmp_path / "colour", {"a": 3, "b": 3}, channels=3)
+    refused = sfumato("run", *changed(f"data.private={images}", f"data.public={colour}"))
+    assert refused.is_one_line(str(images), str(colour), "1 channel", "3 channels", "--set data.channels=1")
+
+
+def test_a_first_image_that_is_no_image_is_named(sfumato, images):
+    (images / "ill" / "000.png").write_bytes(b"not a picture")
+    assert sfumato("run", *changed(f"data.private={images}")).is_one_line(str(images / "ill" / "000.png"), "corrupt")
+
+
+# Places
+
+@pytest.mark.parametrize("command", [["run", *QUICK], ["plan"], ["show"], ["publish"], ["ledger", "show"]], ids=" ".join)
+def test_a_home_without_write_permission_is_named(sfumato, folder, monkeypatch, command):
+    def fail(*_, **__):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    assert sfumato(*command).is_one_line("cannot write", str(folder), "SFUMATO_HOME")
+
+
+def test_a_store_of_another_version_is_named_before_the_flow_starts(sfumato, folder):
+    where().store()
+    (folder / "store" / "store.json").write_text('{"version": 9}')
+    assert sfumato("run", *QUICK).is_one_line("version 9", "version 1", str(folder / "store"), "SFUMATO_HOME")
+
+
+@pytest.mark.parametrize("command", [["run", *QUICK], ["ledger", "show"]], ids=["run", "show"])
+def test_a_ledger_that_is_garbage_is_named(sfumato, folder, command):
+    folder.mkdir()
+    (folder / "ledger.db").write_text("not a ledger " * 100)
+    assert sfumato(*command).is_one_line(str(folder / "ledger.db"), "not a database")
+    assert (folder / "ledger.db").read_text().startswith("not a ledger")
+
+
+def test_a_ledger_that_was_edited_is_refused(sfumato, folder):
+    import sqlite3
+
+    with where().ledger() as ledger:
+        ledger.look("scans", "digest", "judge", stage="evaluation", run="run-1", code_version="1")
+    with sqlite3.connect(folder / "ledger.db") as database:
+        database.execute("UPDATE entries SET body = replace(body, 'judge', 'nobody')")
+    database.close()
+    assert sfumato("ledger", "show").is_one_line("tampered", str(folder / "ledger.db"), code=3)
+
+
+def test_a_ledger_address_that_is_none_is_refused_without_repeating_it(sfumato, monkeypatch):
+    monkeypatch.setenv("SFUMATO_LEDGER", "user:password at host")
+    refused = sfumato("ledger", "show")
+    assert refused.is_one_line("ledger URL") and "password" not in refused.err
+
+
+# What works
+
+def test_a_plan_shows_noise_certificate_claim_and_estimate_and_opens_nothing(sfumato, folder, monkeypatch):
+    from sfumato import images as image_io
+
+    monkeypatch.setattr(image_io, "load", lambda *_, **__: pytest.fail("an image was opened"))
+    shown = sfumato("plan", "--epsilon", "3", *QUICK)
+    assert shown.code == 0 and shown.err == ""
+    plain = " ".join(shown.out.replace("│", " ").split())
+    assert "noise multiplier" in plain and "certificate if it runs" in plain and "accountant: dp-accounting" in plain
+    certified = float(plain.split("if it runs: (")[1].split(",")[0])
+    assert 2.9 < certified <= 3.0
+    assert "1437 records, 10 classes" in plain and "estimate" in plain and "claim" in plain and "GB of memory" in plain
+    assert not (folder / "ledger.db").exists() and not (folder / "store").exists()
+
+
+def test_a_delta_above_one_over_n_is_only_warned_of(sfumato):
+    shown = sfumato("plan", *QUICK, *changed("privacy.delta=0.01"))
+    assert shown.code == 0 and shown.err.count("\n") == 1
+    assert shown.err.startswith("warning: privacy.delta=0.01") and "1/records" in shown.err
+    assert "certificate if it runs" in shown.out
+
+
+def test_a_dry_run_stops_after_the_plan(sfumato):
+    shown = sfumato("run", "--dry-run", *QUICK)
+    assert shown.code == 0 and "certificate if it runs" in shown.out
+
+
+def test_a_run_hands_the_flow_what_was_asked_for(sfumato, folder, monkeypatch):
+    given = {}
+
+    def started(**facts):
+        given.update(facts)
+        return make_record(folder)
+
+    monkeypatch.setattr(sys.modules["flows.synthesize"], "synthesize", started)
+    done = sfumato("run", "dp-sgd", "--epsilon", "3", "--publish-to", "out", "--set", "fine_tuning.steps=1",
+                   "--set", "fine_tuning.sample_rate=1")
+    assert done.code == 0 and "differential privacy" in done.out
+    assert given == {"method": "dp-sgd", "preset": "digits", "publish_to": "out",
+                     "changes": ["fine_tuning.steps=1", "fine_tuning.sample_rate=1", "privacy.epsilon=3.0"]}
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["plan"], ["show"], ["publish"], ["ledger"], ["ledger", "show"], ["ui"]],
+                         ids=lambda command: " ".join(command) or "sfumato")
+def test_every_command_explains_itself(sfumato, command):
+    shown = sfumato(*command, "--help")
+    assert shown.code == 0 and shown.err == ""
+    assert "Usage:" in shown.out and "--help" in shown.out and len(shown.out.splitlines()) > 5
+
+
+def test_every_command_is_known_to_these_tests():
+    import typer
+
+    group = typer.main.get_command(cli.app)
+    assert set(group.commands) == {"run", "plan", "show", "publish", "ledger", "ui"}
+    assert set(group.commands["ledger"].commands) == {"show"}
+
+
+@pytest.mark.parametrize("command", [[], ["ledger"]], ids=["sfumato", "ledger"])
+def test_nothing_at_all_is_answered_with_help_alone(sfumato, command):
+    shown = sfumato(*command)
+    assert "Usage:" in shown.out + shown.err and "Traceback" not in shown.err
+    assert "sfumato:  (" not in shown.err
+
+
+# Runs
+
+def save(folder, **changes):
+    record = make_record(folder / "runs" / "one", **changes)
+    (folder / "runs" / record.run).mkdir(parents=True)
+    save_record(folder / "runs" / record.run, record)
+    return record
+
+
+def test_without_a_run_the_way_to_one_is_shown(sfumato, folder):
+    for command in ("show", "publish"):
+        assert sfumato(command).is_one_line("no run yet", str(folder / "runs"), "sfumato run")
+
+
+def test_an_unknown_run_is_named_with_those_there_are(sfumato, folder):
+    record = save(folder)
+    for command in ("show", "publish"):
+        assert sfumato(command, "tomorrow").is_one_line("'tomorrow'", record.run, "latest")
+
+
+def test_a_run_as_json_has_everything_a_script_needs(sfumato, folder):
+    record = save(folder, published="/out/set")
+    shown = sfumato("show", "latest", "--json")
+    assert shown.code == 0 and shown.err == ""
+    found = json.loads(shown.out)
+    assert found["method"] == "rapid" and found["settings"]["privacy"]["epsilon"] == 10.0
+    certificate = {"epsilon": 9.876, "relation": "add_remove", "accountant": "dp-accounting 0.6.0 PLD", "images": "any"}
+    assert found["certificate"].items() >= certificate.items() and found["certificate"]["delta"] > 0
+    assert found["claim"] == {"epsilon": 76.38, "source": "Proposition 1"}
+    assert found["spent_total"]["epsilon"] == 12.5 and found["metrics"] == record.metrics
+    assert [set(stage) >= {"name", "seconds", "cached"} for stage in found["stages"]] == [True, True]
+    assert found["stages"][0]["name"] == "pretrain" and found["stages"][0]["cached"] is True
+    assert (found["report"], found["samples"], found["published"]) == (record.report, record.samples, "/out/set")
+
+
+def test_a_run_is_summed_up_for_a_person(sfumato, folder):
+    record = save(folder)
+    shown = sfumato("show")
+    plain = " ".join(shown.out.replace("│", " ").split())
+    assert shown.code == 0 and record.certificate.sentence() in plain and "76.380" in plain
+    assert "INTERNAL" in plain and "2 stages, 1 from the cache" in plain and "epsilon 12.500" in plain
+    assert record.report in shown.out and f"sfumato publish {record.run}" in plain
+
+
+def test_a_run_without_certificate_and_without_a_finite_total_says_so(sfumato, folder):
+    total = {"epsilon": math.inf, "delta": 1e-5, "relation": "add_remove", "spends": 1, "left": None}
+    save(folder, certificate=None, label="INTERNAL", spent_total=total)
+    shown = sfumato("show")
+    plain = " ".join(shown.out.replace("│", " ").split())
+    assert shown.code == 0 and "No certificate" in plain and "epsilon inf" in plain
+
+
+def test_internal_samples_are_not_published(sfumato, folder, tmp_path):
+    store = where().store()
+    with store.writing() as draft:
+        (draft / "facts.json").write_text("{}")
+        model = store.keep(TunedModel, draft, entries={7: "INTERNAL"})
+    record = save(folder, samples_artifact=keep_samples(store, parents=[model]).digest)
+    refused = sfumato("publish", "latest", "--to", tmp_path / "out")
+    assert refused.is_one_line("INTERNAL", record.run, f"TunedModel {model.digest[:12]}", "ledger entry 7", code=3)
+    assert not (tmp_path / "out").exists() and load_record(folder / "runs").published == ""
+
+
+def test_samples_that_are_gone_from_the_store_are_named(sfumato, folder, tmp_path):
+    record = save(folder)
+    assert sfumato("publish", "--to", tmp_path / "out").is_one_line(record.samples_artifact[:12], str(folder / "store"))
+
+
+def test_published_samples_are_noted_in_the_record(sfumato, folder, tmp_path):
+    record = save(folder, samples_artifact=keep_samples(where().store(), entries={2: "DP"}).digest)
+    done = sfumato("publish", record.run, "--to", tmp_path / "out")
+    assert done.code == 0 and str(tmp_path / "out") in done.out and done.err == ""
+    assert load_record(folder / "runs").published == str(tmp_path / "out")
+    assert PRIVATE_PATH not in (tmp_path / "out" / "card.json").read_text()
+    assert sfumato("publish", record.run, "--to", tmp_path / "out").is_one_line(str(tmp_path / "out"), "--to")
+
+
+# The ledger
+
+@pytest.fixture
+def spent(folder):
+    with where().ledger() as ledger:
+        terms = {"stage": "fine_tuning", "purpose": "DP-SGD", "run": "run-1", "code_version": "1", "images": "any"}
+        ledger.set_budget("scans", 50.0, 1e-5)
+        ledger.reserve("scans", "digest-of-scans", [Gaussian(noise_multiplier=5.0)], "add_remove", 1e-5, **terms)
+        ledger.reserve("leaky", "digest-of-leaky", [Uncertified(reason="no noise")], "add_remove", 1e-5, **terms)
+
+
+def test_an_empty_ledger_says_so(sfumato):
+    assert "holds nothing" in sfumato("ledger", "show").out
+    assert "'nobody'" in sfumato("ledger", "show", "nobody").out
+
+
+def test_the_ledger_is_shown_set_by_set_without_digests(sfumato, spent):
+    shown = sfumato("ledger", "show")
+    assert shown.code == 0 and "private set 'scans'" in shown.out and "private set 'leaky'" in shown.out
+    assert "left of 50" in shown.out and "digest-of" not in shown.out
+    assert "leaky" not in sfumato("ledger", "show", "scans").out
+
+
+def test_the_ledger_as_json_is_json_and_holds_no_digest(sfumato, spent):
+    shown = sfumato("ledger", "show", "--json")
+    found = json.loads(shown.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert [entry["kind"] for entry in found["entries"]] == ["budget", "reserve", "reserve"]
+    assert found["totals"]["scans"]["epsilon"] > 0 and found["totals"]["scans"]["left"] > 0
+    assert found["totals"]["leaky"]["epsilon"] is None and "digest-of" not in shown.out
+
+
+# What only the images themselves show
+
+@pytest.fixture
+def check(folder):
+    """The check that every run makes of its private images before any other stage."""
+    from sfumato.preflight import preflight, private_set
+    from sfumato.settings import resolve
+    from tasks.making import RunContext
+    from tasks.private import Terms, check_private
+
+    def check(*changes):
+        settings, _, _ = preflight(resolve("rapid", changes=changes))
+        terms = Terms(relation="add_remove", delta=1e-5)
+        check_private(private_set(settings), terms, RunContext(run="run-1", parents={}))
+
+    return check
+
+
+def refused(*words: str):
+    """Expects a BadInput in one line that holds all words."""
+    import re
+
+    from sfumato.errors import BadInput
+
+    return pytest.raises(BadInput, match="^" + "".join(f"(?=.*{re.escape(word)})" for word in words) + r"[^\n]*$")
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def garble(path):
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 60)
+
+
+@pytest.mark.parametrize("harm", [cut, garble], ids=["cut", "garbled"])
+def test_a_corrupt_private_image_is_named_and_nothing_is_written(check, images, harm):
+    harm(images / "well" / "004.png")
+    with refused(str(images / "well" / "004.png"), "corrupt"):
+        check(f"data.private={images}")
+    with where().ledger() as ledger:
+        assert ledger.entries() == []
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize(("height", "width", "mode", "words"), [
+    (8, 9, "L", ["8x8", "9x8", "data.size"]), (8, 8, "RGB", ["grey", "colour", "data.channels"])], ids=["size", "channels"])
+def test_one_private_image_of_another_shape_is_named_on_whichever_side_it_falls(
+    check, images, number, height, width, mode, words
+):
+    odd = images / "well" / f"{number:03}.png"
+    Image.new(mode, (width, height), 7).save(odd)
+    with refused(str(odd), *words):
+        check(f"data.private={images}")
+
+
+def test_a_set_without_anything_held_out_is_refused_before_anything_is_paid(check, tmp_path):
+    tiny = write_classes(tmp_path / "tiny", {"a": 2, "b": 2})
+    with refused(str(tiny), "test part", "data.held_out"):
+        check(f"data.private={tiny}", "data.held_out=0.001")
+
+
+def test_images_that_can_be_read_leave_one_look_in_the_ledger(check, images):
+    check(f"data.private={images}")
+    with where().ledger() as ledger:
+        (entry,) = ledger.entries()
+        assert (entry.kind, entry.dataset, ledger.total("scans").spends) == ("look", "scans", 0)
