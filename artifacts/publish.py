@@ -37,11 +37,9 @@ def publish(store: Store, record: RunRecord, to: Path) -> Path:
         )
     if manifest["label"] == Label.DP and record.certificate is None:
         raise Refused(f"the samples of run {record.run} have no certificate: they must not leave")
-    to = Path(to).expanduser().resolve()
+    to = destination(to)
     source = store.folder(record.samples_artifact)
     try:
-        if to.exists() and (not to.is_dir() or any(to.iterdir())):
-            raise BadInput(f"{to} exists and is not an empty folder: choose another place with --to")
         to.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{to.name}-", dir=to.parent))
     except OSError as error:
@@ -57,6 +55,21 @@ def publish(store: Store, record: RunRecord, to: Path) -> Path:
         raise unwritable(error, to) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+    return to
+
+
+def destination(to: Path) -> Path:
+    """The place as an absolute path; `BadInput` where something is there already, or nothing can be."""
+    to = Path(to).expanduser().resolve()
+    try:
+        taken = to.exists() and (not to.is_dir() or any(to.iterdir()))
+        above = next(place for place in to.parents if place.exists())
+    except OSError as error:
+        raise unwritable(error, to) from None
+    if taken:
+        raise BadInput(f"{to} exists and is not an empty folder: choose another place with --to")
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise BadInput(f"cannot write to {to}: {above} is no folder that you may write; choose another place with --to")
     return to
 
 

@@ -6,17 +6,22 @@ server that cannot be reached stops the run before it starts, not in the middle.
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from artifacts.labels import Label
+from sfumato.errors import BadInput
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # 7 would take four minutes to find that nobody answers
 
 SHAREABLE, INTERNAL = "sfumato", "sfumato-internal"
+PASSWORD = re.compile(r"//[^/@\s]*@")
+"""User and password in an address."""
 SERIES_BATCH, PARAMS_BATCH = 1000, 100
 """Metrics and parameters that MLflow takes in one call."""
 
@@ -67,15 +72,21 @@ class Tracker:
         series: Mapping[str, Sequence[float]] | None = None,
         files: Sequence[Path] = (),
     ) -> str:
-        """Write one finished run into the experiment of its label (or add to `run`) and return its id."""
+        """Write one finished run into the experiment of its label (or add to `run`) and return its id.
+
+        `BadInput` where MLflow cannot be used, which the first call of a run finds before any work.
+        """
         from mlflow.entities import Metric, Param
 
-        client = self.client()
-        if not run:
-            all_tags = {"mlflow.runName": name, "label": str(label), **(tags or {})}
-            if parent:
-                all_tags["mlflow.parentRunId"] = parent
-            run = client.create_run(self.experiment(experiment_of(label)), tags=all_tags).info.run_id
+        all_tags = {"mlflow.runName": name, "label": str(label), **(tags or {})}
+        if parent:
+            all_tags["mlflow.parentRunId"] = parent
+        try:
+            client = self.client()
+            run = run or client.create_run(self.experiment(experiment_of(label)), tags=all_tags).info.run_id
+        except Exception as error:  # of MLflow, its database or its connection
+            cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+            raise BadInput(PASSWORD.sub("//", f"MLflow at {self.uri} cannot be used ({cause}): set MLFLOW_TRACKING_URI")) from error
         stamp = client.get_run(run).info.start_time
         points = [Metric(key, float(value), stamp, 0) for key, value in (metrics or {}).items()]
         for key, values in (series or {}).items():

@@ -3,15 +3,18 @@
 Mistakes end with one line and exit code 2, refusals of the ledger or of a label with exit code 3.
 """
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
+from artifacts.publish import destination
 from artifacts.record import RunRecord, load_record
 from artifacts.report import SCORES
 from sfumato.errors import BadInput, Refused
@@ -19,7 +22,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.plan import Plan
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, presets, resolve
-from tasks.making import use_threads
+from tasks.making import device_of
 from tasks.where import configure
 
 app = typer.Typer(
@@ -30,6 +33,8 @@ app = typer.Typer(
 )
 ledger_app = typer.Typer(help="The privacy ledger: what each private set has cost.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
+STOPPED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 OUT, ERR = Console(), Console(stderr=True)
 
 MethodName = Annotated[str, typer.Argument(help=f"One of: {', '.join(METHODS)}.")]
@@ -58,11 +63,13 @@ def run(
     Example with your own images: sfumato run rapid --set data.private=scans/ --set data.public=textures/
     """
     place = configure()
-    settings, shown = _planned(method, preset, epsilon, changes)
+    _planned(method, preset, epsilon, changes)
     if dry_run:
         return
     place.store()
     place.ledger().close()
+    if publish_to:
+        destination(Path(publish_to))
     from flows.synthesize import RUN_FOLDER, synthesize
 
     given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
@@ -103,7 +110,7 @@ def publish(
     from tasks.release import publish_run
 
     record = publish_run(load_record(place.runs, run), Path(to))
-    OUT.print(f"published to {record.published}", soft_wrap=True)
+    OUT.print(f"published to {record.published}", soft_wrap=True, markup=False)
 
 
 @ledger_app.command("show")
@@ -124,7 +131,7 @@ def ledger_show(
 
 @app.command()
 def ui(
-    port: Annotated[int, typer.Option(help="Port of the Prefect UI; MLflow takes the next one.")] = 4200,
+    port: Annotated[int, typer.Option(min=1, max=65534, help="Port of the Prefect UI; MLflow takes the next one.")] = 4200,
     worker: Annotated[bool, typer.Option("--worker", help="Also deploy prefect.yaml and carry out its runs.")] = False,
 ) -> None:
     """Open both UIs on this machine: Prefect (runs, progress) and MLflow (artifacts, scores). Ctrl-C closes them."""
@@ -137,11 +144,11 @@ def _planned(method: str, preset: str, epsilon: float | None, changes: list[str]
     given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
     settings, facts, warnings = preflight(resolve(method, preset, given))
     made = plan_for(settings, facts)
-    use_threads(settings.machine)
+    device_of(settings.machine)
     from flows.screen import plan_lines
 
     for warning in warnings:
-        ERR.print(f"[yellow]warning:[/] {warning}", soft_wrap=True)
+        ERR.print(f"[yellow]warning:[/] {escape(warning)}", soft_wrap=True)
     for part in plan_lines(settings, made):
         OUT.print(part)
     return settings, made
@@ -153,15 +160,17 @@ def _summary(record: RunRecord) -> None:
     for title in SCORES.values():
         scores.add_column(title, justify="right")
     for name, row in record.metrics.items():
-        scores.add_row(name, *(f"{row[key]:.3g}" for key in SCORES))
+        scores.add_row(escape(name), *(f"{row[key]:.3g}" for key in SCORES))
     OUT.print(scores)
     promise = record.certificate.sentence() if record.certificate else "No certificate: these images must not leave."
-    OUT.print(Panel(f"[bold]{promise}[/]\n\nclaim of the paper, for comparison: epsilon {record.claim.epsilon:.3f}", title=record.run))
+    OUT.print(Panel(f"[bold]{promise}[/]\n\nclaim of the paper, for comparison: epsilon {record.claim.epsilon:.3f}", title=escape(record.run)))
     cached = sum(stage.cached for stage in record.stages)
     total = record.spent_total
+    spent = math.inf if total["epsilon"] is None else total["epsilon"]  # JSON has no infinity
     OUT.print(
         f"{len(record.stages)} stages, {cached} from the cache, {record.seconds:.0f} s; "
-        f"'{record.settings['data']['name']}' has cost epsilon {total['epsilon']:.3f} (delta {total['delta']:.3g}) in all."
+        f"'{record.settings['data']['name']}' has cost epsilon {spent:.3f} (delta {total['delta']:.3g}) in all.",
+        markup=False,
     )
     lines = {
         "report": record.report,
@@ -171,7 +180,7 @@ def _summary(record: RunRecord) -> None:
         "open both UIs": "sfumato ui",
     }
     for name, text in lines.items():
-        OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False)
+        OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False, markup=False)
 
 
 def main() -> None:
@@ -179,14 +188,35 @@ def main() -> None:
     try:
         app(standalone_mode=False)
     except (BadInput, Refused) as error:
-        ERR.print(f"[bold red]sfumato:[/] {error}", soft_wrap=True, highlight=False)
+        ERR.print(f"[bold red]sfumato:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
-    except typer.Abort:
-        sys.exit(130)
+    except (typer.Abort, KeyboardInterrupt):
+        _stopped()
     except typer.Exit as leave:
         sys.exit(leave.exit_code)
     except Exception as error:
         if hasattr(error, "format_message"):
-            ERR.print(f"[bold red]sfumato:[/] {error.format_message()} (see sfumato --help)", soft_wrap=True)
+            if message := error.format_message():  # empty where help was shown instead
+                ERR.print(f"[bold red]sfumato:[/] {escape(message)} (see sfumato --help)", soft_wrap=True, highlight=False)
             sys.exit(2)
+        if _interrupted(error):
+            _stopped()
         raise
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error; it reaches the embedded server too, whose silence then hides the cause."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _stopped() -> None:
+    ERR.print(
+        "[bold red]sfumato:[/] stopped. Finished stages are kept; what was reserved and not committed stands in full in the ledger. "
+        "The same command goes on from there.",
+        soft_wrap=True,
+    )
+    sys.exit(STOPPED)

@@ -1,9 +1,11 @@
 """What the command line shows of plans and of the ledger."""
 
 import json
+import math
 from collections.abc import Iterator
 
 from rich.console import RenderableType
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
@@ -37,7 +39,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     expected = estimate(settings, plan)
     rows["estimate"] = f"about {expected.minutes:.1f} min on this machine, {expected.gigabytes:.1f} GB of memory"
     for name, text in rows.items():
-        grid.add_row(f"[bold]{name}[/]", text)
+        grid.add_row(f"[bold]{name}[/]", escape(text))
     yield Panel(grid, title=f"plan: {plan.method}", title_align="left")
     yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
 
@@ -50,10 +52,10 @@ def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
     """Entries and totals of one private set, or of all."""
     entries = ledger.entries(dataset or None)
     if not entries:
-        yield f"the ledger holds nothing{f' about {dataset!r}' if dataset else ''} yet"
+        yield escape(f"the ledger holds nothing{f' about {dataset!r}' if dataset else ''} yet")
         return
     for name in dict.fromkeys(entry.dataset for entry in entries):
-        table = Table(title=f"private set '{name}'", title_justify="left")
+        table = Table(title=escape(f"private set '{name}'"), title_justify="left")
         for column in ("#", "time", "kind", "run", "what", "epsilon alone"):
             table.add_column(column, justify="right" if column in ("#", "epsilon alone") else "left", overflow="fold")
         for entry in entries:
@@ -65,8 +67,8 @@ def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
                     str(entry.seq),
                     str(body.get("time", "")),
                     entry.kind,
-                    body.get("run", ""),
-                    what,
+                    escape(body.get("run", "")),
+                    escape(what),
                     "" if cost is None else f"{cost:.4f}",
                 )
         yield table
@@ -85,4 +87,6 @@ def ledger_object(ledger: Ledger, dataset: str) -> str:
     for name in dict.fromkeys(entry.dataset for entry in entries):
         total = ledger.total(name)
         totals[name] = {key: getattr(total, key) for key in ("epsilon", "delta", "relation", "spends", "left")}
+        if math.isinf(total.epsilon):
+            totals[name]["epsilon"] = None  # JSON has no infinity
     return json.dumps({"entries": [entry.public() for entry in entries], "totals": totals}, indent=1)

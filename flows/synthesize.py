@@ -15,12 +15,13 @@ from artifacts.record import RunRecord, run_folder
 from artifacts.report import markdown
 from sfumato.config import Network
 from sfumato.methods.plan import STAGE_TUNING, STAGE_VOTES, Plan
-from sfumato.preflight import plan_for, preflight, private_set
+from sfumato.preflight import plan_for, preflight, private_set, public_size
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
 from tasks import private, public, release
 from tasks.closing import baseline_settings, close
 from tasks.journal import Journal
+from tasks.making import device_of
 from tasks.where import configure
 
 SYNTHETIC, PUBLIC_ONLY, BASELINE = "synthetic", "public model alone", "plain DP-SGD"
@@ -44,6 +45,7 @@ def synthesize(
     """
     configure()
     settings, facts, _ = preflight(resolve(method, preset, changes or []))
+    device_of(settings.machine)
     return run_plan(settings, plan_for(settings, facts), preset=preset, publish_to=publish_to)
 
 
@@ -85,7 +87,8 @@ def show_in_ui(record: RunRecord) -> None:
 
 def prepare(settings: Settings, plan: Plan, book: Journal) -> private.PublicParts:
     """The public half: images, denoiser, and where the plan retrieves, extractor and knowledge base."""
-    images = book.run(public.load_public, settings.data.model_copy(update=PUBLIC_SIDE), plan.facts.shape[1], settings.seed)
+    size = public_size(settings.data, plan.facts.shape[1])
+    images = book.run(public.load_public, settings.data.model_copy(update=PUBLIC_SIDE), size, settings.seed)
     common: dict[str, Any] = {"seed": settings.seed, "machine": settings.machine}
     reference = plan.retrieval.reference if plan.retrieval else 0.0
     network: Network = settings.network

@@ -36,7 +36,8 @@ class Data(Section):
     held_out: float = Field(default=0.2, gt=0, lt=1)
     """Share of the private records kept for evaluation, where the source has no test part of its own."""
     limit: int = Field(default=0, ge=0)
-    """Use only the first so many private records (0: all). The count is treated as public knowledge."""
+    """Use only the first so many private records (0: all), for trials. The statement then holds for that choice of records as it
+    is: a record added in front would push another one out."""
     glyphs_per_class: int = Field(default=400, ge=1)
     """Rendered images per letter when `public` is `glyphs`."""
 

@@ -8,7 +8,9 @@ public knowledge.
 from pathlib import Path
 
 from sfumato import images
+from sfumato.config import Data
 from sfumato.errors import BadInput
+from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts, Plan
 from sfumato.networks.build import build, parameters_by_group
@@ -28,9 +30,8 @@ def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
         data.private, part="train", size=data.size, channels=data.channels, held_out=data.held_out
     )
     images.require_classes(private)
-    size = data.size or (private.height if data.public == "glyphs" else 0)
     public = images.describe(
-        data.public, part="all", size=size, channels=data.channels, glyphs_per_class=data.glyphs_per_class
+        data.public, part="all", size=public_size(data, private.height), channels=data.channels, glyphs_per_class=data.glyphs_per_class
     )
     shapes = [(found.channels, found.height, found.width) for found in (private, public)]
     if shapes[0] != shapes[1]:
@@ -54,12 +55,23 @@ def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
     return settings, facts, warnings
 
 
+def public_size(data: Data, height: int) -> int:
+    """The side that public images are brought to, 0 to keep them: glyphs are drawn as high as the private images."""
+    return data.size or (height if data.public == "glyphs" else 0)
+
+
 def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
     privacy, tuning, warnings = settings.privacy, settings.fine_tuning, []
     if facts.records < 2:
         raise BadInput(
             f"{facts.records} private training records of {settings.data.private!r} are too few for any promise: add images, or "
             f"change data.held_out={settings.data.held_out} or data.limit={settings.data.limit}"
+        )
+    judged = min(settings.generation.images, settings.evaluation.images)
+    if judged <= NEIGHBOURS:
+        raise BadInput(
+            f"generation.images={settings.generation.images} with evaluation.images={settings.evaluation.images} leaves {judged} to "
+            f"judge: ask for {NEIGHBOURS + 1} or more"
         )
     if tuning.batch > facts.records:
         raise BadInput(

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import torch
+
 from artifacts.kinds import Ref
 from artifacts.labels import Label
 from artifacts.publish import safe_name
@@ -12,7 +14,8 @@ from artifacts.record import StageRecord
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
 from tasks.caching import code_version, run_stage
-from tasks.making import RunContext
+from tasks.gpu import holding
+from tasks.making import RunContext, device_of
 from tasks.progress import CONSOLE
 from tasks.where import where
 
@@ -25,6 +28,7 @@ class Journal:
 
     context: RunContext
     private: PrivateSet
+    device: torch.device
     stages: list[StageRecord] = field(default_factory=list)
 
     @classmethod
@@ -48,7 +52,8 @@ class Journal:
             tracker.log(name, label=label, tags=tags, params=params) for label in (Label.DP, Label.INTERNAL)
         )
         parents = {Label.PUBLIC: public, Label.DP: public, Label.INTERNAL: internal}
-        return cls(RunContext(run=name, parents={str(k): v for k, v in parents.items()}), private)
+        context = RunContext(run=name, parents={str(k): v for k, v in parents.items()})
+        return cls(context, private, device_of(settings.machine))
 
     def run(self, stage: Any, *args: Any, paid: bool = False, note: str = "", **kwargs: Any) -> Any:
         """Run a stage or find its result; a reused private result is written into the ledger (it costs nothing).
@@ -57,7 +62,8 @@ class Journal:
         """
         name = f"{stage.name} ({note})" if note else stage.name
         started = time.monotonic()
-        ref, cached = run_stage(stage, *args, context=self.context, **kwargs)
+        with holding(self.device, where()):
+            ref, cached = run_stage(stage, *args, context=self.context, **kwargs)
         seconds = round(time.monotonic() - started, 2)
         self.stages.append(StageRecord(name=name, seconds=seconds, cached=cached, made_in=ref.seconds))
         if cached:

@@ -14,7 +14,8 @@ from artifacts.kinds import Ref
 from artifacts.labels import Label
 from artifacts.store import Store
 from sfumato.config import Machine
-from tasks.progress import progress
+from sfumato.errors import BadInput
+from tasks.progress import CONSOLE, progress
 from tasks.where import where
 
 Kind = TypeVar("Kind", bound=Ref)
@@ -78,26 +79,39 @@ def making(
             summary=draft.metrics,
             seconds=round(seconds, 2),
         )
-    home = store.folder(ref)
-    tracked = place.tracker().log(
-        title,
-        label=ref.label,
-        parent=context.parents.get(ref.label, context.parents.get(Label.PUBLIC, "")),
-        tags={"artifact": ref.digest, "ledger_entries": ",".join(map(str, sorted(draft.entries)))},
-        params=params,
-        metrics={**draft.metrics, "seconds": seconds},
-        series=draft.series,
-        files=[home / path.name for path in files],
-    )
-    draft.ref = ref.model_copy(update={"tracked": tracked})
+    draft.ref = ref
+    try:
+        tracked = place.tracker().log(
+            title,
+            label=ref.label,
+            parent=context.parents.get(ref.label, context.parents.get(Label.PUBLIC, "")),
+            tags={"artifact": ref.digest, "ledger_entries": ",".join(map(str, sorted(draft.entries)))},
+            params=params,
+            metrics={**draft.metrics, "seconds": seconds},
+            series=draft.series,
+            files=[store.folder(ref) / path.name for path in files],
+        )
+        draft.ref = ref.model_copy(update={"tracked": tracked})
+    except Exception as error:  # the result is kept and perhaps paid for: a lost log line must not lose it
+        CONSOLE.print(f"{title}: kept, but MLflow could not be told ({type(error).__name__})")
 
 
 def device_of(machine: Machine) -> torch.device:
-    """The device that the machine settings name; `auto` takes the first GPU, or the CPU. Sets the threads of the CPU as well."""
+    """The device that the machine settings name; `auto` takes the first GPU, or the CPU. Sets the threads of the CPU as well.
+
+    `BadInput` for a device that is not there.
+    """
     use_threads(machine)
     if machine.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(machine.device)
+    try:
+        device = torch.device(machine.device)
+    except RuntimeError:
+        raise BadInput(f"machine.device={machine.device!r} is no device: use auto, cpu, cuda or cuda:NUMBER") from None
+    there = torch.cuda.device_count() if device.type == "cuda" else 1
+    if device.type == "cuda" and (device.index or 0) >= there:
+        raise BadInput(f"machine.device={machine.device!r} is not there, this machine has {there} GPUs: use auto or cpu")
+    return device
 
 
 def use_threads(machine: Machine) -> None:

@@ -13,10 +13,13 @@ from rich.console import Console
 
 from artifacts.store import write_text
 from sfumato.errors import BadInput
+from tasks.caching import GPU
 from tasks.where import CHECKOUT, SERVER_FILE, Where
 
 HOST = "127.0.0.1"
 PAGES = {"Prefect": "/", "MLflow": "/#/experiments"}
+LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
+"""Turns on the GPU outlive a restart of the server, and end when their holder has died."""
 START_SECONDS = 90
 POOL = "sfumato"
 """Name of the work pool in prefect.yaml."""
@@ -31,7 +34,7 @@ def serve_uis(place: Where, port: int, console: Console, worker: bool = False) -
     for name, number in ports.items():
         if _listening(number):
             raise BadInput(f"port {number} for {name} is taken: choose another with --port")
-    environment = {**os.environ, "PREFECT_UI_API_URL": f"http://{HOST}:{port}/api"}
+    environment = {**os.environ, "PREFECT_UI_API_URL": f"http://{HOST}:{port}/api", **LEASES}
     commands = [
         [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)],
         [
@@ -43,6 +46,7 @@ def serve_uis(place: Where, port: int, console: Console, worker: bool = False) -
     log = (place.home / "ui.log").open("ab")
     note = place.home / SERVER_FILE
     servers = [_start(command, environment, log) for command in commands]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         deadline = time.monotonic() + START_SECONDS
         while not all(_listening(number) for number in ports.values()):
@@ -57,7 +61,8 @@ def serve_uis(place: Where, port: int, console: Console, worker: bool = False) -
             prefect = [sys.executable, "-m", "prefect"]
             deploy = [*prefect, "--no-prompt", "deploy", "--all"]
             pool = [*prefect, "work-pool", "create", POOL, "--type", "process", "--overwrite"]
-            for command in (pool, deploy):
+            turn = [*prefect, "concurrency-limit", "create", GPU, "1"]
+            for command in (turn, pool, deploy):
                 if subprocess.run(command, env=environment, stdout=log, stderr=log, cwd=CHECKOUT).returncode:
                     raise BadInput(f"the deployments of prefect.yaml could not be made: see {place.home / 'ui.log'}")
             servers.append(_start([*prefect, "worker", "start", "--pool", POOL, "--type", "process"], environment, log))

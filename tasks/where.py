@@ -81,7 +81,8 @@ def configure() -> Where:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_UI_V2_ENABLED": "false",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-        "PREFECT_LOGGING_LEVEL": "WARNING",
+        # The terminal shows our own lines; Prefect's log, tracebacks and all, is in its UI.
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
         "MLFLOW_LOGGING_LEVEL": "WARNING",
         "DO_NOT_TRACK": "true",

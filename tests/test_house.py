@@ -73,7 +73,11 @@ CLOCKS = {"sfumato/estimate.py": {"perf_counter"}}
 GENERATORS = {"sfumato/privacy/noise.py": "fills a generator's state from the operating system"}
 SEEDED = {"sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL"}
 IDLE = {("sfumato/training.py", "silent"): "the progress callback that shows nothing"}
-TORCH = {"tasks/making.py": {"device", "cuda", "set_num_threads", "backends"}}
+TORCH = {
+    "tasks/making.py": {"device", "cuda", "set_num_threads"},
+    "tasks/journal.py": {"device"},
+    "tasks/gpu.py": {"device"},
+}
 """What of torch a task may touch: where to compute, never what."""
 
 

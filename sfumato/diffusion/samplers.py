@@ -4,6 +4,7 @@ Every sampler is a function of one denoiser contract, `denoise(x, t, y) -> predi
 resume" is the same sampler called twice with two lists.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -49,7 +50,7 @@ def ddim(
 
     `eta` 0 is deterministic, 1 has the variance of ancestral sampling. Ends at the image in [-1, 1] when the last time is 0.
     """
-    for now, after in zip(times[:-1], times[1:], strict=True):
+    for now, after in itertools.pairwise(times):
         t, s = (torch.full((len(x),), time, device=x.device) for time in (now, after))
         image = predicted_image(schedule, x, t, denoise(x, t, y))
         noise = (x - schedule.signal(t) * image) / schedule.noise(t)

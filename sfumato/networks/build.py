@@ -36,9 +36,10 @@ def build(settings: Network, shape: tuple[int, int, int], classes: int, *, seed:
             return PixelMlp(shape, classes, width=settings.width, blocks=settings.blocks, condition=settings.condition)
         factor = 2 ** (len(settings.multipliers) - 1)
         if shape[1] % factor or shape[2] % factor:
+            fitting = max(1, shape[1] // factor) * factor
             raise BadInput(
                 f"network.multipliers={list(settings.multipliers)} halves the image {len(settings.multipliers) - 1} times, "
-                f"which {shape[1]}x{shape[2]} pixels do not allow: use fewer levels, or data.size={max(1, shape[1] // factor) * factor}"
+                f"which {shape[1]}x{shape[2]} pixels do not allow: use fewer levels, or data.size={fitting}"
             )
         return UNet(
             shape,

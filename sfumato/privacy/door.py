@@ -15,6 +15,8 @@ from typing import Literal
 
 from sfumato import images
 from sfumato.config import Section
+from sfumato.errors import BadInput
+from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.privacy.events import AnyEvent, Relation
 from sfumato.privacy.ledger import Entry, Ledger, Reservation, entry_label
 
@@ -74,11 +76,34 @@ def identify(private: PrivateSet) -> str:
 def check_in(access: Access) -> Entry:
     """Decode the whole set once, as every run does before any work, and write that look.
 
-    Raises `BadInput` for a damaged image, and where the ledger knows other images under this name.
+    Raises `BadInput` for a damaged image, for images or parts that do not fit together, for a part without images, and where the
+    ledger knows other images under this name: all that would otherwise end a run after it has paid.
     """
     digest = identify(access.private)
-    read(access.private, "train")
+    check_parts(access.private, read(access.private, "train"), read(access.private, "test"))
     return _looked(access, digest)
+
+
+def check_parts(private: PrivateSet, train: images.ImageSet, test: images.ImageSet) -> None:
+    """Refuse training and held-out images of different shapes, and parts too small to judge anything by."""
+    shapes = train.pixels.shape[1:], test.pixels.shape[1:]
+    if shapes[0] != shapes[1]:
+        c, h, w = (f"{a} and {b}" for a, b in zip(*shapes, strict=True))
+        raise BadInput(
+            f"training and held-out images of {private.source!r} differ in shape (channels {c}; height {h}; width {w}): "
+            "pass data.size=<side> or data.channels=1 to make them alike"
+        )
+    for name, part in (("training", train), ("held-out", test)):
+        if len(part) <= NEIGHBOURS:
+            raise BadInput(
+                f"{len(part)} {name} images of {private.source!r} are too few to judge the result by, it takes {NEIGHBOURS + 1}: add "
+                f"images, or change data.held_out={private.held_out} or data.limit={private.limit}"
+            )
+    if len(set(train.labels.tolist())) < 2:
+        raise BadInput(
+            f"all {len(train)} training images of {private.source!r} are of the class {train.classes[train.labels[0]]!r}: add "
+            f"images of others, or change data.limit={private.limit}, which takes the first"
+        )
 
 
 def read(private: PrivateSet, part: images.Part) -> images.ImageSet:

@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from tests.examples import picture_set
 
 from artifacts import contents
 from sfumato.config import Extractor, Network
@@ -14,6 +13,7 @@ from sfumato.images import ImageSet
 from sfumato.networks.build import build, with_classes
 from sfumato.retrieval.features import make_encoder
 from sfumato.retrieval.knowledge_base import KnowledgeBase
+from tests.examples import picture_set
 
 CPU = torch.device("cpu")
 SHAPE = (1, 8, 8)

@@ -9,6 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+
+from artifacts import publish as publishing
+from artifacts.kinds import TunedModel
+from artifacts.publish import publish, safe_name
+from artifacts.store import Store
+from sfumato.errors import BadInput, Refused
+from sfumato.images import ImageSet
 from tests.examples import (
     DELTA,
     PRIVATE_PATH,
@@ -19,13 +26,6 @@ from tests.examples import (
     make_record,
     picture_set,
 )
-
-from artifacts import publish as publishing
-from artifacts.kinds import TunedModel
-from artifacts.publish import publish, safe_name
-from artifacts.store import Store
-from sfumato.errors import BadInput, Refused
-from sfumato.images import ImageSet
 
 
 @pytest.fixture

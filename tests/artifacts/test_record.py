@@ -5,10 +5,10 @@ import math
 
 import pytest
 from pydantic import ValidationError
-from tests.examples import make_record
 
 from artifacts.record import RunRecord, load_record, run_folder, save_record
 from sfumato.errors import BadInput
+from tests.examples import make_record
 
 
 def save(runs, name, **changes):

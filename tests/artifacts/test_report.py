@@ -4,6 +4,9 @@ import base64
 
 import pytest
 from PIL import Image
+
+from artifacts import report
+from artifacts.report import INTERNAL_REPORT, REPORT, internal_report, public_report, table
 from tests.examples import (
     DELTA,
     PRIVATE_PATH,
@@ -13,9 +16,6 @@ from tests.examples import (
     make_certificate,
     make_record,
 )
-
-from artifacts import report
-from artifacts.report import INTERNAL_REPORT, REPORT, internal_report, public_report, table
 
 
 @pytest.fixture

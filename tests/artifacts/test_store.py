@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError
 
-from artifacts import contents, store as store_module
+from artifacts import contents
+from artifacts import store as store_module
 from artifacts.kinds import PublicImages, PublicModel, Samples, TunedModel
 from artifacts.labels import ORDER, Label
 from artifacts.store import VERSION, Damaged, Store, full_disk, write_text

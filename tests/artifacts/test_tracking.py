@@ -1,11 +1,13 @@
 """What MLflow is told, and in which of the two experiments."""
 
 import math
+import os
 
 import pytest
 
 from artifacts.labels import Label
 from artifacts.tracking import INTERNAL, SHAREABLE, Tracker, experiment_of, flattened
+from sfumato.errors import BadInput
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +87,25 @@ def test_more_can_be_said_of_a_run_that_is_there(tracker, tmp_path):
     assert (found.data.params, found.data.metrics) == ({"seed": "1"}, {"epsilon": 9.5})
     assert [path.path for path in tracker.client().list_artifacts(run)] == ["report.md"]
     assert list((tracker.files / SHAREABLE).rglob("report.md"))
+
+
+@pytest.mark.parametrize("uri", ["nonsense", "sqlite:///{}/garbage.db", "sqlite:////proc/nowhere/mlflow.db"])
+def test_a_tracking_place_that_cannot_be_used_is_one_line(tmp_path, uri):
+    (tmp_path / "garbage.db").write_text("not a database " * 50)
+    uri = uri.format(tmp_path)
+    with pytest.raises(BadInput, match=rf"^MLflow at {uri} cannot be used [^\n]*MLFLOW_TRACKING_URI$"):
+        Tracker(uri, tmp_path / "files").log("run", label="DP")
+
+
+def test_a_server_that_does_not_answer_is_one_line_without_its_password(tmp_path, monkeypatch):
+    def unreachable(self):
+        raise ConnectionError("no answer from http://user:secret@host:5000\nand more\nlines")
+
+    monkeypatch.setattr(Tracker, "client", unreachable)
+    with pytest.raises(BadInput, match=r"^MLflow at http://host:5000 [^\n]*no answer[^\n]*$") as caught:
+        Tracker("http://user:secret@host:5000", tmp_path).log("run", label="DP")
+    assert "secret" not in str(caught.value)
+    assert int(os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"]) <= 3
 
 
 def test_an_experiment_is_made_once(tracker):

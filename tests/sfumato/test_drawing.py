@@ -35,7 +35,9 @@ def shaded(settings, parts, y, generator):
     return x
 
 
-@pytest.mark.parametrize(("count", "each"), [(8, [2, 2, 2, 2]), (10, [3, 2, 3, 2]), (2, [1, 0, 1, 0]), (1, [1, 0, 0, 0])])
+@pytest.mark.parametrize(
+    ("count", "each"), [(8, [2, 2, 2, 2]), (10, [3, 2, 3, 2]), (2, [1, 0, 1, 0]), (1, [1, 0, 0, 0])]
+)
 def test_classes_come_in_order_and_as_evenly_as_the_count_allows(count, each, monkeypatch):
     monkeypatch.setattr(drawing, "CHUNK", 3)
     steps = []

@@ -18,16 +18,20 @@ def minutes(monkeypatch, *changes, method="dp-sgd"):
 
 
 def test_each_stage_counts(monkeypatch):
-    none = ["pretraining.steps=0", "fine_tuning.steps=1", "generation.images=1", "evaluation.baseline=false"]
+    none = ["pretraining.steps=0", "fine_tuning.steps=1", "generation.images=10", "evaluation.baseline=false"]
     base = minutes(monkeypatch, *none).minutes - OVERHEAD_SECONDS / 60
     for change in ("pretraining.steps=100", "fine_tuning.steps=20", "generation.images=5000"):
         assert minutes(monkeypatch, *none, change).minutes - OVERHEAD_SECONDS / 60 > 3 * base, change
     assert minutes(monkeypatch, *none, "evaluation.baseline=true").minutes - OVERHEAD_SECONDS / 60 > 1.5 * base
-    assert minutes(monkeypatch, *none, method="rapid").minutes > base + OVERHEAD_SECONDS / 60, "the extractor is trained"
+    assert minutes(monkeypatch, *none, method="rapid").minutes > base + OVERHEAD_SECONDS / 60, (
+        "the extractor is trained"
+    )
 
 
 def test_memory_follows_the_physical_batch(monkeypatch):
-    one, four = (minutes(monkeypatch, f"machine.physical_batch={n}").gigabytes - module.BASE_GIGABYTES for n in (256, 1024))
+    one, four = (
+        minutes(monkeypatch, f"machine.physical_batch={n}").gigabytes - module.BASE_GIGABYTES for n in (256, 1024)
+    )
     assert four == pytest.approx(one * (1024 + 10) / (256 + 10))
 
 

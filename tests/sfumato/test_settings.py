@@ -1,8 +1,8 @@
-"""Settings: presets load, a person's changes are read as meant, and each mistake is one line with a name and a way out."""
+"""Presets load, a person's changes are read as meant, and each mistake is one line with a name and a way out."""
 
 import pytest
 
-from sfumato.config import FineTuning, Generation
+from sfumato.config import FineTuning, Generation, Pretraining
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, presets, resolve
@@ -166,7 +166,7 @@ def test_an_unknown_method_is_answered_with_the_nearest_name(method, near):
 
 
 def test_an_unknown_preset_is_answered_with_the_nearest_name():
-    with pytest.raises(BadInput, match="unknown preset 'digit': did you mean 'digits'?"):
+    with pytest.raises(BadInput, match=r"unknown preset 'digit': did you mean 'digits'\?"):
         resolve(DEFAULT_METHOD, "digit")
 
 
@@ -186,7 +186,9 @@ def test_only_keeps_the_named_sections_and_the_machine():
     kept = settings.only("generation", "method")
     assert (kept.generation.steps, kept.method.name, kept.machine.physical_batch) == (5, "dp-sgd", 7)
     assert (kept.fine_tuning, kept.seed, kept.privacy.epsilon) == (FineTuning(), 0, Settings().privacy.epsilon)
-    other = resolve("dp-sgd", changes=["generation.steps=5", "privacy.epsilon=9", "machine.physical_batch=7"])
+    other = settings.model_copy(
+        update={"fine_tuning": FineTuning(clip=9), "seed": 1, "pretraining": Pretraining(steps=3)}
+    )
     assert other.only("generation", "method") == kept, "the key of a stage does not see what the stage does not use"
 
 

@@ -46,7 +46,8 @@ def test_the_learning_rate_rises_then_falls_to_its_final_share():
     assert [factor(step) for step in (0, 4, 9)] == pytest.approx([0.1, 0.5 * (1 - 0.032), 1 - 0.072])
     assert [factor(step) for step in (50, 100)] == pytest.approx([0.6, 0.2])
     rates = [factor(step) for step in range(101)]
-    assert all(a < b for a, b in itertools.pairwise(rates[:10])) and all(a > b for a, b in itertools.pairwise(rates[9:]))
+    assert all(a < b for a, b in itertools.pairwise(rates[:10]))
+    assert all(a > b for a, b in itertools.pairwise(rates[9:]))
     assert warm_then_decay(0, 10, 1.0)(0) == 1.0
 
 
@@ -79,7 +80,7 @@ def test_each_pass_is_a_fresh_permutation_without_the_incomplete_rest(records, b
     for _ in range(6):
         seen = torch.cat([next(feed) for _ in range(records // size)])
         assert len(seen) == records - records % size
-        assert len(seen.unique()) == len(seen) and 0 <= seen.min() and seen.max() < records
+        assert len(seen.unique()) == len(seen) and 0 <= int(seen.min()) <= int(seen.max()) < records
         passes.append(tuple(seen.tolist()))
     assert len(set(passes)) == 6
     assert set(itertools.chain(*passes)) == set(range(records)), "the dropped rest is another one each time"

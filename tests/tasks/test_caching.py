@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
-from tests.examples import make_plan
 
 from artifacts.kinds import FeatureExtractor, PublicModel, Samples
 from sfumato.config import Machine
@@ -18,6 +17,7 @@ from tasks import caching, private, public, release
 from tasks.caching import cache_key, run_stage
 from tasks.making import RunContext
 from tasks.private import PublicParts
+from tests.examples import make_plan
 
 CONTEXT = RunContext(run="run-1", parents={"DP": "aaa"})
 MODEL = PublicModel(digest="m" * 64, label="PUBLIC")

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-from tests.examples import PRIVATE_PATH, home_at, keep_samples
 
 from artifacts.tracking import Tracker
 from sfumato.privacy.door import PrivateSet
@@ -12,6 +11,7 @@ from sfumato.settings import resolve
 from tasks import journal, private
 from tasks.journal import Journal
 from tasks.where import configure
+from tests.examples import PRIVATE_PATH, home_at, keep_samples
 
 PRIVATE = PrivateSet(name="scans", source=PRIVATE_PATH)
 

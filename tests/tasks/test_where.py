@@ -7,11 +7,11 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from tests.examples import home_at
 
 from sfumato.errors import BadInput
 from tasks import where as places
 from tasks.where import CHECKOUT, configure, now, where
+from tests.examples import home_at
 
 
 @pytest.fixture

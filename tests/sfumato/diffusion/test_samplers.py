@@ -55,7 +55,7 @@ def test_stochastic_walks_end_at_the_data_too(eta):
 
 def test_with_eta_one_a_step_has_the_variance_of_ancestral_sampling():
     """Ho et al. 2020, Eq. 7: (1 - ab_s) / (1 - ab_t) (1 - ab_t / ab_s)."""
-    t, s, x = 600, 400, torch.full((40_000, 1, 1, 1), 0.6)
+    t, s, x = 200, 120, torch.full((40_000, 1, 1, 1), 0.6)
     drawn = walk(x, [t, s], gaussian_data(0.0), eta=1.0)
     ratio = float(LEVEL[t] / LEVEL[s])
     variance = float((1 - LEVEL[s]) / (1 - LEVEL[t])) * (1 - ratio)

@@ -1,5 +1,6 @@
 """Signal levels against the product taken from scratch, the law of x_t, and the lists of times that samplers walk."""
 
+import itertools
 import math
 
 import pytest
@@ -90,6 +91,6 @@ def test_the_predicted_image_undoes_the_noise_and_stays_in_range():
 def test_a_walk_falls_evenly_between_its_ends_without_repeats(start, stop, steps):
     walk = list(time_grid(start, stop, steps))
     assert (walk[0], walk[-1]) == (start, stop)
-    gaps = [now - after for now, after in zip(walk[:-1], walk[1:], strict=True)]
+    gaps = [now - after for now, after in itertools.pairwise(walk)]
     assert min(gaps) >= 1 and max(gaps) - min(gaps) <= 1
     assert len(gaps) == min(steps, start - stop)

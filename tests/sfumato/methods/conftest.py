@@ -48,7 +48,7 @@ class World:
         return METHODS[self.settings.method.name]
 
     def pay(self, access: Callable[..., Access], **others) -> tuple[Parts, dict[int, str]]:
-        """Every spend of the plan, through its mechanism: the finished parts, and the ledger entries with their labels."""
+        """Every spend of the plan, by its mechanism: the finished parts, and the ledger entries with their labels."""
         parts, plan, entries = self.parts, self.plan, {}
         if plan.votes:
             votes = noisy_votes(
@@ -85,7 +85,13 @@ def make_world(method: str, *changes: str) -> World:
         little: Extractor = plan.retrieval.extractor.model_copy(update=LITTLE)
         encoder, _ = train_extractor(little, schedule, denoiser, public.reference[0], time=plan.retrieval.time, seed=0)
         base = build_knowledge_base(
-            schedule, denoiser, encoder, *public.reference, time=plan.retrieval.time, by_class=plan.retrieval.by_class, seed=0
+            schedule,
+            denoiser,
+            encoder,
+            *public.reference,
+            time=plan.retrieval.time,
+            by_class=plan.retrieval.by_class,
+            seed=0,
         )
         parts = replace(parts, encoder=encoder, base=base)
     return World(settings, facts, plan, parts)
@@ -105,8 +111,9 @@ def access_to() -> Callable[..., Callable[[str, World], Access]]:
         def ask(stage: str, world: World) -> Access:
             terms = world.plan.certificate
             fields = {
-                "ledger": ledger, "private": private_set(world.settings), "run": "run-1", "stage": stage, "purpose": stage,
-                "code_version": "0", "relation": terms.relation, "delta": terms.delta, "claim": world.plan.claim.model_dump(),
+                "ledger": ledger, "private": private_set(world.settings), "run": "run-1", "stage": stage,
+                "purpose": stage, "code_version": "0", "relation": terms.relation, "delta": terms.delta,
+                "claim": world.plan.claim.model_dump(),
             }  # fmt: skip
             return Access(**(fields | changes))
 

@@ -1,4 +1,4 @@
-"""What every method must keep: a plan that is fixed beforehand, priced as it is paid, and examples of one record each."""
+"""What every method keeps: a plan fixed beforehand, priced as it is paid, and examples of one record each."""
 
 import itertools
 import math
@@ -49,7 +49,8 @@ def test_each_method_is_known_by_its_own_name():
 def test_the_plan_is_deterministic_and_frozen(method):
     one, two = planned(method), planned(method)
     assert one == two and Plan.model_validate_json(one.model_dump_json()) == one
-    for value, field in ((one, "noise_multiplier"), (one.certificate, "epsilon"), (one.spends[0], "event"), (one.claim, "epsilon")):
+    values = {"noise_multiplier": one, "epsilon": one.certificate, "event": one.spends[0], "source": one.claim}
+    for field, value in values.items():
         with pytest.raises(ValueError, match="frozen"):
             setattr(value, field, getattr(value, field))
     assert isinstance(one.spends, tuple) and isinstance(one.facts.classes, tuple)
@@ -112,7 +113,9 @@ def test_what_is_paid_is_what_was_planned(method, relation, world, access_to, le
     assert tiny.facts.records == 60 and tiny.plan.fine_tuning.steps == 2
     _, entries = tiny.pay(access_to(ledger))
     spends = ledger.spends("digits")
-    assert [(entry.body["stage"], *events) for entry, events in spends] == [(s.stage, s.event) for s in tiny.plan.spends]
+    assert [(entry.body["stage"], *events) for entry, events in spends] == [
+        (s.stage, s.event) for s in tiny.plan.spends
+    ]
     kinds = [entry.kind for entry in ledger.entries()]
     assert kinds == ["reserve", "open", "commit"] * len(tiny.plan.spends), "no other access"
     certificate = tiny.plan.certificate
@@ -217,7 +220,9 @@ class Counted(torch.nn.Module):
 
 
 @every_method
-@pytest.mark.parametrize("changes", [[], ["generation.guidance=0"], ["generation.steps=7"], ["generation.steps=500"]], ids=str)
+@pytest.mark.parametrize(
+    "changes", [[], ["generation.guidance=0"], ["generation.steps=7"], ["generation.steps=500"]], ids=str
+)
 def test_the_planned_evaluations_are_those_made(method, changes, world, access_to, ledger):
     tiny = world(method, *changes)
     parts, _ = world(method).pay(access_to(ledger))

@@ -1,4 +1,4 @@
-"""The baseline: all diffusion times, all walked by the tuned model, and the paper's own accounting beside the certificate."""
+"""The baseline: all diffusion times, all walked by the tuned model, and the paper's own accounting as its claim."""
 
 import pytest
 import torch

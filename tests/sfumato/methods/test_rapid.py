@@ -1,5 +1,6 @@
 """RAPID's formulas from scratch: Eq. 5, Proposition 1, the two walks, and what retrieval is asked and answers."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -202,7 +203,9 @@ def test_winners_stand_for_their_class_and_start_its_row():
 # Proposition 1
 
 
-@pytest.mark.parametrize(("noise", "steps", "delta"), [(1.0, 1, 1e-5), (0.6, 7, 1e-3), (20.0, 5000, 1e-6), (300.0, 10, 1e-5)])
+@pytest.mark.parametrize(
+    ("noise", "steps", "delta"), [(1.0, 1, 1e-5), (0.6, 7, 1e-3), (20.0, 5000, 1e-6), (300.0, 10, 1e-5)]
+)
 def test_the_claim_is_the_smallest_over_all_orders(noise, steps, delta):
     def converted(log_off):
         alpha = 1 + math.exp(log_off)
@@ -224,7 +227,9 @@ def test_the_claim_meets_the_checked_number():
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 10, 100])
-@pytest.mark.parametrize(("k", "v", "timesteps"), [(0.8, 0.2, 1000), (0.5, 0.4, 1000), (1.0, 0.1, 100), (0.9, 0.01, 40)])
+@pytest.mark.parametrize(
+    ("k", "v", "timesteps"), [(0.8, 0.2, 1000), (0.5, 0.4, 1000), (1.0, 0.1, 100), (0.9, 0.01, 40)]
+)
 def test_the_walks_run_from_T_to_k_and_from_v_to_0(k, v, timesteps, steps):
     settings = changed(f"schedule.timesteps={timesteps}", f"method.k={k}", f"method.v={v}", f"generation.steps={steps}")
     query, resume = rapid.times(settings)
@@ -232,7 +237,7 @@ def test_the_walks_run_from_T_to_k_and_from_v_to_0(k, v, timesteps, steps):
     assert (query, resume) == (round(k * timesteps), max(1, round(v * timesteps))) and resume < query
     assert (early[0], early[-1]) == (timesteps, query), "noise is walked to time k, however few the steps"
     assert (late[0], late[-1]) == (resume, 0)
-    assert all(now > after for walk in (early, late) for now, after in zip(walk, walk[1:], strict=False))
+    assert all(now > after for walk in (early, late) for now, after in itertools.pairwise(walk))
 
 
 def test_retrieval_skips_the_share_of_the_way_between_k_and_v():
@@ -260,7 +265,9 @@ def test_the_public_model_walks_above_k_and_the_tuned_one_below_v(votes, guidanc
     assert set(guessed_at.tolist()) == {K} and set(guessed_for.tolist()) == {NO_CLASS}, "the key is made as in training"
     assert [set(t.tolist()) for _, t, _ in parts.tuned.asked] == [{t} for t in late[:-1]]
     asked = [y.tolist() + [NO_CLASS] * 12 * (guidance > 0)] * len(late[:-1])
-    assert [classes.tolist() for _, _, classes in parts.tuned.asked] == asked, "private classes, the null row for guidance"
+    assert [classes.tolist() for _, _, classes in parts.tuned.asked] == asked, (
+        "private classes, the null row for guidance"
+    )
     made = (sum(len(x) for network in (parts.public, parts.tuned) for x, _, _ in network.asked)) / 12
     facts = Facts(records=100, classes=tuple("abcd"), public_classes=PUBLIC, shape=SHAPE)
     private = settings.privacy.model_copy(update={"delta": 1e-3})

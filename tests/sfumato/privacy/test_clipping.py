@@ -134,7 +134,9 @@ def crafted():
     return Examples(torch.stack(x_t), t, torch.full((count, 2), 3), torch.stack(target))
 
 
-@pytest.mark.parametrize(("kind", "clip", "every"), [("mlp", 1e-6, 1), ("mlp", 0.05, 1), ("mlp", 100.0, 1), ("unet", 0.05, 7)])
+@pytest.mark.parametrize(
+    ("kind", "clip", "every"), [("mlp", 1e-6, 1), ("mlp", 0.05, 1), ("mlp", 100.0, 1), ("unet", 0.05, 7)]
+)
 def test_no_record_contributes_more_than_the_clip(kind, clip, every):
     model, trainable = awake(kind)
     examples, contributions = crafted().map(lambda field: field[::every]), []

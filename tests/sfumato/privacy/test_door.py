@@ -1,4 +1,4 @@
-"""The door: one content under one name, an entry before each opening, the label that the entry gives, the asked part alone."""
+"""The door: one content under one name, an entry before each opening, its label, and the asked part alone."""
 
 import itertools
 
@@ -115,6 +115,18 @@ def test_a_damaged_picture_is_named_and_nothing_is_written(ledger, folder, enter
     with pytest.raises(BadInput, match=r"b/7\.png"):
         enter(access(ledger, private(folder)))
     assert ledger.entries() == []
+
+
+def test_what_would_end_a_run_after_it_has_paid_ends_it_at_check_in(ledger, folder):
+    for changes, message in [
+        ({"limit": 5}, "5 training images .* too few .* it takes 6"),
+        ({"held_out": 0.02}, "held-out images .* too few .* data.held_out=0.02"),
+        ({"limit": 10}, "all 10 training images .* of the class 'a'.*data.limit=10"),
+    ]:
+        with pytest.raises(BadInput, match=message):
+            check_in(access(ledger, private(folder, **changes)))
+    assert ledger.entries() == []
+    check_in(access(ledger, private(folder, limit=40)))
 
 
 def test_the_digest_is_of_the_whole_set_however_it_is_read(folder):

@@ -1,4 +1,4 @@
-"""The engine as it runs: who takes part, how much noise arrives, what moves, and that an injected generator repeats it."""
+"""The engine as it runs: who takes part, how much noise arrives, what moves, and what repeats it."""
 
 import math
 
@@ -260,7 +260,9 @@ def test_the_average_is_what_leaves():
     x, y = digits(10)
     places, model = [], network()
     settings = TUNING.model_copy(update={"ema_decay": 0.6})
-    trained = run(model, x, y, settings, progress=lambda *_: places.append(model.condition.rows.weight.detach().clone()))
+    trained = run(
+        model, x, y, settings, progress=lambda *_: places.append(model.condition.rows.weight.detach().clone())
+    )
     expected = 0.36 * places[0] + 0.24 * places[1] + 0.4 * places[2]
     torch.testing.assert_close(trained.condition.rows.weight.detach(), expected)
     assert dp_sgd.moving_average(model, 0.6).module is not model

@@ -1,4 +1,4 @@
-"""Each mechanism against a real ledger: what is written and when, what noise comes out, and what the result may be called."""
+"""Each mechanism against a real ledger: what is written and when, what noise comes out, what the label is."""
 
 import itertools
 import math
@@ -121,7 +121,9 @@ def test_a_crash_inside_leaves_the_whole_price_standing(ledger, error):
     with pytest.raises(error):
         tune(access(ledger), progress=lambda *_: crash() if next(second) else None)
     assert kinds(ledger) == ["reserve", "open"] * 3
-    assert [events for _, events in ledger.spends("digits")] == [(VOTE,), (STEPS,), (STEPS,)], "steps not taken count too"
+    assert [events for _, events in ledger.spends("digits")] == [(VOTE,), (STEPS,), (STEPS,)], (
+        "steps not taken count too"
+    )
     assert ledger.total("digits").epsilon == pytest.approx(accountant.epsilon([VOTE, STEPS, STEPS], 1e-5))
 
 

@@ -37,7 +37,7 @@ def test_it_leaves_the_seeded_generator_alone():
 
 
 def test_its_state_holds_more_than_the_32_bits_that_torch_seeds_a_cpu_with():
-    """torch's Mersenne twister uses the low 32 bits of its seed: noise from 2^32 streams can be found by trying them all."""
+    """torch's Mersenne twister uses the low 32 bits of its seed: 2^32 streams can be found by trying them all."""
     one, two = torch.Generator().manual_seed(5), torch.Generator().manual_seed(5 + 2**32)
     assert torch.equal(draws(one), draws(two)), "torch seeds with more bits now: simplify system_generator"
     generator = system_generator()

@@ -90,7 +90,9 @@ def test_a_view_shifts_by_at_most_the_share_of_the_side():
         assert float(shift.mean()) == pytest.approx(0, abs=5 * share * side / 3**0.5 / 20)
 
 
-@pytest.mark.parametrize(("name", "value", "moves"), [("rotation", 90.0, True), ("scale", 0.5, True), ("scale", 0.0, False)])
+@pytest.mark.parametrize(
+    ("name", "value", "moves"), [("rotation", 90.0, True), ("scale", 0.5, True), ("scale", 0.0, False)]
+)
 def test_rotation_and_scale_do_what_they_say(name, value, moves):
     x = -torch.ones(50, 1, 21, 21)
     x[:, :, 9:12, 2:19] = 1  # a bar through the middle
@@ -127,5 +129,7 @@ def test_h_learns_from_latents_at_its_time():
         asked.append((len(x), set(t.tolist()), set(y.tolist())))
         return torch.zeros_like(x)
 
-    train_extractor(Extractor(steps=2, batch=16, width=4, features=4), SCHEDULE, denoise, digits(40)[0], time=37, seed=0)
+    train_extractor(
+        Extractor(steps=2, batch=16, width=4, features=4), SCHEDULE, denoise, digits(40)[0], time=37, seed=0
+    )
     assert asked == [(32, {37}, {NO_CLASS})] * 2

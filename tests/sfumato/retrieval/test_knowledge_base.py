@@ -159,7 +159,9 @@ def test_keys_and_values_lie_on_one_trajectory(chunk, monkeypatch):
 
 def test_the_seed_decides_the_trajectories():
     x, y = digits(30)
-    bases = [build_knowledge_base(SCHEDULE, nothing, Pixels(), x, y, time=30, by_class=False, seed=s) for s in (4, 4, 5)]
+    bases = [
+        build_knowledge_base(SCHEDULE, nothing, Pixels(), x, y, time=30, by_class=False, seed=s) for s in (4, 4, 5)
+    ]
     assert torch.equal(bases[0].noise, bases[1].noise) and not torch.equal(bases[0].noise, bases[2].noise)
 
 
@@ -199,7 +201,9 @@ def test_real_digits_are_found_again_at_little_noise_and_not_at_much():
     quiet, loud = 2, T
 
     def accuracy(time):
-        knowledge = build_knowledge_base(SCHEDULE, nothing, Pixels(), x[:600], y[:600], time=time, by_class=False, seed=0)
+        knowledge = build_knowledge_base(
+            SCHEDULE, nothing, Pixels(), x[:600], y[:600], time=time, by_class=False, seed=0
+        )
         return retrieval_accuracy(knowledge, SCHEDULE, nothing, Pixels(), x[600:], y[600:], time=time, seed=1)[0]
 
     assert accuracy(quiet) > 0.85 and accuracy(loud) < 0.35

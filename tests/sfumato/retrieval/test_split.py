@@ -1,5 +1,7 @@
 """D_pre, D_ref and the queries never share an image, and the same seed deals them the same way in every stage."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,7 @@ def test_the_parts_are_disjoint_and_hold_everything(reference, sizes):
     parts = split_public(IMAGES, reference, 0, torch.device("cpu"))
     each = [names(part[0]) for part in (parts.pre, parts.reference, parts.queries)]
     assert tuple(map(len, each)) == sizes
-    assert sorted(sum(each, [])) == list(range(200))
+    assert sorted(itertools.chain(*each)) == list(range(200))
     for x, y in (parts.pre, parts.reference, parts.queries):
         assert [name % 7 for name in names(x)] == y.tolist()
     assert (parts.shape, parts.classes) == ((1, 1, 1), 7)

@@ -1,0 +1,155 @@
+"""The order of the flow, without Prefect: what is asked of the stages, and that nothing happens before the checks."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from artifacts.kinds import PublicImages, PublicModel
+from flows import synthesize as flow
+from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, prepare, run_plan, terms
+from sfumato import images as image_io
+from sfumato.errors import BadInput
+from sfumato.methods import METHODS
+from sfumato.preflight import plan_for, preflight
+from sfumato.settings import resolve
+from tasks import private, public, release
+from tasks.closing import BASELINE_METHOD
+from tests.examples import write_classes
+
+QUICK = ["fine_tuning.steps=1", "fine_tuning.sample_rate=1"]
+
+
+class Book:
+    """A journal that runs nothing and remembers what it was asked."""
+
+    def __init__(self):
+        self.asked, self.context, self.private = [], "on whose behalf", SimpleNamespace(name="digits")
+
+    def run(self, stage, *args, **inputs):
+        self.asked.append((stage, args, inputs))
+        kind = stage.fn.__annotations__["return"]
+        return kind(digest=f"{len(self.asked):064d}", label="PUBLIC")
+
+    def of(self, stage):
+        return [(args, inputs) for asked, args, inputs in self.asked if asked is stage]
+
+
+@pytest.fixture
+def book(monkeypatch):
+    """The book of a run whose checks pass and whose end is not reached."""
+    book = Book()
+    monkeypatch.setattr(flow.Journal, "begin", lambda settings, secret: book)
+    monkeypatch.setattr(private, "check_private", lambda *_: book.asked.append(("check", (), {})))
+    monkeypatch.setattr(flow, "close", lambda *_: "record")
+    monkeypatch.setattr(flow, "show_in_ui", lambda record: None)
+    return book
+
+
+def planned(method="rapid", *changes):
+    settings, facts, _ = preflight(resolve(method, changes=[*QUICK, *changes]))
+    return settings, plan_for(settings, facts)
+
+
+def stages(book):
+    return [asked if isinstance(asked, str) else asked.name for asked, _, _ in book.asked]
+
+
+def test_the_private_images_are_checked_before_any_stage(book, monkeypatch):
+    def fail(*_):
+        raise BadInput("the image '/scans/well/004.png' is corrupt")
+
+    monkeypatch.setattr(private, "check_private", fail)
+    with pytest.raises(BadInput, match="004.png"):
+        run_plan(*planned(), preset="digits", publish_to="")
+    assert book.asked == []
+
+
+def test_the_flow_reads_like_the_paper(book):
+    assert run_plan(*planned(), preset="digits", publish_to="") == "record"
+    assert stages(book) == ["check", "load-public", "pretrain", "train-extractor", "build-knowledge-base", "take-votes",
+                            "fine-tune", "generate", "generate", "fine-tune", "generate", "evaluate"]
+
+
+def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_itself(book):
+    run_plan(*planned(BASELINE_METHOD), preset="digits", publish_to="")
+    assert stages(book) == ["check", "load-public", "pretrain", "fine-tune", "generate", "generate", "evaluate"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
+    settings, plan = planned(method)
+    run_plan(settings, plan, preset="digits", publish_to="")
+    tuned = [inputs for _, inputs in book.of(private.fine_tune)]
+    assert [inputs["paid"] for inputs in tuned] == [True, False][: len(tuned)]
+    assert [inputs["terms"].comparison for inputs in tuned] == [False, True][: len(tuned)]
+    assert tuned[0]["event"] == plan.spends[-1].event
+    assert [inputs.get("paid", False) for _, inputs in book.of(release.generate)][0] is True
+
+
+def test_everything_judged_is_named_and_judged_once(book):
+    run_plan(*planned(), preset="digits", publish_to="")
+    ((args, _),) = book.of(release.evaluate)
+    assert list(args[0]) == [SYNTHETIC, PUBLIC_ONLY, BASELINE]
+    assert len({ref.digest for ref in args[0].values()}) == 3 and args[3].comparison
+
+
+def test_without_a_baseline_none_is_trained(book):
+    run_plan(*planned("rapid", "evaluation.baseline=false"), preset="digits", publish_to="")
+    assert len(book.of(private.fine_tune)) == 1
+    assert list(book.of(release.evaluate)[0][0][0]) == [SYNTHETIC, PUBLIC_ONLY]
+
+
+def test_public_stages_know_nothing_of_the_private_images(book):
+    run_plan(*planned("rapid", "data.name=secret-name"), preset="digits", publish_to="")
+    for stage in (public.load_public, public.pretrain, public.train_extractor, public.build_knowledge_base):
+        for args, inputs in book.of(stage):
+            assert "secret-name" not in repr((args, inputs)) and "'digits'" not in repr((args, inputs))
+
+
+def test_a_claim_travels_with_what_is_paid_and_not_with_the_comparison():
+    _, plan = planned()
+    assert terms(plan).claim == plan.claim.model_dump(mode="json") and not terms(plan).comparison
+    assert terms(plan, comparison=True).claim is None
+    assert (terms(plan).delta, terms(plan).relation) == (plan.certificate.delta, plan.certificate.relation)
+
+
+@pytest.mark.parametrize(("height", "width", "changes", "expected"), [
+    (8, 8, [], (8, 8)), (8, 12, [], (8, 12)), (12, 8, [], (12, 8)), (8, 12, ["data.size=10"], (10, 10))])
+def test_public_images_get_the_shape_of_the_private_ones(tmp_path, height, width, changes, expected):
+    for name in ("scans", "open"):
+        write_classes(tmp_path / name, {"a": 3, "b": 3}, height=height, width=width)
+    there = [f"data.private={tmp_path / 'scans'}", f"data.public={tmp_path / 'open'}", "method.votes=false"]
+    settings, plan = planned("rapid", *there, *changes)
+    book = Book()
+    prepare(settings, plan, book)
+    ((data, size, seed), _), = book.of(public.load_public)
+    found = image_io.load(data.public, part="all", size=size, channels=data.channels, seed=seed)
+    assert found.pixels.shape[1:] == plan.facts.shape == (1, *expected)
+
+
+@pytest.mark.parametrize("changes", [[], ["data.size=10"]])
+def test_glyphs_are_drawn_at_the_side_of_the_private_images(changes):
+    settings, plan = planned("rapid", *changes)
+    book = Book()
+    parts = prepare(settings, plan, book)
+    ((_, size, _), _), = book.of(public.load_public)
+    assert size == plan.facts.shape[1] == (10 if changes else 8)
+    assert isinstance(parts.model, PublicModel) and parts.base is not None
+
+
+def test_pictures_of_two_sizes_are_not_stretched_to_one(tmp_path):
+    for name in ("scans", "open"):
+        write_classes(tmp_path / name, {"a": 3, "b": 3})
+    write_classes(tmp_path / "open" / "b", {".": 1}, height=9)
+    there = [f"data.private={tmp_path / 'scans'}", f"data.public={tmp_path / 'open'}", "method.votes=false"]
+    settings, plan = planned("rapid", *there)
+    book = Book()
+    prepare(settings, plan, book)
+    ((data, size, _), _), = book.of(public.load_public)
+    with pytest.raises(BadInput, match="differ in size"):
+        image_io.load(data.public, part="all", size=size, channels=data.channels)
+
+
+def test_the_books_stages_return_what_they_say():
+    """The stand-in above makes references by the stages' own annotations."""
+    assert isinstance(Book().run(public.load_public), PublicImages)

@@ -1,0 +1,87 @@
+"""The end of a run: what is told to which experiment, and that no score or digest is among what may be shown."""
+
+import json
+
+import pytest
+
+from artifacts.record import load_record
+from artifacts.tracking import Tracker
+from sfumato.settings import resolve
+from tasks.closing import BASELINE_METHOD, baseline_settings, certified
+from tasks.release import finish, publish_run
+from tasks.where import configure
+from tests.examples import SCORE_KEYS, home_at, keep_samples, make_certificate, make_record
+
+
+@pytest.fixture
+def place(tmp_path):
+    with home_at(tmp_path / "home"):
+        place = configure()
+        with place.ledger() as ledger:
+            ledger.look("scans", "digest-of-scans", "judge", stage="evaluation", run="run-1", code_version="1")
+            ledger.look("others", "digest-of-others", "judge", stage="evaluation", run="run-1", code_version="1")
+        yield place
+
+
+@pytest.fixture
+def told(monkeypatch) -> list[dict]:
+    """What MLflow would have been told."""
+    calls = []
+    monkeypatch.setattr(Tracker, "log", lambda self, name, **facts: calls.append({"name": name, **facts}) or "told-1")
+    return calls
+
+
+def end(place, **changes):
+    samples = keep_samples(place.store(), entries={2: "DP"})
+    folder = place.runs / "20260101-120000-rapid-scans-eps10"
+    folder.mkdir()
+    return finish(make_record(folder, samples_artifact=samples.digest, **changes), samples, {"denoiser": [1.0, 0.5]})
+
+
+def test_the_folder_of_a_run_holds_both_reports_the_record_and_the_pictures(place, told):
+    record = end(place)
+    folder = place.runs / record.run
+    assert {path.name for path in folder.iterdir()} == {
+        "samples.png", "training-curves.png", "report.md", "report-internal.md", "run.json", "ledger.json"}
+    assert load_record(place.runs) == record
+
+
+def test_what_may_be_shown_holds_no_score_and_no_internal_file(place, told):
+    end(place)
+    shown, hidden = told
+    assert (shown["label"], shown["run"]) == ("DP", "aaa") and (hidden["label"], hidden["run"]) == ("INTERNAL", "bbb")
+    assert shown["metrics"] == {"epsilon": 9.876, "delta": pytest.approx(3.4e-4), "claim": 76.38}
+    assert [path.name for path in shown["files"]] == ["samples.png", "training-curves.png", "report.md"]
+    assert set(hidden["metrics"]) == {f"{name}/{key}" for name in ("synthetic", "public model alone") for key in SCORE_KEYS}
+    assert {"report-internal.md", "ledger.json"} <= {path.name for path in hidden["files"]}
+
+
+def test_of_an_internal_run_nothing_is_shown(place, told):
+    end(place, label="INTERNAL", certificate=None)
+    assert [call["label"] for call in told] == ["INTERNAL"]
+
+
+def test_the_ledger_beside_the_record_is_of_this_set_alone_and_holds_no_digest(place, told):
+    record = end(place)
+    text = (place.runs / record.run / "ledger.json").read_text()
+    assert [entry["dataset"] for entry in json.loads(text)] == ["scans"] and "digest" not in text
+
+
+def test_publishing_is_noted_in_the_record(place, told, tmp_path):
+    record = publish_run(end(place), tmp_path / "out")
+    assert record.published == str(tmp_path / "out") and load_record(place.runs).published == record.published
+
+
+def test_only_what_is_labelled_dp_keeps_its_certificate(place):
+    certificate = make_certificate()
+    clean, tainted = (keep_samples(place.store(), entries={1: label}) for label in ("DP", "INTERNAL"))
+    assert certified(certificate, clean) == certificate and certified(certificate, tainted) is None
+
+
+def test_the_baseline_differs_in_the_method_alone_and_has_none_itself():
+    settings = resolve("rapid")
+    other = baseline_settings(settings)
+    assert other.method.name == BASELINE_METHOD
+    assert other.model_copy(update={"method": settings.method}) == settings
+    assert baseline_settings(resolve(BASELINE_METHOD)) is None
+    assert baseline_settings(resolve("rapid", changes=["evaluation.baseline=false"])) is None
