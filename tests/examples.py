@@ -67,9 +67,8 @@ def make_plan() -> Plan:
 
 def make_certificate(**changes: Any) -> Certificate:
     """The certificate of the example record."""
-    return Certificate(
-        **{"epsilon": 9.876, "delta": DELTA, "relation": "add_remove", "accountant": "dp-accounting 0.6.0 PLD", **changes}
-    )
+    usual = {"epsilon": 9.876, "delta": DELTA, "relation": "add_remove", "accountant": "dp-accounting 0.6.0 PLD"}
+    return Certificate(**{**usual, **changes})
 
 
 def make_record(folder: Path, **changes: Any) -> RunRecord:

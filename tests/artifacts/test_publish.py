@@ -130,7 +130,8 @@ def test_public_samples_leave_with_a_statement_of_their_own(store, record, tmp_p
 
 # Class names
 
-NAMES = ("a/b", "a_b", "a b", "..", ".", "", "../../../etc/cron.d/x", "/etc/passwd", ".hidden", "a\\b", "猫", "x" * 300)
+NAMES = ("a/b", "a_b", "a b", "..", ".", "", "../../../etc/cron.d/x", "/etc/passwd", ".hidden", "a\\b", "猫",
+         "x" * 300, "x" * 299)
 
 
 def test_class_names_stay_inside_and_apart(store, record, tmp_path):

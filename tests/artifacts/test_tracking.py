@@ -70,7 +70,7 @@ def test_a_series_has_its_steps_and_no_point_is_lost(tracker):
     values = [1 / (step + 1) for step in range(1500)]
     run = tracker.log("pretrain", label="PUBLIC", metrics={"images": 3}, series={"loss": values})
     history = tracker.client().get_metric_history(run, "loss")
-    assert [(point.step, point.value) for point in sorted(history, key=lambda point: point.step)] == list(enumerate(values))
+    assert sorted((point.step, point.value) for point in history) == list(enumerate(values))
     assert tracker.client().get_run(run).data.metrics["images"] == 3.0
 
 

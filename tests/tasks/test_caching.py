@@ -48,8 +48,8 @@ def other(x):
 '''
 FILES = {
     "stages": STAGES,
-    "helper": 'from stagebox import deep\n\ndef half(x):\n    """Half."""\n    return deep.divide(x, 2)\n\ndef ask(x):\n'
-              "    from stagebox import lazy\n    return lazy.answer(x)\n",
+    "helper": 'from stagebox import deep\n\ndef half(x):\n    """Half."""\n    return deep.divide(x, 2)\n\n'
+              "def ask(x):\n    from stagebox import lazy\n    return lazy.answer(x)\n",
     "deep": "def divide(x, by):\n    return x / by\n",
     "lazy": "def answer(x):\n    return 42\n",
     "unused": "def nothing():\n    return 0\n",
@@ -217,6 +217,16 @@ def test_how_fast_and_for_whom_is_not_in_the_key(change):
 ], ids=["number", "text", "seed", "method-setting", "method", "more"])
 def test_what_is_in_the_key(change):
     assert cache_key(stage_one, inputs()) != cache_key(stage_one, inputs(**change))
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    ({}, {"sfumato.methods.rapid"}), ({"settings": resolve("dp-sgd")}, {"sfumato.methods.dp_sgd"}),
+    ({"settings": 3}, set())], ids=["default", "other", "none"])
+def test_the_method_in_the_settings_decides_whose_code_is_in_the_key(monkeypatch, given, expected):
+    asked = []
+    monkeypatch.setattr(caching, "code_digest", lambda function, extra: asked.append(extra) or "digest")
+    cache_key(stage_one, inputs(**given))
+    assert asked == [expected]
 
 
 def again(ref):

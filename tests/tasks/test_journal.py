@@ -86,7 +86,8 @@ def samples(place):
         paid = ledger.reserve("scans", "digest", [Gaussian(noise_multiplier=5.0)], "add_remove", 1e-5, purpose="train",
                               images="any", **terms)
         look = ledger.look("scans", "digest", "judge", **terms)
-    return keep_samples(place.store(), entries={paid.seq: "DP", look.seq: "INTERNAL"}).model_copy(update={"seconds": 9.0})
+    ref = keep_samples(place.store(), entries={paid.seq: "DP", look.seq: "INTERNAL"})
+    return ref.model_copy(update={"seconds": 9.0})
 
 
 def stage(name="fine-tune"):

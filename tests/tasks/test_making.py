@@ -1,4 +1,4 @@
-"""The frame of a stage: the result is in the store and in MLflow, or nowhere; a device that is not there is one line."""
+"""The frame of a stage: its result is kept whole and described, or nothing is; a device that is not there is named."""
 
 import pytest
 import torch

@@ -52,7 +52,8 @@ def test_what_may_be_shown_holds_no_score_and_no_internal_file(place, told):
     assert (shown["label"], shown["run"]) == ("DP", "aaa") and (hidden["label"], hidden["run"]) == ("INTERNAL", "bbb")
     assert shown["metrics"] == {"epsilon": 9.876, "delta": pytest.approx(3.4e-4), "claim": 76.38}
     assert [path.name for path in shown["files"]] == ["samples.png", "training-curves.png", "report.md"]
-    assert set(hidden["metrics"]) == {f"{name}/{key}" for name in ("synthetic", "public model alone") for key in SCORE_KEYS}
+    judged = ("synthetic", "public model alone")
+    assert set(hidden["metrics"]) == {f"{name}/{key}" for name in judged for key in SCORE_KEYS}
     assert {"report-internal.md", "ledger.json"} <= {path.name for path in hidden["files"]}
 
 
