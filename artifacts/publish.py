@@ -1,8 +1,8 @@
 """Publishing: a folder that may be handed over, and the refusal to make one.
 
-The folder holds an image folder (`images/class/000123.png`), `labels.csv`, `samples.png`, `card.json` and `README.md`, the data card with the
-certificate sentence. It is written beside its destination and renamed, so it is there whole or not at all. INTERNAL samples are
-refused, naming what tainted them.
+The folder holds an image folder (`images/class/000123.png`), `labels.csv`, `samples.png`, `card.json` and `README.md`,
+the data card with the certificate sentence. It is written beside its destination and renamed, so it is there whole or
+not at all. INTERNAL samples are refused, naming what tainted them.
 """
 
 import csv
@@ -76,7 +76,11 @@ def destination(to: Path) -> Path:
 def unwritable(error: OSError, to: Path) -> BadInput:
     """The one line for a place that cannot be written."""
     known = full_disk(error, to.parent)
-    return known if isinstance(known, BadInput) else BadInput(f"cannot write to {to}: {error.strerror}; choose another place with --to")
+    return (
+        known
+        if isinstance(known, BadInput)
+        else BadInput(f"cannot write to {to}: {error.strerror}; choose another place with --to")
+    )
 
 
 def _write(folder: Path, images: ImageSet, record: RunRecord) -> None:
@@ -146,7 +150,9 @@ def folder_names(classes: Sequence[str]) -> list[str]:
     """A folder name of its own for each class."""
     names: list[str] = []
     for safe in map(safe_name, classes):
-        names.append(next(name for name in (safe, *(f"{safe}-{i}" for i in range(2, len(classes) + 2))) if name not in names))
+        names.append(
+            next(name for name in (safe, *(f"{safe}-{i}" for i in range(2, len(classes) + 2))) if name not in names)
+        )
     return names
 
 

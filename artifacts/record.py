@@ -86,4 +86,6 @@ def load_record(runs: Path, name: str = "latest") -> RunRecord:
     try:
         return RunRecord.model_validate(json.loads((runs / chosen / RECORD).read_text(encoding="utf-8")))
     except ValueError as error:
-        raise BadInput(f"the record of run {chosen} in {runs} cannot be read ({error.__class__.__name__}): run again") from None
+        raise BadInput(
+            f"the record of run {chosen} in {runs} cannot be read ({error.__class__.__name__}): run again"
+        ) from None

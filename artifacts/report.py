@@ -1,7 +1,7 @@
 """The report of a run as Markdown with its pictures beside it, in two versions.
 
-`report.md` may leave: settings, plan, certificate beside claim, samples, public training curves, retrieval accuracy, time.
-`report-internal.md` adds the scores against private images and is INTERNAL.
+`report.md` may leave: settings, plan, certificate beside claim, samples, public training curves, retrieval accuracy,
+time. `report-internal.md` adds the scores against private images and is INTERNAL.
 """
 
 import base64
@@ -45,10 +45,7 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
         "",
         table(
             ["stage", "what", "mechanism", "ledger"],
-            [
-                [spend.stage, spend.what, _event(spend.event), "paid"]
-                for spend in record.plan.spends
-            ],
+            [[spend.stage, spend.what, _event(spend.event), "paid"] for spend in record.plan.spends],
         ),
         "",
         f"Ledger entries {', '.join(map(str, record.entries))}. Unit: one image with its label. {_covered(certificate)}",
@@ -63,7 +60,9 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
     ]
     if record.retrieval:
         accuracy, chance = record.retrieval["retrieval_accuracy"], record.retrieval["retrieval_chance"]
-        verdict = "above chance" if accuracy > 2 * chance else "near chance: at this k a latent hardly tells classes apart"
+        verdict = (
+            "above chance" if accuracy > 2 * chance else "near chance: at this k a latent hardly tells classes apart"
+        )
         lines += [
             "## Retrieval",
             "",

@@ -1,8 +1,9 @@
 """The store: artifacts by content, written whole or not at all, checked when read.
 
-An artifact is a folder of files with a manifest (kind, files with their sha256, parents, ledger entries, label, summary). Its address is the
-sha256 of the manifest. It is written under a temporary name and renamed, so nothing half-written is ever read back; a damaged
-file is found by its digest. Weights and images are safetensors, the rest JSON: nothing is ever unpickled.
+An artifact is a folder of files with a manifest (kind, files with their sha256, parents, ledger entries, label,
+summary). Its address is the sha256 of the manifest. It is written under a temporary name and renamed, so nothing
+half-written is ever read back; a damaged file is found by its digest. Weights and images are safetensors, the rest
+JSON: nothing is ever unpickled.
 """
 
 import contextlib
@@ -48,13 +49,17 @@ class Store:
                 write_text(mark, json.dumps({"version": VERSION}))
             version = json.loads(mark.read_text(encoding="utf-8")).get("version")
         except PermissionError as error:
-            raise BadInput(f"cannot write to the store {root}: {error.strerror}; set SFUMATO_HOME to a folder you own") from None
+            raise BadInput(
+                f"cannot write to the store {root}: {error.strerror}; set SFUMATO_HOME to a folder you own"
+            ) from None
         except (NotADirectoryError, FileExistsError):
             raise BadInput(f"the store {root} is not a folder; set SFUMATO_HOME to another place") from None
         except (ValueError, AttributeError):
             raise BadInput(f"the store's mark {mark} is not readable; move {root} away or set SFUMATO_HOME") from None
         except OSError as error:
-            raise BadInput(f"cannot use the store {root}: {error.strerror}; set SFUMATO_HOME to another place") from None
+            raise BadInput(
+                f"cannot use the store {root}: {error.strerror}; set SFUMATO_HOME to another place"
+            ) from None
         if version != VERSION:
             raise BadInput(
                 f"the store {root} was written by version {version}, this program reads version {VERSION}: "
@@ -132,7 +137,9 @@ class Store:
         folder = self.root / "objects" / digest
         for name, expected in self.manifest(digest)["files"].items():
             if not (folder / name).is_file() or file_digest(folder / name) != expected:
-                raise Damaged(f"file {name} of artifact {digest[:12]} in the store {self.root} is missing or damaged: run again")
+                raise Damaged(
+                    f"file {name} of artifact {digest[:12]} in the store {self.root} is missing or damaged: run again"
+                )
         return folder
 
     def intact(self, ref: Ref | str) -> bool:

@@ -1,7 +1,8 @@
 """Everything that is said to MLflow. Two experiments: what may be shown, and what is INTERNAL.
 
-A flow run is a parent run in each experiment that it writes to; each stage is a child. Logging never decides anything: a tracking
-server that cannot be reached stops the run before it starts, not in the middle. No model flavours: weights stay in the store.
+A flow run is a parent run in each experiment that it writes to; each stage is a child. Logging never decides anything:
+a tracking server that cannot be reached stops the run before it starts, not in the middle. No model flavours: weights
+stay in the store.
 """
 
 import json
@@ -86,7 +87,9 @@ class Tracker:
             run = run or client.create_run(self.experiment(experiment_of(label)), tags=all_tags).info.run_id
         except Exception as error:  # of MLflow, its database or its connection
             cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-            raise BadInput(PASSWORD.sub("//", f"MLflow at {self.uri} cannot be used ({cause}): set MLFLOW_TRACKING_URI")) from error
+            raise BadInput(
+                PASSWORD.sub("//", f"MLflow at {self.uri} cannot be used ({cause}): set MLFLOW_TRACKING_URI")
+            ) from error
         stamp = client.get_run(run).info.start_time
         points = [Metric(key, float(value), stamp, 0) for key, value in (metrics or {}).items()]
         for key, values in (series or {}).items():

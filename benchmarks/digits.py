@@ -2,8 +2,9 @@
 
     .venv/bin/python benchmarks/digits.py [--seeds 3] [--epsilons 10 1]
 
-Each seed retrains the public stages; budgets share them through the cache. Runs in a home of its own (`sfumato-home/benchmarks`), so
-that its spending does not count against the ledger of real runs. Prints a Markdown table of medians with the range over seeds.
+Each seed retrains the public stages; budgets share them through the cache. Runs in a home of its own
+(`sfumato-home/benchmarks`), so that its spending does not count against the ledger of real runs. Prints a Markdown
+table of medians with the range over seeds.
 """
 
 import argparse
@@ -12,7 +13,13 @@ import statistics
 
 from tasks.where import CHECKOUT, configure
 
-COLUMNS = {"frechet": "Frechet distance", "coverage": "coverage", "readable": "readable", "logistic": "LR", "cnn": "CNN"}
+COLUMNS = {
+    "frechet": "Frechet distance",
+    "coverage": "coverage",
+    "readable": "readable",
+    "logistic": "LR",
+    "cnn": "CNN",
+}
 
 
 def main() -> None:

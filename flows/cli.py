@@ -41,7 +41,9 @@ MethodName = Annotated[str, typer.Argument(help=f"One of: {', '.join(METHODS)}."
 PresetName = Annotated[str, typer.Option("--preset", help=f"Named settings to start from: {', '.join(presets())}.")]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting; repeatable. Example: generation.images=500"),
+    typer.Option(
+        "--set", metavar="SECTION.FIELD=VALUE", help="Change a setting; repeatable. Example: generation.images=500"
+    ),
 ]
 Epsilon = Annotated[float | None, typer.Option(help="Target epsilon; short for --set privacy.epsilon=E.")]
 RunName = Annotated[str, typer.Argument(help="Name of a run, or 'latest'.")]
@@ -73,7 +75,9 @@ def run(
     from flows.synthesize import RUN_FOLDER, synthesize
 
     given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
-    record = synthesize(method=method, preset=preset, changes=given, publish_to=publish_to or (RUN_FOLDER if publish else ""))
+    record = synthesize(
+        method=method, preset=preset, changes=given, publish_to=publish_to or (RUN_FOLDER if publish else "")
+    )
     _summary(record)
 
 
@@ -115,7 +119,8 @@ def publish(
 
 @ledger_app.command("show")
 def ledger_show(
-    dataset: Annotated[str, typer.Argument(help="Name of a private set; all of them if left out.")] = "", as_json: Json = False
+    dataset: Annotated[str, typer.Argument(help="Name of a private set; all of them if left out.")] = "",
+    as_json: Json = False,
 ) -> None:
     """Show what was reserved, spent, looked at and reused."""
     from flows.screen import ledger_lines, ledger_object
@@ -131,7 +136,9 @@ def ledger_show(
 
 @app.command()
 def ui(
-    port: Annotated[int, typer.Option(min=1, max=65534, help="Port of the Prefect UI; MLflow takes the next one.")] = 4200,
+    port: Annotated[
+        int, typer.Option(min=1, max=65534, help="Port of the Prefect UI; MLflow takes the next one.")
+    ] = 4200,
     worker: Annotated[bool, typer.Option("--worker", help="Also deploy prefect.yaml and carry out its runs.")] = False,
 ) -> None:
     """Open both UIs on this machine: Prefect (runs, progress) and MLflow (artifacts, scores). Ctrl-C closes them."""
@@ -163,7 +170,12 @@ def _summary(record: RunRecord) -> None:
         scores.add_row(escape(name), *(f"{row[key]:.3g}" for key in SCORES))
     OUT.print(scores)
     promise = record.certificate.sentence() if record.certificate else "No certificate: these images must not leave."
-    OUT.print(Panel(f"[bold]{promise}[/]\n\nclaim of the paper, for comparison: epsilon {record.claim.epsilon:.3f}", title=escape(record.run)))
+    OUT.print(
+        Panel(
+            f"[bold]{promise}[/]\n\nclaim of the paper, for comparison: epsilon {record.claim.epsilon:.3f}",
+            title=escape(record.run),
+        )
+    )
     cached = sum(stage.cached for stage in record.stages)
     total = record.spent_total
     spent = math.inf if total["epsilon"] is None else total["epsilon"]  # JSON has no infinity
@@ -197,7 +209,9 @@ def main() -> None:
     except Exception as error:
         if hasattr(error, "format_message"):
             if message := error.format_message():  # empty where help was shown instead
-                ERR.print(f"[bold red]sfumato:[/] {escape(message)} (see sfumato --help)", soft_wrap=True, highlight=False)
+                ERR.print(
+                    f"[bold red]sfumato:[/] {escape(message)} (see sfumato --help)", soft_wrap=True, highlight=False
+                )
             sys.exit(2)
         if _interrupted(error):
             _stopped()

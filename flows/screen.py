@@ -61,7 +61,11 @@ def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
         for entry in entries:
             if entry.dataset == name:
                 body = entry.public()
-                what = body.get("purpose") or body.get("reason") or (f"of entry {body['reserve']}" if "reserve" in body else "")
+                what = (
+                    body.get("purpose")
+                    or body.get("reason")
+                    or (f"of entry {body['reserve']}" if "reserve" in body else "")
+                )
                 cost = body.get("epsilon") if entry.kind in ("reserve", "commit") else None
                 table.add_row(
                     str(entry.seq),

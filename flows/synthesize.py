@@ -1,7 +1,8 @@
 """The flow: from private images to a synthetic set with its privacy statement.
 
-It reads like the paper: plan, public pretraining, contrastive extractor, knowledge base, (votes,) DP fine-tuning, generation,
-evaluation, report, and publishing where asked. It branches on what the plan holds, never on a method's name.
+It reads like the paper: plan, public pretraining, contrastive extractor, knowledge base, (votes,) DP fine-tuning,
+generation, evaluation, report, and publishing where asked. It branches on what the plan holds, never on a method's
+name.
 """
 
 from pathlib import Path
@@ -75,7 +76,9 @@ def run_plan(settings: Settings, plan: Plan, *, preset: str, publish_to: str) ->
     )
     record = close(settings, plan, preset, book, parts, samples, scores)
     if publish_to:
-        record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else Path(publish_to))
+        record = release.publish_run(
+            record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else Path(publish_to)
+        )
     show_in_ui(record)
     return record
 
@@ -107,7 +110,12 @@ PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "limit": 0}
 
 
 def pay(
-    settings: Settings, plan: Plan, parts: private.PublicParts, secret: PrivateSet, book: Journal, comparison: bool = False
+    settings: Settings,
+    plan: Plan,
+    parts: private.PublicParts,
+    secret: PrivateSet,
+    book: Journal,
+    comparison: bool = False,
 ) -> tuple[ClassVotes | None, TunedModel]:
     """The private half: votes where the plan takes them, and DP fine-tuning."""
     recipe = settings.only("schedule", "network", "method", "fine_tuning")
@@ -125,7 +133,9 @@ def pay(
     return votes, book.run(private.fine_tune, event=plan.event(STAGE_TUNING), votes=votes, **common)
 
 
-def compare(settings: Settings, plan: Plan, parts: private.PublicParts, secret: PrivateSet, book: Journal) -> dict[str, Samples]:
+def compare(
+    settings: Settings, plan: Plan, parts: private.PublicParts, secret: PrivateSet, book: Journal
+) -> dict[str, Samples]:
     """What the public model alone gives and, where asked, plain DP-SGD at the same budget; the latter is INTERNAL."""
     images = min(settings.evaluation.images, settings.generation.images)
     drawing = {"facts": plan.facts, "votes": None, "images": images, "machine": settings.machine}

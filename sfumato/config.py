@@ -1,15 +1,15 @@
 """Settings that say *what* is done. Frozen, checked, hashed into cache keys, cards and the ledger.
 
-A method adds one section of its own (`sfumato.methods`). *How fast* is `Machine`, which never changes the meaning of a result
-and is never hashed; *where* (stores, URLs) is read from the environment by the tasks alone.
+A method adds one section of its own (`sfumato.methods`). *How fast* is `Machine`, which never changes the meaning of a
+result and is never hashed; *where* (stores, URLs) is read from the environment by the tasks alone.
 """
 
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sfumato.privacy.events import Relation
-
+Relation = Literal["add_remove", "replace_one"]
+"""How neighbouring data sets differ: one record more or less, or one record exchanged. Never mixed inside one number."""
 ParameterGroup = Literal["rows", "film", "attention", "rest"]
 """Named parts of a denoiser: class rows, feature-wise modulation, attention, everything else."""
 

@@ -1,13 +1,13 @@
 """Everything that can be known and refused before work starts, and before any private image is decoded.
 
-From names, headers and listings alone: the shape of both collections, the number of records, the class names. Fills in what the
-settings leave open (delta, sample rate) and collects warnings. Class names, image size and the number of private records are treated as
-public knowledge.
+From names, headers and listings alone: the shape of both collections, the number of records, the class names. Fills in
+what the settings leave open (delta, sample rate) and collects warnings. Class names, image size and the number of
+private records are treated as public knowledge.
 """
 
 from pathlib import Path
 
-from sfumato import images
+from sfumato import sources
 from sfumato.config import Data
 from sfumato.errors import BadInput
 from sfumato.evaluation.scores import NEIGHBOURS
@@ -21,30 +21,36 @@ from sfumato.settings import Settings
 def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
     """Settings with nothing left open, the facts, and warnings; `BadInput` for whatever cannot work."""
     data = settings.data
-    if images.same_source(data.private, data.public):
+    if sources.same_source(data.private, data.public):
         raise BadInput(
             f"data.public={data.public!r} is, holds or lies in the private data {data.private!r}: public images must not come "
             "from the private collection"
         )
-    private = images.describe(
+    private = sources.describe(
         data.private, part="train", size=data.size, channels=data.channels, held_out=data.held_out
     )
-    images.require_classes(private)
-    public = images.describe(
-        data.public, part="all", size=public_size(data, private.height), channels=data.channels, glyphs_per_class=data.glyphs_per_class
+    sources.require_classes(private)
+    public = sources.describe(
+        data.public,
+        part="all",
+        size=public_size(data, private.height),
+        channels=data.channels,
+        glyphs_per_class=data.glyphs_per_class,
     )
     shapes = [(found.channels, found.height, found.width) for found in (private, public)]
     if shapes[0] != shapes[1]:
         shown = [f"{h}x{w} with {c} channel{'s' * (c > 1)}" for c, h, w in shapes]
-        way = f"data.channels={min(s[0] for s in shapes)}" if shapes[0][0] != shapes[1][0] else f"data.size={private.height}"
+        way = (
+            f"data.channels={min(s[0] for s in shapes)}"
+            if shapes[0][0] != shapes[1][0]
+            else f"data.size={private.height}"
+        )
         raise BadInput(
             f"private images ({data.private!r}) are {shown[0]}, public ones ({data.public!r}) {shown[1]}: "
             f"bring them together with --set {way}"
         )
     records = min(private.records, data.limit or private.records)
-    facts = Facts(
-        records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0]
-    )
+    facts = Facts(records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0])
     settings, warnings = _filled(settings, facts)
     groups = parameters_by_group(build(settings.network, facts.shape, facts.public_classes))
     if not set(groups) & set(settings.fine_tuning.trainable):
@@ -95,7 +101,7 @@ def named(settings: Settings):
     """The data section with the private set's ledger name and absolute paths filled in."""
     data = settings.data
     private, public = (
-        source if source in images.BUILT_IN else str(Path(source).resolve()) for source in (data.private, data.public)
+        source if source in sources.BUILT_IN else str(Path(source).resolve()) for source in (data.private, data.public)
     )
     name = data.name or Path(private).name
     return data.model_copy(update={"private": private, "public": public, "name": name})

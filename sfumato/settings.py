@@ -1,7 +1,8 @@
 """All settings of a run as one frozen value, and how a preset and a person's changes become one.
 
-Resolution: the defaults, then the preset (a short YAML diff with its reason and expected result), then `section.field=value`
-pairs. Everything is checked here, before any work; a mistake is a `BadInput` that names the setting, its value and the way out.
+Resolution: the defaults, then the preset (a short YAML diff with its reason and expected result), then
+`section.field=value` pairs. Everything is checked here, before any work; a mistake is a `BadInput` that names the
+setting, its value and the way out.
 """
 
 import difflib
@@ -111,7 +112,9 @@ def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
 def _parse(change: str) -> dict[str, Any]:
     path, equals, text = change.partition("=")
     if not equals or not path.strip():
-        raise BadInput(f"--set {change!r} is not of the form section.field=value, for example --set generation.images=500")
+        raise BadInput(
+            f"--set {change!r} is not of the form section.field=value, for example --set generation.images=500"
+        )
     try:
         value = yaml.safe_load(text) if text else ""
     except yaml.YAMLError:
@@ -147,4 +150,3 @@ def _explain(error: ValidationError) -> str:
         hint = f"did you mean {'.'.join([*where[:-1], near[0]])!r}?" if near else f"known here: {', '.join(known)}"
         return f"unknown setting {path!r} (value {json.dumps(first['input'], default=str)}): {hint}"
     return f"setting {path!r} has value {json.dumps(first['input'], default=str)}: {first['msg'].lower()}"
-

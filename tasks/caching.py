@@ -1,8 +1,9 @@
 """Stages: Prefect tasks whose result is a reference, found again when nothing that matters has changed.
 
-The cache key is a digest of the stage's name, the code that it uses (its own source and the project modules behind the names in it,
-comments and docstrings dropped), the versions of the libraries that shape results, and its inputs as canonical JSON. Inputs named in
-`NOT_HASHED` say how fast or on whose behalf, not what. A reference whose artifact is gone or damaged is made again.
+The cache key is a digest of the stage's name, the code that it uses (its own source and the project modules behind the
+names in it, comments and docstrings dropped), the versions of the libraries that shape results, and its inputs as
+canonical JSON. Inputs named in `NOT_HASHED` say how fast or on whose behalf, not what. A reference whose artifact is
+gone or damaged is made again.
 """
 
 import ast
@@ -28,7 +29,14 @@ from tasks.where import where
 PROJECT = ("sfumato", "artifacts", "tasks")
 LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
 NOT_HASHED = ("machine", "context")
-NOT_FOLLOWED = ("sfumato.settings", "sfumato.methods", "tasks.caching", "tasks.where", "tasks.progress", "artifacts.tracking")
+NOT_FOLLOWED = (
+    "sfumato.settings",
+    "sfumato.methods",
+    "tasks.caching",
+    "tasks.where",
+    "tasks.progress",
+    "artifacts.tracking",
+)
 """Modules whose code does not shape results: their values reach the key as inputs, or they only report."""
 GPU = "gpu"
 """Tag of stages that want the accelerator; `flows` limits it to one at a time."""
@@ -162,7 +170,11 @@ def _without_docstrings(tree: ast.AST) -> ast.AST:
             node.body = [
                 item
                 for item in body
-                if not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str))
+                if not (
+                    isinstance(item, ast.Expr)
+                    and isinstance(item.value, ast.Constant)
+                    and isinstance(item.value.value, str)
+                )
             ]
     return tree
 

@@ -1,7 +1,7 @@
 """One stage at a time on each GPU of this machine.
 
-A lock on a file per device: the operating system gives it back when its holder dies, however it dies. Prefect's tag limit, which
-`sfumato ui` sets on its server, says the same to runs on several machines and shows who waits.
+A lock on a file per device: the operating system gives it back when its holder dies, however it dies. Prefect's tag
+limit, which `sfumato ui` sets on its server, says the same to runs on several machines and shows who waits.
 """
 
 import contextlib

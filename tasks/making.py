@@ -110,7 +110,9 @@ def device_of(machine: Machine) -> torch.device:
         raise BadInput(f"machine.device={machine.device!r} is no device: use auto, cpu, cuda or cuda:NUMBER") from None
     there = torch.cuda.device_count() if device.type == "cuda" else 1
     if device.type == "cuda" and (device.index or 0) >= there:
-        raise BadInput(f"machine.device={machine.device!r} is not there, this machine has {there} GPUs: use auto or cpu")
+        raise BadInput(
+            f"machine.device={machine.device!r} is not there, this machine has {there} GPUs: use auto or cpu"
+        )
     return device
 
 

@@ -2,16 +2,16 @@
 
 from artifacts import contents
 from artifacts.kinds import ClassVotes, FeatureExtractor, PublicModel, Ref, Trajectories, TunedModel
-from sfumato.config import Machine, Section
+from sfumato.config import Machine, Relation, Section
+from sfumato.diffusion.schedule import make_schedule
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, add_votes, private_rows
 from sfumato.methods.plan import Facts
 from sfumato.networks.build import with_classes
 from sfumato.privacy import mechanisms
 from sfumato.privacy.door import Access, PrivateSet, check_in
-from sfumato.privacy.events import Gaussian, Relation, SubsampledGaussian
+from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.ledger import Ledger
-from sfumato.diffusion.schedule import make_schedule
 from sfumato.settings import Settings
 from tasks.caching import code_version, stage
 from tasks.making import Draft, RunContext, device_of, making
@@ -62,7 +62,9 @@ def take_votes(
         parts = load_parts(draft, settings, facts, public, machine)
         with where().ledger() as ledger:
             paid = mechanisms.noisy_votes(
-                access(ledger, private, terms, "votes", "class votes", public.refs(), context, code_version(take_votes.fn)),
+                access(
+                    ledger, private, terms, "votes", "class votes", public.refs(), context, code_version(take_votes.fn)
+                ),
                 event,
                 METHODS[settings.method.name].ballot(parts),
                 classes=len(facts.classes),
@@ -91,7 +93,9 @@ def fine_tune(
     title = "DP fine-tuning" + (" (baseline)" if terms.comparison else "")
     with making(TunedModel, title, context, parents=parents, params=settings.fine_tuning.model_dump()) as draft:
         parts = load_parts(draft, settings, facts, public, machine, votes)
-        model = with_classes(contents.load_denoiser(draft.open(public.model), device_of(machine)), private_rows(parts, facts))
+        model = with_classes(
+            contents.load_denoiser(draft.open(public.model), device_of(machine)), private_rows(parts, facts)
+        )
         with where().ledger() as ledger:
             paid = mechanisms.fine_tuned(
                 access(ledger, private, terms, "fine_tuning", title, parents, context, code_version(fine_tune.fn)),

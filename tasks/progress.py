@@ -48,7 +48,9 @@ def _artifact(title: str) -> UUID | None:
 
     if TaskRunContext.get() is None:
         return None
-    return create_progress_artifact(0.0, key="progress-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"), description=title)
+    return create_progress_artifact(
+        0.0, key="progress-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"), description=title
+    )
 
 
 def _tell(artifact: UUID, percent: float) -> None:

@@ -2,7 +2,7 @@
 
 from artifacts import contents
 from artifacts.kinds import FeatureExtractor, PublicImages, PublicModel, Trajectories
-from sfumato import images as image_io
+from sfumato import sources
 from sfumato.config import Data, Machine, Network, Pretraining, Schedule
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.methods.plan import Retrieval
@@ -17,8 +17,13 @@ from tasks.making import RunContext, device_of, making
 def load_public(data: Data, size: int, seed: int, context: RunContext) -> PublicImages:
     """Read or render the public images, `size` pixels square (0: as they are)."""
     with making(PublicImages, "public images", context, params=data.model_dump(include={"public"})) as draft:
-        found = image_io.load(
-            data.public, part="all", size=size, channels=data.channels, glyphs_per_class=data.glyphs_per_class, seed=seed
+        found = sources.load(
+            data.public,
+            part="all",
+            size=size,
+            channels=data.channels,
+            glyphs_per_class=data.glyphs_per_class,
+            seed=seed,
         )
         contents.save_images(draft.folder, found)
         draft.metrics = {"images": len(found), "classes": len(found.classes)}

@@ -68,9 +68,14 @@ def evaluate(
     context: RunContext,
 ) -> Judgement:
     """Judge each named set against the private images; INTERNAL, because it looks without noise."""
-    with making(Judgement, "evaluation (INTERNAL)", context, parents=list(sets.values())) as draft, where().ledger() as ledger:
+    with (
+        making(Judgement, "evaluation (INTERNAL)", context, parents=list(sets.values())) as draft,
+        where().ledger() as ledger,
+    ):
         rows, draft.entries = looks.judged(
-            access(ledger, private, terms, "evaluation", "judge", list(sets.values()), context, code_version(evaluate.fn)),
+            access(
+                ledger, private, terms, "evaluation", "judge", list(sets.values()), context, code_version(evaluate.fn)
+            ),
             {name: looks.tensors(contents.load_images(draft.open(ref)), images) for name, ref in sets.items()},
             classes=len(facts.classes),
             seed=seed,
@@ -78,7 +83,11 @@ def evaluate(
             progress=draft.show,
         )
         contents.save(draft.folder, {}, {name: row.model_dump(mode="json") for name, row in rows.items()})
-        draft.metrics = {f"{name}/{key}".replace("+", "and"): value for name, row in rows.items() for key, value in row.numbers().items()}
+        draft.metrics = {
+            f"{name}/{key}".replace("+", "and"): value
+            for name, row in rows.items()
+            for key, value in row.numbers().items()
+        }
     return draft.ref
 
 

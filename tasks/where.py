@@ -71,7 +71,9 @@ def configure() -> Where:
         for folder in (place.runs, place.home / "prefect", place.home / "results", place.home / "mlflow"):
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"cannot write to {place.home}: {error.strerror}; set SFUMATO_HOME to a folder you own") from None
+        raise BadInput(
+            f"cannot write to {place.home}: {error.strerror}; set SFUMATO_HOME to a folder you own"
+        ) from None
     if not os.access(place.home, os.W_OK):
         raise BadInput(f"cannot write to {place.home}: permission denied; set SFUMATO_HOME to a folder you own")
     defaults = {

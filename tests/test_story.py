@@ -76,7 +76,9 @@ def test_labels_follow_from_what_was_used(record):
     kinds = {manifest["kind"]: manifest["label"] for _, manifest in store.ancestry(record.samples_artifact)}
     assert record.label == Label.DP
     assert kinds["TunedModel"] == kinds["ClassVotes"] == kinds["Samples"] == Label.DP
-    assert {kinds[kind] for kind in ("PublicImages", "PublicModel", "FeatureExtractor", "Trajectories")} == {Label.PUBLIC}
+    assert {kinds[kind] for kind in ("PublicImages", "PublicModel", "FeatureExtractor", "Trajectories")} == {
+        Label.PUBLIC
+    }
     everything = [store.manifest(path.name) for path in (store.root / "objects").iterdir()]
     baseline = [m for m in everything if m["kind"] == "TunedModel" and m["label"] == Label.INTERNAL]
     judged = [m for m in everything if m["kind"] == "Judgement"]
@@ -177,7 +179,13 @@ def test_mnist_with_omniglot_runs_by_settings_alone(prefect_server, data):
 
     changes = [
         *(f"data.{side}={data / name}" for side, name in (("private", "mnist"), ("public", "omniglot"))),
-        *("data.limit=300", "network.width=8", "pretraining.steps=3", "pretraining.batch=16", "method.extractor.steps=2"),
+        *(
+            "data.limit=300",
+            "network.width=8",
+            "pretraining.steps=3",
+            "pretraining.batch=16",
+            "method.extractor.steps=2",
+        ),
         *("network.kind=unet", "network.multipliers=[1,2]", "network.attention=[7]", "network.blocks=1"),
         *("fine_tuning.steps=2", "fine_tuning.batch=20", "fine_tuning.draws=2", "generation.images=20"),
         *("generation.steps=5", "evaluation.baseline=false", "evaluation.images=20", "machine.physical_batch=8"),
@@ -194,7 +202,9 @@ def test_killed_in_the_middle_both_charges_stand_and_the_next_run_finishes(tmp_p
     environment["PREFECT_LOCAL_STORAGE_PATH"] = str(home / "results")
     slow = [c for c in TINY if "fine_tuning.steps" not in c] + ["fine_tuning.steps=400", "evaluation.baseline=false"]
     command = [sys.executable, "-m", "flows", "run", "rapid", *(part for change in slow for part in ("--set", change))]
-    first = subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    first = subprocess.Popen(
+        command, env=environment, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     url = f"sqlite:///{home / 'ledger.db'}"
     from sfumato.privacy.ledger import Ledger
 

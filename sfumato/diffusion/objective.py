@@ -1,7 +1,8 @@
 """What a denoiser learns from: noised examples and one loss per record.
 
-An objective may not look across records: `Examples` holds `draws` noised copies of each record side by side, and the loss
-is averaged over a record's own copies only. That is what makes the gradient of one record a function of that record.
+An objective may not look across records: `Examples` holds `draws` noised copies of each record side by side, and the
+loss is averaged over a record's own copies only. That is what makes the gradient of one record a function of that
+record.
 """
 
 from collections.abc import Callable

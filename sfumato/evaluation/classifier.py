@@ -93,8 +93,16 @@ def default_steps(images: int) -> int:
     return max(LEAST_STEPS, -(-LEAST_EPOCHS * images // BATCH_IMAGES))
 
 
-def train_classifier(images: Tensor, labels: Tensor, classes: int, *, steps: int | None = None, seed: int = 0,
-                     device: str | torch.device = "cpu", progress: Progress | None = None) -> Classifier:
+def train_classifier(
+    images: Tensor,
+    labels: Tensor,
+    classes: int,
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Classifier:
     """Train a Classifier on images [n, c, h, w] in [-1, 1] with labels int64 [n]; the global random state is untouched.
 
     Plain cross-entropy without privacy: on private images the classifier is INTERNAL. `steps`: see `default_steps`.

@@ -51,8 +51,9 @@ def coverage(real_features: Tensor, synthetic_features: Tensor, *, k: int = 5) -
     return float((nearest < _radii(real, k)).mean())
 
 
-def precision_recall_density(real_features: Tensor, synthetic_features: Tensor, *,
-                             k: int = 5) -> tuple[float, float, float]:
+def precision_recall_density(
+    real_features: Tensor, synthetic_features: Tensor, *, k: int = 5
+) -> tuple[float, float, float]:
     """(precision, recall, density) of features [n, d] and [m, d], n, m > k; INTERNAL.
 
     Precision: share of synthetic images in some real image's neighbourhood. Recall: share of real images in some

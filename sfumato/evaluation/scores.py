@@ -57,9 +57,20 @@ class Scores(BaseModel):
         return {name: float(value) for name, value in self if isinstance(value, int | float)}
 
 
-def judge(synthetic: Tensor, labels: Tensor, *, real_train: Tensor, real_train_labels: Tensor, real_test: Tensor,
-          real_test_labels: Tensor, classes: int, judge_model: Classifier | None = None, seed: int = 0,
-          device: str | torch.device = "cpu", progress: Progress | None = None) -> Scores:
+def judge(
+    synthetic: Tensor,
+    labels: Tensor,
+    *,
+    real_train: Tensor,
+    real_train_labels: Tensor,
+    real_test: Tensor,
+    real_test_labels: Tensor,
+    classes: int,
+    judge_model: Classifier | None = None,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Scores:
     """All scores of synthetic images [n, c, h, w] in [-1, 1], n > 5, drawn for labels int64 [n]; INTERNAL.
 
     Without a judge_model, `train_judge` makes one of the real training images; with one, those are not looked at.
@@ -75,34 +86,79 @@ def judge(synthetic: Tensor, labels: Tensor, *, real_train: Tensor, real_train_l
     training = default_steps(len(real_train)) if judge_model is None else 0
     total = training + default_steps(len(synthetic))
     if judge_model is None:
-        judge_model = train_judge(real_train, real_train_labels, classes=classes, seed=seed, device=device,
-                                  progress=progress and (lambda step, _: progress(step, total)))
+        judge_model = train_judge(
+            real_train,
+            real_train_labels,
+            classes=classes,
+            seed=seed,
+            device=device,
+            progress=progress and (lambda step, _: progress(step, total)),
+        )
     real, drawn = features(judge_model, real_test), features(judge_model, synthetic)
     precision, recall, density = precision_recall_density(real, drawn, k=NEIGHBOURS)
     logistic = downstream_correct(*task, kind="logistic")
-    cnn = downstream_correct(*task, kind="cnn", seed=seed, device=device,
-                             progress=progress and (lambda step, _: progress(training + step, total)))
+    cnn = downstream_correct(
+        *task,
+        kind="cnn",
+        seed=seed,
+        device=device,
+        progress=progress and (lambda step, _: progress(training + step, total)),
+    )
     return Scores(
-        frechet=frechet_distance(real, drawn), coverage=coverage(real, drawn, k=NEIGHBOURS), precision=precision,
-        recall=recall, density=density, readable=share_readable(judge_model, synthetic, labels),
-        logistic=float(logistic.double().mean()), logistic_interval=accuracy_interval(logistic),
-        cnn=float(cnn.double().mean()), cnn_interval=accuracy_interval(cnn),
-        images=len(synthetic), feature_extractor=EXTRACTOR)
+        frechet=frechet_distance(real, drawn),
+        coverage=coverage(real, drawn, k=NEIGHBOURS),
+        precision=precision,
+        recall=recall,
+        density=density,
+        readable=share_readable(judge_model, synthetic, labels),
+        logistic=float(logistic.double().mean()),
+        logistic_interval=accuracy_interval(logistic),
+        cnn=float(cnn.double().mean()),
+        cnn_interval=accuracy_interval(cnn),
+        images=len(synthetic),
+        feature_extractor=EXTRACTOR,
+    )
 
 
-def train_judge(real_train: Tensor, real_train_labels: Tensor, *, classes: int, seed: int = 0,
-                device: str | torch.device = "cpu", progress: Progress | None = None) -> Classifier:
+def train_judge(
+    real_train: Tensor,
+    real_train_labels: Tensor,
+    *,
+    classes: int,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Classifier:
     """The judging CNN, trained without privacy on real images [n, c, h, w] in [-1, 1]: INTERNAL, and may not leave."""
     return train_classifier(real_train, real_train_labels, classes, seed=seed, device=device, progress=progress)
 
 
-def reference(*, real_train: Tensor, real_train_labels: Tensor, real_test: Tensor, real_test_labels: Tensor,
-              classes: int, judge_model: Classifier | None = None, seed: int = 0, device: str | torch.device = "cpu",
-              progress: Progress | None = None) -> Scores:
+def reference(
+    *,
+    real_train: Tensor,
+    real_train_labels: Tensor,
+    real_test: Tensor,
+    real_test_labels: Tensor,
+    classes: int,
+    judge_model: Classifier | None = None,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Scores:
     """The row to compare with: the real training images judged as if they were synthetic; INTERNAL.
 
     Its `readable` flatters, since the judge learnt from these very images; `cnn` says how well they are read unseen.
     """
-    return judge(real_train, real_train_labels, real_train=real_train, real_train_labels=real_train_labels,
-                 real_test=real_test, real_test_labels=real_test_labels, classes=classes, judge_model=judge_model,
-                 seed=seed, device=device, progress=progress)
+    return judge(
+        real_train,
+        real_train_labels,
+        real_train=real_train,
+        real_train_labels=real_train_labels,
+        real_test=real_test,
+        real_test_labels=real_test_labels,
+        classes=classes,
+        judge_model=judge_model,
+        seed=seed,
+        device=device,
+        progress=progress,
+    )

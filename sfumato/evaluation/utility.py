@@ -24,16 +24,35 @@ ITERATIONS = 2000
 """Upper limit for the logistic regression's solver; all of MNIST takes 250."""
 
 
-def downstream_accuracy(synthetic: Tensor, labels: Tensor, real_test: Tensor, test_labels: Tensor, *, kind: Kind,
-                        seed: int = 0, device: str | torch.device = "cpu", progress: Progress | None = None) -> float:
+def downstream_accuracy(
+    synthetic: Tensor,
+    labels: Tensor,
+    real_test: Tensor,
+    test_labels: Tensor,
+    *,
+    kind: Kind,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> float:
     """Share of real test images that a model trained on synthetic ones reads right (mean of `downstream_correct`)."""
-    correct = downstream_correct(synthetic, labels, real_test, test_labels, kind=kind, seed=seed, device=device,
-                                 progress=progress)
+    correct = downstream_correct(
+        synthetic, labels, real_test, test_labels, kind=kind, seed=seed, device=device, progress=progress
+    )
     return float(correct.double().mean())
 
 
-def downstream_correct(synthetic: Tensor, labels: Tensor, real_test: Tensor, test_labels: Tensor, *, kind: Kind,
-                       seed: int = 0, device: str | torch.device = "cpu", progress: Progress | None = None) -> Tensor:
+def downstream_correct(
+    synthetic: Tensor,
+    labels: Tensor,
+    real_test: Tensor,
+    test_labels: Tensor,
+    *,
+    kind: Kind,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Tensor:
     """Train on synthetic images [n, c, h, w] and read real test images [m, c, h, w]: bool [m], where right; INTERNAL.
 
     Pixels in [-1, 1], labels int64. A class that no synthetic image has is hardly ever read: its test images count as

@@ -1,7 +1,8 @@
 """Plain DP-SGD fine-tuning of a publicly pretrained denoiser: the baseline that every paper compares with.
 
-After Dockhorn et al. 2023 (noise multiplicity K) and Ghalebikesabi et al. 2023 (public pretraining): all diffusion times, K noised
-copies per record averaged before clipping. Certificate: PLD. Not covered: latents and low-rank adapters.
+After Dockhorn et al. 2023 (noise multiplicity K) and Ghalebikesabi et al. 2023 (public pretraining): all diffusion
+times, K noised copies per record averaged before clipping. Certificate: PLD. Not covered: latents and low-rank
+adapters.
 """
 
 from collections.abc import Sequence

@@ -1,15 +1,15 @@
 """What a method declares before any private image is opened: what is trained, what is paid, what that is worth.
 
-A method is one file: a settings section `Method`, `plan(settings, facts) -> Plan`, and the two functions that its plan calls for:
-`corrupt(parts)` (what a private record is turned into for training) and `draw(parts, y, generator)` (how images are made).
-A plan is a frozen value; the flow branches on what it holds, never on the method's name.
+A method is one file: a settings section `Method`, `plan(settings, facts) -> Plan`, and the two functions that its plan
+calls for: `corrupt(parts)` (what a private record is turned into for training) and `draw(parts, y, generator)` (how
+images are made). A plan is a frozen value; the flow branches on what it holds, never on the method's name.
 """
 
 from collections.abc import Callable, Sequence
 
-from sfumato.config import Extractor, FineTuning, Generation, Privacy, Section
+from sfumato.config import Extractor, FineTuning, Generation, Privacy, Relation, Section
 from sfumato.privacy import accountant
-from sfumato.privacy.events import AnyEvent, Relation
+from sfumato.privacy.events import AnyEvent
 
 STAGE_VOTES, STAGE_TUNING = "votes", "fine_tuning"
 """Names of the stages that spend."""

@@ -1,13 +1,13 @@
 """RAPID: retrieval-augmented training of differentially private diffusion models (Jiang et al. 2025).
 
-A denoiser learns public images; part of them becomes a knowledge base of trajectories. A private image is noised to time k, the
-most similar public trajectory is looked up, and the denoiser learns under DP-SGD to walk from that trajectory's latent at time v
-to the private image (Eq. 5). To draw an image, the public denoiser walks from T to k, retrieval jumps from k to v, and the
-fine-tuned denoiser walks from v to 0 (section 3.4).
+A denoiser learns public images; part of them becomes a knowledge base of trajectories. A private image is noised to
+time k, the most similar public trajectory is looked up, and the denoiser learns under DP-SGD to walk from that
+trajectory's latent at time v to the private image (Eq. 5). To draw an image, the public denoiser walks from T to k,
+retrieval jumps from k to v, and the fine-tuned denoiser walks from v to 0 (section 3.4).
 
-Certificate: PLD of the DP-SGD steps and, where votes are taken, of their histogram. Beyond the paper: the votes (each private
-record names its nearest public class; the noisy winner starts the class row, guides T to k and confines retrieval) and the mean
-of the m nearest. Not covered: trajectories other than the forward process.
+Certificate: PLD of the DP-SGD steps and, where votes are taken, of their histogram. Beyond the paper: the votes (each
+private record names its nearest public class; the noisy winner starts the class row, guides T to k and confines
+retrieval) and the mean of the m nearest. Not covered: trajectories other than the forward process.
 """
 
 import math
@@ -66,7 +66,9 @@ def plan(settings, facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where k, v or the budget do not fit."""
     method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
     if method.v >= method.k:
-        raise BadInput(f"method.v={method.v} is not below method.k={method.k}: resume (v) later than you query (k), v < k <= 1")
+        raise BadInput(
+            f"method.v={method.v} is not below method.k={method.k}: resume (v) later than you query (k), v < k <= 1"
+        )
     query_time, resume_time = times(settings)
     if resume_time >= query_time:
         raise BadInput(
@@ -74,7 +76,17 @@ def plan(settings, facts: Facts) -> Plan:
             f"{settings.schedule.timesteps}: move them apart, or raise schedule.timesteps"
         )
     votes = Votes(noise_multiplier=method.vote_noise, time=query_time) if method.votes else None
-    asked = [Spend(stage=STAGE_VOTES, what="votes for public classes", event=Gaussian(noise_multiplier=votes.noise_multiplier))] if votes else []
+    asked = (
+        [
+            Spend(
+                stage=STAGE_VOTES,
+                what="votes for public classes",
+                event=Gaussian(noise_multiplier=votes.noise_multiplier),
+            )
+        ]
+        if votes
+        else []
+    )
 
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
@@ -108,7 +120,9 @@ def times(settings) -> tuple[int, int]:
 def walks(settings) -> tuple[list[int], list[int]]:
     """The two lists of times: T to k by the public denoiser, v to 0 by the fine-tuned one."""
     (query, resume), horizon, steps = times(settings), settings.schedule.timesteps, settings.generation.steps
-    early = time_grid(horizon, query, max(1, round(steps * (horizon - query) / horizon))) if query < horizon else [horizon]
+    early = (
+        time_grid(horizon, query, max(1, round(steps * (horizon - query) / horizon))) if query < horizon else [horizon]
+    )
     return list(early), list(time_grid(resume, 0, max(1, round(steps * resume / horizon))))
 
 

@@ -73,7 +73,8 @@ def parameters_by_group(model: nn.Module) -> dict[ParameterGroup, int]:
 def with_classes(model: nn.Module, rows: Tensor) -> nn.Module:
     """Exchange, in place, the class rows by `rows` `[classes, condition]` and return the model.
 
-    Only the private classes' rows remain, so that every row can receive gradient and no noise is spent on one that cannot.
+    Only the private classes' rows remain, so that every row can receive gradient and no noise is spent on one that
+    cannot.
     """
     model.condition.rows = nn.Embedding.from_pretrained(rows.detach().clone(), freeze=False)
     return model

@@ -1,7 +1,8 @@
 """A class-conditional U-Net for images of 16x16 and larger.
 
-Residual blocks with GroupNorm and feature-wise modulation, self-attention at chosen resolutions, strided convolutions down and
-nearest-neighbour up (after Ho et al. 2020, appendix B). No layer mixes records, so per-record clipping is exact.
+Residual blocks with GroupNorm and feature-wise modulation, self-attention at chosen resolutions, strided convolutions
+down and nearest-neighbour up (after Ho et al. 2020, appendix B). No layer mixes records, so per-record clipping is
+exact.
 """
 
 import torch
@@ -73,8 +74,8 @@ class Stage(nn.Module):
 class UNet(nn.Module):
     """Predicts the noise in x `[b, c, h, w]` at times t `[b]` for classes y `[b]`; returns `[b, c, h, w]`.
 
-    `multipliers` gives the channels of each level in units of `width`; each level below the first halves the side, which must be
-    divisible. `attention` lists the sides (pixels) at which positions attend to each other.
+    `multipliers` gives the channels of each level in units of `width`; each level below the first halves the side,
+    which must be divisible. `attention` lists the sides (pixels) at which positions attend to each other.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Per-record clipping: the sum of gradients in which no record weighs more than `clip`.
 
-The gradient of a record is that of its loss averaged over its K noised copies, so K costs no privacy. Each record's gradient is
-computed on its own (`vmap` over `grad`) and kept until it is clipped: exact, and sound for any input because the norm is taken
-of the very numbers that are summed. A record whose gradient is not finite contributes zero.
+The gradient of a record is that of its loss averaged over its K noised copies, so K costs no privacy. Each record's
+gradient is computed on its own (`vmap` over `grad`) and kept until it is clipped: exact, and sound for any input
+because the norm is taken of the very numbers that are summed. A record whose gradient is not finite contributes zero.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ def clipped_sum(
 ) -> Gradients:
     """Sum over the b records of `examples` of their gradients, each scaled down to an l2 norm of at most `clip`.
 
-    `trainable` names the parameters of `model` that are differentiated. At most `chunk` records' gradients are in memory at
-    once. An empty batch gives zeros.
+    `trainable` names the parameters of `model` that are differentiated. At most `chunk` records' gradients are in
+    memory at once. An empty batch gives zeros.
     """
     names = list(trainable)
     total = {name: torch.zeros_like(trainable[name]) for name in names}

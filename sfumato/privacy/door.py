@@ -1,11 +1,11 @@
 """The one way to private images. Every entry of them is written in the ledger before it happens.
 
-`spending` opens the door for a mechanism that pays with noise, `looking` for one that does not and whose results are therefore
-INTERNAL. Records live inside the `with` block and nowhere else: never a task's argument or result, never in a cache key. Each time
-the door opens, the images are checked against the digest under which the ledger knows them.
+`spending` opens the door for a mechanism that pays with noise, `looking` for one that does not and whose results are
+therefore INTERNAL. Records live inside the `with` block and nowhere else: never a task's argument or result, never in
+a cache key. Each time the door opens, the images are checked against the digest under which the ledger knows them.
 
-Not covered: `identify` itself reads the images before it can write an entry, since the entry holds what it finds; nothing but
-the digest leaves it.
+Not covered: `identify` itself reads the images before it can write an entry, since the entry holds what it finds;
+nothing but the digest leaves it.
 """
 
 import contextlib
@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sfumato import images
-from sfumato.config import Section
+from sfumato import sources
+from sfumato.config import Relation, Section
 from sfumato.errors import BadInput
 from sfumato.evaluation.scores import NEIGHBOURS
-from sfumato.privacy.events import AnyEvent, Relation
+from sfumato.images import ImageSet
+from sfumato.privacy.events import AnyEvent
 from sfumato.privacy.ledger import Entry, Ledger, Reservation, entry_label
 
 
@@ -57,7 +58,7 @@ class Access:
 class Visit:
     """An open door: the private images and the ledger entry that stands for having seen them."""
 
-    images: images.ImageSet
+    images: ImageSet
     entry: int
     label: str
     """The label that this entry gives to everything made inside."""
@@ -70,21 +71,21 @@ class Visit:
 
 def identify(private: PrivateSet) -> str:
     """Decode every image of the set and return its content digest (INTERNAL); `BadInput` names an image that fails."""
-    return images.source_digest(private.source)
+    return sources.source_digest(private.source)
 
 
 def check_in(access: Access) -> Entry:
     """Decode the whole set once, as every run does before any work, and write that look.
 
-    Raises `BadInput` for a damaged image, for images or parts that do not fit together, for a part without images, and where the
-    ledger knows other images under this name: all that would otherwise end a run after it has paid.
+    Raises `BadInput` for a damaged image, for images or parts that do not fit together, for a part without images, and
+    where the ledger knows other images under this name: all that would otherwise end a run after it has paid.
     """
     digest = identify(access.private)
     check_parts(access.private, read(access.private, "train"), read(access.private, "test"))
     return _looked(access, digest)
 
 
-def check_parts(private: PrivateSet, train: images.ImageSet, test: images.ImageSet) -> None:
+def check_parts(private: PrivateSet, train: ImageSet, test: ImageSet) -> None:
     """Refuse training and held-out images of different shapes, and parts too small to judge anything by."""
     shapes = train.pixels.shape[1:], test.pixels.shape[1:]
     if shapes[0] != shapes[1]:
@@ -106,9 +107,9 @@ def check_parts(private: PrivateSet, train: images.ImageSet, test: images.ImageS
         )
 
 
-def read(private: PrivateSet, part: images.Part) -> images.ImageSet:
+def read(private: PrivateSet, part: sources.Part) -> ImageSet:
     """The images of a part; for use inside an open door only."""
-    found = images.load(
+    found = sources.load(
         private.source, part=part, size=private.size, channels=private.channels, held_out=private.held_out
     )
     return found.subset(slice(private.limit)) if private.limit and part == "train" else found
@@ -146,7 +147,7 @@ def spending(access: Access, events: Sequence[AnyEvent], *, insecure: bool = Fal
 
 
 @contextlib.contextmanager
-def looking(access: Access, part: images.Part) -> Iterator[Visit]:
+def looking(access: Access, part: sources.Part) -> Iterator[Visit]:
     """Open the door for a look at a part; all that comes of it is INTERNAL."""
     entry = _looked(access, identify(access.private))
     yield Visit(read(access.private, part), entry.seq, entry_label(entry))

@@ -1,9 +1,10 @@
 """DP-SGD: Poisson batches, clipped sums, Gaussian noise, Adam.
 
-What it costs is `SubsampledGaussian(noise_multiplier, sample_rate, steps)`: in each of the `steps` steps a record takes part with
-probability `sample_rate`, moves the sum by at most `clip`, and the sum receives noise of standard deviation
-`noise_multiplier * clip` on every number that can receive gradient. Dividing by the *expected* batch, Adam, decay and averaging
-are post-processing. Not covered here: opening the data, the ledger and the price (`sfumato.privacy.mechanisms`).
+What it costs is `SubsampledGaussian(noise_multiplier, sample_rate, steps)`: in each of the `steps` steps a record
+takes part with probability `sample_rate`, moves the sum by at most `clip`, and the sum receives noise of standard
+deviation `noise_multiplier * clip` on every number that can receive gradient. Dividing by the *expected* batch, Adam,
+decay and averaging are post-processing. Not covered here: opening the data, the ledger and the price
+(`sfumato.privacy.mechanisms`).
 """
 
 import torch

@@ -1,23 +1,20 @@
 """What private data was paid with: frozen, printable descriptions of privacy mechanisms.
 
-An event says what a mechanism does to the worst pair of neighbouring data sets and nothing else; it is the only currency
-between methods (which plan events), mechanisms (which carry them out), the accountant (which prices them) and the ledger
-(which remembers them). Units: `noise_multiplier` is the standard deviation of the noise divided by the largest l2 norm
-that one record can contribute.
+An event says what a mechanism does to the worst pair of neighbouring data sets and nothing else; it is the only
+currency between methods (which plan events), mechanisms (which carry them out), the accountant (which prices them) and
+the ledger (which remembers them). Units: `noise_multiplier` is the standard deviation of the noise divided by the
+largest l2 norm that one record can contribute.
 """
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-Relation = Literal["add_remove", "replace_one"]
-"""How neighbouring data sets differ: one record more or less, or one record exchanged. Never mixed inside one number."""
+from sfumato.config import Section
 
 
-class Event(BaseModel):
+class Event(Section):
     """Base of all events: frozen, refuses unknown fields, serialises to JSON."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Gaussian(Event):

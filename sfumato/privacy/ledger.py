@@ -33,9 +33,10 @@ from typing import Any, Literal, Self, get_args
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
+from sfumato.config import Relation
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy import accountant
-from sfumato.privacy.events import AnyEvent, Event, Relation, Uncertified
+from sfumato.privacy.events import AnyEvent, Event, Uncertified
 
 Kind = Literal["budget", "reserve", "open", "commit", "cancel", "look", "reuse", "override"]
 Label = Literal["PUBLIC", "DP", "INTERNAL"]
@@ -57,8 +58,11 @@ FROM_CONTENT = frozenset({"digest", "parents", "artifact"})
 _EVENTS = TypeAdapter(tuple[AnyEvent, ...])
 _TABLES = sa.MetaData()
 _ENTRIES = sa.Table(
-    "entries", _TABLES, sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    *(sa.Column(name, sa.Text, nullable=False) for name in ("dataset", "kind", "body", "previous", "hash")))
+    "entries",
+    _TABLES,
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    *(sa.Column(name, sa.Text, nullable=False) for name in ("dataset", "kind", "body", "previous", "hash")),
+)
 _META = sa.Table("meta", _TABLES, sa.Column("key", sa.String(16), primary_key=True), sa.Column("value", sa.Text))
 
 
@@ -168,7 +172,8 @@ class Ledger:
             if not total.epsilon <= epsilon:
                 raise Refused(
                     f"'{dataset}' has cost epsilon {total.epsilon:.4g} at delta {delta:g} ({total.relation}) in "
-                    f"{total.spends} spends; a budget of {epsilon:.4g} is below that: set a larger one")
+                    f"{total.spends} spends; a budget of {epsilon:.4g} is below that: set a larger one"
+                )
             return write(dataset, "budget", {"epsilon": float(epsilon), "delta": float(delta)})
 
     def budget(self, dataset: str) -> Budget | None:
@@ -178,9 +183,21 @@ class Ledger:
     # Spends
 
     def reserve(
-        self, dataset: str, digest: str, events: Iterable[Event], relation: Relation, delta: float, *, stage: str,
-        purpose: str, run: str, code_version: str, images: int | Literal["any"], parents: Sequence[str] = (),
-        claim: dict[str, Any] | None = None, insecure: bool = False,
+        self,
+        dataset: str,
+        digest: str,
+        events: Iterable[Event],
+        relation: Relation,
+        delta: float,
+        *,
+        stage: str,
+        purpose: str,
+        run: str,
+        code_version: str,
+        images: int | Literal["any"],
+        parents: Sequence[str] = (),
+        claim: dict[str, Any] | None = None,
+        insecure: bool = False,
     ) -> Reservation:
         """Write down the whole cost of a plan before its door opens, or raise Refused with nothing written.
 
@@ -206,12 +223,36 @@ class Ledger:
         with self._append() as (entries, write):
             _check_set(entries, dataset, digest)
             self._check_budget(entries, dataset, planned, relation, delta)
-            entry = write(dataset, "reserve", {
-                "digest": digest, "events": _dump(planned), "relation": relation, "delta": float(delta), **certificate,
-                "claim": claim, "images": images, "code_version": code_version, "run": run, "stage": stage,
-                "parents": list(parents), "purpose": purpose, "insecure": bool(insecure)})
-        return Reservation(entry.seq, dataset, planned, relation, float(delta), certificate["epsilon"],
-                           certificate["why"], bool(insecure), entry.hash)
+            entry = write(
+                dataset,
+                "reserve",
+                {
+                    "digest": digest,
+                    "events": _dump(planned),
+                    "relation": relation,
+                    "delta": float(delta),
+                    **certificate,
+                    "claim": claim,
+                    "images": images,
+                    "code_version": code_version,
+                    "run": run,
+                    "stage": stage,
+                    "parents": list(parents),
+                    "purpose": purpose,
+                    "insecure": bool(insecure),
+                },
+            )
+        return Reservation(
+            entry.seq,
+            dataset,
+            planned,
+            relation,
+            float(delta),
+            certificate["epsilon"],
+            certificate["why"],
+            bool(insecure),
+            entry.hash,
+        )
 
     def opened(self, reservation: Reservation) -> Entry:
         """Write that the door opens under a reservation, before the first byte is read; once only."""
@@ -219,8 +260,11 @@ class Ledger:
             reserved, last = _standing(entries, reservation)
             if last is not None:
                 raise Refused(f"{_title(reserved)} {_PAST[last.kind]} before: reserve anew for another access")
-            return write(reserved.dataset, "open", {
-                "reserve": reserved.seq, "epsilon": reserved.body["epsilon"], "insecure": reserved.body["insecure"]})
+            return write(
+                reserved.dataset,
+                "open",
+                {"reserve": reserved.seq, "epsilon": reserved.body["epsilon"], "insecure": reserved.body["insecure"]},
+            )
 
     def commit(self, reservation: Reservation, events: Iterable[Event]) -> Entry:
         """Write the events really taken: those reserved, or fewer of them. More is Refused, and all stays reserved."""
@@ -235,10 +279,14 @@ class Ledger:
                 (what, times), *_ = excess.items()
                 raise Refused(
                     f"{_title(reserved)} does not cover what was done ({times} times too many: {what}): it stands in "
-                    "full, the excess is in no account, and the result must not leave")
+                    "full, the excess is in no account, and the result must not leave"
+                )
             certificate = self._certificate(taken, reserved.body["delta"], reserved.body["relation"])
-            return write(reserved.dataset, "commit", {"reserve": reserved.seq, "events": _dump(taken), **certificate,
-                                                      "insecure": reserved.body["insecure"]})
+            return write(
+                reserved.dataset,
+                "commit",
+                {"reserve": reserved.seq, "events": _dump(taken), **certificate, "insecure": reserved.body["insecure"]},
+            )
 
     def cancel(self, reservation: Reservation) -> Entry:
         """Give a reservation back; Refused once its door was opened."""
@@ -250,32 +298,81 @@ class Ledger:
 
     # What costs nothing
 
-    def look(self, dataset: str, digest: str, reason: str, *, stage: str, run: str, code_version: str,
-             parents: Sequence[str] = ()) -> Entry:
+    def look(
+        self,
+        dataset: str,
+        digest: str,
+        reason: str,
+        *,
+        stage: str,
+        run: str,
+        code_version: str,
+        parents: Sequence[str] = (),
+    ) -> Entry:
         """Write, before it happens, an access without noise; all that comes of it is INTERNAL."""
         _check_reason("a look at", dataset, reason)
         with self._append() as (entries, write):
             _check_set(entries, dataset, digest)
-            return write(dataset, "look", {"digest": digest, "reason": reason, "stage": stage, "run": run,
-                                           "code_version": code_version, "parents": list(parents)})
+            return write(
+                dataset,
+                "look",
+                {
+                    "digest": digest,
+                    "reason": reason,
+                    "stage": stage,
+                    "run": run,
+                    "code_version": code_version,
+                    "parents": list(parents),
+                },
+            )
 
-    def reuse(self, dataset: str, artifact: str, *, spends: Sequence[int], stage: str, run: str,
-              code_version: str) -> Entry:
+    def reuse(
+        self, dataset: str, artifact: str, *, spends: Sequence[int], stage: str, run: str, code_version: str
+    ) -> Entry:
         """Write that a cached artifact, which stands on the reservations `spends`, was used again."""
         with self._append() as (entries, write):
             _reserved(entries, spends, dataset)
-            return write(dataset, "reuse", {"artifact": artifact, "spends": list(spends), "stage": stage, "run": run,
-                                            "code_version": code_version})
+            return write(
+                dataset,
+                "reuse",
+                {
+                    "artifact": artifact,
+                    "spends": list(spends),
+                    "stage": stage,
+                    "run": run,
+                    "code_version": code_version,
+                },
+            )
 
-    def override(self, dataset: str, reason: str, *, artifact: str, claim: dict[str, Any] | None, missing: str,
-                 spends: Sequence[int], run: str, code_version: str) -> Entry:
+    def override(
+        self,
+        dataset: str,
+        reason: str,
+        *,
+        artifact: str,
+        claim: dict[str, Any] | None,
+        missing: str,
+        spends: Sequence[int],
+        run: str,
+        code_version: str,
+    ) -> Entry:
         """Write that a person let an artifact leave on a claim alone; `missing` says why it has no certificate."""
         _check_reason("an override for", dataset, reason)
         with self._append() as (entries, write):
             _reserved(entries, spends, dataset)
-            return write(dataset, "override", {
-                "reason": reason, "artifact": artifact, "claim": claim, "missing": missing, "spends": list(spends),
-                "run": run, "code_version": code_version})
+            return write(
+                dataset,
+                "override",
+                {
+                    "reason": reason,
+                    "artifact": artifact,
+                    "claim": claim,
+                    "missing": missing,
+                    "spends": list(spends),
+                    "run": run,
+                    "code_version": code_version,
+                },
+            )
 
     # Reading
 
@@ -361,8 +458,9 @@ class Ledger:
         in_terms = budget is not None and (delta, relation) == (budget.delta, strictest)
         return Total(epsilon, delta, relation, len(spends), max(0.0, budget.epsilon - epsilon) if in_terms else None)
 
-    def _check_budget(self, entries: list[Entry], dataset: str, planned: tuple[Event, ...], relation: Relation,
-                      delta: float) -> None:
+    def _check_budget(
+        self, entries: list[Entry], dataset: str, planned: tuple[Event, ...], relation: Relation, delta: float
+    ) -> None:
         """Raise Refused when the set's budget cannot bear the planned events too."""
         budget = _budget(entries, dataset)
         if budget is None:
@@ -376,12 +474,16 @@ class Ledger:
         if after <= budget.epsilon:
             return
         before = self._epsilon(events, delta, relation)
-        left = (f"epsilon {max(0.0, budget.epsilon - before):.4g} of {budget.epsilon:.4g} left for '{dataset}' "
-                f"at delta {delta:g} ({relation}); this run")
+        left = (
+            f"epsilon {max(0.0, budget.epsilon - before):.4g} of {budget.epsilon:.4g} left for '{dataset}' "
+            f"at delta {delta:g} ({relation}); this run"
+        )
         if math.isfinite(after):
             raise Refused(f"{left} needs {after - before:.4g}: lower --epsilon, or raise the budget")
-        raise Refused(f"{left} has no certificate ({self._certificate(planned, delta, relation)['why']}): choose a "
-                      "certified setting, or a private set without a budget")
+        raise Refused(
+            f"{left} has no certificate ({self._certificate(planned, delta, relation)['why']}): choose a "
+            "certified setting, or a private set without a budget"
+        )
 
     # The database
 
@@ -395,8 +497,10 @@ class Ledger:
                 yield connection
         except sa.exc.SQLAlchemyError as error:
             cause = (str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__])[0]
-            raise BadInput(f"the ledger {self._engine.url} cannot be used ({cause}): it must be there, writable, and "
-                           f"not held by another process for more than {BUSY_SECONDS} s") from error
+            raise BadInput(
+                f"the ledger {self._engine.url} cannot be used ({cause}): it must be there, writable, and "
+                f"not held by another process for more than {BUSY_SECONDS} s"
+            ) from error
 
     def _checked(self) -> list[Entry]:
         with self._transaction(exclusive=False) as connection:
@@ -415,8 +519,14 @@ class Ledger:
                 except (TypeError, ValueError) as error:
                     raise BadInput(f"a ledger entry for '{dataset}' cannot be written as JSON: {error}") from None
                 seq, previous = len(entries) + 1, entries[-1].hash if entries else ""
-                row = {"seq": seq, "dataset": dataset, "kind": kind, "body": text, "previous": previous,
-                       "hash": _hash(seq, dataset, kind, text, previous)}
+                row = {
+                    "seq": seq,
+                    "dataset": dataset,
+                    "kind": kind,
+                    "body": text,
+                    "previous": previous,
+                    "hash": _hash(seq, dataset, kind, text, previous),
+                }
                 connection.execute(sa.insert(_ENTRIES).values(row))
                 connection.execute(sa.update(_META).where(_META.c.key == "head").values(value=row["hash"]))
                 return Entry(**{**row, "body": json.loads(text)})
@@ -450,8 +560,9 @@ def _engine(url: str) -> sa.Engine:
         raise BadInput(f"the ledger {path} cannot be created ({error.strerror}): choose another folder") from None
 
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None,
-                                     check_same_thread=False)
+        connection = sqlite3.connect(
+            f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
         connection.execute("PRAGMA synchronous=FULL")
         with suppress(sqlite3.OperationalError):  # kept in the file once set; a file just in use is as safe without it
             connection.execute("PRAGMA journal_mode=WAL")
@@ -476,8 +587,10 @@ def _prepare(connection: sa.Connection) -> None:
         connection.execute(sa.insert(_META), [{"key": "schema", "value": SCHEMA}, {"key": "head", "value": ""}])
     version = connection.scalar(sa.select(_META.c.value).where(_META.c.key == "schema"))
     if version != SCHEMA:
-        raise BadInput(f"the ledger {connection.engine.url} has version {version}, this Sfumato keeps version {SCHEMA}:"
-                       " use the Sfumato that wrote it, or another ledger")
+        raise BadInput(
+            f"the ledger {connection.engine.url} has version {version}, this Sfumato keeps version {SCHEMA}:"
+            " use the Sfumato that wrote it, or another ledger"
+        )
     _ENTRIES.create(connection, checkfirst=True)  # where someone dropped it, verify tells
     connection.execute(sa.update(_META).where(_META.c.key == "schema").values(value=SCHEMA))  # can it be written?
 
@@ -576,8 +689,10 @@ def _standing(entries: Sequence[Entry], reservation: Reservation) -> tuple[Entry
     """A reservation's own entry, and the latest one that opened or ended it."""
     reserved = next((entry for entry in entries if entry.hash == reservation.hash), None)
     if reserved is None:
-        raise Refused(f"reservation {reservation.seq} on '{reservation.dataset}' is not in this ledger: reserve in the "
-                      "ledger that the run uses")
+        raise Refused(
+            f"reservation {reservation.seq} on '{reservation.dataset}' is not in this ledger: reserve in the "
+            "ledger that the run uses"
+        )
     later = [entry for entry in entries if entry.kind in _PAST and entry.body["reserve"] == reserved.seq]
     return reserved, later[-1] if later else None
 

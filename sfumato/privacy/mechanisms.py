@@ -1,7 +1,7 @@
 """What may be done with private images, and what it costs: each mechanism and its price on one page.
 
-A mechanism opens the door, uses the records, adds noise from the operating system, and lets only the noisy result out. The price
-is the event that stands beside it, reserved in the ledger before the door opens.
+A mechanism opens the door, uses the records, adds noise from the operating system, and lets only the noisy result out.
+The price is the event that stands beside it, reserved in the ledger before the door opens.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,8 +43,9 @@ def noisy_votes(
 ) -> Paid:
     """A histogram `[classes, options]`: each record adds 1 to one cell of its own class, then every cell gets noise.
 
-    Price: `Gaussian(noise_multiplier)`, since one record changes one cell by 1 (add/remove), or two cells (replace-one, for
-    which the accountant takes 2). `ballot` maps images `[b, c, h, w]` to options `[b]`, each image by itself.
+    Price: `Gaussian(noise_multiplier)`, since one record changes one cell by 1 (add/remove), or two cells
+    (replace-one, for which the accountant takes 2). `ballot` maps images `[b, c, h, w]` to options `[b]`, each image
+    by itself.
     """
     with spending(access, [event], insecure=generator is not None) as visit:
         x, y = to_unit(visit.images.pixels), torch.as_tensor(visit.images.labels)
@@ -71,8 +72,8 @@ def fine_tuned(
 ) -> Paid:
     """`model` fine-tuned by DP-SGD.
 
-    Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the public count,
-    which sets the expected batch that sums are divided by.
+    Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the
+    public count, which sets the expected batch that sums are divided by.
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     with spending(access, [event], insecure=generator is not None) as visit:

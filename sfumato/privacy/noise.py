@@ -1,9 +1,9 @@
 """Where privacy noise comes from: the operating system's entropy, and nowhere else.
 
-A generator is made afresh for each mechanism from the operating system's entropy, and never logged, saved or derived from
-settings. A test may inject its own; the ledger entry then says `insecure` and everything made from it is INTERNAL. Not covered:
-the generator itself is not cryptographic (on a GPU it starts from 53 bits), and floating-point effects of the Gaussian are not
-defended against.
+A generator is made afresh for each mechanism from the operating system's entropy, and never logged, saved or derived
+from settings. A test may inject its own; the ledger entry then says `insecure` and everything made from it is INTERNAL. Not covered:
+the generator itself is not cryptographic (on a GPU it starts from 53 bits), and floating-point effects of the Gaussian
+are not defended against.
 """
 
 import os

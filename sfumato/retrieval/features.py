@@ -1,8 +1,8 @@
 """The feature extractor h: a small network that places similar images close together, trained by contrast.
 
-Two views of a public image are noised to time k and denoised in one step by the frozen public denoiser before h sees them, so
-that a key made from a noisy latent and a query made during sampling live in the same space (Jiang et al. 2025, Algorithm 1 and
-section 3.3). Loss and projection head are lightly's (NT-Xent, Chen et al. 2020).
+Two views of a public image are noised to time k and denoised in one step by the frozen public denoiser before h sees
+them, so that a key made from a noisy latent and a query made during sampling live in the same space (Jiang et al.
+2025, Algorithm 1 and section 3.3). Loss and projection head are lightly's (NT-Xent, Chen et al. 2020).
 """
 
 import math

@@ -1,8 +1,8 @@
 """The trajectory knowledge base: public latents at time v, found by the features of their latents at time k.
 
-For each public reference image one noise draw makes the whole trajectory: x_k and x_v with the *same* noise, k > v (Jiang et al.
-2025, section 3.3). Keys are the unit features of the image that x_k denoises to in one step; values are x_v. Search is exact
-(FAISS, inner product of unit vectors = cosine), with one index per class where retrieval is by class. Not covered: approximate
+For each public reference image one noise draw makes the whole trajectory: x_k and x_v with the *same* noise, k > v
+(Jiang et al. 2025, section 3.3). Keys are the unit features of the image that x_k denoises to in one step; values are
+x_v. Search is exact (FAISS, inner product of unit vectors = cosine), with one index per class where retrieval is by class. Not covered: approximate
 indices for more than about a million keys.
 """
 
@@ -53,8 +53,8 @@ class KnowledgeBase:
     def search(self, queries: Tensor, count: int, classes: Tensor | None = None) -> Tensor:
         """Rows of the `count` nearest keys to `queries` `[b, features]`: `[b, count]`, nearest first.
 
-        With `classes` `[b]`, only keys of the wanted public class are searched. A class with fewer keys than `count` repeats them
-        in order; a class without any, which noisy votes may choose, is served from all keys.
+        With `classes` `[b]`, only keys of the wanted public class are searched. A class with fewer keys than `count`
+        repeats them in order; a class without any, which noisy votes may choose, is served from all keys.
         """
         wanted = np.full(len(queries), -1) if classes is None else classes.cpu().numpy()
         vectors = np.ascontiguousarray(queries.detach().float().cpu().numpy())
@@ -70,8 +70,8 @@ class KnowledgeBase:
     def value(self, schedule: NoiseSchedule, rows: Tensor, time: int) -> Tensor:
         """The latents at `time` = v of the trajectories `rows` `[b, m]`: `[b, c, h, w]`.
 
-        For m > 1 the m clean images are averaged and carry the noise of the nearest, so that the latent keeps the noise level
-        of time v.
+        For m > 1 the m clean images are averaged and carry the noise of the nearest, so that the latent keeps the
+        noise level of time v.
         """
         rows = rows.to(self.images.device)
         t = torch.full((len(rows),), time, device=rows.device)

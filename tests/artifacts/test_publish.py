@@ -59,10 +59,14 @@ def texts(folder: Path) -> dict[str, str]:
 
 # What is there
 
+
 def test_the_folder_holds_images_labels_picture_card_and_readme_and_nothing_else(published):
     files = sorted(path.relative_to(published).as_posix() for path in published.rglob("*") if path.is_file())
-    pictures = [f"images/{name}/{number:06d}.png" for name, numbers in (("cat", (0, 2, 4)), ("dog", (1, 3, 5)))
-                for number in numbers]
+    pictures = [
+        f"images/{name}/{number:06d}.png"
+        for name, numbers in (("cat", (0, 2, 4)), ("dog", (1, 3, 5)))
+        for number in numbers
+    ]
     assert files == sorted(["README.md", "card.json", "labels.csv", "samples.png", *pictures])
     assert os.access(published, os.X_OK) and published.stat().st_mode & 0o777 == 0o755
 
@@ -99,8 +103,18 @@ def test_the_card_holds_the_sentence_all_spends_and_the_ledger_entries(published
 def test_the_readme_says_the_promise_and_its_edge(published, record):
     readme = (published / "README.md").read_text()
     assert record.certificate.sentence() in readme
-    for word in ("9.876", f"{DELTA:.3g}", "add_remove", "one image with its label", "dp-accounting 0.6.0 PLD",
-                 "any number of images", "not covered", "people with several images", "76.380", "not a promise"):
+    for word in (
+        "9.876",
+        f"{DELTA:.3g}",
+        "add_remove",
+        "one image with its label",
+        "dp-accounting 0.6.0 PLD",
+        "any number of images",
+        "not covered",
+        "people with several images",
+        "76.380",
+        "not a promise",
+    ):
         assert word in readme, word
     assert "Ledger entries 2, 5" in readme and record.run in readme
 
@@ -130,8 +144,21 @@ def test_public_samples_leave_with_a_statement_of_their_own(store, record, tmp_p
 
 # Class names
 
-NAMES = ("a/b", "a_b", "a b", "..", ".", "", "../../../etc/cron.d/x", "/etc/passwd", ".hidden", "a\\b", "猫",
-         "x" * 300, "x" * 299)
+NAMES = (
+    "a/b",
+    "a_b",
+    "a b",
+    "..",
+    ".",
+    "",
+    "../../../etc/cron.d/x",
+    "/etc/passwd",
+    ".hidden",
+    "a\\b",
+    "猫",
+    "x" * 300,
+    "x" * 299,
+)
 
 
 def test_class_names_stay_inside_and_apart(store, record, tmp_path):
@@ -162,6 +189,7 @@ def test_an_ordinary_name_stays_as_it_is():
 
 # What may not leave
 
+
 def test_internal_samples_are_refused_naming_the_parent_that_tainted_them(store, record, tmp_path):
     with store.writing() as folder:
         (folder / "facts.json").write_text("{}")
@@ -191,6 +219,7 @@ def test_damaged_samples_are_one_line_and_do_not_leave(store, record, tmp_path, 
 
 # Where it cannot go
 
+
 def test_a_folder_with_something_in_it_is_left_alone(store, record, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
@@ -215,11 +244,13 @@ def test_a_place_that_is_a_file_or_below_one_is_refused(store, record, tmp_path)
 def refuse(code):
     def fail(*_, **__):
         raise OSError(code, os.strerror(code))
+
     return fail
 
 
-@pytest.mark.parametrize(("name", "code"), [("mkdtemp", errno.EACCES), ("mkdtemp", errno.EROFS),
-                                            ("rename", errno.EBUSY)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("mkdtemp", errno.EACCES), ("mkdtemp", errno.EROFS), ("rename", errno.EBUSY)]
+)
 def test_a_place_that_cannot_be_written_is_refused(store, record, tmp_path, monkeypatch, name, code):
     place = publishing.os if name == "rename" else publishing.tempfile
     monkeypatch.setattr(place, name, refuse(code))
@@ -234,8 +265,9 @@ def test_a_place_that_cannot_be_looked_into_is_refused(store, record, tmp_path, 
         publish(store, record, tmp_path / "out")
 
 
-@pytest.mark.parametrize(("place", "name"), [(publishing, "save_png"), (publishing.shutil, "copyfile"),
-                                             (publishing.os, "rename")])
+@pytest.mark.parametrize(
+    ("place", "name"), [(publishing, "save_png"), (publishing.shutil, "copyfile"), (publishing.os, "rename")]
+)
 @pytest.mark.parametrize("empty_folder", [True, False])
 def test_a_disk_that_fills_leaves_no_half_folder(store, record, tmp_path, monkeypatch, place, name, empty_folder):
     if empty_folder:
@@ -257,7 +289,8 @@ def test_the_images_of_a_colour_set_keep_their_colours(store, record, tmp_path):
 
 def test_a_class_without_images_needs_no_folder(store, record, tmp_path):
     images = ImageSet(picture_set().pixels, np.zeros(6, dtype=np.int64), ("cat", "dog"))
-    folder = publish(store, record.model_copy(update={"samples_artifact": dp_samples(store, images).digest}),
-                     tmp_path / "out")
+    folder = publish(
+        store, record.model_copy(update={"samples_artifact": dp_samples(store, images).digest}), tmp_path / "out"
+    )
     assert json.loads((folder / "card.json").read_text())["classes"] == ["cat", "dog"]
     assert [path.name for path in (folder / "images").iterdir()] == ["cat"]

@@ -67,8 +67,11 @@ def test_an_unknown_run_is_named_with_those_there_are(tmp_path, name):
         load_record(tmp_path, name)
 
 
-@pytest.mark.parametrize("harm", [lambda text: text[: len(text) // 2], lambda text: "{}", lambda text: "[]",
-                                  lambda text: text.replace('"DP"', "7")], ids=["cut", "empty", "list", "wrong"])
+@pytest.mark.parametrize(
+    "harm",
+    [lambda text: text[: len(text) // 2], lambda text: "{}", lambda text: "[]", lambda text: text.replace('"DP"', "7")],
+    ids=["cut", "empty", "list", "wrong"],
+)
 def test_a_garbled_record_is_one_line(tmp_path, harm):
     save(tmp_path, "20260101-1")
     path = tmp_path / "20260101-1" / "run.json"

@@ -37,6 +37,7 @@ def shown(number: float) -> set[str]:
 
 # What may leave
 
+
 def test_the_public_report_holds_no_score(record):
     text = public_report(record)
     for scores in record.metrics.values():
@@ -107,6 +108,7 @@ def test_the_edge_of_the_promise_is_in_both(record):
 
 # What may not
 
+
 def test_the_internal_report_says_so_first_and_holds_every_score(record):
     text = internal_report(record)
     assert text.startswith("> INTERNAL.") and "Do not share" in text.splitlines()[0]
@@ -132,6 +134,7 @@ def test_the_report_for_the_ui_is_the_public_one_with_its_pictures_inside(record
 
 
 # Pieces
+
 
 def test_a_cell_cannot_break_its_table():
     assert table(["a"], [["x | y"]]).splitlines()[-1] == "| x \\| y |"

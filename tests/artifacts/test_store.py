@@ -50,13 +50,15 @@ def refused(*words: str):
 
 # Content addresses
 
+
 def test_the_address_is_the_digest_of_the_manifest_and_that_holds_the_digest_of_every_file(store):
     ref = keep(store, "content", summary={"images": 3})
     text = (store.folder(ref) / "manifest.json").read_text()
     assert hashlib.sha256(text.encode()).hexdigest() == ref.digest
     files = json.loads(text)["files"]
-    assert files == {name: hashlib.sha256(body).hexdigest() for name, body in
-                     (("facts.json", b"content"), ("more.json", b"more"))}
+    assert files == {
+        name: hashlib.sha256(body).hexdigest() for name, body in (("facts.json", b"content"), ("more.json", b"more"))
+    }
     assert store.manifest(ref)["summary"] == {"images": 3} and store.manifest(ref)["kind"] == "PublicModel"
 
 
@@ -69,13 +71,21 @@ def test_the_same_content_has_one_address_however_long_it_took(store):
 
 def test_whatever_differs_has_another_address(store):
     parent = keep(store, "parent")
-    refs = [keep(store), keep(store, "two"), keep(store, kind=TunedModel), keep(store, parents=[parent]),
-            keep(store, entries={1: "DP"}), keep(store, entries={2: "DP"}), keep(store, summary={"a": 1})]
+    refs = [
+        keep(store),
+        keep(store, "two"),
+        keep(store, kind=TunedModel),
+        keep(store, parents=[parent]),
+        keep(store, entries={1: "DP"}),
+        keep(store, entries={2: "DP"}),
+        keep(store, summary={"a": 1}),
+    ]
     assert len({ref.digest for ref in refs}) == len(refs)
     assert keep(store, entries={2: "DP", 10: "DP"}) == keep(store, entries={10: "DP", 2: "DP"})
 
 
 # Whole or not at all
+
 
 def test_an_error_while_writing_leaves_nothing(store):
     with pytest.raises(RuntimeError, match="broke"), store.writing() as folder:
@@ -105,18 +115,23 @@ RUST = SafetensorError("Error while serializing: I/O error: No space left on dev
 def failing(error):
     def fail(*_, **__):
         raise error
+
     return fail
 
 
-@pytest.mark.parametrize(("place", "name", "error"), [
-    (contents, "save_file", RUST),
-    (contents, "save_file", FULL),
-    (Path, "write_text", FULL),
-    (os, "fsync", FULL),
-    (os, "rename", FULL),
-    (os, "rename", OSError(errno.EDQUOT, "Disk quota exceeded")),
-    (tempfile, "mkdtemp", FULL),
-], ids=["weights", "weights-os", "facts", "sync", "rename", "quota", "draft"])
+@pytest.mark.parametrize(
+    ("place", "name", "error"),
+    [
+        (contents, "save_file", RUST),
+        (contents, "save_file", FULL),
+        (Path, "write_text", FULL),
+        (os, "fsync", FULL),
+        (os, "rename", FULL),
+        (os, "rename", OSError(errno.EDQUOT, "Disk quota exceeded")),
+        (tempfile, "mkdtemp", FULL),
+    ],
+    ids=["weights", "weights-os", "facts", "sync", "rename", "quota", "draft"],
+)
 def test_a_full_disk_is_one_line_and_nothing_is_kept(store, monkeypatch, place, name, error):
     monkeypatch.setattr(place, name, failing(error))
     with refused("no space left", str(store.root), "free some space"), store.writing() as folder:
@@ -152,6 +167,7 @@ def test_a_text_is_replaced_whole_or_stays(tmp_path, monkeypatch):
 
 # Two writers
 
+
 def test_two_drafts_of_the_same_content_become_one_artifact(store):
     with store.writing() as one, store.writing() as two:
         for folder in (one, two):
@@ -174,6 +190,7 @@ def test_a_writer_that_loses_the_race_to_the_name_uses_what_is_there(store, monk
 
 
 # Damage
+
 
 @pytest.fixture
 def victim(store):
@@ -221,6 +238,7 @@ def test_making_a_damaged_artifact_again_heals_it(store, victim):
 
 # Labels
 
+
 @st.composite
 def graphs(draw):
     """Parents and entries of each node; parents come before their children."""
@@ -265,6 +283,7 @@ def test_the_parent_that_tainted_is_named_not_its_children(store):
 
 
 # A store that cannot be used
+
 
 def test_an_open_store_opens_again_with_what_is_in_it(store, victim):
     assert Store.open(store.root).intact(victim)

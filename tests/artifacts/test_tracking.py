@@ -22,8 +22,16 @@ def experiment_name(tracker, run):
     return client.get_experiment(client.get_run(run).info.experiment_id).name
 
 
-@pytest.mark.parametrize(("label", "name"), [(Label.PUBLIC, SHAREABLE), (Label.DP, SHAREABLE),
-                                             (Label.INTERNAL, INTERNAL), ("INTERNAL", INTERNAL), ("DP", SHAREABLE)])
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        (Label.PUBLIC, SHAREABLE),
+        (Label.DP, SHAREABLE),
+        (Label.INTERNAL, INTERNAL),
+        ("INTERNAL", INTERNAL),
+        ("DP", SHAREABLE),
+    ],
+)
 def test_internal_things_go_to_an_experiment_of_their_own(tracker, label, name):
     assert experiment_of(label) == name
     run = tracker.log("stage", label=label)
@@ -52,12 +60,26 @@ def test_a_stage_is_a_child_of_its_run(tracker):
 
 
 def test_settings_are_flattened_to_names_and_text(tracker):
-    params = {"data": {"name": "scans", "empty": ""}, "method": {"extractor": {"steps": 4}}, "trainable": ["rows"],
-              "seed": 0, "votes": True, "claim": None, "long": "x" * 900}
+    params = {
+        "data": {"name": "scans", "empty": ""},
+        "method": {"extractor": {"steps": 4}},
+        "trainable": ["rows"],
+        "seed": 0,
+        "votes": True,
+        "claim": None,
+        "long": "x" * 900,
+    }
     run = tracker.log("run", label="DP", params=params)
     assert tracker.client().get_run(run).data.params == {
-        "data.name": "scans", "data.empty": "", "method.extractor.steps": "4", "trainable": '["rows"]', "seed": "0",
-        "votes": "true", "claim": "null", "long": "x" * 500}
+        "data.name": "scans",
+        "data.empty": "",
+        "method.extractor.steps": "4",
+        "trainable": '["rows"]',
+        "seed": "0",
+        "votes": "true",
+        "claim": "null",
+        "long": "x" * 500,
+    }
     assert flattened({"a": {"b": {"c": 1}}}) == {"a.b.c": "1"}
 
 

@@ -19,12 +19,12 @@ from PIL import Image
 from artifacts.kinds import TunedModel
 from artifacts.record import load_record, save_record
 from flows import cli
-from sfumato import images as image_io
+from sfumato import sources
 from sfumato.errors import BadInput
-from sfumato.images import held_out_by_hash
 from sfumato.preflight import preflight, private_set
 from sfumato.privacy.events import Gaussian, Uncertified
 from sfumato.settings import resolve
+from sfumato.sources import held_out_by_hash
 from tasks import ui
 from tasks.making import RunContext
 from tasks.private import Terms, check_private
@@ -90,44 +90,59 @@ def changed(*changes: object) -> list[str]:
 
 # Settings
 
+
 @pytest.mark.parametrize("command", ["plan", "run"])
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["rapdi"], ["unknown method", "'rapdi'", "did you mean 'rapid'?"]),
-    (["zzz"], ["unknown method", "'zzz'", "known: rapid"]),
-    (["--preset", "digit"], ["unknown preset", "'digit'", "did you mean 'digits'?"]),
-    (changed("fine_tuning.step=5"), ["'fine_tuning.step'", "value 5", "did you mean 'fine_tuning.steps'?"]),
-    (changed("nonsense=5"), ["'nonsense'", "value 5"]),
-    (changed("rapid=5"), ["'rapid'", "value 5"]),
-    (changed("method.extractor.step=5"), ["'method.extractor.step'", "did you mean 'method.extractor.steps'?"]),
-    (changed("steps"), ["'steps'", "section.field=value"]),
-    (changed("=5"), ["'=5'", "section.field=value"]),
-    (["--epsilon", "0"], ["'privacy.epsilon'", "0", "greater than 0"]),
-    (["--epsilon", "-1"], ["'privacy.epsilon'", "-1", "greater than 0"]),
-    (["--epsilon", "nan"], ["'privacy.epsilon'", "NaN"]),
-    (["--epsilon", "inf"], ["epsilon", "inf"]),
-    (["--epsilon", "ten"], ["--epsilon", "number"]),
-    (changed("privacy.epsilon=much"), ["'privacy.epsilon'", '"much"', "number"]),
-    (changed("privacy.delta=1"), ["'privacy.delta'", "1", "less than 1"]),
-    (changed("privacy.delta=2.5"), ["'privacy.delta'", "2.5"]),
-    (changed("privacy.delta=-1e-5"), ["'privacy.delta'", "-1e-05"]),
-    (changed("method.k=0.3", "method.v=0.4"), ["method.v=0.4", "method.k=0.3"]),
-    (changed("method.k=0.4", "method.v=0.4"), ["method.v=0.4", "method.k=0.4"]),
-    (changed("method.k=1.5"), ["'method.k'", "1.5"]),
-    (changed("fine_tuning.batch=5000"), ["fine_tuning.batch=5000", "1437"]),
-    (changed("fine_tuning.steps=0"), ["'fine_tuning.steps'", "0"]),
-    (changed("generation.images=5"), ["generation.images=5", "6 or more"]),
-    (changed("evaluation.images=2"), ["evaluation.images=2", "6 or more"]),
-    (changed("data.limit=1"), ["data.limit=1", "1 private"]),
-    (changed("machine.device=gpu7"), ["machine.device='gpu7'"]),
-    (changed("machine.device=cuda:99"), ["machine.device='cuda:99'"]),
-], ids=lambda value: "-".join(value).replace("--set", "").strip("-") if isinstance(value, list) else None)
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rapdi"], ["unknown method", "'rapdi'", "did you mean 'rapid'?"]),
+        (["zzz"], ["unknown method", "'zzz'", "known: rapid"]),
+        (["--preset", "digit"], ["unknown preset", "'digit'", "did you mean 'digits'?"]),
+        (changed("fine_tuning.step=5"), ["'fine_tuning.step'", "value 5", "did you mean 'fine_tuning.steps'?"]),
+        (changed("nonsense=5"), ["'nonsense'", "value 5"]),
+        (changed("rapid=5"), ["'rapid'", "value 5"]),
+        (changed("method.extractor.step=5"), ["'method.extractor.step'", "did you mean 'method.extractor.steps'?"]),
+        (changed("steps"), ["'steps'", "section.field=value"]),
+        (changed("=5"), ["'=5'", "section.field=value"]),
+        (["--epsilon", "0"], ["'privacy.epsilon'", "0", "greater than 0"]),
+        (["--epsilon", "-1"], ["'privacy.epsilon'", "-1", "greater than 0"]),
+        (["--epsilon", "nan"], ["'privacy.epsilon'", "NaN"]),
+        (["--epsilon", "inf"], ["epsilon", "inf"]),
+        (["--epsilon", "ten"], ["--epsilon", "number"]),
+        (changed("privacy.epsilon=much"), ["'privacy.epsilon'", '"much"', "number"]),
+        (changed("privacy.delta=1"), ["'privacy.delta'", "1", "less than 1"]),
+        (changed("privacy.delta=2.5"), ["'privacy.delta'", "2.5"]),
+        (changed("privacy.delta=-1e-5"), ["'privacy.delta'", "-1e-05"]),
+        (changed("method.k=0.3", "method.v=0.4"), ["method.v=0.4", "method.k=0.3"]),
+        (changed("method.k=0.4", "method.v=0.4"), ["method.v=0.4", "method.k=0.4"]),
+        (changed("method.k=1.5"), ["'method.k'", "1.5"]),
+        (changed("fine_tuning.batch=5000"), ["fine_tuning.batch=5000", "1437"]),
+        (changed("fine_tuning.steps=0"), ["'fine_tuning.steps'", "0"]),
+        (changed("generation.images=5"), ["generation.images=5", "6 or more"]),
+        (changed("evaluation.images=2"), ["evaluation.images=2", "6 or more"]),
+        (changed("data.limit=1"), ["data.limit=1", "1 private"]),
+        (changed("machine.device=gpu7"), ["machine.device='gpu7'"]),
+        (changed("machine.device=cuda:99"), ["machine.device='cuda:99'"]),
+    ],
+    ids=lambda value: "-".join(value).replace("--set", "").strip("-") if isinstance(value, list) else None,
+)
 def test_a_bad_setting_is_named_with_its_value(sfumato, command, arguments, words):
     assert sfumato(command, *arguments).is_one_line(*words)
 
 
-@pytest.mark.parametrize("arguments", [["bogus"], ["plan", "--bogus"], ["show", "a", "b"], ["run", "--epsilon"],
-                                       ["ui", "--port", "99999"], ["ui", "--port", "0"], ["ledger", "bogus"]],
-                         ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bogus"],
+        ["plan", "--bogus"],
+        ["show", "a", "b"],
+        ["run", "--epsilon"],
+        ["ui", "--port", "99999"],
+        ["ui", "--port", "0"],
+        ["ledger", "bogus"],
+    ],
+    ids=" ".join,
+)
 def test_a_command_that_is_not_there_is_named(sfumato, arguments):
     assert sfumato(*arguments).is_one_line("sfumato --help")
 
@@ -140,6 +155,7 @@ def test_brackets_in_what_a_person_types_are_printed_as_they_are(sfumato, tmp_pa
 
 
 # Data
+
 
 @pytest.fixture
 def images(tmp_path) -> Path:
@@ -204,6 +220,7 @@ def test_a_place_to_publish_to_that_is_taken_is_named_before_the_flow_starts(sfu
 
 # Places
 
+
 @pytest.mark.parametrize("command", [["run"], ["plan"], ["show"], ["publish"], ["ledger", "show"]], ids=" ".join)
 def test_a_home_without_write_permission_is_named(sfumato, folder, monkeypatch, command):
     def fail(*_, **__):
@@ -244,8 +261,9 @@ def test_a_ledger_address_that_is_none_is_refused_without_repeating_it(sfumato, 
 
 # What works
 
+
 def test_a_plan_shows_noise_certificate_claim_and_estimate_and_opens_nothing(sfumato, folder, monkeypatch):
-    monkeypatch.setattr(image_io, "load", lambda *_, **__: pytest.fail("an image was opened"))
+    monkeypatch.setattr(sources, "load", lambda *_, **__: pytest.fail("an image was opened"))
     shown = sfumato("plan", "--epsilon", "3", *QUICK)
     assert shown.code == 0 and shown.err == ""
     plain = " ".join(shown.out.replace("│", " ").split())
@@ -276,15 +294,32 @@ def test_a_run_hands_the_flow_what_was_asked_for(sfumato, folder, monkeypatch):
         return make_record(folder)
 
     monkeypatch.setattr(sys.modules["flows.synthesize"], "synthesize", started)
-    done = sfumato("run", "dp-sgd", "--epsilon", "3", "--publish-to", "out", "--set", "fine_tuning.steps=1",
-                   "--set", "fine_tuning.sample_rate=1")
+    done = sfumato(
+        "run",
+        "dp-sgd",
+        "--epsilon",
+        "3",
+        "--publish-to",
+        "out",
+        "--set",
+        "fine_tuning.steps=1",
+        "--set",
+        "fine_tuning.sample_rate=1",
+    )
     assert done.code == 0 and "differential privacy" in done.out
-    assert given == {"method": "dp-sgd", "preset": "digits", "publish_to": "out",
-                     "changes": ["fine_tuning.steps=1", "fine_tuning.sample_rate=1", "privacy.epsilon=3.0"]}
+    assert given == {
+        "method": "dp-sgd",
+        "preset": "digits",
+        "publish_to": "out",
+        "changes": ["fine_tuning.steps=1", "fine_tuning.sample_rate=1", "privacy.epsilon=3.0"],
+    }
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["plan"], ["show"], ["publish"], ["ledger"], ["ledger", "show"],
-                                     ["ui"]], ids=lambda command: " ".join(command) or "sfumato")
+@pytest.mark.parametrize(
+    "command",
+    [[], ["run"], ["plan"], ["show"], ["publish"], ["ledger"], ["ledger", "show"], ["ui"]],
+    ids=lambda command: " ".join(command) or "sfumato",
+)
 def test_every_command_explains_itself(sfumato, command):
     shown = sfumato(*command, "--help")
     assert shown.code == 0 and shown.err == ""
@@ -305,6 +340,7 @@ def test_nothing_at_all_is_answered_with_help_alone(sfumato, command):
 
 
 # Runs
+
 
 def save(folder, **changes):
     record = make_record(folder / "runs" / "one", **changes)
@@ -383,6 +419,7 @@ def test_published_samples_are_noted_in_the_record(sfumato, folder, tmp_path):
 
 # The ledger
 
+
 @pytest.fixture
 def spent(folder):
     with where().ledger() as ledger:
@@ -414,9 +451,11 @@ def test_the_ledger_as_json_is_json_and_holds_no_digest(sfumato, spent):
 
 # What only the images themselves show
 
+
 @pytest.fixture
 def check(folder):
     """The check that every run makes of its private images before any other stage."""
+
     def check(*changes):
         settings, _, _ = preflight(resolve("rapid", changes=changes))
         terms = Terms(relation="add_remove", delta=1e-5)
@@ -448,15 +487,18 @@ def test_a_corrupt_private_image_is_named_and_nothing_is_written(check, images, 
 
 
 @pytest.mark.parametrize("held_out", [True, False])
-@pytest.mark.parametrize(("mode", "shape", "words"), [
-    ("L", (8, 9, 1), ["8x8", "9x8", "data.size"]), ("RGB", (8, 8, 3), ["grey", "colour", "data.channels"])],
-    ids=["size", "channels"])
+@pytest.mark.parametrize(
+    ("mode", "shape", "words"),
+    [("L", (8, 9, 1), ["8x8", "9x8", "data.size"]), ("RGB", (8, 8, 3), ["grey", "colour", "data.channels"])],
+    ids=["size", "channels"],
+)
 def test_one_private_image_of_another_shape_is_named_on_whichever_side_it_falls(
     check, images, held_out, mode, shape, words
 ):
     odd = images / "well" / "004.png"
-    pixels = next(flat for grey in range(256) if held_out_by_hash(
-        flat := np.full(shape, grey, np.uint8), "well", 0.2) == held_out)
+    pixels = next(
+        flat for grey in range(256) if held_out_by_hash(flat := np.full(shape, grey, np.uint8), "well", 0.2) == held_out
+    )
     Image.fromarray(pixels.squeeze(), mode).save(odd)
     with refused(str(odd), *words):
         check(f"data.private={images}")
@@ -478,12 +520,16 @@ def test_parts_of_two_sizes_are_refused_before_anything_is_paid(check, tmp_path,
         check(f"data.private={private}", f"data.public={public}")
 
 
-@pytest.mark.parametrize(("counts", "changes", "words"), [
-    ({"a": 12, "b": 12}, ["data.held_out=0.2"], ["held-out images", "too few", "data.held_out=0.2"]),
-    ({"a": 15, "b": 15}, ["data.held_out=0.9"], ["training images", "too few", "data.held_out=0.9"]),
-    ({"a": 30, "b": 30}, ["data.limit=4"], ["4 training images", "too few", "data.limit=4"]),
-    ({"a": 30, "b": 30}, ["data.limit=10"], ["10 training images", "class 'a'", "data.limit=10"]),
-], ids=["held-out", "training", "limit", "one-class"])
+@pytest.mark.parametrize(
+    ("counts", "changes", "words"),
+    [
+        ({"a": 12, "b": 12}, ["data.held_out=0.2"], ["held-out images", "too few", "data.held_out=0.2"]),
+        ({"a": 15, "b": 15}, ["data.held_out=0.9"], ["training images", "too few", "data.held_out=0.9"]),
+        ({"a": 30, "b": 30}, ["data.limit=4"], ["4 training images", "too few", "data.limit=4"]),
+        ({"a": 30, "b": 30}, ["data.limit=10"], ["10 training images", "class 'a'", "data.limit=10"]),
+    ],
+    ids=["held-out", "training", "limit", "one-class"],
+)
 def test_too_little_to_judge_by_is_refused_before_anything_is_paid(check, tmp_path, counts, changes, words):
     private = write_classes(tmp_path / "few", counts)
     with refused(str(private), *words):

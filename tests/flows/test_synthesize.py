@@ -7,7 +7,7 @@ import pytest
 from artifacts.kinds import PublicImages, PublicModel
 from flows import synthesize as flow
 from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, prepare, run_plan, terms
-from sfumato import images as image_io
+from sfumato import sources
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
@@ -66,8 +66,20 @@ def test_the_private_images_are_checked_before_any_stage(book, monkeypatch):
 
 def test_the_flow_reads_like_the_paper(book):
     assert run_plan(*planned(), preset="digits", publish_to="") == "record"
-    assert stages(book) == ["check", "load-public", "pretrain", "train-extractor", "build-knowledge-base", "take-votes",
-                            "fine-tune", "generate", "generate", "fine-tune", "generate", "evaluate"]
+    assert stages(book) == [
+        "check",
+        "load-public",
+        "pretrain",
+        "train-extractor",
+        "build-knowledge-base",
+        "take-votes",
+        "fine-tune",
+        "generate",
+        "generate",
+        "fine-tune",
+        "generate",
+        "evaluate",
+    ]
 
 
 def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_itself(book):
@@ -114,8 +126,10 @@ def test_a_claim_travels_with_what_is_paid_and_not_with_the_comparison():
     assert (terms(plan).delta, terms(plan).relation) == (plan.certificate.delta, plan.certificate.relation)
 
 
-@pytest.mark.parametrize(("height", "width", "changes", "expected"), [
-    (8, 8, [], (8, 8)), (8, 12, [], (8, 12)), (12, 8, [], (12, 8)), (8, 12, ["data.size=10"], (10, 10))])
+@pytest.mark.parametrize(
+    ("height", "width", "changes", "expected"),
+    [(8, 8, [], (8, 8)), (8, 12, [], (8, 12)), (12, 8, [], (12, 8)), (8, 12, ["data.size=10"], (10, 10))],
+)
 def test_public_images_get_the_shape_of_the_private_ones(tmp_path, height, width, changes, expected):
     for name in ("scans", "open"):
         write_classes(tmp_path / name, {"a": 3, "b": 3}, height=height, width=width)
@@ -123,8 +137,8 @@ def test_public_images_get_the_shape_of_the_private_ones(tmp_path, height, width
     settings, plan = planned("rapid", *there, *changes)
     book = Book()
     prepare(settings, plan, book)
-    ((data, size, seed), _), = book.of(public.load_public)
-    found = image_io.load(data.public, part="all", size=size, channels=data.channels, seed=seed)
+    (((data, size, seed), _),) = book.of(public.load_public)
+    found = sources.load(data.public, part="all", size=size, channels=data.channels, seed=seed)
     assert found.pixels.shape[1:] == plan.facts.shape == (1, *expected)
 
 
@@ -133,7 +147,7 @@ def test_glyphs_are_drawn_at_the_side_of_the_private_images(changes):
     settings, plan = planned("rapid", *changes)
     book = Book()
     parts = prepare(settings, plan, book)
-    ((_, size, _), _), = book.of(public.load_public)
+    (((_, size, _), _),) = book.of(public.load_public)
     assert size == plan.facts.shape[1] == (10 if changes else 8)
     assert isinstance(parts.model, PublicModel) and parts.base is not None
 
@@ -146,9 +160,9 @@ def test_pictures_of_two_sizes_are_not_stretched_to_one(tmp_path):
     settings, plan = planned("rapid", *there)
     book = Book()
     prepare(settings, plan, book)
-    ((data, size, _), _), = book.of(public.load_public)
+    (((data, size, _), _),) = book.of(public.load_public)
     with pytest.raises(BadInput, match="differ in size"):
-        image_io.load(data.public, part="all", size=size, channels=data.channels)
+        sources.load(data.public, part="all", size=size, channels=data.channels)
 
 
 def test_the_books_stages_return_what_they_say():

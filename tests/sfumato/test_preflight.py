@@ -32,7 +32,7 @@ def refusal(*changes, method="rapid"):
 
 
 def test_the_default_is_filled_in_and_nothing_is_decoded(monkeypatch):
-    monkeypatch.setattr("sfumato.images.load", lambda *_, **__: pytest.fail("an image was decoded"))
+    monkeypatch.setattr("sfumato.sources.load", lambda *_, **__: pytest.fail("an image was decoded"))
     settings, facts, warnings = settle()
     assert warnings == []
     assert (facts.records, facts.shape, facts.classes) == (RECORDS, (1, 8, 8), tuple("0123456789"))

@@ -49,7 +49,7 @@ def other(x):
 FILES = {
     "stages": STAGES,
     "helper": 'from stagebox import deep\n\ndef half(x):\n    """Half."""\n    return deep.divide(x, 2)\n\n'
-              "def ask(x):\n    from stagebox import lazy\n    return lazy.answer(x)\n",
+    "def ask(x):\n    from stagebox import lazy\n    return lazy.answer(x)\n",
     "deep": "def divide(x, by):\n    return x / by\n",
     "lazy": "def answer(x):\n    return 42\n",
     "unused": "def nothing():\n    return 0\n",
@@ -92,30 +92,47 @@ def changed(module, old, new):
 
 # The code
 
-@pytest.mark.parametrize(("module", "old", "new"), [
-    ("stages", '"""A stage."""', '"""Explained at length."""'),
-    ("stages", "  # one more", "\n    # said otherwise"),
-    ("stages", '"""A module of stages."""', ""),
-    ("stages", '    """Settings of one\'s own."""\n', '    """Others."""\n'),
-    ("stages", "def other(x):", "def unrelated():\n    return 3\n\ndef other(x):"),
-    ("helper", '"""Half."""', '"""Half of x."""'),
-    ("deep", "    return x / by", "    # divide\n\n    return (x / by)"),
-    ("unused", "return 0", "return 0  # nothing"),
-])
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("stages", '"""A stage."""', '"""Explained at length."""'),
+        ("stages", "  # one more", "\n    # said otherwise"),
+        ("stages", '"""A module of stages."""', ""),
+        ("stages", '    """Settings of one\'s own."""\n', '    """Others."""\n'),
+        ("stages", "def other(x):", "def unrelated():\n    return 3\n\ndef other(x):"),
+        ("helper", '"""Half."""', '"""Half of x."""'),
+        ("deep", "    return x / by", "    # divide\n\n    return (x / by)"),
+        ("unused", "return 0", "return 0  # nothing"),
+    ],
+)
 def test_words_and_layout_do_not_change_the_key(digest, module, old, new):
     assert digest() == digest(**changed(module, old, new))
 
 
-@pytest.mark.parametrize(("module", "old", "new"), [
-    ("stages", "return near(x) * WIDTH", "return near(x) / WIDTH"),
-    ("stages", "return x + 1", "return x + 2"),
-    ("stages", "WIDTH = 3", "WIDTH = 4"),
-    ("stages", '("rows", "film")', '("rows", "rest")'),
-    ("stages", "depth = 2", "depth = 3"),
-    ("helper", "divide(x, 2)", "divide(x, 4)"),
-    ("deep", "x / by", "x // by"),
-    ("lazy", "42", "43"),
-], ids=["stage", "helper-here", "number-here", "names-here", "class-here", "module", "module-of-module", "lazy-module"])
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("stages", "return near(x) * WIDTH", "return near(x) / WIDTH"),
+        ("stages", "return x + 1", "return x + 2"),
+        ("stages", "WIDTH = 3", "WIDTH = 4"),
+        ("stages", '("rows", "film")', '("rows", "rest")'),
+        ("stages", "depth = 2", "depth = 3"),
+        ("helper", "divide(x, 2)", "divide(x, 4)"),
+        ("deep", "x / by", "x // by"),
+        ("lazy", "42", "43"),
+    ],
+    ids=[
+        "stage",
+        "helper-here",
+        "number-here",
+        "names-here",
+        "class-here",
+        "module",
+        "module-of-module",
+        "lazy-module",
+    ],
+)
 def test_code_that_the_stage_uses_does(digest, module, old, new):
     assert digest() != digest(**changed(module, old, new))
 
@@ -136,9 +153,11 @@ def test_a_module_that_is_not_ours_is_not_read(digest, monkeypatch):
 
 def test_the_digest_of_a_module_drops_comments_and_docstrings_alone(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    texts = {"plainly": "def f(x):\n    return x\n",
-             "wordily": '"""Purpose."""\n\n# why\n\n\ndef f(x):\n    """What."""\n    return x  # x\n',
-             "otherwise": "def f(x):\n    return -x\n"}
+    texts = {
+        "plainly": "def f(x):\n    return x\n",
+        "wordily": '"""Purpose."""\n\n# why\n\n\ndef f(x):\n    """What."""\n    return x  # x\n',
+        "otherwise": "def f(x):\n    return -x\n",
+    }
     for name, text in texts.items():
         (tmp_path / f"digest_{name}.py").write_text(textwrap.dedent(text))
     plainly, wordily, otherwise = (caching.module_digest(f"digest_{name}") for name in texts)
@@ -175,6 +194,7 @@ def test_the_mechanism_is_in_the_key_of_what_it_pays_for(monkeypatch):
 
 # The inputs
 
+
 def stage_one(settings, images):
     """A stage."""
     return settings, images
@@ -198,30 +218,44 @@ def test_the_order_of_inputs_is_nothing():
     assert cache_key(stage_one, there) == cache_key(stage_one, dict(reversed(there.items())))
 
 
-@pytest.mark.parametrize("change", [
-    {"machine": Machine(device="cuda:1", threads=3, physical_batch=9)},
-    {"context": RunContext(run="run-2", parents={})},
-    {"settings": resolve("rapid", changes=["machine.threads=7", "machine.physical_batch=3"])},
-], ids=["machine", "context", "machine-in-settings"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"machine": Machine(device="cuda:1", threads=3, physical_batch=9)},
+        {"context": RunContext(run="run-2", parents={})},
+        {"settings": resolve("rapid", changes=["machine.threads=7", "machine.physical_batch=3"])},
+    ],
+    ids=["machine", "context", "machine-in-settings"],
+)
 def test_how_fast_and_for_whom_is_not_in_the_key(change):
     assert cache_key(stage_one, inputs()) == cache_key(stage_one, inputs(**change))
 
 
-@pytest.mark.parametrize("change", [
-    {"images": 6},
-    {"images": "5"},
-    {"settings": resolve("rapid", changes=["seed=1"])},
-    {"settings": resolve("rapid", changes=["method.k=0.6"])},
-    {"settings": resolve("dp-sgd")},
-    {"event": make_plan().spends[0].event},
-], ids=["number", "text", "seed", "method-setting", "method", "more"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"images": 6},
+        {"images": "5"},
+        {"settings": resolve("rapid", changes=["seed=1"])},
+        {"settings": resolve("rapid", changes=["method.k=0.6"])},
+        {"settings": resolve("dp-sgd")},
+        {"event": make_plan().spends[0].event},
+    ],
+    ids=["number", "text", "seed", "method-setting", "method", "more"],
+)
 def test_what_is_in_the_key(change):
     assert cache_key(stage_one, inputs()) != cache_key(stage_one, inputs(**change))
 
 
-@pytest.mark.parametrize(("given", "expected"), [
-    ({}, {"sfumato.methods.rapid"}), ({"settings": resolve("dp-sgd")}, {"sfumato.methods.dp_sgd"}),
-    ({"settings": 3}, set())], ids=["default", "other", "none"])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"sfumato.methods.rapid"}),
+        ({"settings": resolve("dp-sgd")}, {"sfumato.methods.dp_sgd"}),
+        ({"settings": 3}, set()),
+    ],
+    ids=["default", "other", "none"],
+)
 def test_the_method_in_the_settings_decides_whose_code_is_in_the_key(monkeypatch, given, expected):
     asked = []
     monkeypatch.setattr(caching, "code_digest", lambda function, extra: asked.append(extra) or "digest")
@@ -237,9 +271,16 @@ def again(ref):
 EXTRACTOR = FeatureExtractor(digest="e" * 64, label="PUBLIC")
 
 
-@pytest.mark.parametrize("wrap", [
-    lambda ref: ref, lambda ref: {"synthetic": ref}, lambda ref: [ref],
-    lambda ref: PublicParts(model=ref, extractor=EXTRACTOR)], ids=["itself", "in-dict", "in-list", "in-model"])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda ref: ref,
+        lambda ref: {"synthetic": ref},
+        lambda ref: [ref],
+        lambda ref: PublicParts(model=ref, extractor=EXTRACTOR),
+    ],
+    ids=["itself", "in-dict", "in-list", "in-model"],
+)
 def test_a_reference_counts_by_its_content_alone(wrap):
     key = cache_key(stage_one, {"images": wrap(MODEL)})
     assert key == cache_key(stage_one, {"images": wrap(again(MODEL))})
@@ -254,6 +295,7 @@ def test_a_library_of_another_version_gives_another_key(monkeypatch):
 
 
 # A hit
+
 
 @dataclass
 class FakeTask:

@@ -48,8 +48,9 @@ def test_a_run_has_a_folder_whose_name_tells_what_it_is(place, told):
 
 
 def test_runs_of_the_same_second_get_names_of_their_own(place, told, monkeypatch):
-    monkeypatch.setattr(journal, "datetime", SimpleNamespace(now=lambda zone: SimpleNamespace(
-        strftime=lambda form: "20260101-120000")))
+    monkeypatch.setattr(
+        journal, "datetime", SimpleNamespace(now=lambda zone: SimpleNamespace(strftime=lambda form: "20260101-120000"))
+    )
     names = [begin().context.run for _ in range(3)]
     assert names == [f"20260101-120000-rapid-scans-eps3{number}" for number in ("", "-2", "-3")]
     assert sorted(path.name for path in place.runs.iterdir()) == sorted(names)
@@ -73,6 +74,7 @@ def test_it_has_a_parent_in_each_experiment_and_no_path_of_the_images_in_either(
 
 # Stages
 
+
 @pytest.fixture
 def book(place, told):
     return begin()
@@ -83,8 +85,16 @@ def samples(place):
     """Samples that stand on one reservation and one look."""
     with place.ledger() as ledger:
         terms = {"stage": "fine_tuning", "run": "before", "code_version": "1"}
-        paid = ledger.reserve("scans", "digest", [Gaussian(noise_multiplier=5.0)], "add_remove", 1e-5, purpose="train",
-                              images="any", **terms)
+        paid = ledger.reserve(
+            "scans",
+            "digest",
+            [Gaussian(noise_multiplier=5.0)],
+            "add_remove",
+            1e-5,
+            purpose="train",
+            images="any",
+            **terms,
+        )
         look = ledger.look("scans", "digest", "judge", **terms)
     ref = keep_samples(place.store(), entries={paid.seq: "DP", look.seq: "INTERNAL"})
     return ref.model_copy(update={"seconds": 9.0})
@@ -116,7 +126,9 @@ def test_every_stage_is_remembered_with_both_its_times(book, samples, monkeypatc
     monkeypatch.setattr(journal, "run_stage", lambda *_, **__: (samples, True))
     book.run(stage("fine-tune"))
     assert [(line.name, line.cached, line.made_in) for line in book.stages] == [
-        ("pretrain", False, 9.0), ("fine-tune", True, 9.0)]
+        ("pretrain", False, 9.0),
+        ("fine-tune", True, 9.0),
+    ]
     assert all(0 <= line.seconds < 9 for line in book.stages)
 
 

@@ -86,8 +86,10 @@ def test_a_device_that_is_not_there_is_named(name):
         device_of(Machine(device=name))
 
 
-@pytest.mark.parametrize(("gpus", "asked", "expected"), [
-    (0, "auto", "cpu"), (1, "auto", "cuda"), (1, "cuda", "cuda"), (2, "cuda:1", "cuda:1"), (4, "cpu", "cpu")])
+@pytest.mark.parametrize(
+    ("gpus", "asked", "expected"),
+    [(0, "auto", "cpu"), (1, "auto", "cuda"), (1, "cuda", "cuda"), (2, "cuda:1", "cuda:1"), (4, "cpu", "cpu")],
+)
 def test_a_device_that_is_there_is_taken(monkeypatch, gpus, asked, expected):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)

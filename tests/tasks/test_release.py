@@ -42,7 +42,13 @@ def test_the_folder_of_a_run_holds_both_reports_the_record_and_the_pictures(plac
     record = end(place)
     folder = place.runs / record.run
     assert {path.name for path in folder.iterdir()} == {
-        "samples.png", "training-curves.png", "report.md", "report-internal.md", "run.json", "ledger.json"}
+        "samples.png",
+        "training-curves.png",
+        "report.md",
+        "report-internal.md",
+        "run.json",
+        "ledger.json",
+    }
     assert load_record(place.runs) == record
 
 

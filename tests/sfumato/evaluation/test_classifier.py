@@ -40,8 +40,9 @@ def test_one_image_does_not_see_another(digits, judge_model):
     torch.testing.assert_close(features(judge_model, digits.test[:9])[:1], alone, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("channels, height, width",
-                         [(1, 8, 8), (3, 8, 8), (1, 28, 28), (3, 20, 12), (3, 64, 64), (1, 5, 3)])
+@pytest.mark.parametrize(
+    "channels, height, width", [(1, 8, 8), (3, 8, 8), (1, 28, 28), (3, 20, 12), (3, 64, 64), (1, 5, 3)]
+)
 def test_trains_on_every_size(channels, height, width):
     generator = torch.Generator().manual_seed(0)
     images, labels = torch.rand(6, channels, height, width, generator=generator) * 2 - 1, torch.tensor([0, 1, 2] * 2)
@@ -99,18 +100,21 @@ def broken_pixel(value):
     return images
 
 
-@pytest.mark.parametrize("images, labels, message", [
-    (GOOD[0], LABELS, "is no image set"),
-    (GOOD.to(torch.uint8), LABELS, "torch.uint8"),
-    (GOOD[:0], LABELS[:0], "n >= 1"),
-    (broken_pixel(float("nan")), LABELS, "1 of 4 hold NaN"),
-    (broken_pixel(float("inf")), LABELS, "1 of 4 hold NaN or infinite"),
-    (broken_pixel(255.0), LABELS, "a pixel is 255 away from 0"),
-    (GOOD, LABELS[:3], r"give int64 \[4\]"),
-    (GOOD, LABELS.float(), "torch.float32"),
-    (GOOD, LABELS + 1, "1 to 3; with 3 classes they must lie in 0 to 2"),
-    (GOOD, LABELS - 1, "-1 to 1"),
-])
+@pytest.mark.parametrize(
+    "images, labels, message",
+    [
+        (GOOD[0], LABELS, "is no image set"),
+        (GOOD.to(torch.uint8), LABELS, "torch.uint8"),
+        (GOOD[:0], LABELS[:0], "n >= 1"),
+        (broken_pixel(float("nan")), LABELS, "1 of 4 hold NaN"),
+        (broken_pixel(float("inf")), LABELS, "1 of 4 hold NaN or infinite"),
+        (broken_pixel(255.0), LABELS, "a pixel is 255 away from 0"),
+        (GOOD, LABELS[:3], r"give int64 \[4\]"),
+        (GOOD, LABELS.float(), "torch.float32"),
+        (GOOD, LABELS + 1, "1 to 3; with 3 classes they must lie in 0 to 2"),
+        (GOOD, LABELS - 1, "-1 to 1"),
+    ],
+)
 def test_refuses_what_is_no_labelled_image_set(images, labels, message):
     with pytest.raises(BadInput, match=message) as caught:
         train_classifier(images, labels, 3, steps=1)

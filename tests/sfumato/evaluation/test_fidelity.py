@@ -26,6 +26,7 @@ def gaussian(n, mean, root, *, seed=0):
 
 # Frechet distance
 
+
 def test_frechet_of_independent_gaussians_is_the_textbook_sum():
     scale_a, scale_b = torch.tensor([1.0, 2.0, 0.5]).double(), torch.tensor([3.0, 1.0, 0.5]).double()
     mean_a, mean_b = torch.tensor([0.0, 1.0, 2.0]).double(), torch.tensor([1.0, 1.0, 0.0]).double()
@@ -80,8 +81,11 @@ def test_frechet_survives_constant_and_repeated_features_and_few_images():
     assert frechet_distance(*padded) == pytest.approx(plain)
     assert frechet_distance(torch.cat([a, a], 1), torch.cat([b, b], 1)) == pytest.approx(2 * plain, rel=1e-9)
     few, fewer = normal(5, 64), normal(2, 64, seed=1)
-    slow = (np.square(few.numpy().mean(0) - fewer.numpy().mean(0)).sum() + float(few.var(0).sum() + fewer.var(0).sum())
-            - 2 * np.sqrt(np.linalg.eigvals(np.cov(few.T.numpy()) @ np.cov(fewer.T.numpy())).real.clip(0)).sum())
+    slow = (
+        np.square(few.numpy().mean(0) - fewer.numpy().mean(0)).sum()
+        + float(few.var(0).sum() + fewer.var(0).sum())
+        - 2 * np.sqrt(np.linalg.eigvals(np.cov(few.T.numpy()) @ np.cov(fewer.T.numpy())).real.clip(0)).sum()
+    )
     assert frechet_distance(few, fewer) == pytest.approx(slow, rel=1e-6)
     assert frechet_distance(torch.zeros(9, 4), torch.zeros(7, 4) + 2) == pytest.approx(16)
 
@@ -92,6 +96,7 @@ def test_frechet_takes_a_far_offset_in_float64():
 
 
 # Neighbourhoods, against loops written from the definitions
+
 
 def distance(x, y):
     return math.sqrt(sum((p - q) ** 2 for p, q in zip(x, y, strict=True)))
@@ -114,14 +119,18 @@ def slow_scores(real, synthetic, k):
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])
-@pytest.mark.parametrize("real, synthetic", [
-    (normal(30, 4), normal(24, 4, seed=1)),
-    (normal(20, 20), normal(33, 20, seed=1) * 0.5),
-    (normal(25, 2).mul(2).round(), normal(25, 2, seed=1).mul(2).round()),  # a grid: ties and repeated points
-    (normal(25, 18).round(), normal(25, 18, seed=1).round()),
-    (normal(15, 3), normal(15, 3)),  # equal sets: every rim is touched
-    (normal(15, 20), normal(15, 20)),
-], ids=["plane", "wide", "grid", "wide grid", "copy", "wide copy"])
+@pytest.mark.parametrize(
+    "real, synthetic",
+    [
+        (normal(30, 4), normal(24, 4, seed=1)),
+        (normal(20, 20), normal(33, 20, seed=1) * 0.5),
+        (normal(25, 2).mul(2).round(), normal(25, 2, seed=1).mul(2).round()),  # a grid: ties and repeated points
+        (normal(25, 18).round(), normal(25, 18, seed=1).round()),
+        (normal(15, 3), normal(15, 3)),  # equal sets: every rim is touched
+        (normal(15, 20), normal(15, 20)),
+    ],
+    ids=["plane", "wide", "grid", "wide grid", "copy", "wide copy"],
+)
 def test_neighbour_scores_agree_with_their_definitions(real, synthetic, k):
     covered, *others = slow_scores(real, synthetic, k)
     assert coverage(real, synthetic, k=k) == pytest.approx(covered)
@@ -145,27 +154,36 @@ def test_a_collapsed_set_is_precise_and_covers_little():
 
 
 def test_fidelity_tells_real_digits_from_noise(digits, judge_model):
-    real, other, noise = (features(judge_model, images) for images in (
-        digits.test, digits.train, torch.rand(500, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1))
+    real, other, noise = (
+        features(judge_model, images)
+        for images in (
+            digits.test,
+            digits.train,
+            torch.rand(500, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1,
+        )
+    )
     assert frechet_distance(real, other) < 0.1 * frechet_distance(real, noise)
     assert coverage(real, other) > 0.95 and coverage(real, noise) < 0.4
     assert share_readable(judge_model, digits.test, digits.test_labels) > 0.96
     assert share_readable(judge_model, digits.test, (digits.test_labels + 1) % 10) < 0.02
 
 
-@pytest.mark.parametrize("call, message", [
-    (lambda: frechet_distance(normal(1, 3), normal(9, 3)), "first features: 1 images are too few"),
-    (lambda: frechet_distance(normal(9, 3), normal(0, 3)), "second features: 0 images are too few"),
-    (lambda: frechet_distance(normal(9, 3), normal(9, 4)), "3 and 4 wide"),
-    (lambda: frechet_distance(normal(9, 3)[0], normal(9, 3)), "one row per image"),
-    (lambda: frechet_distance(normal(9, 3) / 0, normal(9, 3)), "NaN or infinite"),
-    (lambda: coverage(normal(5, 3), normal(9, 3), k=5), "5 images are too few for this score; it needs 6 or more"),
-    (lambda: coverage(normal(6, 3), normal(0, 3), k=5), "synthetic features: 0 images"),
-    (lambda: coverage(normal(6, 3), normal(6, 3), k=0), "k = 0"),
-    (lambda: coverage(normal(6, 3), normal(6, 2)), "3 and 2 wide"),
-    (lambda: precision_recall_density(normal(6, 3), normal(5, 3)), "synthetic features: 5 images"),
-    (lambda: precision_recall_density(normal(6, 3), normal(6, 2)), "3 and 2 wide"),
-])
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: frechet_distance(normal(1, 3), normal(9, 3)), "first features: 1 images are too few"),
+        (lambda: frechet_distance(normal(9, 3), normal(0, 3)), "second features: 0 images are too few"),
+        (lambda: frechet_distance(normal(9, 3), normal(9, 4)), "3 and 4 wide"),
+        (lambda: frechet_distance(normal(9, 3)[0], normal(9, 3)), "one row per image"),
+        (lambda: frechet_distance(normal(9, 3) / 0, normal(9, 3)), "NaN or infinite"),
+        (lambda: coverage(normal(5, 3), normal(9, 3), k=5), "5 images are too few for this score; it needs 6 or more"),
+        (lambda: coverage(normal(6, 3), normal(0, 3), k=5), "synthetic features: 0 images"),
+        (lambda: coverage(normal(6, 3), normal(6, 3), k=0), "k = 0"),
+        (lambda: coverage(normal(6, 3), normal(6, 2)), "3 and 2 wide"),
+        (lambda: precision_recall_density(normal(6, 3), normal(5, 3)), "synthetic features: 5 images"),
+        (lambda: precision_recall_density(normal(6, 3), normal(6, 2)), "3 and 2 wide"),
+    ],
+)
 def test_refuses_with_one_line_and_no_number(call, message):
     with pytest.raises(BadInput, match=message) as caught:
         call()
@@ -174,8 +192,10 @@ def test_refuses_with_one_line_and_no_number(call, message):
 
 def test_readable_refuses_broken_images_and_labels(digits, judge_model):
     for images, labels, message in (
-            (digits.test, digits.test_labels[:5], "give int64"), (digits.test[:0], digits.test_labels[:0], "n >= 1"),
-            (digits.test * float("nan"), digits.test_labels, "NaN"),
-            (digits.test, digits.test_labels + 1, "with 10 classes")):
+        (digits.test, digits.test_labels[:5], "give int64"),
+        (digits.test[:0], digits.test_labels[:0], "n >= 1"),
+        (digits.test * float("nan"), digits.test_labels, "NaN"),
+        (digits.test, digits.test_labels + 1, "with 10 classes"),
+    ):
         with pytest.raises(BadInput, match=message):
             share_readable(judge_model, images, labels)

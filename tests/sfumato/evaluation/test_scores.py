@@ -11,8 +11,13 @@ from sfumato.evaluation.utility import downstream_accuracy
 
 @pytest.fixture(scope="module")
 def real(digits):
-    return dict(real_train=digits.train, real_train_labels=digits.train_labels, real_test=digits.test,
-                real_test_labels=digits.test_labels, classes=10)
+    return dict(
+        real_train=digits.train,
+        real_train_labels=digits.train_labels,
+        real_test=digits.test,
+        real_test_labels=digits.test_labels,
+        classes=10,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +60,16 @@ def test_scores_are_frozen_refuse_nonsense_and_survive_json(reference_scores):
             Scores(**{**reference_scores.model_dump(), **change})
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda x, y: (x * float("nan"), y), "synthetic images: 1437 of 1437 hold NaN"),
-    (lambda x, y: (x[:5], y[:5]), "synthetic images: 5 are too few to judge; give 6 or more"),
-    (lambda x, y: (x, y * 0), "only class 0"),
-    (lambda x, y: (x, y + 1), "with 10 classes they must lie in 0 to 9"),
-    (lambda x, y: (x[..., :6, :], y), "bring both to one size"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda x, y: (x * float("nan"), y), "synthetic images: 1437 of 1437 hold NaN"),
+        (lambda x, y: (x[:5], y[:5]), "synthetic images: 5 are too few to judge; give 6 or more"),
+        (lambda x, y: (x, y * 0), "only class 0"),
+        (lambda x, y: (x, y + 1), "with 10 classes they must lie in 0 to 9"),
+        (lambda x, y: (x[..., :6, :], y), "bring both to one size"),
+    ],
+)
 def test_says_no_before_any_training(real, change, message):
     def never(*_):
         raise AssertionError("work started")

@@ -46,14 +46,17 @@ def test_two_classes_are_enough(digits):
     assert correct[digits.test_labels < 2].double().mean() > 0.95
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda d: (d.train, torch.full_like(d.train_labels, 4), d.test, d.test_labels), "only class 4"),
-    (lambda d: (d.train[:0], d.train_labels[:0], d.test, d.test_labels), "synthetic images"),
-    (lambda d: (d.train, d.train_labels, d.test[:0], d.test_labels[:0]), "real test images"),
-    (lambda d: (d.train * float("nan"), d.train_labels, d.test, d.test_labels), "1437 of 1437 hold NaN"),
-    (lambda d: (d.train, d.train_labels[:7], d.test, d.test_labels), r"give int64 \[1437\]"),
-    (lambda d: (d.train[..., :6], d.train_labels, d.test, d.test_labels), "bring both to one size"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda d: (d.train, torch.full_like(d.train_labels, 4), d.test, d.test_labels), "only class 4"),
+        (lambda d: (d.train[:0], d.train_labels[:0], d.test, d.test_labels), "synthetic images"),
+        (lambda d: (d.train, d.train_labels, d.test[:0], d.test_labels[:0]), "real test images"),
+        (lambda d: (d.train * float("nan"), d.train_labels, d.test, d.test_labels), "1437 of 1437 hold NaN"),
+        (lambda d: (d.train, d.train_labels[:7], d.test, d.test_labels), r"give int64 \[1437\]"),
+        (lambda d: (d.train[..., :6], d.train_labels, d.test, d.test_labels), "bring both to one size"),
+    ],
+)
 @pytest.mark.parametrize("kind", ["logistic", "cnn"])
 def test_refuses_what_cannot_be_learnt_from(digits, kind, change, message):
     with pytest.raises(BadInput, match=message):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from sfumato import images
+from sfumato import sources
 from sfumato.config import Extractor
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.methods import METHODS
@@ -76,7 +76,7 @@ def make_world(method: str, *changes: str) -> World:
     settings, facts, _ = preflight(resolve(method, changes=[*TINY, *changes]))
     plan = plan_for(settings, facts)
     schedule = make_schedule(settings.schedule)
-    found = images.load("glyphs", part="all", size=8, glyphs_per_class=settings.data.glyphs_per_class)
+    found = sources.load("glyphs", part="all", size=8, glyphs_per_class=settings.data.glyphs_per_class)
     public = split_public(found, plan.retrieval.reference if plan.retrieval else 0.0, 0, CPU)
     model = build(settings.network, facts.shape, facts.public_classes)
     denoiser, _ = pretrain(model, schedule, *public.pre, settings.pretraining, seed=0)

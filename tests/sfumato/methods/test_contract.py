@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sfumato import images
+from sfumato import sources
 from sfumato.errors import BadInput
+from sfumato.images import to_unit
 from sfumato.methods import METHODS
 from sfumato.methods.plan import ANY_NUMBER, Plan
 from sfumato.preflight import plan_for, preflight
@@ -32,8 +33,8 @@ def planned(method, *changes):
 
 
 def digits(count=24):
-    found = images.load("digits", part="train").subset(slice(count))
-    return images.to_unit(found.pixels), torch.from_numpy(found.labels)
+    found = sources.load("digits", part="train").subset(slice(count))
+    return to_unit(found.pixels), torch.from_numpy(found.labels)
 
 
 def test_each_method_is_known_by_its_own_name():

@@ -19,8 +19,9 @@ from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from sfumato.errors import BadInput
-from sfumato.privacy import accountant
+from sfumato.privacy import loss_grids
 from sfumato.privacy.accountant import (
+    NOISE_RANGE,
     accountant_name,
     calibrate,
     calibrate_noise,
@@ -34,6 +35,7 @@ from sfumato.privacy.accountant import (
     subsampled_gaussian_epsilon,
 )
 from sfumato.privacy.events import Event, Gaussian, SubsampledGaussian, Uncertified
+from sfumato.privacy.loss_grids import Step, grid_epsilon
 
 FACTS = json.loads((Path(__file__).parents[2] / "data" / "privacy-vectors.json").read_text())
 VECTORS = {vector["id"]: vector for vector in FACTS["vectors"]}
@@ -364,10 +366,12 @@ def test_nothing_costs_nothing_and_uncertified_everything():
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_many_distinct_noises_are_shared_soundly(relation, monkeypatch):
     mus = np.geomspace(0.2, 1.0, 150)
-    shared = subsampled_gaussian_epsilon(mus, 0.02, DELTA, 5, relation)
-    monkeypatch.setattr(accountant, "MERGE_ABOVE", 1000)
-    monkeypatch.setattr(accountant, "GRID_PER_DEVIATION", 40)
-    alone = subsampled_gaussian_epsilon(mus, 0.02, DELTA, 5, relation)
+    steps = [Step(float(mu), 0.02, 5) for mu in mus]
+    shared = grid_epsilon([], steps, DELTA, relation)
+    assert subsampled_gaussian_epsilon(mus, 0.02, DELTA, 5, relation) == shared  # too many for dp-accounting's own
+    monkeypatch.setattr(loss_grids, "MERGE_ABOVE", 1000)
+    monkeypatch.setattr(loss_grids, "GRID_PER_DEVIATION", 40)
+    alone = grid_epsilon([], steps, DELTA, relation)
     assert alone <= shared <= alone * 1.01
 
 
@@ -376,10 +380,10 @@ def test_many_distinct_noises_are_shared_soundly(relation, monkeypatch):
     ("noise", "rate", "steps"), [(1.0, 0.01, 500), (0.4, 1e-3, 300), (3.0, 0.5, 100), (50.0, 0.3, 5)]
 )
 def test_a_finer_grid_only_lowers_the_answer(noise, rate, steps, relation, monkeypatch):
-    coarse = dp_sgd_epsilon(noise, rate, steps, DELTA, relation)
-    monkeypatch.setattr(accountant, "GRID_PER_DEVIATION", 200)
-    monkeypatch.setattr(accountant, "MAX_STEP_POINTS", 500_000)
-    fine = dp_sgd_epsilon(noise, rate, steps, DELTA, relation)
+    coarse = grid_epsilon([], [Step(1 / noise, rate, steps)], DELTA, relation)
+    monkeypatch.setattr(loss_grids, "GRID_PER_DEVIATION", 200)
+    monkeypatch.setattr(loss_grids, "MAX_STEP_POINTS", 500_000)
+    fine = grid_epsilon([], [Step(1 / noise, rate, steps)], DELTA, relation)
     assert fine <= coarse <= fine * 1.001
 
 
@@ -415,7 +419,7 @@ def test_extremes_are_answered(relation):
 def test_calibration_never_exceeds_and_comes_close(target, rate, steps, relation):
     noise = calibrate_noise(target, DELTA, rate, steps, relation)
     spent = dp_sgd_epsilon(noise, rate, steps, DELTA, relation)
-    floor_met = noise == accountant.NOISE_RANGE[0]
+    floor_met = noise == NOISE_RANGE[0]
     assert spent <= target
     assert (
         floor_met
@@ -435,8 +439,8 @@ def test_calibration_beside_a_fixed_part():
 
 
 def test_calibration_of_what_is_free_takes_the_least_noise():
-    assert calibrate_noise(1.0, DELTA, 1e-9, 10) == accountant.NOISE_RANGE[0]
-    assert calibrate_noise(1.0, DELTA, 0.1, 0) == accountant.NOISE_RANGE[0]
+    assert calibrate_noise(1.0, DELTA, 1e-9, 10) == NOISE_RANGE[0]
+    assert calibrate_noise(1.0, DELTA, 0.1, 0) == NOISE_RANGE[0]
 
 
 # -------------------------------------------------------------------------------------------------------- bad input

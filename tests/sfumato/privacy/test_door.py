@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sfumato import images
+from sfumato import sources
 from sfumato.errors import BadInput
 from sfumato.privacy import door
 from sfumato.privacy.door import Access, PrivateSet, check_in, identify, looking, read, spending
@@ -163,7 +163,7 @@ def test_an_error_inside_leaves_no_commit(ledger, folder):
 
 
 def test_each_part_is_read_as_the_set_says(ledger, folder):
-    whole = images.load(folder, part="all", channels=3, size=4)
+    whole = sources.load(folder, part="all", channels=3, size=4)
     asked = access(ledger, private(folder, size=4, channels=3))
     with looking(asked, "train") as train, looking(asked, "test") as test:
         assert train.images.pixels.shape[1:] == test.images.pixels.shape[1:] == (3, 4, 4)

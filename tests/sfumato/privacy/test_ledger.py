@@ -46,8 +46,9 @@ def ledger(path):
 
 
 def spend(ledger, events=(ONE,), dataset="digits", relation="add_remove", delta=DELTA, digest="d1g3st", **fields):
-    return ledger.reserve(dataset, digest if dataset == "digits" else digest + dataset, events, relation, delta,
-                          **{**TERMS, **fields})
+    return ledger.reserve(
+        dataset, digest if dataset == "digits" else digest + dataset, events, relation, delta, **{**TERMS, **fields}
+    )
 
 
 def tamper(path, *statements):
@@ -59,6 +60,7 @@ def tamper(path, *statements):
 
 # The life of a reservation
 
+
 def test_a_spend_is_reserved_opened_and_committed_with_fewer_steps(ledger):
     planned = SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.1, steps=100)
     reservation = spend(ledger, [planned], claim={"epsilon": 9.0, "source": "Eq. 1"}, images=50, parents=["abc"])
@@ -67,7 +69,7 @@ def test_a_spend_is_reserved_opened_and_committed_with_fewer_steps(ledger):
     ledger.opened(reservation)
     committed = ledger.commit(reservation, [planned.model_copy(update={"steps": 60})])
     assert committed.body["epsilon"] == 15.0 and committed.body["reserve"] == 1
-    (entry, events), = ledger.spends("digits")
+    ((entry, events),) = ledger.spends("digits")
     assert entry.seq == 1 and events[0].steps == 60
     assert ledger.total("digits") == Total(15.0, DELTA, "add_remove", spends=1, left=None)
     body = entry.body
@@ -112,10 +114,16 @@ def test_cancel_gives_back_only_behind_a_shut_door(ledger):
     assert ledger.total("digits").epsilon == 0.0
 
 
-@pytest.mark.parametrize("taken", [
-    [Gaussian(noise_multiplier=1.0, count=4)], [Gaussian(noise_multiplier=1.0, count=2)] * 2,
-    [Gaussian(noise_multiplier=9.0)], [SubsampledGaussian(noise_multiplier=1.0, sample_rate=0.1, steps=1)],
-    [Uncertified(reason="peek")]])
+@pytest.mark.parametrize(
+    "taken",
+    [
+        [Gaussian(noise_multiplier=1.0, count=4)],
+        [Gaussian(noise_multiplier=1.0, count=2)] * 2,
+        [Gaussian(noise_multiplier=9.0)],
+        [SubsampledGaussian(noise_multiplier=1.0, sample_rate=0.1, steps=1)],
+        [Uncertified(reason="peek")],
+    ],
+)
 def test_more_than_reserved_is_refused_and_all_stays_reserved(ledger, taken):
     reservation = spend(ledger, [Gaussian(noise_multiplier=1.0, count=3)])
     ledger.opened(reservation)
@@ -140,6 +148,7 @@ def test_only_an_open_door_of_this_ledger_can_be_committed(ledger, tmp_path):
 
 # The budget
 
+
 def test_the_budget_refuses_in_one_line_and_writes_nothing(ledger):
     assert ledger.budget("digits") is None
     ledger.set_budget("digits", 10, DELTA)
@@ -147,8 +156,10 @@ def test_the_budget_refuses_in_one_line_and_writes_nothing(ledger):
     assert ledger.total("digits").left == 3.0
     with pytest.raises(Refused) as refused:
         spend(ledger, [Gaussian(noise_multiplier=0.5)])
-    assert str(refused.value) == ("epsilon 3 of 10 left for 'digits' at delta 1e-05 (add_remove); this run needs 4: "
-                                  "lower --epsilon, or raise the budget")
+    assert str(refused.value) == (
+        "epsilon 3 of 10 left for 'digits' at delta 1e-05 (add_remove); this run needs 4: "
+        "lower --epsilon, or raise the budget"
+    )
     with pytest.raises(Refused, match=r"has no certificate \(one step leaks\)"):
         spend(ledger, [ONE, Uncertified(reason="one step leaks")])
     assert len(ledger.entries()) == 2
@@ -205,6 +216,7 @@ def test_a_price_that_is_no_number_never_fits_a_budget(path):
 
 # The set
 
+
 def test_a_name_means_one_content_and_no_digest_is_shown(ledger):
     reservation = spend(ledger)
     with pytest.raises(BadInput, match="the private set 'digits' changed since its last entry: register it") as one:
@@ -213,17 +225,30 @@ def test_a_name_means_one_content_and_no_digest_is_shown(ledger):
         ledger.look("numbers", "d1g3st", "histogram", **WHO)
     with pytest.raises(BadInput, match="changed since"):
         ledger.look("digits", "0ther", "histogram", **WHO)
-    entry, = ledger.entries()
+    (entry,) = ledger.entries()
     shown = [str(one.value), str(two.value), repr(reservation), repr(entry), repr(entry.public())]
     assert not any(secret in text for text in shown for secret in ("d1g3st", "0ther", entry.hash))
     assert entry.public()["epsilon"] == 1.0 and not {"digest", "parents", "hash"} & set(entry.public())
 
 
-@pytest.mark.parametrize("wrong", [
-    {"events": []}, {"events": [Gaussian(noise_multiplier=1.0, count=0)]}, {"events": ["free"]}, {"delta": 0.0},
-    {"delta": 1.0}, {"events": [Gaussian(noise_multiplier=math.inf)]}, {"relation": "edit"},
-    {"dataset": " "}, {"dataset": "a\nb"}, {"digest": ""}, {"images": -1}, {"images": "many"},
-    {"claim": {"epsilon": math.nan}}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"events": []},
+        {"events": [Gaussian(noise_multiplier=1.0, count=0)]},
+        {"events": ["free"]},
+        {"delta": 0.0},
+        {"delta": 1.0},
+        {"events": [Gaussian(noise_multiplier=math.inf)]},
+        {"relation": "edit"},
+        {"dataset": " "},
+        {"dataset": "a\nb"},
+        {"digest": ""},
+        {"images": -1},
+        {"images": "many"},
+        {"claim": {"epsilon": math.nan}},
+    ],
+)
 def test_wrong_input_is_told_and_not_written(ledger, wrong):
     with pytest.raises(BadInput) as told:
         spend(ledger, **wrong)
@@ -232,13 +257,22 @@ def test_wrong_input_is_told_and_not_written(ledger, wrong):
 
 # What costs nothing, labels, releases
 
+
 def test_looks_reuse_and_overrides_are_written_and_free(ledger):
     ledger.set_budget("digits", 1, DELTA)
     reservation = spend(ledger)
     ledger.look("digits", "d1g3st", "fidelity against held-out images", parents=["a"], **WHO)
     ledger.reuse("digits", "art1fact", spends=[reservation.seq], **WHO)
-    ledger.override("digits", "the board agreed", artifact="art1fact", claim={"epsilon": 1}, missing="one step leaks",
-                    spends=[2], run="run-1", code_version="0.1")
+    ledger.override(
+        "digits",
+        "the board agreed",
+        artifact="art1fact",
+        claim={"epsilon": 1},
+        missing="one step leaks",
+        spends=[2],
+        run="run-1",
+        code_version="0.1",
+    )
     assert ledger.total("digits").epsilon == 1.0 and ledger.total("digits").spends == 1
     assert [entry.kind for entry in ledger.entries("digits")] == ["budget", "reserve", "look", "reuse", "override"]
     with pytest.raises(BadInput, match="needs a reason"):
@@ -253,7 +287,10 @@ def test_labels_follow_from_the_entries(ledger):
     assert (claimed.epsilon, claimed.why) == (None, "one step leaks")
     entries = {"paid": ledger.opened(paid), "secret": ledger.opened(secret), "claimed": ledger.opened(claimed)}
     assert {name: entry_label(entry) for name, entry in entries.items()} == {
-        "paid": "DP", "secret": "INTERNAL", "claimed": "INTERNAL"}
+        "paid": "DP",
+        "secret": "INTERNAL",
+        "claimed": "INTERNAL",
+    }
     assert entry_label(ledger.commit(paid, [ONE])) == "DP"
     assert entry_label(ledger.commit(secret, [ONE])) == "INTERNAL"
     assert entry_label(ledger.commit(claimed, [Uncertified(reason="one step leaks")])) == "INTERNAL"
@@ -307,16 +344,24 @@ SWAP = [f"UPDATE entries SET seq = {new} WHERE seq = {old}" for old, new in ((2,
 SWAP_BODIES = ["UPDATE entries SET body = (SELECT body FROM entries WHERE seq = 1) WHERE seq = 3"]
 
 
-@pytest.mark.parametrize("statements, found", [
-    ([EDIT + "2"], ["entry 2: edited"]), ([EDIT + "5"], ["entry 5: edited"]),
-    (["DELETE FROM entries WHERE seq = 1"], ["entry 1: missing"]),
-    (["DELETE FROM entries WHERE seq = 3"], ["entry 3: missing"]),
-    (["DELETE FROM entries WHERE seq = 5"], ["the end: entry 4"]),
-    (["DELETE FROM entries"], ["the end: entry 0"]), (["DELETE FROM meta WHERE key = 'head'"], ["the end"]),
-    (["DROP TABLE entries"], ["the end: entry 0"]), (["DROP TABLE meta"], ["the end"]),
-    (SWAP, ["entry 2: edited or moved", "entry 3: edited or moved"]), (SWAP_BODIES, ["entry 3: edited"]),
-    (["UPDATE entries SET dataset = 'faces' WHERE seq = 4"], ["entry 4: edited"]),
-    (["UPDATE entries SET hash = previous WHERE seq = 4"], ["entry 4: edited"])])
+@pytest.mark.parametrize(
+    "statements, found",
+    [
+        ([EDIT + "2"], ["entry 2: edited"]),
+        ([EDIT + "5"], ["entry 5: edited"]),
+        (["DELETE FROM entries WHERE seq = 1"], ["entry 1: missing"]),
+        (["DELETE FROM entries WHERE seq = 3"], ["entry 3: missing"]),
+        (["DELETE FROM entries WHERE seq = 5"], ["the end: entry 4"]),
+        (["DELETE FROM entries"], ["the end: entry 0"]),
+        (["DELETE FROM meta WHERE key = 'head'"], ["the end"]),
+        (["DROP TABLE entries"], ["the end: entry 0"]),
+        (["DROP TABLE meta"], ["the end"]),
+        (SWAP, ["entry 2: edited or moved", "entry 3: edited or moved"]),
+        (SWAP_BODIES, ["entry 3: edited"]),
+        (["UPDATE entries SET dataset = 'faces' WHERE seq = 4"], ["entry 4: edited"]),
+        (["UPDATE entries SET hash = previous WHERE seq = 4"], ["entry 4: edited"]),
+    ],
+)
 def test_tampering_is_found_and_ends_all_spending(path, statements, found):
     with at(path) as ledger:
         reservations = [spend(ledger, run=f"run-{number}") for number in range(5)]
@@ -350,6 +395,7 @@ def test_an_edit_with_a_fresh_hash_breaks_the_chain(path):
 
 # The file
 
+
 def test_a_ledger_of_another_version_is_left_alone(path):
     at(path).close()
     tamper(path, "UPDATE meta SET value = '7' WHERE key = 'schema'")
@@ -357,9 +403,19 @@ def test_a_ledger_of_another_version_is_left_alone(path):
         at(path)
 
 
-@pytest.mark.parametrize("url", ["ledger.db", "sqlite://", "sqlite:///:memory:", "mysql://host/db", "nonsense://x",
-                                 "sqlite:///x.db?mode=ro", "postgresql+nodriver://host/db",
-                                 "postgresql://me:pass@host:port/db"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ledger.db",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "mysql://host/db",
+        "nonsense://x",
+        "sqlite:///x.db?mode=ro",
+        "postgresql+nodriver://host/db",
+        "postgresql://me:pass@host:port/db",
+    ],
+)
 def test_a_url_that_is_no_ledger_is_told_in_one_line(url):
     with pytest.raises(BadInput) as told:
         Ledger(url, clock, price=cheap)
@@ -446,6 +502,7 @@ def test_every_entry_is_on_disk_and_only_its_owner_reads_it(ledger, path):
 
 
 # Many at once
+
 
 def reserve_until_refused(path, barrier, results):
     """One process of eight: open the ledger, perhaps create it, and reserve until it refuses."""
