@@ -24,6 +24,7 @@ from prefect.cache_policies import CacheKeyFnPolicy
 from pydantic import BaseModel
 
 from artifacts.kinds import Ref
+from tasks.turns import turn
 from tasks.where import where
 
 PROJECT = ("sfumato", "artifacts", "tasks")
@@ -179,16 +180,24 @@ def _without_docstrings(tree: ast.AST) -> ast.AST:
     return tree
 
 
+def stage_key(stage_task: Any, *args: Any, **kwargs: Any) -> str:
+    """The cache key of a stage called like this."""
+    return cache_key(stage_task.fn, dict(inspect.signature(stage_task.fn).bind(*args, **kwargs).arguments))
+
+
 def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:
     """Run a stage; returns its reference and whether it came from the cache.
 
+    Of two runs that want the same result at once, the second waits and finds it.
     A cached reference whose artifact is missing or damaged is made again (a private stage then asks the ledger anew).
     """
-    state = stage_task(*args, **kwargs, return_state=True)
-    ref = state.result()
-    cached = state.name == "Cached"
-    if cached and not where().store().intact(ref):
-        ref, cached = stage_task.with_options(refresh_cache=True)(*args, **kwargs), False
+    place = where()
+    with turn(place.home, stage_key(stage_task, *args, **kwargs), f"waiting for {stage_task.name} of another run"):
+        state = stage_task(*args, **kwargs, return_state=True)
+        ref = state.result()
+        cached = state.name == "Cached"
+        if cached and not place.store().intact(ref):
+            ref, cached = stage_task.with_options(refresh_cache=True)(*args, **kwargs), False
     return ref, cached
 
 

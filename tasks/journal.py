@@ -14,9 +14,9 @@ from artifacts.record import StageRecord
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
 from tasks.caching import code_version, run_stage
-from tasks.gpu import holding
 from tasks.making import RunContext, device_of
 from tasks.progress import CONSOLE
+from tasks.turns import holding
 from tasks.where import where
 
 Kind = TypeVar("Kind", bound=Ref)
@@ -62,7 +62,7 @@ class Journal:
         """
         name = f"{stage.name} ({note})" if note else stage.name
         started = time.monotonic()
-        with holding(self.device, where()):
+        with holding(self.device, where().home):
             ref, cached = run_stage(stage, *args, context=self.context, **kwargs)
         seconds = round(time.monotonic() - started, 2)
         self.stages.append(StageRecord(name=name, seconds=seconds, cached=cached, made_in=ref.seconds))

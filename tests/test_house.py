@@ -74,7 +74,7 @@ IDLE = {("sfumato/training.py", "silent"): "the progress callback that shows not
 TORCH = {
     "tasks/making.py": {"device", "cuda", "set_num_threads"},
     "tasks/journal.py": {"device"},
-    "tasks/gpu.py": {"device"},
+    "tasks/turns.py": {"device"},
 }
 """What of torch a task may touch: where to compute, never what."""
 

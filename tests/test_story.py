@@ -16,6 +16,7 @@ from PIL import Image
 from artifacts.labels import Label
 from artifacts.tracking import INTERNAL, SHAREABLE
 from sfumato.errors import BadInput, Refused
+from sfumato.privacy.ledger import Ledger
 from tasks.where import where
 
 TINY = [
@@ -195,19 +196,36 @@ def test_mnist_with_omniglot_runs_by_settings_alone(prefect_server, data):
     assert record.certificate.epsilon <= 10 and Image.open(record.samples).height > 280
 
 
+def command(home: Path, changes: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The command line of a run with a home of its own, and the environment that it needs."""
+    environment = {**os.environ, "SFUMATO_HOME": str(home), "PREFECT_HOME": str(home / "prefect")}
+    environment["PREFECT_LOCAL_STORAGE_PATH"] = str(home / "results")
+    settings = (part for change in changes for part in ("--set", change))
+    return [sys.executable, "-m", "flows", "run", "rapid", *settings], environment
+
+
+def test_two_identical_runs_at_once_pay_once(tmp_path):
+    home = tmp_path / "home"
+    line, environment = command(home, [*TINY, "evaluation.baseline=false"])
+    pipes = {"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen(line, **pipes) for _ in range(2)]
+    for run in both:
+        _, errors = run.communicate(timeout=2 * PATIENCE_SECONDS)
+        assert run.returncode == 0, errors[-2000:]
+    with Ledger(f"sqlite:///{home / 'ledger.db'}", lambda: "") as ledger:
+        kinds = [entry.kind for entry in ledger.entries()]
+        assert kinds.count("reserve") == kinds.count("commit") == 2 and kinds.count("reuse") >= 2
+        assert ledger.verify() == []
+
+
 def test_killed_in_the_middle_both_charges_stand_and_the_next_run_finishes(tmp_path):
     """kill -9 while private images are being trained on; then the same command again."""
     home = tmp_path / "home"
-    environment = {**os.environ, "SFUMATO_HOME": str(home), "PREFECT_HOME": str(home / "prefect")}
-    environment["PREFECT_LOCAL_STORAGE_PATH"] = str(home / "results")
     slow = [c for c in TINY if "fine_tuning.steps" not in c] + ["fine_tuning.steps=400", "evaluation.baseline=false"]
-    command = [sys.executable, "-m", "flows", "run", "rapid", *(part for change in slow for part in ("--set", change))]
-    first = subprocess.Popen(
-        command, env=environment, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    line, environment = command(home, slow)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+    first = subprocess.Popen(line, env=environment, **pipes)
     url = f"sqlite:///{home / 'ledger.db'}"
-    from sfumato.privacy.ledger import Ledger
-
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         assert time.monotonic() < deadline and first.poll() is None, first.stderr.read().decode()[-2000:]
@@ -220,7 +238,7 @@ def test_killed_in_the_middle_both_charges_stand_and_the_next_run_finishes(tmp_p
         time.sleep(0.2)
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr[-2000:]
     with Ledger(url, lambda: "") as ledger:
         spends = [events[0].kind for _, events in ledger.spends("digits")]

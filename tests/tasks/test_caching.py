@@ -304,6 +304,11 @@ class FakeTask:
     ref: Samples
     asked: list[bool] = field(default_factory=list)
     refresh: bool = False
+    name: str = "stand-in"
+
+    @staticmethod
+    def fn(number):
+        """What the key is made of."""
 
     def with_options(self, refresh_cache):
         return FakeTask(self.ref, self.asked, refresh_cache)
@@ -314,9 +319,9 @@ class FakeTask:
 
 
 @pytest.mark.parametrize(("intact", "expected"), [(True, [False]), (False, [False, True])])
-def test_a_hit_whose_artifact_is_damaged_is_made_again(monkeypatch, intact, expected):
+def test_a_hit_whose_artifact_is_damaged_is_made_again(monkeypatch, intact, expected, tmp_path):
     store = SimpleNamespace(intact=lambda ref: intact)
-    monkeypatch.setattr(caching, "where", lambda: SimpleNamespace(store=lambda: store))
+    monkeypatch.setattr(caching, "where", lambda: SimpleNamespace(store=lambda: store, home=tmp_path))
     fake = FakeTask(Samples(digest="s" * 64, label="DP"))
     assert run_stage(fake, 1) == (fake.ref, intact)
     assert fake.asked == expected
