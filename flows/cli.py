@@ -189,7 +189,7 @@ def _summary(record: RunRecord) -> None:
         "INTERNAL report": record.internal_report,
         "picture": record.samples,
         "published": record.published or f"not yet: sfumato publish {record.run} --to DIR",
-        "open both UIs": "sfumato ui",
+        "open both UIs": "make ui (or sfumato ui)",
     }
     for name, text in lines.items():
         OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False, markup=False)
