@@ -33,6 +33,8 @@ app = typer.Typer(
 )
 ledger_app = typer.Typer(help="The privacy ledger: what each private set has cost.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
+SHOWN_BREAKS = 3
+"""Faults of a broken ledger that are named."""
 STOPPED = 130
 """Exit code after Ctrl-C, as shells have it."""
 OUT, ERR = Console(), Console(stderr=True)
@@ -132,6 +134,35 @@ def ledger_show(
         else:
             for part in ledger_lines(ledger, dataset):
                 OUT.print(part)
+
+
+@ledger_app.command("budget")
+def ledger_budget(
+    dataset: Annotated[str, typer.Argument(help="Name of a private set.")],
+    epsilon: Annotated[float, typer.Option(help="The most that it may cost, all runs together.")],
+    delta: Annotated[float, typer.Option(help="The delta at which that is counted; runs must use the same.")],
+) -> None:
+    """Set what a private set may cost; a run that would go beyond is refused before it opens an image (exit code 3)."""
+    place = configure()
+    with place.ledger() as ledger:
+        ledger.set_budget(dataset, epsilon, delta)
+        left = ledger.total(dataset).left
+    OUT.print(f"'{dataset}' may cost epsilon {epsilon:g} at delta {delta:g}; {left:.4f} left", markup=False)
+
+
+@ledger_app.command("verify")
+def ledger_verify() -> None:
+    """Check that no entry was edited, deleted or moved, and that every certificate can be computed again."""
+    place = configure()
+    with place.ledger() as ledger:
+        if breaks := ledger.verify():
+            raise Refused(f"the ledger {place.ledger_url} was tampered with: {'; '.join(breaks[:SHOWN_BREAKS])}")
+        different = ledger.replay()
+        if different:
+            raise Refused(
+                f"entry {different[0].seq} says epsilon {different[0].recorded}, replay finds {different[0].replayed}"
+            )
+        OUT.print(f"{len(ledger.entries())} entries, chain whole, every certificate found again")
 
 
 @app.command()

@@ -317,7 +317,18 @@ def test_a_run_hands_the_flow_what_was_asked_for(sfumato, folder, monkeypatch):
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["run"], ["plan"], ["show"], ["publish"], ["ledger"], ["ledger", "show"], ["ui"]],
+    [
+        [],
+        ["run"],
+        ["plan"],
+        ["show"],
+        ["publish"],
+        ["ledger"],
+        ["ledger", "show"],
+        ["ledger", "budget"],
+        ["ledger", "verify"],
+        ["ui"],
+    ],
     ids=lambda command: " ".join(command) or "sfumato",
 )
 def test_every_command_explains_itself(sfumato, command):
@@ -329,7 +340,7 @@ def test_every_command_explains_itself(sfumato, command):
 def test_every_command_is_known_to_these_tests():
     group = typer.main.get_command(cli.app)
     assert set(group.commands) == {"run", "plan", "show", "publish", "ledger", "ui"}
-    assert set(group.commands["ledger"].commands) == {"show"}
+    assert set(group.commands["ledger"].commands) == {"show", "budget", "verify"}
 
 
 @pytest.mark.parametrize("command", [[], ["ledger"]], ids=["sfumato", "ledger"])
@@ -549,3 +560,26 @@ def test_images_that_can_be_read_leave_one_look_in_the_ledger(check, images):
     with where().ledger() as ledger:
         (entry,) = ledger.entries()
         assert (entry.kind, entry.dataset, ledger.total("scans").spends) == ("look", "scans", 0)
+
+
+WHO = {"stage": "s", "purpose": "p", "run": "r", "code_version": "v", "images": "any"}
+
+
+def test_a_budget_is_set_kept_and_cannot_be_set_below_what_is_spent(sfumato, folder):
+    shown = sfumato("ledger", "budget", "scans", "--epsilon", "4", "--delta", "1e-5")
+    assert shown.code == 0 and "'scans' may cost epsilon 4 at delta 1e-05; 4.0000 left" in shown.out
+    with where().ledger() as ledger:
+        ledger.reserve("scans", "d" * 64, [Gaussian(noise_multiplier=2.0)], "add_remove", 1e-5, **WHO)
+    refused = sfumato("ledger", "budget", "scans", "--epsilon", "1", "--delta", "1e-5")
+    assert refused.code == 3 and len(refused.err.splitlines()) == 1 and "scans" in refused.err
+    assert sfumato("ledger", "budget", "scans", "--epsilon", "-1", "--delta", "1e-5").code == 2
+
+
+def test_verify_finds_an_edited_entry(sfumato, folder):
+    with where().ledger() as ledger:
+        ledger.reserve("scans", "d" * 64, [Gaussian(noise_multiplier=2.0)], "add_remove", 1e-5, **WHO)
+    assert sfumato("ledger", "verify").code == 0
+    with sqlite3.connect(folder / "ledger.db") as connection:
+        connection.execute("UPDATE entries SET body = replace(body, '2.0', '9.0')")
+    found = sfumato("ledger", "verify")
+    assert found.code == 3 and len(found.err.splitlines()) == 1
