@@ -120,7 +120,7 @@ def data_card(card: dict, record: RunRecord) -> str:
             f"# {card['name']}",
             "",
             f"{card['images']} synthetic images in {len(card['classes'])} classes, "
-            f"{card['shape'][1]}x{card['shape'][2]} pixels, {card['shape'][0]} channel(s). No image here is a private one.",
+            f"{card['shape'][1]}x{card['shape'][2]} pixels, {card['shape'][0]} channel(s). Each was drawn by a model, none taken from the private collection.",
             "",
             "## Privacy",
             "",
