@@ -70,13 +70,12 @@ class Journal:
             CONSOLE.print(f"{name:<26} from cache (made in {ref.seconds:.1f} s)")
         if cached and paid:
             place = where()
-            spends = [seq for seq in place.store().entries(ref)]
             with place.ledger() as ledger:
-                paid = {entry.seq for entry in ledger.entries() if entry.kind == "reserve"}
+                reserved = {entry.seq for entry in ledger.entries() if entry.kind == "reserve"}
                 ledger.reuse(
                     self.private.name,
                     ref.digest,
-                    spends=[seq for seq in spends if seq in paid],
+                    spends=[seq for seq in place.store().entries(ref) if seq in reserved],
                     stage=name,
                     run=self.context.run,
                     code_version=code_version(stage.fn),

@@ -70,7 +70,6 @@ def making(
         draft: Draft[Kind] = Draft(store, folder, show)
         yield draft
         seconds = time.monotonic() - started
-        files = [folder / path.name for path in draft.files]
         ref = store.keep(
             kind,
             folder,
@@ -89,7 +88,7 @@ def making(
             params=params,
             metrics={**draft.metrics, "seconds": seconds},
             series=draft.series,
-            files=[store.folder(ref) / path.name for path in files],
+            files=[store.folder(ref) / path.name for path in draft.files],
         )
         draft.ref = ref.model_copy(update={"tracked": tracked})
     except Exception as error:  # the result is kept and perhaps paid for: a lost log line must not lose it

@@ -68,7 +68,7 @@ class Votes(Section):
     noise_multiplier: float
     """Standard deviation of the noise on each count; one record changes one count by 1."""
     time: int
-    """Diffusion time at which records are compared with public images."""
+    """k, the time of the knowledge base's keys; the ballot itself compares clean images."""
 
 
 class Retrieval(Section):

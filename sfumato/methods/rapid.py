@@ -76,21 +76,12 @@ def plan(settings, facts: Facts) -> Plan:
             f"{settings.schedule.timesteps}: move them apart, or raise schedule.timesteps"
         )
     votes = Votes(noise_multiplier=method.vote_noise, time=query_time) if method.votes else None
-    asked = (
-        [
-            Spend(
-                stage=STAGE_VOTES,
-                what="votes for public classes",
-                event=Gaussian(noise_multiplier=votes.noise_multiplier),
-            )
-        ]
-        if votes
-        else []
-    )
+    ask = Spend(stage=STAGE_VOTES, what="votes for public classes", event=Gaussian(noise_multiplier=method.vote_noise))
 
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
-        return [*asked, Spend(stage=STAGE_TUNING, what="DP-SGD with retrieved trajectories (Eq. 5)", event=steps)]
+        tune = Spend(stage=STAGE_TUNING, what="DP-SGD with retrieved trajectories (Eq. 5)", event=steps)
+        return [ask, tune] if method.votes else [tune]
 
     noise, certificate = calibrated(privacy, spends)
     early, late = walks(settings)

@@ -52,9 +52,9 @@ def noisy_votes(
         chosen = torch.cat([ballot(part.to(device)).cpu() for part in x.split(VOTE_CHUNK)])
         counts = torch.bincount(y * options + chosen, minlength=classes * options).view(classes, options)
         noise = torch.randn(counts.shape, generator=generator or system_generator())
-        return_value = counts + event.noise_multiplier * noise
+        votes = counts + event.noise_multiplier * noise
         entries = visit.entries
-    return Paid(return_value, entries)
+    return Paid(votes, entries)
 
 
 def fine_tuned(
