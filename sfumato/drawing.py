@@ -12,8 +12,8 @@ from sfumato.diffusion.schedule import time_grid
 from sfumato.images import ImageSet, to_pixels
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import Facts
+from sfumato.progress import Progress, silent
 from sfumato.settings import Settings
-from sfumato.training import Progress, silent
 
 Draw = Callable[[Settings, Parts, Tensor, torch.Generator], Tensor]
 CHUNK = 1000

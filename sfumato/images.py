@@ -47,6 +47,12 @@ class ImageSet:
         return ImageSet(self.pixels[index], self.labels[index], self.classes)
 
 
+def joined(one: ImageSet, other: ImageSet) -> ImageSet:
+    """The records of both, in this order; classes are those of the first, to which the labels of both refer."""
+    pixels, labels = np.concatenate([one.pixels, other.pixels]), np.concatenate([one.labels, other.labels])
+    return ImageSet(pixels, labels, one.classes)
+
+
 def to_unit(pixels: np.ndarray) -> Tensor:
     """Grey levels 0..255 as float32 in [-1, 1], same shape."""
     return torch.from_numpy(pixels.astype(np.float32)) / 127.5 - 1

@@ -13,13 +13,7 @@ from sfumato.config import Pretraining
 from sfumato.diffusion.objective import denoising_examples, record_losses
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
-
-Progress = Callable[[int, int], None]
-"""Called with (steps done, steps in all)."""
-
-
-def silent(done: int, total: int) -> None:
-    """A progress callback that shows nothing."""
+from sfumato.progress import Progress, silent
 
 
 def warm_then_decay(warm_up: int, steps: int, final: float) -> Callable[[int], float]:

@@ -29,7 +29,7 @@ COMPUTING = {"numpy", "torch", "faiss", "opacus", "lightly", "scipy", "sklearn"}
 LONGEST_FILE = 750
 
 FLOORS = [
-    {"sfumato.errors"},
+    {"sfumato.errors", "sfumato.progress"},
     {"sfumato.config"},
     {"sfumato.diffusion", "sfumato.networks", "sfumato.evaluation", "sfumato.images"},
     {"sfumato.sources", "sfumato.glyphs", "sfumato.training", "sfumato.retrieval"},
@@ -70,7 +70,7 @@ MLFLOW = {
 CLOCKS = {"sfumato/estimate.py": {"perf_counter"}}
 GENERATORS = {"sfumato/privacy/noise.py": "fills a generator's state from the operating system"}
 SEEDED = {"sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL"}
-IDLE = {("sfumato/training.py", "silent"): "the progress callback that shows nothing"}
+IDLE = {("sfumato/progress.py", "silent"): "the progress callback that shows nothing"}
 TORCH = {
     "tasks/making.py": {"device", "cuda", "set_num_threads"},
     "tasks/journal.py": {"device"},

@@ -18,9 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sfumato.errors import BadInput
-
-Progress = Callable[[int, int], None]
-"""Called with (steps done, steps in all); told nothing else."""
+from sfumato.progress import Progress
 
 FEATURES = 64
 """Width of the hidden layer whose values are the features."""

@@ -9,6 +9,7 @@ nothing but the digest leaves it.
 """
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +18,7 @@ from sfumato import sources
 from sfumato.config import Relation, Section
 from sfumato.errors import BadInput
 from sfumato.evaluation.scores import NEIGHBOURS
-from sfumato.images import ImageSet
+from sfumato.images import ImageSet, joined
 from sfumato.privacy.events import AnyEvent
 from sfumato.privacy.ledger import Entry, Ledger, Reservation, entry_label
 
@@ -32,6 +33,8 @@ class PrivateSet(Section):
     held_out: float = 0.2
     limit: int = 0
     """Only the first so many training records; 0 for all."""
+    version: int = 1
+    """Which version of the set the ledger counts, so that what was made of another one is not found in a cache."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,14 @@ class Access:
     claim: dict | None = None
     comparison: bool = False
     """The result only serves an INTERNAL comparison: the access is written as a look, costs nothing and can never leave."""
+    following: tuple[AnyEvent, ...] = ()
+    """What the run will ask for after this; the budget must bear it too before anything is paid."""
+    canaries: ImageSet | None = None
+    """Images added to the training part, for an audit; in a comparison only."""
+
+    def __post_init__(self) -> None:
+        if self.canaries is not None and not self.comparison:
+            raise ValueError("canaries may go into a comparison only: what they are mixed with must never leave")
 
 
 @dataclass(frozen=True)
@@ -74,14 +85,17 @@ def identify(private: PrivateSet) -> str:
     return sources.source_digest(private.source)
 
 
-def check_in(access: Access) -> Entry:
+def check_in(access: Access, *, new_version: bool = False) -> Entry:
     """Decode the whole set once, as every run does before any work, and write that look.
 
     Raises `BadInput` for a damaged image, for images or parts that do not fit together, for a part without images, and
-    where the ledger knows other images under this name: all that would otherwise end a run after it has paid.
+    where the ledger knows other images under this name (unless a person declares a `new_version`): all that would
+    otherwise end a run after it has paid.
     """
     digest = identify(access.private)
     check_parts(access.private, read(access.private, "train"), read(access.private, "test"))
+    if new_version:
+        access.ledger.new_version(access.private.name, digest, run=access.run, code_version=access.code_version)
     return _looked(access, digest)
 
 
@@ -119,12 +133,15 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
 def spending(access: Access, events: Sequence[AnyEvent], *, insecure: bool = False) -> Iterator[Visit]:
     """Reserve `events`, open, and on leaving without error commit them; on any error the reservation stands in full.
 
-    For a comparison the same access is written as a look. `insecure` says that a test injected the noise.
+    For a comparison the same access is written as a look. `insecure` says that a test injected the noise. A ledger
+    that cannot be reached for the commit does not lose what was paid for: a warning says that the reservation stands.
     """
     digest = identify(access.private)
     if access.comparison:
         entry = _looked(access, digest)
-        yield Visit(read(access.private, "train"), entry.seq, entry_label(entry))
+        images = read(access.private, "train")
+        images = images if access.canaries is None else joined(images, access.canaries)
+        yield Visit(images, entry.seq, entry_label(entry))
         return
     ticket: Reservation = access.ledger.reserve(
         access.private.name,
@@ -140,10 +157,14 @@ def spending(access: Access, events: Sequence[AnyEvent], *, insecure: bool = Fal
         parents=access.parents,
         claim=access.claim,
         insecure=insecure,
+        following=access.following,
     )
     label = entry_label(access.ledger.opened(ticket))
     yield Visit(read(access.private, "train"), ticket.seq, label)
-    access.ledger.commit(ticket, events)
+    try:
+        access.ledger.commit(ticket, events)
+    except BadInput as error:
+        warnings.warn(f"reservation {ticket.seq} was not committed and stands in full: {error}", stacklevel=1)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt
 from sfumato.networks.build import parameter_group
 from sfumato.privacy.clipping import Gradients, clipped_sum
-from sfumato.training import Progress, moving_average, silent, warm_then_decay
+from sfumato.progress import Progress, silent
+from sfumato.training import moving_average, warm_then_decay
 
 
 def trainable_parameters(model: nn.Module, groups: tuple[str, ...]) -> dict[str, nn.Parameter]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from sfumato.evaluation import scores
 from sfumato.images import ImageSet, to_unit
 from sfumato.privacy.door import Access, looking
-from sfumato.training import Progress, silent
+from sfumato.progress import Progress, silent
 
 REAL = "real training images"
 """Name of the row to compare with: the private training images judged as if they were synthetic."""

@@ -17,7 +17,7 @@ from sfumato.privacy.door import Access, spending
 from sfumato.privacy.dp_sgd import train_privately
 from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.noise import system_generator
-from sfumato.training import Progress, silent
+from sfumato.progress import Progress, silent
 
 VOTE_CHUNK = 1024
 """Records that vote at once."""

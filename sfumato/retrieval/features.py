@@ -15,7 +15,8 @@ from sfumato.config import Extractor
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.samplers import NO_CLASS, Denoiser
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise, predicted_image
-from sfumato.training import Progress, batches, silent, train
+from sfumato.progress import Progress, silent
+from sfumato.training import batches, train
 
 SMALLEST_SIDE = 2
 """Side in pixels at which the encoder stops halving."""

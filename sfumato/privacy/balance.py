@@ -1,0 +1,241 @@
+"""What the entries of a ledger amount to: the spends that count, the budget in force, the version of a private set.
+
+Pure functions of a list of entries; prices and the database are elsewhere. A spend counts from its reservation on, with
+the events that were committed, or with all that were reserved while nothing is. A person may declare that a set
+changed (`version`): its spends are then counted afresh, and those of the versions before still stand in the ledger.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from sfumato.config import Relation
+from sfumato.errors import BadInput, Refused
+from sfumato.privacy.chain import Entry, canonical
+from sfumato.privacy.events import AnyEvent, Event
+
+Label = Literal["PUBLIC", "DP", "INTERNAL"]
+RELATIONS: tuple[Relation, ...] = ("add_remove", "replace_one")
+
+_EVENTS = TypeAdapter(tuple[AnyEvent, ...])
+_PAST = {"open": "was opened", "commit": "was committed", "cancel": "was cancelled"}
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A planned cost, written down. `epsilon` is its certificate alone; None where there is none, and `why`."""
+
+    seq: int
+    dataset: str
+    events: tuple[Event, ...]
+    relation: Relation
+    delta: float
+    epsilon: float | None
+    why: str | None
+    insecure: bool
+    hash: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that a private set may cost, all runs together."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Total:
+    """What a private set has cost so far; `left` is None without a budget, or when asked in other terms."""
+
+    epsilon: float
+    delta: float
+    relation: Relation
+    spends: int
+    left: float | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A certificate that `replay` does not find again; None stands for no certificate."""
+
+    seq: int
+    dataset: str
+    relation: Relation
+    recorded: float | None
+    replayed: float | None
+
+
+Spend = tuple[Entry, tuple[Event, ...]]
+"""A `reserve` entry with the events that count: those committed, or all reserved ones while nothing is."""
+
+
+def entry_label(entry: Entry) -> Label:
+    """What an output may at best be labelled that stands on this entry (design section 3)."""
+    if entry.kind in ("reserve", "open", "commit"):
+        return "DP" if entry.body["epsilon"] is not None and not entry.body["insecure"] else "INTERNAL"
+    return "INTERNAL" if entry.kind == "look" else "PUBLIC"
+
+
+def spends_of(entries: Sequence[Entry], dataset: str, *, all_versions: bool = False) -> list[Spend]:
+    """The reservations of a set that count, each with the events that count; those of its last version, or of all."""
+    ends = {entry.body["reserve"]: entry for entry in entries if entry.kind in ("commit", "cancel")}
+    since = 0 if all_versions else _changed_at(entries, dataset)
+    reserved = [e for e in entries if (e.dataset, e.kind) == (dataset, "reserve") and e.seq > since]
+    ended = [(entry, ends.get(entry.seq, entry)) for entry in reserved]
+    return [(entry, events_of(end)) for entry, end in ended if end.kind != "cancel"]
+
+
+def relation_of(spends: Sequence[Spend]) -> Relation:
+    """The relation under which all these spends can be stated together."""
+    return "replace_one" if any(entry.body["relation"] == "replace_one" for entry, _ in spends) else "add_remove"
+
+
+def budget_of(entries: Sequence[Entry], dataset: str) -> Budget | None:
+    """The budget in force, or None; a new version of the set has the same one, unspent."""
+    found = [entry.body for entry in entries if (entry.dataset, entry.kind) == (dataset, "budget")]
+    return Budget(found[-1]["epsilon"], found[-1]["delta"]) if found else None
+
+
+def version_of(entries: Sequence[Entry], dataset: str) -> int:
+    """Which version of the set the ledger counts: 1, and one more for each change that was declared."""
+    return 1 + sum((entry.dataset, entry.kind) == (dataset, "version") for entry in entries)
+
+
+def _changed_at(entries: Sequence[Entry], dataset: str) -> int:
+    return max((e.seq for e in entries if (e.dataset, e.kind) == (dataset, "version")), default=0)
+
+
+def title_of(reserved: Entry) -> str:
+    """How messages call a reservation."""
+    return f"reservation {reserved.seq} on '{reserved.dataset}'"
+
+
+def past_of(entry: Entry) -> str:
+    """What became of a reservation by this entry."""
+    return _PAST[entry.kind]
+
+
+def standing(entries: Sequence[Entry], reservation: Reservation) -> tuple[Entry, Entry | None]:
+    """A reservation's own entry, and the latest one that opened or ended it."""
+    reserved = next((entry for entry in entries if entry.hash == reservation.hash), None)
+    if reserved is None:
+        raise Refused(
+            f"reservation {reservation.seq} on '{reservation.dataset}' is not in this ledger: reserve in the "
+            "ledger that the run uses"
+        )
+    later = [entry for entry in entries if entry.kind in _PAST and entry.body["reserve"] == reserved.seq]
+    return reserved, later[-1] if later else None
+
+
+def reserved_entries(entries: Sequence[Entry], seqs: Sequence[int], dataset: str | None = None) -> list[Entry]:
+    """The `reserve` entries of these numbers, of one set where it is given."""
+    if dataset is not None:
+        check_name(dataset)
+    found = {entry.seq: entry for entry in entries if entry.kind == "reserve" and dataset in (None, entry.dataset)}
+    if unknown := [seq for seq in seqs if seq not in found]:
+        where = "" if dataset is None else f" on '{dataset}'"
+        raise BadInput(f"entry {unknown[0]} is no reservation{where}: name the reservations that it stands on")
+    return [found[seq] for seq in sorted(set(seqs))]
+
+
+# Events, as entries hold them
+
+
+def dumped(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Events as JSON values."""
+    return _EVENTS.dump_python(tuple(events), mode="json")
+
+
+def events_of(entry: Entry) -> tuple[Event, ...]:
+    """The events of a `reserve` or `commit` entry."""
+    try:
+        return _EVENTS.validate_python(entry.body["events"])
+    except ValidationError:
+        raise BadInput(f"entry {entry.seq} of the ledger names mechanisms unknown to this Sfumato: update it") from None
+
+
+def tally(events: Sequence[Event]) -> Counter[str]:
+    """How often each mechanism runs: {its parameters: times}."""
+    times_of: Counter[str] = Counter()
+    for event in events:
+        parameters = event.model_dump(mode="json")
+        times = [parameters.pop(name) for name in ("count", "steps") if name in parameters]
+        times_of[canonical(parameters)] += math.prod(times)
+    return times_of
+
+
+def in_words(parameters: str) -> str:
+    """One line of a tally for a person."""
+    shown = json.loads(parameters)
+    return f"{shown.pop('kind')} {' '.join(f'{name}={value}' for name, value in shown.items())}".strip()
+
+
+# What is refused before anything is written
+
+
+def check_set(entries: Sequence[Entry], dataset: str, digest: str) -> None:
+    """A name means one content and a content one name, or budgets could be walked around. No digest is ever printed."""
+    check_name(dataset)
+    if not isinstance(digest, str) or not digest:
+        raise BadInput(f"the private set '{dataset}' comes without a content digest: compute it first")
+    since = _changed_at(entries, dataset)
+    for entry in entries:
+        if "digest" not in entry.body:
+            continue
+        if entry.dataset != dataset and entry.body["digest"] == digest:
+            raise BadInput(f"the private set '{dataset}' is in the ledger as '{entry.dataset}': use that name")
+        if entry.dataset == dataset and entry.seq >= since and entry.body["digest"] != digest:
+            raise BadInput(
+                f"the private set '{dataset}' changed since its last entry: bring the images back, give the set another "
+                "data.name, or count this version afresh with --new-version"
+            )
+
+
+def check_change(entries: Sequence[Entry], dataset: str, digest: str) -> None:
+    """Refuse to start a version for images that the ledger knows under this name, now or before."""
+    known = [e for e in entries if e.dataset == dataset and "digest" in e.body]
+    if not known:
+        raise BadInput(f"the ledger knows no private set '{dataset}': leave --new-version out")
+    if known[-1].body["digest"] == digest:
+        raise BadInput(f"the private set '{dataset}' did not change since its last entry: leave --new-version out")
+    if any(entry.body["digest"] == digest for entry in known):
+        raise BadInput(
+            f"these images are an earlier version of '{dataset}', whose spends cannot be counted afresh: bring the "
+            "current version back"
+        )
+    check_set([e for e in entries if e.dataset != dataset], dataset, digest)
+
+
+def check_events(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Events that the ledger can write."""
+    try:
+        checked = _EVENTS.validate_python(tuple(events))
+        canonical(dumped(checked))
+    except ValueError as error:
+        cause = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise BadInput(f"the ledger cannot write these events ({cause}): use those of sfumato.privacy.events") from None
+    return checked
+
+
+def check_name(dataset: str) -> None:
+    """A name that can be printed."""
+    if not isinstance(dataset, str) or not dataset.strip() or not dataset.isprintable():
+        raise BadInput(f"{dataset!r} cannot name a private set: use a printable word")
+
+
+def check_delta(delta: float) -> None:
+    """A delta that means something."""
+    if not 0 < delta < 1:
+        raise BadInput(f"delta {delta} is not between 0 and 1: take less than one over the number of records")
+
+
+def check_reason(what: str, dataset: str, reason: str) -> None:
+    """A reason in words."""
+    if not isinstance(reason, str) or not reason.strip():
+        raise BadInput(f"{what} '{dataset}' needs a reason in words")

@@ -1,0 +1,243 @@
+"""An append-only list of entries in a database, each chained by sha256 to the one before.
+
+Promise: an append is one exclusive transaction that sees every entry before it and is on disk when it returns; should a
+lock ever fail, two writers would claim the same `seq` and the primary key lets one of them in. `breaks` finds rows
+edited, deleted or moved, and a broken chain takes no further entry. SQLite (one file) or PostgreSQL (by URL).
+
+Entries stand in the order in which they were written; the time in them is what the clock said, and nothing follows from
+it. Not covered: a person who rewrites the database and every hash in it; SQLite on a network file system.
+"""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from sfumato.errors import BadInput, Refused
+
+SCHEMA = "1"
+"""Version of the tables and of what an entry holds; a ledger of another version is not touched."""
+
+BUSY_SECONDS = 60
+"""How long to wait while another process holds the ledger; it holds it for as long as one pricing takes."""
+
+ADVISORY_LOCK = 0x5F0A_70
+"""The number under which all Sfumato processes queue in one PostgreSQL database."""
+
+FROM_CONTENT = frozenset({"digest", "parents", "artifact"})
+"""Fields computed from content, by which a guess of the private images could be confirmed: never in a public view."""
+
+_TABLES = sa.MetaData()
+_ENTRIES = sa.Table(
+    "entries",
+    _TABLES,
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    *(sa.Column(name, sa.Text, nullable=False) for name in ("dataset", "kind", "body", "previous", "hash")),
+)
+_META = sa.Table("meta", _TABLES, sa.Column("key", sa.String(16), primary_key=True), sa.Column("value", sa.Text))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row. `body` and the hashes are INTERNAL (they hold or follow from the set's digest), not in the `repr`."""
+
+    seq: int
+    dataset: str
+    kind: str
+    body: dict[str, Any] = field(repr=False)
+    previous: str = field(repr=False)
+    hash: str = field(repr=False)
+
+    def public(self) -> dict[str, Any]:
+        """What reports and trackers may show: no digest of content, and no hash that one went into."""
+        shown = {name: value for name, value in self.body.items() if name not in FROM_CONTENT}
+        return {"seq": self.seq, "dataset": self.dataset, "kind": self.kind, **shown}
+
+
+Write = Callable[[str, str, dict[str, Any]], Entry]
+"""(dataset, kind, body) -> the entry that was appended."""
+
+
+class Chain:
+    """The chain at a database URL, created if it is not there; every call is one transaction on a fresh connection."""
+
+    def __init__(self, url: str, clock: Callable[[], str]):
+        """`clock` tells the time as ISO-8601 in UTC."""
+        self._clock, self._engine = clock, _engine(url)
+        with self._transaction(exclusive=True) as connection:
+            _prepare(connection)
+
+    def close(self) -> None:
+        """Let go of the database; nothing is pending, every entry is on disk when its call returns."""
+        self._engine.dispose()
+
+    def entries(self) -> list[Entry]:
+        """All entries in order; `Refused` where the chain is broken."""
+        with self._transaction(exclusive=False) as connection:
+            return _unbroken(connection)
+
+    def as_found(self) -> list[Entry]:
+        """All entries in order, also where the chain is broken."""
+        with self._transaction(exclusive=False) as connection:
+            rows, _ = _load(connection)
+        return [_entry(row) for row in rows]
+
+    def breaks(self) -> list[str]:
+        """Every break in the chain, one line each; empty when nothing was edited, deleted or moved."""
+        with self._transaction(exclusive=False) as connection:
+            return _breaks(*_load(connection))
+
+    @contextmanager
+    def appending(self) -> Iterator[tuple[list[Entry], Write]]:
+        """Hold the chain alone: all entries so far, and a function that appends one more. On an error, nothing is."""
+        with self._transaction(exclusive=True) as connection:
+            entries = _unbroken(connection)
+
+            def write(dataset: str, kind: str, body: dict[str, Any]) -> Entry:
+                body = {**body, "time": self._clock()}
+                try:
+                    text = canonical(body)
+                except (TypeError, ValueError) as error:
+                    raise BadInput(f"a ledger entry for '{dataset}' cannot be written as JSON: {error}") from None
+                seq, previous = len(entries) + 1, entries[-1].hash if entries else ""
+                row = {
+                    "seq": seq,
+                    "dataset": dataset,
+                    "kind": kind,
+                    "body": text,
+                    "previous": previous,
+                    "hash": _hash(seq, dataset, kind, text, previous),
+                }
+                connection.execute(sa.insert(_ENTRIES).values(row))
+                connection.execute(sa.update(_META).where(_META.c.key == "head").values(value=row["hash"]))
+                return Entry(**{**row, "body": json.loads(text)})
+
+            yield entries, write
+
+    @contextmanager
+    def _transaction(self, *, exclusive: bool) -> Iterator[sa.Connection]:
+        """One transaction; whatever the database complains of becomes one line, and nothing is written."""
+        try:
+            with self._engine.begin() as connection:
+                if exclusive:
+                    _lock(connection)
+                yield connection
+        except sa.exc.SQLAlchemyError as error:
+            cause = (str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__])[0]
+            raise BadInput(
+                f"the ledger {self._engine.url} cannot be used ({cause}): it must be there, writable, and "
+                f"not held by another process for more than {BUSY_SECONDS} s"
+            ) from error
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value; `ValueError` for what JSON cannot say (NaN, infinity)."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _engine(url: str) -> sa.Engine:
+    """An engine that keeps no connection, so that a ledger which went away is noticed by the next call."""
+    forms = "write sqlite:///folder/ledger.db or postgresql+psycopg://host/database"
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError):  # not repeated here: it may hold a password
+        raise BadInput(f"the ledger URL cannot be read: {forms}") from None
+    options = {"poolclass": sa.NullPool, "hide_parameters": True}
+    if parsed.get_backend_name() == "postgresql":
+        try:
+            return sa.create_engine(parsed, isolation_level="READ COMMITTED", **options)
+        except (sa.exc.ArgumentError, ImportError) as error:
+            raise BadInput(f"the ledger {parsed} needs a driver ({error}): install psycopg and {forms}") from None
+    if parsed.get_backend_name() != "sqlite":
+        raise BadInput(f"a ledger cannot be kept in {parsed.get_backend_name()}: {forms}")
+    if parsed.database in (None, "", ":memory:") or parsed.query:
+        raise BadInput(f"the ledger {parsed} is no plain file: write sqlite:///folder/ledger.db")
+    path = Path(parsed.database).absolute()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.touch(mode=0o600)
+    except OSError as error:
+        raise BadInput(f"the ledger {path} cannot be created ({error.strerror}): choose another folder") from None
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA synchronous=FULL")
+        with suppress(sqlite3.OperationalError):  # kept in the file once set; a file just in use is as safe without it
+            connection.execute("PRAGMA journal_mode=WAL")
+        return connection
+
+    return sa.create_engine(parsed, creator=connect, **options)
+
+
+def _lock(connection: sa.Connection) -> None:
+    """Wait until this transaction is the only one that may write: the one place where the databases differ."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
+
+
+def _prepare(connection: sa.Connection) -> None:
+    """Create the tables where there are none; BadInput for another version, or what cannot be written."""
+    if not sa.inspect(connection).has_table("meta"):
+        _TABLES.create_all(connection)
+        connection.execute(sa.insert(_META), [{"key": "schema", "value": SCHEMA}, {"key": "head", "value": ""}])
+    version = connection.scalar(sa.select(_META.c.value).where(_META.c.key == "schema"))
+    if version != SCHEMA:
+        raise BadInput(
+            f"the ledger {connection.engine.url} has version {version}, this Sfumato keeps version {SCHEMA}:"
+            " use the Sfumato that wrote it, or another ledger"
+        )
+    _ENTRIES.create(connection, checkfirst=True)  # where someone dropped it, verify tells
+    connection.execute(sa.update(_META).where(_META.c.key == "schema").values(value=SCHEMA))  # can it be written?
+
+
+def _load(connection: sa.Connection) -> tuple[list[sa.Row], str | None]:
+    """All rows in order and the recorded hash of the last one, read by one statement and so at one moment."""
+    joined = sa.select(_META.c.value.label("head"), _ENTRIES).select_from(_META.outerjoin(_ENTRIES, sa.true()))
+    rows = connection.execute(joined.where(_META.c.key == "head").order_by(_ENTRIES.c.seq)).all()
+    return [row for row in rows if row.seq is not None], rows[0].head if rows else None
+
+
+def _breaks(rows: Sequence[sa.Row], head: str | None) -> list[str]:
+    """Where the chain does not hold, by hash, by order, and at its end."""
+    found, last, previous = [], 0, ""
+    for row in rows:
+        if row.seq != last + 1:
+            found.append(f"entry {last + 1}: missing; entry {row.seq} comes next")
+        if _hash(row.seq, row.dataset, row.kind, row.body, row.previous) != row.hash:
+            found.append(f"entry {row.seq}: edited or moved; its hash is not that of its content")
+        elif row.previous != previous and row.seq == last + 1:
+            found.append(f"entry {row.seq}: does not follow entry {last}; one of them was exchanged")
+        last, previous = row.seq, row.hash
+    if previous != head:
+        found.append(f"the end: entry {last} is not the last one written; entries were deleted or exchanged")
+    return found
+
+
+def _unbroken(connection: sa.Connection) -> list[Entry]:
+    rows, head = _load(connection)
+    if broken := _breaks(rows, head):
+        raise Refused(f"the ledger {connection.engine.url} was tampered with ({broken[0]}): restore it from a backup")
+    return [_entry(row) for row in rows]
+
+
+def _entry(row: sa.Row) -> Entry:
+    try:
+        return Entry(row.seq, row.dataset, row.kind, json.loads(row.body), row.previous, row.hash)
+    except ValueError:
+        raise BadInput(f"entry {row.seq} of the ledger cannot be read: run verify") from None
+
+
+def _hash(*fields: Any) -> str:
+    return hashlib.sha256(json.dumps(fields, separators=(",", ":"), default=repr).encode()).hexdigest()
