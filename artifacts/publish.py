@@ -17,7 +17,7 @@ from pathlib import Path
 from artifacts import contents
 from artifacts.labels import Label
 from artifacts.record import RunRecord
-from artifacts.report import NOT_COVERED
+from artifacts.report import COPIES_PICTURE, NOT_COVERED, statement
 from artifacts.store import Store, full_disk
 from sfumato.errors import BadInput, Refused
 from sfumato.images import ImageSet, picture, save_png
@@ -30,13 +30,7 @@ NAME_LENGTH = 60
 
 def publish(store: Store, record: RunRecord, to: Path) -> Path:
     """Write the samples of a run to `to` (new or empty) and return it; `Refused` for INTERNAL samples."""
-    manifest = store.manifest(record.samples_artifact)
-    if manifest["label"] == Label.INTERNAL:
-        raise Refused(
-            f"the samples of run {record.run} are INTERNAL, because of {store.tainted_by(record.samples_artifact)}: they must not leave"
-        )
-    if manifest["label"] == Label.DP and record.certificate is None:
-        raise Refused(f"the samples of run {record.run} have no certificate: they must not leave")
+    check_label(store, record)
     to = destination(to)
     source = store.folder(record.samples_artifact)
     try:
@@ -56,6 +50,23 @@ def publish(store: Store, record: RunRecord, to: Path) -> Path:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return to
+
+
+def check_label(store: Store, record: RunRecord) -> None:
+    """`Refused` for samples that may not leave: INTERNAL ones, unless a person accepted the claim, and copies."""
+    label = store.manifest(record.samples_artifact)["label"]
+    if label == Label.INTERNAL and not record.override("claim"):
+        raise Refused(
+            f"the samples of run {record.run} are INTERNAL, because of {store.tainted_by(record.samples_artifact)}: they must not "
+            'leave, unless someone answers for the claim with --accept-claim "REASON"'
+        )
+    if label == Label.DP and record.certificate is None:
+        raise Refused(f"the samples of run {record.run} have no certificate: they must not leave")
+    if record.copies and not record.copies.passed and not record.override("copies"):
+        raise Refused(
+            f"{record.copies.unexplained} images of run {record.run} repeat training records and no held-out one: look at "
+            f'{COPIES_PICTURE} in the folder of the run; --accept-copies "REASON" if chance explains them'
+        )
 
 
 def destination(to: Path) -> Path:
@@ -98,9 +109,10 @@ def _write(folder: Path, images: ImageSet, record: RunRecord) -> None:
         "run": record.run,
         "method": record.method,
         "label": record.label,
-        "statement": record.certificate.sentence() if record.certificate else "made from public data alone",
+        "statement": statement(record),
         "certificate": record.certificate.model_dump(mode="json") if record.certificate else None,
         "claim": record.claim.model_dump(mode="json"),
+        "overrides": [override.model_dump(mode="json") for override in record.overrides],
         "mechanisms": [spend.model_dump(mode="json") for spend in record.plan.spends],
         "ledger_entries": record.entries,
         "images": len(images),

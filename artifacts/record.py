@@ -1,14 +1,18 @@
 """The record of a run: one JSON object that says what was done, what it cost and where the results lie."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from artifacts.store import write_text
 from sfumato.errors import BadInput
+from sfumato.evaluation.copies import CopyCheck
 from sfumato.methods.plan import Certificate, Claim, Plan
+from sfumato.privacy.audit import Audit
 
 RECORD = "run.json"
 
@@ -24,6 +28,20 @@ class StageRecord(BaseModel):
     cached: bool
     made_in: float
     """Time that it took when it was made."""
+
+
+class Override(BaseModel):
+    """What a person accepted so that samples may leave all the same."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Literal["claim", "copies"]
+    """The paper's claim in place of a certificate; or images that repeat training records."""
+    reason: str
+    missing: str
+    """What is not promised."""
+    entry: int
+    """Where the ledger says so."""
 
 
 class RunRecord(BaseModel):
@@ -58,6 +76,15 @@ class RunRecord(BaseModel):
     published: str
     tracking: dict[str, str]
     """Label -> MLflow run."""
+    copies: CopyCheck | None = None
+    """Whether samples repeat training records; INTERNAL."""
+    audit: Audit | None = None
+    """What the last audit found; INTERNAL."""
+    overrides: tuple[Override, ...] = ()
+
+    def override(self, kind: str) -> Override | None:
+        """The last override of a kind."""
+        return next((one for one in reversed(self.overrides) if one.kind == kind), None)
 
     @property
     def seconds(self) -> float:
@@ -73,6 +100,13 @@ def save_record(folder: Path, record: RunRecord) -> None:
 def run_folder(record: RunRecord) -> Path:
     """The folder that holds everything about a run."""
     return Path(record.report).parent
+
+
+def records(runs: Path) -> Iterator[RunRecord]:
+    """The records of all runs that can be read, oldest first."""
+    for path in sorted(runs.glob(f"*/{RECORD}")):
+        with contextlib.suppress(BadInput):
+            yield load_record(runs, path.parent.name)
 
 
 def load_record(runs: Path, name: str = "latest") -> RunRecord:

@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from artifacts.labels import Label
 from artifacts.record import RunRecord, run_folder
 from artifacts.store import write_text
 from sfumato.methods.plan import ANY_NUMBER, Certificate
 
 REPORT, INTERNAL_REPORT, CURVES = "report.md", "report-internal.md", "training-curves.png"
+COPIES_PICTURE = "copies.png"
 SCORES = {
     "frechet": "Frechet distance",
     "coverage": "coverage",
@@ -30,7 +32,7 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
     lines = [
         f"# {record.method} on {record.settings['data']['name']}: {record.run}",
         "",
-        f"**Label: {record.label}.** " + _promise(record),
+        f"**Label: {record.label}.** " + statement(record),
         "",
         "| | epsilon | delta | relation | source |",
         "| --- | --- | --- | --- | --- |",
@@ -144,10 +146,18 @@ def data_uri(path: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
 
 
-def _promise(record: RunRecord) -> str:
-    if record.certificate is None:
-        return "No certificate: these images must not leave."
-    return record.certificate.sentence()
+def statement(record: RunRecord) -> str:
+    """What may be said of the images of a run: the certificate, or that there is none."""
+    if record.certificate is not None:
+        return record.certificate.sentence()
+    if record.label == Label.PUBLIC:
+        return "made from public data alone"
+    if accepted := record.override("claim"):
+        return (
+            f"No certificate. Handed over on the paper's claim of epsilon {record.claim.epsilon:.3f} ({record.claim.source}), "
+            f'for which someone answered: "{accepted.reason}" (ledger entry {accepted.entry}). What is missing: {accepted.missing}.'
+        )
+    return "No certificate: these images must not leave."
 
 
 def _certificate_row(certificate: Any) -> str:

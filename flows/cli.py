@@ -10,20 +10,22 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
 from artifacts.publish import destination
 from artifacts.record import RunRecord, load_record
-from artifacts.report import SCORES
+from artifacts.report import SCORES, statement
+from flows import ledger_cli
 from sfumato.errors import BadInput, Refused
-from sfumato.methods import METHODS
-from sfumato.methods.plan import Plan
+from sfumato.methods import METHODS, PAPERS
 from sfumato.preflight import plan_for, preflight
-from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, presets, resolve
+from sfumato.privacy.chain import is_there
+from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, known, presets, resolve
 from tasks.making import device_of
-from tasks.where import configure
+from tasks.where import Where, configure
 
 app = typer.Typer(
     help="Private images in, synthetic images with a differential-privacy statement out.",
@@ -31,10 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-ledger_app = typer.Typer(help="The privacy ledger: what each private set has cost.", no_args_is_help=True)
-app.add_typer(ledger_app, name="ledger")
-SHOWN_BREAKS = 3
-"""Faults of a broken ledger that are named."""
+app.add_typer(ledger_cli.app, name="ledger")
 STOPPED = 130
 """Exit code after Ctrl-C, as shells have it."""
 OUT, ERR = Console(), Console(stderr=True)
@@ -61,13 +60,19 @@ def run(
     publish: Annotated[bool, typer.Option("--publish", help="Publish the result into the folder of the run.")] = False,
     publish_to: Annotated[str, typer.Option("--publish-to", metavar="DIR", help="Publish the result there.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Stop after printing the plan.")] = False,
+    new_version: Annotated[
+        bool,
+        typer.Option(
+            "--new-version", help="The private images changed since the last run: count what they cost afresh."
+        ),
+    ] = False,
 ) -> None:
     """Run a method from private images to a synthetic set with its report.
 
     Example with your own images: sfumato run rapid --set data.private=scans/ --set data.public=textures/
     """
     place = configure()
-    _planned(method, preset, epsilon, changes)
+    _planned(place, method, preset, epsilon, changes)
     if dry_run:
         return
     place.store()
@@ -76,9 +81,18 @@ def run(
         destination(Path(publish_to))
     from flows.synthesize import RUN_FOLDER, synthesize
 
+    if new_version:
+        _warn(
+            "a new version is counted afresh, but a record that was in the version before has been paid for in both: what "
+            "the two cost it composes (sfumato ledger show says what all versions have cost together)"
+        )
     given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
     record = synthesize(
-        method=method, preset=preset, changes=given, publish_to=publish_to or (RUN_FOLDER if publish else "")
+        method=method,
+        preset=preset,
+        changes=given,
+        publish_to=publish_to or (RUN_FOLDER if publish else ""),
+        new_version=new_version,
     )
     _summary(record)
 
@@ -91,8 +105,7 @@ def plan(
     changes: Changes = None,
 ) -> None:
     """Show what a run would train, the noise it needs and the certificate it would earn; opens no private image."""
-    configure()
-    _planned(method, preset, epsilon, changes)
+    _planned(configure(), method, preset, epsilon, changes)
 
 
 @app.command()
@@ -110,59 +123,30 @@ def show(run: RunName = "latest", as_json: Json = False) -> None:
 def publish(
     run: RunName = "latest",
     to: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")] = "published",
+    accept_claim: Annotated[
+        str,
+        typer.Option(
+            metavar="REASON", help="Answer for INTERNAL images on the paper's claim; goes into ledger and card."
+        ),
+    ] = "",
+    accept_copies: Annotated[
+        str,
+        typer.Option(metavar="REASON", help="Say why images that repeat training records may leave; goes there too."),
+    ] = "",
 ) -> None:
     """Hand a run's images over: image folder, labels, sample picture, data card. Refuses what is INTERNAL."""
     place = configure()
     from tasks.release import publish_run
 
-    record = publish_run(load_record(place.runs, run), Path(to))
+    record = publish_run(load_record(place.runs, run), Path(to), accept_claim, accept_copies)
     OUT.print(f"published to {record.published}", soft_wrap=True, markup=False)
 
 
-@ledger_app.command("show")
-def ledger_show(
-    dataset: Annotated[str, typer.Argument(help="Name of a private set; all of them if left out.")] = "",
-    as_json: Json = False,
-) -> None:
-    """Show what was reserved, spent, looked at and reused."""
-    from flows.screen import ledger_lines, ledger_object
-
-    place = configure()
-    with place.ledger() as ledger:
-        if as_json:
-            print(ledger_object(ledger, dataset))
-        else:
-            for part in ledger_lines(ledger, dataset):
-                OUT.print(part)
-
-
-@ledger_app.command("budget")
-def ledger_budget(
-    dataset: Annotated[str, typer.Argument(help="Name of a private set.")],
-    epsilon: Annotated[float, typer.Option(help="The most that it may cost, all runs together.")],
-    delta: Annotated[float, typer.Option(help="The delta at which that is counted; runs must use the same.")],
-) -> None:
-    """Set what a private set may cost; a run that would go beyond is refused before it opens an image (exit code 3)."""
-    place = configure()
-    with place.ledger() as ledger:
-        ledger.set_budget(dataset, epsilon, delta)
-        left = ledger.total(dataset).left
-    OUT.print(f"'{dataset}' may cost epsilon {epsilon:g} at delta {delta:g}; {left:.4f} left", markup=False)
-
-
-@ledger_app.command("verify")
-def ledger_verify() -> None:
-    """Check that no entry was edited, deleted or moved, and that every certificate can be computed again."""
-    place = configure()
-    with place.ledger() as ledger:
-        if breaks := ledger.verify():
-            raise Refused(f"the ledger {place.ledger_url} was tampered with: {'; '.join(breaks[:SHOWN_BREAKS])}")
-        different = ledger.replay()
-        if different:
-            raise Refused(
-                f"entry {different[0].seq} says epsilon {different[0].recorded}, replay finds {different[0].replayed}"
-            )
-        OUT.print(f"{len(ledger.entries())} entries, chain whole, every certificate found again")
+@app.command()
+def explain(method: Annotated[str, typer.Argument(help=f"One of: {', '.join(PAPERS)}.")]) -> None:
+    """Say what a method's paper claims, what can be certified, and why the two differ."""
+    known("method", method, PAPERS)
+    OUT.print(Markdown(f"# {method}\n\n{PAPERS[method].PROMISE}"))
 
 
 @app.command()
@@ -178,7 +162,7 @@ def ui(
     serve_uis(configure(), port, OUT, worker)
 
 
-def _planned(method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> tuple[Settings, Plan]:
+def _planned(place: Where, method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> None:
     given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
     settings, facts, warnings = preflight(resolve(method, preset, given))
     made = plan_for(settings, facts)
@@ -186,10 +170,21 @@ def _planned(method: str, preset: str, epsilon: float | None, changes: list[str]
     from flows.screen import plan_lines
 
     for warning in warnings:
-        ERR.print(f"[yellow]warning:[/] {escape(warning)}", soft_wrap=True)
+        _warn(warning)
     for part in plan_lines(settings, made):
         OUT.print(part)
-    return settings, made
+    terms = made.certificate
+    if not is_there(place.ledger_url):
+        return
+    with place.ledger() as ledger:
+        try:
+            ledger.check(settings.data.name, [spend.event for spend in made.spends], terms.relation, terms.delta)
+        except Refused as refusal:
+            _warn(f"{refusal}. What was paid for before may still be used")
+
+
+def _warn(text: str) -> None:
+    ERR.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
 
 
 def _summary(record: RunRecord) -> None:
@@ -200,10 +195,9 @@ def _summary(record: RunRecord) -> None:
     for name, row in record.metrics.items():
         scores.add_row(escape(name), *(f"{row[key]:.3g}" for key in SCORES))
     OUT.print(scores)
-    promise = record.certificate.sentence() if record.certificate else "No certificate: these images must not leave."
     OUT.print(
         Panel(
-            f"[bold]{promise}[/]\n\nclaim of the paper, for comparison: epsilon {record.claim.epsilon:.3f}",
+            f"[bold]{escape(statement(record))}[/]\n\nclaim of the paper, for comparison: epsilon {record.claim.epsilon:.3f}",
             title=escape(record.run),
         )
     )

@@ -1,14 +1,15 @@
 """What the command line shows of plans and of the ledger."""
 
 import json
-import math
 from collections.abc import Iterator
+from typing import Any
 
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
+from artifacts.spending import statement, totals
 from sfumato.estimate import estimate
 from sfumato.methods.plan import Plan
 from sfumato.networks.build import build, parameters_by_group
@@ -76,21 +77,32 @@ def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
                     "" if cost is None else f"{cost:.4f}",
                 )
         yield table
-        total = ledger.total(name)
-        budget = ledger.budget(name)
-        bound = f"{total.left:.4f} left of {budget.epsilon:g}" if budget and total.left is not None else "no budget set"
+        yield from total_lines(totals(ledger, name))
+
+
+def total_lines(found: dict[str, Any]) -> Iterator[str]:
+    """What a set has cost in all, under both relations, and over its versions."""
+    budget = (
+        f"{found['left']:.4f} left of {found['budget']['epsilon']:g}" if found["left"] is not None else "no budget set"
+    )
+    yield (
+        f"spent in all: epsilon {_shown(found['epsilon'])} at delta {found['delta']:.3g} ({found['relation']}), "
+        f"{found['spends']} spends; {budget}"
+    )
+    for relation, epsilon in found.get("both", {}).items():
+        if relation != found["relation"]:
+            yield f"the same under {relation}: epsilon {_shown(epsilon)}"
+    if "all_versions" in found:
         yield (
-            f"spent in all: epsilon {total.epsilon:.4f} at delta {total.delta:.3g} ({total.relation}), {total.spends} spends; {bound}"
+            f"this is version {found['version']} of the set; a record in all of them has cost epsilon "
+            f"{_shown(found['all_versions'])}"
         )
+
+
+def _shown(epsilon: float | None) -> str:
+    return "infinite (no certificate)" if epsilon is None else f"{epsilon:.4f}"
 
 
 def ledger_object(ledger: Ledger, dataset: str) -> str:
     """Entries and totals as one JSON object."""
-    entries = ledger.entries(dataset or None)
-    totals = {}
-    for name in dict.fromkeys(entry.dataset for entry in entries):
-        total = ledger.total(name)
-        totals[name] = {key: getattr(total, key) for key in ("epsilon", "delta", "relation", "spends", "left")}
-        if math.isinf(total.epsilon):
-            totals[name]["epsilon"] = None  # JSON has no infinity
-    return json.dumps({"entries": [entry.public() for entry in entries], "totals": totals}, indent=1)
+    return json.dumps(statement(ledger, dataset), indent=1)

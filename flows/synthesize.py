@@ -18,6 +18,7 @@ from sfumato.config import Network
 from sfumato.methods.plan import STAGE_TUNING, STAGE_VOTES, Plan
 from sfumato.preflight import plan_for, preflight, private_set, public_size
 from sfumato.privacy.door import PrivateSet
+from sfumato.privacy.events import AnyEvent
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
 from tasks import private, public, release
 from tasks.closing import baseline_settings, close
@@ -34,7 +35,11 @@ PUBLISHED = "published"
 
 @flow(name="synthesize", flow_run_name="{method}-{preset}", persist_result=False, validate_parameters=True)
 def synthesize(
-    method: str = DEFAULT_METHOD, preset: str = DEFAULT_PRESET, changes: list[str] | None = None, publish_to: str = ""
+    method: str = DEFAULT_METHOD,
+    preset: str = DEFAULT_PRESET,
+    changes: list[str] | None = None,
+    publish_to: str = "",
+    new_version: bool = False,
 ) -> RunRecord:
     """Turn private images into a synthetic set.
 
@@ -43,21 +48,26 @@ def synthesize(
         preset: Named settings to start from.
         changes: Further settings as `section.field=value`, for example `privacy.epsilon=3`.
         publish_to: Folder to publish to; `.` takes the folder of the run, empty keeps the result in the store.
+        new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
     """
     configure()
     settings, facts, _ = preflight(resolve(method, preset, changes or []))
     device_of(settings.machine)
-    return run_plan(settings, plan_for(settings, facts), preset=preset, publish_to=publish_to)
+    plan = plan_for(settings, facts)
+    return run_plan(settings, plan, preset=preset, publish_to=publish_to, new_version=new_version)
 
 
-def run_plan(settings: Settings, plan: Plan, *, preset: str, publish_to: str) -> RunRecord:
+def run_plan(settings: Settings, plan: Plan, *, preset: str, publish_to: str, new_version: bool = False) -> RunRecord:
     """Carry a plan out, stage by stage."""
     secret = private_set(settings)
     book = Journal.begin(settings, secret)
-    private.check_private(secret, terms(plan), book.context)
+    secret = private.check_private(secret, terms(plan), book.context, new_version)
 
+    # With too little budget left, what was paid for before may still be used, and nothing else is begun.
+    book.refusal = private.over_budget(secret, [spend.event for spend in plan.spends], terms(plan))
     parts = prepare(settings, plan, book)
     votes, tuned = pay(settings, plan, parts, secret, book)
+    book.refusal = ""
     recipe = settings.only("schedule", "method", "generation", "seed")
     drawing = {"facts": plan.facts, "public": parts, "machine": settings.machine}
     images = settings.generation.images
@@ -129,8 +139,11 @@ def pay(
         "paid": not comparison,
         "note": BASELINE if comparison else "",
     }
-    votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), **common) if plan.votes else None
-    return votes, book.run(private.fine_tune, event=plan.event(STAGE_TUNING), votes=votes, **common)
+    tuning, votes = plan.event(STAGE_TUNING), None
+    if plan.votes:
+        first = {**common, "terms": terms(plan, comparison, following=(tuning,))}
+        votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), **first)
+    return votes, book.run(private.fine_tune, event=tuning, votes=votes, **common)
 
 
 def compare(
@@ -149,8 +162,14 @@ def compare(
     return sets
 
 
-def terms(plan: Plan, comparison: bool = False) -> private.Terms:
+def terms(plan: Plan, comparison: bool = False, following: tuple[AnyEvent, ...] = ()) -> private.Terms:
     """In which terms the stages of a plan pay."""
     certificate = plan.certificate
     claim = None if comparison else plan.claim.model_dump(mode="json")
-    return private.Terms(relation=certificate.relation, delta=certificate.delta, claim=claim, comparison=comparison)
+    return private.Terms(
+        relation=certificate.relation,
+        delta=certificate.delta,
+        claim=claim,
+        comparison=comparison,
+        following=following,
+    )

@@ -73,9 +73,9 @@ def presets() -> dict[str, dict[str, Any]]:
 
 def resolve(method: str, preset: str = DEFAULT_PRESET, changes: Iterable[str] = ()) -> Settings:
     """Settings for `method` from a preset and `section.field=value` pairs (values in YAML)."""
-    _known("method", method, METHODS)
+    known("method", method, METHODS)
     available = presets()
-    _known("preset", preset, available)
+    known("preset", preset, available)
     merged: dict[str, Any] = {"method": {"name": method}}
     chosen, asked = available[preset], [_parse(change) for change in changes]
     diffs = [chosen.get("settings", {}), chosen.get("methods", {}).get(method, {})]
@@ -93,7 +93,8 @@ def resolve(method: str, preset: str = DEFAULT_PRESET, changes: Iterable[str] = 
         raise BadInput(_explain(error)) from None
 
 
-def _known(what: str, name: str, available: Iterable[str]) -> None:
+def known(what: str, name: str, available: Iterable[str]) -> None:
+    """`BadInput` for a name that is not available, with the nearest one that is."""
     names = list(available)
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)

@@ -29,7 +29,7 @@ from tasks.where import where
 
 PROJECT = ("sfumato", "artifacts", "tasks")
 LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
-NOT_HASHED = ("machine", "context")
+NOT_HASHED = ("machine", "context", "following")
 NOT_FOLLOWED = (
     "sfumato.settings",
     "sfumato.methods",
@@ -183,6 +183,14 @@ def _without_docstrings(tree: ast.AST) -> ast.AST:
 def stage_key(stage_task: Any, *args: Any, **kwargs: Any) -> str:
     """The cache key of a stage called like this."""
     return cache_key(stage_task.fn, dict(inspect.signature(stage_task.fn).bind(*args, **kwargs).arguments))
+
+
+def is_cached(stage_task: Any, *args: Any, **kwargs: Any) -> bool:
+    """Whether a stage called like this would find its result."""
+    from prefect.results import get_result_store
+
+    store = get_result_store().update_for_task(stage_task, _sync=True)
+    return store.exists(stage_key(stage_task, *args, **kwargs))
 
 
 def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:

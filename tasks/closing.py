@@ -1,10 +1,11 @@
 """The end of a run: what the samples stand on, what they cost, and the record of it all."""
 
 from artifacts import contents, report
+from artifacts.certify import certificate_of
 from artifacts.kinds import Judgement, Samples
 from artifacts.record import RunRecord
 from sfumato.methods import METHODS
-from sfumato.methods.plan import Certificate, Plan
+from sfumato.methods.plan import Plan
 from sfumato.settings import Settings
 from tasks.journal import Journal
 from tasks.private import PublicParts
@@ -28,11 +29,9 @@ def close(
     """Price what the samples stand on from the ledger's own entries, and write record and reports."""
     place = where()
     store = place.store()
-    entries = store.entries(samples)
     with place.ledger() as ledger:
-        spent = ledger.price_of(entries, plan.certificate.delta, plan.certificate.relation)
+        certificate = certificate_of(store, ledger, samples, plan.certificate)
         total = ledger.total(book.private.name)
-    certificate = plan.certificate.model_copy(update={"epsilon": spent})
     folder = place.runs / book.context.run
     trained = {"public denoiser": parts.model, "feature extractor": parts.extractor}
     record = RunRecord(
@@ -42,9 +41,9 @@ def close(
         label=samples.label,
         settings=settings.what(),
         plan=plan,
-        certificate=certified(certificate, samples),
+        certificate=certificate,
         claim=plan.claim,
-        entries=entries,
+        entries=store.entries(samples),
         spent_total={
             "epsilon": total.epsilon,
             "delta": total.delta,
@@ -64,8 +63,3 @@ def close(
     )
     curves = {title: contents.load_curve(store.folder(ref)) for title, ref in trained.items() if ref}
     return finish(record, samples, curves)
-
-
-def certified(certificate: Certificate, samples: Samples) -> Certificate | None:
-    """The certificate, or none for samples that are not certified through and through."""
-    return certificate if samples.label == "DP" else None

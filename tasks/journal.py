@@ -11,9 +11,10 @@ from artifacts.kinds import Ref
 from artifacts.labels import Label
 from artifacts.publish import safe_name
 from artifacts.record import StageRecord
+from sfumato.errors import Refused
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
-from tasks.caching import code_version, run_stage
+from tasks.caching import code_version, is_cached, run_stage
 from tasks.making import RunContext, device_of
 from tasks.progress import CONSOLE
 from tasks.turns import holding
@@ -30,6 +31,8 @@ class Journal:
     private: PrivateSet
     device: torch.device
     stages: list[StageRecord] = field(default_factory=list)
+    refusal: str = ""
+    """While this says why the ledger refuses, a stage may only find its result, not make it."""
 
     @classmethod
     def begin(cls, settings: Settings, private: PrivateSet) -> "Journal":
@@ -61,6 +64,8 @@ class Journal:
         `note` tells stages of the same kind apart.
         """
         name = f"{stage.name} ({note})" if note else stage.name
+        if self.refusal and not is_cached(stage, *args, context=self.context, **kwargs):
+            raise Refused(self.refusal)
         started = time.monotonic()
         with holding(self.device, where().home):
             ref, cached = run_stage(stage, *args, context=self.context, **kwargs)

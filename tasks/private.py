@@ -1,16 +1,19 @@
 """Stages that pay for private data: each opens the door through one mechanism, once, with the ledger's leave."""
 
+from collections.abc import Sequence
+
 from artifacts import contents
 from artifacts.kinds import ClassVotes, FeatureExtractor, PublicModel, Ref, Trajectories, TunedModel
 from sfumato.config import Machine, Relation, Section
 from sfumato.diffusion.schedule import make_schedule
+from sfumato.errors import Refused
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, add_votes, private_rows
 from sfumato.methods.plan import Facts
 from sfumato.networks.build import with_classes
 from sfumato.privacy import mechanisms
 from sfumato.privacy.door import Access, PrivateSet, check_in
-from sfumato.privacy.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.events import AnyEvent, Gaussian, SubsampledGaussian
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
 from tasks.caching import code_version, stage
@@ -26,6 +29,8 @@ class Terms(Section):
     claim: dict | None = None
     comparison: bool = False
     """Serves an INTERNAL comparison: a look, which costs nothing and never leaves."""
+    following: tuple[AnyEvent, ...] = ()
+    """What later stages of the run will pay; the budget must bear it too. Not part of a cache key."""
 
 
 class PublicParts(Section):
@@ -40,10 +45,25 @@ class PublicParts(Section):
         return [ref for ref in (self.model, self.extractor, self.base) if ref]
 
 
-def check_private(private: PrivateSet, terms: Terms, context: RunContext) -> None:
-    """Decode the whole private set, compare it with what the ledger knows under its name, and refuse what cannot work."""
+def check_private(private: PrivateSet, terms: Terms, context: RunContext, new_version: bool = False) -> PrivateSet:
+    """Decode the whole private set, compare it with what the ledger knows under its name, and refuse what cannot work.
+
+    Returns the set with the version that the ledger counts.
+    """
     with where().ledger() as ledger:
-        check_in(access(ledger, private, terms, "check", "check that every image can be read", [], context, "0"))
+        asked = access(ledger, private, terms, "check", "check that every image can be read", [], context, "0")
+        check_in(asked, new_version=new_version)
+        return private.model_copy(update={"version": ledger.version(private.name)})
+
+
+def over_budget(private: PrivateSet, events: Sequence[AnyEvent], terms: Terms) -> str:
+    """Why the budget does not bear these events, or nothing."""
+    with where().ledger() as ledger:
+        try:
+            ledger.check(private.name, events, terms.relation, terms.delta)
+        except Refused as refusal:
+            return str(refusal)
+    return ""
 
 
 @stage
@@ -158,4 +178,5 @@ def access(
         parents=tuple(ref.digest for ref in parents),
         claim=terms.claim,
         comparison=terms.comparison,
+        following=terms.following,
     )

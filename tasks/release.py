@@ -1,16 +1,15 @@
 """Stages after the private data is paid for: drawing, judging, reporting, publishing."""
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from artifacts import contents, report
+from artifacts import certify, contents, report, spending
 from artifacts.kinds import ClassVotes, Judgement, Samples, TunedModel
 from artifacts.labels import Label
-from artifacts.publish import publish
+from artifacts.publish import check_label, destination, publish
 from artifacts.record import RunRecord, save_record
-from artifacts.store import write_text
+from sfumato import __version__
 from sfumato.config import Machine
 from sfumato.drawing import draw_images, draw_public, first_of_each
 from sfumato.images import enlargement, grid, save_png
@@ -22,6 +21,7 @@ from sfumato.settings import Settings
 from tasks.caching import code_version, stage
 from tasks.making import RunContext, device_of, making
 from tasks.private import PublicParts, Terms, access, load_parts
+from tasks.progress import progress
 from tasks.where import where
 
 GRID_COLUMNS = 20
@@ -110,23 +110,36 @@ def finish(record: RunRecord, samples: Samples, curves: dict[str, Sequence[float
             metrics={**public, "claim": record.claim.epsilon},
             files=[*shown, folder / report.REPORT],
         )
-    with place.ledger() as ledger:
-        entries = [entry.public() for entry in ledger.entries(record.settings["data"]["name"])]
-    write_text(folder / "ledger.json", json.dumps(entries, indent=1))
+    with place.ledger() as ledger, progress("ledger") as show:
+        books = spending.export(ledger, record.settings["data"]["name"], folder, progress=show)
     tracker.log(
         record.run,
         label=Label.INTERNAL,
         run=record.tracking[Label.INTERNAL],
         metrics={f"{name}/{key}": row[key] for name, row in record.metrics.items() for key in report.SCORES},
-        files=[folder / report.INTERNAL_REPORT, *shown, folder / "ledger.json"],
+        files=[folder / report.INTERNAL_REPORT, *shown, *books],
     )
     return record
 
 
-def publish_run(record: RunRecord, to: Path) -> RunRecord:
-    """Hand the samples of a run over to a folder, and note it in the record."""
+def publish_run(record: RunRecord, to: Path, accept_claim: str = "", accept_copies: str = "") -> RunRecord:
+    """Hand the samples of a run over to a folder, and note it in the record and the reports.
+
+    A reason to accept something is written into the ledger before anything leaves.
+    """
     place = where()
-    published = publish(place.store(), record, to)
-    record = record.model_copy(update={"published": str(published)})
-    save_record(place.runs / record.run, record)
+    store, folder = place.store(), place.runs / record.run
+    if not accept_claim and not accept_copies:
+        check_label(store, record)
+    certify.check_audits(place.runs, record)
+    to = destination(to)
+    with place.ledger() as ledger:
+        record = certify.confirmed(store, ledger, record)
+        record = certify.accepted(
+            store, ledger, record, claim=accept_claim, copies=accept_copies, code_version=__version__
+        )
+    save_record(folder, record)
+    record = record.model_copy(update={"published": str(publish(store, record, to))})
+    report.write_reports(folder, record)
+    save_record(folder, record)
     return record

@@ -10,13 +10,16 @@ import numpy as np
 from PIL import Image
 
 from artifacts import contents
+from artifacts.certify import certificate_of
 from artifacts.kinds import Ref, Samples
 from artifacts.record import RunRecord, StageRecord
 from artifacts.store import Store
 from sfumato.images import ImageSet, grid, save_png
 from sfumato.methods.plan import Certificate, Claim, Facts, Plan, Spend
-from sfumato.privacy.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.events import Event, Gaussian, SubsampledGaussian
+from sfumato.privacy.ledger import Ledger, Reservation, entry_label
 from sfumato.settings import resolve
+from tasks.where import Where
 
 PRIVATE_PATH, PUBLIC_PATH = "/vault/ward-7/scans", "/open/textures"
 """Where the images of the example record are said to lie."""
@@ -99,6 +102,31 @@ def make_record(folder: Path, **changes: Any) -> RunRecord:
         "tracking": {"PUBLIC": "aaa", "DP": "aaa", "INTERNAL": "bbb"},
     }
     return RunRecord(**{**fields, **changes})
+
+
+SPENT = (Gaussian(noise_multiplier=6.0), SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.1, steps=5))
+"""What the samples of `paid_record` cost."""
+
+
+def reserve(ledger: Ledger, events: Sequence[Event], dataset: str = "scans", **changes: Any) -> Reservation:
+    """A reservation whose door has opened."""
+    terms = {"stage": "fine_tuning", "purpose": "a test", "run": "run-1", "code_version": "1", "images": "any"}
+    relation, delta = changes.pop("relation", "add_remove"), changes.pop("delta", DELTA)
+    ticket = ledger.reserve(dataset, f"digest-of-{dataset}", events, relation, delta, **{**terms, **changes})
+    ledger.opened(ticket)
+    return ticket
+
+
+def paid_record(place: Where, folder: Path, events: Sequence[Event] = SPENT, **changes: Any) -> RunRecord:
+    """A record whose samples stand on real entries of the ledger of 'scans', one for each event."""
+    store = place.store()
+    with place.ledger() as ledger:
+        tickets = [reserve(ledger, [event]) for event in events]
+        labels = {entry.seq: entry_label(entry) for entry in ledger.entries() if entry.kind == "reserve"}
+        samples = keep_samples(store, entries={ticket.seq: labels[ticket.seq] for ticket in tickets})
+        certificate = certificate_of(store, ledger, samples, make_certificate())
+    facts = {"samples_artifact": samples.digest, "entries": store.entries(samples), "label": samples.label}
+    return make_record(folder, **{**facts, "certificate": certificate, **changes})
 
 
 def write_classes(root: Path, counts: Mapping[str, int], height: int = 8, width: int = 8, channels: int = 1) -> Path:

@@ -38,8 +38,11 @@ class NoiseSchedule:
         return self.alpha_bar.to(t.device)[t].view(-1, 1, 1, 1)
 
 
-def make_schedule(settings: Schedule) -> NoiseSchedule:
-    """The schedule that the settings name: `linear` (Ho et al. 2020) or `cosine` (Nichol and Dhariwal 2021, Eq. 17)."""
+def signal_levels(settings: Schedule) -> np.ndarray:
+    """alpha_bar of all times, float64 `[timesteps + 1]`: `linear` (Ho et al. 2020) or `cosine` (Nichol and Dhariwal 2021, Eq. 17).
+
+    For the formulas of privacy, in which float32 loses digits: 1 - alpha_bar[1] keeps three of them.
+    """
     if settings.kind == "linear":
         beta = np.linspace(settings.beta_start, settings.beta_end, settings.timesteps)
     else:
@@ -48,8 +51,12 @@ def make_schedule(settings: Schedule) -> NoiseSchedule:
         )
         level = np.cos(grid * np.pi / 2) ** 2
         beta = np.minimum(1 - level[1:] / level[:-1], settings.beta_max)
-    alpha_bar = np.concatenate([[1.0], np.cumprod(1 - beta)])
-    return NoiseSchedule(torch.as_tensor(alpha_bar, dtype=torch.float32))
+    return np.concatenate([[1.0], np.cumprod(1 - beta)])
+
+
+def make_schedule(settings: Schedule) -> NoiseSchedule:
+    """The schedule that the settings name, as the networks use it."""
+    return NoiseSchedule(torch.as_tensor(signal_levels(settings), dtype=torch.float32))
 
 
 def add_noise(schedule: NoiseSchedule, x: Tensor, t: Tensor, noise: Tensor) -> Tensor:

@@ -48,6 +48,8 @@ class Certificate(Section):
     images: int | str = ANY_NUMBER
     """Images covered: a number, or `any`."""
     unit: str = "one image with its label"
+    entries: tuple[int, ...] = ()
+    """The ledger entries of all spends that it covers; none in a plan."""
 
     def sentence(self) -> str:
         """The statement that travels with every shared image."""
@@ -58,8 +60,13 @@ class Certificate(Section):
         }[self.relation]
         return (
             f"({self.epsilon:.3f}, {self.delta:.3g})-differential privacy for {self.unit}, under {neighbours} "
-            f"({self.relation}), covering {covered}; accountant: {self.accountant}."
+            f"({self.relation}), covering {covered}; accountant: {self.accountant}{self._spends()}."
         )
+
+    def _spends(self) -> str:
+        if not self.entries:
+            return ""
+        return f"; ledger entr{'y' if len(self.entries) == 1 else 'ies'} {', '.join(map(str, self.entries))}"
 
 
 class Votes(Section):

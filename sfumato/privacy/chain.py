@@ -73,6 +73,11 @@ class Chain:
         with self._transaction(exclusive=True) as connection:
             _prepare(connection)
 
+    @property
+    def url(self) -> str:
+        """Where it is, without a password."""
+        return str(self._engine.url)
+
     def close(self) -> None:
         """Let go of the database; nothing is pending, every entry is on disk when its call returns."""
         self._engine.dispose()
@@ -134,6 +139,12 @@ class Chain:
                 f"the ledger {self._engine.url} cannot be used ({cause}): it must be there, writable, and "
                 f"not held by another process for more than {BUSY_SECONDS} s"
             ) from error
+
+
+def is_there(url: str) -> bool:
+    """Whether there is a chain to open: False only for an SQLite file that no one has written yet."""
+    parsed = sa.make_url(url)
+    return parsed.get_backend_name() != "sqlite" or bool(parsed.database) and Path(parsed.database).exists()
 
 
 def canonical(value: Any) -> str:

@@ -79,6 +79,11 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def url(self) -> str:
+        """Where it is, without a password."""
+        return self._chain.url
+
     def close(self) -> None:
         """Let go of the database; nothing is pending, every entry is on disk when its call returns."""
         self._chain.close()

@@ -1,18 +1,39 @@
 """Accesses without noise: judging images against private ones. Whatever comes out is INTERNAL and may not leave."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sfumato.evaluation import scores
+from sfumato.evaluation.copies import CopyCheck, check_copies
+from sfumato.evaluation.membership import Membership, Models, image_attack, loss_attacks
 from sfumato.images import ImageSet, to_unit
 from sfumato.privacy.door import Access, looking
 from sfumato.progress import Progress, silent
 
 REAL = "real training images"
 """Name of the row to compare with: the private training images judged as if they were synthetic."""
+ATTACKED = 1000
+"""Training records, and held-out ones, that are attacked at most."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What the copy check found; INTERNAL, the pairs above all."""
+
+    check: CopyCheck
+    to_train: Tensor
+    """`[n]`, distance of each image to its nearest training record."""
+    to_test: Tensor
+    """`[n]`, the same to the nearest held-out record."""
+    pairs: np.ndarray
+    """uint8 `[k, 2, c, h, w]`, the closest images, nearest first, each before its training record."""
+    entries: dict[int, str]
+    """Ledger entries of the looks, with their labels."""
 
 
 def judged(
@@ -58,3 +79,43 @@ def tensors(images: ImageSet, count: int) -> tuple[Tensor, Tensor]:
     chosen = torch.linspace(0, len(images) - 1, min(count, len(images))).round().long().numpy()
     part = images.subset(chosen)
     return to_unit(part.pixels), torch.as_tensor(part.labels)
+
+
+def attacked(
+    access: Access,
+    images: ImageSet,
+    models: Models | None,
+    *,
+    seed: int,
+    device: torch.device,
+    progress: Progress = silent,
+) -> tuple[tuple[Membership, ...], dict[int, str]]:
+    """Membership attacks on the released images, and on the model where one is released; with the entries of the looks.
+
+    At most `ATTACKED` records of each part, spread evenly over it, are attacked.
+    """
+    with _both_parts(access, "attack") as (train, test, entries):
+        members, others = tensors(train, ATTACKED), tensors(test, ATTACKED)
+        found = [image_attack(to_unit(images.pixels), members[0], others[0])]
+        if models:
+            inside, outside = (tuple(part.to(device) for part in records) for records in (members, others))
+            found = loss_attacks(models, inside, outside, seed=seed, progress=progress) + found
+        return tuple(found), entries
+
+
+def copied(access: Access, images: ImageSet) -> Copied:
+    """Whether released images repeat training records, and the closest pairs to look at."""
+    with _both_parts(access, "look for copies") as (train, test, entries):
+        check, to_train, to_test = check_copies(*(to_unit(part.pixels) for part in (images, train, test)))
+        pairs = [(images.pixels[pair.image], train.pixels[pair.record]) for pair in check.closest]
+        return Copied(check, to_train, to_test, np.array(pairs), entries)
+
+
+@contextlib.contextmanager
+def _both_parts(access: Access, what: str) -> Iterator[tuple[ImageSet, ImageSet, dict[int, str]]]:
+    """The training and the held-out images, in two looks, and the entries of these."""
+    with (
+        looking(replace(access, purpose=f"{access.purpose}: {what}, training images"), "train") as train,
+        looking(replace(access, purpose=f"{access.purpose}: {what}, held-out images"), "test") as test,
+    ):
+        yield train.images, test.images, {**train.entries, **test.entries}

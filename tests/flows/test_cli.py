@@ -29,7 +29,7 @@ from tasks import ui
 from tasks.making import RunContext
 from tasks.private import Terms, check_private
 from tasks.where import where
-from tests.examples import PRIVATE_PATH, home_at, keep_samples, make_record, write_classes
+from tests.examples import PRIVATE_PATH, home_at, keep_samples, make_record, paid_record, write_classes
 
 QUICK = ["--set", "fine_tuning.steps=1", "--set", "fine_tuning.sample_rate=1", "--set", "method.votes=false"]
 """Settings with which a plan is calibrated in no time."""
@@ -312,6 +312,7 @@ def test_a_run_hands_the_flow_what_was_asked_for(sfumato, folder, monkeypatch):
         "preset": "digits",
         "publish_to": "out",
         "changes": ["fine_tuning.steps=1", "fine_tuning.sample_rate=1", "privacy.epsilon=3.0"],
+        "new_version": False,
     }
 
 
@@ -339,8 +340,8 @@ def test_every_command_explains_itself(sfumato, command):
 
 def test_every_command_is_known_to_these_tests():
     group = typer.main.get_command(cli.app)
-    assert set(group.commands) == {"run", "plan", "show", "publish", "ledger", "ui"}
-    assert set(group.commands["ledger"].commands) == {"show", "budget", "verify"}
+    assert set(group.commands) == {"run", "plan", "show", "publish", "audit", "explain", "ledger", "ui"}
+    assert set(group.commands["ledger"].commands) == {"show", "budget", "verify", "replay", "export"}
 
 
 @pytest.mark.parametrize("command", [[], ["ledger"]], ids=["sfumato", "ledger"])
@@ -353,8 +354,8 @@ def test_nothing_at_all_is_answered_with_help_alone(sfumato, command):
 # Runs
 
 
-def save(folder, **changes):
-    record = make_record(folder / "runs" / "one", **changes)
+def save(folder, record=None, **changes):
+    record = record or make_record(folder / "runs" / "one", **changes)
     (folder / "runs" / record.run).mkdir(parents=True)
     save_record(folder / "runs" / record.run, record)
     return record
@@ -420,7 +421,7 @@ def test_samples_that_are_gone_from_the_store_are_named(sfumato, folder, tmp_pat
 
 
 def test_published_samples_are_noted_in_the_record(sfumato, folder, tmp_path):
-    record = save(folder, samples_artifact=keep_samples(where().store(), entries={2: "DP"}).digest)
+    record = save(folder, record=paid_record(where(), folder / "runs" / "one"))
     done = sfumato("publish", record.run, "--to", tmp_path / "out")
     assert done.code == 0 and str(tmp_path / "out") in done.out and done.err == ""
     assert load_record(folder / "runs").published == str(tmp_path / "out")

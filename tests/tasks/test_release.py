@@ -4,13 +4,14 @@ import json
 
 import pytest
 
+from artifacts.kinds import Samples
 from artifacts.record import load_record
 from artifacts.tracking import Tracker
 from sfumato.settings import resolve
-from tasks.closing import BASELINE_METHOD, baseline_settings, certified
+from tasks.closing import BASELINE_METHOD, baseline_settings
 from tasks.release import finish, publish_run
 from tasks.where import configure
-from tests.examples import SCORE_KEYS, home_at, keep_samples, make_certificate, make_record
+from tests.examples import SCORE_KEYS, home_at, paid_record
 
 
 @pytest.fixture
@@ -32,10 +33,11 @@ def told(monkeypatch) -> list[dict]:
 
 
 def end(place, **changes):
-    samples = keep_samples(place.store(), entries={2: "DP"})
     folder = place.runs / "20260101-120000-rapid-scans-eps10"
     folder.mkdir()
-    return finish(make_record(folder, samples_artifact=samples.digest, **changes), samples, {"denoiser": [1.0, 0.5]})
+    record = paid_record(place, folder, **changes)
+    samples = Samples(digest=record.samples_artifact, label=record.label)
+    return finish(record, samples, {"denoiser": [1.0, 0.5]})
 
 
 def test_the_folder_of_a_run_holds_both_reports_the_record_and_the_pictures(place, told):
@@ -48,15 +50,17 @@ def test_the_folder_of_a_run_holds_both_reports_the_record_and_the_pictures(plac
         "report-internal.md",
         "run.json",
         "ledger.json",
+        "ledger.md",
+        "spending.png",
     }
     assert load_record(place.runs) == record
 
 
 def test_what_may_be_shown_holds_no_score_and_no_internal_file(place, told):
-    end(place)
+    record = end(place)
     shown, hidden = told
     assert (shown["label"], shown["run"]) == ("DP", "aaa") and (hidden["label"], hidden["run"]) == ("INTERNAL", "bbb")
-    assert shown["metrics"] == {"epsilon": 9.876, "delta": pytest.approx(3.4e-4), "claim": 76.38}
+    assert shown["metrics"] == {"epsilon": record.certificate.epsilon, "delta": pytest.approx(3.4e-4), "claim": 76.38}
     assert [path.name for path in shown["files"]] == ["samples.png", "training-curves.png", "report.md"]
     judged = ("synthetic", "public model alone")
     assert set(hidden["metrics"]) == {f"{name}/{key}" for name in judged for key in SCORE_KEYS}
@@ -71,18 +75,12 @@ def test_of_an_internal_run_nothing_is_shown(place, told):
 def test_the_ledger_beside_the_record_is_of_this_set_alone_and_holds_no_digest(place, told):
     record = end(place)
     text = (place.runs / record.run / "ledger.json").read_text()
-    assert [entry["dataset"] for entry in json.loads(text)] == ["scans"] and "digest" not in text
+    assert {entry["dataset"] for entry in json.loads(text)["entries"]} == {"scans"} and "digest" not in text
 
 
 def test_publishing_is_noted_in_the_record(place, told, tmp_path):
     record = publish_run(end(place), tmp_path / "out")
     assert record.published == str(tmp_path / "out") and load_record(place.runs).published == record.published
-
-
-def test_only_what_is_labelled_dp_keeps_its_certificate(place):
-    certificate = make_certificate()
-    clean, tainted = (keep_samples(place.store(), entries={1: label}) for label in ("DP", "INTERNAL"))
-    assert certified(certificate, clean) == certificate and certified(certificate, tainted) is None
 
 
 def test_the_baseline_differs_in_the_method_alone_and_has_none_itself():

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,14 +12,15 @@ from torch.nn import functional as F
 
 from sfumato.diffusion.samplers import NO_CLASS, ddim
 from sfumato.diffusion.schedule import make_schedule
+from sfumato.errors import BadInput
 from sfumato.methods import rapid
 from sfumato.methods.parts import Parts, add_votes, private_rows
 from sfumato.methods.plan import Facts
 from sfumato.networks.layers import Condition
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 from sfumato.settings import resolve
+from tests.vectors import facts
 
-VECTORS = Path(__file__).parents[2] / "data" / "privacy-vectors.json"
 T, K, V = 30, 15, 4
 SHAPE = (1, 3, 3)
 CLASSES, PUBLIC = 4, 6
@@ -216,11 +216,42 @@ def test_the_claim_is_the_smallest_over_all_orders(noise, steps, delta):
 
 
 def test_the_claim_meets_the_checked_number():
-    vector = next(v for v in json.loads(VECTORS.read_text())["vectors"] if v["id"] == "002-P1")
-    inputs = vector["inputs"]
+    inputs, expected, near = facts("002-P1")
     found = rapid.claim(inputs["sigma"], inputs["T"], inputs["delta"])
-    assert found.epsilon == pytest.approx(vector["expected"]["eps"], abs=vector["tolerance"]["abs"])
+    assert found.epsilon == near(expected["eps"])
     assert "Proposition 1" in found.source
+
+
+@pytest.mark.parametrize("name", ["002-P2", "002-P3"])
+def test_proposition_1_lies_far_above_the_certificate(name):
+    inputs, expected, _ = facts(name)
+    run = expected["sigma"], inputs["steps"], inputs["delta"]
+    assert rapid.claim(*run).epsilon > 40_000 * inputs["target_eps"]
+    assert "110,000" in rapid.PROMISE
+    if name == "002-P2":
+        assert rapid.claim(*run).epsilon == pytest.approx(110_000, rel=5e-3)
+
+
+def test_claims_at_the_ends():
+    assert rapid.claim(1.0, 0, 1e-5).epsilon == rapid.claim(math.inf, 10, 1e-5).epsilon == 0.0
+    assert rapid.claim(1e-200, 10, 1e-5).epsilon == math.inf
+    assert rapid.claim(1.0, 1, 1e-320).epsilon == pytest.approx(2 + 2 * math.sqrt(2 * 320 * math.log(10)), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("run", "culprit"),
+    [
+        ((0.0, 10, 1e-5), "noise_multiplier = 0.0"),
+        ((math.nan, 10, 1e-5), "noise_multiplier = nan"),
+        ((1.0, 1.5, 1e-5), "steps = 1.5"),
+        ((1.0, -1, 1e-5), "steps = -1"),
+        ((1.0, 10, 0.0), "delta = 0.0"),
+    ],
+)
+def test_a_claim_on_bad_input_is_refused_in_one_line(run, culprit):
+    with pytest.raises(BadInput, match=culprit) as refusal:
+        rapid.claim(*run)
+    assert "\n" not in str(refusal.value)
 
 
 # The walks

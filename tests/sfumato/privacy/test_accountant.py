@@ -1,7 +1,7 @@
 """The accountant against checked numbers, a slow oracle, dp-accounting's own accountant, and the laws it must obey."""
 
-import json
 import math
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -36,18 +36,10 @@ from sfumato.privacy.accountant import (
 )
 from sfumato.privacy.events import Event, Gaussian, SubsampledGaussian, Uncertified
 from sfumato.privacy.loss_grids import Step, grid_epsilon
+from tests.vectors import DELTA, VECTORS, facts
 
-FACTS = json.loads((Path(__file__).parents[2] / "data" / "privacy-vectors.json").read_text())
-VECTORS = {vector["id"]: vector for vector in FACTS["vectors"]}
-DELTA = FACTS["meta"]["delta_default"]
 RELATIONS = ("add_remove", "replace_one")
 OPACUS_PRV, OPACUS_RDP = 10.416, 11.332  # the cross-check of vector 000-P3
-
-
-def facts(name):
-    """Inputs, expected values and pytest.approx with the tolerance of one vector."""
-    vector = VECTORS[name]
-    return vector["inputs"], vector["expected"], lambda value: pytest.approx(value, **vector["tolerance"])
 
 
 def dp_sgd(noise, rate, steps):
@@ -71,24 +63,16 @@ def test_gdp_vectors():
     assert gdp_epsilon(expected["mu"], inputs["delta"]) == near(expected["eps"])
 
 
+def test_every_checked_number_is_used():
+    """Each vector is asked for by its id in a test, here or beside the method that it belongs to."""
+    tests = Path(__file__).parents[1].rglob("test_*.py")
+    used = {name for path in tests for name in re.findall(r'"(gdp-\d+|\d{3}-P\d+)"', path.read_text(encoding="utf-8"))}
+    assert used == set(VECTORS)
+
+
 def alpha_bar(inputs):
     beta = np.linspace(inputs["beta_start"], inputs["beta_end"], inputs["T"])
     return float(np.cumprod(1 - beta)[inputs["S"] - 1])
-
-
-@pytest.mark.parametrize("name", ["000-P1", "000-P2"])
-def test_dp_promise_claim(name):
-    inputs, expected, near = facts(name)
-    level = alpha_bar(inputs)
-    mu_base = 2 * math.sqrt(inputs["d"] * level / (1 - level))
-    assert mu_base == near(expected["mu_base"])
-    batches = [math.ceil(inputs["n"] / inputs[key]) for key in ("B1", "B2")]
-    mu_one = poisson_clt([mu_base], 1 / batches[0], inputs["epochs1"] * batches[0])
-    mu_two = poisson_clt([1 / inputs["sigma"]], 1 / batches[1], inputs["epochs2"] * batches[1])
-    assert (mu_one, mu_two) == (near(expected["mu1"]), near(expected["mu2"]))
-    mu = compose_gdp([mu_one, mu_two])
-    assert mu == near(expected["mu"])
-    assert gdp_epsilon(mu, inputs["delta"]) == near(expected["eps"])
 
 
 def test_dp_sgd_by_accountant_and_relation():
@@ -130,22 +114,6 @@ def test_delta_floor_of_steps_without_noise():
             assert subsampled_gaussian_epsilon(*run, floor + 1e-6, repeats, relation) <= -repeats * math.log1p(-rate)
     # With noise, however little, the true number is finite, and it is no use.
     assert 1e5 < subsampled_gaussian_epsilon([1e3], rate, inputs["delta"], repeats) < math.inf
-
-
-def edm_mus(inputs):
-    """mu of every step of the EDM grid at 2C / (p_t |D|) = 1, as the vectors' `convention` says."""
-    ends = inputs["sigma_max"] ** (1 / inputs["rho"]), inputs["sigma_min"] ** (1 / inputs["rho"])
-    times = np.append(np.linspace(*ends, inputs["N"]) ** inputs["rho"], 0.0)
-    return np.sqrt(-2 * np.diff(times) / times[:-1] ** 3)
-
-
-@pytest.mark.parametrize("name", ["001-P1", "001-P2"])
-def test_empirical_denoiser_claim(name):
-    inputs, expected, near = facts(name)
-    mus = edm_mus(inputs)[inputs["steps"]]
-    mu = subsampled_gaussian_clt(mus, inputs["p"], inputs["n_samples"])
-    assert mu == near(expected["mu"])
-    assert gdp_epsilon(mu, inputs["delta"]) == near(expected["eps"])
 
 
 @pytest.mark.parametrize("name", ["002-P2", "002-P3"])

@@ -82,7 +82,7 @@ def test_changed_images_under_the_same_name_are_refused(ledger, folder, enter, c
         (folder / "a" / "0.png").rename(folder / "b" / "moved.png")
     if enter is not check_in:  # which reads first, as it says
         monkeypatch.setattr(door, "read", lambda *_: pytest.fail("the door was opened"))
-    with pytest.raises(BadInput, match="'set' changed since its last entry: register it under a new name"):
+    with pytest.raises(BadInput, match="'set' changed since its last entry: bring the images back"):
         enter(access(ledger, private(folder)))
     assert [entry.kind for entry in ledger.entries()] == ["look"], "no second entry"
     enter_anew = PrivateSet(**{**private(folder).model_dump(), "name": "set-2"})

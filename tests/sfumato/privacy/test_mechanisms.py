@@ -148,7 +148,7 @@ def test_an_injected_generator_is_noted_and_makes_the_result_internal(ledger, ru
 def test_a_budget_that_does_not_reach_is_refused_with_the_door_shut(ledger, run, event, monkeypatch):
     monkeypatch.setattr(door, "read", lambda *_: pytest.fail("the door was opened"))
     ledger.set_budget("digits", 0.5 * accountant.epsilon([event], 1e-5), 1e-5)
-    with pytest.raises(Refused, match="lower --epsilon, or raise the budget"):
+    with pytest.raises(Refused, match="noise multiplier .* would fit; or raise the budget"):
         run(access(ledger))
     assert kinds(ledger) == ["budget"], "nothing was reserved either"
 

@@ -1,0 +1,356 @@
+"""What an audit found, as a picture and as Markdown. INTERNAL, both: they were measured against private images.
+
+The picture has four panels: epsilon (what the canaries refute, beside certificate and claim), ROC curves of the attacks,
+the area under them at each diffusion time, and how near published images come to real records.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from artifacts.report import table
+from sfumato.evaluation.membership import (
+    COMBINED,
+    CONTROL,
+    CURVE_RATES,
+    LOOSE_RATE,
+    NEAREST,
+    STRICT_RATE,
+    Membership,
+)
+from sfumato.privacy.audit import Audit, Bound
+
+AUDIT_REPORT, AUDIT_PICTURE = "audit-internal.md", "audit-internal.png"
+CANARIES = "canaries"
+"""Name of the canary attack in the picture."""
+RED, GREEN, BLUE, GREY, LIGHT, AMBER = "#b3261e", "#2e7d32", "#1f5fa8", "#8a8f98", "#dfe2e7", "#b26a00"
+COLOURS = {COMBINED: BLUE, NEAREST: AMBER, CONTROL: GREY, CANARIES: RED}
+BINS = 60
+"""Bars of the histogram of distances."""
+
+NOT_COVERED = (
+    "## What is not covered\n\n"
+    "A failed attack proves nothing: another one may succeed. The bound holds for this attack on one training of this kind, on "
+    "a copy of the private set with canaries in it, with the confidence stated; it says nothing about other settings. It counts "
+    "adding or removing a record, also where the certificate speaks of exchanging one. The copy check compares whole images "
+    "pixel by pixel: shifted, mirrored or partial copies are not found. Attacks that compare training with held-out records "
+    "need both to be alike but for their membership; the control shows whether they are."
+)
+"""The edge of an audit, said wherever its result is."""
+
+
+def audit_report(audit: Audit, picture: str = AUDIT_PICTURE) -> str:
+    """The result as Markdown, each with its verdict."""
+    lines = [
+        f"# Audit of {audit.run}",
+        "",
+        "> INTERNAL. Measured against private images without noise. Do not share this file.",
+        "",
+        f"**{'Passed' if audit.passed else 'Failed'}.** {verdict(audit)}",
+        "",
+        f"![what the audit found]({picture})",
+        "",
+        "## Epsilon",
+        "",
+        table(["", "epsilon", "delta", "what it is"], _epsilons(audit)),
+        "",
+        bound_verdict(audit),
+        "",
+        "## Attacks",
+        "",
+    ]
+    attacks = [*([audit.canary_attack] if audit.canary_attack else []), *audit.memberships]
+    if attacks:
+        head = ["attack", "AUC", "95 % interval", f"TPR at {STRICT_RATE:.0%} FPR", f"TPR at {LOOSE_RATE:.0%} FPR"]
+        rows = [
+            [
+                row.name,
+                f"{row.auc:.3f}",
+                "{:.3f} to {:.3f}".format(*row.auc_interval),
+                f"{row.strict_rate:.1%}",
+                f"{row.loose_rate:.1%}",
+                f"{row.members} and {row.others}",
+                attack_verdict(row),
+            ]
+            for row in attacks
+        ]
+        lines += [table([*head, "members and others", "verdict"], rows), ""]
+    else:
+        lines += ["No attack was run.", ""]
+    lines += ["## Copies", "", *_copies(audit), "", NOT_COVERED, ""]
+    return "\n".join(lines)
+
+
+def verdict(audit: Audit) -> str:
+    """The audit in a sentence or two."""
+    said = []
+    if audit.refuted:
+        said.append(
+            f"The canaries refute the certificate: epsilon is above {audit.bound.epsilon:.2f}, not {audit.certificate:.2f}; "
+            "do not hand this run over, and look for the fault in the mechanism or its accounting."
+        )
+    if audit.copies and not audit.copies.passed:
+        said.append(
+            f"{_count(audit.copies.unexplained, 'published image')} repeat{'s' * (audit.copies.unexplained == 1)} a training "
+            "record: do not hand them over, and look at the pairs."
+        )
+    return (
+        " ".join(said)
+        or "Nothing that was tried speaks against the certificate, and no published image repeats a record."
+    )
+
+
+def bound_verdict(audit: Audit) -> str:
+    """What the canaries say, in a sentence."""
+    bound = audit.bound
+    if bound is None:
+        return "No canary audit was done."
+    found = (
+        f"Of {bound.canaries} canaries the attacker guessed {bound.guesses} and was right {bound.correct} times: with "
+        f"{bound.confidence:.0%} confidence epsilon is at least {bound.epsilon:.2f}."
+    )
+    if audit.certificate is None:
+        return f"{found} There is no certificate to compare with."
+    if audit.refuted:
+        return f"{found} **That is above the certificate of {audit.certificate:.2f}, which therefore cannot hold.**"
+    if bound.attainable < audit.certificate:
+        return (
+            f"{found} The certificate of {audit.certificate:.2f} stands. This audit could not have refuted it: with so few canaries "
+            f"even an attacker who is always right shows no more than {bound.attainable:.2f}."
+        )
+    return f"{found} The certificate of {audit.certificate:.2f} stands; the canaries could have refuted it."
+
+
+def attack_verdict(attack: Membership) -> str:
+    """One line on an attack."""
+    if attack.name == CONTROL:
+        return (
+            "members and others differ by themselves: discount the attacks on losses"
+            if attack.succeeded or attack.auc_interval[1] < 0.5
+            else "members and others are alike, as they should be"
+        )
+    return "tells members better than guessing" if attack.succeeded else "no better than guessing"
+
+
+def draw_audit(
+    path: Path,
+    audit: Audit,
+    to_train: Tensor | np.ndarray | Sequence[float] = (),
+    to_test: Tensor | np.ndarray | Sequence[float] = (),
+) -> None:
+    """Draw the four panels; the distances `[n]` of published images to training and held-out records come from the copy check."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(2, 2, figsize=(12.5, 8.6))
+    _draw_epsilons(panels[0, 0], audit)
+    _draw_curves(panels[0, 1], audit)
+    _draw_times(panels[1, 0], audit)
+    _draw_distances(panels[1, 1], audit, np.asarray(to_train, dtype=float), np.asarray(to_test, dtype=float))
+    for panel in panels.flat:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=9)
+    result = "passed" if audit.passed else "FAILED"
+    figure.suptitle(f"INTERNAL  ·  audit of {audit.run}: {result}", fontsize=13, color="black" if audit.passed else RED)
+    figure.tight_layout(h_pad=2.5, w_pad=2.5, rect=(0, 0, 1, 0.98))
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _draw_epsilons(panel: Any, audit: Audit) -> None:
+    bound, certificate = audit.bound, audit.certificate
+    rows: list[tuple[str, float | None, str]] = [
+        ("claim of\nthe paper", audit.claim, GREY),
+        ("certificate", certificate, GREEN),
+        ("refuted by\ncanaries", bound.epsilon if bound else None, RED),
+    ]
+    known = [value for _, value, _ in rows if value is not None] + ([bound.attainable] if bound else [])
+    widest = max([1.0, *known])
+    for at, (_, value, colour) in enumerate(rows):
+        panel.barh(at, value or 0, height=0.5, color=colour)
+        shown = "none" if value is None else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+        panel.annotate(
+            shown, (value or 0, at), xytext=(5, 0), textcoords="offset points", va="center", fontweight="bold"
+        )
+    if bound:
+        if bound.attainable > bound.epsilon:
+            panel.plot([bound.attainable] * 2, [1.68, 2.32], color=RED, linestyle=":")
+            note = f"all guesses right: {bound.attainable:.2f}"
+            panel.text(bound.attainable, 2.36, note, color=RED, fontsize=8, ha="center", va="bottom")
+        panel.text(
+            0,
+            1.66,
+            f" epsilon above this, {bound.confidence:.0%} confidence",
+            color=RED,
+            fontsize=8,
+            va="top",
+            ha="left",
+        )
+    if certificate is not None:
+        panel.plot([certificate] * 2, [1, 2.3], color=GREEN, linewidth=1.5)
+    panel.set_yticks(range(len(rows)), [name for name, _, _ in rows], fontsize=10)
+    panel.set_ylim(-0.5, 2.75)
+    _spread_axis(panel, widest)
+    panel.set_xlabel(f"epsilon at delta = {audit.delta:.2g}")
+    title, colour = _title(audit.bound, audit)
+    panel.set_title(title, fontsize=11, color=colour, loc="left")
+
+
+def _title(bound: Bound | None, audit: Audit) -> tuple[str, str]:
+    if bound is None:
+        return "No canary audit", "black"
+    if audit.certificate is None:
+        return f"Canaries: epsilon is above {bound.epsilon:.2f}; no certificate", "black"
+    if audit.refuted:
+        return f"Certificate REFUTED: canaries say above {bound.epsilon:.2f}", RED
+    if bound.attainable < audit.certificate:
+        return "Certificate stands (too few canaries to refute it)", "black"
+    return "Certificate stands", GREEN
+
+
+def _spread_axis(panel: Any, widest: float) -> None:
+    """Linear while all fits, linear up to 1 and logarithmic beyond where a number is far larger than the rest."""
+    if widest <= 25:
+        panel.set_xlim(0, 1.15 * widest)
+        return
+    panel.set_xscale("symlog", linthresh=1, linscale=0.6)
+    panel.set_xlim(0, 3 * widest)
+    panel.set_xticks([0, 1, *(10.0**n for n in range(1, int(np.log10(3 * widest)) + 1))])
+    panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    panel.minorticks_off()
+
+
+def _draw_curves(panel: Any, audit: Audit) -> None:
+    shown = [(row.name, row) for row in audit.memberships if row.t is None]
+    shown += [(CANARIES, audit.canary_attack)] if audit.canary_attack else []
+    panel.set_title("Who was in the training data? True against false positives", fontsize=11, loc="left")
+    if not shown:
+        _nothing(panel, "no attack was run")
+        return
+    rates = np.array(CURVE_RATES[1:])
+    panel.plot(rates, rates, color="black", linewidth=0.8, linestyle="--", label="guessing: 0.5")
+    for name, row in shown:
+        label = f"{name}: AUC {row.auc:.3f} ({row.auc_interval[0]:.2f} to {row.auc_interval[1]:.2f})"
+        style = ":" if name == CONTROL else "-"
+        curve = np.array(row.curve[1:])
+        panel.plot(
+            rates, np.where(curve > 0, curve, np.nan), style, color=COLOURS.get(name), linewidth=1.8, label=label
+        )
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    panel.set_xlim(rates[0], 1)
+    panel.set_ylim(rates[0], 1.15)
+    panel.set_xlabel("others taken for members (false positive rate)")
+    panel.set_ylabel("members found (true positive rate)")
+    panel.legend(fontsize=8, loc="lower right", frameon=False)
+
+
+def _draw_times(panel: Any, audit: Audit) -> None:
+    rows = sorted((row for row in audit.memberships if row.t is not None), key=lambda row: row.t)
+    panel.set_title("Loss attack at each diffusion time", fontsize=11, loc="left")
+    if not rows:
+        _nothing(panel, "no released model to attack")
+        return
+    areas = np.array([row.auc for row in rows])
+    reach = np.abs(np.array([row.auc_interval for row in rows]).T - areas)
+    panel.axhline(0.5, color="black", linewidth=0.8, linestyle="--")
+    panel.errorbar(range(len(rows)), areas, yerr=reach, fmt="o", color=BLUE, capsize=3, linewidth=1.5)
+    panel.set_xticks(range(len(rows)), [str(row.t) for row in rows])
+    panel.set_ylim(min(0.35, float((areas - reach[0]).min()) - 0.02), max(0.75, float((areas + reach[1]).max()) + 0.02))
+    panel.annotate("guessing", (len(rows) - 1, 0.5), xytext=(0, 3), textcoords="offset points", fontsize=8, ha="center")
+    panel.set_xlabel("diffusion time t (little noise to much)")
+    panel.set_ylabel("AUC, 95 % interval")
+
+
+def _draw_distances(panel: Any, audit: Audit, to_train: np.ndarray, to_test: np.ndarray) -> None:
+    panel.set_title("Do published images repeat real records?", fontsize=11, loc="left")
+    check = audit.copies
+    if check is None or not len(to_train):
+        _nothing(panel, "no copy check was done")
+        return
+    edges = np.linspace(0, 1.02 * max(to_train.max(), to_test.max(), check.copy_distance), BINS + 1)
+    panel.hist(to_train, edges, color=BLUE, alpha=0.45, label=f"to the nearest of {check.train:,} training records")
+    panel.hist(to_test, edges, color=AMBER, histtype="step", linewidth=1.6, label=f"of {check.test:,} held-out records")
+    panel.axvspan(0, check.copy_distance, color=RED, alpha=0.08)
+    panel.axvline(check.copy_distance, color=RED, linewidth=1)
+    copies = to_train[(to_train <= check.copy_distance) & (to_test > check.copy_distance)]
+    top = panel.get_ylim()[1]
+    if len(copies):
+        panel.plot(copies, np.full(len(copies), 0.04 * top), "v", color=RED, clip_on=False)
+    note = f"copies: {check.copies}\nunexplained: {check.unexplained}"
+    panel.text(check.copy_distance, 0.97 * top, f" {note}".replace("\n", "\n "), color=RED, fontsize=9, va="top")
+    panel.set_xlim(0, edges[-1])
+    panel.set_xlabel("difference per pixel (root mean square, pixels in -1 to 1)")
+    panel.set_ylabel("published images")
+    panel.legend(fontsize=8, loc="upper right", frameon=False)
+
+
+def _nothing(panel: Any, why: str) -> None:
+    panel.text(0.5, 0.5, why, ha="center", va="center", color=GREY, transform=panel.transAxes)
+    panel.set_xticks([])
+    panel.set_yticks([])
+
+
+def _epsilons(audit: Audit) -> list[list[str]]:
+    delta, number = f"{audit.delta:.3g}", _number
+    rows = [
+        ["certificate", number(audit.certificate), delta, "what is promised: no more than this"],
+        ["claim of the paper", number(audit.claim), delta, "what the paper's own analysis says"],
+    ]
+    if audit.bound:
+        what = f"what the canaries show, with {audit.bound.confidence:.0%} confidence: no less than this"
+        best = "what they would show if every guess were right"
+        rows += [
+            ["canaries", number(audit.bound.epsilon), f"{audit.bound.delta:.3g}", what],
+            ["canaries at best", number(audit.bound.attainable), f"{audit.bound.delta:.3g}", best],
+        ]
+    return rows
+
+
+def _copies(audit: Audit) -> list[str]:
+    check = audit.copies
+    if check is None:
+        return ["No copy check was done."]
+    rows = [
+        ["published images", check.images],
+        [f"copies of one of {check.train} training records", check.copies],
+        [f"copies of one of {check.test} held-out records", check.copies_held_out],
+        ["copies that no held-out record explains", check.unexplained],
+        ["nearest real record is a training record", f"{check.nearest_train:.1%}"],
+        ["the same, if images did not depend on the training part", f"{check.expected_train:.1%}"],
+        ["p-value of leaning towards training records", f"{check.p_value:.3g}"],
+        ["median distance to training, held-out records", f"{check.median_train:.3f}, {check.median_test:.3f}"],
+    ]
+    pairs = [
+        [pair.image, pair.record, f"{pair.distance:.4f}", f"{pair.held_out_distance:.4f}"] for pair in check.closest
+    ]
+    said = (
+        "No published image repeats a training record that the held-out part does not hold as well."
+        if check.passed
+        else f"**{_count(check.unexplained, 'image')} too near to a training record.** Look at the pairs: a trivial picture, such as "
+        "a blank one, may be chance; anything else is a leak."
+    )
+    return [
+        f"A copy differs by at most {check.copy_distance:.4f} per pixel (root mean square, pixels in -1 to 1).",
+        "",
+        table(["copy check", ""], rows),
+        "",
+        said,
+        "",
+        "The closest pairs:",
+        "",
+        table(["image", "training record", "distance", "to the nearest held-out record"], pairs),
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3f}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

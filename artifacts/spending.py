@@ -1,0 +1,116 @@
+"""The ledger as files that a person can keep: entries and totals as JSON, and a picture of the spending.
+
+No digest of content goes in; when the images were looked at and for what does, so the label is INTERNAL.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from artifacts.report import table
+from artifacts.store import synced, write_text
+from sfumato.privacy.balance import RELATIONS
+from sfumato.privacy.ledger import Ledger
+from sfumato.progress import Progress, silent
+
+ENTRIES, PICTURE, PAGE = "ledger.json", "spending.png", "ledger.md"
+POINTS = 40
+"""Totals that are worked out for the picture, at most."""
+INCHES, DOTS = (7.2, 3.6), 120
+
+
+def statement(ledger: Ledger, dataset: str = "") -> dict[str, Any]:
+    """Entries and totals of one private set, or of all, as JSON values; an infinite total is None."""
+    entries = ledger.entries(dataset or None)
+    names = dict.fromkeys(entry.dataset for entry in entries)
+    return {"entries": [entry.public() for entry in entries], "totals": {name: totals(ledger, name) for name in names}}
+
+
+def totals(ledger: Ledger, dataset: str) -> dict[str, Any]:
+    """What a set has cost: in the budget's terms, under both relations, and over all its versions."""
+    total, budget, version = ledger.total(dataset), ledger.budget(dataset), ledger.version(dataset)
+    found = {key: _finite(getattr(total, key)) for key in ("epsilon", "delta", "relation", "spends", "left")}
+    if total.spends:
+        found["both"] = {one: _finite(ledger.total(dataset, total.delta, one).epsilon) for one in RELATIONS}
+    found["budget"] = None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
+    found["version"] = version
+    if version > 1:
+        found["all_versions"] = _finite(ledger.total(dataset, all_versions=True).epsilon)
+    return found
+
+
+def export(ledger: Ledger, dataset: str, folder: Path, *, progress: Progress = silent) -> list[Path]:
+    """Write the three files of a private set into a folder and return them."""
+    said = statement(ledger, dataset)
+    draw(folder / PICTURE, ledger, dataset, progress=progress)
+    write_text(folder / ENTRIES, json.dumps(said, indent=1))
+    write_text(folder / PAGE, page(said, dataset))
+    return [folder / name for name in (PAGE, ENTRIES, PICTURE)]
+
+
+def page(said: dict[str, Any], dataset: str) -> str:
+    """The ledger of a set in Markdown."""
+    found = said["totals"].get(dataset, {})
+    rows = [
+        [
+            entry["seq"],
+            entry["time"],
+            entry["kind"],
+            entry.get("run", ""),
+            entry.get("purpose")
+            or entry.get("reason")
+            or (f"of entry {entry['reserve']}" if "reserve" in entry else ""),
+            "" if entry.get("epsilon") is None else f"{entry['epsilon']:.4g}",
+        ]
+        for entry in said["entries"]
+    ]
+    facts = [f"- {name}: {value}" for name, value in found.items()]
+    head = ["#", "time", "kind", "run", "what", "epsilon"]
+    return "\n".join([f"# Ledger of '{dataset}'", "", *facts, "", table(head, rows), "", f"![spending]({PICTURE})", ""])
+
+
+def draw(path: Path, ledger: Ledger, dataset: str, *, progress: Progress = silent) -> None:
+    """Each spend alone as a bar, all so far as a line, the budget above."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    spends, budget, total = ledger.spends(dataset), ledger.budget(dataset), ledger.total(dataset)
+    grown = ledger.history(dataset, POINTS, progress=progress)
+    figure, axes = plt.subplots(figsize=INCHES)
+    places = {entry.seq: number for number, (entry, _) in enumerate(spends, 1)}
+    alone = [(places[entry.seq], entry.body["epsilon"]) for entry, _ in spends]
+    known = [(place, epsilon) for place, epsilon in alone if epsilon is not None]
+    axes.bar(*(zip(*known, strict=True) if known else ([], [])), color="#9bb8d3", label="one spend as reserved")
+    sums = [(places[seq], epsilon) for seq, epsilon in grown if math.isfinite(epsilon)]
+    if sums:
+        axes.step(*zip(*sums, strict=True), where="post", color="#1f4e79", marker="o", markersize=3, label="all so far")
+    for place in [place for place, epsilon in alone if epsilon is None]:
+        axes.axvline(place, color="#b03a2e", linestyle=":", label="no certificate")
+    if budget:
+        axes.axhline(budget.epsilon, color="#b03a2e", label="budget")
+    axes.set_xlabel("spends, in order")
+    axes.set_ylabel("epsilon")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    bound = f" of {budget.epsilon:g}" if budget else ""
+    axes.set_title(
+        f"{dataset}: epsilon {total.epsilon:.4g}{bound} at delta {total.delta:.3g} ({total.relation})", fontsize=10
+    )
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = axes.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    if unique:
+        axes.legend(unique.values(), unique.keys(), fontsize=8, frameon=False)
+    figure.tight_layout()
+    draft = path.with_suffix(".new.png")
+    figure.savefig(draft, dpi=DOTS)
+    plt.close(figure)
+    synced(draft)
+    draft.replace(path)
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

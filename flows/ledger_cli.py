@@ -1,0 +1,115 @@
+"""`sfumato ledger`: what each private set has cost, what it may cost, and whether the books are in order."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from artifacts.publish import destination, unwritable
+from sfumato.errors import BadInput, Refused
+from sfumato.privacy.ledger import Ledger
+from tasks.progress import progress
+from tasks.where import configure
+
+app = typer.Typer(help="The privacy ledger: what each private set has cost.", no_args_is_help=True)
+SHOWN_BREAKS = 3
+"""Faults of a broken ledger that are named."""
+OUT = Console()
+
+SetName = Annotated[str, typer.Argument(help="Name of a private set; all of them if left out.")]
+
+
+@app.command("show")
+def show(
+    dataset: SetName = "", as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
+) -> None:
+    """Show what was reserved, spent, looked at and reused, and what is left."""
+    from flows.screen import ledger_lines, ledger_object
+
+    with configure().ledger() as ledger:
+        if as_json:
+            print(ledger_object(ledger, dataset))
+        else:
+            for part in ledger_lines(ledger, dataset):
+                OUT.print(part)
+
+
+@app.command("budget")
+def budget(
+    dataset: Annotated[str, typer.Argument(help="Name of a private set.")],
+    epsilon: Annotated[float, typer.Option(help="The most that it may cost, all runs together.")],
+    delta: Annotated[
+        float | None,
+        typer.Option(help="The delta at which that is counted; runs must use the same. Default: that of its spends."),
+    ] = None,
+) -> None:
+    """Set what a private set may cost; a run that would go beyond is refused before it opens an image (exit code 3)."""
+    with configure().ledger() as ledger:
+        delta = ledger.total(dataset).delta if delta is None else delta
+        if not delta:
+            raise BadInput(f"'{dataset}' has no spends yet to take a delta from: name one with --delta")
+        ledger.set_budget(dataset, epsilon, delta)
+        left = ledger.total(dataset).left
+    OUT.print(f"'{dataset}' may cost epsilon {epsilon:g} at delta {delta:g}; {left:.4f} left", markup=False)
+
+
+@app.command("verify")
+def verify() -> None:
+    """Check that no entry was edited, deleted or moved (exit code 3 where one was)."""
+    with configure().ledger() as ledger:
+        _whole(ledger)
+        OUT.print(f"{len(ledger.entries())} entries, chain whole")
+
+
+@app.command("replay")
+def replay() -> None:
+    """Compute every certificate again from the entries and print the differences (exit code 3 where there are any)."""
+    with configure().ledger() as ledger:
+        _whole(ledger)
+        with progress("replay") as show:
+            different = ledger.replay(progress=show)
+        for one in different:
+            OUT.print(
+                f"entry {one.seq} of '{one.dataset}' ({one.relation}): recorded {one.recorded}, replayed {one.replayed}",
+                markup=False,
+                soft_wrap=True,
+            )
+        if different:
+            raise Refused(
+                f"{len(different)} certificates are not found again: another accountant version, or an entry that was forged"
+            )
+        priced = sum(entry.kind in ("reserve", "commit") for entry in ledger.entries())
+    OUT.print(f"{priced} certificates, every one found again")
+
+
+@app.command("export")
+def export(
+    dataset: Annotated[str, typer.Argument(help="Name of a private set.")],
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")] = "ledger",
+) -> None:
+    """Write entries, totals and a picture of the spending into a folder. INTERNAL: it says when images were looked at."""
+    from artifacts.spending import export as write
+
+    with configure().ledger() as ledger:
+        if not ledger.entries(dataset):
+            raise BadInput(_unknown(ledger, dataset))
+        folder = destination(Path(to))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with progress("export") as show:
+                files = write(ledger, dataset, folder, progress=show)
+        except OSError as error:
+            raise unwritable(error, folder) from error
+    for file in files:
+        OUT.print(str(file), markup=False, soft_wrap=True)
+
+
+def _whole(ledger: Ledger) -> None:
+    if breaks := ledger.verify():
+        raise Refused(f"the ledger {ledger.url} was tampered with: {'; '.join(breaks[:SHOWN_BREAKS])}")
+
+
+def _unknown(ledger: Ledger, dataset: str) -> str:
+    names = ", ".join(dict.fromkeys(entry.dataset for entry in ledger.entries())) or "it is empty"
+    return f"the ledger knows no private set {dataset!r} (known: {names})"

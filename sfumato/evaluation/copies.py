@@ -1,0 +1,124 @@
+"""Did an image repeat a training record? Distances to the nearest training and held-out records, side by side.
+
+An image is a copy of a record when the two differ by at most a tenth of the spread of real pixels (`copy_distance`), which
+is what remains if 99 % of the variance is explained. Held-out records, which no model saw, say what chance explains: the
+check fails for every image that copies a training record and no held-out one, were it a single one.
+
+Why so simple: independent images do not come that near (of 360 held-out digits the nearest to a training record is at
+0.24 of the spread, of 2,000 of MNIST at 0.15), so one copy is enough, and no count of images can drown it.
+Its edges: an image that chance brings near is a false alarm where no held-out record is like it (a blank image, where all
+blank records fell to the training part): look at the pair. A copy of a record that the held-out part holds as well is
+not counted. Shifted, mirrored, recoloured or partial copies keep their distance and are not found.
+
+Label: INTERNAL, as a whole and number by number.
+"""
+
+import numpy as np
+import torch
+from pydantic import Field
+from scipy.stats import hypergeom
+from torch import Tensor
+
+from sfumato.errors import BadInput
+from sfumato.evaluation.membership import Value, nearest
+
+COPY_SHARE = 0.1
+"""Largest difference of a copy, as a share of the spread of real pixels around their mean image: 1 - 0.1^2 = 99 % explained."""
+HALF_GREY_LEVEL = 1 / 255
+"""Half of one of 255 steps from -1 to 1: what rounding alone may change, and the least distance of a copy."""
+CLOSEST = 10
+"""Pairs that are named."""
+
+
+class Pair(Value):
+    """An image and the training record that it comes nearest to."""
+
+    image: int
+    record: int
+    """Position in the training part."""
+    distance: float
+    """Root mean squared difference per pixel, pixels in [-1, 1]."""
+    held_out_distance: float
+    """The same to the nearest held-out record."""
+
+
+class CopyCheck(Value):
+    """Whether images repeat training records more than held-out ones explain."""
+
+    images: int = Field(ge=1)
+    train: int = Field(ge=1)
+    """Training records compared with."""
+    test: int = Field(ge=1)
+    """Held-out records compared with."""
+    copy_distance: float = Field(gt=0)
+    """Largest distance of a copy in this set."""
+    copies: int = Field(ge=0)
+    """Images that copy a training record."""
+    copies_held_out: int = Field(ge=0)
+    """Images that copy a held-out record: chance, or records that are in both parts."""
+    unexplained: int = Field(ge=0)
+    """Images that copy a training record and no held-out one."""
+    nearest_train: float = Field(ge=0, le=1)
+    """Share of images whose nearest real record is a training record; ties count by half."""
+    expected_train: float = Field(ge=0, le=1)
+    """The same share if images did not depend on who was in the training part: n_train / (n_train + n_test)."""
+    p_value: float = Field(ge=0, le=1)
+    """Chance that, of all real records that are nearest to some image, as many are training records if the parts were
+    split at random after the images were drawn (hypergeometric, one-sided). Small also where the parts differ by themselves."""
+    median_train: float = Field(ge=0)
+    median_test: float = Field(ge=0)
+    closest: tuple[Pair, ...]
+    """The pairs with the smallest distances, nearest first."""
+
+    @property
+    def passed(self) -> bool:
+        """False as soon as one image copies a training record and no held-out one."""
+        return self.unexplained == 0
+
+
+def check_copies(images: Tensor, train: Tensor, test: Tensor) -> tuple[CopyCheck, Tensor, Tensor]:
+    """Compare images `[n, c, h, w]` in [-1, 1] with training and held-out records; also both distances `[n]`; INTERNAL.
+
+    Give the images as they are published, rounded to 8 bits.
+    """
+    to_train, record = nearest(images, train)
+    to_test, other = nearest(images, test)
+    limit = copy_distance(torch.cat([train, test]))
+    near_train, near_test = to_train <= limit, to_test <= limit
+    closest = to_train.argsort(stable=True)[:CLOSEST].tolist()
+    check = CopyCheck(
+        images=len(images),
+        train=len(train),
+        test=len(test),
+        copy_distance=limit,
+        copies=int(near_train.sum()),
+        copies_held_out=int(near_test.sum()),
+        unexplained=int((near_train & ~near_test).sum()),
+        nearest_train=float(((to_train < to_test).double() + (to_train == to_test).double() / 2).mean()),
+        expected_train=len(train) / (len(train) + len(test)),
+        p_value=_leaning(record[to_train < to_test], other[to_train > to_test], len(train), len(test)),
+        median_train=float(to_train.median()),
+        median_test=float(to_test.median()),
+        closest=tuple(
+            Pair(image=i, record=int(record[i]), distance=float(to_train[i]), held_out_distance=float(to_test[i]))
+            for i in closest
+        ),
+    )
+    return check, to_train, to_test
+
+
+def copy_distance(real: Tensor) -> float:
+    """The largest distance of a copy: a share of the spread of real images `[n, c, h, w]` around their mean, at least a rounding."""
+    if not len(real):
+        raise BadInput("no real images to compare with: give at least one")
+    spread = real.double().flatten(1).var(0, correction=0).mean().sqrt()
+    return max(HALF_GREY_LEVEL, COPY_SHARE * float(spread))
+
+
+def _leaning(of_train: Tensor, of_test: Tensor, train: int, test: int) -> float:
+    """P[as many or more of the nearest records are training records], given how many different records are nearest to an image.
+
+    Each real record counts once, however many images crowd around it, so that images need not be independent.
+    """
+    chosen, total = len(np.unique(of_train.cpu())), len(np.unique(of_train.cpu())) + len(np.unique(of_test.cpu()))
+    return float(min(1.0, hypergeom.sf(chosen - 1, train + test, train, total)))

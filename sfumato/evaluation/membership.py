@@ -1,0 +1,280 @@
+"""Who was in the training data? Attacks that guess it from a model or from images, and how well they guessed.
+
+An attack gives each record a score, higher for "was a member". `membership` turns the scores of members and of others
+into a ROC curve: an area of 0.5 is guessing. Two attacks are here. `loss_gaps`: how much better the tuned denoiser
+predicts a record's noise than the public one does (at several times, same noise for both). `nearest_distance`: how near
+the closest image comes. `canary_scores` is the first attack at the very examples that training used.
+
+Label: whatever is measured on private records is INTERNAL.
+Not covered: attacks that train shadow models or follow the training step by step. A failed attack proves nothing; a
+successful one proves a leak only as far as members and others are alike but for their membership (`CONTROL` tests that).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from sklearn.metrics import roc_curve
+from torch import Tensor, nn
+
+from sfumato.diffusion.objective import Corrupt, normal, record_losses
+from sfumato.diffusion.samplers import NO_CLASS, Denoiser
+from sfumato.diffusion.schedule import NoiseSchedule, add_noise
+from sfumato.errors import BadInput
+from sfumato.progress import Progress, silent
+
+LEAST_RECORDS = 10
+"""Members, and others, that an attack is judged by at least."""
+STRICT_RATE, LOOSE_RATE = 0.01, 0.1
+"""False positive rates at which the true positive rate is told (Carlini et al. 2022 ask for the strict one)."""
+CURVE_RATES = tuple(float(rate) for rate in np.unique(np.r_[0, np.geomspace(1e-3, 1, 46), np.linspace(0, 1, 21)]))
+"""False positive rates at which the ROC curve is kept."""
+LEVEL, RESAMPLES = 0.95, 1000
+"""Level of the bootstrap interval, and how often it draws."""
+TIME_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+"""Times at which losses are compared, as shares of T."""
+DRAWS = 8
+"""Draws of noise over which the loss of a record at a time is averaged."""
+CHUNK = 1024
+"""Records handled at once."""
+CONTROL = "control: public model alone"
+"""Name of the attack on a model that saw no private record: it should guess, or members and others differ by themselves."""
+COMBINED, NEAREST = "loss, all t", "nearest published image"
+
+
+class Value(BaseModel):
+    """Base of what an audit finds: frozen, refuses NaN and unknown fields, serialises to JSON; INTERNAL."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class Membership(Value):
+    """How well one attack told members from others."""
+
+    name: str
+    """The attack."""
+    auc: float = Field(ge=0, le=1)
+    """Area under the ROC curve: chance that a member scores above another record, ties halved; 0.5 is guessing."""
+    auc_interval: tuple[float, float]
+    """95 % bootstrap interval of `auc` over draws of the records; it shrinks to a point at 0 and 1."""
+    strict_rate: float = Field(ge=0, le=1)
+    """True positive rate where 1 % of the others are taken for members."""
+    loose_rate: float = Field(ge=0, le=1)
+    """True positive rate where 10 % of the others are taken for members."""
+    curve: tuple[float, ...]
+    """True positive rates at the false positive rates `CURVE_RATES`."""
+    members: int = Field(ge=LEAST_RECORDS)
+    others: int = Field(ge=LEAST_RECORDS)
+    t: int | None = None
+    """The diffusion time of the losses, where the attack looks at one."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the interval of the area lies above one half."""
+        return self.auc_interval[0] > 0.5
+
+
+@dataclass(frozen=True)
+class Models:
+    """The released denoiser, and the public one that it was tuned from."""
+
+    schedule: NoiseSchedule
+    public: nn.Module
+    tuned: nn.Module
+
+
+def membership(
+    name: str, members: Tensor | np.ndarray, others: Tensor | np.ndarray, *, t: int | None = None
+) -> Membership:
+    """Judge an attack by its scores of members [n] and of others [m], higher for "was a member"; n, m >= 10."""
+    members, others = _scores(name, members, "members"), _scores(name, others, "others")
+    truth = np.r_[np.ones(len(members)), np.zeros(len(others))]
+    scores = np.r_[members, others]
+    false_rates, true_rates, _ = roc_curve(truth, scores, drop_intermediate=False)
+    ranks, levels = np.unique(scores, return_inverse=True)
+    low, high = _interval(levels[: len(members)], levels[len(members) :], len(ranks))
+    return Membership(
+        name=name,
+        auc=float(np.trapezoid(true_rates, false_rates)),
+        auc_interval=(low, high),
+        strict_rate=_rate_at(false_rates, true_rates, STRICT_RATE),
+        loose_rate=_rate_at(false_rates, true_rates, LOOSE_RATE),
+        curve=tuple(_rate_at(false_rates, true_rates, rate) for rate in CURVE_RATES),
+        members=len(members),
+        others=len(others),
+        t=t,
+    )
+
+
+def attack_times(timesteps: int) -> list[int]:
+    """The diffusion times 1..T at which losses are compared."""
+    return sorted({max(1, round(share * timesteps)) for share in TIME_SHARES})
+
+
+@torch.inference_mode()
+def denoising_losses(
+    schedule: NoiseSchedule,
+    model: Denoiser,
+    x: Tensor,
+    y: Tensor,
+    *,
+    times: Sequence[int],
+    draws: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Mean squared error of the predicted noise for records x `[n, c, h, w]` of classes y `[n]`: `[len(times), n]`.
+
+    Each number is the mean over `draws` draws of noise and over pixels. Generators in the same state give the same noise
+    to every model, so that the losses of two models compare record by record.
+    """
+    if not len(x):
+        raise BadInput("no records to attack: give at least one")
+    parts = []
+    for images, classes in zip(x.split(CHUNK), y.split(CHUNK), strict=True):
+        rows = []
+        for time in times:
+            t = torch.full((len(images),), time, device=x.device)
+            total = torch.zeros(len(images), device=x.device)
+            for _ in range(draws):
+                noise = normal(images, generator)
+                wrong = model(add_noise(schedule, images, t, noise), t, classes) - noise
+                total += wrong.square().flatten(1).mean(1)
+            rows.append(total / draws)
+        parts.append(torch.stack(rows))
+    return torch.cat(parts, 1)
+
+
+def loss_gaps(
+    models: Models, x: Tensor, y: Tensor, *, times: Sequence[int], draws: int = DRAWS, seed: int
+) -> tuple[Tensor, Tensor]:
+    """(public loss - tuned loss, - public loss) of records x, y at each of the times, both `[len(times), n]`.
+
+    The public model is asked without a class, since it knows other classes. The first is the attack: the public loss takes
+    out how hard a record is. The second knows no private record and serves as `CONTROL`. The seed draws the attacker's noise.
+    """
+    asked = {"times": times, "draws": draws}
+    public = denoising_losses(
+        models.schedule, models.public, x, torch.full_like(y, NO_CLASS), generator=_noise(x, seed), **asked
+    )
+    tuned = denoising_losses(models.schedule, models.tuned, x, y, generator=_noise(x, seed), **asked)
+    return public - tuned, -public
+
+
+def loss_attacks(
+    models: Models,
+    members: tuple[Tensor, Tensor],
+    others: tuple[Tensor, Tensor],
+    *,
+    seed: int,
+    progress: Progress = silent,
+) -> list[Membership]:
+    """The loss attack on records (x `[n, c, h, w]`, y `[n]`): all times combined, each time alone, and the control."""
+    times = attack_times(models.schedule.timesteps)
+    inside, plain_inside = loss_gaps(models, *members, times=times, seed=seed)
+    progress(1, 2)
+    outside, plain_outside = loss_gaps(models, *others, times=times, seed=seed + 1)
+    progress(2, 2)
+    found = [membership(COMBINED, *combined(inside, outside))]
+    found += [membership(f"loss, t = {t}", inside[i], outside[i], t=t) for i, t in enumerate(times)]
+    return [*found, membership(CONTROL, *combined(plain_inside, plain_outside))]
+
+
+def combined(members: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores of several attacks, `[k, n]` and `[k, m]`, as one each: the mean of the scores, each attack standardised."""
+    both = torch.cat([members, others], 1).double()
+    spread = both.std(1, keepdim=True)
+    scores = ((both - both.mean(1, keepdim=True)) / spread.where(spread > 0, 1.0)).mean(0)
+    return scores[: members.shape[1]], scores[members.shape[1] :]
+
+
+@torch.inference_mode()
+def canary_scores(
+    corrupt: Corrupt, start: Denoiser, tuned: Denoiser, x: Tensor, y: Tensor, *, rounds: int, seed: int
+) -> Tensor:
+    """How much tuning lowered the loss of records x `[m, c, h, w]`, y `[m]` at examples like those of training: `[m]`.
+
+    `corrupt` is what the method made of private records, so the attack looks where training looked, whatever the method;
+    `start` is the denoiser that tuning began with, asked for the same classes. Mean over `rounds` rounds of examples, the
+    same ones for both models.
+    """
+    generator, total = _noise(x, seed), torch.zeros(len(x), device=x.device)
+    for _ in range(rounds):
+        parts = [corrupt(*part, generator) for part in zip(x.split(CHUNK), y.split(CHUNK), strict=True)]
+        total += torch.cat([record_losses(start, part) - record_losses(tuned, part) for part in parts])
+    return total / rounds
+
+
+def nearest(images: Tensor, reference: Tensor, *, chunk: int = CHUNK) -> tuple[Tensor, Tensor]:
+    """Root mean squared difference per pixel of images `[n, ...]` to the nearest of `reference` `[m, ...]`, and which: `[n]`, `[n]`."""
+    for part, name in ((images, "images to compare"), (reference, "records to compare with")):
+        if not len(part):
+            raise BadInput(f"{name}: there are none, give at least one")
+        if not part.isfinite().all():
+            raise BadInput(f"{name}: some pixels are NaN or infinite; look for broken images")
+    if images.shape[1:] != reference.shape[1:]:
+        sizes = f"{list(images.shape[1:])} and {list(reference.shape[1:])}"
+        raise BadInput(f"images and records are {sizes} (c, h, w); bring both to one size")
+    flat = reference.flatten(1)
+    which = torch.cat([_closest(part.flatten(1), flat, chunk) for part in images.split(chunk)])
+    parts = zip(images.split(chunk), which.split(chunk), strict=True)
+    return torch.cat([(part - reference[at]).double().square().flatten(1).mean(1).sqrt() for part, at in parts]), which
+
+
+def nearest_distance(images: Tensor, reference: Tensor, *, chunk: int = CHUNK) -> Tensor:
+    """Root mean squared difference per pixel of images `[n, ...]` to the nearest of `reference` `[m, ...]`: `[n]`."""
+    return nearest(images, reference, chunk=chunk)[0]
+
+
+def image_attack(images: Tensor, members: Tensor, others: Tensor) -> Membership:
+    """The attack on published images alone `[k, c, h, w]`: a record is taken for a member the nearer an image comes to it."""
+    return membership(NEAREST, -nearest_distance(members, images), -nearest_distance(others, images))
+
+
+def _closest(rows: Tensor, flat: Tensor, chunk: int) -> Tensor:
+    """Positions in `flat` `[m, d]` of the nearest row to each of `rows` `[b, d]`, at most `chunk` of `flat` at a time."""
+    best, which = rows.new_full((len(rows),), torch.inf), torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+    for start in range(0, len(flat), chunk):
+        distance, at = torch.cdist(rows, flat[start : start + chunk]).min(1)
+        which = torch.where(distance < best, at + start, which)
+        best = torch.minimum(best, distance)
+    return which
+
+
+def _noise(like: Tensor, seed: int) -> torch.Generator:
+    """The attacker's noise: it protects nobody, so a plain seed serves and results can be repeated."""
+    return torch.Generator(like.device).manual_seed(seed)
+
+
+def _scores(name: str, scores: Tensor | np.ndarray, who: str) -> np.ndarray:
+    """Scores as float64 [n], finite and enough of them."""
+    plain = torch.as_tensor(scores).detach().cpu().double().numpy()
+    if plain.ndim != 1:
+        raise BadInput(f"attack {name!r}: scores of {who} have shape {list(plain.shape)}; give [n], one per record")
+    if len(plain) < LEAST_RECORDS:
+        raise BadInput(
+            f"attack {name!r}: {len(plain)} {who} are too few to judge it by; it takes {LEAST_RECORDS} or more"
+        )
+    if not np.isfinite(plain).all():
+        raise BadInput(f"attack {name!r}: some scores of {who} are NaN or infinite; look for a model that diverged")
+    return plain
+
+
+def _rate_at(false_rates: np.ndarray, true_rates: np.ndarray, rate: float) -> float:
+    """The largest true positive rate at a false positive rate of at most `rate`: no threshold is interpolated."""
+    return float(true_rates[np.searchsorted(false_rates, rate + 1e-12, side="right") - 1])
+
+
+def _interval(members: np.ndarray, others: np.ndarray, levels: int) -> tuple[float, float]:
+    """Bootstrap interval of the area, from the ranks of the scores among all `levels` different ones."""
+    generator = np.random.default_rng(0)
+    areas = []
+    for _ in range(RESAMPLES):
+        inside, outside = (
+            np.bincount(part[generator.integers(len(part), size=len(part))], minlength=levels) / len(part)
+            for part in (members, others)
+        )
+        areas.append(inside @ (outside.cumsum() - outside / 2))
+    low, high = np.quantile(areas, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(np.clip(low, 0, 1)), float(np.clip(high, 0, 1))

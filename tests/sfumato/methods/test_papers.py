@@ -1,0 +1,47 @@
+"""The list of papers: what each says about privacy, in one length and one tone."""
+
+import inspect
+import re
+
+import pytest
+
+from sfumato.methods import METHODS, PAPERS, dp_sgd
+from sfumato.privacy.accountant import dp_sgd_epsilon
+from tests.vectors import facts
+
+every_paper = pytest.mark.parametrize("name", PAPERS)
+
+
+def test_what_runs_is_among_the_papers():
+    assert len(PAPERS) == 6 and set(METHODS) <= set(PAPERS)
+    assert all(METHODS[name] is PAPERS[name] for name in METHODS)
+    assert [name.replace("-", "_") for name in PAPERS] == [m.__name__.split(".")[-1] for m in PAPERS.values()]
+
+
+@every_paper
+def test_a_promise_is_a_short_paragraph(name):
+    promise = PAPERS[name].PROMISE
+    assert 60 <= len(promise.split()) <= 140
+    assert promise.startswith("The paper") and "claim" in promise and "certif" in promise
+    assert "\n" not in promise and "  " not in promise and promise.endswith(".")
+
+
+@every_paper
+def test_every_paper_claims_with_its_source(name):
+    claim = PAPERS[name].claim
+    assert re.search(r"[A-Z]\w+( et al\.)? 20\d\d", claim.__doc__)
+    assert all(
+        parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in inspect.signature(claim).parameters.values()
+    )
+
+
+def test_the_numbers_of_the_baselines_promise():
+    inputs, expected, near = facts("000-P3")
+    run = inputs["sigma"], inputs["q"], inputs["steps"], inputs["delta"]
+    pld, rdp, clt = (dp_sgd_epsilon(*run, accountant=name) for name in ("pld", "rdp", "clt"))
+    assert pld == near(expected["pld_add_remove"]) and clt < pld < rdp == dp_sgd.claim(*run).epsilon
+    rare = [dp_sgd_epsilon(0.5, 1e-4, 10_000, 1e-5, accountant=name) for name in ("pld", "prv", "clt")]
+    assert rare[0] == pytest.approx(rare[1], rel=0.01), "two accountants agree that the limit formula is far off"
+    said = [f"{pld:.1f} by", f"{rdp:.1f} by RDP", f"{clt:.1f} for", f"{rare[2]:.2f} for {rare[0]:.2f}"]
+    said += [f"{expected['pld_replace_one']:.1f} for"]
+    assert [number for number in said if number not in dp_sgd.PROMISE] == []
