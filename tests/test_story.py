@@ -1,5 +1,6 @@
 """The main job end to end on a tiny setting: private images in, a published set with its statement out; and again from the cache."""
 
+import functools
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from artifacts.tracking import INTERNAL, SHAREABLE
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy.ledger import Ledger
 from tasks.where import where
+from tests.examples import home_at, write_classes
 
 TINY = [
     "data.limit=200",
@@ -144,8 +146,13 @@ def test_a_spent_budget_stops_the_run_before_the_door_opens(record):
     with where().ledger() as ledger:
         total = ledger.total("digits")
         ledger.set_budget("digits", total.epsilon + 0.5, total.delta)
-    with pytest.raises(Refused, match="left"):
+    kept = {path.name for path in (where().store().root / "objects").iterdir()}
+    with pytest.raises(Refused, match=r"epsilon 0\.5 of .* left .* with these settings .* would fit"):
         synthesize(method="rapid", preset="digits", changes=[*TINY, "seed=7"])
+    assert {path.name for path in (where().store().root / "objects").iterdir()} == kept  # not even public work began
+    again = synthesize(method="rapid", preset="digits", changes=[*TINY, "evaluation.images=40"])
+    assert [stage.name for stage in again.stages if not stage.cached and "fine-tune" not in stage.name]  # looks are free
+    assert again.samples_artifact == record.samples_artifact and again.spent_total["epsilon"] == total.epsilon
     with where().ledger() as ledger:
         assert ledger.total("digits").epsilon <= total.epsilon + 0.5
         ledger.set_budget("digits", 1000.0, total.delta)
@@ -173,6 +180,42 @@ def test_plain_dp_sgd_is_a_method_like_any_other(prefect_server):
             ledger.set_budget("digits", 1000.0, budget.delta)
     record = synthesize(method="dp-sgd", preset="digits", changes=changes)
     assert record.label == Label.DP and record.certificate.epsilon <= 10 and "plain DP-SGD" not in record.metrics
+
+
+def test_the_same_seed_gives_the_same_public_half_and_other_noise(record, tmp_path):
+    from flows.synthesize import synthesize
+
+    def digests(samples: str) -> dict[str, str]:
+        return {manifest["kind"]: digest for digest, manifest in where().store().ancestry(samples)}
+
+    first = digests(record.samples_artifact)
+    with home_at(tmp_path / "home"):
+        again = synthesize(method="rapid", preset="digits", changes=TINY)
+        assert not any(stage.cached for stage in again.stages)
+        second = digests(again.samples_artifact)
+    public = {"PublicImages", "PublicModel", "FeatureExtractor", "Trajectories"}
+    assert {kind for kind in first if first[kind] == second[kind]} == public
+    assert set(first) - public == {"ClassVotes", "TunedModel", "Samples"}
+
+
+def test_a_set_that_changed_is_refused_until_a_person_declares_a_version(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    folder = write_classes(tmp_path / "scans", {"a": 40, "b": 40})
+    changes = [c for c in TINY if not c.startswith(("method.", "data.limit"))] + [f"data.private={folder}"]
+    run = functools.partial(synthesize, method="dp-sgd", preset="digits", changes=[*changes, "network.kind=mlp"])
+    first = run()
+    (folder / "a" / "000.png").unlink()
+    with pytest.raises(BadInput, match="'scans' changed since its last entry"):
+        run()
+    second = run(new_version=True)
+    assert [stage.cached for stage in second.stages if stage.name == "fine-tune"] == [False]
+    assert not set(second.entries) & set(first.entries)
+    with where().ledger() as ledger:
+        assert ledger.version("scans") == 2 and ledger.total("scans").spends == 1
+        both = ledger.total("scans", all_versions=True)
+        assert both.spends == 2 and both.epsilon > ledger.total("scans").epsilon
+    assert all(stage.cached for stage in run().stages)
 
 
 def test_mnist_with_omniglot_runs_by_settings_alone(prefect_server, data):

@@ -4,6 +4,7 @@ import itertools
 import math
 import multiprocessing
 import os
+import re
 import sqlite3
 import tempfile
 from pathlib import Path
@@ -536,3 +537,95 @@ def test_eight_processes_at_once_never_overspend_together(path):
     with at(path) as ledger:
         assert ledger.verify() == [] and len(seqs) == len(set(seqs)) == 20
         assert ledger.total("digits").epsilon == 20.0 and ledger.total("digits").left == 0.0
+
+
+# Both relations, the whole plan, versions of a set
+
+
+def test_an_entry_keeps_its_price_under_both_relations(ledger):
+    spend(ledger)
+    spend(ledger, relation="replace_one")
+    one, two = (entry.body for entry in ledger.entries())
+    assert (one["epsilon"], one["both"]) == (1.0, {"add_remove": 1.0, "replace_one": 4.0})
+    assert (two["epsilon"], two["both"]) == (4.0, {"add_remove": None, "replace_one": 4.0})
+
+
+def test_a_plan_that_does_not_fit_as_a_whole_pays_for_no_part_of_it(ledger):
+    ledger.set_budget("digits", 10, DELTA)
+    steps = SubsampledGaussian(noise_multiplier=1.0, sample_rate=0.5, steps=12)
+    with pytest.raises(Refused, match=r"this run needs 13: with these settings 9 of 12 steps, or noise multiplier"):
+        spend(ledger, [ONE], following=[steps])
+    assert [entry.kind for entry in ledger.entries()] == ["budget"]
+    spend(ledger, [ONE], following=[steps.model_copy(update={"steps": 9})])
+    assert ledger.total("digits").epsilon == 1.0
+
+
+def test_a_plan_can_be_checked_without_a_trace(ledger):
+    ledger.check("digits", [ONE], "add_remove", DELTA)
+    ledger.set_budget("digits", 2, DELTA)
+    ledger.check("digits", [ONE, ONE], "add_remove", DELTA)
+    with pytest.raises(Refused, match="epsilon 2 of 2 left"):
+        ledger.check("digits", [ONE] * 3, "add_remove", DELTA)
+    with pytest.raises(BadInput, match="privacy.delta=1e-05"):
+        ledger.check("digits", [ONE], "add_remove", 1e-3)
+    assert [entry.kind for entry in ledger.entries()] == ["budget"]
+
+
+def test_what_would_fit_fits_by_the_real_accountant(path):
+    with Ledger(f"sqlite:///{path}", clock) as ledger:
+        ledger.set_budget("digits", 10.0, DELTA)
+        votes, steps = Gaussian(noise_multiplier=6.0), SubsampledGaussian(noise_multiplier=1.5, sample_rate=0.5, steps=150)
+        spend(ledger, [SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.2, steps=150)])
+        with pytest.raises(Refused, match="would fit; or raise the budget") as told:
+            spend(ledger, [votes], following=[steps])
+        fitting, noise = re.search(r"settings (\d+) of 150 steps, or noise multiplier ([\d.]+) ", str(told.value)).groups()
+        for change in ({"steps": int(fitting)}, {"noise_multiplier": float(noise)}):
+            ledger.check("digits", [votes, steps.model_copy(update=change)], "add_remove", DELTA)
+        for change in ({"steps": int(fitting) + 1}, {"noise_multiplier": 0.98 * float(noise)}):
+            with pytest.raises(Refused):
+                ledger.check("digits", [votes, steps.model_copy(update=change)], "add_remove", DELTA)
+
+
+def test_a_declared_version_is_counted_afresh_under_the_same_budget(ledger):
+    ledger.set_budget("digits", 5, DELTA)
+    old = spend(ledger, [Gaussian(noise_multiplier=1.0, count=4)])
+    ledger.opened(old)
+    assert ledger.version("digits") == 1
+    entry = ledger.new_version("digits", "n3wer", run="run-2", code_version="0.1")
+    assert (entry.kind, entry.body["version"], entry_label(entry)) == ("version", 2, "PUBLIC")
+    assert ledger.version("digits") == 2 and ledger.total("digits").left == 5.0
+    with pytest.raises(BadInput, match="changed since its last entry"):
+        spend(ledger)  # the images of version 1 are no longer those of the set
+    spend(ledger, [Gaussian(noise_multiplier=1.0, count=3)], digest="n3wer")
+    assert ledger.total("digits").epsilon == 3.0 and ledger.total("digits", all_versions=True).epsilon == 7.0
+    with pytest.raises(Refused, match="epsilon 2 of 5 left"):
+        spend(ledger, [Gaussian(noise_multiplier=1.0, count=3)], digest="n3wer")
+    ledger.commit(old, [ONE])  # what was open goes on
+    assert ledger.price_of([old.seq], DELTA, "add_remove") == 1.0
+    assert ledger.total("digits", all_versions=True).epsilon == 4.0 and ledger.verify() == []
+
+
+def test_a_version_cannot_be_had_for_nothing(ledger):
+    terms = {"run": "run-2", "code_version": "0.1"}
+    with pytest.raises(BadInput, match="knows no private set 'digits': leave --new-version out"):
+        ledger.new_version("digits", "d1g3st", **terms)
+    spend(ledger)
+    spend(ledger, dataset="faces")
+    with pytest.raises(BadInput, match="did not change since its last entry: leave --new-version out"):
+        ledger.new_version("digits", "d1g3st", **terms)
+    with pytest.raises(BadInput, match="is in the ledger as 'faces'"):
+        ledger.new_version("digits", "d1g3stfaces", **terms)
+    ledger.new_version("digits", "n3wer", **terms)
+    with pytest.raises(BadInput, match="an earlier version of 'digits', whose spends cannot be counted afresh"):
+        ledger.new_version("digits", "d1g3st", **terms)
+    assert [entry.kind for entry in ledger.entries()] == ["reserve", "reserve", "version"]
+
+
+def test_the_history_grows_to_the_total(ledger):
+    assert ledger.history("digits", 5) == []
+    for count in (1, 2, 3, 4):
+        spend(ledger, [Gaussian(noise_multiplier=1.0, count=count)])
+    assert ledger.history("digits", 10) == [(1, 1.0), (2, 3.0), (3, 6.0), (4, 10.0)]
+    heard = []
+    assert ledger.history("digits", 2, progress=lambda *step: heard.append(step)) == [(2, 3.0), (4, 10.0)]
+    assert heard == [(1, 2), (2, 2)]
