@@ -31,6 +31,9 @@ COLOURS = {COMBINED: BLUE, NEAREST: AMBER, CONTROL: GREY, CANARIES: RED}
 BINS = 60
 """Bars of the histogram of distances."""
 
+LEANING = 1e-3
+"""p-value below which the report says that images lean towards training records."""
+
 NOT_COVERED = (
     "## What is not covered\n\n"
     "A failed attack proves nothing: another one may succeed. The bound holds for this attack on one training of this kind, on "
@@ -49,7 +52,7 @@ def audit_report(audit: Audit, picture: str = AUDIT_PICTURE) -> str:
         "",
         "> INTERNAL. Measured against private images without noise. Do not share this file.",
         "",
-        f"**{'Passed' if audit.passed else 'Failed'}.** {verdict(audit)}",
+        f"**{'Passed' if audit.passed else 'Not passed'}.** {verdict(audit)}",
         "",
         f"![what the audit found]({picture})",
         "",
@@ -97,10 +100,18 @@ def verdict(audit: Audit) -> str:
             f"{_count(audit.copies.unexplained, 'published image')} repeat{'s' * (audit.copies.unexplained == 1)} a training "
             "record: do not hand them over, and look at the pairs."
         )
-    return (
-        " ".join(said)
-        or "Nothing that was tried speaks against the certificate, and no published image repeats a record."
-    )
+    if audit.copies is None:
+        said.append("No copy check was done, so that this audit clears nothing.")
+    elif audit.passed:
+        said.append("Nothing that was tried refutes the certificate, and no published image repeats a training record.")
+    telling = [row.name for row in audit.memberships if row.succeeded and row.name != CONTROL and row.t is None]
+    if telling:
+        said.append(f"Members can be told from others ({', '.join(telling)}); a promise of this size may allow that.")
+    if audit.copies and audit.copies.p_value < LEANING:
+        said.append(
+            f"Images lean towards training records (p = {audit.copies.p_value:.2g}): the model remembers some of them."
+        )
+    return " ".join(said)
 
 
 def bound_verdict(audit: Audit) -> str:
@@ -118,10 +129,10 @@ def bound_verdict(audit: Audit) -> str:
         return f"{found} **That is above the certificate of {audit.certificate:.2f}, which therefore cannot hold.**"
     if bound.attainable < audit.certificate:
         return (
-            f"{found} The certificate of {audit.certificate:.2f} stands. This audit could not have refuted it: with so few canaries "
+            f"{found} The certificate of {audit.certificate:.2f} is not refuted. This audit could not have refuted it: with so few canaries "
             f"even an attacker who is always right shows no more than {bound.attainable:.2f}."
         )
-    return f"{found} The certificate of {audit.certificate:.2f} stands; the canaries could have refuted it."
+    return f"{found} The certificate of {audit.certificate:.2f} is not refuted, though these canaries could have refuted it."
 
 
 def attack_verdict(attack: Membership) -> str:
@@ -155,7 +166,7 @@ def draw_audit(
     for panel in panels.flat:
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=9)
-    result = "passed" if audit.passed else "FAILED"
+    result = "passed" if audit.passed else "NOT PASSED"
     figure.suptitle(f"INTERNAL  ·  audit of {audit.run}: {result}", fontsize=13, color="black" if audit.passed else RED)
     figure.tight_layout(h_pad=2.5, w_pad=2.5, rect=(0, 0, 1, 0.98))
     figure.savefig(path, dpi=110)
@@ -167,7 +178,11 @@ def _draw_epsilons(panel: Any, audit: Audit) -> None:
     rows: list[tuple[str, float | None, str]] = [
         ("claim of\nthe paper", audit.claim, GREY),
         ("certificate", certificate, GREEN),
-        ("refuted by\ncanaries", bound.epsilon if bound else None, RED),
+        (
+            f"shown by canaries\n({bound.confidence:.0%} confidence)" if bound else "canaries",
+            bound.epsilon if bound else None,
+            RED,
+        ),
     ]
     known = [value for _, value, _ in rows if value is not None] + ([bound.attainable] if bound else [])
     widest = max([1.0, *known])
@@ -180,17 +195,9 @@ def _draw_epsilons(panel: Any, audit: Audit) -> None:
     if bound:
         if bound.attainable > bound.epsilon:
             panel.plot([bound.attainable] * 2, [1.68, 2.32], color=RED, linestyle=":")
-            note = f"all guesses right: {bound.attainable:.2f}"
-            panel.text(bound.attainable, 2.36, note, color=RED, fontsize=8, ha="center", va="bottom")
-        panel.text(
-            0,
-            1.66,
-            f" epsilon above this, {bound.confidence:.0%} confidence",
-            color=RED,
-            fontsize=8,
-            va="top",
-            ha="left",
-        )
+            side = "left" if bound.attainable < widest / 2 else "right"
+            note = f"were all guesses right: {bound.attainable:.2f}"
+            panel.text(bound.attainable, 2.36, note, color=RED, fontsize=8, ha=side, va="bottom")
     if certificate is not None:
         panel.plot([certificate] * 2, [1, 2.3], color=GREEN, linewidth=1.5)
     panel.set_yticks(range(len(rows)), [name for name, _, _ in rows], fontsize=10)
@@ -209,8 +216,8 @@ def _title(bound: Bound | None, audit: Audit) -> tuple[str, str]:
     if audit.refuted:
         return f"Certificate REFUTED: canaries say above {bound.epsilon:.2f}", RED
     if bound.attainable < audit.certificate:
-        return "Certificate stands (too few canaries to refute it)", "black"
-    return "Certificate stands", GREEN
+        return "Certificate not refuted (too few canaries to do so)", "black"
+    return "Certificate not refuted", GREEN
 
 
 def _spread_axis(panel: Any, widest: float) -> None:
@@ -220,7 +227,8 @@ def _spread_axis(panel: Any, widest: float) -> None:
         return
     panel.set_xscale("symlog", linthresh=1, linscale=0.6)
     panel.set_xlim(0, 3 * widest)
-    panel.set_xticks([0, 1, *(10.0**n for n in range(1, int(np.log10(3 * widest)) + 1))])
+    powers = range(int(np.log10(3 * widest)) + 1)
+    panel.set_xticks([0, *(10.0**n for n in powers[:: 1 + len(powers) // 6])])
     panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     panel.minorticks_off()
 
@@ -262,7 +270,8 @@ def _draw_times(panel: Any, audit: Audit) -> None:
     panel.errorbar(range(len(rows)), areas, yerr=reach, fmt="o", color=BLUE, capsize=3, linewidth=1.5)
     panel.set_xticks(range(len(rows)), [str(row.t) for row in rows])
     panel.set_ylim(min(0.35, float((areas - reach[0]).min()) - 0.02), max(0.75, float((areas + reach[1]).max()) + 0.02))
-    panel.annotate("guessing", (len(rows) - 1, 0.5), xytext=(0, 3), textcoords="offset points", fontsize=8, ha="center")
+    panel.set_xlim(-1.2, len(rows) - 0.5)
+    panel.annotate("guessing", (-1.15, 0.5), xytext=(0, 3), textcoords="offset points", fontsize=8)
     panel.set_xlabel("diffusion time t (little noise to much)")
     panel.set_ylabel("AUC, 95 % interval")
 
@@ -279,7 +288,8 @@ def _draw_distances(panel: Any, audit: Audit, to_train: np.ndarray, to_test: np.
     panel.axvspan(0, check.copy_distance, color=RED, alpha=0.08)
     panel.axvline(check.copy_distance, color=RED, linewidth=1)
     copies = to_train[(to_train <= check.copy_distance) & (to_test > check.copy_distance)]
-    top = panel.get_ylim()[1]
+    top = 1.3 * panel.get_ylim()[1]
+    panel.set_ylim(0, top)
     if len(copies):
         panel.plot(copies, np.full(len(copies), 0.04 * top), "v", color=RED, clip_on=False)
     note = f"copies: {check.copies}\nunexplained: {check.unexplained}"

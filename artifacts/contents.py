@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from sfumato.config import Extractor, Network
 from sfumato.images import ImageSet
 from sfumato.networks.build import build
+from sfumato.privacy.audit import Canaries
 from sfumato.retrieval.features import make_encoder
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 
@@ -86,6 +88,19 @@ def load_base(folder: Path, device: torch.device) -> KnowledgeBase:
     """Read what `save_base` wrote."""
     tensors, facts = load(folder)
     return KnowledgeBase(**{name: value.to(device) for name, value in tensors.items()}, by_class=facts["by_class"])
+
+
+def save_canaries(folder: Path, canaries: Canaries, classes: Sequence[str]) -> None:
+    """Pixels, labels and coins."""
+    tensors = {name: torch.from_numpy(getattr(canaries, name)) for name in ("pixels", "labels", "included")}
+    save(folder, tensors, {"classes": list(classes)})
+
+
+def load_canaries(folder: Path) -> tuple[Canaries, ImageSet]:
+    """The canaries, and those of them that joined the private set."""
+    tensors, facts = load(folder)
+    canaries = Canaries(**{name: value.numpy() for name, value in tensors.items()})
+    return canaries, canaries.joined(facts["classes"])
 
 
 def save_curve(folder: Path, losses: list[float]) -> None:

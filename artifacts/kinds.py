@@ -49,3 +49,15 @@ class Samples(Ref):
 
 class Judgement(Ref):
     """Scores against private images; always INTERNAL."""
+
+
+class Copies(Ref):
+    """Whether samples repeat training records; always INTERNAL."""
+
+
+class CanaryImages(Ref):
+    """Images made up for an audit, with the coins that say which of them joined the private set."""
+
+
+class Findings(Ref):
+    """What an audit found; always INTERNAL."""

@@ -15,8 +15,9 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
+from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, verdict
 from artifacts.publish import destination
-from artifacts.record import RunRecord, load_record
+from artifacts.record import RunRecord, load_record, run_folder
 from artifacts.report import SCORES, statement
 from flows import ledger_cli
 from sfumato.errors import BadInput, Refused
@@ -26,6 +27,9 @@ from sfumato.privacy.chain import is_there
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, known, presets, resolve
 from tasks.making import device_of
 from tasks.where import Where, configure
+
+CANARIES = 200
+"""Canaries of an audit; at the delta of a few thousand records more do not sharpen the bound."""
 
 app = typer.Typer(
     help="Private images in, synthetic images with a differential-privacy statement out.",
@@ -140,6 +144,26 @@ def publish(
 
     record = publish_run(load_record(place.runs, run), Path(to), accept_claim, accept_copies)
     OUT.print(f"published to {record.published}", soft_wrap=True, markup=False)
+
+
+@app.command()
+def audit(
+    run: RunName = "latest",
+    canaries: Annotated[int, typer.Option(help="How many made-up images to guess by.")] = CANARIES,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="machine.FIELD=VALUE", help="Change the machine; repeatable.")
+    ] = None,
+) -> None:
+    """Try to break a finished run: canaries, membership attacks, copies. INTERNAL; costs nothing, takes one training."""
+    configure()
+    from flows.audit import audit_run
+
+    record = audit_run(run, canaries, changes)
+    found, folder = record.audit, run_folder(record)
+    for line in (verdict(found), f"report   {folder / AUDIT_REPORT}", f"picture  {folder / AUDIT_PICTURE}"):
+        OUT.print(line, soft_wrap=True, highlight=False, markup=False)
+    if found.refuted:
+        raise Refused(f"run {record.run} must not be published: the audit refutes its promise")
 
 
 @app.command()

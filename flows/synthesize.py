@@ -11,7 +11,7 @@ from typing import Any
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from artifacts.kinds import ClassVotes, Samples, TunedModel
+from artifacts.kinds import CanaryImages, ClassVotes, Samples, TunedModel
 from artifacts.record import RunRecord, run_folder
 from artifacts.report import markdown
 from sfumato.config import Network
@@ -20,7 +20,7 @@ from sfumato.preflight import plan_for, preflight, private_set, public_size
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
-from tasks import private, public, release
+from tasks import audit, private, public, release
 from tasks.closing import baseline_settings, close
 from tasks.journal import Journal
 from tasks.making import device_of
@@ -84,7 +84,8 @@ def run_plan(settings: Settings, plan: Plan, *, preset: str, publish_to: str, ne
         settings.seed,
         settings.machine,
     )
-    record = close(settings, plan, preset, book, parts, samples, scores)
+    copies = book.run(audit.check_copies, samples, secret, terms(plan, comparison=True))
+    record = close(settings, plan, preset, book, parts, samples, scores, copies)
     if publish_to:
         record = release.publish_run(
             record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else Path(publish_to)
@@ -126,6 +127,7 @@ def pay(
     secret: PrivateSet,
     book: Journal,
     comparison: bool = False,
+    canaries: CanaryImages | None = None,
 ) -> tuple[ClassVotes | None, TunedModel]:
     """The private half: votes where the plan takes them, and DP fine-tuning."""
     recipe = settings.only("schedule", "network", "method", "fine_tuning")
@@ -137,7 +139,8 @@ def pay(
         "public": parts,
         "machine": settings.machine,
         "paid": not comparison,
-        "note": BASELINE if comparison else "",
+        "note": "canaries" if canaries else BASELINE if comparison else "",
+        "canaries": canaries,
     }
     tuning, votes = plan.event(STAGE_TUNING), None
     if plan.votes:

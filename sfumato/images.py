@@ -103,3 +103,9 @@ def picture(pixels: np.ndarray) -> Image.Image:
 def save_png(path: str | Path, image: Image.Image) -> None:
     """Write a picture as PNG, without metadata."""
     image.save(path, format="PNG", optimize=True)
+
+
+def pairs_picture(pairs: np.ndarray) -> Image.Image:
+    """Pairs of images `[k, 2, c, h, w]` side by side: the first of each above the second."""
+    rows = pairs.swapaxes(0, 1).reshape(-1, *pairs.shape[2:])
+    return grid(rows, len(pairs), enlargement(pairs.shape[-2]))

@@ -1,8 +1,10 @@
 """The end of a run: what the samples stand on, what they cost, and the record of it all."""
 
+import shutil
+
 from artifacts import contents, report
 from artifacts.certify import certificate_of
-from artifacts.kinds import Judgement, Samples
+from artifacts.kinds import Copies, Judgement, Samples
 from artifacts.record import RunRecord
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Plan
@@ -24,7 +26,14 @@ def baseline_settings(settings: Settings) -> Settings | None:
 
 
 def close(
-    settings: Settings, plan: Plan, preset: str, book: Journal, parts: PublicParts, samples: Samples, scores: Judgement
+    settings: Settings,
+    plan: Plan,
+    preset: str,
+    book: Journal,
+    parts: PublicParts,
+    samples: Samples,
+    scores: Judgement,
+    copies: Copies,
 ) -> RunRecord:
     """Price what the samples stand on from the ledger's own entries, and write record and reports."""
     place = where()
@@ -60,6 +69,8 @@ def close(
         samples=str(folder / PICTURE),
         published="",
         tracking=book.context.parents,
+        copies=contents.load(store.folder(copies))[1],
     )
+    shutil.copyfile(store.folder(copies) / report.COPIES_PICTURE, folder / report.COPIES_PICTURE)
     curves = {title: contents.load_curve(store.folder(ref)) for title, ref in trained.items() if ref}
     return finish(record, samples, curves)

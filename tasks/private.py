@@ -1,16 +1,16 @@
 """Stages that pay for private data: each opens the door through one mechanism, once, with the ledger's leave."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from artifacts import contents
-from artifacts.kinds import ClassVotes, FeatureExtractor, PublicModel, Ref, Trajectories, TunedModel
+from artifacts.kinds import CanaryImages, ClassVotes, FeatureExtractor, PublicModel, Ref, Trajectories, TunedModel
 from sfumato.config import Machine, Relation, Section
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Refused
 from sfumato.methods import METHODS
-from sfumato.methods.parts import Parts, add_votes, private_rows
+from sfumato.methods.parts import Parts, add_votes, untuned
 from sfumato.methods.plan import Facts
-from sfumato.networks.build import with_classes
 from sfumato.privacy import mechanisms
 from sfumato.privacy.door import Access, PrivateSet, check_in
 from sfumato.privacy.events import AnyEvent, Gaussian, SubsampledGaussian
@@ -76,15 +76,17 @@ def take_votes(
     public: PublicParts,
     machine: Machine,
     context: RunContext,
+    canaries: CanaryImages | None = None,
 ) -> ClassVotes:
     """Let each private record vote for the public class that it resembles, and keep the noisy histogram."""
-    with making(ClassVotes, "class votes", context, parents=public.refs(), params=event.model_dump()) as draft:
+    parents = [*public.refs(), *([canaries] if canaries else [])]
+    with making(ClassVotes, "class votes", context, parents=parents, params=event.model_dump()) as draft:
         parts = load_parts(draft, settings, facts, public, machine)
+        code = code_version(take_votes.fn)
         with where().ledger() as ledger:
+            asked = access(ledger, private, terms, "votes", "class votes", parents, context, code)
             paid = mechanisms.noisy_votes(
-                access(
-                    ledger, private, terms, "votes", "class votes", public.refs(), context, code_version(take_votes.fn)
-                ),
+                with_canaries(asked, draft, canaries),
                 event,
                 METHODS[settings.method.name].ballot(parts),
                 classes=len(facts.classes),
@@ -107,20 +109,20 @@ def fine_tune(
     votes: ClassVotes | None,
     machine: Machine,
     context: RunContext,
+    canaries: CanaryImages | None = None,
 ) -> TunedModel:
     """Fine-tune the public denoiser on the private images by DP-SGD."""
-    parents = [*public.refs(), *([votes] if votes else [])]
-    title = "DP fine-tuning" + (" (baseline)" if terms.comparison else "")
+    parents = [*public.refs(), *(ref for ref in (votes, canaries) if ref)]
+    title = "DP fine-tuning" + (" (canaries)" if canaries else " (baseline)" if terms.comparison else "")
     with making(TunedModel, title, context, parents=parents, params=settings.fine_tuning.model_dump()) as draft:
         parts = load_parts(draft, settings, facts, public, machine, votes)
-        model = with_classes(
-            contents.load_denoiser(draft.open(public.model), device_of(machine)), private_rows(parts, facts)
-        )
+        code = code_version(fine_tune.fn)
         with where().ledger() as ledger:
+            asked = access(ledger, private, terms, "fine_tuning", title, parents, context, code)
             paid = mechanisms.fine_tuned(
-                access(ledger, private, terms, "fine_tuning", title, parents, context, code_version(fine_tune.fn)),
+                with_canaries(asked, draft, canaries),
                 event,
-                model,
+                untuned(parts, facts),
                 METHODS[settings.method.name].corrupt(settings, parts),
                 settings.fine_tuning,
                 records=facts.records,
@@ -153,6 +155,11 @@ def load_parts(
         base=contents.load_base(draft.open(public.base), device) if public.base else None,
     )
     return add_votes(parts, contents.load(draft.open(votes))[0]["votes"]) if votes else parts
+
+
+def with_canaries(asked: Access, draft: Draft, canaries: CanaryImages | None) -> Access:
+    """The access with the canaries that join the training images, in an audit."""
+    return replace(asked, canaries=contents.load_canaries(draft.open(canaries))[1]) if canaries else asked
 
 
 def access(

@@ -94,11 +94,11 @@ def membership(
     scores = np.r_[members, others]
     false_rates, true_rates, _ = roc_curve(truth, scores, drop_intermediate=False)
     ranks, levels = np.unique(scores, return_inverse=True)
-    low, high = _interval(levels[: len(members)], levels[len(members) :], len(ranks))
+    counts = [np.bincount(part, minlength=len(ranks)) for part in (levels[: len(members)], levels[len(members) :])]
     return Membership(
         name=name,
-        auc=float(np.trapezoid(true_rates, false_rates)),
-        auc_interval=(low, high),
+        auc=_area(*counts),
+        auc_interval=_interval(*counts),
         strict_rate=_rate_at(false_rates, true_rates, STRICT_RATE),
         loose_rate=_rate_at(false_rates, true_rates, LOOSE_RATE),
         curve=tuple(_rate_at(false_rates, true_rates, rate) for rate in CURVE_RATES),
@@ -266,15 +266,18 @@ def _rate_at(false_rates: np.ndarray, true_rates: np.ndarray, rate: float) -> fl
     return float(true_rates[np.searchsorted(false_rates, rate + 1e-12, side="right") - 1])
 
 
-def _interval(members: np.ndarray, others: np.ndarray, levels: int) -> tuple[float, float]:
-    """Bootstrap interval of the area, from the ranks of the scores among all `levels` different ones."""
+def _area(members: np.ndarray, others: np.ndarray) -> float:
+    """Area under the curve from how many members and others have each score, lowest score first; exact in integers."""
+    twice = int(members @ (2 * others.cumsum() - others))
+    return twice / (2 * int(members.sum()) * int(others.sum()))
+
+
+def _interval(members: np.ndarray, others: np.ndarray) -> tuple[float, float]:
+    """Bootstrap interval of the area, from how many members and others have each score."""
     generator = np.random.default_rng(0)
-    areas = []
-    for _ in range(RESAMPLES):
-        inside, outside = (
-            np.bincount(part[generator.integers(len(part), size=len(part))], minlength=levels) / len(part)
-            for part in (members, others)
-        )
-        areas.append(inside @ (outside.cumsum() - outside / 2))
+    areas = [
+        _area(*(generator.multinomial(part.sum(), part / part.sum()) for part in (members, others)))
+        for _ in range(RESAMPLES)
+    ]
     low, high = np.quantile(areas, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(np.clip(low, 0, 1)), float(np.clip(high, 0, 1))
+    return float(low), float(high)

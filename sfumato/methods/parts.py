@@ -1,5 +1,6 @@
 """What a method works with once its public and priced stages have run; nothing here is private data."""
 
+import copy
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
@@ -7,6 +8,7 @@ from torch import Tensor, nn
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.methods.plan import Facts
+from sfumato.networks.build import with_classes
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 
 
@@ -42,3 +44,8 @@ def private_rows(parts: Parts, facts: Facts) -> Tensor:
     if parts.winners is None:
         return rows.mean(0, keepdim=True).repeat(len(facts.classes), 1)
     return rows[parts.winners.to(rows.device)]
+
+
+def untuned(parts: Parts, facts: Facts) -> nn.Module:
+    """A copy of the public denoiser with rows for the private classes: what fine-tuning starts from."""
+    return with_classes(copy.deepcopy(parts.public), private_rows(parts, facts))

@@ -73,14 +73,19 @@ class Audit(Value):
     copies: CopyCheck | None = None
 
     @property
+    def promised(self) -> float | None:
+        """The epsilon that is to be defended: the certificate, or else the claim on which images might leave."""
+        return self.claim if self.certificate is None else self.certificate
+
+    @property
     def refuted(self) -> bool:
-        """Whether the canaries contradict the certificate; without a certificate there is nothing to contradict."""
-        return self.bound is not None and self.certificate is not None and self.bound.epsilon > self.certificate
+        """Whether the canaries contradict what is promised; where nothing is, there is nothing to contradict."""
+        return self.bound is not None and self.promised is not None and self.bound.epsilon > self.promised
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against handing the run over: the certificate stands, and no record was copied."""
-        return not self.refuted and (self.copies is None or self.copies.passed)
+        """Whether the certificate is not refuted and no image repeats a record; never without a copy check."""
+        return not self.refuted and self.copies is not None and self.copies.passed
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,17 +6,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from sfumato.diffusion.objective import Corrupt
 from sfumato.evaluation import scores
 from sfumato.evaluation.copies import CopyCheck, check_copies
-from sfumato.evaluation.membership import Membership, Models, image_attack, loss_attacks
+from sfumato.evaluation.membership import Membership, Models, canary_scores, image_attack, loss_attacks, membership
 from sfumato.images import ImageSet, to_unit
+from sfumato.privacy.audit import Bound, Canaries, epsilon_lower_bound
 from sfumato.privacy.door import Access, looking
 from sfumato.progress import Progress, silent
 
 REAL = "real training images"
 """Name of the row to compare with: the private training images judged as if they were synthetic."""
+CANARY_ROUNDS = 100
+"""Rounds of examples at which a canary's loss is compared; more hardly sharpen the guess."""
 ATTACKED = 1000
 """Training records, and held-out ones, that are attacked at most."""
 
@@ -101,6 +105,23 @@ def attacked(
             inside, outside = (tuple(part.to(device) for part in records) for records in (members, others))
             found = loss_attacks(models, inside, outside, seed=seed, progress=progress) + found
         return tuple(found), entries
+
+
+def guessed(
+    corrupt: Corrupt,
+    start: nn.Module,
+    tuned: nn.Module,
+    canaries: Canaries,
+    *,
+    delta: float,
+    seed: int,
+    device: torch.device,
+) -> tuple[Bound, Membership]:
+    """What the denoiser `tuned` from `start` with the canaries tells of their coins: a lower bound on epsilon at `delta`."""
+    x, y = to_unit(canaries.pixels).to(device), torch.as_tensor(canaries.labels).to(device)
+    scores = canary_scores(corrupt, start, tuned, x, y, rounds=CANARY_ROUNDS, seed=seed).cpu().numpy()
+    attack = membership("canaries", scores[canaries.included], scores[~canaries.included])
+    return epsilon_lower_bound(scores, canaries.included, delta=delta), attack
 
 
 def copied(access: Access, images: ImageSet) -> Copied:

@@ -1,8 +1,18 @@
-"""Privacy loss distributions of Poisson-subsampled Gaussians on grids of our own: fast, and pessimistic.
+"""Privacy loss distributions of Poisson-subsampled Gaussians by one Fourier sum: fast for many events, and pessimistic.
 
-They serve where dp-accounting's distributions would be too slow: while calibration searches, and for ledgers with many different
-mechanisms. Every grid is laid by "connect the dots" (Doroshenko et al. 2022), so that each delta can only grow; the worst pairs are those of
-`sfumato.privacy.accountant`. dp-accounting composes equal steps and reads delta. Not covered: mechanisms other than Gaussians.
+They serve where dp-accounting's distributions would be too slow: while calibration searches, and for ledgers with many
+different mechanisms. The worst pairs are those of `sfumato.privacy.accountant`. Every step below can only raise a delta:
+
+    dots      each step's privacy loss moves to a few values of its own, so that between two of them the masses of both
+              P and Q are kept ("connect the dots", Doroshenko et al. 2022); beyond the last value it is infinite
+    haze      one Gaussian mechanism more than was asked, far below the others together: with it the total has a density
+              whose characteristic function is next to nothing but for the lowest frequencies
+    product   the characteristic functions multiplied at these frequencies; a Gaussian's is known exactly
+    window    the series has a period; Chernoff's bound on what lies above it is paid for as infinite loss
+    cells     the density's mass in each cell of a fine grid, taken at the cell's upper end; delta and epsilon from these
+
+Not covered: mechanisms other than Gaussians. Floating-point rounding is not bounded by proof but paid for by allowances
+above what was measured.
 """
 
 import math
@@ -19,41 +29,41 @@ NO_NOISE_MU = 1e4
 """From here on a subsampled Gaussian counts as no noise at all. Sound (less noise never costs less); at this mu a
 record that is drawn once already costs an epsilon of 5e7."""
 
-GRID_PER_DEVIATION = 20
-"""Grid points per standard deviation of one step's privacy loss, half as many with more than `MERGE_ABOVE` distinct
-steps. A grid of h deviations adds about h^2/6 to the variance of the loss: 0.04 %, half of that in epsilon."""
+EXCESS_PER_PART, EXCESS = 1e-6, (1e-4, 5e-4)
+"""Share of the total second moment of the loss that all dots together may add to it, and the haze as much again: so much
+per distinct step, within these ends. Half of that, to all of it, shows in epsilon."""
 
-COARSE_INTERVAL, GRID_PER_COARSE_DEVIATION = 0.2, 400
-"""Where losses are so large that the interval would exceed this one, connecting the dots rounds up nearly all mass and
-its error is linear in the interval: more grid points per deviation there."""
+WIDEST_DOTS, WIDEST_GAP = 0.1, 0.3
+"""Largest distance of dots: in standard deviations of the noise, and in privacy loss where it grows fastest."""
 
-MAX_DEVIATIONS = 20_000
-"""Grid points per standard deviation of the whole composition, at most: bounds memory for millions of steps."""
+MAX_STEP_DOTS, MAX_WAVES = 30_000, (1_000, 10_000)
+"""Dots per step, at most, and frequencies, at most: the haze thickens rather than look at more. Many dots, few waves:"""
 
-MIN_INTERVAL = 1e-12
-"""The finest grid, for losses that are next to nothing."""
+WORK = 50_000_000
+"""dots times frequencies stay below this where `MAX_WAVES` lets them."""
 
-MAX_STEP_POINTS = 50_000
-"""Grid points for one step, at most; beyond it the grid gets coarser, never the answer smaller."""
+CELLS = 2**18
+"""Cells of the window."""
 
 RARE_SHARE = 0.25
-"""Share of delta up to which rare losses are left out when the scale of the grid is chosen (not from the result)."""
+"""Share of delta up to which rare losses are left out when scales are chosen (not from the result)."""
 
 TAIL_SHARE = 1e-6
-"""Share of delta that may be spent, over the whole composition, on losses beyond the grid (taken as infinite)."""
+"""Share of delta that may be spent, over the whole composition, on losses beyond the last dots (taken as infinite), and
+as much again on totals above the window."""
 
-ROUNDING_FLOOR, ROUNDING_PER_STEP = 1e-12, 1e-16
-"""Taken off delta before epsilon is read, once and per step: the rounding noise of the fast Fourier transforms, which
-stayed five times below when measured against the exact Gaussian. A delta under 1e-10 is therefore priced high."""
+NO_WAVE = 1e-18
+"""A characteristic function below this counts as 0: under the rounding noise."""
 
-CUT_MASS = 1e-15
-"""Mass at both ends that may be cut off a composed grid, always to the pessimistic side."""
+ROUNDING_FLOOR, ROUNDING_PER_COUNT = 1e-12, 3e-16
+"""Taken off delta before epsilon is read: once, and per unit of the root of the sum of squared counts. A delta under
+1e-10 is therefore priced high."""
 
-MERGE_ABOVE = 64
-"""Distinct steps that are composed one by one; with more, those of nearly the same noise share the smallest of it."""
+LEAST_DEVIATION = 1e-12
+"""Losses that are smaller by and large count as this when scales are chosen."""
 
-MERGE_SHARE = 2e-3
-"""Growth of the total loss variance that sharing may cause, per `MERGE_ABOVE` shared noises that remain."""
+ROUNDING_LOSS = 1e-15
+"""Added to epsilon per step: dots and masses are rounded, too."""
 
 
 class Step(NamedTuple):
@@ -71,12 +81,18 @@ class _Pair(NamedTuple):
     down: bool
 
 
-class _Grid(NamedTuple):
-    """A privacy loss on a grid: `masses[i]` at (first + i) times the interval, `infinite` at infinity."""
+class _Dots(NamedTuple):
+    """The privacy losses of several steps, one after another; what is missing to 1 in a step's masses is infinite.
 
-    first: int
+    Step i holds `losses[starts[i]:starts[i + 1]]` with `masses` alike; losses are relative to its own `centres[i]`.
+    """
+
+    starts: np.ndarray
+    losses: np.ndarray
     masses: np.ndarray
-    infinite: float
+    centres: np.ndarray
+    infinite: np.ndarray
+    counts: np.ndarray
 
 
 _PAIRS: dict[str, tuple[_Pair, ...]] = {
@@ -87,7 +103,7 @@ _PAIRS: dict[str, tuple[_Pair, ...]] = {
 
 
 def unsampled_epsilon(gaussian_mus: Iterable[float], steps: Iterable[Step], delta: float, relation: Relation) -> float:
-    """The exact price without sampling, which sampling never exceeds: a cap where a grid had to be coarse."""
+    """The exact price without sampling, which sampling never exceeds: a cap where dots had to be coarse."""
     reach = 2.0 if relation == "replace_one" else 1.0
     return gdp_epsilon(reach * compose_gdp([*gaussian_mus, *(mu * math.sqrt(count) for mu, _, count in steps)]), delta)
 
@@ -120,167 +136,174 @@ def grid_epsilon(gaussian_mus: Iterable[float], steps: Iterable[Step], delta: fl
 
 def _pair_epsilon(pair: _Pair, mu_whole: float, steps: Sequence[Step], delta: float) -> float:
     """PLD epsilon of one worst pair: one Gaussian of `mu_whole` and all `steps`, composed."""
-    number = 1 + sum(step.count for step in steps)
-    left = delta - ROUNDING_FLOOR - ROUNDING_PER_STEP * number
+    counts = np.array([float(step.count) for step in steps])
+    number = 1 + float(counts.sum())
+    left = delta - ROUNDING_FLOOR - ROUNDING_PER_COUNT * float(np.linalg.norm(counts))
     if left <= 0:
         return math.inf
-    tail = TAIL_SHARE * delta / number
-    steps, spread = _merge(pair, steps, RARE_SHARE * delta / number)
-    spread += mu_whole**2
-    # A whole Gaussian is the sampled one with rate 1, whose pair is the same seen from either side.
-    whole = [(_Pair(up=True, down=False), Step(mu_whole, 1.0, 1))] if mu_whole > 0 else []
-    parts = whole + [(pair, step) for step in steps]
-    deviation = math.sqrt(spread / number)
-    usual = deviation / GRID_PER_DEVIATION
-    fine = min(usual, max(COARSE_INTERVAL, deviation / GRID_PER_COARSE_DEVIATION))
-    interval = max(
-        2 * usual if len(parts) > MERGE_ABOVE else fine,
-        math.sqrt(spread) / MAX_DEVIATIONS,
-        max(_loss_width(part, step, tail) for part, step in parts) / MAX_STEP_POINTS,
-        MIN_INTERVAL,
-    )
-    by_count = defaultdict(list)
-    for step in steps:
-        by_count[step.count].append(_discretise(pair, step, interval, tail))
-    rounds = math.gcd(*by_count)
-    one_round = _compose([_repeat(_compose(grids), count // rounds) for count, grids in by_count.items()])
-    grid = _compose([_repeat(one_round, rounds), *(_discretise(*part, interval, tail) for part in whole)])
-    return _read_epsilon(grid, interval, left)
+    share = min(max(EXCESS_PER_PART * len(steps), EXCESS[0]), EXCESS[1])
+    sizes, squares, slopes = _moments(pair, steps, RARE_SHARE * delta / number)
+    spread = max(float(counts @ squares) + mu_whole**2, LEAST_DEVIATION**2)
+    deviation = math.sqrt(spread)
+    # Half of what is added to the spread is added to the mean: rare large losses have a spread far above epsilon.
+    growth = share * min(spread, 2 * (float(counts @ sizes) + deviation + mu_whole**2 / 2))
+    dots = _dots(pair, steps, TAIL_SHARE * delta / number, 6 * growth / np.maximum(slopes, 1e-300))
+    # The haze is a part of the total, which shall not lie so high that the window holds more waves than there is time for.
+    waves = min(max(WORK // dots.losses.size, MAX_WAVES[0]), MAX_WAVES[1])
+    lowest_wave = math.sqrt(-2 * math.log(NO_WAVE)) / (2 * math.pi * waves)
+    mu = mu_whole
+    while True:
+        bottom, top, beyond = _window(dots, mu, TAIL_SHARE * delta, deviation)
+        least = max(growth, ((top - bottom) * lowest_wave) ** 2)
+        if mu * mu >= least * 0.999:
+            break
+        mu = math.sqrt(least)
+    cells = _cells(dots, mu, bottom, top - bottom)
+    never = math.fsum(dots.counts * np.log1p(-dots.infinite))
+    found = _read_epsilon(cells, bottom, top, beyond - math.expm1(never), left)
+    return max(0.0, found + ROUNDING_LOSS * number)
 
 
-def _read_epsilon(grid: _Grid, interval: float, delta: float) -> float:
-    """The epsilon of a composed grid, by search over dp-accounting's delta (its own inverse overflows around 720)."""
-    from dp_accounting.pld.pld_pmf import DensePLDPmf
-    from scipy.optimize import brentq
+def _dots(pair: _Pair, steps: Sequence[Step], tail: float, squares: np.ndarray) -> _Dots:
+    """Each step's privacy loss on values of its own, every delta at least the true one ("connect the dots").
 
-    composed = DensePLDPmf(interval, grid.first, grid.masses, grid.infinite, pessimistic_estimate=True)
-
-    def excess(eps: float) -> float:
-        return math.log(max(float(composed.get_delta_for_epsilon(eps)), 1e-300)) - math.log(delta)
-
-    if grid.infinite > delta:
-        return math.inf
-    if excess(0.0) <= 0:
-        return 0.0
-    digits = 1e-12
-    root = brentq(excess, 0.0, interval * (grid.first + grid.masses.size), xtol=digits, rtol=digits)
-    return root + 2 * digits * (1 + root)  # the far side of the root, where delta is met
-
-
-def _compose(grids: list[_Grid]) -> _Grid:
-    """Several privacy losses added up, as a balanced tree, so that a long grid meets few others."""
-    from scipy.signal import fftconvolve
-
-    while len(grids) > 1:
-        paired = []
-        for one, two in zip(grids[::2], grids[1::2], strict=False):
-            infinite = one.infinite + two.infinite - one.infinite * two.infinite
-            paired.append(_cut(_Grid(one.first + two.first, fftconvolve(one.masses, two.masses), infinite)))
-        grids = paired + grids[2 * len(paired) :]
-    return grids[0]
-
-
-def _repeat(grid: _Grid, count: int) -> _Grid:
-    """A privacy loss added up `count` times."""
-    from dp_accounting.pld.common import self_convolve
-
-    if count == 1:
-        return grid
-    start, masses = self_convolve(grid.masses, count, CUT_MASS)
-    infinite = CUT_MASS - math.expm1(count * math.log1p(-grid.infinite))
-    return _Grid(grid.first * count + start, np.asarray(masses), infinite)
-
-
-def _cut(grid: _Grid) -> _Grid:
-    """Without its ends of mass `CUT_MASS` / 2 each: the lower one moves up to the new start, the upper to infinity."""
-    half = CUT_MASS / 2
-    low = int(np.searchsorted(np.cumsum(np.maximum(grid.masses, 0.0)), half, side="right"))
-    high = grid.masses.size - int(np.searchsorted(np.cumsum(np.maximum(grid.masses[::-1], 0.0)), half, side="right"))
-    masses = grid.masses[low:high].copy()
-    masses[0] += max(0.0, float(grid.masses[:low].sum()))
-    return _Grid(grid.first + low, masses, grid.infinite + half)
-
-
-def _merge(pair: _Pair, steps: Sequence[Step], rare: float) -> tuple[list[Step], float]:
-    """At most about `MERGE_ABOVE` distinct noises per rate, and the total second moment of the loss.
-
-    A step may always be priced with less noise (less noise, plus noise, is more noise). From the least noise on, steps
-    share it until the second moment of the total would have grown by its allowance.
+    Between two dots, the masses a of P and b of Q go to the two ends so that both are kept: Doroshenko et al. 2022,
+    Algorithm 1, in masses rather than second differences of delta, which lose digits on fine grids. What lies below the
+    first is taken up to it, what lies above the last to infinity.
+    `squares` is what count times the square of the distance in z may come to, for all steps together.
     """
-    moments = _second_moments(pair, steps, rare)
-    total = math.fsum(step.count * moment for step, moment in zip(steps, moments, strict=True))
-    if len(steps) <= MERGE_ABOVE:
-        return list(steps), total
-    allowance = MERGE_SHARE * total / MERGE_ABOVE
-    merged: list[Step] = []
-    growth = top = 0.0
-    for step, moment in sorted(zip(steps, moments, strict=True), key=lambda item: (item[0].rate, -item[0].mu)):
-        growth += step.count * max(0.0, top - moment)
-        if merged and step.rate == merged[-1].rate and growth <= allowance:
-            merged[-1] = merged[-1]._replace(count=merged[-1].count + step.count)
-        else:
-            merged.append(step)
-            growth, top = 0.0, moment
-    return merged, total
+    from scipy.special import ndtr, ndtri
 
-
-def _discretise(pair: _Pair, step: Step, interval: float, tail: float) -> _Grid:
-    """One step's privacy loss on multiples of `interval`, every delta at least the true one ("connect the dots").
-
-    Between two grid points, the masses a of P and b of Q go to the two ends so that both are kept: Doroshenko et al.
-    2022, Algorithm 1, in masses rather than second differences of delta, which lose digits on fine grids. What lies
-    below the grid is taken up to its lower end, what lies above it to infinity.
-    """
-    rate = step.rate
-    if step.mu >= NO_NOISE_MU:
-        missed = math.log1p(-rate) * (pair.up - pair.down)
-        first = math.floor(missed / interval)
-        p_mass, q_mass = np.array([1 - rate * pair.up]), np.array([1 - rate * pair.down])
-        below, above = 0.0, rate * pair.up
-    else:
-        low, high = _loss_range(pair, step, tail)
-        first, last = math.floor(low / interval), math.ceil(high / interval)
-        z = _inverse_loss(pair, step.mu, rate, interval * np.arange(first, max(last, first + 1) + 1))
-        middle = _masses(z)
-        up = _masses(z - step.mu) if pair.up else middle
-        down = _masses(z + step.mu) if pair.down else middle
-        p_masses = (1 - rate) * middle + rate * up
-        below, p_mass, above = p_masses[0], p_masses[1:-1], p_masses[-1]
-        q_mass = ((1 - rate) * middle + rate * down)[1:-1]
+    mu, rate, counts = np.transpose(steps)
+    noisy = mu < NO_NOISE_MU
+    low, high = np.full(mu.size, float(ndtri(tail))), np.full(mu.size, -float(ndtri(tail / 2)))
+    if pair.up:
+        high = np.where(tail < rate, np.maximum(high, mu - ndtri(np.minimum(tail / 2 / rate, 0.5))), high)
+    # Fewest dots for a given sum of count distance^2 / square.
+    shape = np.cbrt((high - low) * squares / counts)
+    distance = shape * math.sqrt(1 / float((counts * shape**2 / squares)[noisy].sum())) if noisy.any() else shape
+    sizes = np.clip(np.ceil((high - low) / np.minimum(distance, np.minimum(WIDEST_DOTS, WIDEST_GAP / mu))), 2, MAX_STEP_DOTS).astype(int) + 1
+    sizes[~noisy] = 1
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    place = np.arange(ends[-1]) - np.repeat(starts, sizes)
+    mu_at, rate_at = np.repeat(mu, sizes), np.repeat(rate, sizes)
+    z = np.repeat(low, sizes) + place * np.repeat((high - low) / np.maximum(sizes - 1, 1), sizes)
+    losses = _loss(pair, mu_at, rate_at, z)
+    middle = _cell_masses(z)
+    p = q = middle
+    above = ndtr(-high)
+    below = ndtr(low)
+    if pair.up:
+        p = (1 - rate_at[1:]) * middle + rate_at[1:] * _cell_masses(z - mu_at)
+        above = (1 - rate) * above + rate * ndtr(mu - high)
+        below = (1 - rate) * below + rate * ndtr(low - mu)
+    if pair.down:
+        q = (1 - rate_at[1:]) * middle + rate_at[1:] * _cell_masses(z + mu_at)
     # b e^loss <= a; where e^loss would overflow too small a value is used, which moves mass up.
-    ends = np.exp(np.minimum(interval * (first + np.arange(p_mass.size)), 700.0))
-    lower = np.clip((q_mass * ends - p_mass * math.exp(-interval)) / -math.expm1(-interval), 0.0, p_mass)
-    probabilities = np.zeros(p_mass.size + 1)
-    probabilities[:-1] += lower
-    probabilities[1:] += p_mass - lower
-    probabilities[0] += below
-    return _Grid(first, probabilities, float(above))
+    gaps = np.diff(losses)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        lower = (q * np.exp(np.minimum(losses[:-1], 700.0)) - p * np.exp(-gaps)) / -np.expm1(-gaps)
+    lower = np.where(gaps > 1e-15, np.clip(lower, 0.0, p), 0.0)
+    inside = np.ones(z.size - 1, dtype=bool)
+    inside[ends[:-1] - 1] = False
+    masses = np.zeros(z.size)
+    masses[:-1] += np.where(inside, lower, 0.0)
+    masses[1:] += np.where(inside, p - lower, 0.0)
+    masses[starts] += below
+    # Without noise: the record shows with probability `rate`, else only that it was not drawn is learnt.
+    losses[starts[~noisy]] = np.log1p(-rate[~noisy]) * (pair.up - pair.down)
+    masses[starts[~noisy]] = 1 - rate[~noisy] * pair.up
+    above = np.where(noisy, above, rate * pair.up)
+    centres = np.add.reduceat(masses * losses, starts)
+    losses -= np.repeat(centres, sizes)
+    return _Dots(np.append(starts, z.size), losses, masses, centres, above, counts)
 
 
-def _masses(edges: np.ndarray) -> np.ndarray:
-    """Standard normal masses of (-inf, e0), (e0, e1), ..., (en, inf), accurate in both tails."""
+def _cell_masses(edges: np.ndarray) -> np.ndarray:
+    """Standard normal masses between neighbours of `edges`, accurate in both tails; 0 where edges fall."""
     from scipy.special import ndtr
 
     tails = ndtr(-np.abs(edges))
     left, right, far, near = edges[:-1], edges[1:], tails[:-1], tails[1:]
-    inner = np.where(left > 0, far - near, np.where(right < 0, near - far, 1.0 - far - near))
-    return np.concatenate([ndtr(edges[:1]), np.maximum(inner, 0.0), ndtr(-edges[-1:])])
+    return np.maximum(np.where(left > 0, far - near, np.where(right < 0, near - far, 1.0 - far - near)), 0.0)
 
 
-def _loss_range(pair: _Pair, step: Step, tail: float) -> tuple[float, float]:
-    """Lowest and highest privacy loss to tell apart: P lies outside with probability at most `tail` at each end."""
-    from scipy.special import ndtri
+def _window(dots: _Dots, mu: float, tail: float, deviation: float) -> tuple[float, float, float]:
+    """Ends of the window, and the chance (Chernoff's bound) that the total lies above it.
 
-    low, high = float(ndtri(tail)), -float(ndtri(tail / 2))
-    if pair.up and tail < step.rate:
-        high = max(high, step.mu - float(ndtri(tail / 2 / step.rate)))
-    low, high = _loss(pair, step.mu, step.rate, np.array([low, high]))
-    return float(low), float(high)
+    In a series of that period, what lies outside comes back at the other end: from below it only adds to the cost, and
+    what may lie above is paid for as infinite.
+    """
+    centre = float(dots.counts @ dots.centres) + mu * mu / 2
+    reach = np.abs(dots.losses).max()
+    orders = np.geomspace(0.25, 64, 17) / max(deviation, mu, 1e-300)
+    orders = np.unique(np.minimum(orders, 600 / max(reach, 1e-300)))
+    ends = []
+    for sign in (1, -1):
+        logs = np.square(mu * orders) / 2
+        for k, order in enumerate(sign * orders):
+            rest = np.add.reduceat(dots.masses * np.expm1(order * dots.losses), dots.starts[:-1]) - dots.infinite
+            logs[k] += float(dots.counts @ np.log1p(np.maximum(rest, -0.5)))
+        ends.append(centre + sign * float(((logs - math.log(tail)) / orders).min()))
+    return ends[1], ends[0], tail
 
 
-def _loss_width(pair: _Pair, step: Step, tail: float) -> float:
-    low, high = (0.0, 0.0) if step.mu >= NO_NOISE_MU else _loss_range(pair, step, tail)
-    return high - low
+def _cells(dots: _Dots, mu: float, bottom: float, width: float) -> np.ndarray:
+    """Masses of the sum of all privacy losses in the cells of the window, by its characteristic function.
+
+    The product is next to nothing but for the lowest frequencies, the fewer the more steps have been multiplied.
+    """
+    from scipy.fft import irfft
+
+    base = 2 * math.pi / width
+    least = math.log(NO_WAVE)
+    size = min(CELLS // 2, 1 + int(math.sqrt(-2 * least) / (mu * base)))
+    waves = base * np.arange(size)
+    centre = float(dots.counts @ dots.centres) + mu * mu / 2
+    logs = -np.square(mu * waves) / 2 + 0j
+    variances = dots.counts * np.add.reduceat(dots.masses * np.square(dots.losses), dots.starts[:-1])
+    for i in np.argsort(-variances, kind="stable"):
+        part = slice(dots.starts[i], dots.starts[i + 1])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs += dots.counts[i] * np.log1p(_waves(dots.losses[part], dots.masses[part], base, size) - dots.infinite[i])
+        alive = np.flatnonzero(logs.real > least)
+        size = int(alive[-1]) + 1 if alive.size else 1
+        logs = logs[:size]
+    waves, cell = base * np.arange(size), width / CELLS
+    logs = np.where(logs.real > least, logs, -np.inf) + 1j * waves * (bottom + cell / 2 - centre)
+    spectrum = np.zeros(CELLS // 2 + 1, dtype=complex)
+    spectrum[:size] = np.exp(logs) * np.sinc(waves * cell / (2 * math.pi))
+    return irfft(spectrum, CELLS)
+
+
+def _waves(losses: np.ndarray, masses: np.ndarray, base: float, size: int) -> np.ndarray:
+    """Sum of mass (e^(-i k base loss) - 1), for k < size; e^(ab) - 1 from e^a - 1 and e^b - 1, so that small ones keep digits."""
+    fine = max(1, math.isqrt(size))
+    coarse = -(-size // fine)
+    one = _turn(np.outer(np.arange(coarse) * (fine * base), losses)) * masses
+    two = _turn(np.outer(losses, np.arange(fine) * base))
+    return (one @ two + one.sum(axis=1)[:, None] + masses @ two).ravel()[:size]
+
+
+def _turn(angles: np.ndarray) -> np.ndarray:
+    """e^(-i angle) - 1."""
+    return -2 * np.square(np.sin(angles / 2)) - 1j * np.sin(angles)
+
+
+def _read_epsilon(cells: np.ndarray, bottom: float, top: float, infinite: float, delta: float) -> float:
+    """The epsilon of masses at the upper ends of the window's cells, in closed form between two of them."""
+    from scipy.signal import lfilter
+
+    if infinite > delta:
+        return math.inf
+    cell = (top - bottom) / cells.size
+    masses = np.maximum(cells[::-1], 0.0)
+    above = np.cumsum(masses)
+    weighed = lfilter([1.0], [1.0, -math.exp(-cell)], masses)  # sum of mass e^(loss here - loss), over losses above
+    over = np.flatnonzero(above - weighed + infinite > delta)
+    last = int(over[0]) - 1 if over.size else masses.size - 1
+    return top - cell * last + math.log(max((above[last] + infinite - delta) / weighed[last], 1e-300))
 
 
 def _loss(pair: _Pair, mu: float | np.ndarray, rate: float | np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -291,40 +314,23 @@ def _loss(pair: _Pair, mu: float | np.ndarray, rate: float | np.ndarray, z: np.n
     )
 
 
-def _inverse_loss(pair: _Pair, mu: float, rate: float, loss: np.ndarray) -> np.ndarray:
-    """The z at which the privacy loss takes the given values; -inf and inf where it stays above or below them."""
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        if pair.up and pair.down:
-            # e^loss = (B + A e^y) / (B + A e^-y) with y = mu z: a quadratic, y = loss/2 + asinh(sinh(loss/2) B/A).
-            size = np.abs(loss) / 2
-            log_sinh = size + np.log(-np.expm1(-2 * size) / 2)
-            log_s = log_sinh + math.log1p(-rate) - math.log(rate) + mu * mu / 2
-            small = np.arcsinh(np.exp(np.minimum(log_s, 0.0)))
-            large = np.logaddexp(np.logaddexp(0.0, 2 * log_s) / 2, log_s)
-            return np.sign(loss) * (size + np.where(log_s < 0, small, large)) / mu
-        sign = 1.0 if pair.up else -1.0
-        if rate == 1:
-            return loss / mu + sign * mu / 2
-        level = sign * loss
-        # level = log(1 - q + q e^x), solved for x without losing digits at small levels or overflowing at large ones.
-        small = np.log1p(np.maximum(np.expm1(np.minimum(level, 1.0)) / rate, -1.0))
-        large = level + np.log1p(-(1 - rate) * np.exp(-level)) - math.log(rate)
-        return sign * (np.where(level < 1.0, small, large) / mu + mu / 2)
+def _moments(pair: _Pair, steps: Sequence[Step], rare: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each step's privacy loss, the mean of its size, of its square and of the square of its slope in z.
 
-
-def _second_moments(pair: _Pair, steps: Sequence[Step], rare: float) -> np.ndarray:
-    """Second moment of each step's privacy loss, without its upper end of probability `rare`. It only sets scales."""
+    Without the upper end of probability `rare`: they only set scales.
+    """
     from scipy.special import ndtr
 
-    t = np.linspace(-8.0, 8.0, 129)
+    t = np.linspace(-8.0, 8.0, 65)
     weights = np.exp(-t * t / 2)
     weights /= weights.sum()
-    mu = np.array([[step.mu] for step in steps])
-    rate = np.array([[step.rate] for step in steps])
-    total = np.zeros(len(steps))
+    mu, rate, _ = np.transpose(steps)[:, :, None]
+    sums = np.zeros((3, len(steps)))
     for shift, share in ((0.0, 1 - rate), (mu, rate)) if pair.up else ((0.0, 1.0),):
         z = t + shift
         survival = (1 - rate) * ndtr(-z) + rate * ndtr(mu - z) if pair.up else ndtr(-z)
-        kept = (survival > rare) & ((z < NO_NOISE_MU / 2) | (mu < NO_NOISE_MU))
-        total += (share * weights * np.square(_loss(pair, mu, rate, z)) * kept).sum(axis=1)
-    return total
+        kept = share * weights * ((survival > rare) & ((z < NO_NOISE_MU / 2) | (mu < NO_NOISE_MU)))
+        losses = _loss(pair, mu, rate, z)
+        slopes = np.gradient(losses, t, axis=1)
+        sums += [(kept * of).sum(axis=1) for of in (np.abs(losses), np.square(losses), np.square(slopes))]
+    return sums[0], sums[1], sums[2]

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from sfumato.config import Schedule
+from sfumato.diffusion.schedule import make_schedule
+from sfumato.errors import BadInput
 from sfumato.evaluation import scores
+from sfumato.evaluation.membership import COMBINED, CONTROL, NEAREST, Models, attack_times
 from sfumato.images import ImageSet, to_unit
 from sfumato.privacy import door
 from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.ledger import Ledger
-from sfumato.privacy.looks import REAL, judged, tensors
+from sfumato.privacy.looks import ATTACKED, REAL, attacked, copied, judged, tensors
 
 DIGITS = PrivateSet(name="digits", source="digits", limit=50)
 
@@ -63,3 +67,77 @@ def test_a_part_of_the_images_is_spread_over_the_set(count, expected):
     assert y.tolist() == (places // 4).tolist(), "each image keeps its label"
     if count == 4:
         assert set(y.tolist()) == {0, 1, 2}
+
+
+def access_to(ledger, **changes):
+    fields = {
+        "ledger": ledger, "private": DIGITS, "run": "r", "stage": "audit", "purpose": "audit", "code_version": "0",
+        "relation": "add_remove", "delta": 1e-5,
+    }  # fmt: skip
+    return Access(**(fields | changes))
+
+
+class Silence(torch.nn.Module):
+    """A denoiser that predicts no noise."""
+
+    def forward(self, x, t, y):
+        return torch.zeros_like(x)
+
+
+class Leak(torch.nn.Module):
+    """A denoiser that knows the true noise of every private training image."""
+
+    def __init__(self, schedule):
+        super().__init__()
+        self.schedule, self.known = schedule, to_unit(door.read(DIGITS, "train").pixels)
+
+    def forward(self, x, t, y):
+        guesses = (x[:, None] - self.schedule.signal(t)[:, None] * self.known[None]) / self.schedule.noise(t)[:, None]
+        size = guesses.square().flatten(2).mean(2)
+        best = guesses[torch.arange(len(x)), size.argmin(1)]
+        return torch.where((size.amin(1) < 2).view(-1, 1, 1, 1), best, torch.zeros_like(x))
+
+
+def test_attacking_a_model_and_its_images_is_two_looks(ledger):
+    schedule = make_schedule(Schedule(timesteps=40))
+    models = Models(schedule, Silence(), Leak(schedule))
+    images = door.read(DIGITS, "train").subset(slice(0, 30))
+    found, entries = attacked(access_to(ledger), images, models, seed=0, device=torch.device("cpu"))
+    by_name = {row.name: row for row in found}
+    assert {COMBINED, CONTROL, NEAREST} < set(by_name) and len(found) == len(attack_times(40)) + 3
+    assert by_name[COMBINED].auc > 0.9 and by_name[NEAREST].auc > 0.7 and by_name[CONTROL].auc < 0.9
+    assert {(row.members, row.others) for row in found} == {(50, 360)} and ATTACKED > 360
+    assert entries == {1: "INTERNAL", 2: "INTERNAL"}
+    looks = ledger.entries()
+    assert [entry.kind for entry in looks] == ["look", "look"] and ledger.total("digits").epsilon == 0
+    assert [entry.body["reason"] for entry in looks] == [f"audit: attack, {p} images" for p in ("training", "held-out")]
+
+
+def test_images_alone_are_attacked_where_no_model_is_released(ledger):
+    images = door.read(DIGITS, "test").subset(slice(0, 30))
+    (only,), _ = attacked(access_to(ledger), images, None, seed=0, device=torch.device("cpu"))
+    assert only.name == NEAREST and only.auc < 0.6
+
+
+def test_too_few_private_records_to_attack_are_refused(ledger):
+    few = PrivateSet(name="digits", source="digits", limit=9)
+    images = door.read(DIGITS, "test").subset(slice(0, 30))
+    with pytest.raises(BadInput, match="9 members are too few"):
+        attacked(access_to(ledger, private=few), images, None, seed=0, device=torch.device("cpu"))
+
+
+def test_the_copy_check_looks_twice_and_shows_the_pairs(ledger):
+    train, test = door.read(DIGITS, "train"), door.read(DIGITS, "test")
+    images = ImageSet(
+        np.concatenate([test.pixels[:40] // 2 + 50, train.pixels[7:8]]), np.zeros(41, np.int64), train.classes
+    )
+    found = copied(access_to(ledger), images)
+    assert not found.check.passed and found.check.unexplained == 1
+    assert (found.check.closest[0].image, found.check.closest[0].record) == (40, 7)
+    assert found.pairs.shape == (10, 2, 1, 8, 8) and found.pairs.dtype == np.uint8
+    assert np.array_equal(found.pairs[0, 0], found.pairs[0, 1])
+    for pair, (image, record) in zip(found.check.closest, found.pairs, strict=True):
+        assert np.array_equal(image, images.pixels[pair.image]) and np.array_equal(record, train.pixels[pair.record])
+    assert len(found.to_train) == len(found.to_test) == 41
+    assert found.entries == {1: "INTERNAL", 2: "INTERNAL"}
+    assert all("look for copies" in entry.body["reason"] for entry in ledger.entries())

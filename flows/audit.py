@@ -1,0 +1,67 @@
+"""The flow that tries to break a finished run: canaries in, the same training again, attacks, a report beside the run."""
+
+from prefect import flow
+from prefect.artifacts import create_markdown_artifact
+
+from artifacts.record import RunRecord, load_record
+from flows.synthesize import pay, terms
+from sfumato.errors import BadInput
+from sfumato.preflight import private_set
+from sfumato.settings import Settings, resolve
+from tasks import audit, private
+from tasks.journal import Journal
+from tasks.making import RunContext, device_of
+from tasks.where import configure, now
+
+
+@flow(name="audit", flow_run_name="audit-{run}", persist_result=False, validate_parameters=True)
+def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | None = None) -> RunRecord:
+    """Try to break a finished run.
+
+    Args:
+        run: Name of the run, or `latest`.
+        canaries: How many made-up images to guess by.
+        changes: Settings of the machine as `machine.field=value`.
+    """
+    place = configure()
+    record = load_record(place.runs, run)
+    settings, plan = audited_settings(record, changes or []), record.plan
+    limit = int(1 / (2 * plan.certificate.delta))
+    if not 2 <= canaries <= limit:
+        raise BadInput(
+            f"{canaries} canaries: at delta {plan.certificate.delta:g} an audit takes 2 to {limit}; choose with --canaries"
+        )
+    device = device_of(settings.machine)
+    book = Journal(RunContext(run=record.run, parents=record.tracking), private_set(settings), device)
+    secret = private.check_private(book.private, terms(plan, comparison=True), book.context)
+    parts = audit.released(record)
+
+    # A name of its own, so that no audit finds another one's coins.
+    coins = book.run(audit.make_canaries, f"{record.run} {now()}", canaries, plan.facts)
+    votes, model = pay(settings, plan, parts.public, secret, book, comparison=True, canaries=coins)
+    findings = book.run(
+        audit.attack,
+        settings.only("schedule", "network", "method", "fine_tuning", "seed"),
+        facts=plan.facts,
+        public=parts.public,
+        canaries=coins,
+        canary_votes=votes,
+        canary_model=model,
+        tuned=parts.tuned,
+        samples=parts.samples,
+        private=secret,
+        terms=terms(plan, comparison=True),
+        machine=settings.machine,
+    )
+    copies = book.run(audit.check_copies, parts.samples, secret, terms(plan, comparison=True))
+    record = audit.conclude(record, findings, copies)
+    create_markdown_artifact(f"Audit of {record.run}: INTERNAL, in the folder of the run.", key="audit")
+    return record
+
+
+def audited_settings(record: RunRecord, changes: list[str]) -> Settings:
+    """The settings of a finished run, on the machine of its preset with `changes`."""
+    if foreign := [change for change in changes if not change.startswith("machine.")]:
+        raise BadInput(f"--set {foreign[0]}: an audit repeats the settings of its run; only machine.* may differ")
+    machine = resolve(record.method, record.preset, changes).machine
+    return Settings.model_validate({**record.settings, "machine": machine})

@@ -1,0 +1,150 @@
+"""Stages that try to break a finished run, and the check for copies that every run makes. All results are INTERNAL."""
+
+from artifacts import contents
+from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, audit_report, draw_audit
+from artifacts.kinds import (
+    CanaryImages,
+    ClassVotes,
+    Copies,
+    FeatureExtractor,
+    Findings,
+    PublicModel,
+    Ref,
+    Samples,
+    Trajectories,
+    TunedModel,
+)
+from artifacts.labels import Label
+from artifacts.record import RunRecord, run_folder, save_record
+from artifacts.report import COPIES_PICTURE
+from artifacts.store import write_text
+from sfumato.config import Machine, Section
+from sfumato.evaluation.membership import Models
+from sfumato.images import pairs_picture, save_png
+from sfumato.methods import METHODS
+from sfumato.methods.parts import untuned
+from sfumato.methods.plan import Facts
+from sfumato.privacy import audit, looks
+from sfumato.privacy.door import PrivateSet
+from sfumato.settings import Settings
+from tasks.caching import code_version, stage
+from tasks.making import RunContext, device_of, making
+from tasks.private import PublicParts, Terms, access, load_parts
+from tasks.where import where
+
+
+class Released(Section):
+    """References to what a finished run released, and to what it was made of."""
+
+    public: PublicParts
+    samples: Samples
+    tuned: TunedModel | None = None
+
+
+def released(record: RunRecord) -> Released:
+    """What the samples of a run were made of, by kind; `Damaged` where something is gone from the store."""
+    found = {m["kind"]: (digest, m["label"]) for digest, m in where().store().ancestry(record.samples_artifact)}
+
+    def ref(kind: type[Ref]) -> Ref | None:
+        return kind(digest=found[kind.__name__][0], label=found[kind.__name__][1]) if kind.__name__ in found else None
+
+    public = PublicParts(model=ref(PublicModel), extractor=ref(FeatureExtractor), base=ref(Trajectories))
+    return Released(public=public, samples=ref(Samples), tuned=ref(TunedModel))
+
+
+@stage
+def check_copies(samples: Samples, private: PrivateSet, terms: Terms, context: RunContext) -> Copies:
+    """Compare every sample with the training and the held-out records, and keep the closest pairs as a picture."""
+    with making(Copies, "copy check (INTERNAL)", context, parents=[samples]) as draft, where().ledger() as ledger:
+        found = looks.copied(
+            access(ledger, private, terms, "copies", "copy check", [samples], context, code_version(check_copies.fn)),
+            contents.load_images(draft.open(samples)),
+        )
+        tensors = {"to_train": found.to_train, "to_test": found.to_test}
+        contents.save(draft.folder, tensors, found.check.model_dump(mode="json"))
+        save_png(draft.folder / COPIES_PICTURE, pairs_picture(found.pairs))
+        draft.files, draft.entries = [draft.folder / COPIES_PICTURE], found.entries
+        draft.metrics = {"copies": found.check.copies, "unexplained_copies": found.check.unexplained}
+    return draft.ref
+
+
+@stage
+def make_canaries(audit_name: str, count: int, facts: Facts, context: RunContext) -> CanaryImages:
+    """Make up canaries and toss their coins; `audit_name` sets them apart from those of every other audit."""
+    with making(CanaryImages, "canaries", context, params={"audit": audit_name, "count": count}) as draft:
+        canaries = audit.make_canaries(count, shape=facts.shape, classes=len(facts.classes))
+        contents.save_canaries(draft.folder, canaries, facts.classes)
+        draft.metrics = {"canaries": count}
+    return draft.ref
+
+
+@stage
+def attack(
+    settings: Settings,
+    facts: Facts,
+    public: PublicParts,
+    canaries: CanaryImages,
+    canary_votes: ClassVotes | None,
+    canary_model: TunedModel,
+    tuned: TunedModel | None,
+    samples: Samples,
+    private: PrivateSet,
+    terms: Terms,
+    machine: Machine,
+    context: RunContext,
+) -> Findings:
+    """Guess the coins from the denoiser trained with canaries, and attack the released model and images."""
+    parents = [*public.refs(), *(ref for ref in (canaries, canary_votes, canary_model, tuned, samples) if ref)]
+    with making(Findings, "attacks (INTERNAL)", context, parents=parents) as draft, where().ledger() as ledger:
+        common = {"seed": settings.seed, "device": device_of(machine)}
+        parts = load_parts(draft, settings, facts, public, machine, canary_votes, canary_model)
+        corrupt = METHODS[settings.method.name].corrupt(settings, parts)
+        coins, _ = contents.load_canaries(draft.open(canaries))
+        bound, guesses = looks.guessed(corrupt, untuned(parts, facts), parts.tuned, coins, delta=terms.delta, **common)
+        model = load_parts(draft, settings, facts, public, machine, tuned=tuned)
+        found, draft.entries = looks.attacked(
+            access(ledger, private, terms, "audit", "audit", parents, context, code_version(attack.fn)),
+            contents.load_images(draft.open(samples)),
+            Models(parts.schedule, model.public, model.tuned) if model.tuned else None,
+            progress=draft.show,
+            **common,
+        )
+        facts_found = {
+            "bound": bound.model_dump(mode="json"),
+            "canary_attack": guesses.model_dump(mode="json"),
+            "memberships": [one.model_dump(mode="json") for one in found],
+        }
+        contents.save(draft.folder, {}, facts_found)
+        draft.metrics = {"epsilon_lower_bound": bound.epsilon, "canary_auc": guesses.auc}
+    return draft.ref
+
+
+def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord:
+    """Write the audit beside the run: its report, its picture, its place in the record and in MLflow."""
+    place = where()
+    store, folder = place.store(), run_folder(record)
+    found, (distances, copied) = contents.load(store.folder(findings))[1], contents.load(store.folder(copies))
+    with place.ledger() as ledger:
+        certificate = None
+        if record.certificate:  # the coins add or leave out a record, so the price of that is what they may refute
+            certificate = ledger.price_of(record.entries, record.certificate.delta, "add_remove")
+    result = audit.Audit(
+        run=record.run,
+        certificate=certificate,
+        claim=record.claim.epsilon,
+        delta=record.plan.certificate.delta,
+        copies=copied,
+        **found,
+    )
+    draw_audit(folder / AUDIT_PICTURE, result, distances["to_train"], distances["to_test"])
+    write_text(folder / AUDIT_REPORT, audit_report(result))
+    record = record.model_copy(update={"audit": result})
+    save_record(folder, record)
+    place.tracker().log(
+        record.run,
+        label=Label.INTERNAL,
+        run=record.tracking[Label.INTERNAL],
+        metrics={"audit/epsilon_lower_bound": result.bound.epsilon, "audit/refuted": float(result.refuted)},
+        files=[folder / AUDIT_PICTURE, folder / AUDIT_REPORT],
+    )
+    return record

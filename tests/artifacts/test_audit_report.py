@@ -1,0 +1,134 @@
+"""The audit's report says INTERNAL, a verdict for each result and its edge; the picture is drawn whatever is missing."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from artifacts.audit_report import (
+    AUDIT_PICTURE,
+    NOT_COVERED,
+    attack_verdict,
+    audit_report,
+    bound_verdict,
+    draw_audit,
+    verdict,
+)
+from sfumato.evaluation.copies import check_copies
+from sfumato.evaluation.membership import COMBINED, CONTROL, NEAREST, membership
+from sfumato.privacy.audit import Audit, epsilon_lower_bound
+
+
+def attack(name, gap, *, t=None, seed=0):
+    rng = np.random.default_rng(seed)
+    return membership(name, rng.normal(gap, 1, 100), rng.normal(0, 1, 80), t=t)
+
+
+def distances(*, copies=0):
+    records = torch.randn(70, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(50, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    images[:copies] = records[:copies]
+    return check_copies(images, records[:40], records[40:])
+
+
+def make_audit(*, leak=False, **changes):
+    gap = 2.0 if leak else 0.0
+    right = np.arange(200) >= 100
+    scores = np.arange(200) if leak else np.random.default_rng(0).random(200)
+    fields = {
+        "run": "blue-heron", "certificate": 1.5, "claim": 1.25, "delta": 1e-5,
+        "bound": epsilon_lower_bound(scores, right, delta=1e-5), "canary_attack": attack("canaries", gap),
+        "memberships": (
+            attack(COMBINED, gap), *(attack(f"loss, t = {t}", gap, t=t) for t in (2, 10, 40)),
+            attack(CONTROL, 0, seed=1), attack(NEAREST, gap, seed=2),
+        ),
+        "copies": distances(copies=2 if leak else 0)[0],
+    }  # fmt: skip
+    return Audit(**(fields | changes))
+
+
+def row(text, name):
+    """The cells of the one table row that begins with `name`."""
+    (found,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
+    return [cell.strip() for cell in found.strip("|").split("|")]
+
+
+def test_a_report_without_findings_says_so_and_how_little_that_is():
+    audit = make_audit()
+    text = audit_report(audit)
+    assert text.startswith("# Audit of blue-heron\n\n> INTERNAL.") and "Do not share" in text
+    assert "**Passed.**" in text and NOT_COVERED in text and "proves nothing" in text
+    assert row(text, "certificate")[1] == "1.500" and row(text, "claim of the paper")[1] == "1.250"
+    assert row(text, "canaries at best")[1] == f"{audit.bound.attainable:.3f}"
+    assert row(text, COMBINED)[-1] == "no better than guessing"
+    assert row(text, CONTROL)[-1] == "members and others are alike, as they should be"
+    assert row(text, "published images") == ["published images", "50"]
+    assert f"]({AUDIT_PICTURE})" in text and "could have refuted it" in text
+
+
+def test_a_report_of_a_leak_names_bound_certificate_and_copies():
+    audit = make_audit(leak=True)
+    text = audit_report(audit)
+    assert "**Not passed.**" in text and "therefore cannot hold" in text
+    assert f"above {audit.bound.epsilon:.2f}, not 1.50" in verdict(audit)
+    assert "2 published images repeat a training record" in verdict(audit)
+    assert row(text, NEAREST)[-1] == "tells members better than guessing"
+    assert row(text, "copies that no held-out record explains")[1] == "2"
+    assert "Look at the pairs" in text
+
+
+def test_one_copy_is_told_in_the_singular():
+    audit = make_audit(copies=distances(copies=1)[0])
+    assert verdict(audit).startswith("1 published image repeats a training record") and not audit.passed
+
+
+def test_an_audit_that_could_not_have_refuted_the_certificate_admits_it():
+    audit = make_audit(leak=True, certificate=10.0)
+    assert "could not have refuted it" in bound_verdict(audit)
+    assert f"no more than {audit.bound.attainable:.2f}" in bound_verdict(audit)
+    assert "no certificate to compare with" in bound_verdict(make_audit(certificate=None))
+
+
+def test_attacks_that_succeed_within_a_promise_are_still_told():
+    audit = make_audit(leak=True, certificate=10.0, copies=distances()[0])
+    assert audit.passed and f"Members can be told from others ({COMBINED}, {NEAREST})" in verdict(audit)
+    leaning = audit.copies.model_copy(update={"p_value": 1e-6})
+    assert "lean towards training records (p = 1e-06)" in verdict(make_audit(copies=leaning))
+
+
+def test_a_control_that_tells_members_takes_the_other_attacks_back():
+    assert "discount" in attack_verdict(attack(CONTROL, 1))
+    assert "discount" in attack_verdict(attack(CONTROL, -1))
+
+
+def test_what_was_not_done_is_said_and_clears_nothing():
+    text = audit_report(Audit(run="r", certificate=None, delta=1e-5))
+    for words in ("No canary audit was done", "No attack was run", "No copy check was done", "**Not passed.**"):
+        assert words in text
+    assert row(text, "certificate")[1] == "none" and not re.search(r"\bnan\b", text)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"leak": True},
+        {"certificate": None, "claim": None},
+        {"claim": 8500.0, "certificate": 10.0, "leak": True},
+        {"bound": None, "canary_attack": None},
+        {"memberships": ()},
+        {"copies": None},
+    ],
+)
+def test_the_picture_is_drawn_whatever_is_missing(tmp_path, changes):
+    _, to_train, to_test = distances(copies=2 if changes.get("leak") else 0)
+    draw_audit(tmp_path / "a.png", make_audit(**changes), to_train, to_test)
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.width > 1000 and len(picture.convert("RGB").getcolors(1 << 20)) > 10
+
+
+def test_the_picture_of_nothing_is_drawn_too(tmp_path):
+    draw_audit(tmp_path / "a.png", Audit(run="r", certificate=None, delta=1e-5))
+    assert (tmp_path / "a.png").stat().st_size > 5000
