@@ -92,8 +92,25 @@ def internal_report(record: RunRecord, samples: str = "samples.png", curves: str
         + "\n\nFrechet distance and coverage (k = 5) in the features of a small CNN trained on the private images; readable: share of "
         "images that this CNN reads as the wanted class; the last two: accuracy on held-out private images after training on synthetic "
         "ones alone.\n\n"
+        "## Copies and audit\n\n" + checks(record) + "\n\n"
     )
     return head + public_report(record, samples, curves)
+
+
+def checks(record: RunRecord) -> str:
+    """What the copy check and the last audit found, in a sentence each; INTERNAL."""
+    copies, audit = record.copies, record.audit
+    if copies is None:
+        copied = "The copy check was not made."
+    elif copies.passed:
+        copied = "No image repeats a training record."
+    else:
+        copied = f"{copies.unexplained} images repeat training records ({COPIES_PICTURE})."
+    if audit is None or audit.bound is None:
+        return f"{copied} Not audited yet: sfumato audit {record.run}"
+    found = f"canaries show an epsilon of at least {audit.bound.epsilon:.2f} ({audit.bound.confidence:.0%} confidence)"
+    promised = "nothing is promised" if audit.promised is None else f"promised is {audit.promised:.2f}"
+    return f"{copied} Audited: {found}; {promised}."
 
 
 def score_table(metrics: Mapping[str, Mapping[str, Any]]) -> str:

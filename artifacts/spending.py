@@ -17,7 +17,7 @@ from sfumato.progress import Progress, silent
 ENTRIES, PICTURE, PAGE = "ledger.json", "spending.png", "ledger.md"
 POINTS = 40
 """Totals that are worked out for the picture, at most."""
-INCHES, DOTS = (7.2, 3.6), 120
+INCHES, DOTS, BAR = (7.2, 3.6), 120, 0.5
 
 
 def statement(ledger: Ledger, dataset: str = "") -> dict[str, Any]:
@@ -83,7 +83,9 @@ def draw(path: Path, ledger: Ledger, dataset: str, *, progress: Progress = silen
     places = {entry.seq: number for number, (entry, _) in enumerate(spends, 1)}
     alone = [(places[entry.seq], entry.body["epsilon"]) for entry, _ in spends]
     known = [(place, epsilon) for place, epsilon in alone if epsilon is not None]
-    axes.bar(*(zip(*known, strict=True) if known else ([], [])), color="#9bb8d3", label="one spend as reserved")
+    axes.bar(
+        *(zip(*known, strict=True) if known else ([], [])), width=BAR, color="#9bb8d3", label="one spend as reserved"
+    )
     sums = [(places[seq], epsilon) for seq, epsilon in grown if math.isfinite(epsilon)]
     if sums:
         axes.step(*zip(*sums, strict=True), where="post", color="#1f4e79", marker="o", markersize=3, label="all so far")

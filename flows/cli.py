@@ -18,7 +18,7 @@ from rich.table import Table
 from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, verdict
 from artifacts.publish import destination
 from artifacts.record import RunRecord, load_record, run_folder
-from artifacts.report import SCORES, statement
+from artifacts.report import SCORES, checks, statement
 from flows import ledger_cli
 from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS, PAPERS
@@ -233,6 +233,7 @@ def _summary(record: RunRecord) -> None:
         f"'{record.settings['data']['name']}' has cost epsilon {spent:.3f} (delta {total['delta']:.3g}) in all.",
         markup=False,
     )
+    OUT.print(f"INTERNAL: {checks(record)}", soft_wrap=True, markup=False, highlight=False)
     lines = {
         "report": record.report,
         "INTERNAL report": record.internal_report,

@@ -16,7 +16,7 @@ from artifacts.kinds import (
 )
 from artifacts.labels import Label
 from artifacts.record import RunRecord, run_folder, save_record
-from artifacts.report import COPIES_PICTURE
+from artifacts.report import COPIES_PICTURE, write_reports
 from artifacts.store import write_text
 from sfumato.config import Machine, Section
 from sfumato.evaluation.membership import Models
@@ -139,6 +139,7 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
     draw_audit(folder / AUDIT_PICTURE, result, distances["to_train"], distances["to_test"])
     write_text(folder / AUDIT_REPORT, audit_report(result))
     record = record.model_copy(update={"audit": result})
+    write_reports(folder, record)
     save_record(folder, record)
     place.tracker().log(
         record.run,

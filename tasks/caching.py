@@ -33,12 +33,15 @@ NOT_HASHED = ("machine", "context", "following")
 NOT_FOLLOWED = (
     "sfumato.settings",
     "sfumato.methods",
+    "sfumato.privacy.ledger",
+    "sfumato.privacy.accountant",
     "tasks.caching",
     "tasks.where",
     "tasks.progress",
     "artifacts.tracking",
 )
-"""Modules whose code does not shape results: their values reach the key as inputs, or they only report."""
+"""Modules whose code does not shape results: their values reach the key as inputs, or they only keep books and report. A better
+accountant or ledger must not make private data be paid for twice."""
 GPU = "gpu"
 """Tag of stages that want the accelerator; `flows` limits it to one at a time."""
 

@@ -15,9 +15,12 @@ from dp_accounting.pld import PLDAccountant
 from PIL import Image
 
 from artifacts.labels import Label
+from artifacts.record import load_record, save_record
 from artifacts.tracking import INTERNAL, SHAREABLE
 from sfumato.errors import BadInput, Refused
+from sfumato.evaluation.membership import COMBINED
 from sfumato.privacy.ledger import Ledger
+from tasks.release import publish_run
 from tasks.where import where
 from tests.examples import home_at, write_classes
 
@@ -33,6 +36,13 @@ TINY = [
     "evaluation.images=60",
 ]
 PATIENCE_SECONDS = 150
+NOT_PRIVATE = [
+    *("privacy.epsilon=1e6", "privacy.delta=1e-5", "data.limit=100", "evaluation.baseline=false"),
+    *("pretraining.steps=400", "fine_tuning.trainable=[rows,film,attention,rest]", "fine_tuning.ema_decay=0.9"),
+    *("fine_tuning.clip=1", "fine_tuning.rate_other=3e-3", "fine_tuning.rate_rows=3e-3", "fine_tuning.sample_rate=0.25"),
+    *("fine_tuning.draws=4", "fine_tuning.steps=600", "generation.images=100", "evaluation.images=100"),
+]
+"""Hardly any noise, all parameters, few records: what a private run must not be."""
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +206,59 @@ def test_the_same_seed_gives_the_same_public_half_and_other_noise(record, tmp_pa
     public = {"PublicImages", "PublicModel", "FeatureExtractor", "Trajectories"}
     assert {kind for kind in first if first[kind] == second[kind]} == public
     assert set(first) - public == {"ClassVotes", "TunedModel", "Samples"}
+
+
+def test_an_audit_spends_nothing_and_stays_beside_the_run(record):
+    from flows.audit import audit_run
+
+    with where().ledger() as ledger:
+        before = ledger.total("digits")
+    audited = audit_run(record.run, canaries=40)
+    folder = Path(record.report).parent
+    found = audited.audit
+    assert found.bound.canaries == 40 and found.bound.epsilon < found.certificate and not found.refuted
+    assert found.certificate == pytest.approx(record.certificate.epsilon, rel=1e-6)
+    assert len([one for one in found.memberships if one.t]) >= 3 and found.copies == record.copies
+    assert "INTERNAL" in (folder / "audit-internal.md").read_text()
+    assert Image.open(folder / "audit-internal.png").width > 800
+    assert load_record(where().runs, record.run).audit == found
+    with where().ledger() as ledger:
+        assert ledger.total("digits") == before
+        looks = [e.body["stage"] for e in ledger.entries() if e.kind == "look" and e.body["run"] == record.run]
+        assert {"votes", "fine_tuning", "audit"} <= set(looks)
+    store = where().store()
+    kept = {path.name: store.manifest(path.name) for path in (store.root / "objects").iterdir()}
+    coins = {digest for digest, manifest in kept.items() if manifest["kind"] == "CanaryImages"}
+    touched = [m for m in kept.values() if coins & set(m["parents"])]
+    assert {m["kind"] for m in touched} == {"ClassVotes", "TunedModel", "Findings"}
+    assert {m["label"] for m in touched} == {Label.INTERNAL}
+
+
+def test_an_audit_that_makes_no_sense_is_told(record):
+    from flows.audit import audit_run
+
+    with pytest.raises(BadInput, match="1 canaries: at delta .* an audit takes 2 to"):
+        audit_run(record.run, canaries=1)
+    with pytest.raises(BadInput, match=r"only machine\.\* may differ"):
+        audit_run(record.run, changes=["fine_tuning.steps=1"])
+    with pytest.raises(BadInput, match="'nobody' is not in"):
+        audit_run("nobody")
+
+
+def test_the_audit_is_not_blind(prefect_server):
+    """A run that hardly adds noise: canaries and training records are recognised."""
+    from flows.audit import audit_run
+    from flows.synthesize import synthesize
+
+    record = synthesize(method="dp-sgd", preset="digits", changes=NOT_PRIVATE)
+    found = audit_run(record.run, canaries=100).audit
+    combined = next(one for one in found.memberships if one.name == COMBINED)
+    assert found.bound.epsilon > 1.5 and combined.auc > 0.8, (found.bound, combined.auc)
+    assert found.promised > 1e5 and not found.refuted  # what it promises is next to nothing, and is kept
+    lied = record.model_copy(update={"audit": found.model_copy(update={"certificate": 1.0})})
+    save_record(where().runs / record.run, lied)
+    with pytest.raises(Refused, match="refutes its promise"):
+        publish_run(lied, where().home / "never")
 
 
 def test_a_set_that_changed_is_refused_until_a_person_declares_a_version(prefect_server, tmp_path):

@@ -16,6 +16,7 @@ from artifacts.publish import publish
 from artifacts.record import load_record, save_record
 from artifacts.store import Store
 from sfumato.errors import BadInput, Refused
+from sfumato.evaluation.copies import CopyCheck
 from sfumato.privacy.audit import Audit, Bound
 from sfumato.privacy.events import Gaussian, Uncertified
 from sfumato.privacy.ledger import Ledger, entry_label
@@ -192,11 +193,33 @@ def test_what_taints_is_said_in_words(place):
     )
 
 
+# Copies
+
+
+def copy_check(unexplained):
+    facts = {"images": 6, "train": 100, "test": 50, "copy_distance": 0.05, "copies_held_out": 0, "nearest_train": 0.7}
+    more = {"expected_train": 2 / 3, "p_value": 0.5, "median_train": 0.3, "median_test": 0.3, "closest": ()}
+    return CopyCheck(copies=unexplained, unexplained=unexplained, **facts, **more)
+
+
+def test_copies_do_not_leave_unless_someone_answers_for_them(place, tmp_path):
+    record = kept(place, paid_record(place, tmp_path, copies=copy_check(2)))
+    with pytest.raises(Refused, match=r"2 images of run .* repeat training records .* copies\.png .*--accept-copies"):
+        publish_run(record, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    publish_run(record, tmp_path / "out", accept_copies="blank pages")
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["certificate"] and card["overrides"][0]["kind"] == "copies"
+    publish_run(kept(place, paid_record(place, tmp_path, copies=copy_check(0))), tmp_path / "clean")
+
+
 # Audits
 
 
 def audited(record, epsilon):
-    bound = Bound(epsilon=epsilon, delta=DELTA, confidence=0.95, canaries=100, guesses=50, correct=49)
+    bound = Bound(
+        epsilon=epsilon, delta=DELTA, confidence=0.95, canaries=100, guesses=50, correct=49, attainable=epsilon
+    )
     certificate = record.certificate.epsilon if record.certificate else None
     audit = Audit(run=record.run, certificate=certificate, claim=record.claim.epsilon, delta=DELTA, bound=bound)
     return record.model_copy(update={"audit": audit})

@@ -21,15 +21,17 @@ from artifacts.record import load_record, save_record
 from flows import cli
 from sfumato import sources
 from sfumato.errors import BadInput
+from sfumato.methods import PAPERS
 from sfumato.preflight import preflight, private_set
 from sfumato.privacy.events import Gaussian, Uncertified
+from sfumato.privacy.ledger import Ledger
 from sfumato.settings import resolve
 from sfumato.sources import held_out_by_hash
 from tasks import ui
 from tasks.making import RunContext
 from tasks.private import Terms, check_private
 from tasks.where import where
-from tests.examples import PRIVATE_PATH, home_at, keep_samples, make_record, paid_record, write_classes
+from tests.examples import PRIVATE_PATH, home_at, keep_samples, make_record, paid_record, reserve, write_classes
 
 QUICK = ["--set", "fine_tuning.steps=1", "--set", "fine_tuning.sample_rate=1", "--set", "method.votes=false"]
 """Settings with which a plan is calibrated in no time."""
@@ -584,3 +586,77 @@ def test_verify_finds_an_edited_entry(sfumato, folder):
         connection.execute("UPDATE entries SET body = replace(body, '2.0', '9.0')")
     found = sfumato("ledger", "verify")
     assert found.code == 3 and len(found.err.splitlines()) == 1
+
+
+def test_a_budget_takes_the_delta_of_what_was_spent(sfumato, spent):
+    assert sfumato("ledger", "budget", "leaky", "--epsilon", "5").is_one_line("'leaky' has cost epsilon inf", code=3)
+    with where().ledger() as ledger:
+        reserve(ledger, [Gaussian(noise_multiplier=5.0)], "clean", delta=1e-4)
+    done = sfumato("ledger", "budget", "clean", "--epsilon", "5")
+    assert done.code == 0 and "delta 0.0001" in done.out
+    assert sfumato("ledger", "budget", "new", "--epsilon", "5").is_one_line("'new' has no spends yet", "--delta")
+
+
+def test_a_plan_beyond_the_budget_says_what_would_fit(sfumato, folder):
+    with where().ledger() as ledger:
+        ledger.set_budget("digits", 3.0, 1e-5)
+    shown = sfumato("plan", "dp-sgd", "--epsilon", "5", "--set", "privacy.delta=1e-5", *QUICK[:4])
+    plain = " ".join(shown.err.split())
+    assert shown.code == 0 and "warning: epsilon 3 of 3 left for 'digits'" in plain and "would fit" in plain
+    assert sfumato("plan", "dp-sgd", *QUICK[:4]).is_one_line("privacy.delta=1e-05")
+
+
+def test_replay_finds_every_certificate_or_says_which_not(sfumato, spent, monkeypatch):
+    assert "2 certificates, every one found again" in sfumato("ledger", "replay").out
+    monkeypatch.setattr(Ledger, "_epsilon", lambda self, events, delta, relation: 0.5)
+    told = sfumato("ledger", "replay")
+    assert told.code == 3 and "entry 2 of 'scans' (add_remove): recorded" in told.out and "replayed 0.5" in told.out
+    assert "are not found again" in told.err
+
+
+def test_the_ledger_is_exported_with_a_picture(sfumato, spent, tmp_path):
+    done = sfumato("ledger", "export", "scans", "--to", tmp_path / "books")
+    assert done.code == 0
+    assert {path.name for path in (tmp_path / "books").iterdir()} == {"ledger.json", "ledger.md", "spending.png"}
+    assert Image.open(tmp_path / "books" / "spending.png").width > 400
+    assert sfumato("ledger", "export", "scans", "--to", tmp_path / "books").is_one_line("not an empty folder")
+    assert sfumato("ledger", "export", "scand").is_one_line("'scand'", "scans, leaky")
+
+
+def test_both_relations_are_shown(sfumato, spent):
+    shown = " ".join(sfumato("ledger", "show", "scans").out.split())
+    assert "the same under replace_one: epsilon" in shown
+    found = json.loads(sfumato("ledger", "show", "--json").out)["totals"]
+    assert found["scans"]["both"]["replace_one"] > found["scans"]["both"]["add_remove"] == found["scans"]["epsilon"]
+    assert found["leaky"]["both"] == {"add_remove": None, "replace_one": None}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_method_is_explained(sfumato, name):
+    shown = sfumato("explain", name)
+    words = " ".join(shown.out.split())
+    assert shown.code == 0 and "certif" in words and " ".join(PAPERS[name].PROMISE.split())[:60] in words
+
+
+def test_an_unknown_method_is_not_explained(sfumato):
+    assert sfumato("explain", "dp-promised").is_one_line("'dp-promised'", "dp-promise")
+
+
+def test_a_version_is_started_with_a_warning(sfumato, folder, monkeypatch):
+    given = {}
+    monkeypatch.setattr(
+        sys.modules["flows.synthesize"], "synthesize", lambda **facts: given.update(facts) or make_record(folder)
+    )
+    done = sfumato("run", "dp-sgd", "--new-version", *QUICK[:4])
+    assert done.code == 0 and given["new_version"] is True
+    assert "paid for in both" in " ".join(done.err.split())
+
+
+def test_internal_images_leave_only_with_a_reason(sfumato, folder, tmp_path):
+    leak = Uncertified(reason="one step leaks")
+    record = save(folder, record=paid_record(where(), folder / "runs" / "one", events=[leak]))
+    assert sfumato("publish", "--to", tmp_path / "out").is_one_line("INTERNAL", "--accept-claim", code=3)
+    assert sfumato("publish", "--to", tmp_path / "out", "--accept-claim", " ").is_one_line("needs a reason")
+    assert not (tmp_path / "out").exists()
+    assert sfumato("publish", record.run, "--to", tmp_path / "out", "--accept-claim", "the board agreed").code == 0
+    assert "No certificate" in (tmp_path / "out" / "README.md").read_text()

@@ -24,6 +24,7 @@ class Book:
 
     def __init__(self):
         self.asked, self.context, self.private = [], "on whose behalf", SimpleNamespace(name="digits")
+        self.refusal = ""
 
     def run(self, stage, *args, **inputs):
         self.asked.append((stage, args, inputs))
@@ -80,12 +81,22 @@ def test_the_flow_reads_like_the_paper(book):
         "fine-tune",
         "generate",
         "evaluate",
+        "check-copies",
     ]
 
 
 def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_itself(book):
     run_plan(*planned(BASELINE_METHOD), preset="digits", publish_to="")
-    assert stages(book) == ["check", "load-public", "pretrain", "fine-tune", "generate", "generate", "evaluate"]
+    assert stages(book) == [
+        "check",
+        "load-public",
+        "pretrain",
+        "fine-tune",
+        "generate",
+        "generate",
+        "evaluate",
+        "check-copies",
+    ]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -169,3 +180,22 @@ def test_pictures_of_two_sizes_are_not_stretched_to_one(tmp_path):
 def test_the_books_stages_return_what_they_say():
     """The stand-in above makes references by the stages' own annotations."""
     assert isinstance(Book().run(public.load_public), PublicImages)
+
+
+def test_the_votes_are_asked_for_with_the_whole_plan_in_view(book):
+    settings, plan = planned()
+    run_plan(settings, plan, preset="digits", publish_to="")
+    ((_, votes),) = book.of(private.take_votes)
+    assert votes["terms"].following == (plan.spends[-1].event,)
+    assert all(not inputs["terms"].following for _, inputs in book.of(private.fine_tune))
+
+
+def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
+    seen = []
+    monkeypatch.setattr(private, "over_budget", lambda secret, events, terms: f"{len(events)} events are too many")
+    monkeypatch.setattr(type(book), "run", lambda self, stage, *_, **__: seen.append((stage.name, self.refusal)))
+    monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or (None, None))
+    monkeypatch.setattr(flow, "prepare", lambda *_: seen.append(("prepare", book.refusal)))
+    monkeypatch.setattr(flow, "compare", lambda *_: {})
+    run_plan(*planned(), preset="digits", publish_to="")
+    assert seen[:3] == [(name, "2 events are too many") for name in ("prepare", "pay")] + [("generate", "")]

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from artifacts.tracking import Tracker
+from sfumato.errors import Refused
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import Gaussian
 from sfumato.settings import resolve
@@ -147,3 +148,15 @@ def test_a_stage_that_fails_leaves_no_line(book, monkeypatch):
     with pytest.raises(RuntimeError, match="out of memory"):
         book.run(stage())
     assert book.stages == []
+
+
+def test_while_the_ledger_refuses_a_stage_may_only_find_its_result(place, told, monkeypatch):
+    book, samples = begin(), keep_samples(place.store())
+    there = []
+    monkeypatch.setattr(journal, "is_cached", lambda *_, **__: bool(there))
+    monkeypatch.setattr(journal, "run_stage", lambda *_, **__: (samples, True))
+    book.refusal = "epsilon 0 of 3 left"
+    with pytest.raises(Refused, match="epsilon 0 of 3 left"):
+        book.run(private.fine_tune)
+    there.append("in the cache")
+    assert book.run(private.fine_tune) == samples
