@@ -1,4 +1,4 @@
-"""One Prefect server and one home for the whole session; slow to start, so only tests that ask for it get it."""
+"""One home, one Prefect server and one PostgreSQL server for the whole session; only tests that ask for a server start it."""
 
 import os
 import tempfile
@@ -12,9 +12,12 @@ from tasks.where import configure  # noqa: E402
 configure()
 
 import shutil  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import pytest  # noqa: E402
+
+from tests import postgres  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +42,23 @@ def data() -> Path:
     if not (found / "mnist").is_dir():
         pytest.skip(f"no MNIST in {found}: set SFUMATO_DATA to the folder with mnist/ and omniglot/")
     return found
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """A real PostgreSQL server (about a second, once), for tests that stop and start it themselves."""
+    if reason := postgres.missing():
+        pytest.skip(reason)
+    server = postgres.Server()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgres_url(postgres_server) -> str:
+    """A new, empty PostgreSQL database."""
+    postgres_server.start()
+    return postgres_server.fresh()
 
 
 def pytest_sessionfinish() -> None:

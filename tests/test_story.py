@@ -39,7 +39,12 @@ PATIENCE_SECONDS = 150
 NOT_PRIVATE = [
     *("privacy.epsilon=1e6", "privacy.delta=1e-5", "data.limit=100", "evaluation.baseline=false"),
     *("pretraining.steps=400", "fine_tuning.trainable=[rows,film,attention,rest]", "fine_tuning.ema_decay=0.9"),
-    *("fine_tuning.clip=1", "fine_tuning.rate_other=3e-3", "fine_tuning.rate_rows=3e-3", "fine_tuning.sample_rate=0.25"),
+    *(
+        "fine_tuning.clip=1",
+        "fine_tuning.rate_other=3e-3",
+        "fine_tuning.rate_rows=3e-3",
+        "fine_tuning.sample_rate=0.25",
+    ),
     *("fine_tuning.draws=4", "fine_tuning.steps=600", "generation.images=100", "evaluation.images=100"),
 ]
 """Hardly any noise, all parameters, few records: what a private run must not be."""
@@ -161,7 +166,9 @@ def test_a_spent_budget_stops_the_run_before_the_door_opens(record):
         synthesize(method="rapid", preset="digits", changes=[*TINY, "seed=7"])
     assert {path.name for path in (where().store().root / "objects").iterdir()} == kept  # not even public work began
     again = synthesize(method="rapid", preset="digits", changes=[*TINY, "evaluation.images=40"])
-    assert [stage.name for stage in again.stages if not stage.cached and "fine-tune" not in stage.name]  # looks are free
+    assert [
+        stage.name for stage in again.stages if not stage.cached and "fine-tune" not in stage.name
+    ]  # looks are free
     assert again.samples_artifact == record.samples_artifact and again.spent_total["epsilon"] == total.epsilon
     with where().ledger() as ledger:
         assert ledger.total("digits").epsilon <= total.epsilon + 0.5

@@ -27,6 +27,12 @@ SCHEMA = "1"
 BUSY_SECONDS = 60
 """How long to wait while another process holds the ledger; it holds it for as long as one pricing takes."""
 
+SILENT_SECONDS = 600
+"""How long a PostgreSQL server keeps the ledger for a process that says nothing, as one that is pricing does."""
+
+CONNECT_SECONDS = 15
+"""How long to wait for a PostgreSQL server to answer."""
+
 ADVISORY_LOCK = 0x5F0A_70
 """The number under which all Sfumato processes queue in one PostgreSQL database."""
 
@@ -130,6 +136,7 @@ class Chain:
         """One transaction; whatever the database complains of becomes one line, and nothing is written."""
         try:
             with self._engine.begin() as connection:
+                _bound(connection)
                 if exclusive:
                     _lock(connection)
                 yield connection
@@ -160,13 +167,14 @@ def _engine(url: str) -> sa.Engine:
     except (sa.exc.ArgumentError, ValueError):  # not repeated here: it may hold a password
         raise BadInput(f"the ledger URL cannot be read: {forms}") from None
     options = {"poolclass": sa.NullPool, "hide_parameters": True}
-    if parsed.get_backend_name() == "postgresql":
+    if parsed.drivername in ("postgresql", "postgresql+psycopg"):
+        options |= {"isolation_level": "READ COMMITTED", "connect_args": {"connect_timeout": CONNECT_SECONDS}}
         try:
-            return sa.create_engine(parsed, isolation_level="READ COMMITTED", **options)
-        except (sa.exc.ArgumentError, ImportError) as error:
-            raise BadInput(f"the ledger {parsed} needs a driver ({error}): install psycopg and {forms}") from None
+            return sa.create_engine(parsed.set(drivername="postgresql+psycopg"), **options)
+        except ImportError as error:
+            raise BadInput(f"the ledger {parsed} needs psycopg ({error}): pip install 'sfumato[postgres]'") from None
     if parsed.get_backend_name() != "sqlite":
-        raise BadInput(f"a ledger cannot be kept in {parsed.get_backend_name()}: {forms}")
+        raise BadInput(f"a ledger cannot be kept in {parsed.drivername}: {forms}")
     if parsed.database in (None, "", ":memory:") or parsed.query:
         raise BadInput(f"the ledger {parsed} is no plain file: write sqlite:///folder/ledger.db")
     path = Path(parsed.database).absolute()
@@ -189,12 +197,18 @@ def _engine(url: str) -> sa.Engine:
     return sa.create_engine(parsed, creator=connect, **options)
 
 
+def _bound(connection: sa.Connection) -> None:
+    """Wait no longer than `BUSY_SECONDS` for others, and be cut off by the server when this machine falls silent."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'")
+        connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{SILENT_SECONDS}s'")
+
+
 def _lock(connection: sa.Connection) -> None:
     """Wait until this transaction is the only one that may write: the one place where the databases differ."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     else:
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
 
 

@@ -41,9 +41,7 @@ def test_what_no_noise_helps_gets_no_advice():
     assert advice([Uncertified(reason="a leak"), dp_sgd()]) == "" and advice([]) == ""
 
 
-@given(
-    noise=st.floats(0.1, 10), steps=st.integers(1, 500), spent=st.floats(0, 9), limit=st.floats(9.5, 50)
-)
+@given(noise=st.floats(0.1, 10), steps=st.integers(1, 500), spent=st.floats(0, 9), limit=st.floats(9.5, 50))
 def test_advice_always_fits(noise, steps, spent, limit):
     planned = [dp_sgd(noise, steps)]
     if spent + cost(planned) <= limit:
