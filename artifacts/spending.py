@@ -5,6 +5,7 @@ No digest of content goes in; when the images were looked at and for what does, 
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +59,30 @@ def page(said: dict[str, Any], dataset: str) -> str:
             entry["time"],
             entry["kind"],
             entry.get("run", ""),
-            entry.get("purpose")
-            or entry.get("reason")
-            or (f"of entry {entry['reserve']}" if "reserve" in entry else ""),
-            "" if entry.get("epsilon") is None else f"{entry['epsilon']:.4g}",
+            what(entry),
+            cost(entry),
         ]
         for entry in said["entries"]
     ]
     facts = [f"- {name}: {value}" for name, value in found.items()]
     head = ["#", "time", "kind", "run", "what", "epsilon"]
     return "\n".join([f"# Ledger of '{dataset}'", "", *facts, "", table(head, rows), "", f"![spending]({PICTURE})", ""])
+
+
+def what(entry: Mapping[str, Any]) -> str:
+    """What an entry is about, in a few words."""
+    if entry["kind"] == "budget":
+        return f"epsilon {entry['epsilon']:g} at delta {entry['delta']:.3g}"
+    if entry["kind"] == "version":
+        return f"version {entry['version']}: the images changed"
+    return entry.get("purpose") or entry.get("reason") or (f"of entry {entry['reserve']}" if "reserve" in entry else "")
+
+
+def cost(entry: Mapping[str, Any]) -> str:
+    """The price that an entry states, as text."""
+    if entry["kind"] not in ("reserve", "commit"):
+        return ""
+    return "none" if entry["epsilon"] is None else f"{entry['epsilon']:.4f}"
 
 
 def draw(path: Path, ledger: Ledger, dataset: str, *, progress: Progress = silent) -> None:

@@ -9,12 +9,15 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from artifacts.spending import statement, totals
+from artifacts.spending import cost, statement, totals, what
 from sfumato.estimate import estimate
 from sfumato.methods.plan import Plan
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
+
+MINUTES = 16
+"""Characters of a time in ISO-8601, up to the minutes."""
 
 
 def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
@@ -57,25 +60,16 @@ def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
         return
     for name in dict.fromkeys(entry.dataset for entry in entries):
         table = Table(title=escape(f"private set '{name}'"), title_justify="left")
-        for column in ("#", "time", "kind", "run", "what", "epsilon alone"):
-            table.add_column(column, justify="right" if column in ("#", "epsilon alone") else "left", overflow="fold")
+        for column in ("#", "time (UTC)", "kind"):
+            table.add_column(column, justify="right" if column == "#" else "left", no_wrap=True)
+        for column in ("run", "what", "epsilon"):
+            table.add_column(column, justify="right" if column == "epsilon" else "left", overflow="fold")
         for entry in entries:
             if entry.dataset == name:
                 body = entry.public()
-                what = (
-                    body.get("purpose")
-                    or body.get("reason")
-                    or (f"of entry {body['reserve']}" if "reserve" in body else "")
-                )
-                cost = body.get("epsilon") if entry.kind in ("reserve", "commit") else None
-                table.add_row(
-                    str(entry.seq),
-                    str(body.get("time", "")),
-                    entry.kind,
-                    escape(body.get("run", "")),
-                    escape(what),
-                    "" if cost is None else f"{cost:.4f}",
-                )
+                when = str(body.get("time", "")).replace("T", " ")[:MINUTES]
+                row = (str(entry.seq), when, entry.kind, body.get("run", ""), what(body), cost(body))
+                table.add_row(*map(escape, row))
         yield table
         yield from total_lines(totals(ledger, name))
 
