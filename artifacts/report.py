@@ -181,7 +181,7 @@ def _certificate_row(certificate: Any) -> str:
     if certificate is None:
         return "| certificate | none | | | |"
     return (
-        f"| **certificate** | **{certificate.epsilon:.3f}** | {certificate.delta:.3g} | {certificate.relation} | "
+        f"| **certificate** | **{certificate.shown_epsilon}** | {certificate.shown_delta} | {certificate.relation} | "
         f"{certificate.accountant} |"
     )
 

@@ -59,10 +59,15 @@ def synthesize(
 
 def run_plan(settings: Settings, plan: Plan, *, preset: str, publish_to: str, new_version: bool = False) -> RunRecord:
     """Carry a plan out, stage by stage."""
-    secret = private_set(settings)
-    book = Journal.begin(settings, secret)
-    secret = private.check_private(secret, terms(plan), book.context, new_version)
+    book = Journal.begin(settings, private_set(settings))
+    with book.kept_if_filled():
+        return _carry_out(settings, plan, book, preset=preset, publish_to=publish_to, new_version=new_version)
 
+
+def _carry_out(
+    settings: Settings, plan: Plan, book: Journal, *, preset: str, publish_to: str, new_version: bool
+) -> RunRecord:
+    secret = private.check_private(book.private, terms(plan), book.context, new_version)
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
     book.refusal = private.over_budget(secret, [spend.event for spend in plan.spends], terms(plan))
     parts = prepare(settings, plan, book)

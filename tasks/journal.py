@@ -1,6 +1,8 @@
 """The book of one flow run: its name and folder, its MLflow parents, and how each stage went."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -57,6 +59,16 @@ class Journal:
         parents = {Label.PUBLIC: public, Label.DP: public, Label.INTERNAL: internal}
         context = RunContext(run=name, parents={str(k): v for k, v in parents.items()})
         return cls(context, private, device_of(settings.machine))
+
+    @contextlib.contextmanager
+    def kept_if_filled(self) -> Iterator[None]:
+        """The folder of a run that ends with an error before anything was written into it does not stay."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):
+                (where().runs / self.context.run).rmdir()
+            raise
 
     def run(self, stage: Any, *args: Any, paid: bool = False, note: str = "", **kwargs: Any) -> Any:
         """Run a stage or find its result; a reused private result is written into the ledger (it costs nothing).

@@ -5,6 +5,7 @@ calls for: `corrupt(parts)` (what a private record is turned into for training) 
 images are made). A plan is a frozen value; the flow branches on what it holds, never on the method's name.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 from sfumato.config import Extractor, FineTuning, Generation, Privacy, Relation, Section
@@ -38,6 +39,11 @@ class Claim(Section):
     """The paper's statement, with what it leaves out."""
 
 
+def _up(value: float, decimals: int) -> float:
+    """The next number up with so many decimals; what is that number but for rounding noise stays."""
+    return round(math.ceil(value * 10.0**decimals * (1 - 1e-12)) / 10.0**decimals, decimals)
+
+
 class Certificate(Section):
     """The epsilon that a sound numerical accountant gives for what the code does."""
 
@@ -51,6 +57,16 @@ class Certificate(Section):
     entries: tuple[int, ...] = ()
     """The ledger entries of all spends that it covers; none in a plan."""
 
+    @property
+    def shown_epsilon(self) -> str:
+        """With three decimals, never less than it is."""
+        return f"{_up(self.epsilon, 3):.3f}"
+
+    @property
+    def shown_delta(self) -> str:
+        """With three significant digits, never less than it is."""
+        return f"{_up(self.delta, 2 - math.floor(math.log10(self.delta))):.3g}"
+
     def sentence(self) -> str:
         """The statement that travels with every shared image."""
         covered = "any number of images" if self.images == ANY_NUMBER else f"{self.images} images"
@@ -59,7 +75,7 @@ class Certificate(Section):
             "replace_one": "exchanging one record for another",
         }[self.relation]
         return (
-            f"({self.epsilon:.3f}, {self.delta:.3g})-differential privacy for {self.unit}, under {neighbours} "
+            f"({self.shown_epsilon}, {self.shown_delta})-differential privacy for {self.unit}, under {neighbours} "
             f"({self.relation}), covering {covered}; accountant: {self.accountant}{self._spends()}."
         )
 

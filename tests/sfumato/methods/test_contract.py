@@ -11,7 +11,7 @@ from sfumato import sources
 from sfumato.errors import BadInput
 from sfumato.images import to_unit
 from sfumato.methods import METHODS
-from sfumato.methods.plan import ANY_NUMBER, Plan
+from sfumato.methods.plan import ANY_NUMBER, Certificate, Plan
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy import accountant
 from sfumato.privacy.ledger import Ledger
@@ -248,3 +248,17 @@ def test_drawing_follows_its_generator_and_the_class(method, world, access_to, l
 
     assert torch.equal(draw(y, 0), draw(y, 0)) and not torch.equal(draw(y, 0), draw(y, 1))
     assert not torch.equal(draw(y, 0), draw((y + 1) % 10, 0))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "shown"),
+    [
+        (9.99301, 3.3635e-4, "(9.994, 0.000337)"),
+        (9.993, 3.37e-4, "(9.993, 0.000337)"),
+        (0.0001, 1e-5, "(0.001, 1e-05)"),
+        (12.0, 0.1, "(12.000, 0.1)"),
+    ],
+)
+def test_a_sentence_never_promises_more_than_was_certified(epsilon, delta, shown):
+    certificate = Certificate(epsilon=epsilon, delta=delta, relation="add_remove", accountant="PLD")
+    assert certificate.sentence().startswith(shown)
