@@ -52,7 +52,7 @@ def audit_report(audit: Audit, picture: str = AUDIT_PICTURE) -> str:
         "",
         "> INTERNAL. Measured against private images without noise. Do not share this file.",
         "",
-        f"**{'Passed' if audit.passed else 'Not passed'}.** {verdict(audit)}",
+        f"**{outcome(audit).capitalize()}.** {verdict(audit)}",
         "",
         f"![what the audit found]({picture})",
         "",
@@ -87,12 +87,25 @@ def audit_report(audit: Audit, picture: str = AUDIT_PICTURE) -> str:
     return "\n".join(lines)
 
 
+def outcome(audit: Audit) -> str:
+    """The audit in a word, or three."""
+    if not audit.passed:
+        return "not passed"
+    return "passed, but attacks succeed" if _telling(audit) else "passed"
+
+
+def _telling(audit: Audit) -> list[str]:
+    """Names of the attacks that tell members from others."""
+    attacks = [*audit.memberships, *([audit.canary_attack] if audit.canary_attack else [])]
+    return [row.name for row in attacks if row.succeeded and row.name != CONTROL and row.t is None]
+
+
 def verdict(audit: Audit) -> str:
     """The audit in a sentence or two."""
     said = []
     if audit.refuted:
         said.append(
-            f"The canaries refute the certificate: epsilon is above {audit.bound.epsilon:.2f}, not {audit.certificate:.2f}; "
+            f"The canaries refute what is promised: epsilon is above {audit.bound.epsilon:.2f}, not {audit.promised:.2f}; "
             "do not hand this run over, and look for the fault in the mechanism or its accounting."
         )
     if audit.copies and not audit.copies.passed:
@@ -103,9 +116,10 @@ def verdict(audit: Audit) -> str:
     if audit.copies is None:
         said.append("No copy check was done, so that this audit clears nothing.")
     elif audit.passed:
-        said.append("Nothing that was tried refutes the certificate, and no published image repeats a training record.")
-    telling = [row.name for row in audit.memberships if row.succeeded and row.name != CONTROL and row.t is None]
-    if telling:
+        said.append(
+            "Nothing that was tried refutes what is promised, and no published image repeats a training record."
+        )
+    if telling := _telling(audit):
         said.append(f"Members can be told from others ({', '.join(telling)}); a promise of this size may allow that.")
     if audit.copies and audit.copies.p_value < LEANING:
         said.append(
@@ -123,16 +137,17 @@ def bound_verdict(audit: Audit) -> str:
         f"Of {bound.canaries} canaries the attacker guessed {bound.guesses} and was right {bound.correct} times: with "
         f"{bound.confidence:.0%} confidence epsilon is at least {bound.epsilon:.2f}."
     )
-    if audit.certificate is None:
-        return f"{found} There is no certificate to compare with."
+    if audit.promised is None:
+        return f"{found} Nothing is promised that it could be compared with."
+    what = f"{'claim' if audit.certificate is None else 'certificate'} of {audit.promised:.2f}"
     if audit.refuted:
-        return f"{found} **That is above the certificate of {audit.certificate:.2f}, which therefore cannot hold.**"
-    if bound.attainable < audit.certificate:
+        return f"{found} **That is above the {what}, which therefore cannot hold.**"
+    if bound.attainable < audit.promised:
         return (
-            f"{found} The certificate of {audit.certificate:.2f} is not refuted. This audit could not have refuted it: with so few canaries "
+            f"{found} The {what} is not refuted. This audit could not have refuted it: with so few canaries "
             f"even an attacker who is always right shows no more than {bound.attainable:.2f}."
         )
-    return f"{found} The certificate of {audit.certificate:.2f} is not refuted, though these canaries could have refuted it."
+    return f"{found} The {what} is not refuted, though these canaries could have refuted it."
 
 
 def attack_verdict(attack: Membership) -> str:
@@ -166,8 +181,9 @@ def draw_audit(
     for panel in panels.flat:
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=9)
-    result = "passed" if audit.passed else "NOT PASSED"
-    figure.suptitle(f"INTERNAL  ·  audit of {audit.run}: {result}", fontsize=13, color="black" if audit.passed else RED)
+    result = outcome(audit)
+    colour = {"passed": "black", "not passed": RED}.get(result, AMBER)
+    figure.suptitle(f"INTERNAL  ·  audit of {audit.run}: {result}", fontsize=13, color=colour)
     figure.tight_layout(h_pad=2.5, w_pad=2.5, rect=(0, 0, 1, 0.98))
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -211,13 +227,14 @@ def _draw_epsilons(panel: Any, audit: Audit) -> None:
 def _title(bound: Bound | None, audit: Audit) -> tuple[str, str]:
     if bound is None:
         return "No canary audit", "black"
-    if audit.certificate is None:
-        return f"Canaries: epsilon is above {bound.epsilon:.2f}; no certificate", "black"
+    if audit.promised is None:
+        return f"Canaries: epsilon is above {bound.epsilon:.2f}; nothing is promised", "black"
+    what = "Claim" if audit.certificate is None else "Certificate"
     if audit.refuted:
-        return f"Certificate REFUTED: canaries say above {bound.epsilon:.2f}", RED
-    if bound.attainable < audit.certificate:
-        return "Certificate not refuted (too few canaries to do so)", "black"
-    return "Certificate not refuted", GREEN
+        return f"{what} REFUTED: canaries say above {bound.epsilon:.2f}", RED
+    if bound.attainable < audit.promised:
+        return f"{what} not refuted (too few canaries to do so)", "black"
+    return f"{what} not refuted", GREEN
 
 
 def _spread_axis(panel: Any, widest: float) -> None:

@@ -14,6 +14,7 @@ from artifacts.audit_report import (
     audit_report,
     bound_verdict,
     draw_audit,
+    outcome,
     verdict,
 )
 from sfumato.evaluation.copies import check_copies
@@ -88,12 +89,24 @@ def test_an_audit_that_could_not_have_refuted_the_certificate_admits_it():
     audit = make_audit(leak=True, certificate=10.0)
     assert "could not have refuted it" in bound_verdict(audit)
     assert f"no more than {audit.bound.attainable:.2f}" in bound_verdict(audit)
-    assert "no certificate to compare with" in bound_verdict(make_audit(certificate=None))
+    assert "Nothing is promised" in bound_verdict(make_audit(certificate=None, claim=None))
+
+
+def test_where_there_is_a_claim_alone_that_is_what_the_canaries_may_refute():
+    assert "The claim of 9.00 is not refuted" in bound_verdict(make_audit(certificate=None, claim=9.0))
+    broken = make_audit(leak=True, certificate=None, claim=1.5)
+    assert broken.refuted and "above the claim of 1.50" in bound_verdict(broken) and "not 1.50" in verdict(broken)
+
+
+def test_a_run_that_keeps_a_promise_too_large_to_protect_anyone_is_not_simply_passed():
+    assert outcome(make_audit()) == "passed" and outcome(make_audit(leak=True)) == "not passed"
+    lax = make_audit(leak=True, certificate=1e6, copies=distances(copies=0)[0])
+    assert outcome(lax) == "passed, but attacks succeed" and "**Passed, but attacks succeed.**" in audit_report(lax)
 
 
 def test_attacks_that_succeed_within_a_promise_are_still_told():
     audit = make_audit(leak=True, certificate=10.0, copies=distances()[0])
-    assert audit.passed and f"Members can be told from others ({COMBINED}, {NEAREST})" in verdict(audit)
+    assert audit.passed and f"Members can be told from others ({COMBINED}, {NEAREST}, canaries)" in verdict(audit)
     leaning = audit.copies.model_copy(update={"p_value": 1e-6})
     assert "lean towards training records (p = 1e-06)" in verdict(make_audit(copies=leaning))
 
