@@ -21,7 +21,7 @@ from sfumato.errors import BadInput, Refused
 from sfumato.evaluation.membership import COMBINED
 from sfumato.privacy.ledger import Ledger
 from tasks.release import publish_run
-from tasks.where import where
+from tasks.where import configure, where
 from tests.examples import home_at, write_classes
 
 TINY = [
@@ -252,8 +252,14 @@ def test_an_audit_that_makes_no_sense_is_told(record):
         audit_run("nobody")
 
 
-def test_the_audit_is_not_blind(prefect_server):
+def test_the_audit_is_not_blind(prefect_server, tmp_path):
     """A run that hardly adds noise: canaries and training records are recognised."""
+    with home_at(tmp_path / "home"):
+        configure()
+        attack_a_run_without_noise()
+
+
+def attack_a_run_without_noise():
     from flows.audit import audit_run
     from flows.synthesize import synthesize
 
