@@ -36,8 +36,7 @@ def weigh_records(
             if use.bias:
                 add(use.bias, use.layer.bias(saved, q, records))
             if use.weight and times[use.weight] > 1:  # norms do not add up, gradients do
-                way = next(way for way in _by(choose, use, saved, q, records) if way != "gram")
-                add(use.weight, use.layer.kept(way, saved, q, records))
+                add(use.weight, use.layer.kept(use.layer.ways(saved, q, records)[0], saved, q, records))
             elif use.weight:
                 way = choose(use.layer, saved, q, records)
                 weighed[use.weight] = weigh(use.layer, way, saved, q, records)
@@ -52,7 +51,3 @@ def weigh_records(
             if gradient is not None:
                 raise AssertionError(f"the parameter {name} was reached by a way that cannot be weighed")
     return weighed | {name: weigh_kept(rows) for name, rows in summed.items()}
-
-
-def _by(choose: Choose, use: Use, saved: Saved, q: Tensor, records: int) -> tuple[str, ...]:
-    return choose(use.layer, saved, q, records), *use.layer.ways(saved, q, records)
