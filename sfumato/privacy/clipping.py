@@ -62,8 +62,9 @@ def clipped_sum(
         factors = factors_of(
             {name: one.squares for name, one in weighed.items()}, clip, rule, gamma, group_of, trainable
         )
-        for name, one in weighed.items():
-            total[name] += one.total(factors[name])
+        with torch.autocast(examples.x_t.device.type, enabled=False):  # a sum in half precision could exceed the clip
+            for name, one in weighed.items():
+                total[name] += one.total(factors[name])
     return total
 
 
