@@ -189,9 +189,13 @@ class Conv:
         return len(self.weight)
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Saved]:
-        out = torch.convolution(
-            x, weight, bias, self.stride, self.padding, self.dilation, self.transposed, self.extra, self.groups
-        )
+        axes = len(self.stride) - 1
+        if self.transposed:
+            run = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[axes]
+            out = run(x, weight, bias, self.stride, self.padding, self.extra, self.groups, self.dilation)
+        else:
+            run = (F.conv1d, F.conv2d, F.conv3d)[axes]
+            out = run(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
         return out, (x,)
 
     def ways(self, saved: Saved, q: Tensor, records: int) -> tuple[str, ...]:
