@@ -29,7 +29,7 @@ COMPUTING = {"numpy", "torch", "faiss", "opacus", "lightly", "scipy", "sklearn"}
 LONGEST_FILE = 750
 
 FLOORS = [
-    {"sfumato.errors", "sfumato.progress"},
+    {"sfumato.errors", "sfumato.memory", "sfumato.progress"},
     {"sfumato.config"},
     {"sfumato.diffusion", "sfumato.networks", "sfumato.evaluation", "sfumato.images"},
     {"sfumato.sources", "sfumato.glyphs", "sfumato.training", "sfumato.retrieval"},

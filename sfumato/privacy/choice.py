@@ -10,18 +10,21 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sfumato.privacy.layers import Layer, Saved
+from sfumato.privacy.layers import Matrix, Saved
 from sfumato.privacy.weighing import weigh
 
-Choose = Callable[[Layer, Saved, Tensor, int], str]
+Choose = Callable[[Matrix, Saved, Tensor, int], str]
 """From a layer, what it saved, its output gradient and the number of records to the name of a way."""
 ROUNDS = 2
 """Timed rounds per way, after one that warms up."""
+WORTH = 1.4
+"""How much slower Gram matrices may be than gradients that must be kept: fresh memory costs time too, which repeated
+measurements in the same memory do not see."""
 
 _chosen: dict[tuple, str] = {}
 
 
-def fastest(layer: Layer, saved: Saved, q: Tensor, records: int) -> str:
+def fastest(layer: Matrix, saved: Saved, q: Tensor, records: int) -> str:
     """The way that took the least time for these shapes, batches of up to twice the size counted as one shape."""
     ways = layer.ways(saved, q, records)
     if len(ways) == 1:
@@ -30,11 +33,13 @@ def fastest(layer: Layer, saved: Saved, q: Tensor, records: int) -> str:
     key = (layer, *shapes, q.dtype, q.device)
     if key not in _chosen:
         seconds = {way: measured(layer, way, saved, q, records) for way in ways}
+        if "gram" in seconds:
+            seconds["gram"] /= WORTH
         _chosen[key] = min(seconds, key=seconds.__getitem__)
     return _chosen[key]
 
 
-def measured(layer: Layer, way: str, saved: Saved, q: Tensor, records: int) -> float:
+def measured(layer: Matrix, way: str, saved: Saved, q: Tensor, records: int) -> float:
     """Seconds for the norms and the weighted sum."""
     factors = torch.ones(records, dtype=q.dtype, device=q.device)
     least = float("inf")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt
+from sfumato.memory import hold_freed_memory
 from sfumato.networks.build import parameter_group
 from sfumato.privacy.clipping import Gradients, clipped_sum
 from sfumato.privacy.survey import refuse_clip, survey
@@ -61,6 +62,7 @@ def train_privately(
     `corrupt` makes the noised examples of a batch. The progress callback receives step numbers alone: no loss, no norm.
     `note` is told once if the model has a layer that makes clipping slow. `BadInput` for a model that mixes records.
     """
+    hold_freed_memory()
     trainable = trainable_parameters(model, settings.trainable)
     refuse_clip(settings.clip)
     known = survey(model, trainable, x.shape[1:])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sfumato.diffusion.objective import Examples, record_losses
 from sfumato.privacy.capture import Capture, Use
 from sfumato.privacy.choice import Choose
-from sfumato.privacy.layers import Saved
+from sfumato.privacy.layers import Norm, Saved
 from sfumato.privacy.weighing import Weighed, fine, weigh, weigh_kept
 
 
@@ -33,6 +33,11 @@ def weigh_records(
     def take(use: Use, saved: Saved, gradient: Tensor) -> None:
         with torch.no_grad(), torch.autocast(gradient.device.type, enabled=False):
             saved, q = tuple(fine(part) for part in saved), fine(gradient).contiguous()
+            if isinstance(use.layer, Norm):
+                for name, rows in zip((use.weight, use.bias), use.layer.affine(saved, q, records), strict=True):
+                    if name:
+                        add(name, rows)
+                return
             if use.bias:
                 add(use.bias, use.layer.bias(saved, q, records))
             if use.weight and times[use.weight] > 1:  # norms do not add up, gradients do

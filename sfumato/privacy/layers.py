@@ -9,13 +9,14 @@ P = K * m * positions,
   squared norm is sum(U * V) (Goodfellow 2015; Li et al. 2022), and `total` gives the weighted sum over records at the
   cost of one ordinary weight gradient.
 
-All kinds answer to the same names: `forward` gives the output and what is saved (the input first), `ways` those that
-can serve for the given shapes, `kept`, `grams`, `total` and `bias` what is said above; `least_dim` is the smallest number
-of axes of an input.
+`forward` gives the output and what is saved (the input first), `ways` those that can serve for the given shapes, `bias`
+the gradients of a shift; `least_dim` is the smallest number of axes of an input. Normalisations have only scales and
+shifts, which are small and always kept (`affine`).
 
 Not here: which way is taken (`choice`), and making norms sound (`weighing`).
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -111,30 +112,19 @@ class GroupNorm:
         )
         return out, (x, mean, inverse)
 
-    def ways(self, saved: Saved, q: Tensor, records: int) -> tuple[str, ...]:
-        return ("native",)
+    def affine(self, saved: Saved, q: Tensor, records: int) -> tuple[Tensor, Tensor]:
+        """Gradients of scale and shift for each record, `[records, c]` both.
 
-    def kept(self, way: str, saved: Saved, q: Tensor, records: int) -> Tensor:
-        return self._both(saved, q, records, (False, True, False))[1]
-
-    def bias(self, saved: Saved, q: Tensor, records: int) -> Tensor:
-        return rows_of(q.flatten(2).sum(2), records).sum(1)
-
-    def _both(self, saved: Saved, q: Tensor, records: int, which: tuple[bool, bool, bool]) -> list[Tensor]:
-        """Rows laid side by side as channels of one image, each with groups of its own: torch then keeps them apart."""
+        The rows are laid side by side as channels of one image, each with groups of its own, so that torch's own rule
+        keeps them apart.
+        """
         x, mean, inverse = saved
         n, c = x.shape[:2]
-        found = torch.ops.aten.native_group_norm_backward(
-            q.contiguous().view(1, n * c, -1), x.contiguous().view(1, n * c, -1), mean.view(1, -1),
-            inverse.view(1, -1), None, 1, n * c, x[0, 0].numel(), n * self.groups, which,
+        _, scale, shift = torch.ops.aten.native_group_norm_backward(
+            q.view(1, n * c, -1), x.contiguous().view(1, n * c, -1), mean.view(1, -1), inverse.view(1, -1), None,
+            1, n * c, x[0, 0].numel(), n * self.groups, (False, True, True),
         )  # fmt: skip
-        return [part if part is None else part.view(records, -1, c).sum(1) for part in found]
-
-    def grams(self, saved: Saved, q: Tensor, records: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        raise AssertionError("a scale is always kept")
-
-    def total(self, saved: Saved, q: Tensor) -> Tensor:
-        return self.kept("native", saved, q, 1)[0]
+        return scale.view(records, -1, c).sum(1), shift.view(records, -1, c).sum(1)
 
 
 @dataclass(frozen=True)
@@ -153,21 +143,11 @@ class LayerNorm:
         out, mean, inverse = torch.native_layer_norm(x, self.shape, weight, bias, self.eps)
         return out, (x, mean, inverse)
 
-    def ways(self, saved: Saved, q: Tensor, records: int) -> tuple[str, ...]:
-        return ("product",)
-
-    def kept(self, way: str, saved: Saved, q: Tensor, records: int) -> Tensor:
+    def affine(self, saved: Saved, q: Tensor, records: int) -> tuple[Tensor, Tensor]:
+        """Gradients of scale and shift for each record, `[records, *shape]` both."""
         x, mean, inverse = saved
-        return (q * (x - mean) * inverse).view(records, -1, *self.shape).sum(1)
-
-    def bias(self, saved: Saved, q: Tensor, records: int) -> Tensor:
-        return q.reshape(records, -1, *self.shape).sum(1)
-
-    def grams(self, saved: Saved, q: Tensor, records: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        raise AssertionError("a scale is always kept")
-
-    def total(self, saved: Saved, q: Tensor) -> Tensor:
-        return self.kept("product", saved, q, 1)[0]
+        scale = (q * (x - mean) * inverse).view(records, -1, *self.shape).sum(1)
+        return scale, q.view(records, -1, *self.shape).sum(1)
 
 
 @dataclass(frozen=True)
@@ -224,7 +204,7 @@ class Conv:
 
     def _backward(self, a: Tensor, q: Tensor, times: int) -> Tensor:
         shape = (times * self.weight[0], *self.weight[1:])
-        like = a.new_zeros(()).expand(shape)  # only its shape is read
+        like = a.new_empty(shape)  # only its shape is read
         return torch.ops.aten.convolution_backward(
             q, a, like, None, self.stride, self.padding, self.dilation, self.transposed, self.extra,
             times * self.groups, (False, True, False),
@@ -238,7 +218,7 @@ class Conv:
         flat = a.view(records, -1, a.shape[1], grid.numel()).transpose(1, 2).flatten(2)
         between = (flat.transpose(1, 2) @ flat).view(records, -1, *grid, flat.shape[2] // grid.numel(), *grid)
         patches = None
-        for tap in torch.cartesian_prod(*(torch.arange(size) for size in self.weight[2:])).view(-1, len(out)).tolist():
+        for tap in itertools.product(*(range(size) for size in self.weight[2:])):
             window = [
                 slice(at * step, at * step + stride * (size - 1) + 1, stride)
                 for at, step, stride, size in zip(tap, self.dilation, self.stride, out, strict=True)
@@ -255,7 +235,11 @@ class Conv:
         return q.flatten(2).sum(2).view(records, -1, q.shape[1]).sum(1)
 
 
-Layer = Linear | Embed | GroupNorm | LayerNorm | Conv
+Matrix = Linear | Embed | Conv
+"""Kinds whose weight mixes features, with several ways to a norm."""
+Norm = GroupNorm | LayerNorm
+"""Kinds with a scale and a shift."""
+Layer = Matrix | Norm
 """All kinds that have rules."""
 HALVES = {torch.float16, torch.bfloat16}
 """Number formats that are too coarse for norms."""

@@ -15,14 +15,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfumato.privacy.layers import HALVES, Layer, Saved
+from sfumato.privacy.layers import HALVES, Conv, Matrix, Saved
 
-GRAM_ERROR = 4.0
-"""Bound of the relative rounding error of a Gram matrix' entry, in units of the format's epsilon."""
+GRAM_ERROR = 2.0
+"""Bound of the rounding error of an entry of the product of two Gram matrices, in units of epsilon (two roundings)."""
 SUM_ERROR = 2.0
 """Bound of the rounding error of the weighted sum, in units of epsilon times the sum of the positions' norms."""
-TOLERANCE = 4e-6
+TOLERANCE = 1e-5
 """Largest relative part of the norm that error bounds may make up before a record is computed more exactly."""
+COARSE_POSITIONS = 64
+"""Up to so many positions a float32 Gram norm is mostly exact enough; beyond, float64 is used at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,18 +50,19 @@ def weigh_kept(rows: Tensor) -> Weighed:
     return Weighed(squares, total)
 
 
-def weigh(layer: Layer, way: str, saved: Saved, q: Tensor, records: int) -> Weighed:
+def weigh(layer: Matrix, way: str, saved: Saved, q: Tensor, records: int) -> Weighed:
     """Of a layer's weight, by the given way."""
     if way != "gram":
         return weigh_kept(layer.kept(way, saved, q, records))
     kept_way = layer.ways(saved, q, records)[0]
-    squares, doubtful = gram_norms(layer, saved, q, records, q.dtype)
-    if q.dtype == torch.float32:
-        subset = doubtful.nonzero()[:, 0]
-        if len(subset):
-            finer, still = gram_norms(layer, *chosen(saved, q, subset, records), len(subset), torch.float64)
-            squares = squares.index_put((subset,), finer.to(squares.dtype))
-            doubtful = doubtful.index_put((subset,), still)
+    positions = q.numel() // (records * (q.shape[1] if isinstance(layer, Conv) else q.shape[-1]))
+    first = torch.float64 if positions > COARSE_POSITIONS else q.dtype
+    squares, doubtful = gram_norms(layer, saved, q, records, first)
+    subset = doubtful.nonzero()[:, 0]
+    if len(subset) and first != torch.float64:
+        finer, still = gram_norms(layer, *chosen(saved, q, subset, records), len(subset), torch.float64)
+        squares = squares.index_put((subset,), finer)
+        doubtful = doubtful.index_put((subset,), still)
     subset = doubtful.nonzero()[:, 0]
     exact = None
     if len(subset):
@@ -82,7 +85,7 @@ def weigh(layer: Layer, way: str, saved: Saved, q: Tensor, records: int) -> Weig
     return Weighed(squares, total)
 
 
-def gram_norms(layer: Layer, saved: Saved, q: Tensor, records: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def gram_norms(layer: Matrix, saved: Saved, q: Tensor, records: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Squared norms `[b]` with their error bound added, and where that bound is more than `TOLERANCE` of the norm."""
     inputs, outputs = layer.grams(saved, q, records, dtype)
     squares = (inputs * outputs).sum((1, 2)).clamp(min=0)
