@@ -26,12 +26,11 @@ _chosen: dict[tuple, str] = {}
 
 def fastest(layer: Matrix, saved: Saved, q: Tensor, records: int) -> str:
     """The way that took the least time for these shapes, batches of up to twice the size counted as one shape."""
-    ways = layer.ways(saved, q, records)
-    if len(ways) == 1:
-        return ways[0]
-    shapes = tuple(part.shape[1:] for part in (*saved, q)), len(q) // records, records.bit_length()
-    key = (layer, *shapes, q.dtype, q.device)
+    key = (layer, saved[0].shape[1:], q.shape[1:], len(q) // records, records.bit_length(), q.dtype, q.device)
     if key not in _chosen:
+        ways = layer.ways(saved, q, records)
+        if len(ways) == 1:
+            return ways[0]
         seconds = {way: measured(layer, way, saved, q, records) for way in ways}
         if "gram" in seconds:
             seconds["gram"] /= WORTH
@@ -46,7 +45,7 @@ def measured(layer: Matrix, way: str, saved: Saved, q: Tensor, records: int) -> 
     for _ in range(1 + ROUNDS):
         settle(q.device)
         start = time.perf_counter()
-        weigh(layer, way, saved, q, records).total(factors)
+        weigh(layer, way, saved, q, records).total(factors, None)
         settle(q.device)
         least = min(least, time.perf_counter() - start)
     return least

@@ -59,12 +59,15 @@ def clipped_sum(
         for name in trainable:
             if name not in weighed and name not in known.silent:
                 raise AssertionError(f"the parameter {name} has received no norm in this step, so nothing bounds it")
-        factors = factors_of(
-            {name: one.squares for name, one in weighed.items()}, clip, rule, gamma, group_of, trainable
-        )
-        with torch.autocast(examples.x_t.device.type, enabled=False):  # a sum in half precision could exceed the clip
-            for name, one in weighed.items():
-                total[name] += one.total(factors[name])
+        if weighed:
+            squares = {name: one.squares for name, one in weighed.items()}
+            finite = torch.stack(list(squares.values())).isfinite().all(0)
+            factors = factors_of(squares, clip, rule, gamma, group_of, trainable)
+            some = None if finite.all() else finite
+            with torch.autocast(examples.x_t.device.type, enabled=False):  # half precision could exceed the clip
+                for name, one in weighed.items():
+                    factor = factors[name] if some is None else factors[name].where(finite, 0.0)
+                    total[name] += one.total(factor, some)
     return total
 
 
@@ -87,17 +90,14 @@ def factors_of(
     group_of: Callable[[str], str],
     trainable: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Name -> factors `[b]` from name -> squared norms `[b]`; all zero for a record with any norm that is not finite."""
-    if not squares:
-        return {}
-    finite = torch.stack(list(squares.values())).isfinite().all(0)
+    """Name -> factors `[b]` from name -> squared norms `[b]`."""
     if rule == "per_group":
         share = clip / len({group_of(name) for name in trainable}) ** 0.5
         parts: dict[str, list[Tensor]] = {}
         for name, value in squares.items():
             parts.setdefault(group_of(name), []).append(value)
         factors = {group: clip_factors(values, share) for group, values in parts.items()}
-        return {name: factors[group_of(name)].where(finite, 0.0) for name in squares}
+        return {name: factors[group_of(name)] for name in squares}
     parts_of_all = list(squares.values())
     one = automatic_factors(parts_of_all, clip, gamma) if rule == "automatic" else clip_factors(parts_of_all, clip)
     return dict.fromkeys(squares, one)

@@ -5,6 +5,7 @@ The K copies of a record are folded into its positions, so that the gradient of 
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,9 @@ def weigh_records(
         summed[name] = summed[name] + rows if name in summed else rows
 
     def take(use: Use, saved: Saved, gradient: Tensor) -> None:
-        with torch.no_grad(), torch.autocast(gradient.device.type, enabled=False):
+        device = gradient.device.type
+        # Entering a context costs as much as a small layer, so only where there is something to switch off.
+        with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
             saved, q = tuple(fine(part) for part in saved), fine(gradient).contiguous()
             if isinstance(use.layer, Norm):
                 for name, rows in zip((use.weight, use.bias), use.layer.affine(saved, q, records), strict=True):

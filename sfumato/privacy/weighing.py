@@ -33,8 +33,8 @@ class Weighed:
 
     squares: Tensor
     """`[b]`, squared norms of the records' gradients, never too small; not finite where the gradient is not."""
-    total: Callable[[Tensor], Tensor]
-    """From factors `[b]` to the weighted sum."""
+    total: Callable[[Tensor, Tensor | None], Tensor]
+    """From factors `[b]` to the weighted sum; which records `[b]` are finite in all their gradients, if not all are."""
 
 
 def weigh_kept(rows: Tensor) -> Weighed:
@@ -42,10 +42,9 @@ def weigh_kept(rows: Tensor) -> Weighed:
     flat = rows.flatten(1)
     squares = torch.linalg.vector_norm(flat, dim=1).square()
 
-    def total(factors: Tensor) -> Tensor:
-        finite = squares.isfinite()
-        clean = flat if finite.all() else flat.where(finite[:, None], 0.0)
-        return (factors.to(flat.dtype) @ clean).view(rows.shape[1:])
+    def total(factors: Tensor, finite: Tensor | None) -> Tensor:
+        clean = flat if finite is None else flat.where(finite[:, None], 0.0)
+        return (factors @ clean).view(rows.shape[1:])
 
     return Weighed(squares, total)
 
@@ -69,18 +68,15 @@ def weigh(layer: Matrix, way: str, saved: Saved, q: Tensor, records: int) -> Wei
         exact = weigh_kept(layer.kept(kept_way, *chosen(saved, q, subset, records), len(subset)))
         squares = squares.index_put((subset,), exact.squares)
 
-    def total(factors: Tensor) -> Tensor:
-        finite = squares.isfinite()
-        usable = factors.to(q.dtype).index_fill(0, subset, 0.0)
+    def total(factors: Tensor, finite: Tensor | None) -> Tensor:
+        usable = factors if exact is None else factors.index_fill(0, subset, 0.0)
         a, gradient = saved, q * spread(usable, q)
-        if not finite.all():
+        if finite is not None:
             gradient = gradient.where(spread(finite, q), 0.0)
-            a = tuple(
-                part.where(spread(finite, part), torch.zeros_like(part)) if part.is_floating_point() else part
-                for part in saved
-            )
+            a = tuple(part.where(spread(finite, part), torch.zeros_like(part)) for part in saved)
         found = layer.total(a, gradient)
-        return found if exact is None else found + exact.total(factors[subset])
+        rest = None if finite is None else finite[subset]
+        return found if exact is None else found + exact.total(factors[subset], rest)
 
     return Weighed(squares, total)
 
