@@ -1,6 +1,6 @@
 """What one private step costs: time and memory of a clipped sum against the same step without privacy.
 
-    OMP_NUM_THREADS=1 python benchmarks/dp_step.py [--quick] [--rows 35m] [--no-memory] [--trace]
+    OMP_NUM_THREADS=1 python benchmarks/dp_step.py [--quick] [--rows 35m] [--no-memory] [--no-time] [--trace]
 
 Prints two Markdown tables, of time and of peak memory, in units of the step without privacy on the same B x K images
 (B records, K noised copies of each, loss averaged over copies). Columns: the engine of `sfumato.privacy.clipping`;
@@ -286,6 +286,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=list(NETWORKS), help="networks (default: all but 35m)")
     parser.add_argument("--quick", action="store_true", help="the small networks only, without memory")
     parser.add_argument("--no-memory", action="store_true", help="time only")
+    parser.add_argument("--no-time", action="store_true", help="memory only")
     parser.add_argument("--trace", action="store_true", help="where the time of one step goes, instead")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--cell", nargs=4, help=argparse.SUPPRESS)
@@ -308,8 +309,9 @@ def main() -> None:
         import opacus
 
         print(f"torch {torch.__version__}, opacus {opacus.__version__}, {platform.machine()}, one thread, {device}")
-    head("Time of a step, in units of the step without privacy", "ms")
-    for name in rows:
+    if not arguments.no_time:
+        head("Time of a step, in units of the step without privacy", "ms")
+    for name in rows if not arguments.no_time else ():
         for records, draws in NETWORKS[name][4]:
             found = times(name, records, draws, device, ROUNDS[name])
             print(line(f"{NETWORKS[name][0]}, {records}x{draws}", found, f"{found[COLUMNS[0]] * 1e3:.0f}"), flush=True)

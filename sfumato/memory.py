@@ -2,7 +2,7 @@
 
 glibc returns large blocks to the system at once, and every page that is asked for again is first filled with zeros:
 measured, a fifth to a third of a step with kept gradients on a CPU. The largest use of memory does not change, but it is
-held until the program ends. Does nothing where the C library is another one.
+held until the program ends; blocks beyond some 32 MB still go back. Does nothing where the C library is another one.
 """
 
 import ctypes
