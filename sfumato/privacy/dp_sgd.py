@@ -7,13 +7,17 @@ decay and averaging are post-processing. Not covered here: opening the data, the
 (`sfumato.privacy.mechanisms`).
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt
+from sfumato.memory import hold_freed_memory
 from sfumato.networks.build import parameter_group
 from sfumato.privacy.clipping import Gradients, clipped_sum
+from sfumato.privacy.survey import refuse_clip, survey
 from sfumato.progress import Progress, silent
 from sfumato.training import moving_average, warm_then_decay
 
@@ -51,12 +55,19 @@ def train_privately(
     expected_batch: float,
     physical_batch: int,
     progress: Progress = silent,
+    note: Callable[[str], None] | None = None,
 ) -> nn.Module:
     """Fine-tune `model` on records x `[n, c, h, w]`, y `[n]`; returns the averaged model.
 
     `corrupt` makes the noised examples of a batch. The progress callback receives step numbers alone: no loss, no norm.
+    `note` is told once if the model has a layer that makes clipping slow. `BadInput` for a model that mixes records.
     """
+    hold_freed_memory()
     trainable = trainable_parameters(model, settings.trainable)
+    refuse_clip(settings.clip)
+    known = survey(model, trainable, x.shape[1:])
+    if known.missing and note:
+        note(f"gradients are computed record by record, which is slow: {known.missing}")
     rows = [p for name, p in trainable.items() if parameter_group(name) == "rows"]
     other = [p for name, p in trainable.items() if parameter_group(name) != "rows"]
     groups = [{"params": rows, "lr": settings.rate_rows}, {"params": other, "lr": settings.rate_other}]
@@ -68,7 +79,15 @@ def train_privately(
     for step in range(settings.steps):
         index = poisson_sample(len(x), settings.sample_rate, generator)
         examples = corrupt(x[index], y[index], generator)
-        total = clipped_sum(model, trainable, examples, clip=settings.clip, chunk=physical_batch)
+        total = clipped_sum(
+            model,
+            trainable,
+            examples,
+            clip=settings.clip,
+            chunk=physical_batch,
+            rule=settings.clipping,
+            gamma=settings.clipping_gamma,
+        )
         noisy = add_gaussian(total, deviation=noise_multiplier * settings.clip, generator=generator)
         for name, parameter in trainable.items():
             parameter.grad = noisy[name] / expected_batch
