@@ -165,8 +165,10 @@ class Generation(Section):
     """Number of images, spread evenly over the classes."""
     steps: int = Field(default=100, ge=1)
     """Sampling steps for the whole way from T to 0."""
+    solver: Literal["ddim", "dpm++"] = "ddim"
+    """`ddim` (Song et al. 2021), or `dpm++`: DPM-Solver++(2M) (Lu et al. 2022), made for few steps."""
     eta: float = Field(default=1.0, ge=0, le=1)
-    """0: deterministic DDIM; 1: the variance of ancestral sampling."""
+    """Of `ddim` alone, 0: deterministic; 1: the variance of ancestral sampling. `dpm++` is deterministic."""
     guidance: float = Field(default=0.5, ge=0)
     """Weight w of classifier-free guidance; more reads better and varies less."""
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sfumato.config import Extractor, Section
 from sfumato.diffusion.objective import Corrupt, Examples, grouped, normal, repeat_records, uniform_times
-from sfumato.diffusion.samplers import ddim, guided
+from sfumato.diffusion.samplers import guided, solve
 from sfumato.diffusion.schedule import NoiseSchedule, time_grid
 from sfumato.errors import BadInput
 from sfumato.methods.parts import Parts
@@ -53,6 +53,10 @@ class Method(Section):
     """Share of the public images that form the knowledge base; the rest pretrains the denoiser."""
     nearest: int = Field(default=1, ge=1)
     """Number m of nearest trajectories that are averaged."""
+    early_steps: int = Field(default=0, ge=0)
+    """Public steps from T to k; 0 takes their share of `generation.steps`. Retrieval needs few."""
+    late_steps: int = Field(default=0, ge=0)
+    """Fine-tuned steps from v to 0; 0 takes their share of `generation.steps`."""
     votes: bool = False
     """Take votes for the public class that resembles each private class; needed for retrieval by class."""
     vote_noise: float = Field(default=6.0, gt=0)
@@ -122,11 +126,13 @@ def times(settings) -> tuple[int, int]:
 
 def walks(settings) -> tuple[list[int], list[int]]:
     """The two lists of times: T to k by the public denoiser, v to 0 by the fine-tuned one."""
-    (query, resume), horizon, steps = times(settings), settings.schedule.timesteps, settings.generation.steps
-    early = (
-        time_grid(horizon, query, max(1, round(steps * (horizon - query) / horizon))) if query < horizon else [horizon]
-    )
-    return list(early), list(time_grid(resume, 0, max(1, round(steps * resume / horizon))))
+    (query, resume), horizon, method = times(settings), settings.schedule.timesteps, settings.method
+
+    def share(way: int) -> int:
+        return max(1, round(settings.generation.steps * way / horizon))
+
+    early = time_grid(horizon, query, method.early_steps or share(horizon - query)) if query < horizon else [horizon]
+    return list(early), list(time_grid(resume, 0, method.late_steps or share(resume)))
 
 
 def retrieved_noise(schedule: NoiseSchedule, x: Tensor, latent: Tensor, time: int) -> Tensor:
@@ -175,7 +181,7 @@ def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tenso
     schedule, generation = parts.schedule, settings.generation
     early, late = walks(settings)
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
-    x = ddim(schedule, parts.public, x, parts.public_class(y), early, eta=generation.eta, generator=generator)
+    x = solve(generation, schedule, parts.public, x, parts.public_class(y), early, generator=generator)
     latent = look_up(settings, parts, clean_guess(schedule, parts.public, x, early[-1]), y)
     tuned = guided(parts.tuned, generation.guidance)
-    return ddim(schedule, tuned, latent, y, late, eta=generation.eta, generator=generator)
+    return solve(generation, schedule, tuned, latent, y, late, generator=generator)

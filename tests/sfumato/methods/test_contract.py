@@ -221,11 +221,12 @@ class Counted(torch.nn.Module):
 
 
 @every_method
+@pytest.mark.parametrize("solver", ["ddim", "dpm++"])
 @pytest.mark.parametrize(
     "changes", [[], ["generation.guidance=0"], ["generation.steps=7"], ["generation.steps=500"]], ids=str
 )
-def test_the_planned_evaluations_are_those_made(method, changes, world, access_to, ledger):
-    tiny = world(method, *changes)
+def test_the_planned_evaluations_are_those_made(method, changes, solver, world, access_to, ledger):
+    tiny = world(method, *changes, f"generation.solver={solver}")
     parts, _ = world(method).pay(access_to(ledger))
     public, tuned = Counted(parts.public), Counted(parts.tuned)
     y = torch.arange(30) % 10
