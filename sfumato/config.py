@@ -168,7 +168,11 @@ class Generation(Section):
     solver: Literal["ddim", "dpm++"] = "ddim"
     """`ddim` (Song et al. 2021), or `dpm++`: DPM-Solver++(2M) (Lu et al. 2022), made for few steps."""
     eta: float = Field(default=1.0, ge=0, le=1)
-    """Of `ddim` alone, 0: deterministic; 1: the variance of ancestral sampling. `dpm++` is deterministic."""
+    """0: deterministic; 1: the variance of ancestral sampling."""
+    early_steps: int = Field(default=0, ge=0)
+    """Steps of the public walk from T to the query, where a method retrieves; 0 takes their share of `steps`."""
+    late_steps: int = Field(default=0, ge=0)
+    """Steps of the walk that goes on from what was retrieved; 0 takes their share of `steps`."""
     guidance: float = Field(default=0.5, ge=0)
     """Weight w of classifier-free guidance; more reads better and varies less."""
 

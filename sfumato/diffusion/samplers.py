@@ -1,8 +1,8 @@
-"""From noise to images over any falling list of times: DDIM, deterministic or stochastic, and DPM-Solver++(2M).
+"""From noise to images over any falling list of times: DDIM and DPM-Solver++(2M), deterministic or stochastic.
 
 Every sampler is a function of one denoiser contract, `denoise(x, t, y) -> predicted noise`, and a list of times; it asks
 the denoiser once for each step. "Retrieve and resume" is the same sampler called twice with two lists. Not covered:
-stochastic and higher-order DPM-Solvers.
+solvers of higher order.
 """
 
 import itertools
@@ -70,12 +70,22 @@ def ddim(
 
 
 @torch.inference_mode()
-def dpm_solver(schedule: NoiseSchedule, denoise: Denoiser, x: Tensor, y: Tensor, times: Sequence[int]) -> Tensor:
+def dpm_solver(
+    schedule: NoiseSchedule,
+    denoise: Denoiser,
+    x: Tensor,
+    y: Tensor,
+    times: Sequence[int],
+    *,
+    eta: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
     """Walk `x` `[b, c, h, w]` from `times[0]` down to `times[-1]` by DPM-Solver++(2M) (Lu et al. 2022, Algorithm 2).
 
-    Solves the same equation as `ddim` with `eta` 0, but predicts how the clean image changes from the last two: the error
-    falls with the square of the number of steps. The first step of a list, which has no step before it, and the step to
-    time 0, whose length in log signal-to-noise is infinite, are of first order and so those of `ddim`.
+    Solves the equation that `ddim` solves, but predicts from the last two clean images how they go on changing: at `eta`
+    0 the error falls with the square of the number of steps. `eta` 1 is the stochastic SDE-DPM-Solver++(2M) of the same
+    paper, and needs the generator. The first step of a list, which has none before it, and the step to time 0, which is
+    infinitely long in log signal-to-noise, are of first order and at `eta` 0 and 1 those of `ddim`.
     """
     before: tuple[Tensor, float] | None = None
     for now, after in itertools.pairwise(times):
@@ -89,7 +99,10 @@ def dpm_solver(schedule: NoiseSchedule, denoise: Denoiser, x: Tensor, y: Tensor,
             last, last_length = before
             ahead = image + length / (2 * last_length) * (image - last)
         signal, noise = levels(schedule, after)
-        x = noise / levels(schedule, now)[1] * x - signal * math.expm1(-length) * ahead
+        kept = noise / levels(schedule, now)[1] * math.exp(-eta * length)
+        x = kept * x - signal * math.expm1(-(1 + eta) * length) * ahead
+        if eta > 0:
+            x = x + noise * math.sqrt(-math.expm1(-2 * eta * length)) * normal(x, generator)
         before = image, length
     return x
 
@@ -118,5 +131,5 @@ def solve(
 ) -> Tensor:
     """Walk `x` `[b, c, h, w]` along `times` by the solver that the settings name; one evaluation for each step."""
     if generation.solver == "dpm++":
-        return dpm_solver(schedule, denoise, x, y, times)
+        return dpm_solver(schedule, denoise, x, y, times, eta=generation.eta, generator=generator)
     return ddim(schedule, denoise, x, y, times, eta=generation.eta, generator=generator)

@@ -53,10 +53,6 @@ class Method(Section):
     """Share of the public images that form the knowledge base; the rest pretrains the denoiser."""
     nearest: int = Field(default=1, ge=1)
     """Number m of nearest trajectories that are averaged."""
-    early_steps: int = Field(default=0, ge=0)
-    """Public steps from T to k; 0 takes their share of `generation.steps`. Retrieval needs few."""
-    late_steps: int = Field(default=0, ge=0)
-    """Fine-tuned steps from v to 0; 0 takes their share of `generation.steps`."""
     votes: bool = False
     """Take votes for the public class that resembles each private class; needed for retrieval by class."""
     vote_noise: float = Field(default=6.0, gt=0)
@@ -126,13 +122,15 @@ def times(settings) -> tuple[int, int]:
 
 def walks(settings) -> tuple[list[int], list[int]]:
     """The two lists of times: T to k by the public denoiser, v to 0 by the fine-tuned one."""
-    (query, resume), horizon, method = times(settings), settings.schedule.timesteps, settings.method
+    (query, resume), horizon, generation = times(settings), settings.schedule.timesteps, settings.generation
 
     def share(way: int) -> int:
-        return max(1, round(settings.generation.steps * way / horizon))
+        return max(1, round(generation.steps * way / horizon))
 
-    early = time_grid(horizon, query, method.early_steps or share(horizon - query)) if query < horizon else [horizon]
-    return list(early), list(time_grid(resume, 0, method.late_steps or share(resume)))
+    early = (
+        time_grid(horizon, query, generation.early_steps or share(horizon - query)) if query < horizon else [horizon]
+    )
+    return list(early), list(time_grid(resume, 0, generation.late_steps or share(resume)))
 
 
 def retrieved_noise(schedule: NoiseSchedule, x: Tensor, latent: Tensor, time: int) -> Tensor:

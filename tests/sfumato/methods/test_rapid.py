@@ -280,7 +280,7 @@ def test_retrieval_skips_the_share_of_the_way_between_k_and_v():
 
 @pytest.mark.parametrize(("early_steps", "late_steps"), [(0, 0), (1, 0), (0, 1), (2, 3), (7, 4), (500, 500)])
 def test_each_walk_may_be_given_its_own_number_of_steps(early_steps, late_steps):
-    settings = changed(f"method.early_steps={early_steps}", f"method.late_steps={late_steps}")
+    settings = changed(f"generation.early_steps={early_steps}", f"generation.late_steps={late_steps}")
     early, late = rapid.walks(settings)
     usual_early, usual_late = rapid.walks(SETTINGS)
     assert len(early) - 1 == (min(early_steps, T - K) or len(usual_early) - 1), "0: its share; never more than times"
@@ -297,7 +297,7 @@ def test_each_walk_may_be_given_its_own_number_of_steps(early_steps, late_steps)
 def test_the_public_model_walks_above_k_and_the_tuned_one_below_v(votes, guidance, solver, few):
     settings = changed(
         *(f"method.votes={json.dumps(votes)}", f"generation.guidance={guidance}"),
-        *(f'generation.solver="{solver}"', f"method.early_steps={few}", f"method.late_steps={few}"),
+        *(f'generation.solver="{solver}"', f"generation.early_steps={few}", f"generation.late_steps={few}"),
     )
     winners = torch.tensor([5, 0, 5, 2]) if votes else None
     parts, y = make_parts(by_class=votes, winners=winners), torch.arange(12) % CLASSES
