@@ -108,14 +108,15 @@ def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]
     secret = private.check_private(book.private, terms(plan, comparison=True), book.context)
     common = {"facts": plan.facts, "images": images, "machine": any_way.machine, **made}
     sets = {}
-    for name, way in ways.items():
+    for number, (name, way) in enumerate(ways.items()):
         recipe = way.only("schedule", "method", "generation")
         for seed in range(draws):
             seeded = recipe.model_copy(update={"seed": seed})
-            sets[f"{name}/{seed}"] = book.run(release.generate, seeded, paid=True, note=f"{name}/{seed}", **common)
+            note = f"{name}, draw {seed}"
+            sets[f"way {number} draw {seed}"] = book.run(release.generate, seeded, paid=True, note=note, **common)
     asked = (plan.facts, secret, terms(plan, comparison=True), images, any_way.seed, any_way.machine)
     found = judgement(book.run(release.evaluate, sets, *asked))
-    return {name: [found[f"{name}/{seed}"] for seed in range(draws)] for name in ways}
+    return {name: [found[f"way {number} draw {seed}"] for seed in range(draws)] for number, name in enumerate(ways)}
 
 
 def judgement(ref) -> dict[str, dict[str, float]]:
