@@ -15,6 +15,12 @@ from pathlib import Path
 
 from tasks.where import configure
 
+ELSEWHERE = (
+    *("SFUMATO_LEDGER", "MLFLOW_TRACKING_URI"),
+    *("PREFECT_API_URL", "PREFECT_HOME", "PREFECT_LOCAL_STORAGE_PATH"),
+)
+"""Places of a real installation, which a benchmark must not use."""
+
 
 def main() -> None:
     """Run twice and print the table."""
@@ -27,8 +33,8 @@ def main() -> None:
         parser.error(f"--home {arguments.home} is not empty: a first run needs a folder without anything cached")
     with tempfile.TemporaryDirectory(prefix="sfumato-pipeline-", ignore_cleanup_errors=True) as temporary:
         home = str(arguments.home or temporary)
-        for name in ("SFUMATO_LEDGER", "MLFLOW_TRACKING_URI", "PREFECT_HOME", "PREFECT_LOCAL_STORAGE_PATH"):
-            os.environ.pop(name, None)  # nothing of the real installation is used
+        for name in ELSEWHERE:
+            os.environ.pop(name, None)
         os.environ["SFUMATO_HOME"] = home
         configure()
         from flows.synthesize import synthesize
