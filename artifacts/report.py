@@ -65,10 +65,12 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
         verdict = (
             "above chance" if accuracy > 2 * chance else "near chance: at this k a latent hardly tells classes apart"
         )
+        recall = record.retrieval.get("search_recall", 1.0)
+        search = "" if recall == 1 else f" Search is approximate: it finds the nearest key {recall:.1%} of the time."
         lines += [
             "## Retrieval",
             "",
-            f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%} ({verdict}).",
+            f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%} ({verdict}).{search}",
             "",
         ]
     lines += ["## Time", "", _times(record), "", "## Settings", "", _settings(record), "", NOT_COVERED]

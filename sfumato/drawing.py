@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sfumato.diffusion.objective import normal
-from sfumato.diffusion.samplers import ddim
+from sfumato.diffusion.samplers import solve
 from sfumato.diffusion.schedule import time_grid
 from sfumato.images import ImageSet, to_pixels
 from sfumato.methods.parts import Parts
@@ -51,4 +51,4 @@ def draw_public(settings: Settings, parts: Parts, y: Tensor, generator: torch.Ge
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     wanted = torch.arange(len(y), device=y.device) % public_classes
     walk = time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
-    return ddim(parts.schedule, parts.public, x, wanted, walk, eta=settings.generation.eta, generator=generator)
+    return solve(settings.generation, parts.schedule, parts.public, x, wanted, walk, generator=generator)

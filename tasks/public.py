@@ -105,9 +105,10 @@ def build_knowledge_base(
         base = knowledge_base.build_knowledge_base(
             make_schedule(schedule), denoise, encoder, *parts.reference, by_class=retrieval.by_class, **where_keys_are
         )
-        accuracy, chance = knowledge_base.retrieval_accuracy(
-            base, make_schedule(schedule), denoise, encoder, *parts.queries, **where_keys_are
-        )
+        asked = (base, make_schedule(schedule), denoise, encoder)
+        accuracy, chance = knowledge_base.retrieval_accuracy(*asked, *parts.queries, **where_keys_are)
+        recall = knowledge_base.search_recall(*asked, parts.queries[0], **where_keys_are)
         contents.save_base(draft.folder, base)
-        draft.metrics = {"keys": len(base.keys), "retrieval_accuracy": accuracy, "retrieval_chance": chance}
+        draft.metrics = {"keys": len(base.keys), "search_recall": recall}
+        draft.metrics |= {"retrieval_accuracy": accuracy, "retrieval_chance": chance}
     return draft.ref

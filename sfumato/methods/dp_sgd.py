@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sfumato.config import Section
 from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal
-from sfumato.diffusion.samplers import ddim, guided
+from sfumato.diffusion.samplers import guided, solve
 from sfumato.diffusion.schedule import time_grid
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated
@@ -88,4 +88,4 @@ def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tenso
     generation = settings.generation
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     tuned = guided(parts.tuned, generation.guidance)
-    return ddim(parts.schedule, tuned, x, y, walk(settings), eta=generation.eta, generator=generator)
+    return solve(generation, parts.schedule, tuned, x, y, walk(settings), generator=generator)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sfumato.config import Extractor, Section
 from sfumato.diffusion.objective import Corrupt, Examples, grouped, normal, repeat_records, uniform_times
-from sfumato.diffusion.samplers import ddim, guided
+from sfumato.diffusion.samplers import guided, solve
 from sfumato.diffusion.schedule import NoiseSchedule, time_grid
 from sfumato.errors import BadInput
 from sfumato.methods.parts import Parts
@@ -122,11 +122,15 @@ def times(settings) -> tuple[int, int]:
 
 def walks(settings) -> tuple[list[int], list[int]]:
     """The two lists of times: T to k by the public denoiser, v to 0 by the fine-tuned one."""
-    (query, resume), horizon, steps = times(settings), settings.schedule.timesteps, settings.generation.steps
+    (query, resume), horizon, generation = times(settings), settings.schedule.timesteps, settings.generation
+
+    def share(way: int) -> int:
+        return max(1, round(generation.steps * way / horizon))
+
     early = (
-        time_grid(horizon, query, max(1, round(steps * (horizon - query) / horizon))) if query < horizon else [horizon]
+        time_grid(horizon, query, generation.early_steps or share(horizon - query)) if query < horizon else [horizon]
     )
-    return list(early), list(time_grid(resume, 0, max(1, round(steps * resume / horizon))))
+    return list(early), list(time_grid(resume, 0, generation.late_steps or share(resume)))
 
 
 def retrieved_noise(schedule: NoiseSchedule, x: Tensor, latent: Tensor, time: int) -> Tensor:
@@ -175,7 +179,7 @@ def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tenso
     schedule, generation = parts.schedule, settings.generation
     early, late = walks(settings)
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
-    x = ddim(schedule, parts.public, x, parts.public_class(y), early, eta=generation.eta, generator=generator)
+    x = solve(generation, schedule, parts.public, x, parts.public_class(y), early, generator=generator)
     latent = look_up(settings, parts, clean_guess(schedule, parts.public, x, early[-1]), y)
     tuned = guided(parts.tuned, generation.guidance)
-    return ddim(schedule, tuned, latent, y, late, eta=generation.eta, generator=generator)
+    return solve(generation, schedule, tuned, latent, y, late, generator=generator)

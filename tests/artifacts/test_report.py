@@ -101,6 +101,13 @@ def test_retrieval_is_judged_against_chance(tmp_path, accuracy, words):
     assert "## Retrieval" not in public_report(make_record(tmp_path, retrieval={}))
 
 
+@pytest.mark.parametrize(("recall", "said"), [(1.0, False), (0.974, True)])
+def test_an_approximate_search_is_reported_with_its_recall(tmp_path, recall, said):
+    retrieval = {"retrieval_accuracy": 0.3, "retrieval_chance": 0.02, "search_recall": recall}
+    text = public_report(make_record(tmp_path, retrieval=retrieval))
+    assert ("Search is approximate: it finds the nearest key 97.4% of the time." in text) == said
+
+
 def test_the_edge_of_the_promise_is_in_both(record):
     for text in (public_report(record), internal_report(record)):
         assert "not covered" in text and "the unit is one image" in text and "floating-point" in text

@@ -1,12 +1,13 @@
-"""DDIM against data whose exact noise prediction is known: a Gaussian, and a single image."""
+"""DDIM and DPM-Solver++ against data whose exact noise prediction is known: a Gaussian, and a single image."""
 
+import itertools
 import math
 
 import pytest
 import torch
 
-from sfumato.config import Schedule
-from sfumato.diffusion.samplers import NO_CLASS, ddim, guided
+from sfumato.config import Generation, Schedule
+from sfumato.diffusion.samplers import NO_CLASS, ddim, dpm_solver, guided, solve
 from sfumato.diffusion.schedule import make_schedule, time_grid
 
 T = 1000
@@ -116,3 +117,118 @@ def test_without_guidance_the_null_row_is_not_paid_for():
 
     guided(denoise, 0.0)(torch.rand(2, 1, 1, 1), torch.ones(2), torch.tensor([1, 2]))
     assert [y.tolist() for y in asked] == [[1, 2]]
+
+
+# DPM-Solver++(2M)
+
+
+def exact_flow(x, now, after):
+    """Where the deterministic walk takes Gaussian data: it keeps its place among the standard deviations."""
+    spread_now, spread_after = ((LEVEL[t] * SPREAD**2 + 1 - LEVEL[t]).sqrt() for t in (now, after))
+    return LEVEL[after].sqrt() * MEAN + spread_after / spread_now * (x.double() - LEVEL[now].sqrt() * MEAN)
+
+
+def fast_walk(x, times, denoise, eta=0.0, seed=None):
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    y = torch.zeros(len(x), dtype=torch.long)
+    return dpm_solver(SCHEDULE, denoise, x, y, times, eta=eta, generator=generator)
+
+
+def error(found, x, times):
+    return float((found - exact_flow(x, times[0], times[-1])).square().mean().sqrt())
+
+
+def test_the_error_falls_with_the_square_of_the_number_of_steps():
+    x = start()
+    grids = [time_grid(T, 200, steps) for steps in (10, 20, 40)]
+    fast = [error(fast_walk(x, times, gaussian_data(SPREAD)), x, times) for times in grids]
+    assert all(3 < coarse / fine < 6 for coarse, fine in itertools.pairwise(fast)), fast
+    slow = [error(walk(x, times, gaussian_data(SPREAD)), x, times) for times in grids]
+    assert all(1.5 < coarse / fine < 2.5 for coarse, fine in itertools.pairwise(slow)), slow
+
+
+@pytest.mark.parametrize("stop", [200, 20])
+@pytest.mark.parametrize("steps", [5, 10, 20, 50])
+def test_at_equal_steps_it_comes_closer_than_ddim(steps, stop):
+    x, times = start(), time_grid(T, stop, steps)
+    fast = error(fast_walk(x, times, gaussian_data(SPREAD)), x, times)
+    assert fast < 0.75 * error(walk(x, times, gaussian_data(SPREAD)), x, times)
+
+
+@pytest.mark.parametrize("steps", [5, 10, 20, 50])
+def test_all_the_way_to_0_too_though_the_last_step_is_of_first_order(steps):
+    x, times = start(), time_grid(T, 0, steps)
+    fast = error(fast_walk(x, times, gaussian_data(SPREAD)), x, times)
+    assert fast < error(walk(x, times, gaussian_data(SPREAD)), x, times)
+
+
+@pytest.mark.parametrize("times", [[1000, 400], [1000, 0], [1, 0], [300, 0], [1000, 999]])
+@pytest.mark.parametrize("eta", [0.0, 1.0])
+def test_a_single_step_is_that_of_ddim(times, eta):
+    x, denoise = start(50), gaussian_data(SPREAD)
+    found = fast_walk(x, times, denoise, eta=eta, seed=3)
+    torch.testing.assert_close(found, walk(x, times, denoise, eta=eta, seed=3), rtol=1e-4, atol=1e-4)
+
+
+def test_a_list_with_one_time_goes_nowhere_and_asks_nothing():
+    assert torch.equal(fast_walk(start(5), [700], None), start(5))
+
+
+@pytest.mark.parametrize("times", [[1000, 0], [1000, 500, 0], [1000, 998, 3, 2, 1, 0]])
+@pytest.mark.parametrize("eta", [0.0, 1.0])
+def test_a_walk_to_0_ends_at_the_last_predicted_image_itself(times, eta):
+    """For a single image every prediction is that image, and nothing is left of the noise."""
+    found = fast_walk(start(100), times, gaussian_data(0.0), eta=eta, seed=3)
+    torch.testing.assert_close(found, torch.full_like(found, MEAN), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("eta", [0.3, 1.0])
+def test_a_stochastic_fast_walk_has_the_spread_of_the_data_in_fewer_steps(eta):
+    times = time_grid(T, 100, 15)
+    fast, slow = (go(start(40_000), times, gaussian_data(SPREAD), eta=eta, seed=1) for go in (fast_walk, walk))
+    true = math.sqrt(float(LEVEL[100] * SPREAD**2 + 1 - LEVEL[100]))
+    assert float(fast.mean()) == pytest.approx(float(LEVEL[100].sqrt()) * MEAN, abs=0.01)
+    assert float(fast.std()) == pytest.approx(true, rel=0.03)
+    assert abs(float(fast.std()) - true) < 0.5 * abs(float(slow.std()) - true)
+
+
+def test_one_prediction_for_each_step_and_none_at_0():
+    asked = []
+
+    def denoise(x, t, y):
+        asked.append((set(t.tolist()), y.tolist()))
+        return 0.1 * x
+
+    dpm_solver(SCHEDULE, denoise, start(2), torch.tensor([4, 7]), [1000, 600, 90, 0])
+    assert asked == [({t}, [4, 7]) for t in (1000, 600, 90)]
+
+
+@pytest.mark.parametrize("eta", [0.0, 1.0])
+def test_whatever_the_network_says_a_fast_image_ends_in_range_too(eta):
+    def nonsense(x, t, y):
+        return 30 * torch.sin(1000 * x)
+
+    assert fast_walk(start(500), time_grid(T, 0, 9), nonsense, eta=eta, seed=1).abs().max() <= 1
+
+
+def test_a_second_list_of_times_starts_anew():
+    """What was predicted on the public walk says nothing about the private one."""
+    x, denoise = start(50), gaussian_data(SPREAD)
+    early, late = [1000, 850, 700, 500], [500, 310, 150, 7, 0]
+    twice = fast_walk(fast_walk(x, early, denoise), late, denoise)
+    assert not torch.allclose(twice, fast_walk(x, [*early, *late[1:]], denoise), atol=1e-6)
+
+
+def test_the_settings_choose_the_solver_and_its_noise():
+    x, y, times, denoise = start(20), torch.zeros(20, dtype=torch.long), [1000, 600, 200, 0], gaussian_data(SPREAD)
+
+    def chosen(seed=1, **settings):
+        generator = torch.Generator().manual_seed(seed)
+        return solve(Generation(**settings), SCHEDULE, denoise, x, y, times, generator=generator)
+
+    assert Generation().solver == "ddim"
+    assert torch.equal(chosen(), walk(x, times, denoise, eta=Generation().eta))
+    assert torch.equal(chosen(eta=0.5), walk(x, times, denoise, eta=0.5))
+    assert torch.equal(chosen(solver="dpm++", eta=0.0), fast_walk(x, times, denoise)), "it needs no generator"
+    assert torch.equal(chosen(solver="dpm++", eta=1.0), fast_walk(x, times, denoise, eta=1.0, seed=1))
+    assert not torch.allclose(chosen(solver="dpm++", seed=1), chosen(solver="dpm++", seed=2))

@@ -221,11 +221,18 @@ class Counted(torch.nn.Module):
 
 
 @every_method
+@pytest.mark.parametrize("solver", ["ddim", "dpm++"])
 @pytest.mark.parametrize(
-    "changes", [[], ["generation.guidance=0"], ["generation.steps=7"], ["generation.steps=500"]], ids=str
+    "changes",
+    [
+        *([], ["generation.guidance=0"], ["generation.steps=7"], ["generation.steps=500"]),
+        ["generation.early_steps=2", "generation.late_steps=5"],
+        ["generation.early_steps=500", "generation.late_steps=1", "generation.guidance=0", "generation.eta=0"],
+    ],
+    ids=str,
 )
-def test_the_planned_evaluations_are_those_made(method, changes, world, access_to, ledger):
-    tiny = world(method, *changes)
+def test_the_planned_evaluations_are_those_made(method, changes, solver, world, access_to, ledger):
+    tiny = world(method, *changes, f"generation.solver={solver}")
     parts, _ = world(method).pay(access_to(ledger))
     public, tuned = Counted(parts.public), Counted(parts.tuned)
     y = torch.arange(30) % 10
@@ -237,8 +244,9 @@ def test_the_planned_evaluations_are_those_made(method, changes, world, access_t
 
 
 @every_method
-def test_drawing_follows_its_generator_and_the_class(method, world, access_to, ledger):
-    tiny = world(method)
+@pytest.mark.parametrize("solver", ["ddim", "dpm++"])
+def test_drawing_follows_its_generator_and_the_class(method, solver, world, access_to, ledger):
+    tiny = world(method, f"generation.solver={solver}")
     parts, _ = tiny.pay(access_to(ledger))
     y = torch.arange(20) % 10
 

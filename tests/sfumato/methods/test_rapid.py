@@ -278,13 +278,27 @@ def test_retrieval_skips_the_share_of_the_way_between_k_and_v():
     assert (len(early) - 1, len(late) - 1) == (20, 20)
 
 
+@pytest.mark.parametrize(("early_steps", "late_steps"), [(0, 0), (1, 0), (0, 1), (2, 3), (7, 4), (500, 500)])
+def test_each_walk_may_be_given_its_own_number_of_steps(early_steps, late_steps):
+    settings = changed(f"generation.early_steps={early_steps}", f"generation.late_steps={late_steps}")
+    early, late = rapid.walks(settings)
+    usual_early, usual_late = rapid.walks(SETTINGS)
+    assert len(early) - 1 == (min(early_steps, T - K) or len(usual_early) - 1), "0: its share; never more than times"
+    assert len(late) - 1 == (min(late_steps, V) or len(usual_late) - 1)
+    assert (early[0], early[-1], late[0], late[-1]) == (T, K, V, 0)
+
+
 # Drawing
 
 
 @pytest.mark.parametrize("votes", [False, True])
 @pytest.mark.parametrize("guidance", [0.0, 0.5])
-def test_the_public_model_walks_above_k_and_the_tuned_one_below_v(votes, guidance):
-    settings = changed(f"method.votes={json.dumps(votes)}", f"generation.guidance={guidance}")
+@pytest.mark.parametrize(("solver", "few"), [("ddim", 0), ("ddim", 2), ("dpm++", 0), ("dpm++", 1), ("dpm++", 3)])
+def test_the_public_model_walks_above_k_and_the_tuned_one_below_v(votes, guidance, solver, few):
+    settings = changed(
+        *(f"method.votes={json.dumps(votes)}", f"generation.guidance={guidance}"),
+        *(f'generation.solver="{solver}"', f"generation.early_steps={few}", f"generation.late_steps={few}"),
+    )
     winners = torch.tensor([5, 0, 5, 2]) if votes else None
     parts, y = make_parts(by_class=votes, winners=winners), torch.arange(12) % CLASSES
     rapid.draw(settings, parts, y, generator())

@@ -19,6 +19,7 @@ from sfumato.retrieval.knowledge_base import (
     KnowledgeBase,
     build_knowledge_base,
     retrieval_accuracy,
+    search_recall,
 )
 
 T = 40
@@ -221,3 +222,60 @@ def test_chance_follows_the_shares_of_the_classes():
 def test_small_batches_of_queries_use_blas():
     """FAISS' own default waits for far more queries; see the constant."""
     assert faiss.cvar.distance_compute_blas_threshold == BLAS_QUERIES_PER_THREAD * faiss.omp_get_max_threads()
+
+
+# Beyond so many keys
+
+
+def clustered(count, classes=20, spread=0.4, seed=0):
+    """Unit vectors about a centre for each class."""
+    labels = torch.arange(count) % classes
+    return F.normalize(unit(classes, 16, seed=50)[labels] + spread * unit(count, 16, seed=seed), dim=1), labels
+
+
+def large(count=3000, by_class=False):
+    keys, labels = clustered(count)
+    return KnowledgeBase(keys, torch.zeros(count, 1, 4, 4), torch.zeros(count, 1, 4, 4), labels, by_class)
+
+
+def test_search_is_exact_up_to_a_million_keys():
+    assert module.EXACT_KEYS == 1_000_000
+    assert all(isinstance(index, faiss.IndexFlat) for index, _ in large(by_class=True).indices.values())
+
+
+def test_beyond_that_an_inverted_file_finds_nearly_all_nearest_keys(monkeypatch):
+    monkeypatch.setattr(module, "EXACT_KEYS", 2999)
+    knowledge, (queries, _) = large(), clustered(500, seed=9)
+    ((index, _),) = knowledge.indices.values()
+    assert isinstance(index, faiss.IndexIVF) and 1 < index.nprobe < index.nlist
+    found = knowledge.search(queries, 1)[:, 0]
+    exact = (queries.double() @ knowledge.keys.double().T).argmax(1)
+    share = float((found == exact).float().mean())
+    assert 0.8 < share < 1, "it is approximate"
+    assert torch.equal(knowledge.keys[found].norm(dim=1).round(), torch.ones(500)), "what it finds are keys"
+
+
+def test_only_a_class_with_too_many_keys_is_searched_approximately(monkeypatch):
+    monkeypatch.setattr(module, "EXACT_KEYS", 150)
+    kinds = {label: type(index) for label, (index, _) in large(by_class=True).indices.items()}
+    assert kinds.pop(-1) is faiss.IndexIVFFlat and set(kinds.values()) == {faiss.IndexFlatIP}
+
+
+def test_an_inverted_file_of_a_few_keys_still_answers(monkeypatch):
+    monkeypatch.setattr(module, "EXACT_KEYS", 0)
+    knowledge = base(count=5)
+    assert set(knowledge.search(unit(4, seed=5), 7).flatten().tolist()) <= set(range(5))
+
+
+def test_recall_is_measured_against_brute_force_where_search_is_approximate(monkeypatch):
+    images = torch.rand(400, 1, 4, 4, generator=generator(6)) * 2 - 1
+    asked = (SCHEDULE, nothing, Pixels(), images)
+    assert search_recall(large(), *asked, time=3, seed=2) == 1.0
+    monkeypatch.setattr(module, "EXACT_KEYS", 2999)
+    knowledge = large()
+    shown = images * math.sqrt(level(3)) + math.sqrt(1 - level(3)) * torch.randn(images.shape, generator=generator(2))
+    queries = F.normalize((shown / math.sqrt(level(3))).clamp(-1, 1).flatten(1), dim=1)
+    near = (queries.double() @ knowledge.keys.double().T).argmax(1)
+    expected = float((knowledge.search(queries, 1)[:, 0] == near).float().mean())
+    assert search_recall(knowledge, *asked, time=3, seed=2) == pytest.approx(expected, abs=0.01)
+    assert 0.2 < expected < 1, "queries far from every cluster are missed most"
