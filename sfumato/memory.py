@@ -1,8 +1,8 @@
 """Keeps memory that a step frees, so that the next one need not ask the system for it again.
 
-glibc returns large blocks to the system at once, and every page that is asked for again is first filled with zeros:
-measured, a fifth to a third of a step with kept gradients on a CPU. The largest use of memory does not change, but it is
-held until the program ends; blocks beyond some 32 MB still go back. Does nothing where the C library is another one.
+glibc returns large blocks to the system at once, and every page that is asked for again is first filled with zeros.
+One U-Net's private step took 1.30 times as long as the plain one without this and 1.19 with it. Not covered: which
+blocks are held is glibc's affair, and some still go back; other C libraries are left alone.
 """
 
 import ctypes
