@@ -33,7 +33,6 @@ from torch import Tensor, nn
 from sfumato.config import Network, Schedule
 from sfumato.diffusion.objective import Examples, denoising_examples, record_losses
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.memory import hold_freed_memory
 from sfumato.networks.build import build
 from sfumato.privacy.clipping import clip_factors, clipped_sum
 from sfumato.privacy.dp_sgd import trainable_parameters
@@ -299,7 +298,6 @@ def main() -> None:
         column, name, records, draws = arguments.cell
         print(json.dumps(peak(column, name, int(records), int(draws), device)))
         return
-    hold_freed_memory()
     rows = arguments.rows or (QUICK if arguments.quick else [name for name in NETWORKS if name != "35m"])
     if arguments.trace:
         for name in rows:

@@ -15,6 +15,8 @@ from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts, Plan
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.privacy.door import PrivateSet
+from sfumato.privacy.dp_sgd import trainable_parameters
+from sfumato.privacy.survey import refuse_clip, survey
 from sfumato.settings import Settings
 
 
@@ -52,12 +54,15 @@ def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
     records = min(private.records, data.limit or private.records)
     facts = Facts(records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0])
     settings, warnings = _filled(settings, facts)
-    groups = parameters_by_group(build(settings.network, facts.shape, facts.public_classes))
+    model = build(settings.network, facts.shape, facts.public_classes)
+    groups = parameters_by_group(model)
     if not set(groups) & set(settings.fine_tuning.trainable):
         raise BadInput(
             f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} names nothing that this network has: "
             f"choose from {', '.join(groups)}"
         )
+    refuse_clip(settings.fine_tuning.clip)
+    survey(model, trainable_parameters(model, settings.fine_tuning.trainable), facts.shape)
     return settings, facts, warnings
 
 

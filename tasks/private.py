@@ -19,6 +19,7 @@ from sfumato.settings import Settings
 from tasks.caching import code_version, stage
 from tasks.keeping import keeping
 from tasks.making import Draft, RunContext, device_of, making
+from tasks.progress import CONSOLE
 from tasks.where import where
 
 
@@ -132,6 +133,7 @@ def fine_tune(
                 physical_batch=machine.physical_batch,
                 progress=draft.show,
                 keeper=keeper,
+                note=CONSOLE.print,
             )
         contents.save_denoiser(draft.folder, paid.result, settings.network, facts.shape, len(facts.classes))
         draft.entries = paid.entries

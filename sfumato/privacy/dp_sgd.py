@@ -16,7 +16,6 @@ from torch.optim.swa_utils import AveragedModel
 
 from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt
-from sfumato.memory import hold_freed_memory
 from sfumato.networks.build import parameter_group
 from sfumato.privacy.clipping import Gradients, clipped_sum
 from sfumato.privacy.resuming import TrainingState
@@ -117,7 +116,6 @@ def train_privately(
     `corrupt` makes the noised examples of a batch. The progress callback receives step numbers alone: no loss, no norm.
     `note` is told once if the model has a layer that makes clipping slow. `BadInput` for a model that mixes records.
     """
-    hold_freed_memory()
     trainable = trainable_parameters(model, settings.trainable)
     refuse_clip(settings.clip)
     known = survey(model, trainable, x.shape[1:])

@@ -74,6 +74,7 @@ def fine_tuned(
     generator: torch.Generator | None = None,
     progress: Progress = silent,
     keeper: Keeper | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Paid:
     """`model` fine-tuned by DP-SGD, from the state that `keeper` holds, if it holds one.
 
@@ -97,6 +98,7 @@ def fine_tuned(
             expected_batch=event.sample_rate * records,
             physical_batch=physical_batch,
             progress=progress,
+            note=note,
             start=state,
             checkpoint=_Stretches(keeper, visit, event, entries, state.step if state else 0) if keeper else None,
         )
