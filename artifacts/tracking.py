@@ -5,6 +5,7 @@ a tracking server that cannot be reached stops the run before it starts, not in 
 stay in the store.
 """
 
+import fcntl
 import json
 import os
 import re
@@ -20,6 +21,7 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # 7 would take four minutes to find that nobody answers
 
+LOCK = ".opening"
 SHAREABLE, INTERNAL = "sfumato", "sfumato-internal"
 PASSWORD = re.compile(r"//[^/@\s]*@")
 """User and password in an address."""
@@ -40,10 +42,16 @@ class Tracker:
     files: Path
 
     def client(self):
-        """An MLflow client (imported late: it takes a second)."""
+        """An MLflow client (imported late: it takes a second).
+
+        One process at a time: two that find no database yet would both lay it out, and one of them would fail.
+        """
         from mlflow import MlflowClient
 
-        return MlflowClient(tracking_uri=self.uri)
+        self.files.mkdir(parents=True, exist_ok=True)
+        with (self.files / LOCK).open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return MlflowClient(tracking_uri=self.uri)
 
     def experiment(self, name: str) -> str:
         """Id of the experiment, created with its own artifact folder when new."""

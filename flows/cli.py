@@ -20,7 +20,7 @@ from artifacts.publish import destination
 from artifacts.record import RunRecord, load_record, run_folder
 from artifacts.report import SCORES, checks, statement
 from flows import ledger_cli
-from sfumato.errors import BadInput, Refused
+from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.methods import METHODS, PAPERS
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.chain import is_there
@@ -249,7 +249,7 @@ def main() -> None:
     """Run the command; one line and the right exit code for whatever a person may get wrong."""
     try:
         app(standalone_mode=False)
-    except (BadInput, Refused) as error:
+    except (BadInput, Refused, Stopped) as error:
         ERR.print(f"[bold red]sfumato:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):

@@ -13,6 +13,9 @@ Relation = Literal["add_remove", "replace_one"]
 ParameterGroup = Literal["rows", "film", "attention", "rest"]
 """Named parts of a denoiser: class rows, feature-wise modulation, attention, everything else."""
 
+Clipping = Literal["flat", "per_group", "automatic"]
+"""How a record's gradient is scaled down; its contribution has a norm of at most `clip` under each rule."""
+
 
 class Section(BaseModel):
     """Base of all settings: frozen, unknown names refused, each field explained by the text under it."""
@@ -146,6 +149,11 @@ class FineTuning(Section):
     """Noised copies K of each record, averaged before clipping."""
     clip: float = Field(default=0.05, gt=0)
     """Largest l2 norm that one record contributes."""
+    clipping: Clipping = "flat"
+    """`flat` clips the whole gradient, `per_group` each group of parameters to clip / sqrt(number of groups), `automatic` scales
+    every gradient to nearly clip. All three cost the same."""
+    clipping_gamma: float = Field(default=0.01, gt=0)
+    """Gradients with a norm well below this keep their relative sizes under `automatic` clipping."""
     rate_rows: float = Field(default=3e-2, gt=0)
     """Learning rate of the class rows."""
     rate_other: float = Field(default=3e-3, gt=0)

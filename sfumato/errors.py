@@ -1,4 +1,4 @@
-"""The two ways Sfumato says no: the input is wrong (exit code 2), or the ledger refuses (exit code 3).
+"""The ways Sfumato says no: the input is wrong (exit code 2), the ledger refuses (exit code 3), a person stopped it (130).
 
 Both carry one line that names the culprit, its value and the way out, so that the command line prints the message and
 nothing else.
@@ -15,3 +15,14 @@ class Refused(RuntimeError):
     """A door that stays shut: the budget is spent, or the artifact may not leave. Exit code 3."""
 
     exit_code = 3
+
+
+class Stopped(RuntimeError):
+    """A person, or the machine, asked the work to stop; it was saved first. Exit code 130, as shells have it."""
+
+    exit_code = 130
+
+    def __init__(self, message: str, taken: tuple = ()):
+        """`taken` are the privacy events that really happened."""
+        super().__init__(message)
+        self.taken = taken

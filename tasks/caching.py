@@ -202,8 +202,10 @@ def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:
     Of two runs that want the same result at once, the second waits and finds it.
     A cached reference whose artifact is missing or damaged is made again (a private stage then asks the ledger anew).
     """
-    place = where()
-    with turn(place.home, stage_key(stage_task, *args, **kwargs), f"waiting for {stage_task.name} of another run"):
+    place, key = where(), stage_key(stage_task, *args, **kwargs)
+    if "context" in kwargs:
+        kwargs["context"] = kwargs["context"].model_copy(update={"key": key})
+    with turn(place.home, key, f"waiting for {stage_task.name} of another run"):
         state = stage_task(*args, **kwargs, return_state=True)
         ref = state.result()
         cached = state.name == "Cached"

@@ -30,6 +30,8 @@ class RunContext(BaseModel):
     """Name of the run."""
     parents: dict[str, str]
     """Label -> MLflow parent run in the experiment of that label."""
+    key: str = ""
+    """Cache key of the stage at work, under which it may keep what is unfinished."""
 
 
 @dataclass

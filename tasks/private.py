@@ -17,6 +17,7 @@ from sfumato.privacy.events import AnyEvent, Gaussian, SubsampledGaussian
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
 from tasks.caching import code_version, stage
+from tasks.keeping import keeping
 from tasks.making import Draft, RunContext, device_of, making
 from tasks.where import where
 
@@ -114,7 +115,8 @@ def fine_tune(
     """Fine-tune the public denoiser on the private images by DP-SGD."""
     parents = [*public.refs(), *(ref for ref in (votes, canaries) if ref)]
     title = "DP fine-tuning" + (" (canaries)" if canaries else " (baseline)" if terms.comparison else "")
-    with making(TunedModel, title, context, parents=parents, params=settings.fine_tuning.model_dump()) as draft:
+    params = settings.fine_tuning.model_dump()
+    with keeping(context) as keeper, making(TunedModel, title, context, parents=parents, params=params) as draft:
         parts = load_parts(draft, settings, facts, public, machine, votes)
         code = code_version(fine_tune.fn)
         with where().ledger() as ledger:
@@ -129,6 +131,7 @@ def fine_tune(
                 device=device_of(machine),
                 physical_batch=machine.physical_batch,
                 progress=draft.show,
+                keeper=keeper,
             )
         contents.save_denoiser(draft.folder, paid.result, settings.network, facts.shape, len(facts.classes))
         draft.entries = paid.entries

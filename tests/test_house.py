@@ -29,7 +29,7 @@ COMPUTING = {"numpy", "torch", "faiss", "opacus", "lightly", "scipy", "sklearn"}
 LONGEST_FILE = 750
 
 FLOORS = [
-    {"sfumato.errors", "sfumato.progress"},
+    {"sfumato.errors", "sfumato.memory", "sfumato.progress"},
     {"sfumato.config"},
     {"sfumato.diffusion", "sfumato.networks", "sfumato.evaluation", "sfumato.images"},
     {"sfumato.sources", "sfumato.glyphs", "sfumato.training", "sfumato.retrieval"},
@@ -67,7 +67,7 @@ MLFLOW = {
     "tasks/ui.py": "starts its server",
     "tasks/where.py": "its address in the environment, its folder in the home",
 }
-CLOCKS = {"sfumato/estimate.py": {"perf_counter"}}
+CLOCKS = {"sfumato/estimate.py": {"perf_counter"}, "sfumato/privacy/choice.py": {"perf_counter"}}
 GENERATORS = {"sfumato/privacy/noise.py": "fills a generator's state from the operating system"}
 SEEDED = {"sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL"}
 IDLE = {("sfumato/progress.py", "silent"): "the progress callback that shows nothing"}

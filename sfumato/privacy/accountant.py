@@ -90,8 +90,8 @@ def epsilon(events: Sequence[Event], delta: float, relation: Relation = "add_rem
     Gaussians alone are exact. Under `replace_one` the worst pair of a Gaussian lies +1 / -1 apart: the noise
     multiplier is relative to one record's norm, and an exchange moves the query by two of them.
 
-    How tight: as a rule within 0.1 % of the true value for up to `MERGE_ABOVE` distinct events, a few times that for a
-    thousand (noises that lie close share the smallest) or tens of millions of steps. Delta under 1e-10 is priced high.
+    How tight: as a rule within 0.1 % of the true value, a thousand different events included. A delta under 1e-10 is
+    priced high.
     """
     return _price(events, delta, relation)
 

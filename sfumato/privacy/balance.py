@@ -121,14 +121,11 @@ def past_of(entry: Entry) -> str:
     return _PAST[entry.kind]
 
 
-def standing(entries: Sequence[Entry], reservation: Reservation) -> tuple[Entry, Entry | None]:
-    """A reservation's own entry, and the latest one that opened or ended it."""
-    reserved = next((entry for entry in entries if entry.hash == reservation.hash), None)
+def standing(entries: Sequence[Entry], reservation_hash: str) -> tuple[Entry, Entry | None]:
+    """A reservation's own entry, found by its hash, and the latest one that opened or ended it."""
+    reserved = next((entry for entry in entries if entry.hash == reservation_hash), None)
     if reserved is None:
-        raise Refused(
-            f"reservation {reservation.seq} on '{reservation.dataset}' is not in this ledger: reserve in the "
-            "ledger that the run uses"
-        )
+        raise Refused("the reservation is not in this ledger: reserve in the ledger that the run uses")
     later = [entry for entry in entries if entry.kind in _PAST and entry.body["reserve"] == reserved.seq]
     return reserved, later[-1] if later else None
 

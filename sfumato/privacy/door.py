@@ -9,14 +9,15 @@ nothing but the digest leaves it.
 """
 
 import contextlib
+import functools
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sfumato import sources
 from sfumato.config import Relation, Section
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, Stopped
 from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.images import ImageSet, joined
 from sfumato.privacy.events import AnyEvent
@@ -74,6 +75,11 @@ class Visit:
     label: str
     """The label that this entry gives to everything made inside."""
 
+    hash: str = ""
+    """Of the reservation, by which it can be settled if this process dies; empty for a look."""
+    allow: Callable[[Sequence[AnyEvent]], object] = field(default=lambda events: None, repr=False)
+    """Write down, before it happens, up to which events the work will go."""
+
     @property
     def entries(self) -> dict[int, str]:
         """The entry and its label, as the store wants them."""
@@ -130,8 +136,13 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
 
 
 @contextlib.contextmanager
-def spending(access: Access, events: Sequence[AnyEvent], *, insecure: bool = False) -> Iterator[Visit]:
+def spending(
+    access: Access, events: Sequence[AnyEvent], *, insecure: bool = False, settles: str = ""
+) -> Iterator[Visit]:
     """Reserve `events`, open, and on leaving without error commit them; on any error the reservation stands in full.
+
+    Work that was `Stopped` commits what it took. `settles` is the hash of the reservation under which the same work was
+    begun and broken off: what it can have taken at most is committed first.
 
     For a comparison the same access is written as a look. `insecure` says that a test injected the noise. A ledger
     that cannot be reached for the commit does not lose what was paid for: a warning says that the reservation stands.
@@ -143,6 +154,8 @@ def spending(access: Access, events: Sequence[AnyEvent], *, insecure: bool = Fal
         images = images if access.canaries is None else joined(images, access.canaries)
         yield Visit(images, entry.seq, entry_label(entry))
         return
+    if settles:
+        access.ledger.settle(settles)
     ticket: Reservation = access.ledger.reserve(
         access.private.name,
         digest,
@@ -160,9 +173,18 @@ def spending(access: Access, events: Sequence[AnyEvent], *, insecure: bool = Fal
         following=access.following,
     )
     label = entry_label(access.ledger.opened(ticket))
-    yield Visit(read(access.private, "train"), ticket.seq, label)
+    allow = functools.partial(access.ledger.progress, ticket)
     try:
-        access.ledger.commit(ticket, events)
+        yield Visit(read(access.private, "train"), ticket.seq, label, ticket.hash, allow)
+    except Stopped as stop:
+        _commit(access.ledger, ticket, stop.taken)
+        raise
+    _commit(access.ledger, ticket, events)
+
+
+def _commit(ledger: Ledger, ticket: Reservation, events: Sequence[AnyEvent]) -> None:
+    try:
+        ledger.commit(ticket, events)
     except BadInput as error:
         warnings.warn(f"reservation {ticket.seq} was not committed and stands in full: {error}", stacklevel=1)
 

@@ -7,15 +7,25 @@ decay and averaging are post-processing. Not covered here: opening the data, the
 (`sfumato.privacy.mechanisms`).
 """
 
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt
+from sfumato.memory import hold_freed_memory
 from sfumato.networks.build import parameter_group
 from sfumato.privacy.clipping import Gradients, clipped_sum
+from sfumato.privacy.resuming import TrainingState
+from sfumato.privacy.survey import refuse_clip, survey
 from sfumato.progress import Progress, silent
 from sfumato.training import moving_average, warm_then_decay
+
+AVERAGED = "averaged"
+"""Name, in a state, of the number of steps in the moving average."""
 
 
 def trainable_parameters(model: nn.Module, groups: tuple[str, ...]) -> dict[str, nn.Parameter]:
@@ -39,6 +49,49 @@ def add_gaussian(total: Gradients, *, deviation: float, generator: torch.Generat
     }
 
 
+class Checkpoint(Protocol):
+    """Who is asked before a stretch of steps."""
+
+    def go_on(self, step: int, take: Callable[[], dict[str, Tensor]]) -> int:
+        """Up to which step to go, after `step` steps; `take` copies the state. May raise `Stopped`."""
+
+    def stopping(self) -> bool:
+        """Whether it wants to be asked now."""
+
+
+def taken(
+    trainable: Mapping[str, nn.Parameter], average: AveragedModel, optimiser: torch.optim.Optimizer
+) -> dict[str, Tensor]:
+    """The state of a training by name: weights, moving average, moments; copies on the CPU."""
+    averaged = dict(average.module.named_parameters())
+    found: dict[str, Tensor] = {AVERAGED: average.n_averaged}
+    for name, parameter in trainable.items():
+        found[f"weight/{name}"], found[f"average/{name}"] = parameter, averaged[name]
+        found |= {f"adam-{key}/{name}": value for key, value in optimiser.state[parameter].items()}
+    return {name: value.detach().cpu().clone() for name, value in found.items()}
+
+
+@torch.no_grad()
+def restore(
+    tensors: Mapping[str, Tensor],
+    trainable: Mapping[str, nn.Parameter],
+    average: AveragedModel,
+    optimiser: torch.optim.Optimizer,
+) -> None:
+    """Put back what `taken` took."""
+    averaged = dict(average.module.named_parameters())
+    average.n_averaged.copy_(tensors[AVERAGED])
+    moments = {key.split("/", 1)[0] for key in tensors if key.startswith("adam-")}
+    for name, parameter in trainable.items():
+        parameter.copy_(tensors[f"weight/{name}"])
+        averaged[name].copy_(tensors[f"average/{name}"])
+        optimiser.state[parameter] = {
+            # Adam counts its steps on the CPU, its moments lie beside the weights
+            key.removeprefix("adam-"): tensors[f"{key}/{name}"].to("cpu" if key == "adam-step" else parameter.device)
+            for key in moments
+        }
+
+
 def train_privately(
     model: nn.Module,
     x: Tensor,
@@ -51,24 +104,51 @@ def train_privately(
     expected_batch: float,
     physical_batch: int,
     progress: Progress = silent,
+    note: Callable[[str], None] | None = None,
+    start: TrainingState | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> nn.Module:
     """Fine-tune `model` on records x `[n, c, h, w]`, y `[n]`; returns the averaged model.
 
+    `start` is the state to go on from. `checkpoint` is asked before a stretch of steps: given the steps done and a function
+    that takes the state, it returns the step up to which to go, or raises `Stopped`; the second value says at any step
+    whether it wants to be asked now.
+
     `corrupt` makes the noised examples of a batch. The progress callback receives step numbers alone: no loss, no norm.
+    `note` is told once if the model has a layer that makes clipping slow. `BadInput` for a model that mixes records.
     """
+    hold_freed_memory()
     trainable = trainable_parameters(model, settings.trainable)
+    refuse_clip(settings.clip)
+    known = survey(model, trainable, x.shape[1:])
+    if known.missing and note:
+        note(f"gradients are computed record by record, which is slow: {known.missing}")
     rows = [p for name, p in trainable.items() if parameter_group(name) == "rows"]
     other = [p for name, p in trainable.items() if parameter_group(name) != "rows"]
     groups = [{"params": rows, "lr": settings.rate_rows}, {"params": other, "lr": settings.rate_other}]
-    optimiser = torch.optim.Adam([group for group in groups if group["params"]])
-    rate = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, warm_then_decay(settings.warm_up, settings.steps, settings.final_rate)
-    )
+    groups = [{**group, "initial_lr": group["lr"]} for group in groups if group["params"]]
+    optimiser = torch.optim.Adam(groups)
     average = moving_average(model, settings.ema_decay)
-    for step in range(settings.steps):
+    first = start.step if start else 0
+    if start:
+        restore(start.tensors, trainable, average, optimiser)
+    factor = warm_then_decay(settings.warm_up, settings.steps, settings.final_rate)
+    rate = torch.optim.lr_scheduler.LambdaLR(optimiser, factor, last_epoch=first - 1)
+    until = first
+    for step in range(first, settings.steps):
+        if checkpoint and (step == until or checkpoint.stopping()):
+            until = checkpoint.go_on(step, lambda: taken(trainable, average, optimiser))
         index = poisson_sample(len(x), settings.sample_rate, generator)
         examples = corrupt(x[index], y[index], generator)
-        total = clipped_sum(model, trainable, examples, clip=settings.clip, chunk=physical_batch)
+        total = clipped_sum(
+            model,
+            trainable,
+            examples,
+            clip=settings.clip,
+            chunk=physical_batch,
+            rule=settings.clipping,
+            gamma=settings.clipping_gamma,
+        )
         noisy = add_gaussian(total, deviation=noise_multiplier * settings.clip, generator=generator)
         for name, parameter in trainable.items():
             parameter.grad = noisy[name] / expected_batch

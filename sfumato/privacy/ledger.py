@@ -59,7 +59,7 @@ from sfumato.progress import Progress, silent
 
 __all__ = ["Budget", "Difference", "Entry", "Ledger", "Reservation", "Spend", "Total", "entry_label"]
 
-Kind = Literal["budget", "version", "reserve", "open", "commit", "cancel", "look", "reuse", "override"]
+Kind = Literal["budget", "version", "reserve", "open", "progress", "commit", "cancel", "look", "reuse", "override"]
 Price = Callable[[Sequence[Event], float, Relation], float]
 """(events, delta, relation) -> epsilon of their composition, infinite where there is none."""
 
@@ -211,7 +211,7 @@ class Ledger:
     def opened(self, reservation: Reservation) -> Entry:
         """Write that the door opens under a reservation, before the first byte is read; once only."""
         with self._chain.appending() as (entries, write):
-            reserved, last = standing(entries, reservation)
+            reserved, last = standing(entries, reservation.hash)
             if last is not None:
                 raise Refused(f"{title_of(reserved)} {past_of(last)} before: reserve anew for another access")
             return write(
@@ -224,7 +224,7 @@ class Ledger:
         """Write the events really taken: those reserved, or fewer of them. More is Refused, and all stays reserved."""
         taken = check_events(events)
         with self._chain.appending() as (entries, write):
-            reserved, last = standing(entries, reservation)
+            reserved, last = standing(entries, reservation.hash)
             if last is None or last.kind != "open":
                 state = "was never opened" if last is None else past_of(last) + " before"
                 raise Refused(f"{title_of(reserved)} {state}: only a reservation whose door is open can be committed")
@@ -247,10 +247,40 @@ class Ledger:
                 },
             )
 
+    def progress(self, reservation: Reservation, events: Iterable[Event]) -> Entry:
+        """Write, before it happens, up to which events work under an open reservation may go before it writes again.
+
+        If the process dies, no more than these were taken, which `settle` may then say.
+        """
+        allowed = check_events(events)
+        with self._chain.appending() as (entries, write):
+            reserved, last = standing(entries, reservation.hash)
+            if last is None or last.kind != "open":
+                state = "was never opened" if last is None else past_of(last) + " before"
+                raise Refused(f"{title_of(reserved)} {state}: only work under an open reservation can go on")
+            if tally(allowed) - tally(events_of(reserved)):
+                raise Refused(f"{title_of(reserved)} does not cover what is to be done: reserve for it")
+            return write(reserved.dataset, "progress", {"reserve": reserved.seq, "events": dumped(allowed)})
+
+    def settle(self, reservation_hash: str) -> Entry | None:
+        """Commit, in place of a process that died, the most that it can have taken; None where it had ended itself.
+
+        A process that lives on after all is refused at its next `progress` or `commit`.
+        """
+        with self._chain.appending() as (entries, write):
+            reserved, last = standing(entries, reservation_hash)
+            if last is not None and last.kind != "open":
+                return None
+            lines = [e for e in entries if e.kind == "progress" and e.body["reserve"] == reserved.seq]
+            taken = events_of(lines[-1]) if lines else events_of(reserved)
+            certificate = self._certificate(taken, reserved.body["delta"], reserved.body["relation"])
+            body = {"reserve": reserved.seq, "events": dumped(taken), **certificate, "settled": True}
+            return write(reserved.dataset, "commit", {**body, "insecure": reserved.body["insecure"]})
+
     def cancel(self, reservation: Reservation) -> Entry:
         """Give a reservation back; Refused once its door was opened."""
         with self._chain.appending() as (entries, write):
-            reserved, last = standing(entries, reservation)
+            reserved, last = standing(entries, reservation.hash)
             if last is not None:
                 raise Refused(f"{title_of(reserved)} {past_of(last)} before: it can no longer be cancelled")
             return write(reserved.dataset, "cancel", {"reserve": reserved.seq})

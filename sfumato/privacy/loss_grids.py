@@ -29,18 +29,25 @@ NO_NOISE_MU = 1e4
 """From here on a subsampled Gaussian counts as no noise at all. Sound (less noise never costs less); at this mu a
 record that is drawn once already costs an epsilon of 5e7."""
 
-EXCESS_PER_PART, EXCESS = 1e-6, (1e-4, 5e-4)
-"""Share of the total second moment of the loss that all dots together may add to it, and the haze as much again: so much
-per distinct step, within these ends. Half of that, to all of it, shows in epsilon."""
+FEW = 64
+"""Up to so many distinct steps are few: there is time for more dots."""
 
-WIDEST_DOTS, WIDEST_GAP = 0.1, 0.3
-"""Largest distance of dots: in standard deviations of the noise, and in privacy loss where it grows fastest."""
+EXCESS = {True: 1e-4, False: 5e-4}
+"""Few or not: share of the loss's spread that all dots together may add to it, and the haze as much again. Half of that,
+to all of it, shows in epsilon."""
 
-MAX_STEP_DOTS, MAX_WAVES = 30_000, (1_000, 10_000)
-"""Dots per step, at most, and frequencies, at most: the haze thickens rather than look at more. Many dots, few waves:"""
+WIDEST_DOTS, WIDEST_GAP = {True: 0.02, False: 0.1}, 0.3
+"""Largest distance of dots: in standard deviations of the noise, few or not, and in privacy loss where it grows fastest."""
 
-WORK = 50_000_000
-"""dots times frequencies stay below this where `MAX_WAVES` lets them."""
+MAX_STEP_DOTS, MAX_DOTS, LEAST_STEP_DOTS = 4_000, 400_000, 300
+"""Dots per step and in all, at most; but no step needs to do with fewer than the third."""
+
+MAX_WAVES, WORK = (1_000, 10_000), 50_000_000
+"""Frequencies, at most: so many that dots times frequencies stay below `WORK`, within these ends. With more to look at,
+the haze thickens."""
+
+SERIAL_WORK = 30_000
+"""Multiplications in one product of matrices: too few for BLAS to start threads, which cost more than they bring."""
 
 CELLS = 2**18
 """Cells of the window."""
@@ -48,21 +55,26 @@ CELLS = 2**18
 RARE_SHARE = 0.25
 """Share of delta up to which rare losses are left out when scales are chosen (not from the result)."""
 
-TAIL_SHARE = 1e-6
+TAIL_SHARES, THICK = (1e-6, 1e-2), 10
 """Share of delta that may be spent, over the whole composition, on losses beyond the last dots (taken as infinite), and
-as much again on totals above the window."""
+as much again on totals above the window. The second is tried too where very rare, very large losses make the window so
+wide that the square of the haze is `THICK` times what it should be; the smaller answer holds."""
+
+NO_MASS = 1e-100
+"""Masses below this are taken as infinite loss: arithmetic on next to nothing is slow."""
 
 NO_WAVE = 1e-18
 """A characteristic function below this counts as 0: under the rounding noise."""
 
-ROUNDING_FLOOR, ROUNDING_PER_COUNT = 1e-12, 3e-16
-"""Taken off delta before epsilon is read: once, and per unit of the root of the sum of squared counts. A delta under
-1e-10 is therefore priced high."""
+ROUNDING_FLOOR, ROUNDING_PER_COUNT = 1e-12, 1e-17
+"""Taken off delta before epsilon is read: once, and times the root of the sum of squared counts, as the rounding noise
+of the Fourier sums grows. Measured where the total has no mass left, the noise of a whole window stayed ten times below.
+A delta under 1e-10 is therefore priced high."""
 
 LEAST_DEVIATION = 1e-12
 """Losses that are smaller by and large count as this when scales are chosen."""
 
-ROUNDING_LOSS = 1e-15
+ROUNDING_LOSS = 1e-14
 """Added to epsilon per step: dots and masses are rounded, too."""
 
 
@@ -141,26 +153,28 @@ def _pair_epsilon(pair: _Pair, mu_whole: float, steps: Sequence[Step], delta: fl
     left = delta - ROUNDING_FLOOR - ROUNDING_PER_COUNT * float(np.linalg.norm(counts))
     if left <= 0:
         return math.inf
-    share = min(max(EXCESS_PER_PART * len(steps), EXCESS[0]), EXCESS[1])
     sizes, squares, slopes = _moments(pair, steps, RARE_SHARE * delta / number)
     spread = max(float(counts @ squares) + mu_whole**2, LEAST_DEVIATION**2)
     deviation = math.sqrt(spread)
     # Half of what is added to the spread is added to the mean: rare large losses have a spread far above epsilon.
-    growth = share * min(spread, 2 * (float(counts @ sizes) + deviation + mu_whole**2 / 2))
-    dots = _dots(pair, steps, TAIL_SHARE * delta / number, 6 * growth / np.maximum(slopes, 1e-300))
-    # The haze is a part of the total, which shall not lie so high that the window holds more waves than there is time for.
-    waves = min(max(WORK // dots.losses.size, MAX_WAVES[0]), MAX_WAVES[1])
-    lowest_wave = math.sqrt(-2 * math.log(NO_WAVE)) / (2 * math.pi * waves)
-    mu = mu_whole
-    while True:
-        bottom, top, beyond = _window(dots, mu, TAIL_SHARE * delta, deviation)
-        least = max(growth, ((top - bottom) * lowest_wave) ** 2)
-        if mu * mu >= least * 0.999:
+    mean = float(counts @ sizes) + mu_whole**2 / 2
+    growth = EXCESS[len(steps) <= FEW] * min(spread, 2 * (mean + deviation))
+    found = math.inf
+    for tail in (share * delta for share in TAIL_SHARES):
+        dots = _dots(pair, steps, tail / number, 6 * growth / np.maximum(slopes, 1e-300))
+        # The haze is part of the total, whose window may hold no more waves than there is time for.
+        waves = min(max(WORK // dots.losses.size, MAX_WAVES[0]), MAX_WAVES[1])
+        lowest = math.sqrt(-2 * math.log(NO_WAVE)) / (2 * math.pi * waves)
+        mu, needed = mu_whole, math.inf
+        while mu * mu < 0.999 * needed:
+            mu = mu if needed == math.inf else math.sqrt(needed)
+            bottom, top = _window(dots, mu, tail, deviation)
+            needed = max(growth, ((top - bottom) * lowest) ** 2)
+        cells = _cells(dots, mu, bottom, top - bottom)
+        never = math.fsum(dots.counts * np.log1p(-dots.infinite))
+        found = min(found, _read_epsilon(cells, bottom, top, tail - math.expm1(never), left))
+        if mu * mu <= max(THICK * growth, 1.01 * mu_whole**2):
             break
-        mu = math.sqrt(least)
-    cells = _cells(dots, mu, bottom, top - bottom)
-    never = math.fsum(dots.counts * np.log1p(-dots.infinite))
-    found = _read_epsilon(cells, bottom, top, beyond - math.expm1(never), left)
     return max(0.0, found + ROUNDING_LOSS * number)
 
 
@@ -170,7 +184,8 @@ def _dots(pair: _Pair, steps: Sequence[Step], tail: float, squares: np.ndarray) 
     Between two dots, the masses a of P and b of Q go to the two ends so that both are kept: Doroshenko et al. 2022,
     Algorithm 1, in masses rather than second differences of delta, which lose digits on fine grids. What lies below the
     first is taken up to it, what lies above the last to infinity.
-    `squares` is what count times the square of the distance in z may come to, for all steps together.
+
+    `squares`: a step's dots may lie sqrt(square / count) apart in z, were it alone.
     """
     from scipy.special import ndtr, ndtri
 
@@ -179,21 +194,20 @@ def _dots(pair: _Pair, steps: Sequence[Step], tail: float, squares: np.ndarray) 
     low, high = np.full(mu.size, float(ndtri(tail))), np.full(mu.size, -float(ndtri(tail / 2)))
     if pair.up:
         high = np.where(tail < rate, np.maximum(high, mu - ndtri(np.minimum(tail / 2 / rate, 0.5))), high)
-    # Fewest dots for a given sum of count distance^2 / square.
+    # The fewest dots with which count distance^2 / squares comes to 1 in all.
     shape = np.cbrt((high - low) * squares / counts)
-    distance = shape * math.sqrt(1 / float((counts * shape**2 / squares)[noisy].sum())) if noisy.any() else shape
-    sizes = np.clip(np.ceil((high - low) / np.minimum(distance, np.minimum(WIDEST_DOTS, WIDEST_GAP / mu))), 2, MAX_STEP_DOTS).astype(int) + 1
-    sizes[~noisy] = 1
+    distance = shape / math.sqrt(float((counts * shape**2 / squares).sum()))
+    distance = np.minimum(distance, np.minimum(WIDEST_DOTS[mu.size <= FEW], WIDEST_GAP / mu))
+    most = min(MAX_STEP_DOTS, max(MAX_DOTS // mu.size, LEAST_STEP_DOTS))
+    sizes = np.where(noisy, np.clip(np.ceil((high - low) / distance), 2, most), 0).astype(int) + 1
     ends = np.cumsum(sizes)
     starts = ends - sizes
     place = np.arange(ends[-1]) - np.repeat(starts, sizes)
     mu_at, rate_at = np.repeat(mu, sizes), np.repeat(rate, sizes)
     z = np.repeat(low, sizes) + place * np.repeat((high - low) / np.maximum(sizes - 1, 1), sizes)
     losses = _loss(pair, mu_at, rate_at, z)
-    middle = _cell_masses(z)
+    middle, above, below = _cell_masses(z), ndtr(-high), ndtr(low)
     p = q = middle
-    above = ndtr(-high)
-    below = ndtr(low)
     if pair.up:
         p = (1 - rate_at[1:]) * middle + rate_at[1:] * _cell_masses(z - mu_at)
         above = (1 - rate) * above + rate * ndtr(mu - high)
@@ -214,10 +228,11 @@ def _dots(pair: _Pair, steps: Sequence[Step], tail: float, squares: np.ndarray) 
     # Without noise: the record shows with probability `rate`, else only that it was not drawn is learnt.
     losses[starts[~noisy]] = np.log1p(-rate[~noisy]) * (pair.up - pair.down)
     masses[starts[~noisy]] = 1 - rate[~noisy] * pair.up
-    above = np.where(noisy, above, rate * pair.up)
+    infinite = np.where(noisy, above, rate * pair.up) + z.size * NO_MASS
+    masses[masses < NO_MASS] = 0.0
     centres = np.add.reduceat(masses * losses, starts)
     losses -= np.repeat(centres, sizes)
-    return _Dots(np.append(starts, z.size), losses, masses, centres, above, counts)
+    return _Dots(np.append(starts, z.size), losses, masses, centres, infinite, counts)
 
 
 def _cell_masses(edges: np.ndarray) -> np.ndarray:
@@ -229,24 +244,31 @@ def _cell_masses(edges: np.ndarray) -> np.ndarray:
     return np.maximum(np.where(left > 0, far - near, np.where(right < 0, near - far, 1.0 - far - near)), 0.0)
 
 
-def _window(dots: _Dots, mu: float, tail: float, deviation: float) -> tuple[float, float, float]:
-    """Ends of the window, and the chance (Chernoff's bound) that the total lies above it.
+def _window(dots: _Dots, mu: float, tail: float, deviation: float) -> tuple[float, float]:
+    """Ends of the window; the total lies above it, or below it, with a chance of at most `tail` (Chernoff's bound).
 
     In a series of that period, what lies outside comes back at the other end: from below it only adds to the cost, and
     what may lie above is paid for as infinite.
     """
     centre = float(dots.counts @ dots.centres) + mu * mu / 2
-    reach = np.abs(dots.losses).max()
-    orders = np.geomspace(0.25, 64, 17) / max(deviation, mu, 1e-300)
-    orders = np.unique(np.minimum(orders, 600 / max(reach, 1e-300)))
+    steepest = 600 / max(float(np.abs(dots.losses).max()), deviation)
+
+    def reach(order: float) -> float:
+        """How far the total lies from its centre at most, in the direction of the sign of `order`."""
+        means = np.add.reduceat(dots.masses * np.expm1(order * dots.losses), dots.starts[:-1]) - dots.infinite
+        logs = float(dots.counts @ np.log1p(np.maximum(means, -0.5))) + (order * mu) ** 2 / 2
+        return (logs - math.log(tail)) / abs(order)
+
     ends = []
-    for sign in (1, -1):
-        logs = np.square(mu * orders) / 2
-        for k, order in enumerate(sign * orders):
-            rest = np.add.reduceat(dots.masses * np.expm1(order * dots.losses), dots.starts[:-1]) - dots.infinite
-            logs[k] += float(dots.counts @ np.log1p(np.maximum(rest, -0.5)))
-        ends.append(centre + sign * float(((logs - math.log(tail)) / orders).min()))
-    return ends[1], ends[0], tail
+    for sign in (-1, 1):
+        # The bound has one valley: downhill from a usual order, in either direction.
+        order = min(5 / max(deviation, mu), steepest)
+        found = reach(sign * order)
+        for factor in (0.6, 1 / 0.6):
+            while (order * factor <= steepest) and (further := reach(sign * order * factor)) < found:
+                order, found = order * factor, further
+        ends.append(centre + sign * found)
+    return ends[0], ends[1]
 
 
 def _cells(dots: _Dots, mu: float, bottom: float, width: float) -> np.ndarray:
@@ -254,8 +276,6 @@ def _cells(dots: _Dots, mu: float, bottom: float, width: float) -> np.ndarray:
 
     The product is next to nothing but for the lowest frequencies, the fewer the more steps have been multiplied.
     """
-    from scipy.fft import irfft
-
     base = 2 * math.pi / width
     least = math.log(NO_WAVE)
     size = min(CELLS // 2, 1 + int(math.sqrt(-2 * least) / (mu * base)))
@@ -265,8 +285,8 @@ def _cells(dots: _Dots, mu: float, bottom: float, width: float) -> np.ndarray:
     variances = dots.counts * np.add.reduceat(dots.masses * np.square(dots.losses), dots.starts[:-1])
     for i in np.argsort(-variances, kind="stable"):
         part = slice(dots.starts[i], dots.starts[i + 1])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs += dots.counts[i] * np.log1p(_waves(dots.losses[part], dots.masses[part], base, size) - dots.infinite[i])
+        values = _waves(dots.losses[part], dots.masses[part], base, size) - dots.infinite[i]
+        logs += dots.counts[i] * _log1p(values)
         alive = np.flatnonzero(logs.real > least)
         size = int(alive[-1]) + 1 if alive.size else 1
         logs = logs[:size]
@@ -274,21 +294,42 @@ def _cells(dots: _Dots, mu: float, bottom: float, width: float) -> np.ndarray:
     logs = np.where(logs.real > least, logs, -np.inf) + 1j * waves * (bottom + cell / 2 - centre)
     spectrum = np.zeros(CELLS // 2 + 1, dtype=complex)
     spectrum[:size] = np.exp(logs) * np.sinc(waves * cell / (2 * math.pi))
-    return irfft(spectrum, CELLS)
+    return np.fft.irfft(spectrum, CELLS)
 
 
 def _waves(losses: np.ndarray, masses: np.ndarray, base: float, size: int) -> np.ndarray:
-    """Sum of mass (e^(-i k base loss) - 1), for k < size; e^(ab) - 1 from e^a - 1 and e^b - 1, so that small ones keep digits."""
-    fine = max(1, math.isqrt(size))
-    coarse = -(-size // fine)
-    one = _turn(np.outer(np.arange(coarse) * (fine * base), losses)) * masses
-    two = _turn(np.outer(losses, np.arange(fine) * base))
-    return (one @ two + one.sum(axis=1)[:, None] + masses @ two).ravel()[:size]
+    """Sum of mass (e^(-i k base loss) - 1), for k < size, in two digits of k."""
+    fine = math.isqrt(size)
+    low = _turns(base * losses, fine)
+    high = _turns(fine * base * losses, -(-size // fine)) * masses
+    # (x + 1) (y + 1) - 1 from x and y: small numbers keep their digits.
+    total = high.sum(axis=1)[:, None] + (low * masses).sum(axis=1)
+    some = max(SERIAL_WORK // total.size, 1)
+    for start in range(0, losses.size, some):
+        total += high[:, start : start + some] @ low[:, start : start + some].T
+    return total.ravel()[:size]
 
 
-def _turn(angles: np.ndarray) -> np.ndarray:
-    """e^(-i angle) - 1."""
-    return -2 * np.square(np.sin(angles / 2)) - 1j * np.sin(angles)
+def _turns(angles: np.ndarray, number: int) -> np.ndarray:
+    """e^(-i k angle) - 1, [k, angle], for k < number."""
+    table = np.zeros((number, angles.size), dtype=complex)
+    done = 1
+    while done < number:
+        angle = done * angles
+        turn = -2 * np.square(np.sin(angle / 2)) - 1j * np.sin(angle)
+        new = table[done : 2 * done]
+        np.multiply(table[: len(new)], 1 + turn, out=new)
+        new += turn
+        done *= 2
+    return table
+
+
+def _log1p(values: np.ndarray) -> np.ndarray:
+    """log(1 + z) of complex numbers, also where z is small (numpy's own loses the digits there)."""
+    growth = values.real * (2 + values.real) + np.square(values.imag)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        real = np.where(np.abs(growth) < 0.5, np.log1p(growth) / 2, np.log(np.abs(1 + values)))
+    return real + 1j * np.arctan2(values.imag, 1 + values.real)
 
 
 def _read_epsilon(cells: np.ndarray, bottom: float, top: float, infinite: float, delta: float) -> float:

@@ -12,13 +12,17 @@ from torch import Tensor, nn
 
 from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt
+from sfumato.errors import Stopped
 from sfumato.images import to_unit
-from sfumato.privacy.door import Access, spending
+from sfumato.privacy.door import Access, Visit, spending
 from sfumato.privacy.dp_sgd import train_privately
 from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.noise import system_generator
+from sfumato.privacy.resuming import Keeper, TrainingState
 from sfumato.progress import Progress, silent
 
+MOST_LOST = 0.05
+"""Largest stretch of steps as a share of all: what a crash can make be paid for twice."""
 VOTE_CHUNK = 1024
 """Records that vote at once."""
 
@@ -69,14 +73,19 @@ def fine_tuned(
     physical_batch: int,
     generator: torch.Generator | None = None,
     progress: Progress = silent,
+    keeper: Keeper | None = None,
 ) -> Paid:
-    """`model` fine-tuned by DP-SGD.
+    """`model` fine-tuned by DP-SGD, from the state that `keeper` holds, if it holds one.
 
     Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the
     public count, which sets the expected batch that sums are divided by.
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
-    with spending(access, [event], insecure=generator is not None) as visit:
+    state = keeper.load() if keeper else None
+    left = [event.model_copy(update={"steps": event.steps - (state.step if state else 0)})]
+    settles = state.reservation if state else ""
+    with spending(access, left, insecure=generator is not None, settles=settles) as visit:
+        entries = {**(state.entries if state else {}), **visit.entries}
         trained = train_privately(
             model.to(device),
             to_unit(visit.images.pixels).to(device),
@@ -88,6 +97,42 @@ def fine_tuned(
             expected_batch=event.sample_rate * records,
             physical_batch=physical_batch,
             progress=progress,
+            start=state,
+            checkpoint=_Stretches(keeper, visit, event, entries, state.step if state else 0) if keeper else None,
         )
-        entries = visit.entries
     return Paid(trained, entries)
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """Keeps the state between stretches of steps, and tells the ledger of each stretch before it begins."""
+
+    keeper: Keeper
+    visit: Visit
+    event: SubsampledGaussian
+    entries: Mapping[int, str]
+    first: int
+
+    def go_on(self, step: int, take: Callable[[], dict[str, Tensor]]) -> int:
+        """The end of the next stretch; `Stopped` where someone asked for it."""
+        stopping = self.stopping()
+        if step > self.first:
+            self.keeper.save(TrainingState(step, take(), self.entries, self.visit.hash))
+        if stopping:
+            steps = self.event.steps
+            raise Stopped(
+                f"stopped after step {step} of {steps} and saved; {step} steps are paid for, and the same command goes on from there",
+                taken=(self._steps(step),),
+            )
+        most = max(1, int(MOST_LOST * self.event.steps))
+        until = min(self.event.steps, step + min(most, self.keeper.stretch(step)))
+        self.visit.allow([self._steps(until)])
+        return until
+
+    def stopping(self) -> bool:
+        """Whether to stop before the next step."""
+        return self.keeper.stopping()
+
+    def _steps(self, until: int) -> SubsampledGaussian:
+        """The steps up to `until` under this reservation."""
+        return self.event.model_copy(update={"steps": until - self.first})

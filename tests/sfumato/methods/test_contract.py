@@ -79,7 +79,7 @@ def test_the_certificate_meets_the_target_and_wastes_at_most_one_percent(method,
     assert certificate.epsilon == pytest.approx(priced, rel=1e-9), "the certificate is of the spends that are listed"
     assert len({spend.stage for spend in plan.spends}) == len(plan.spends)
     sentence = certificate.sentence()
-    assert f"({certificate.epsilon:.3f}, {certificate.delta:.3g})" in sentence and target.relation in sentence
+    assert f"({certificate.shown_epsilon}, {certificate.shown_delta})" in sentence and target.relation in sentence
 
 
 @every_method

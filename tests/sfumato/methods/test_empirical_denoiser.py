@@ -160,7 +160,7 @@ def test_the_numbers_of_the_promise():
     claimed = claim(rate, 93, IMAGES, DELTA, True)
     assert mu > 200 and claimed.mu == pytest.approx(2 * math.sqrt(rate * IMAGES), rel=0.01)
     certified = subsampled_gaussian_epsilon([mu / 2], rate, DELTA, IMAGES, "replace_one")
-    assert certified == pytest.approx(33_500, rel=2e-3)
+    assert certified == pytest.approx(33_500, rel=5e-3)
     said = [f"{claimed.epsilon:.2f}", "33,500", f"{-math.expm1(IMAGES * math.log1p(-rate)):.2f}"]
     assert [number for number in said if number not in empirical_denoiser.PROMISE] == []
     mild = claim(0.01, 40, 100, DELTA, True)

@@ -19,7 +19,6 @@ from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from sfumato.errors import BadInput
-from sfumato.privacy import loss_grids
 from sfumato.privacy.accountant import (
     NOISE_RANGE,
     accountant_name,
@@ -35,7 +34,6 @@ from sfumato.privacy.accountant import (
     subsampled_gaussian_epsilon,
 )
 from sfumato.privacy.events import Event, Gaussian, SubsampledGaussian, Uncertified
-from sfumato.privacy.loss_grids import Step, grid_epsilon
 from tests.vectors import DELTA, VECTORS, facts
 
 RELATIONS = ("add_remove", "replace_one")
@@ -329,30 +327,6 @@ def test_nothing_costs_nothing_and_uncertified_everything():
         assert dp_sgd_epsilon(1.0, 0.1, 0, DELTA, accountant=name) == 0.0
     assert subsampled_gaussian_epsilon([0.0], 0.1, DELTA) == subsampled_gaussian_epsilon([], 0.1, DELTA) == 0.0
     assert subsampled_gaussian_epsilon([1.0], 1e-7, DELTA) == 0.0
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_many_distinct_noises_are_shared_soundly(relation, monkeypatch):
-    mus = np.geomspace(0.2, 1.0, 150)
-    steps = [Step(float(mu), 0.02, 5) for mu in mus]
-    shared = grid_epsilon([], steps, DELTA, relation)
-    assert subsampled_gaussian_epsilon(mus, 0.02, DELTA, 5, relation) == shared  # too many for dp-accounting's own
-    monkeypatch.setattr(loss_grids, "MERGE_ABOVE", 1000)
-    monkeypatch.setattr(loss_grids, "GRID_PER_DEVIATION", 40)
-    alone = grid_epsilon([], steps, DELTA, relation)
-    assert alone <= shared <= alone * 1.01
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(
-    ("noise", "rate", "steps"), [(1.0, 0.01, 500), (0.4, 1e-3, 300), (3.0, 0.5, 100), (50.0, 0.3, 5)]
-)
-def test_a_finer_grid_only_lowers_the_answer(noise, rate, steps, relation, monkeypatch):
-    coarse = grid_epsilon([], [Step(1 / noise, rate, steps)], DELTA, relation)
-    monkeypatch.setattr(loss_grids, "GRID_PER_DEVIATION", 200)
-    monkeypatch.setattr(loss_grids, "MAX_STEP_POINTS", 500_000)
-    fine = grid_epsilon([], [Step(1 / noise, rate, steps)], DELTA, relation)
-    assert fine <= coarse <= fine * 1.001
 
 
 @pytest.mark.parametrize(("noise", "steps", "delta"), [(1.0, 1, 1e-10), (30.0, 1000, 1e-9), (300.0, 100_000, 1e-8)])

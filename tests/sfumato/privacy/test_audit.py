@@ -219,7 +219,8 @@ def test_an_audit_survives_json_and_refutes_a_certificate_below_its_bound():
     assert Audit.model_validate_json(found.model_dump_json()) == found
     assert found.bound.epsilon > 2.5 and found.refuted and not found.passed
     assert not audit(certificate=5.0).refuted and audit(certificate=5.0).passed
-    assert not audit(certificate=None).refuted and not audit(bound=None).refuted
+    assert audit(certificate=None).refuted, "then the claim is what would be answered for"
+    assert not audit(certificate=None, claim=None).refuted and not audit(bound=None).refuted
 
 
 def test_an_audit_without_a_copy_check_or_with_a_copy_clears_nothing():
