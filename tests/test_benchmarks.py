@@ -17,5 +17,5 @@ def test_a_benchmark_explains_itself(name, tmp_path):
     asked = [sys.executable, f"benchmarks/{name}", "--help"]
     told = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
     assert told.returncode == 0, told.stderr
-    assert f".venv/bin/python benchmarks/{name}" in told.stdout, "the docstring holds its command"
+    assert f"benchmarks/{name}" in told.stdout, "the docstring holds its command"
     assert not (tmp_path / "home").exists(), "asking for help leaves nothing behind"
