@@ -33,6 +33,7 @@ WAYS = {
     "RAPID, ddim, 2 + 5 steps": ("rapid", FEW | {"solver": "ddim"}),
     "RAPID, dpm++, 2 + 5 steps": ("rapid", FEW),
     "RAPID, dpm++ without noise (eta 0), 2 + 5 steps": ("rapid", FEW | {"eta": 0.0}),
+    "RAPID, dpm++, 2 + 8 steps": ("rapid", FEW | {"late_steps": 8}),
     "RAPID, dpm++, 1 + 3 steps": ("rapid", FEW | {"early_steps": 1, "late_steps": 3}),
 }
 """Name -> the method whose walk is taken with the model that RAPID trained, and changes of the generation settings."""

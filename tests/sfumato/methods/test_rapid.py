@@ -288,6 +288,16 @@ def test_each_walk_may_be_given_its_own_number_of_steps(early_steps, late_steps)
     assert (early[0], early[-1], late[0], late[-1]) == (T, K, V, 0)
 
 
+@pytest.mark.parametrize(
+    "changes", [["generation.solver=dpm++"], ["generation.early_steps=2", "generation.late_steps=5"]], ids=str
+)
+def test_other_walks_ask_for_no_other_training(changes):
+    """What is paid for is kept under the settings of its training; drawing is none of them (see flows/synthesize.py)."""
+    paid = "schedule", "network", "method", "fine_tuning"
+    assert resolve("rapid", changes=changes).only(*paid) == resolve("rapid").only(*paid)
+    assert resolve("rapid", changes=changes).generation != resolve("rapid").generation
+
+
 # Drawing
 
 
