@@ -1,5 +1,6 @@
 """Stages that pay for private data: each opens the door through one mechanism, once, with the ledger's leave."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -117,7 +118,9 @@ def fine_tune(
     parents = [*public.refs(), *(ref for ref in (votes, canaries) if ref)]
     title = "DP fine-tuning" + (" (canaries)" if canaries else " (baseline)" if terms.comparison else "")
     params = settings.fine_tuning.model_dump()
-    with keeping(context) as keeper, making(TunedModel, title, context, parents=parents, params=params) as draft:
+    # No audit finds another one's canaries, so what it kept would never be found again.
+    kept = contextlib.nullcontext() if canaries else keeping(context)
+    with kept as keeper, making(TunedModel, title, context, parents=parents, params=params) as draft:
         parts = load_parts(draft, settings, facts, public, machine, votes)
         code = code_version(fine_tune.fn)
         with where().ledger() as ledger:
