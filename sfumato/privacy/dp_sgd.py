@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from sfumato.config import FineTuning
-from sfumato.diffusion.objective import Corrupt
+from sfumato.diffusion.objective import Corrupt, Examples
 from sfumato.networks.build import parameter_group
 from sfumato.privacy.clipping import Gradients, clipped_sum
 from sfumato.privacy.resuming import TrainingState
@@ -23,6 +23,8 @@ from sfumato.privacy.survey import refuse_clip, survey
 from sfumato.progress import Progress, silent
 from sfumato.training import moving_average, warm_then_decay
 
+NO_MEMORY = "allocate memory"
+"""Words of torch's error where a CPU has no memory left."""
 AVERAGED = "averaged"
 """Name, in a state, of the number of steps in the moving average."""
 
@@ -91,6 +93,35 @@ def restore(
         }
 
 
+def fitting_sum(
+    model: nn.Module,
+    trainable: Mapping[str, Tensor],
+    examples: Examples,
+    settings: FineTuning,
+    physical_batch: int,
+    note: Callable[[str], None] | None = None,
+) -> tuple[Gradients, int]:
+    """The clipped sum with as many records at once as memory holds, and how many these were; the sum does not depend on it."""
+    while True:
+        try:
+            total = clipped_sum(
+                model,
+                trainable,
+                examples,
+                clip=settings.clip,
+                chunk=physical_batch,
+                rule=settings.clipping,
+                gamma=settings.clipping_gamma,
+            )
+            return total, physical_batch
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if physical_batch == 1 or not (isinstance(error, torch.OutOfMemoryError) or NO_MEMORY in str(error)):
+                raise
+        physical_batch //= 2
+        if note:
+            note(f"memory is too small for machine.physical_batch={2 * physical_batch}: going on with {physical_batch}")
+
+
 def train_privately(
     model: nn.Module,
     x: Tensor,
@@ -138,15 +169,7 @@ def train_privately(
             until = checkpoint.go_on(step, lambda: taken(trainable, average, optimiser))
         index = poisson_sample(len(x), settings.sample_rate, generator)
         examples = corrupt(x[index], y[index], generator)
-        total = clipped_sum(
-            model,
-            trainable,
-            examples,
-            clip=settings.clip,
-            chunk=physical_batch,
-            rule=settings.clipping,
-            gamma=settings.clipping_gamma,
-        )
+        total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch, note)
         noisy = add_gaussian(total, deviation=noise_multiplier * settings.clip, generator=generator)
         for name, parameter in trainable.items():
             parameter.grad = noisy[name] / expected_batch

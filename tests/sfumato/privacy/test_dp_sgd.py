@@ -171,6 +171,38 @@ def test_the_chunk_is_only_a_matter_of_memory(gradients):
         torch.testing.assert_close(a, c, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_a_batch_that_memory_does_not_hold_is_halved_and_said(gradients, monkeypatch, error):
+    x, y = digits(40)
+    one = TUNING.model_copy(update={"steps": 1})
+    run(network(), x, y, one, chunk=16)
+    tried, said = [], []
+
+    def little_memory(*given, chunk, real=dp_sgd.clipped_sum, **named):
+        tried.append(chunk)
+        if chunk > 5:
+            raise error
+        return real(*given, chunk=chunk, **named)
+
+    monkeypatch.setattr(dp_sgd, "clipped_sum", little_memory)
+    run(network(), x, y, one.model_copy(update={"steps": 2}), chunk=16, note=said.append)
+    assert tried == [16, 8, 4, 4] and len(said) == 2
+    assert "machine.physical_batch=8: going on with 4" in said[1]
+    for a, b in zip(gradients[0], gradients[1], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-7)
+
+
+def test_what_no_memory_would_mend_is_not_tried_again(monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(dp_sgd, "clipped_sum", broken)
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        run(network(), *digits(40))
+
+
 def test_noise_goes_on_every_number_with_its_own_draw():
     total = {"a": torch.zeros(300, 100), "b": torch.full((50,), 7.0)}
     noisy = add_gaussian(total, deviation=0.25, generator=torch.Generator().manual_seed(0))
