@@ -8,11 +8,13 @@ import torch
 from sklearn.datasets import load_digits
 
 from sfumato.config import Network, Schedule
-from sfumato.diffusion.objective import Examples, denoising_examples, record_losses
+from sfumato.diffusion.objective import Examples, denoising_examples
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.networks.build import build
 from sfumato.privacy.clipping import clip_factors, clipped_sum
 from sfumato.privacy.dp_sgd import trainable_parameters
+from tests import oracle
+from tests.oracle import clipped, norm
 
 NETWORKS = {
     "mlp": Network(kind="mlp", width=24, blocks=2, condition=8),
@@ -41,30 +43,10 @@ def digits(records, draws):
 
 
 def loop(model, names, examples):
-    """Each record's gradient by autograd in float64, one record after the other: `[b]` dictionaries."""
-    slow = copy.deepcopy(model).double().requires_grad_(True)
+    """Each record's gradient in float64, times included: `[b]` dictionaries."""
+    slow = copy.deepcopy(model)
     slow.condition.time[0].register_forward_pre_hook(lambda _, inputs: (inputs[0].double(),))
-    found = []
-    for record in range(len(examples.y)):
-        one = examples.map(lambda field, at=record: field[at : at + 1])
-        one = Examples(one.x_t.double(), one.t, one.y, one.target.double())
-        slow.zero_grad()
-        record_losses(slow, one).sum().backward()
-        found.append({name: p.grad.clone() for name, p in slow.named_parameters() if name in names})
-    return found
-
-
-def norm(gradient):
-    return torch.cat([g.double().flatten() for g in gradient.values()]).norm()
-
-
-def clipped(gradients, clip):
-    total = {name: torch.zeros_like(value) for name, value in gradients[0].items()}
-    for gradient in gradients:
-        factor = min(1.0, clip / float(norm(gradient)))
-        for name, value in gradient.items():
-            total[name] += factor * value
-    return total
+    return oracle.loop(slow, names, examples)
 
 
 @pytest.mark.parametrize("groups", [ALL, ("rows", "film"), ("attention", "rows")], ids=str)
