@@ -7,7 +7,7 @@ import numpy as np
 
 from sfumato import sources
 from sfumato.sources import load, same_source
-from tests.sfumato.sources.writing import refused, write_folder
+from tests.sfumato.sources.writing import refused, write_folder, write_mnist_like
 
 
 def sides(root: Path, **asked) -> tuple[set[bytes], set[bytes]]:
@@ -66,3 +66,30 @@ def test_same_source_sees_one_folder_under_two_names(folder, tmp_path, monkeypat
     monkeypatch.setattr(os.path, "samefile", lambda a, b: {Path(a), Path(b)} <= {mounted, folder})  # as a bind mount
     assert same_source(mounted, folder / "cat") and same_source(folder / "cat", mounted)
     assert not same_source(mounted, tmp_path / "elsewhere")
+
+
+def test_same_source_knows_names_and_mixtures(tmp_path, folder):
+    write_mnist_like(tmp_path / "data" / "mnist")
+    place = {"folder": str(tmp_path / "data")}
+    assert same_source("mnist", "mnist", **place) and same_source("mnist", "mnist")
+    assert same_source("mnist", tmp_path / "data" / "mnist", **place)
+    assert same_source("mnist", tmp_path / "data", **place)
+    assert same_source("mnist", f"glyphs+{tmp_path / 'data' / 'mnist'}", **place)
+    assert same_source("mnist", "glyphs+mnist", **place) and same_source(folder, f"glyphs+{folder / 'cat'}")
+    assert same_source("digits", "glyphs+digits") and not same_source("mnist", "omniglot+glyphs", **place)
+    assert not same_source("mnist", "fashion-mnist", **place) and not same_source("digits", "mnist", **place)
+    assert not same_source(folder, f"glyphs+{tmp_path / 'data' / 'mnist'}")
+
+
+def test_same_source_sees_copies_of_idx_and_npz_files(tmp_path):
+    one, two = (write_mnist_like(tmp_path / name) for name in ("one", "two"))
+    assert same_source(one, two)
+    assert same_source("mnist", two, folder=str(write_mnist_like(tmp_path / "data" / "mnist").parent))
+    write_mnist_like(two, seed=1)
+    assert not same_source(one, two)
+    for name in ("a.npz", "b.npz", "c.npz"):
+        np.savez(tmp_path / name, images=np.full((2, 4, 4), name == "c.npz", np.uint8), labels=np.arange(2))
+    assert same_source(tmp_path / "a.npz", tmp_path / "b.npz") and not same_source(
+        tmp_path / "a.npz", tmp_path / "c.npz"
+    )
+    assert same_source(tmp_path / "a.npz", tmp_path)  # a file in the folder

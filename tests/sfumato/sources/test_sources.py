@@ -91,3 +91,25 @@ def test_one_class_is_too_few(tmp_path):
         sources.require_classes(facts)
     sources.require_classes(facts, at_least=1)
     sources.require_classes(describe("digits"))
+
+
+# --- crop and polarity ------------------------------------------------------------------------------------------------
+
+
+def test_the_largest_square_is_cut_from_the_middle(tmp_path):
+    (tmp_path / "a").mkdir()
+    wide, tall = np.zeros((4, 10), np.uint8), np.zeros((9, 4), np.uint8)
+    wide[:, 3:7], tall[2:6] = 200, 200
+    Image.fromarray(wide).save(tmp_path / "a" / "0.png")
+    Image.fromarray(tall).save(tmp_path / "a" / "1.png")
+    facts, loaded = (read(tmp_path, part="all", crop="centre") for read in (describe, load))
+    assert loaded.pixels.shape == (2, 1, facts.height, facts.width) == (2, 1, 4, 4) and (loaded.pixels == 200).all()
+    assert load(tmp_path, part="all", crop="centre", size=2).pixels.shape == (2, 1, 2, 2)
+    with refused("data.crop='left'", "'centre'"):
+        load(tmp_path, crop="left")
+
+
+def test_inverting_turns_grey_levels_round_and_moves_no_record(folder):
+    plain, turned = load(folder), load(folder, invert=True)
+    assert np.array_equal(255 - plain.pixels, turned.pixels)
+    assert np.array_equal(load(folder, crop="centre", size=4).labels, plain.labels)

@@ -37,9 +37,9 @@ def write_idx(path: Path, values: np.ndarray) -> None:
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
-def write_mnist_like(root: Path, *, train: int = 30, test: int = 10, end: str = ".gz") -> Path:
-    root.mkdir(exist_ok=True)
-    rng = np.random.default_rng(0)
+def write_mnist_like(root: Path, *, train: int = 30, test: int = 10, end: str = ".gz", seed: int = 0) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
     for beginning, count in (("train", train), ("t10k", test)):
         write_idx(root / f"{beginning}-images-idx3-ubyte{end}", rng.integers(0, 256, (count, 6, 6)))
         write_idx(root / f"{beginning}-labels-idx1-ubyte{end}", np.arange(count) % 3 + 4)
