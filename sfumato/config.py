@@ -13,6 +13,8 @@ Relation = Literal["add_remove", "replace_one"]
 ParameterGroup = Literal["rows", "film", "attention", "rest"]
 """Named parts of a denoiser: class rows, feature-wise modulation, attention, everything else."""
 
+Crop = Literal["none", "centre"]
+"""`centre` first cuts the largest square out of the middle of an image, so that resizing does not stretch it."""
 Clipping = Literal["flat", "per_group", "automatic"]
 """How a record's gradient is scaled down; its contribution has a norm of at most `clip` under each rule."""
 
@@ -41,8 +43,8 @@ class Data(Section):
     """Name of the private set in the ledger; empty takes the last part of `private`."""
     size: int = Field(default=0, ge=0, le=1024)
     """Side in pixels that all images are resized to; 0 keeps them as they are."""
-    crop: Literal["none", "centre"] = "none"
-    """`centre` first cuts the largest square out of the middle of each image, so that resizing does not stretch it."""
+    crop: Crop = "none"
+    """What is cut out of every image before it is resized."""
     invert: Literal["none", "private", "public", "both"] = "none"
     """Images whose grey levels are turned round. Both sides should have light writing on dark ground or both the reverse; glyphs
     and all handwriting by name (MNIST, Omniglot, ...) are white on black."""

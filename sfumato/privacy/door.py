@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sfumato import sources
-from sfumato.config import Relation, Section
+from sfumato.config import Crop, Relation, Section
 from sfumato.errors import BadInput, Stopped
 from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.images import ImageSet, joined
@@ -32,7 +32,7 @@ class PrivateSet(Section):
     size: int = 0
     channels: Literal[0, 1, 3] = 0
     held_out: float = 0.2
-    crop: Literal["none", "centre"] = "none"
+    crop: Crop = "none"
     invert: bool = False
     folder: str = ""
     """Where data sets by name lie; says where, not what."""

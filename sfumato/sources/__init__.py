@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from sfumato.config import Crop
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet
 from sfumato.sources.built_in import ALPHABETS, open_digits, open_glyphs
-from sfumato.sources.catalogue import Catalogue, Crop, Facts, Part, Record, Request
+from sfumato.sources.catalogue import Catalogue, Facts, Part, Record, Request
 from sfumato.sources.folders import open_class_folders
 from sfumato.sources.identity import (
     absolute,

@@ -6,12 +6,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from sfumato.config import Crop
 from sfumato.errors import BadInput
 
 Part = Literal["train", "test", "all"]
 """`train` is trained on, `test` is kept for evaluation, `all` is both (public sources)."""
-Crop = Literal["none", "centre"]
-"""`centre` cuts the largest square out of the middle before anything is resized."""
 
 
 @dataclass(frozen=True)

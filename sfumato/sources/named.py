@@ -129,8 +129,11 @@ def fetched(name: str, folder: str) -> Path:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as parcel, patience():
             getattr(datasets, named.title)(parcel, download=True, **dict(named.options))
-            if not (Path(folder) / top).exists():
+            try:
                 (Path(parcel) / top).rename(Path(folder) / top)
+            except OSError:  # another run was faster, or something else is in the way
+                if locate(name, folder) is None:
+                    raise
     except Exception as fault:  # whatever a network, a mirror, an archive or a full disk may bring
         reason = " ".join(str(fault).split())[:100] or type(fault).__name__
         missing = f"the data set {name!r} is not in {folder!r} and could not be fetched ({reason})"
@@ -163,9 +166,10 @@ def open_cifar(place: Path, part: Part) -> Catalogue:
         for train in {"train": (True,), "test": (False,), "all": (True, False)}[part]:
             try:
                 found = CIFAR10(place.parent, train=train)
-            except (RuntimeError, OSError):
+            except (RuntimeError, OSError) as fault:
+                reason = " ".join(str(fault).split())[:100]
                 raise BadInput(
-                    f"{str(place)!r} is incomplete or damaged; {way_out('cifar10', str(place.parent))}"
+                    f"{str(place)!r} is incomplete or damaged ({reason}); {way_out('cifar10', str(place.parent))}"
                 ) from None
             side = "train" if train else "test"
             for i, (pixels, label) in enumerate(zip(found.data, found.targets, strict=True)):

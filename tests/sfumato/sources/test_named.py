@@ -1,6 +1,7 @@
 """Data sets by name: found where they may lie, fetched whole or not at all, refused in one line."""
 
 import os
+import socket
 import urllib.error
 import urllib.request
 
@@ -158,6 +159,32 @@ def test_a_download_that_breaks_off_leaves_nothing(tmp_path, monkeypatch, fault)
     with refused("could not be fetched", str(fault)):
         describe("mnist", folder=str(tmp_path))
     assert list(tmp_path.iterdir()) == [] and locate("mnist", str(tmp_path)) is None
+
+
+def test_two_downloads_at_once_leave_one(tmp_path, monkeypatch):
+    def act(place):
+        write_digits(type(tmp_path)(place))
+        write_digits(tmp_path / "MNIST" / "raw")  # the other one is faster
+
+    monkeypatch.setattr(datasets, "MNIST", Fetches(act))
+    assert describe("mnist", folder=str(tmp_path)).records == 30
+    assert [path.name for path in tmp_path.iterdir()] == ["MNIST"]
+
+
+def test_something_else_in_the_way_is_not_overwritten(tmp_path, monkeypatch):
+    (tmp_path / "MNIST" / "notes").mkdir(parents=True)
+    monkeypatch.setattr(datasets, "MNIST", Fetches(lambda place: write_digits(type(tmp_path)(place))))
+    with refused("could not be fetched", "MNIST", "remove that folder"):
+        describe("mnist", folder=str(tmp_path))
+    assert [path.name for path in (tmp_path / "MNIST").iterdir()] == ["notes"]
+
+
+def test_a_silent_network_is_given_up_and_others_keep_their_patience(tmp_path, monkeypatch):
+    before, during = socket.getdefaulttimeout(), []
+    monkeypatch.setattr(datasets, "MNIST", Fetches(lambda place: during.append(socket.getdefaulttimeout())))
+    with refused("holds no images of 'mnist'"):
+        describe("mnist", folder=str(tmp_path))
+    assert during == [named.SILENCE_SECONDS] and socket.getdefaulttimeout() == before
 
 
 def test_what_a_killed_download_left_is_not_looked_at(tmp_path, offline):
