@@ -1,9 +1,9 @@
 """Everything that can be known and refused before work starts, and before any private image is decoded.
 
 From names, headers and listings alone: the shape of both collections, the number of records, the class names. (Where both
-sides are IDX or NPZ files of equal length, their bytes are compared, and a copy is refused.) Fetches data sets by name that
-are missing, fills in what the settings leave open (delta, sample rate) and collects warnings. Class names, image size and the number of
-private records are treated as public knowledge.
+sides are IDX or NPZ files of equal length, their bytes are compared, and a copy is refused.) Fetches data sets by name
+that are missing, fills in what the settings leave open (delta, sample rate) and collects warnings. Class names, image size
+and the number of private records are treated as public knowledge.
 """
 
 from pathlib import Path

@@ -1,7 +1,8 @@
 """Where things are kept: the only file that reads the environment.
 
 `SFUMATO_HOME` holds everything a run leaves behind (default: `sfumato-home` in the checkout). `SFUMATO_LEDGER` and
-`MLFLOW_TRACKING_URI` point ledger and tracking elsewhere, `SFUMATO_DATA` says where data sets by name lie. Prefect is kept quiet, offline and below the same home.
+`MLFLOW_TRACKING_URI` point ledger and tracking elsewhere, `SFUMATO_DATA` says where data sets by name lie. Prefect is
+kept quiet, offline and below the same home.
 """
 
 import json
