@@ -215,6 +215,6 @@ def _settings(record: RunRecord) -> str:
     rows = []
     for section, values in record.settings.items():
         for name, value in (values if isinstance(values, dict) else {"": values}).items():
-            if section != "data" or name not in ("private", "public"):
+            if section != "data" or name not in ("private", "public", "folder"):
                 rows.append([f"{section}.{name}".rstrip("."), f"`{value}`"])
     return table(["setting", "value"], rows)

@@ -51,8 +51,8 @@ def synthesize(
         publish_to: Folder to publish to; `.` takes the folder of the run, empty keeps the result in the store.
         new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
     """
-    configure()
-    settings, facts, _ = preflight(resolve(method, preset, changes or []))
+    place = configure()
+    settings, facts, _ = preflight(resolve(method, preset, changes or []), str(place.data))
     device_of(settings.machine)
     plan = plan_for(settings, facts)
     return run_plan(settings, plan, preset=preset, publish_to=publish_to, new_version=new_version)

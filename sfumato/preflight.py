@@ -1,8 +1,9 @@
 """Everything that can be known and refused before work starts, and before any private image is decoded.
 
-From names, headers and listings alone: the shape of both collections, the number of records, the class names. Fills in
-what the settings leave open (delta, sample rate) and collects warnings. Class names, image size and the number of
-private records are treated as public knowledge.
+From names, headers and listings alone: the shape of both collections, the number of records, the class names. (Where both
+sides are IDX or NPZ files of equal length, their bytes are compared, and a copy is refused.) Fetches data sets by name
+that are missing, fills in what the settings leave open (delta, sample rate) and collects warnings. Class names, image size
+and the number of private records are treated as public knowledge.
 """
 
 from pathlib import Path
@@ -20,16 +21,26 @@ from sfumato.privacy.survey import refuse_clip, survey
 from sfumato.settings import Settings
 
 
-def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
-    """Settings with nothing left open, the facts, and warnings; `BadInput` for whatever cannot work."""
+def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Facts, list[str]]:
+    """Settings with nothing left open, the facts, and warnings; `BadInput` for whatever cannot work.
+
+    `data_folder` is where data sets by name lie if the settings do not say.
+    """
+    settings = settings.model_copy(update={"data": placed(settings.data, data_folder)})
     data = settings.data
-    if sources.same_source(data.private, data.public):
+    if sources.same_source(data.private, data.public, folder=data.folder):
         raise BadInput(
             f"data.public={data.public!r} is, holds or lies in the private data {data.private!r}: public images must not come "
             "from the private collection"
         )
     private = sources.describe(
-        data.private, part="train", size=data.size, channels=data.channels, held_out=data.held_out
+        data.private,
+        part="train",
+        size=data.size,
+        channels=data.channels,
+        crop=data.crop,
+        held_out=data.held_out,
+        folder=data.folder,
     )
     sources.require_classes(private)
     public = sources.describe(
@@ -37,7 +48,11 @@ def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
         part="all",
         size=public_size(data, private.height),
         channels=data.channels,
+        crop=data.crop,
+        folder=data.folder,
         glyphs_per_class=data.glyphs_per_class,
+        characters=sources.ALPHABETS[data.glyphs],
+        shares=data.shares,
     )
     shapes = [(found.channels, found.height, found.width) for found in (private, public)]
     if shapes[0] != shapes[1]:
@@ -66,9 +81,16 @@ def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
     return settings, facts, warnings
 
 
+def placed(data: Data, data_folder: str) -> Data:
+    """The data section with the absolute folder of data sets by name, or none where no side names one."""
+    folder = data.folder or data_folder
+    needed = folder and sources.needs_folder(data.private, data.public)
+    return data.model_copy(update={"folder": str(Path(folder).resolve()) if needed else ""})
+
+
 def public_size(data: Data, height: int) -> int:
-    """The side that public images are brought to, 0 to keep them: glyphs are drawn as high as the private images."""
-    return data.size or (height if data.public == "glyphs" else 0)
+    """The side that public images are brought to, 0 to keep them: glyphs, also in a mixture, are as high as the private ones."""
+    return data.size or (height if "glyphs" in sources.parts_of(data.public) else 0)
 
 
 def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
@@ -105,9 +127,7 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
 def named(settings: Settings):
     """The data section with the private set's ledger name and absolute paths filled in."""
     data = settings.data
-    private, public = (
-        source if source in sources.BUILT_IN else str(Path(source).resolve()) for source in (data.private, data.public)
-    )
+    private, public = (sources.absolute(source) for source in (data.private, data.public))
     name = data.name or Path(private).name
     return data.model_copy(update={"private": private, "public": public, "name": name})
 
@@ -125,6 +145,9 @@ def private_set(settings: Settings) -> PrivateSet:
         source=data.private,
         size=data.size,
         channels=data.channels,
+        crop=data.crop,
+        invert=data.invert in ("private", "both"),
         held_out=data.held_out,
+        folder=data.folder,
         limit=data.limit,
     )

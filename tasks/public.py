@@ -23,7 +23,12 @@ def load_public(data: Data, size: int, seed: int, context: RunContext) -> Public
             part="all",
             size=size,
             channels=data.channels,
+            crop=data.crop,
+            invert=data.invert in ("public", "both"),
+            folder=data.folder,
             glyphs_per_class=data.glyphs_per_class,
+            characters=sources.ALPHABETS[data.glyphs],
+            shares=data.shares,
             seed=seed,
         )
         contents.save_images(draft.folder, found)

@@ -7,6 +7,7 @@ from sfumato.config import Network
 from sfumato.errors import BadInput
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.settings import resolve
+from tests.sfumato.sources.writing import write_mnist_like
 
 RECORDS = 1437
 
@@ -112,6 +113,42 @@ def test_shapes_that_differ_name_a_way_out_that_leads_on(tmp_path, side, mode, w
 def test_glyphs_take_the_side_of_the_private_images(tmp_path):
     facts = settle(f"data.private={folder(tmp_path / 'a', side=20)}", "data.public=glyphs")[1]
     assert facts.shape == (1, 20, 20)
+
+
+def named_data(root):
+    """A data folder with a tiny `mnist` and `fashion-mnist`."""
+    for at, name in enumerate(("mnist", "fashion-mnist")):
+        write_mnist_like(root / name, seed=at)
+    return root
+
+
+def test_data_sets_by_name_are_looked_for_where_the_settings_or_the_caller_say(tmp_path):
+    root, elsewhere = named_data(tmp_path / "data"), tmp_path / "elsewhere"
+    asked = resolve("dp-sgd", changes=["data.private=mnist", "data.public=fashion-mnist", "data.size=8"])
+    settings, facts, _ = preflight(asked, str(root))
+    assert (settings.data.private, settings.data.name, settings.data.folder) == ("mnist", "mnist", str(root))
+    assert (facts.records, facts.shape, facts.public_classes) == (30, (1, 8, 8), 10)
+    assert preflight(settings, str(elsewhere)) == (settings, facts, [])
+    secret = private_set(settings)
+    assert (secret.source, secret.folder, secret.invert) == ("mnist", str(root), False)
+    assert settle(f"data.folder={root}")[0].data.folder == ""  # nothing there is looked for by name
+
+
+def test_a_mixture_with_glyphs_takes_the_height_of_the_private_images(tmp_path):
+    root = named_data(tmp_path / "data")
+    scans = folder(tmp_path / "scans", side=12)
+    settings, facts, _ = settle(f"data.private={scans}", "data.public=mnist+glyphs", f"data.folder={root}")
+    assert facts.shape == (1, 12, 12) and facts.public_classes == 10 + 52
+    assert settings.data.public == "mnist+glyphs"
+    assert settle(f"data.private={scans}", "data.glyphs=both")[1].public_classes == 62
+    assert settle(f"data.private={scans}", "data.glyphs=digits", "data.invert=both")[1].public_classes == 10
+    message = refusal("data.private=mnist", "data.public=mnist+glyphs", f"data.folder={root}")
+    assert "data.public='mnist+glyphs'" in message
+
+
+def test_which_sides_are_inverted(tmp_path):
+    for invert, expected in (("none", False), ("public", False), ("private", True), ("both", True)):
+        assert private_set(settle(f"data.invert={invert}", "data.crop=centre")[0]).invert is expected
 
 
 def test_one_class_is_not_enough(tmp_path):

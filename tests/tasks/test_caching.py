@@ -224,10 +224,11 @@ def test_the_order_of_inputs_is_nothing():
         {"machine": Machine(device="cuda:1", threads=3, physical_batch=9)},
         {"context": RunContext(run="run-2", parents={})},
         {"settings": resolve("rapid", changes=["machine.threads=7", "machine.physical_batch=3"])},
+        {"settings": resolve("rapid", changes=["data.folder=/elsewhere"])},
     ],
-    ids=["machine", "context", "machine-in-settings"],
+    ids=["machine", "context", "machine-in-settings", "folder"],
 )
-def test_how_fast_and_for_whom_is_not_in_the_key(change):
+def test_how_fast_where_and_for_whom_is_not_in_the_key(change):
     assert cache_key(stage_one, inputs()) == cache_key(stage_one, inputs(**change))
 
 
