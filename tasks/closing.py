@@ -42,7 +42,7 @@ def close(
         certificate = certificate_of(store, ledger, samples, plan.certificate)
         total = ledger.total(book.private.name)
     folder = place.runs / book.context.run
-    trained = {"public denoiser": parts.model, "feature extractor": parts.extractor}
+    trained = {"autoencoder": parts.autoencoder, "public denoiser": parts.model, "feature extractor": parts.extractor}
     record = RunRecord(
         run=book.context.run,
         method=plan.method,

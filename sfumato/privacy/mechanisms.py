@@ -14,6 +14,7 @@ from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
 from sfumato.images import to_unit
+from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.door import Access, Visit, spending
 from sfumato.privacy.dp_sgd import train_privately
 from sfumato.privacy.events import Gaussian, SubsampledGaussian
@@ -71,6 +72,7 @@ def fine_tuned(
     records: int,
     device: torch.device,
     physical_batch: int,
+    codec: Codec = PIXELS,
     generator: torch.Generator | None = None,
     progress: Progress = silent,
     keeper: Keeper | None = None,
@@ -79,7 +81,8 @@ def fine_tuned(
     """`model` fine-tuned by DP-SGD, from the state that `keeper` holds, if it holds one.
 
     Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the
-    public count, which sets the expected batch that sums are divided by.
+    public count, which sets the expected batch that sums are divided by. `codec` turns each record, by itself, into what
+    the model works on; it costs nothing, since it was made without private data.
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     state = keeper.load() if keeper else None
@@ -89,7 +92,7 @@ def fine_tuned(
         entries = {**(state.entries if state else {}), **visit.entries}
         trained = train_privately(
             model.to(device),
-            to_unit(visit.images.pixels).to(device),
+            codec.encode(to_unit(visit.images.pixels).to(device)),
             torch.as_tensor(visit.images.labels).to(device),
             corrupt,
             settings,
