@@ -17,6 +17,8 @@ from sfumato.networks.unet import Attention, norm
 
 LOG_VARIANCE = (-30.0, 20.0)
 """Range of the posterior's log variances; their exponentials stay finite."""
+SMALLEST_SIDE = 2
+"""Smallest side of a latent: a single position, normalised by groups of channels, carries hardly anything."""
 
 Shape = tuple[int, int, int]
 """Channels, height and width."""
@@ -31,10 +33,14 @@ def latent_shape(settings: Latent, image: Shape) -> Shape:
         return image
     (_, height, width), halvings = image, len(settings.multipliers) - 1
     factor = 2**halvings
-    if height % factor or width % factor:
-        fits = [levels for levels in range(1, halvings + 1) if not (height % 2**levels or width % 2**levels)]
+
+    def fit(factor: int) -> bool:
+        return not (height % factor or width % factor) and min(height, width) >= factor * SMALLEST_SIDE
+
+    if not fit(factor):
+        fits = [levels for levels in range(1, halvings) if fit(2**levels)]
         sizes = " or ".join(f"latents of {height // 2**n}x{width // 2**n} ({n + 1} multipliers)" for n in fits)
-        side = max(1, height // factor) * factor
+        side = max(SMALLEST_SIDE, height // factor) * factor
         raise BadInput(
             f"latent.multipliers={list(settings.multipliers)} halves the image {halvings} times, which {height}x{width} pixels do "
             f"not allow: use {sizes or 'latent.kind=none'}, or data.size={side}"
