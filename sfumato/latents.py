@@ -43,6 +43,10 @@ class Pixels:
         """What the denoisers work on for images of this shape."""
         return image
 
+    def largest_norm(self, image: Shape) -> float:
+        """The l2 norm that no image of this shape exceeds."""
+        return largest_norm(Latent(), image)
+
     def encode(self, x: Tensor) -> Tensor:
         """Images in [-1, 1] as they are."""
         return x
@@ -76,16 +80,15 @@ class Latents:
             )
         return latent_shape(self.settings, image)
 
-    @property
-    def largest_norm(self) -> float:
-        """The l2 norm that no latent exceeds, a constant of the settings."""
-        return largest_norm(self.settings, self.image)
+    def largest_norm(self, image: Shape) -> float:
+        """The l2 norm that no latent of images of this shape exceeds: a constant of the settings, known before any data."""
+        return largest_norm(self.settings, image)
 
     @torch.no_grad()
     def encode(self, x: Tensor) -> Tensor:
         """Latents `[b, z, h', w']` of images `[b, c, h, w]` in [-1, 1]: each record by itself, with a norm of at most `largest_norm`."""
         means = torch.cat([self.network.posterior(part)[0] for part in x.split(CHUNK)])
-        return within((means - self.mean) / self.spread, self.largest_norm)
+        return within((means - self.mean) / self.spread, self.largest_norm(self.image))
 
     @torch.no_grad()
     def decode(self, z: Tensor) -> Tensor:
@@ -164,6 +167,11 @@ def scaled(network: Autoencoder, settings: Latent, images: Tensor) -> Latents:
 def reconstruction_error(codec: Codec, images: Tensor) -> float:
     """Root mean squared difference per pixel between images `[n, c, h, w]` in [-1, 1] and what comes back of them."""
     return float((codec.decode(codec.encode(images)) - images).square().mean().sqrt())
+
+
+def pixel_spread(images: Tensor) -> float:
+    """Root mean squared difference per pixel between images `[n, c, h, w]` and their mean: the error of knowing nothing."""
+    return float((images - images.mean(0)).square().mean().sqrt())
 
 
 def reconstructions(codec: Codec, images: Tensor, count: int) -> np.ndarray:

@@ -62,6 +62,7 @@ def close(
         },
         metrics=contents.load(store.folder(scores))[1],
         retrieval=store.manifest(parts.base)["summary"] if parts.base else {},
+        latents=store.manifest(parts.autoencoder)["summary"] if parts.autoencoder else {},
         stages=book.stages,
         samples_artifact=samples.digest,
         report=str(folder / report.REPORT),

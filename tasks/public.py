@@ -49,6 +49,7 @@ def train_autoencoder(
         save_png(draft.folder / RECONSTRUCTIONS, pairs_picture(shown))
         draft.files = [draft.folder / RECONSTRUCTIONS]
         draft.metrics = {"reconstruction_error": latents.reconstruction_error(found.codec, found.held_out)}
+        draft.metrics["spread"] = latents.pixel_spread(found.held_out)
         draft.series = {"loss": split.thinned(found.losses)}
         contents.save_curve(draft.folder, draft.series["loss"])
     return draft.ref

@@ -126,7 +126,7 @@ def test_an_autoencoder_comes_back_with_its_scale(tmp_path):
     x = torch.rand(5, *SHAPE) * 2 - 1
     assert torch.equal(found.encode(x), codec.encode(x)) and codec.encode(x).abs().max() > 0
     assert torch.equal(found.decode(codec.encode(x)), codec.decode(codec.encode(x)))
-    assert (found.limit, found.largest_norm, found.image) == (codec.limit, codec.largest_norm, SHAPE)
+    assert (found.limit, found.settings, found.image) == (codec.limit, codec.settings, SHAPE)
     assert not found.network.training and not any(p.requires_grad for p in found.network.parameters())
 
 
