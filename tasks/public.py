@@ -8,6 +8,7 @@ from sfumato.diffusion.schedule import make_schedule
 from sfumato.images import pairs_picture, save_png, to_unit
 from sfumato.methods.plan import Retrieval
 from sfumato.networks.build import build
+from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.retrieval import features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
 from tasks.caching import stage
@@ -87,6 +88,7 @@ def pretrain(
     with making(PublicModel, "public pretraining", context, parents=parents, params=pretraining.model_dump()) as draft:
         parts = dealt(draft, images, autoencoder, reference, seed, machine)
         model = build(network, parts.shape, parts.classes, seed=seed).to(device_of(machine))
+        checkpoint_blocks(model, machine.checkpointing)
         levels = make_schedule(schedule, parts.codec.limit)
         trained, losses = train_denoiser(model, levels, *parts.pre, pretraining, seed=seed, progress=draft.show)
         contents.save_denoiser(draft.folder, trained, network, parts.shape, parts.classes)
