@@ -139,7 +139,9 @@ def test_held_out_images_are_not_learnt_from(monkeypatch):
 
 def test_more_weight_on_the_divergence_brings_the_posterior_to_a_normal():
     def divergence(weight):
-        codec = train_autoencoder(SHORT.model_copy(update={"kl_weight": weight, "steps": 30, "batch": 32}), glyphs(2), seed=0).codec
+        codec = train_autoencoder(
+            SHORT.model_copy(update={"kl_weight": weight, "steps": 30, "batch": 32}), glyphs(2), seed=0
+        ).codec
         mean, log_variance = codec.network.posterior(glyphs(2))
         return float((mean.square() + log_variance.exp() - 1 - log_variance).mean()) / 2
 
