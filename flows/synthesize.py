@@ -132,11 +132,9 @@ def prepare(settings: Settings, plan: Plan, book: Journal) -> private.PublicPart
     size = public_size(settings.data, plan.facts.shape[1])
     images = book.run(public.load_public, settings.data.model_copy(update=PUBLIC_SIDE), size, settings.seed)
     common: dict[str, Any] = {"seed": settings.seed, "machine": settings.machine}
-    coder = (
-        None
-        if settings.latent.kind == "none"
-        else book.run(public.train_autoencoder, images, settings.latent, **common)
-    )
+    coder = None
+    if settings.latent.kind != "none":
+        coder = book.run(public.train_autoencoder, images, settings.latent, **common)
     reference = plan.retrieval.reference if plan.retrieval else 0.0
     network: Network = settings.network
     seen, schedule = (images, coder), settings.schedule
