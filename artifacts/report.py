@@ -60,6 +60,15 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
         f"![loss of the public stages]({curves})",
         "",
     ]
+    if record.latents:
+        lines += [
+            "## Latents",
+            "",
+            "Denoisers work on latents of an autoencoder that saw public images alone; what it loses, no method can bring back. "
+            "Root mean squared error per pixel, on public images that it did not learn from, of its reconstructions: "
+            f"{record.latents['reconstruction_error']:.3f}; of the mean image: {record.latents['spread']:.3f} (pixels from -1 to 1).",
+            "",
+        ]
     if record.retrieval:
         accuracy, chance = record.retrieval["retrieval_accuracy"], record.retrieval["retrieval_chance"]
         verdict = (

@@ -109,6 +109,37 @@ class Network(Section):
     """Length of the vector that carries time and class."""
 
 
+class Latent(Section):
+    """Diffusion on latents of an autoencoder that saw public images alone (Rombach et al. 2022) in place of pixels."""
+
+    kind: Literal["none", "kl"] = "none"
+    """`none`: the denoisers work on pixels; `kl`: on latents of a convolutional autoencoder with a normal posterior."""
+    channels: int = Field(default=3, ge=1)
+    """Channels of a latent."""
+    width: int = Field(default=16, ge=1)
+    """Channels of the autoencoder's first level."""
+    multipliers: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 2), min_length=1)
+    """Channels of each level in units of `width`; each level after the first halves the side."""
+    blocks: int = Field(default=1, ge=1)
+    """Residual blocks per level."""
+    attention: tuple[int, ...] = ()
+    """Sides in pixels at which the autoencoder attends over positions."""
+    loss: Literal["l1", "l2"] = "l1"
+    """Error of a reconstructed pixel: absolute or squared difference."""
+    kl_weight: float = Field(default=1e-3, ge=0)
+    """Weight of the posterior's divergence from a standard normal, against the sum of the pixels' errors; more makes latents
+    smoother and images blunter."""
+    bound: float = Field(default=1.5, gt=0)
+    """Largest root mean square of a record's scaled latent, which is about 1 on public images; a longer one is scaled down. A
+    constant, so that a mechanism which adds noise to latents knows their largest norm beforehand."""
+    steps: int = Field(default=1000, ge=1)
+    """Optimiser steps."""
+    batch: int = Field(default=128, ge=1)
+    """Images per step."""
+    learning_rate: float = Field(default=5e-3, gt=0)
+    """Peak learning rate of Adam."""
+
+
 class Pretraining(Section):
     """Training of the denoiser on public images."""
 

@@ -14,6 +14,7 @@ from sfumato.errors import BadInput
 from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts, Plan
+from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.dp_sgd import trainable_parameters
@@ -69,7 +70,8 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
     records = min(private.records, data.limit or private.records)
     facts = Facts(records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0])
     settings, warnings = _filled(settings, facts)
-    model = build(settings.network, facts.shape, facts.public_classes)
+    shape = latent_shape(settings.latent, facts.shape)
+    model = build(settings.network, shape, facts.public_classes)
     groups = parameters_by_group(model)
     if not set(groups) & set(settings.fine_tuning.trainable):
         raise BadInput(
@@ -77,7 +79,7 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
             f"choose from {', '.join(groups)}"
         )
     refuse_clip(settings.fine_tuning.clip)
-    survey(model, trainable_parameters(model, settings.fine_tuning.trainable), facts.shape)
+    survey(model, trainable_parameters(model, settings.fine_tuning.trainable), shape)
     return settings, facts, warnings
 
 

@@ -32,7 +32,7 @@ FLOORS = [
     {"sfumato.errors", "sfumato.progress"},
     {"sfumato.config"},
     {"sfumato.diffusion", "sfumato.networks", "sfumato.evaluation", "sfumato.images"},
-    {"sfumato.sources", "sfumato.glyphs", "sfumato.training", "sfumato.retrieval"},
+    {"sfumato.sources", "sfumato.glyphs", "sfumato.training", "sfumato.latents", "sfumato.retrieval"},
     {"sfumato.privacy"},
     {"sfumato.methods"},
     {"sfumato.settings"},

@@ -281,6 +281,14 @@ def test_a_plan_shows_noise_certificate_claim_and_estimate_and_opens_nothing(sfu
     assert not (folder / "ledger.db").exists() and not (folder / "store").exists()
 
 
+def test_a_plan_in_latents_names_the_autoencoder_and_a_latent_that_does_not_fit_is_one_line(sfumato):
+    shown = sfumato("plan", *QUICK, *changed("latent.kind=kl"))
+    plain = " ".join(shown.out.replace("│", " ").split())
+    assert shown.code == 0 and "autoencoder to 4x4 with 3 channel(s) (97,271 parameters), 1000 steps; denoiser" in plain
+    refused = sfumato("run", *QUICK, *changed("latent.kind=kl", "latent.multipliers=[1,1,1,1]"))
+    assert refused.is_one_line("latent.multipliers=[1, 1, 1, 1]", "8x8", "latents of 4x4 (2 multipliers)")
+
+
 def test_a_delta_above_one_over_n_is_only_warned_of(sfumato):
     shown = sfumato("plan", *QUICK, *changed("privacy.delta=0.01"))
     assert shown.code == 0 and shown.err.count("\n") == 1

@@ -172,6 +172,21 @@ def test_levels_that_do_not_fit_are_refused_here():
     assert "network.multipliers=[1, 1, 1, 1, 1]" in refusal("network.kind=unet", "network.multipliers=[1,1,1,1,1]")
 
 
+def test_a_latent_that_does_not_fit_the_image_is_refused_with_the_sizes_that_do():
+    message = refusal("latent.kind=kl", "latent.multipliers=[1,1,1,1]")
+    assert "latent.multipliers=[1, 1, 1, 1] halves the image 3 times, which 8x8" in message
+    assert "latents of 4x4 (2 multipliers) or latents of 2x2 (3 multipliers)" in message
+    for way in (["data.size=16"], ["latent.multipliers=[1,1]"], ["latent.multipliers=[1,1,1]"], ["latent.kind=none"]):
+        assert settle("latent.kind=kl", "latent.multipliers=[1,1,1,1]", *way)[1].records == RECORDS
+
+
+def test_the_network_is_checked_at_the_shape_of_the_latents():
+    """An image may be halved more often than its latent."""
+    unet = ["network.kind=unet", "network.width=8", "network.multipliers=[1,1,1,1]"]
+    assert settle(*unet)[1].shape == (1, 8, 8)
+    assert "halves its input 3 times, which 4x4 do not allow" in refusal(*unet, "latent.kind=kl")
+
+
 def test_groups_that_the_network_does_not_have_are_refused_before_anything_is_paid():
     message = refusal("fine_tuning.trainable=[attention]", method="dp-sgd")  # the MLP has none
     assert "fine_tuning.trainable=['attention']" in message and "rows" in message and "film" in message
