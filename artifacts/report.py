@@ -37,7 +37,7 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
         "| | epsilon | delta | relation | source |",
         "| --- | --- | --- | --- | --- |",
         _certificate_row(certificate),
-        f"| claim of the paper | {claim.epsilon:.3f} | {record.plan.certificate.delta:.3g} | | {claim.source} |",
+        f"| claim of the paper | {claim.epsilon:.3f} | {record.plan.privacy.delta:.3g} | | {claim.source} |",
         "",
         "A claim is what a paper's own analysis says; only the certificate is a promise.",
         "",

@@ -45,11 +45,15 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     for name, text in rows.items():
         grid.add_row(f"[bold]{name}[/]", escape(text))
     yield Panel(grid, title=f"plan: {plan.method}", title_align="left")
-    yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
+    if plan.certificate:
+        yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
+    else:
+        yield f"[bold]no certificate, the images stay INTERNAL:[/] {escape(plan.lacking)}"
 
 
 def _short(event: object) -> str:
-    return ", ".join(f"{key} {value:.4g}" for key, value in event.model_dump(exclude={"kind"}).items())
+    values = event.model_dump(exclude={"kind", "reason"})
+    return ", ".join(f"{key} {value:.4g}" for key, value in values.items()) or "no certificate"
 
 
 def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:

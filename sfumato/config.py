@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Relation = Literal["add_remove", "replace_one"]
 """How neighbouring data sets differ: one record more or less, or one record exchanged. Never mixed inside one number."""
-ParameterGroup = Literal["rows", "film", "attention", "rest"]
-"""Named parts of a denoiser: class rows, feature-wise modulation, attention, everything else."""
+ParameterGroup = Literal["rows", "film", "attention", "time", "rest"]
+"""Named parts of a denoiser: class rows, feature-wise modulation, attention, the network on the time, everything else."""
 
 Clipping = Literal["flat", "per_group", "automatic"]
 """How a record's gradient is scaled down; its contribution has a norm of at most `clip` under each rule."""
@@ -92,8 +92,8 @@ class Network(Section):
     """Length of the vector that carries time and class."""
 
 
-class Pretraining(Section):
-    """Training of the denoiser on public images."""
+class Training(Section):
+    """Training of the denoiser without clipping and noise."""
 
     steps: int = Field(default=6000, ge=0)
     """Optimiser steps."""
@@ -101,14 +101,19 @@ class Pretraining(Section):
     """Images per step."""
     learning_rate: float = Field(default=2e-3, gt=0)
     """Peak learning rate of Adam."""
-    label_dropout: float = Field(default=0.1, ge=0, le=1)
-    """Share of images shown without their class, so that the null row (the mean of the rows) is learnt too."""
     warm_up: int = Field(default=100, ge=0)
     """Steps over which the learning rate rises."""
     final_rate: float = Field(default=0.05, ge=0, le=1)
     """Share of the peak learning rate at the last step."""
     ema_decay: float = Field(default=0.999, ge=0, lt=1)
     """Decay of the moving average of the weights."""
+
+
+class Pretraining(Training):
+    """Training of the denoiser on public images."""
+
+    label_dropout: float = Field(default=0.1, ge=0, le=1)
+    """Share of images shown without their class, so that the null row (the mean of the rows) is learnt too."""
 
 
 class Extractor(Section):

@@ -38,7 +38,7 @@ TINY = [
 PATIENCE_SECONDS = 150
 NOT_PRIVATE = [
     *("privacy.epsilon=1e6", "privacy.delta=1e-5", "data.limit=100", "evaluation.baseline=false"),
-    *("pretraining.steps=400", "fine_tuning.trainable=[rows,film,attention,rest]", "fine_tuning.ema_decay=0.9"),
+    *("pretraining.steps=400", "fine_tuning.trainable=[rows,film,attention,time,rest]", "fine_tuning.ema_decay=0.9"),
     *(
         "fine_tuning.clip=1",
         "fine_tuning.rate_other=3e-3",

@@ -60,6 +60,7 @@ def plan(settings, facts: Facts) -> Plan:
         generation=settings.generation,
         evaluations=(len(walk(settings)) - 1) * (2 if settings.generation.guidance else 1),
         spends=tuple(spends(noise)),
+        privacy=privacy,
         certificate=certificate,
         claim=claim(noise, tuning.sample_rate, tuning.steps, privacy.delta),
     )

@@ -109,6 +109,7 @@ def plan(settings, facts: Facts) -> Plan:
         generation=settings.generation,
         evaluations=len(early) - 1 + 1 + (len(late) - 1) * (2 if settings.generation.guidance else 1),
         spends=tuple(spends(noise)),
+        privacy=privacy,
         certificate=certificate,
         claim=claim(noise, tuning.steps, privacy.delta),
     )

@@ -10,6 +10,8 @@ from sfumato.networks.unet import UNet
 
 ROWS = "condition.rows.weight"
 """Name of the class rows in every denoiser."""
+TIME = "condition.time."
+"""How the names of the network on the time begin."""
 
 
 UNET_FROM = 16
@@ -56,6 +58,8 @@ def parameter_group(name: str) -> ParameterGroup:
     """The group that a parameter belongs to, by its name in the network."""
     if name == ROWS:
         return "rows"
+    if name.startswith(TIME):
+        return "time"
     if ".film." in name:
         return "film"
     return "attention" if ".attention." in name else "rest"
