@@ -178,10 +178,11 @@ class Generation(Section):
     """Number of images, spread evenly over the classes."""
     steps: int = Field(default=100, ge=1)
     """Sampling steps for the whole way from T to 0."""
-    solver: Literal["ddim", "dpm++"] = "ddim"
-    """`ddim` (Song et al. 2021), or `dpm++`: DPM-Solver++(2M) (Lu et al. 2022), made for few steps."""
+    solver: Literal["ddim", "dpm++", "ddpm", "pndm"] = "ddim"
+    """`ddim` (Song et al. 2021); `dpm++`: DPM-Solver++(2M) (Lu et al. 2022), made for few steps; `pndm` (Liu et al. 2022), without
+    randomness; `ddpm`: ancestral sampling (Ho et al. 2020), made for many steps."""
     eta: float = Field(default=1.0, ge=0, le=1)
-    """0: deterministic; 1: the variance of ancestral sampling."""
+    """0: deterministic; 1: the variance of ancestral sampling; for `ddim` and `dpm++`."""
     early_steps: int = Field(default=0, ge=0)
     """Steps of the public walk from T to the query, where a method retrieves; 0 takes their share of `steps`."""
     late_steps: int = Field(default=0, ge=0)

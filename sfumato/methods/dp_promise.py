@@ -21,7 +21,7 @@ from torch import Tensor
 
 from sfumato.config import Schedule, Section, Training
 from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal
-from sfumato.diffusion.samplers import guided, solve
+from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import signal_levels, time_grid
 from sfumato.errors import BadInput
 from sfumato.methods.parts import Parts
@@ -180,7 +180,7 @@ def plan(settings, facts: Facts) -> Plan:
         fine_tuning=tuning,
         noise_multiplier=noise,
         generation=settings.generation,
-        evaluations=(len(walk(settings)) - 1) * (2 if settings.generation.guidance else 1),
+        evaluations=evaluations(settings.generation, walk(settings)) * (2 if settings.generation.guidance else 1),
         spends=tuple(spends(noise)),
         privacy=privacy,
         certificate=certificate,
