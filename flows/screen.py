@@ -13,6 +13,7 @@ from artifacts.spending import cost, statement, totals, what
 from sfumato.estimate import estimate
 from sfumato.methods.plan import Plan
 from sfumato.networks.build import build, parameters_by_group
+from sfumato.networks.low_rank import adapted
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
 
@@ -23,9 +24,13 @@ MINUTES = 16
 def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     """The plan as a person wants to read it before agreeing to it."""
     facts, tuning = plan.facts, plan.fine_tuning
-    sizes = parameters_by_group(build(settings.network, facts.shape, facts.public_classes))
+    model = build(settings.network, facts.shape, facts.public_classes)
+    sizes = parameters_by_group(model)
     sizes["rows"] = len(facts.classes) * settings.network.condition
     trained = {group: sizes.get(group, 0) for group in tuning.trainable}
+    if tuning.rank:
+        beside = parameters_by_group(adapted(model, tuning.trainable, tuning.rank))
+        trained |= {group: beside.get(group, 0) for group in trained if group != "rows"}
     grid = Table.grid(padding=(0, 2))
     c, h, w = facts.shape
     rows = {
@@ -34,6 +39,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "trained on public": f"denoiser ({sum(sizes.values()):,} parameters), {settings.pretraining.steps} steps"
         + (f"; extractor, {plan.retrieval.extractor.steps} steps; knowledge base" if plan.retrieval else ""),
         "trained on private": ", ".join(f"{group} ({size:,})" for group, size in trained.items())
+        + (f" through adapters of rank {tuning.rank}" if tuning.rank else "")
         + f"; {tuning.steps} steps, sample rate {tuning.sample_rate:.3g}, K={tuning.draws}",
         "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {tuning.clip:g})",
         "paid": "; ".join(f"{spend.what} ({_short(spend.event)})" for spend in plan.spends),

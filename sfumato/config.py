@@ -144,6 +144,8 @@ class FineTuning(Section):
 
     trainable: tuple[ParameterGroup, ...] = Field(default=("rows", "film"), min_length=1)
     """Groups of parameters that learn and carry noise; the others stay as pretrained."""
+    rank: int = Field(default=0, ge=0)
+    """Above 0, linear layers of those groups learn through low-rank adapters of this rank and are frozen themselves."""
     steps: int = Field(default=150, ge=1)
     """Noisy steps."""
     sample_rate: float = Field(default=0.5, gt=0, le=1)
