@@ -125,7 +125,7 @@ def access_to() -> Callable[..., Callable[[str, World], Access]]:
 
     def on(ledger, **changes):
         def ask(stage: str, world: World) -> Access:
-            terms = world.plan.certificate
+            terms = world.plan.privacy
             fields = {
                 "ledger": ledger, "private": private_set(world.settings), "run": "run-1", "stage": stage,
                 "purpose": stage, "code_version": "0", "relation": terms.relation, "delta": terms.delta,
