@@ -176,7 +176,8 @@ def statement(record: RunRecord) -> str:
             f"No certificate. Handed over on the paper's claim of epsilon {record.claim.epsilon:.3f} ({record.claim.source}), "
             f'for which someone answered: "{accepted.reason}" (ledger entry {accepted.entry}). What is missing: {accepted.missing}.'
         )
-    return "No certificate: these images must not leave."
+    why = f", because {record.plan.lacking}" if record.plan.lacking else ""
+    return f"No certificate{why}: these images must not leave."
 
 
 def _certificate_row(certificate: Any) -> str:

@@ -38,7 +38,8 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "public": f"{settings.data.public}: {facts.public_classes} classes",
         "trained on public": f"denoiser ({sum(sizes.values()):,} parameters), {settings.pretraining.steps} steps"
         + (f"; extractor, {plan.retrieval.extractor.steps} steps; knowledge base" if plan.retrieval else ""),
-        "trained on private": ", ".join(f"{group} ({size:,})" for group, size in trained.items())
+        "trained on private": _first(plan)
+        + ", ".join(f"{group} ({size:,})" for group, size in trained.items())
         + (f" through adapters of rank {tuning.rank}" if tuning.rank else "")
         + f"; {tuning.steps} steps, sample rate {tuning.sample_rate:.3g}, K={tuning.draws}",
         "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {tuning.clip:g})",
@@ -55,6 +56,13 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
     else:
         yield f"[bold]no certificate, the images stay INTERNAL:[/] {escape(plan.lacking)}"
+
+
+def _first(plan: Plan) -> str:
+    if not plan.phase_one:
+        return ""
+    copies = "copies noised once" if plan.phase_one.noised_once else "the images themselves"
+    return f"all on {copies}, {plan.phase_one.training.steps} steps; then "
 
 
 def _short(event: object) -> str:

@@ -199,6 +199,44 @@ def test_plain_dp_sgd_is_a_method_like_any_other(prefect_server):
     assert record.label == Label.DP and record.certificate.epsilon <= 10 and "plain DP-SGD" not in record.metrics
 
 
+PROMISE = [c for c in TINY if not c.startswith("method.")] + ["evaluation.baseline=false", "method.training.steps=4"]
+"""dp-promise on the tiny setting."""
+
+
+def test_a_phase_on_noised_copies_is_published_under_an_exchange(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    once = ["method.phase_one=noised_once", "privacy.relation=replace_one"]
+    with home_at(tmp_path / "home"):
+        configure()
+        record = synthesize(method="dp-promise", preset="digits", changes=[*PROMISE, *once], publish_to=".")
+        assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
+        assert "exchanging one record" in (Path(record.published) / "README.md").read_text()
+        kinds = {m["kind"]: m["label"] for _, m in where().store().ancestry(record.samples_artifact)}
+        assert kinds["NoisedImages"] == kinds["PhaseOneModel"] == kinds["TunedModel"] == Label.DP
+        again = synthesize(method="dp-promise", preset="digits", changes=[*PROMISE, *once, "fine_tuning.clip=0.07"])
+        made = [stage.name for stage in again.stages if not stage.cached]
+        assert "fine-tune" in made and "noise-once" not in made and "train-phase-one" not in made
+        with where().ledger() as ledger:
+            assert ledger.total("digits").spends == 3, "one copy serves both runs"
+            assert ledger.verify() == [] and ledger.replay() == []
+
+
+def test_phase_one_as_published_runs_and_stays_inside_unless_someone_answers_for_it(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    with home_at(tmp_path / "home"):
+        configure()
+        record = synthesize(method="dp-promise", preset="digits", changes=[*PROMISE, "method.phase_one=paper"])
+        assert record.label == Label.INTERNAL and record.certificate is None
+        assert "one step can show whether an image was trained on" in Path(record.report).read_text()
+        with pytest.raises(Refused, match=r"INTERNAL, because of PhaseOneModel [0-9a-f]{12} \(ledger entry \d+\)"):
+            publish_run(record, tmp_path / "out")
+        given = publish_run(record, tmp_path / "out", accept_claim="a test of mine")
+        card = json.loads((Path(given.published) / "card.json").read_text())
+        assert card["certificate"] is None and "one step can show" in card["statement"]
+
+
 def test_the_same_seed_gives_the_same_public_half_and_other_noise(record, tmp_path):
     from flows.synthesize import synthesize
 

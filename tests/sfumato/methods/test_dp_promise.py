@@ -139,6 +139,7 @@ def test_the_numbers_of_the_promise():
     by_pld = dp_sgd_epsilon(inputs["sigma"], inputs["q"], inputs["steps"], inputs["delta"])
     assert by_limit == near(expected["clt"]) and by_pld == near(expected["pld_add_remove"]) and by_pld > by_limit
     said += [f"{by_limit:.2f}", f"{by_pld:.2f}"]
+    said += [f"({accountant.gdp_epsilon(two_epochs.mu_base, 1e-5):.1f} there"]
     assert [number for number in said if number not in dp_promise.PROMISE] == []
 
 
