@@ -53,6 +53,21 @@ noised once (4.0 there, replace-one)."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
 
+class PhaseOneTraining(Training):
+    """Phase I; by default three epochs of the embedded digits, at the batch and rate of the paper (section 6.2)."""
+
+    steps: int = Field(default=135, ge=0)
+    """Optimiser steps N_1."""
+    batch: int = Field(default=32, ge=1)
+    """Expected images per step, m_1."""
+    learning_rate: float = Field(default=3e-4, gt=0)
+    """Peak learning rate of Adam, eta_1."""
+    warm_up: int = Field(default=10, ge=0)
+    """Steps over which the learning rate rises."""
+    ema_decay: float = Field(default=0.97, ge=0, lt=1)
+    """Decay of the moving average of the weights, with which Phase II goes on."""
+
+
 class Method(Section):
     """dp-promise's own settings."""
 
@@ -63,8 +78,8 @@ class Method(Section):
     `off`: Phase II alone, the large times as public pretraining left them."""
     boundary: float = Field(default=0.9, gt=0, le=1)
     """S, the smallest time of Phase I, as a share of T."""
-    training: Training = Training(steps=135, batch=32, learning_rate=3e-4, warm_up=10, ema_decay=0.97)
-    """Phase I; by default three epochs of the embedded digits, at the rate and batch of the paper (section 6.2)."""
+    training: PhaseOneTraining = PhaseOneTraining()
+    """Phase I."""
 
 
 class TwoPhaseClaim(Claim):
@@ -172,7 +187,8 @@ def plan(settings, facts: Facts) -> Plan:
         noise, certificate = noise_of_claim(settings, facts, base), None
     else:
         noise, certificate = calibrated(privacy, spends)
-    first = PhaseOne(boundary=start, noised_once=method.phase_one == "noised_once", training=method.training)
+    training = Training(**method.training.model_dump())
+    first = PhaseOne(boundary=start, noised_once=method.phase_one == "noised_once", training=training)
     return Plan(
         method=method.name,
         facts=facts,
