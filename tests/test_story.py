@@ -204,6 +204,7 @@ PROMISE = [c for c in TINY if not c.startswith("method.")] + ["evaluation.baseli
 
 
 def test_a_phase_on_noised_copies_is_published_under_an_exchange(prefect_server, tmp_path):
+    from flows.audit import audit_run
     from flows.synthesize import synthesize
 
     once = ["method.phase_one=noised_once", "privacy.relation=replace_one"]
@@ -220,6 +221,9 @@ def test_a_phase_on_noised_copies_is_published_under_an_exchange(prefect_server,
         with where().ledger() as ledger:
             assert ledger.total("digits").spends == 3, "one copy serves both runs"
             assert ledger.verify() == [] and ledger.replay() == []
+        found = audit_run(record.run, canaries=40).audit
+        assert found.certificate == pytest.approx(record.certificate.epsilon), "no coin hides how many copies there are"
+        assert found.bound.canaries == 40 and not found.refuted
 
 
 def test_phase_one_as_published_runs_and_stays_inside_unless_someone_answers_for_it(prefect_server, tmp_path):
