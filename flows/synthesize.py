@@ -161,10 +161,10 @@ def begin(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal)
     first = {**common, "terms": common["terms"].model_copy(update={"following": rest})}
     noised = None
     if plan.phase_one.noised_once:
-        # The claim is of the whole run and would keep another run from finding these copies.
-        unclaimed = first["terms"].model_copy(update={"claim": None})
-        asked = {name: first[name] for name in ("private", "paid", "note", "canaries")}
-        noised = book.run(private.noise_once, event=event, terms=unclaimed, **asked)
+        # The claim is of the whole run and would keep another run from finding these copies and what they trained.
+        first["terms"] = first["terms"].model_copy(update={"claim": None})
+        asked = {name: first[name] for name in ("private", "terms", "paid", "note", "canaries")}
+        noised = book.run(private.noise_once, event=event, **asked)
     first |= {"settings": settings.only("schedule", "network", "seed"), "phase": plan.phase_one, "noised": noised}
     return book.run(private.train_phase_one, event=event, **first)
 

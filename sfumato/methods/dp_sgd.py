@@ -1,8 +1,9 @@
 """Plain DP-SGD fine-tuning of a publicly pretrained denoiser: the baseline that every paper compares with.
 
 After Dockhorn et al. 2023 (noise multiplicity K) and Ghalebikesabi et al. 2023 (public pretraining): all diffusion
-times, K noised copies per record averaged before clipping. Certificate: PLD. Not covered: latents and low-rank
-adapters.
+times, K noised copies per record averaged before clipping. What is trained is a setting (`fine_tuning.trainable`,
+`fine_tuning.rank`), so that the presets `dpdm`, `dp-diffusion`, `dp-ldm` and `lora` are this one method. Certificate:
+PLD. Not covered: latents.
 """
 
 from collections.abc import Sequence
