@@ -20,12 +20,12 @@ SAME = 1e-6
 """Relative difference up to which two epsilons are the same number."""
 
 
-def certificate_of(store: Store, ledger: Ledger, samples: Ref | str, terms: Certificate) -> Certificate | None:
+def certificate_of(store: Store, ledger: Ledger, samples: Ref | str, terms: Certificate | None) -> Certificate | None:
     """The certificate of an artifact with label DP: what all the spends that it stands on cost together, each named.
 
-    `terms` gives delta, relation and the number of images; None for any other label.
+    `terms` gives delta, relation and the number of images; None for any other label, and where the plan promised none.
     """
-    if store.manifest(samples)["label"] != Label.DP:
+    if terms is None or store.manifest(samples)["label"] != Label.DP:
         return None
     entries = store.entries(samples)
     spent = ledger.price_of(entries, terms.delta, terms.relation)

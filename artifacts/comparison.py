@@ -83,7 +83,7 @@ def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
         label=combined(record.label for record in records),
         claim=max(record.claim.epsilon for record in records),
         certificate=None if None in certificates else max(one.epsilon for one in certificates),
-        relation=first.plan.certificate.relation,
+        relation=first.plan.privacy.relation,
         images=first.certificate.images if first.certificate else ANY_NUMBER,
         evaluations=first.plan.evaluations,
         scores={key: spread([record.metrics[SYNTHETIC][key] for record in records]) for key in SCORES},

@@ -43,6 +43,14 @@ class ClassVotes(Ref):
     """The noisy histogram of votes."""
 
 
+class NoisedImages(Ref):
+    """Private images noised once, in random order and without labels."""
+
+
+class PhaseOneModel(Ref):
+    """The public denoiser after a first phase on noised private images, before DP-SGD."""
+
+
 class TunedModel(Ref):
     """A denoiser fine-tuned on private images."""
 

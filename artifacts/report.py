@@ -37,7 +37,7 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
         "| | epsilon | delta | relation | source |",
         "| --- | --- | --- | --- | --- |",
         _certificate_row(certificate),
-        f"| claim of the paper | {claim.epsilon:.3f} | {record.plan.certificate.delta:.3g} | | {claim.source} |",
+        f"| claim of the paper | {claim.epsilon:.3f} | {record.plan.privacy.delta:.3g} | | {claim.source} |",
         "",
         "A claim is what a paper's own analysis says; only the certificate is a promise.",
         "",
@@ -185,7 +185,8 @@ def statement(record: RunRecord) -> str:
             f"No certificate. Handed over on the paper's claim of epsilon {record.claim.epsilon:.3f} ({record.claim.source}), "
             f'for which someone answered: "{accepted.reason}" (ledger entry {accepted.entry}). What is missing: {accepted.missing}.'
         )
-    return "No certificate: these images must not leave."
+    why = f", because {record.plan.lacking}" if record.plan.lacking else ""
+    return f"No certificate{why}: these images must not leave."
 
 
 def _certificate_row(certificate: Any) -> str:

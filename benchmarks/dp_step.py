@@ -38,7 +38,7 @@ from sfumato.privacy.clipping import clip_factors, clipped_sum
 from sfumato.privacy.dp_sgd import trainable_parameters
 from sfumato.privacy.per_record import together
 
-ALL = ("rows", "film", "attention", "rest")
+ALL = ("rows", "film", "attention", "time", "rest")
 CLIP = 0.05
 SMALL = [(16, 1), (64, 1), (16, 4), (16, 8)]
 NETWORKS = {

@@ -26,10 +26,10 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
     place = configure()
     record = load_record(place.runs, run)
     settings, plan = audited_settings(record, changes or []), record.plan
-    limit = int(1 / (2 * plan.certificate.delta))
+    limit = int(1 / (2 * plan.privacy.delta))
     if not 2 <= canaries <= limit:
         raise BadInput(
-            f"{canaries} canaries: at delta {plan.certificate.delta:g} an audit takes 2 to {limit}; choose with --canaries"
+            f"{canaries} canaries: at delta {plan.privacy.delta:g} an audit takes 2 to {limit}; choose with --canaries"
         )
     device = device_of(settings.machine)
     book = Journal(RunContext(run=record.run, parents=record.tracking), private_set(settings), device)

@@ -199,7 +199,7 @@ def _planned(place: Where, method: str, preset: str, epsilon: float | None, chan
         _warn(warning)
     for part in plan_lines(settings, made):
         OUT.print(part)
-    terms = made.certificate
+    terms = made.privacy
     if not is_there(place.ledger_url):
         return
     with place.ledger() as ledger:

@@ -14,6 +14,7 @@ from sfumato.estimate import estimate
 from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.build import build, parameters_by_group
+from sfumato.networks.low_rank import adapted
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
 
@@ -25,9 +26,13 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     """The plan as a person wants to read it before agreeing to it."""
     facts, tuning = plan.facts, plan.fine_tuning
     shape = latent_shape(settings.latent, facts.shape)
-    sizes = parameters_by_group(build(settings.network, shape, facts.public_classes))
+    model = build(settings.network, shape, facts.public_classes)
+    sizes = parameters_by_group(model)
     sizes["rows"] = len(facts.classes) * settings.network.condition
     trained = {group: sizes.get(group, 0) for group in tuning.trainable}
+    if tuning.rank:
+        beside = parameters_by_group(adapted(model, tuning.trainable, tuning.rank))
+        trained |= {group: beside.get(group, 0) for group in trained if group != "rows"}
     grid = Table.grid(padding=(0, 2))
     c, h, w = facts.shape
     rows = {
@@ -36,7 +41,9 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "trained on public": autoencoder_line(settings, facts.shape)
         + f"denoiser ({sum(sizes.values()):,} parameters), {settings.pretraining.steps} steps"
         + (f"; extractor, {plan.retrieval.extractor.steps} steps; knowledge base" if plan.retrieval else ""),
-        "trained on private": ", ".join(f"{group} ({size:,})" for group, size in trained.items())
+        "trained on private": _first(plan)
+        + ", ".join(f"{group} ({size:,})" for group, size in trained.items())
+        + (f" through adapters of rank {tuning.rank}" if tuning.rank else "")
         + f"; {tuning.steps} steps, sample rate {tuning.sample_rate:.3g}, K={tuning.draws}",
         "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {tuning.clip:g})",
         "paid": "; ".join(f"{spend.what} ({_short(spend.event)})" for spend in plan.spends),
@@ -48,7 +55,17 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     for name, text in rows.items():
         grid.add_row(f"[bold]{name}[/]", escape(text))
     yield Panel(grid, title=f"plan: {plan.method}", title_align="left")
-    yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
+    if plan.certificate:
+        yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
+    else:
+        yield f"[bold]no certificate, the images stay INTERNAL:[/] {escape(plan.lacking)}"
+
+
+def _first(plan: Plan) -> str:
+    if not plan.phase_one:
+        return ""
+    copies = "copies noised once" if plan.phase_one.noised_once else "the images themselves"
+    return f"all on {copies}, {plan.phase_one.training.steps} steps; then "
 
 
 def autoencoder_line(settings: Settings, image: tuple[int, int, int]) -> str:
@@ -61,7 +78,8 @@ def autoencoder_line(settings: Settings, image: tuple[int, int, int]) -> str:
 
 
 def _short(event: object) -> str:
-    return ", ".join(f"{key} {value:.4g}" for key, value in event.model_dump(exclude={"kind"}).items())
+    values = event.model_dump(exclude={"kind", "reason"})
+    return ", ".join(f"{key} {value:.4g}" for key, value in values.items()) or "no certificate"
 
 
 def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:

@@ -12,11 +12,11 @@ from typing import Any
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from artifacts.kinds import CanaryImages, ClassVotes, Samples, TunedModel
+from artifacts.kinds import CanaryImages, ClassVotes, PhaseOneModel, Samples, TunedModel
 from artifacts.record import RunRecord, run_folder
 from artifacts.report import markdown
 from sfumato.config import Network
-from sfumato.methods.plan import STAGE_TUNING, STAGE_VOTES, Plan
+from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, STAGE_VOTES, Plan
 from sfumato.preflight import plan_for, preflight, private_set, public_size
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
@@ -159,7 +159,7 @@ def pay(
     comparison: bool = False,
     canaries: CanaryImages | None = None,
 ) -> tuple[ClassVotes | None, TunedModel]:
-    """The private half: votes where the plan takes them, and DP fine-tuning."""
+    """The private half: votes and a first phase where the plan has them, and DP fine-tuning."""
     recipe = settings.only("schedule", "network", "method", "fine_tuning")
     common = {
         "settings": recipe,
@@ -176,7 +176,26 @@ def pay(
     if plan.votes:
         first = {**common, "terms": terms(plan, comparison, following=(tuning,))}
         votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), **first)
-    return votes, book.run(private.fine_tune, event=tuning, votes=votes, **common)
+    started = begin(settings, plan, common, book) if plan.phase_one else None
+    return votes, book.run(private.fine_tune, event=tuning, votes=votes, started=started, **common)
+
+
+def begin(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> PhaseOneModel:
+    """The first phase, on copies that are noised once where the plan says so; `common` is what all private stages are told."""
+    event, rest = plan.event(STAGE_PHASE_ONE), (plan.event(STAGE_TUNING),)
+    first = {**common, "terms": common["terms"].model_copy(update={"following": rest})}
+    noised = None
+    if plan.phase_one.noised_once:
+        # The claim is of the whole run and would keep another run from finding these copies and what they trained.
+        first["terms"] = first["terms"].model_copy(update={"claim": None})
+        asked = {name: first[name] for name in ("private", "terms", "machine", "paid", "note", "canaries")}
+        noised = book.run(private.noise_once, event=event, autoencoder=common["public"].autoencoder, **asked)
+    first |= {
+        "settings": settings.only("schedule", "network", "seed"),
+        "phase": plan.phase_one,
+        "noised": noised,
+    }
+    return book.run(private.train_phase_one, event=event, **first)
 
 
 def compare(
@@ -197,11 +216,10 @@ def compare(
 
 def terms(plan: Plan, comparison: bool = False, following: tuple[AnyEvent, ...] = ()) -> private.Terms:
     """In which terms the stages of a plan pay."""
-    certificate = plan.certificate
     claim = None if comparison else plan.claim.model_dump(mode="json")
     return private.Terms(
-        relation=certificate.relation,
-        delta=certificate.delta,
+        relation=plan.privacy.relation,
+        delta=plan.privacy.delta,
         claim=claim,
         comparison=comparison,
         following=following,

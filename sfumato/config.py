@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Relation = Literal["add_remove", "replace_one"]
 """How neighbouring data sets differ: one record more or less, or one record exchanged. Never mixed inside one number."""
-ParameterGroup = Literal["rows", "film", "attention", "rest"]
-"""Named parts of a denoiser: class rows, feature-wise modulation, attention, everything else."""
+ParameterGroup = Literal["rows", "film", "attention", "time", "rest"]
+"""Named parts of a denoiser: class rows, feature-wise modulation, attention, the network on the time, everything else."""
 
 Crop = Literal["none", "centre"]
 """`centre` first cuts the largest square out of the middle of an image, so that resizing does not stretch it."""
@@ -140,8 +140,8 @@ class Latent(Section):
     """Peak learning rate of Adam."""
 
 
-class Pretraining(Section):
-    """Training of the denoiser on public images."""
+class Training(Section):
+    """Training of the denoiser without clipping and noise."""
 
     steps: int = Field(default=6000, ge=0)
     """Optimiser steps."""
@@ -149,14 +149,19 @@ class Pretraining(Section):
     """Images per step."""
     learning_rate: float = Field(default=2e-3, gt=0)
     """Peak learning rate of Adam."""
-    label_dropout: float = Field(default=0.1, ge=0, le=1)
-    """Share of images shown without their class, so that the null row (the mean of the rows) is learnt too."""
     warm_up: int = Field(default=100, ge=0)
     """Steps over which the learning rate rises."""
     final_rate: float = Field(default=0.05, ge=0, le=1)
     """Share of the peak learning rate at the last step."""
     ema_decay: float = Field(default=0.999, ge=0, lt=1)
     """Decay of the moving average of the weights."""
+
+
+class Pretraining(Training):
+    """Training of the denoiser on public images."""
+
+    label_dropout: float = Field(default=0.1, ge=0, le=1)
+    """Share of images shown without their class, so that the null row (the mean of the rows) is learnt too."""
 
 
 class Extractor(Section):
@@ -187,6 +192,8 @@ class FineTuning(Section):
 
     trainable: tuple[ParameterGroup, ...] = Field(default=("rows", "film"), min_length=1)
     """Groups of parameters that learn and carry noise; the others stay as pretrained."""
+    rank: int = Field(default=0, ge=0)
+    """Above 0, linear layers of those groups learn through low-rank adapters of this rank and are frozen themselves."""
     steps: int = Field(default=150, ge=1)
     """Noisy steps."""
     sample_rate: float = Field(default=0.5, gt=0, le=1)
@@ -221,10 +228,11 @@ class Generation(Section):
     """Number of images, spread evenly over the classes."""
     steps: int = Field(default=100, ge=1)
     """Sampling steps for the whole way from T to 0."""
-    solver: Literal["ddim", "dpm++"] = "ddim"
-    """`ddim` (Song et al. 2021), or `dpm++`: DPM-Solver++(2M) (Lu et al. 2022), made for few steps."""
+    solver: Literal["ddim", "dpm++", "ddpm", "pndm"] = "ddim"
+    """`ddim` (Song et al. 2021); `dpm++`: DPM-Solver++(2M) (Lu et al. 2022), made for few steps; `pndm` (Liu et al. 2022), without
+    randomness; `ddpm`: ancestral sampling (Ho et al. 2020), made for many steps."""
     eta: float = Field(default=1.0, ge=0, le=1)
-    """0: deterministic; 1: the variance of ancestral sampling."""
+    """0: deterministic; 1: the variance of ancestral sampling; for `ddim` and `dpm++`."""
     early_steps: int = Field(default=0, ge=0)
     """Steps of the public walk from T to the query, where a method retrieves; 0 takes their share of `steps`."""
     late_steps: int = Field(default=0, ge=0)

@@ -48,6 +48,8 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         + tuning.steps * copies * PER_RECORD * (2 if settings.evaluation.baseline else 1)
         + plan.generation.images * plan.evaluations / BACKWARD
     )
+    if plan.phase_one:
+        images += plan.phase_one.training.steps * plan.phase_one.training.batch
     if plan.retrieval:
         images += plan.retrieval.extractor.steps * plan.retrieval.extractor.batch
     seconds = images * _measure(lambda: _denoiser_step(model, settings, shape)) + OVERHEAD_SECONDS

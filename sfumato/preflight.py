@@ -16,6 +16,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts, Plan
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build, parameters_by_group
+from sfumato.networks.low_rank import adapted
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.dp_sgd import trainable_parameters
 from sfumato.privacy.survey import refuse_clip, survey
@@ -78,6 +79,13 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
             f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} names nothing that this network has: "
             f"choose from {', '.join(groups)}"
         )
+    if settings.fine_tuning.rank:
+        adapted(model, settings.fine_tuning.trainable, settings.fine_tuning.rank)
+        if "frozen" not in parameters_by_group(model):
+            raise BadInput(
+                f"fine_tuning.rank={settings.fine_tuning.rank} finds no linear layer in "
+                f"fine_tuning.trainable={list(settings.fine_tuning.trainable)}: add film or attention, or leave rank at 0"
+            )
     refuse_clip(settings.fine_tuning.clip)
     survey(model, trainable_parameters(model, settings.fine_tuning.trainable), shape)
     return settings, facts, warnings

@@ -1,6 +1,7 @@
 """The public training loop: Adam, warm-up, decay and a moving average, on images that anyone may see.
 
-Used for everything trained on public data. Private data is trained on in `sfumato.privacy.dp_sgd` alone.
+Used for everything trained on public data, and on private images once enough noise has been added to them. Private
+images themselves are trained on in `sfumato.privacy.dp_sgd` alone, or without a certificate in a mechanism.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from sfumato.config import Pretraining
-from sfumato.diffusion.objective import denoising_examples, record_losses
+from sfumato.config import Pretraining, Training
+from sfumato.diffusion.objective import denoising_examples, record_losses, renoising_loss
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.progress import Progress, silent
@@ -94,8 +95,15 @@ def pretrain(
         )
         return record_losses(model, examples).mean()
 
+    return train_denoiser(model, loss_of_step, settings, progress=progress)
+
+
+def train_denoiser(
+    model: nn.Module, loss_of_step: Callable[[], Tensor], settings: Training, *, progress: Progress = silent
+) -> tuple[nn.Module, list[float]]:
+    """All of `model` trained as the settings say; returns the averaged model, frozen, and the losses."""
     trained, losses = train(
-        model,
+        model.requires_grad_(True),
         loss_of_step,
         steps=settings.steps,
         learning_rate=settings.learning_rate,
@@ -105,3 +113,30 @@ def pretrain(
         progress=progress,
     )
     return trained.eval().requires_grad_(False), losses
+
+
+def train_on_noised(
+    model: nn.Module,
+    schedule: NoiseSchedule,
+    noised: Tensor,
+    settings: Training,
+    *,
+    boundary: int,
+    seed: int,
+    progress: Progress = silent,
+) -> tuple[nn.Module, list[float]]:
+    """Train the times `boundary` + 1..T on images `[n, c, h, w]` to which the noise of time `boundary` was added, without classes.
+
+    `noised` are x_S / sqrt(alpha_bar_S) for S = `boundary`. Returns the averaged model and the losses. Nothing but the noised
+    images is used, so this is post-processing of them.
+    """
+    latents = schedule.signal(torch.tensor([boundary], device=noised.device)) * noised
+    generator = torch.Generator(noised.device).manual_seed(seed)
+    feed = iter(batches(len(noised), settings.batch, torch.Generator().manual_seed(seed)))
+
+    def loss_of_step() -> Tensor:
+        latent = latents[next(feed).to(noised.device)]
+        y = torch.full((len(latent),), NO_CLASS, device=noised.device)
+        return renoising_loss(model, schedule, latent, y, boundary=boundary, generator=generator)
+
+    return train_denoiser(model, loss_of_step, settings, progress=progress)

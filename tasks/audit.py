@@ -1,5 +1,7 @@
 """Stages that try to break a finished run, and the check for copies that every run makes. All results are INTERNAL."""
 
+import math
+
 from artifacts import contents
 from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, audit_report, draw_audit
 from artifacts.kinds import (
@@ -134,11 +136,13 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
         certificate = None
         if record.certificate:  # the coins add or leave out a record, so the price of that is what they may refute
             certificate = ledger.price_of(record.entries, record.certificate.delta, "add_remove")
+            if not math.isfinite(certificate):  # a release that shows how many records there are: then an exchange
+                certificate = record.certificate.epsilon
     result = audit.Audit(
         run=record.run,
         certificate=certificate,
         claim=record.claim.epsilon,
-        delta=record.plan.certificate.delta,
+        delta=record.plan.privacy.delta,
         copies=copied,
         **found,
     )

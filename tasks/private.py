@@ -9,6 +9,8 @@ from artifacts.kinds import (
     CanaryImages,
     ClassVotes,
     FeatureExtractor,
+    NoisedImages,
+    PhaseOneModel,
     PublicAutoencoder,
     PublicModel,
     Ref,
@@ -21,13 +23,14 @@ from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Refused
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, add_votes, untuned
-from sfumato.methods.plan import Facts
+from sfumato.methods.plan import STAGE_PHASE_ONE, Facts, PhaseOne
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy import mechanisms
 from sfumato.privacy.door import Access, PrivateSet, check_in
-from sfumato.privacy.events import AnyEvent, Gaussian, SubsampledGaussian
+from sfumato.privacy.events import AnyEvent, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
+from sfumato.training import train_on_noised
 from tasks.caching import code_version, stage
 from tasks.keeping import keeping
 from tasks.making import Draft, RunContext, device_of, making
@@ -115,6 +118,77 @@ def take_votes(
 
 
 @stage
+def noise_once(
+    private: PrivateSet,
+    terms: Terms,
+    event: NoisedRecords,
+    autoencoder: PublicAutoencoder | None,
+    machine: Machine,
+    context: RunContext,
+    canaries: CanaryImages | None = None,
+) -> NoisedImages:
+    """Noise every private image once; nothing but the noised copies goes on from here."""
+    parents = [ref for ref in (autoencoder, canaries) if ref]
+    with making(NoisedImages, "noised images", context, parents=parents, params=event.model_dump()) as draft:
+        code = code_version(noise_once.fn)
+        folder = draft.open(autoencoder) if autoencoder else None
+        own = draft.store.manifest(autoencoder)["parents"] if autoencoder else ()
+        codec = contents.load_codec(folder, device_of(machine), trained_on=own)
+        with where().ledger() as ledger:
+            asked = access(ledger, private, terms, STAGE_PHASE_ONE, "noised images", parents, context, code)
+            paid = mechanisms.noised_records(
+                with_canaries(asked, draft, canaries), event, codec=codec, device=device_of(machine)
+            )
+        contents.save(draft.folder, {"noised": paid.result}, {})
+        draft.entries = paid.entries
+    return draft.ref
+
+
+@stage
+def train_phase_one(
+    settings: Settings,
+    facts: Facts,
+    private: PrivateSet,
+    terms: Terms,
+    event: NoisedRecords | Uncertified,
+    phase: PhaseOne,
+    public: PublicParts,
+    noised: NoisedImages | None,
+    machine: Machine,
+    context: RunContext,
+    canaries: CanaryImages | None = None,
+) -> PhaseOneModel:
+    """Train the public denoiser on the large times: on the noised copies, which costs nothing more, or on the images themselves."""
+    parents = [*public.refs(), *(ref for ref in (noised, canaries) if ref)]
+    with making(PhaseOneModel, "Phase I", context, parents=parents, params=phase.training.model_dump()) as draft:
+        parts, device = load_parts(draft, settings, facts, public, machine), device_of(machine)
+        model, schedule = parts.public, parts.schedule
+        if noised:
+            images = contents.load(draft.open(noised))[0]["noised"].to(device)
+            choice = {"boundary": phase.boundary, "seed": settings.seed, "progress": draft.show}
+            trained, _ = train_on_noised(model, schedule, images, phase.training, **choice)
+        else:
+            code = code_version(train_phase_one.fn)
+            with where().ledger() as ledger:
+                asked = access(ledger, private, terms, STAGE_PHASE_ONE, "Phase I", parents, context, code)
+                paid = mechanisms.unprotected(
+                    with_canaries(asked, draft, canaries),
+                    event,
+                    model,
+                    schedule,
+                    phase.training,
+                    boundary=phase.boundary,
+                    sample_rate=phase.training.batch / facts.records,
+                    device=device,
+                    codec=parts.codec,
+                    progress=draft.show,
+                )
+            trained, draft.entries = paid.result, paid.entries
+        contents.save_denoiser(draft.folder, trained, settings.network, parts.shape, facts.public_classes)
+    return draft.ref
+
+
+@stage
 def fine_tune(
     settings: Settings,
     facts: Facts,
@@ -126,15 +200,16 @@ def fine_tune(
     machine: Machine,
     context: RunContext,
     canaries: CanaryImages | None = None,
+    started: PhaseOneModel | None = None,
 ) -> TunedModel:
-    """Fine-tune the public denoiser on the private images by DP-SGD."""
-    parents = [*public.refs(), *(ref for ref in (votes, canaries) if ref)]
+    """Fine-tune the denoiser on the private images by DP-SGD."""
+    parents = [*public.refs(), *(ref for ref in (votes, canaries, started) if ref)]
     title = "DP fine-tuning" + (" (canaries)" if canaries else " (baseline)" if terms.comparison else "")
     params = settings.fine_tuning.model_dump()
     # No audit finds another one's canaries, so what it kept would never be found again.
     kept = contextlib.nullcontext() if canaries else keeping(context)
     with kept as keeper, making(TunedModel, title, context, parents=parents, params=params) as draft:
-        parts = load_parts(draft, settings, facts, public, machine, votes)
+        parts = load_parts(draft, settings, facts, public, machine, votes, started=started)
         code = code_version(fine_tune.fn)
         with where().ledger() as ledger:
             asked = access(ledger, private, terms, "fine_tuning", title, parents, context, code)
@@ -184,6 +259,7 @@ def load_parts(
     machine: Machine,
     votes: ClassVotes | None = None,
     tuned: TunedModel | None = None,
+    started: PhaseOneModel | None = None,
 ) -> Parts:
     """Everything that a method works with, read from the store.
 
@@ -198,6 +274,7 @@ def load_parts(
         codec=codec,
         public=contents.load_denoiser(draft.open(public.model), device),
         tuned=contents.load_denoiser(draft.open(tuned), device) if tuned else None,
+        started=contents.load_denoiser(draft.open(started), device) if started else None,
         encoder=contents.load_encoder(draft.open(public.extractor), device) if public.extractor else None,
         base=contents.load_base(draft.open(public.base), device) if public.base else None,
     )

@@ -63,6 +63,7 @@ def make_plan() -> Plan:
             Spend(stage="votes", what="votes for public classes", event=votes),
             Spend(stage="fine_tuning", what="DP-SGD with retrieved trajectories", event=steps),
         ),
+        privacy=settings.privacy.model_copy(update={"delta": DELTA}),
         certificate=make_certificate(),
         claim=Claim(epsilon=76.38, source="Proposition 1"),
     )

@@ -38,7 +38,7 @@ TINY = [
 PATIENCE_SECONDS = 150
 NOT_PRIVATE = [
     *("privacy.epsilon=1e6", "privacy.delta=1e-5", "data.limit=100", "evaluation.baseline=false"),
-    *("pretraining.steps=400", "fine_tuning.trainable=[rows,film,attention,rest]", "fine_tuning.ema_decay=0.9"),
+    *("pretraining.steps=400", "fine_tuning.trainable=[rows,film,attention,time,rest]", "fine_tuning.ema_decay=0.9"),
     *(
         "fine_tuning.clip=1",
         "fine_tuning.rate_other=3e-3",
@@ -197,6 +197,48 @@ def test_plain_dp_sgd_is_a_method_like_any_other(prefect_server):
             ledger.set_budget("digits", 1000.0, budget.delta)
     record = synthesize(method="dp-sgd", preset="digits", changes=changes)
     assert record.label == Label.DP and record.certificate.epsilon <= 10 and "plain DP-SGD" not in record.metrics
+
+
+PROMISE = [c for c in TINY if not c.startswith("method.")] + ["evaluation.baseline=false", "method.training.steps=4"]
+"""dp-promise on the tiny setting."""
+
+
+def test_a_phase_on_noised_copies_is_published_under_an_exchange(prefect_server, tmp_path):
+    from flows.audit import audit_run
+    from flows.synthesize import synthesize
+
+    once = ["method.phase_one=noised_once", "privacy.relation=replace_one"]
+    with home_at(tmp_path / "home"):
+        configure()
+        record = synthesize(method="dp-promise", preset="digits", changes=[*PROMISE, *once], publish_to=".")
+        assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
+        assert "exchanging one record" in (Path(record.published) / "README.md").read_text()
+        kinds = {m["kind"]: m["label"] for _, m in where().store().ancestry(record.samples_artifact)}
+        assert kinds["NoisedImages"] == kinds["PhaseOneModel"] == kinds["TunedModel"] == Label.DP
+        again = synthesize(method="dp-promise", preset="digits", changes=[*PROMISE, *once, "fine_tuning.steps=5"])
+        made = [stage.name for stage in again.stages if not stage.cached]
+        assert "fine-tune" in made and "noise-once" not in made and "train-phase-one" not in made
+        with where().ledger() as ledger:
+            assert ledger.total("digits").spends == 3, "one copy serves both runs"
+            assert ledger.verify() == [] and ledger.replay() == []
+        found = audit_run(record.run, canaries=40).audit
+        assert found.certificate == pytest.approx(record.certificate.epsilon), "no coin hides how many copies there are"
+        assert found.bound.canaries == 40 and not found.refuted
+
+
+def test_phase_one_as_published_runs_and_stays_inside_unless_someone_answers_for_it(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    with home_at(tmp_path / "home"):
+        configure()
+        record = synthesize(method="dp-promise", preset="digits", changes=[*PROMISE, "method.phase_one=paper"])
+        assert record.label == Label.INTERNAL and record.certificate is None
+        assert "one step can show whether an image was trained on" in Path(record.report).read_text()
+        with pytest.raises(Refused, match=r"INTERNAL, because of PhaseOneModel [0-9a-f]{12} \(ledger entry \d+\)"):
+            publish_run(record, tmp_path / "out")
+        given = publish_run(record, tmp_path / "out", accept_claim="a test of mine")
+        card = json.loads((Path(given.published) / "card.json").read_text())
+        assert card["certificate"] is None and "one step can show" in card["statement"]
 
 
 def test_the_same_seed_gives_the_same_public_half_and_other_noise(record, tmp_path):

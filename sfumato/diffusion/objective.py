@@ -71,3 +71,21 @@ def record_losses(model: nn.Module, examples: Examples) -> Tensor:
     shape = examples.x_t.shape[:2]
     predicted = model(examples.x_t.flatten(0, 1), examples.t.flatten(), examples.y.flatten()).unflatten(0, shape)
     return (predicted - examples.target).square().flatten(1).mean(1)
+
+
+def renoising_loss(
+    model: nn.Module, schedule: NoiseSchedule, latent: Tensor, y: Tensor, *, boundary: int, generator: torch.Generator
+) -> Tensor:
+    """Denoising learnt from latents x_S `[b, c, h, w]` at time S = `boundary` alone: a mean over records and pixels.
+
+    The forward transition to t, uniform on S + 1..T, is x_t = sqrt(r) x_S + sqrt(1 - r) z with r = alpha_bar[t] /
+    alpha_bar[S]. The score of x_t is -E[z | x_t] / sqrt(1 - r) (Tweedie), so the noise prediction that belongs to it is
+    eps = sqrt((1 - alpha_bar[t]) / (1 - r)) E[z | x_t]. The loss compares z with eps sqrt((1 - r) / (1 - alpha_bar[t])):
+    regressing eps on its own target would let the variance grow without bound as t comes down to S, where r is 1.
+    """
+    t = uniform_times(len(latent), boundary + 1, schedule.timesteps, generator, latent.device)
+    kept = schedule.signal(t) / schedule.signal(torch.full_like(t, boundary))
+    fresh = (1 - kept.square()).sqrt()
+    noise = normal(latent, generator)
+    predicted = model(kept * latent + fresh * noise, t, y)
+    return (fresh / schedule.noise(t) * predicted - noise).square().mean()

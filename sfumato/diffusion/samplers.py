@@ -1,8 +1,8 @@
-"""From noise to images over any falling list of times: DDIM and DPM-Solver++(2M), deterministic or stochastic.
+"""From noise to images over any falling list of times: DDIM, DPM-Solver++(2M), ancestral sampling, PNDM.
 
 Every sampler is a function of one denoiser contract, `denoise(x, t, y) -> predicted noise`, and a list of times; it asks
-the denoiser once for each step. "Retrieve and resume" is the same sampler called twice with two lists. Not covered:
-solvers of higher order.
+the denoiser once for each step, but for the first steps of PNDM (`evaluations`). "Retrieve and resume" is the same
+sampler called twice with two lists. Not covered: learned variances.
 """
 
 import itertools
@@ -107,6 +107,78 @@ def dpm_solver(
     return x
 
 
+@torch.inference_mode()
+def ancestral(
+    schedule: NoiseSchedule,
+    denoise: Denoiser,
+    x: Tensor,
+    y: Tensor,
+    times: Sequence[int],
+    *,
+    generator: torch.Generator,
+) -> Tensor:
+    """Walk `x` `[b, c, h, w]` from `times[0]` down to `times[-1]` by the reverse process (Ho et al. 2020, Algorithm 2).
+
+    The variance of a step is that of the forward step, beta (their first choice; their other one is `ddim` with `eta` 1).
+    It is exact for data of unit variance and too large for others, by as much as steps are long: made for many steps.
+    """
+    for now, after in itertools.pairwise(times):
+        t, s = (torch.full((len(x),), time, device=x.device) for time in (now, after))
+        image = predicted_image(schedule, x, t, denoise(x, t, y))
+        if after == 0:
+            return image
+        kept = schedule.signal(t) / schedule.signal(s)
+        variance = 1 - kept**2
+        weight = schedule.signal(s) * variance / schedule.noise(t) ** 2
+        mean = weight * image + kept * schedule.noise(s) ** 2 / schedule.noise(t) ** 2 * x
+        x = mean + variance.sqrt() * normal(x, generator)
+    return x
+
+
+WARM_UP = 3
+"""Steps of PNDM that have too few before them for four-step extrapolation (Liu et al. 2022, Algorithm 2)."""
+BEFORE = ((1.0,), (3 / 2, -1 / 2), (23 / 12, -16 / 12, 5 / 12), (55 / 24, -59 / 24, 37 / 24, -9 / 24))
+"""Weights of this prediction and those before it, latest first (Adams and Bashforth; the last row is Liu et al., Eq. 12)."""
+WITHIN = (1 / 6, 1 / 3, 1 / 3, 1 / 6)
+"""Weights of the four predictions within a step of the warm-up (Runge and Kutta; Liu et al., Eq. 13)."""
+
+
+@torch.inference_mode()
+def pndm(schedule: NoiseSchedule, denoise: Denoiser, x: Tensor, y: Tensor, times: Sequence[int]) -> Tensor:
+    """Walk `x` `[b, c, h, w]` from `times[0]` down to `times[-1]` by F-PNDM (Liu et al. 2022, Algorithm 2).
+
+    Solves the equation that `ddim` solves, with the noise of four predictions in place of one: the last four, or in the
+    first `WARM_UP` steps four within the step, which look ahead to its end and its middle. The error falls with the square
+    of the number of steps or faster. Times should be evenly spaced. The step to time 0, where a denoiser cannot be asked,
+    always uses the predictions before it, as many as there are.
+    """
+
+    def ask(x: Tensor, time: int) -> Tensor:
+        return denoise(x, torch.full((len(x),), time, device=x.device), y)
+
+    past: list[Tensor] = []
+    for now, after in itertools.pairwise(times):
+        first = ask(x, now)
+        past = [first, *past[:WARM_UP]]
+        if len(past) > WARM_UP or after == 0:
+            noise = sum(weight * one for weight, one in zip(BEFORE[len(past) - 1], past, strict=True))
+        else:
+            middle = (now + after) // 2
+            second = ask(moved(schedule, x, first, now, middle), middle)
+            third = ask(moved(schedule, x, second, now, middle), middle)
+            fourth = ask(moved(schedule, x, third, now, after), after)
+            noise = sum(weight * one for weight, one in zip(WITHIN, (first, second, third, fourth), strict=True))
+        x = moved(schedule, x, noise, now, after)
+    return x
+
+
+def moved(schedule: NoiseSchedule, x: Tensor, noise: Tensor, now: int, after: int) -> Tensor:
+    """`x` at time `after` if all the way from `now` its noise is `noise` (Liu et al. 2022, Eq. 11), with the image in range."""
+    t, s = (torch.full((len(x),), time, device=x.device) for time in (now, after))
+    image = predicted_image(schedule, x, t, noise)
+    return schedule.signal(s) * image + schedule.noise(s) * (x - schedule.signal(t) * image) / schedule.noise(t)
+
+
 def levels(schedule: NoiseSchedule, time: int) -> tuple[float, float]:
     """Signal and noise level, sqrt(alpha_bar) and sqrt(1 - alpha_bar), at one time."""
     level = float(schedule.alpha_bar[time])
@@ -129,7 +201,18 @@ def solve(
     *,
     generator: torch.Generator,
 ) -> Tensor:
-    """Walk `x` `[b, c, h, w]` along `times` by the solver that the settings name; one evaluation for each step."""
+    """Walk `x` `[b, c, h, w]` along `times` by the solver that the settings name."""
     if generation.solver == "dpm++":
         return dpm_solver(schedule, denoise, x, y, times, eta=generation.eta, generator=generator)
+    if generation.solver == "ddpm":
+        return ancestral(schedule, denoise, x, y, times, generator=generator)
+    if generation.solver == "pndm":
+        return pndm(schedule, denoise, x, y, times)
     return ddim(schedule, denoise, x, y, times, eta=generation.eta, generator=generator)
+
+
+def evaluations(generation: Generation, times: Sequence[int]) -> int:
+    """How often `solve` asks the denoiser on the way along `times`, guidance not counted."""
+    steps = len(times) - 1
+    looking_ahead = min(WARM_UP, sum(time > 0 for time in times[1:])) if generation.solver == "pndm" else 0
+    return steps + (len(WITHIN) - 1) * looking_ahead

@@ -1,35 +1,86 @@
 """dp-promise: a private diffusion model whose large times are trained without DP-SGD (Wang et al. 2024).
 
-Phase I trains the times S..T on noised private images with an ordinary optimiser and counts the diffusion noise itself
-as a Gaussian mechanism (Proposition 2); Phase II trains the times 1..S-1 with DP-SGD; the two compose as Gaussian
-differential privacy (Theorem 2). Here: what the paper claims, and why Phase I earns no certificate.
+Phase I trains the times S..T on noised private images with an ordinary optimiser, without labels; Phase II starts from
+its averaged weights and trains the times 1..S-1 with DP-SGD, with labels, the network on the time kept as it is
+(Algorithm 1). Images are drawn by the result alone (Algorithm 2): rho is `generation.eta`, T' `generation.steps`, w
+`generation.guidance`.
 
-Not covered: a certificate. Phase II alone has one: its steps are `SubsampledGaussian` events.
+Certificate: none with the paper's Phase I, whose loss uses the noise that was drawn, so that a step tells more than
+the noised image does. Two ways around it are certified by PLD: no Phase I at all, and one that is trained on a copy of
+each image that was noised to S once (`NoisedRecords`, under replace_one, composed with Phase II). Not covered: Phase I
+with labels.
 """
 
 import math
+from collections.abc import Sequence
+from typing import Literal
 
-from sfumato.config import Schedule
-from sfumato.diffusion.schedule import signal_levels
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from sfumato.config import Schedule, Section, Training
+from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal
+from sfumato.diffusion.samplers import evaluations, guided, solve
+from sfumato.diffusion.schedule import signal_levels, time_grid
 from sfumato.errors import BadInput
-from sfumato.methods.plan import Claim
+from sfumato.methods.parts import Parts
+from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, Claim, Facts, PhaseOne, Plan, Spend, calibrated
+from sfumato.networks.autoencoder import largest_norm
 from sfumato.privacy import accountant
+from sfumato.privacy.events import NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
 
 PIXEL_RANGE = 2.0
 """How far one value of an image can move: images lie in [-1, 1] (section 5.1)."""
 FEWEST_TIMES = 2
 """A linear schedule has two ends."""
+NOISE_RANGE = (1e-3, 1e6)
+"""Noise multipliers between which the claim is brought to its target."""
+LEAK = Uncertified(
+    reason="the loss of Phase I compares the prediction with the noise that was drawn, so that one step can show whether "
+    "an image was trained on"
+)
+"""What the paper's Phase I is."""
 
 PROMISE = """\
 The paper claims (epsilon, delta)-DP for the whole run by composing two central-limit formulas, one for the noise that \
-diffusion adds to the images of Phase I and one for the DP-SGD of Phase II. Only Phase II can be certified. In Phase I \
-the loss compares the prediction with the noise that was drawn, so a gradient depends on more than the noised image \
-and a single step can leak membership. Even if nothing but the noised images were \
-released, the Phase I of two epochs on MNIST that the formula prices at epsilon 0.12 would cost 10.1 under replace-one \
-at delta 1e-5, and under add/remove no delta below 0.86 would hold. For Phase II at noise 1.13, the limit formula says \
-9.94 where PLD gives 10.41."""
+diffusion adds to the images of Phase I and one for the DP-SGD of Phase II. Of these, Phase II alone can be certified. \
+In Phase I the loss uses the noise that was drawn, so a single step can leak membership. Even if nothing but the noised \
+images were released, the Phase I of two epochs on MNIST that the formula prices at epsilon 0.12 would cost 10.1 under \
+replace-one at delta 1e-5, and under add/remove no delta below 0.86 would hold. For Phase II at noise 1.13, the limit \
+formula says 9.94 where PLD gives 10.41. Certified instead: no Phase I, or one trained on a copy of each image that is \
+noised once (4.0 there, replace-one)."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
+
+
+class PhaseOneTraining(Training):
+    """Phase I; by default three epochs of the embedded digits, at the batch and rate of the paper (section 6.2)."""
+
+    steps: int = Field(default=135, ge=0)
+    """Optimiser steps N_1."""
+    batch: int = Field(default=32, ge=1)
+    """Expected images per step, m_1."""
+    learning_rate: float = Field(default=3e-4, gt=0)
+    """Peak learning rate of Adam, eta_1."""
+    warm_up: int = Field(default=10, ge=0)
+    """Steps over which the learning rate rises."""
+    ema_decay: float = Field(default=0.97, ge=0, lt=1)
+    """Decay of the moving average of the weights, with which Phase II goes on."""
+
+
+class Method(Section):
+    """dp-promise's own settings."""
+
+    name: Literal["dp-promise"] = "dp-promise"
+    """Large times on noised images, small times by DP-SGD."""
+    phase_one: Literal["paper", "noised_once", "off"] = "off"
+    """`paper`: as published, without a certificate; `noised_once`: on one noised copy of each image, certified under replace_one;
+    `off`: Phase II alone, the large times as public pretraining left them."""
+    boundary: float = Field(default=0.9, gt=0, le=1)
+    """S, the smallest time of Phase I, as a share of T."""
+    training: PhaseOneTraining = PhaseOneTraining()
+    """Phase I."""
 
 
 class TwoPhaseClaim(Claim):
@@ -38,7 +89,7 @@ class TwoPhaseClaim(Claim):
     mu_base: float
     """One private image noised once to time S."""
     mu_one: float
-    """Phase I."""
+    """Phase I; by default three epochs of the embedded digits, at the rate and batch of the paper (section 6.2)."""
     mu_two: float
     """Phase II."""
     mu: float
@@ -67,16 +118,24 @@ def claim(
     2 sqrt(d alpha_bar_S / (1 - alpha_bar_S))-GDP (Proposition 2). `math.inf` where exp(mu_base^2) exceeds a float.
     """
     delta, noise = checked_delta(delta), checked_positive("noise_multiplier", noise_multiplier)
-    dimension = _at_least_one("dimension", dimension)
-    level = _level(boundary, timesteps, beta_start, beta_end)
-    mu_base = PIXEL_RANGE * math.sqrt(dimension * level / (1 - level)) if level < 1 else math.inf
+    mu_base = one_image(_at_least_one("dimension", dimension), _level(boundary, timesteps, beta_start, beta_end))
     mu_one = _phase(mu_base, records, "batch_one", batch_one, "epochs_one", epochs_one)
     mu_two = _phase(1 / noise, records, "batch_two", batch_two, "epochs_two", epochs_two)
+    return composed(mu_base, mu_one, mu_two, delta)
+
+
+def one_image(dimension: int, level: float) -> float:
+    """The mu of one image of `dimension` values noised to signal level alpha_bar = `level` (Proposition 2)."""
+    return PIXEL_RANGE * math.sqrt(dimension * level / (1 - level)) if level < 1 else math.inf
+
+
+def composed(mu_base: float, mu_one: float, mu_two: float, delta: float, told: str = "") -> TwoPhaseClaim:
+    """Theorem 2; `told` says more about where the number comes from."""
     mu = accountant.compose_gdp([mu_one, mu_two])
     return TwoPhaseClaim(
         epsilon=accountant.gdp_epsilon(mu, delta),
-        source="Wang et al. 2024, Theorem 2: GDP central limit, add/remove, Poisson sampling; Phase I taken for a "
-        "Gaussian mechanism, which its loss is not",
+        source="Wang et al. 2024, Theorem 2: GDP central limit, add/remove, Poisson sampling; "
+        + (told or "Phase I taken for a Gaussian mechanism, which its loss is not"),
         mu_base=mu_base,
         mu_one=mu_one,
         mu_two=mu_two,
@@ -106,3 +165,136 @@ def _phase(mu: float, records: int, batch_name: str, batch: int, epochs_name: st
 
 def _at_least_one(name: str, value: int) -> int:
     return int(checked_positive(name, checked_count(name, value)))
+
+
+def plan(settings, facts: Facts) -> Plan:
+    """The whole run; raises `BadInput` where S, the relation, the trained groups or the budget do not fit."""
+    method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
+    start = boundary(settings)
+    _check(settings, facts, start)
+    level = float(signal_levels(settings.schedule)[start])
+    base = one_image(largest_norm(settings.latent, facts.shape) ** 2, level)
+    # A certificate is relative to the norm of one image, of which an exchange moves the release by two.
+    events = {"off": [], "paper": [LEAK], "noised_once": [NoisedRecords(noise_multiplier=PIXEL_RANGE / base)]}
+    what = {"paper": f"Phase I: plain training on times {start} to {settings.schedule.timesteps}"}
+    what["noised_once"] = f"Phase I: each image noised once to time {start}"
+
+    def spends(noise: float) -> list[Spend]:
+        steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
+        first = [Spend(stage=STAGE_PHASE_ONE, what=what[method.phase_one], event=e) for e in events[method.phase_one]]
+        return [*first, Spend(stage=STAGE_TUNING, what=f"Phase II: DP-SGD on times 1 to {start - 1}", event=steps)]
+
+    if method.phase_one == "paper":
+        noise, certificate = noise_of_claim(settings, facts, base), None
+    else:
+        noise, certificate = calibrated(privacy, spends)
+    training = Training(**method.training.model_dump())
+    first = PhaseOne(boundary=start, noised_once=method.phase_one == "noised_once", training=training)
+    return Plan(
+        method=method.name,
+        facts=facts,
+        phase_one=None if method.phase_one == "off" else first,
+        fine_tuning=tuning,
+        noise_multiplier=noise,
+        generation=settings.generation,
+        evaluations=evaluations(settings.generation, walk(settings)) * (2 if settings.generation.guidance else 1),
+        spends=tuple(spends(noise)),
+        privacy=privacy,
+        certificate=certificate,
+        claim=claim_of(settings, facts, base, noise),
+    )
+
+
+def boundary(settings) -> int:
+    """S as a diffusion time."""
+    return round(settings.method.boundary * settings.schedule.timesteps)
+
+
+def _check(settings, facts: Facts, start: int) -> None:
+    method, horizon = settings.method, settings.schedule.timesteps
+    told = f"method.boundary={method.boundary:g} is time {start} of schedule.timesteps={horizon}"
+    if start < FEWEST_TIMES:
+        raise BadInput(f"{told} and leaves no time to Phase II: S must lie above 1, raise method.boundary")
+    if "time" in settings.fine_tuning.trainable:
+        raise BadInput(
+            f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} holds the network on the time, which Phase II keeps as "
+            "it is: leave `time` out"
+        )
+    if method.phase_one != "off" and method.training.batch > facts.records:
+        raise BadInput(
+            f"method.training.batch={method.training.batch} is more than the {facts.records} private records: use fewer"
+        )
+    if method.phase_one != "noised_once":
+        return
+    if start == horizon:
+        raise BadInput(f"{told} and leaves no time to Phase I, which here begins above S: lower method.boundary")
+    if settings.privacy.relation != "replace_one":
+        raise BadInput(
+            f"method.phase_one=noised_once has no certificate under privacy.relation={settings.privacy.relation}, because the "
+            "noised images show how many records there are: use --set privacy.relation=replace_one"
+        )
+    base = one_image(largest_norm(settings.latent, facts.shape) ** 2, float(signal_levels(settings.schedule)[start]))
+    alone = accountant.gdp_epsilon(base, settings.privacy.delta)
+    if alone >= settings.privacy.epsilon:
+        raise BadInput(
+            f"{told}, where noising each image once costs epsilon {alone:.4g} of privacy.epsilon={settings.privacy.epsilon:g} by "
+            "itself: raise method.boundary"
+        )
+
+
+def mus(settings, facts: Facts, base: float, noise: float) -> tuple[float, float]:
+    """mu_1 and mu_2 of the run as it is planned: the numbers that the paper composes (Lemmas 4 and 5)."""
+    method, tuning = settings.method, settings.fine_tuning
+    rate = min(1.0, method.training.batch / facts.records)
+    first = {"off": 0.0, "noised_once": base, "paper": accountant.poisson_clt([base], rate, method.training.steps)}
+    return first[method.phase_one], accountant.poisson_clt([1 / noise], tuning.sample_rate, tuning.steps)
+
+
+def claim_of(settings, facts: Facts, base: float, noise: float) -> Claim:
+    """What the paper's analysis gives for the run as it is planned."""
+    told = {"off": "Phase II alone", "noised_once": "Proposition 2 once in place of Phase I", "paper": ""}
+    found = composed(base, *mus(settings, facts, base, noise), settings.privacy.delta, told[settings.method.phase_one])
+    return Claim(epsilon=found.epsilon, source=found.source)
+
+
+def noise_of_claim(settings, facts: Facts, base: float) -> float:
+    """The noise at which the claim is the target, as the authors choose it; `BadInput` where Phase I alone claims more."""
+    from scipy.optimize import brentq
+
+    target, delta = settings.privacy.epsilon, settings.privacy.delta
+    low, high = map(math.log, NOISE_RANGE)
+
+    def excess(log_noise: float) -> float:
+        found = accountant.gdp_epsilon(accountant.compose_gdp(mus(settings, facts, base, math.exp(log_noise))), delta)
+        return min(found, 1e9) - target
+
+    if (least := excess(high) + target) >= target:
+        raise BadInput(
+            f"method.boundary={settings.method.boundary:g} and method.training.steps={settings.method.training.steps}: the paper "
+            f"claims epsilon {least:.4g} for Phase I alone, of privacy.epsilon={target:g}; raise the boundary or take fewer steps"
+        )
+    return NOISE_RANGE[0] if excess(low) < 0 else math.exp(brentq(excess, low, high, xtol=1e-9))
+
+
+def walk(settings) -> Sequence[int]:
+    """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
+    return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
+
+
+def corrupt(settings, parts: Parts) -> Corrupt:
+    """Phase II: plain denoising on the times 1..S-1, with labels (Algorithm 1, lines 9 to 12)."""
+
+    def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
+        draws, high = settings.fine_tuning.draws, boundary(settings) - 1
+        return denoising_examples(parts.schedule, x, y, draws=draws, low=1, high=high, generator=generator)
+
+    return examples
+
+
+@torch.inference_mode()
+def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+    """Images `[b, c, h, w]` in [-1, 1] of the private classes y `[b]`, by the fine-tuned denoiser from T to 0 (Algorithm 2)."""
+    generation = settings.generation
+    x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
+    tuned = guided(parts.tuned, generation.guidance)
+    return solve(generation, parts.schedule, tuned, x, y, walk(settings), generator=generator)

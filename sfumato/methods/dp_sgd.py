@@ -1,7 +1,9 @@
 """Plain DP-SGD fine-tuning of a publicly pretrained denoiser: the baseline that every paper compares with.
 
 After Dockhorn et al. 2023 (noise multiplicity K) and Ghalebikesabi et al. 2023 (public pretraining): all diffusion
-times, K noised copies per record averaged before clipping. Certificate: PLD. Not covered: low-rank adapters.
+times, K noised copies per record averaged before clipping. What is trained is a setting (`fine_tuning.trainable`,
+`fine_tuning.rank`), so that the presets `dpdm`, `dp-diffusion`, `dp-ldm` and `lora` are this one method. Certificate:
+PLD.
 """
 
 from collections.abc import Sequence
@@ -12,7 +14,7 @@ from torch import Tensor
 
 from sfumato.config import Section
 from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal
-from sfumato.diffusion.samplers import guided, solve
+from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import time_grid
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated
@@ -57,8 +59,9 @@ def plan(settings, facts: Facts) -> Plan:
         fine_tuning=tuning,
         noise_multiplier=noise,
         generation=settings.generation,
-        evaluations=(len(walk(settings)) - 1) * (2 if settings.generation.guidance else 1),
+        evaluations=evaluations(settings.generation, walk(settings)) * (2 if settings.generation.guidance else 1),
         spends=tuple(spends(noise)),
+        privacy=privacy,
         certificate=certificate,
         claim=claim(noise, tuning.sample_rate, tuning.steps, privacy.delta),
     )

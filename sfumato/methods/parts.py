@@ -22,6 +22,8 @@ class Parts:
     """Channels, height and width of what the denoisers work on: an image, or its latent."""
     public: nn.Module
     """The denoiser trained on public images."""
+    started: nn.Module | None = None
+    """The same after a first phase on noised private images, where the plan has one."""
     tuned: nn.Module | None = None
     """The denoiser after DP fine-tuning."""
     codec: Codec = PIXELS
@@ -30,6 +32,11 @@ class Parts:
     base: KnowledgeBase | None = None
     winners: Tensor | None = None
     """`[classes]`, the public class that each private class voted for."""
+
+    @property
+    def start(self) -> nn.Module:
+        """The denoiser that DP fine-tuning starts from."""
+        return self.started or self.public
 
     def public_class(self, y: Tensor) -> Tensor:
         """The public classes that stand for private classes `y` `[b]`; no class where no votes were taken."""
@@ -43,12 +50,12 @@ def add_votes(parts: Parts, votes: Tensor) -> Parts:
 
 def private_rows(parts: Parts, facts: Facts) -> Tensor:
     """Class rows `[classes, condition]` to start from: those of the winning public classes, or the mean of all public rows."""
-    rows = parts.public.condition.rows.weight
+    rows = parts.start.condition.rows.weight
     if parts.winners is None:
         return rows.mean(0, keepdim=True).repeat(len(facts.classes), 1)
     return rows[parts.winners.to(rows.device)]
 
 
 def untuned(parts: Parts, facts: Facts) -> nn.Module:
-    """A copy of the public denoiser with rows for the private classes: what fine-tuning starts from."""
-    return with_classes(copy.deepcopy(parts.public), private_rows(parts, facts))
+    """A copy of the denoiser so far with rows for the private classes: what fine-tuning starts from."""
+    return with_classes(copy.deepcopy(parts.start), private_rows(parts, facts))

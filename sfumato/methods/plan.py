@@ -8,11 +8,11 @@ images are made). A plan is a frozen value; the flow branches on what it holds, 
 import math
 from collections.abc import Callable, Sequence
 
-from sfumato.config import Extractor, FineTuning, Generation, Privacy, Relation, Section
+from sfumato.config import Extractor, FineTuning, Generation, Privacy, Relation, Section, Training
 from sfumato.privacy import accountant
 from sfumato.privacy.events import AnyEvent
 
-STAGE_VOTES, STAGE_TUNING = "votes", "fine_tuning"
+STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "votes", "phase_one", "fine_tuning"
 """Names of the stages that spend."""
 ANY_NUMBER = "any"
 """Images covered by a certificate when a released model may draw as many as it likes."""
@@ -106,6 +106,17 @@ class Retrieval(Section):
     """Share of the public images kept out of pretraining for the base."""
 
 
+class PhaseOne(Section):
+    """Training at the large diffusion times, before DP-SGD: all parameters, no labels, no clipping, no noise on gradients."""
+
+    boundary: int
+    """S: the images are noised to this time or a larger one."""
+    noised_once: bool
+    """On a copy of each image that is noised to S once and for all, and priced; otherwise on the images themselves, noised
+    afresh at each step, which has no certificate."""
+    training: Training
+
+
 class Spend(Section):
     """One planned access to private data and what it costs."""
 
@@ -121,19 +132,29 @@ class Plan(Section):
     facts: Facts
     retrieval: Retrieval | None = None
     votes: Votes | None = None
+    phase_one: PhaseOne | None = None
     fine_tuning: FineTuning
     noise_multiplier: float
-    """DP-SGD noise, calibrated so that all spends together meet the target."""
+    """DP-SGD noise, calibrated so that all spends together meet the target (by the claim, where nothing can be certified)."""
     generation: Generation
     evaluations: int
     """Network evaluations per image during sampling, guidance counted."""
     spends: tuple[Spend, ...]
-    certificate: Certificate
+    privacy: Privacy
+    """The target, and the terms in which all is paid: delta and relation."""
+    certificate: Certificate | None
+    """None where one of the spends cannot be certified."""
     claim: Claim
 
     def event(self, stage: str) -> AnyEvent:
         """What `stage` may spend."""
         return next(spend.event for spend in self.spends if spend.stage == stage)
+
+    @property
+    def lacking(self) -> str:
+        """Why there is no certificate; empty where there is one."""
+        reasons = [spend.event.uncertified(self.privacy.relation) for spend in self.spends]
+        return "; ".join(filter(None, reasons))
 
 
 def calibrated(privacy: Privacy, spends: Callable[[float], Sequence[Spend]]) -> tuple[float, Certificate]:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sfumato.config import Extractor, Section
 from sfumato.diffusion.objective import Corrupt, Examples, grouped, normal, repeat_records, uniform_times
-from sfumato.diffusion.samplers import guided, solve
+from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import NoiseSchedule, time_grid
 from sfumato.errors import BadInput
 from sfumato.methods.parts import Parts
@@ -107,8 +107,11 @@ def plan(settings, facts: Facts) -> Plan:
         fine_tuning=tuning,
         noise_multiplier=noise,
         generation=settings.generation,
-        evaluations=len(early) - 1 + 1 + (len(late) - 1) * (2 if settings.generation.guidance else 1),
+        evaluations=evaluations(settings.generation, early)
+        + 1
+        + evaluations(settings.generation, late) * (2 if settings.generation.guidance else 1),
         spends=tuple(spends(noise)),
+        privacy=privacy,
         certificate=certificate,
         claim=claim(noise, tuning.steps, privacy.delta),
     )

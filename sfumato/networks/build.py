@@ -1,5 +1,7 @@
 """From settings to a denoiser, and which of its parameters belong to which group."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,8 @@ from sfumato.networks.unet import UNet
 
 ROWS = "condition.rows.weight"
 """Name of the class rows in every denoiser."""
+TIME = "condition.time."
+"""How the names of the network on the time begin."""
 
 
 UNET_FROM = 16
@@ -52,18 +56,22 @@ def build(settings: Network, shape: tuple[int, int, int], classes: int, *, seed:
         )
 
 
-def parameter_group(name: str) -> ParameterGroup:
-    """The group that a parameter belongs to, by its name in the network."""
+def parameter_group(name: str) -> ParameterGroup | Literal["frozen"]:
+    """The group that a parameter belongs to, by its name in the network; `frozen` beside a low-rank adapter."""
+    if ".frozen." in name:
+        return "frozen"
     if name == ROWS:
         return "rows"
+    if name.startswith(TIME):
+        return "time"
     if ".film." in name:
         return "film"
     return "attention" if ".attention." in name else "rest"
 
 
-def parameters_by_group(model: nn.Module) -> dict[ParameterGroup, int]:
+def parameters_by_group(model: nn.Module) -> dict[str, int]:
     """Number of parameters in each group."""
-    sizes: dict[ParameterGroup, int] = {}
+    sizes: dict[str, int] = {}
     for name, parameter in model.named_parameters():
         group = parameter_group(name)
         sizes[group] = sizes.get(group, 0) + parameter.numel()

@@ -30,7 +30,7 @@ from typing import Literal, get_args
 
 from sfumato.config import Relation
 from sfumato.errors import BadInput
-from sfumato.privacy.events import Event, Gaussian, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import Event, Gaussian, NoisedRecords, SubsampledGaussian
 from sfumato.privacy.gdp import (
     checked_count,
     checked_delta,
@@ -86,8 +86,8 @@ PRV_EPSILON_ERROR = 5e-3
 def epsilon(events: Sequence[Event], delta: float, relation: Relation = "add_remove") -> float:
     """What `events` cost together: the epsilon at `delta` under `relation`, by PLD; never below the true value.
 
-    Order does not matter. No events, or none that happens, cost 0; an `Uncertified` event costs `math.inf`. Plain
-    Gaussians alone are exact. Under `replace_one` the worst pair of a Gaussian lies +1 / -1 apart: the noise
+    Order does not matter. No events, or none that happens, cost 0; one for which no epsilon holds (`Uncertified`, or
+    `NoisedRecords` under `add_remove`) makes it `math.inf`. Plain Gaussians alone are exact. Under `replace_one` the worst pair of a Gaussian lies +1 / -1 apart: the noise
     multiplier is relative to one record's norm, and an exchange moves the query by two of them.
 
     How tight: as a rule within 0.1 % of the true value, a thousand different events included. A delta under 1e-10 is
@@ -243,18 +243,20 @@ def _price(
 ) -> float:
     """The body of `epsilon`, under a name that no argument hides."""
     delta, relation = checked_delta(delta), checked_relation(relation)
-    gaussian_mus, steps, certified = [], [], True
+    gaussian_mus, steps = [], []
+    if any(event.uncertified(relation) for event in events):
+        return math.inf
     for event in events:
         match event:
-            case Uncertified():
-                certified = False
             case Gaussian():
                 gaussian_mus.append(math.sqrt(event.count) / event.noise_multiplier)
+            case NoisedRecords():
+                gaussian_mus.append(1 / event.noise_multiplier)
             case SubsampledGaussian():
                 steps.append(Step(1 / event.noise_multiplier, event.sample_rate, event.steps))
             case _:
                 raise BadInput(f"event {event!r}: the accountant has no worst pair for it; use `Uncertified`")
-    return (certify or _certify)(gaussian_mus, steps, delta, relation) if certified else math.inf
+    return (certify or _certify)(gaussian_mus, steps, delta, relation)
 
 
 def _certify(gaussian_mus: Iterable[float], steps: Iterable[Step], delta: float, relation: Relation) -> float:

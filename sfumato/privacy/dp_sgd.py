@@ -17,6 +17,7 @@ from torch.optim.swa_utils import AveragedModel
 from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt, Examples
 from sfumato.networks.build import parameter_group
+from sfumato.networks.low_rank import adapted, merged
 from sfumato.privacy.clipping import Gradients, clipped_sum
 from sfumato.privacy.resuming import TrainingState
 from sfumato.privacy.survey import refuse_clip, survey
@@ -157,6 +158,8 @@ def train_privately(
     `note` is told once if the model has a layer that makes clipping slow. `watch` hears what each step saw without noise:
     INTERNAL. `BadInput` for a model that mixes records.
     """
+    if settings.rank:
+        model = adapted(model, settings.trainable, settings.rank, generator)
     trainable = trainable_parameters(model, settings.trainable)
     refuse_clip(settings.clip)
     known = survey(model, trainable, x.shape[1:])
@@ -190,4 +193,4 @@ def train_privately(
         rate.step()
         average.update_parameters(model)
         progress(step + 1, settings.steps)
-    return average.module
+    return merged(average.module)

@@ -10,11 +10,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sfumato.config import Section
+from sfumato.config import Relation, Section
 
 
 class Event(Section):
     """Base of all events: frozen, refuses unknown fields, serialises to JSON."""
+
+    def uncertified(self, relation: Relation) -> str:
+        """Why no epsilon holds for it under `relation`; empty where one does."""
+        return ""
 
 
 class Gaussian(Event):
@@ -34,11 +38,31 @@ class SubsampledGaussian(Event):
     steps: int = Field(ge=0)
 
 
+class NoisedRecords(Event):
+    """Every record is released, once, as a vector of l2 norm at most 1 plus Gaussian noise, in random order.
+
+    Records are noised apart from each other, so exchanging one costs as much as one `Gaussian` (parallel composition).
+    """
+
+    kind: Literal["noised_records"] = "noised_records"
+    noise_multiplier: float = Field(gt=0)
+
+    def uncertified(self, relation: Relation) -> str:
+        """Only an exchange leaves the number of vectors as it is."""
+        if relation == "replace_one":
+            return ""
+        return "the noised records show how many there are, so they are priced under replace_one alone"
+
+
 class Uncertified(Event):
     """An access to private data for which no sound accountant gives a finite epsilon."""
 
     kind: Literal["uncertified"] = "uncertified"
     reason: str
 
+    def uncertified(self, relation: Relation) -> str:
+        """Its own reason, under both relations."""
+        return self.reason
 
-AnyEvent = Annotated[Gaussian | SubsampledGaussian | Uncertified, Field(discriminator="kind")]
+
+AnyEvent = Annotated[Gaussian | SubsampledGaussian | NoisedRecords | Uncertified, Field(discriminator="kind")]

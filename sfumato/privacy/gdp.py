@@ -45,8 +45,8 @@ def gdp_epsilon(mu: float, delta: float) -> float:
         return math.inf
     if mu == 0 or _gdp_delta_at(mu, -mu / 2) <= delta:
         return 0.0
-    # With y = eps/mu - mu/2: delta(y) <= Phi(-y) bounds y above; below -40 delta is 1 to the last digit.
-    low, high = max(-mu / 2, -40.0), -float(ndtri(delta))
+    # With y = eps/mu - mu/2: delta(y) <= Phi(-y) bounds y above, up to rounding; below -40 delta is 1 to the last digit.
+    low, high = max(-mu / 2, -40.0), 1e-9 - float(ndtri(delta))
     digits = 4 * float(np.finfo(float).eps)
     y = brentq(lambda y: _gdp_delta_at(mu, y) - delta, low, high, xtol=digits, rtol=digits, maxiter=1000)
     return max(0.0, mu * (y + mu / 2))

@@ -54,7 +54,7 @@ from sfumato.privacy.balance import (
     version_of,
 )
 from sfumato.privacy.chain import Chain, Entry
-from sfumato.privacy.events import Event, Uncertified
+from sfumato.privacy.events import Event
 from sfumato.progress import Progress, silent
 
 __all__ = ["Budget", "Difference", "Entry", "Ledger", "Reservation", "Spend", "Total", "entry_label"]
@@ -444,17 +444,17 @@ class Ledger:
     # Pricing
 
     def _epsilon(self, events: Sequence[Event], delta: float, relation: Relation) -> float:
-        """Price events; nothing costs nothing, and one uncertified access has no finite price."""
+        """Price events; nothing costs nothing, and one access that cannot be certified has no finite price."""
         if not sum(tally(events).values()):
             return 0.0
-        uncertified = any(isinstance(event, Uncertified) for event in events)
+        uncertified = any(event.uncertified(relation) for event in events)
         return math.inf if uncertified else float(self._price(events, delta, relation))
 
     def _certificate(self, events: Sequence[Event], delta: float, relation: Relation) -> dict[str, Any]:
         """What an entry says of its price: epsilon, or none and why, under both relations, and who computed it."""
         both = {one: self._stated(events, delta, one, relation) for one in RELATIONS}
         found = {one: epsilon if math.isfinite(epsilon) else None for one, epsilon in both.items()}
-        reasons = [event.reason for event in events if isinstance(event, Uncertified)]
+        reasons = [why for event in events if (why := event.uncertified(relation))]
         why = "; ".join(dict.fromkeys(reasons)) or f"the accountant finds no finite epsilon at delta {delta:g}"
         return {
             "epsilon": found[relation],

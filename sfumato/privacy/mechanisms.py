@@ -10,21 +10,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sfumato.config import FineTuning
-from sfumato.diffusion.objective import Corrupt
+from sfumato.config import FineTuning, Training
+from sfumato.diffusion.objective import Corrupt, denoising_examples, record_losses
+from sfumato.diffusion.samplers import NO_CLASS
+from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.errors import Stopped
 from sfumato.images import to_unit
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.door import Access, Visit, note_look, spending
-from sfumato.privacy.dp_sgd import train_privately
-from sfumato.privacy.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.dp_sgd import poisson_sample, train_privately
+from sfumato.privacy.events import Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.noise import system_generator
 from sfumato.privacy.resuming import Keeper, TrainingState
 from sfumato.privacy.watching import Seen
 from sfumato.progress import Progress, silent
+from sfumato.training import train_denoiser
 
 MOST_LOST = 0.05
 """Largest stretch of steps as a share of all: what a crash can make be paid for twice."""
+CPU = torch.device("cpu")
 VOTE_CHUNK = 1024
 """Records that vote at once."""
 
@@ -70,6 +74,64 @@ def noisy_votes(
         votes = counts + event.noise_multiplier * noise
         entries = visit.entries
     return Paid(votes, entries)
+
+
+def noised_records(
+    access: Access,
+    event: NoisedRecords,
+    *,
+    codec: Codec = PIXELS,
+    device: torch.device = CPU,
+    generator: torch.Generator | None = None,
+) -> Paid:
+    """Every record as `codec` has it with Gaussian noise, once, in random order and without its label.
+
+    Price: `NoisedRecords(noise_multiplier)`: a record has a norm of at most `codec.largest_norm`, sqrt(d) for an image of
+    d values, which the noise on each value is a multiple of. The order is random because a source's own order tells of the labels, and because a record
+    exchanged for one that sorts elsewhere would move all those between.
+    """
+    with spending(access, [event], insecure=generator is not None) as visit:
+        generator = generator or system_generator()
+        images = to_unit(visit.images.pixels).clamp(-1, 1)[torch.randperm(len(visit.images), generator=generator)]
+        x, largest_norm = codec.encode(images.to(device)).cpu(), codec.largest_norm(tuple(images.shape[1:]))
+        noised = x + event.noise_multiplier * largest_norm * torch.randn(x.shape, generator=generator)
+        entries = visit.entries
+    return Paid(noised, entries)
+
+
+def unprotected(
+    access: Access,
+    event: Uncertified,
+    model: nn.Module,
+    schedule: NoiseSchedule,
+    settings: Training,
+    *,
+    boundary: int,
+    sample_rate: float,
+    device: torch.device,
+    codec: Codec = PIXELS,
+    generator: torch.Generator | None = None,
+    progress: Progress = silent,
+) -> Paid:
+    """`model` trained plainly on the times `boundary`..T of the images without their labels, on Poisson batches.
+
+    Price: none that could be certified (`Uncertified`); all that comes of it is INTERNAL. Wang et al. 2024, Algorithm 1,
+    Phase I.
+    """
+    with spending(access, [event], insecure=generator is not None) as visit:
+        generator = generator or system_generator(device)
+        x = codec.encode(to_unit(visit.images.pixels).to(device))
+        y = torch.full((len(x),), NO_CLASS, device=device)
+        times = {"low": boundary, "high": schedule.timesteps}
+
+        def loss_of_step() -> Tensor:
+            index = poisson_sample(len(x), sample_rate, generator)
+            examples = denoising_examples(schedule, x[index], y[index], draws=1, generator=generator, **times)
+            return record_losses(model, examples).sum() / max(1, len(index))
+
+        trained, _ = train_denoiser(model.to(device), loss_of_step, settings, progress=progress)
+        entries = visit.entries
+    return Paid(trained, entries)
 
 
 def fine_tuned(

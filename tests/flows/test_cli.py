@@ -331,6 +331,16 @@ def test_a_run_hands_the_flow_what_was_asked_for(sfumato, folder, monkeypatch):
     }
 
 
+def test_a_plan_shows_the_parts_that_learn_and_what_cannot_be_certified(sfumato):
+    shown = sfumato("plan", "dp-sgd", "--preset", "lora", *QUICK[:4])
+    text = " ".join(shown.out.replace("│", " ").split())
+    assert shown.code == 0 and "through adapters of rank 4" in text and "film (3,584)" in text
+    shown = sfumato("plan", "dp-promise", "--set", "method.phase_one=paper", *QUICK[:4])
+    text = " ".join(shown.out.replace("│", " ").split())
+    assert shown.code == 0 and "no certificate, the images stay INTERNAL" in text and "one step can show" in text
+    assert "all on the images themselves, 135 steps; then rows" in text
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from artifacts.kinds import PublicAutoencoder, PublicImages, PublicModel
+from artifacts.kinds import NoisedImages, PhaseOneModel, PublicAutoencoder, PublicImages, PublicModel
 from flows import synthesize as flow
 from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, prepare, run_plan, terms
 from sfumato import sources
@@ -207,6 +207,28 @@ def test_the_votes_are_asked_for_with_the_whole_plan_in_view(book):
     ((_, votes),) = book.of(private.take_votes)
     assert votes["terms"].following == (plan.spends[-1].event,)
     assert all(not inputs["terms"].following for _, inputs in book.of(private.fine_tune))
+
+
+def test_a_first_phase_on_noised_copies_pays_once_and_then_trains_on_them(book):
+    once = ["method.phase_one=noised_once", "privacy.relation=replace_one"]
+    settings, plan = planned("dp-promise", *once)
+    run_plan(settings, plan, preset="digits", publish_to="")
+    assert stages(book)[3:7] == ["noise-once", "train-phase-one", "fine-tune", "generate"]
+    ((_, copies),), ((_, trained),) = book.of(private.noise_once), book.of(private.train_phase_one)
+    assert copies["event"] == plan.spends[0].event and copies["terms"].relation == "replace_one"
+    assert copies["terms"].following == (plan.spends[1].event,), "the budget must bear Phase II too"
+    assert copies["terms"].claim is None, "the same copies serve runs that differ in Phase II"
+    assert isinstance(trained["noised"], NoisedImages) and trained["phase"] == plan.phase_one
+    tuned, baseline = (inputs for _, inputs in book.of(private.fine_tune))
+    assert isinstance(tuned["started"], PhaseOneModel) and baseline["started"] is None
+
+
+def test_a_first_phase_as_published_opens_the_door_itself(book):
+    settings, plan = planned("dp-promise", "method.phase_one=paper")
+    run_plan(settings, plan, preset="digits", publish_to="")
+    assert "noise-once" not in stages(book)
+    ((_, trained),) = book.of(private.train_phase_one)
+    assert trained["event"].kind == "uncertified" and trained["noised"] is None and trained["paid"]
 
 
 def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):

@@ -28,6 +28,8 @@ def test_each_stage_counts(monkeypatch):
     assert minutes(monkeypatch, *none, method="rapid").minutes > base + OVERHEAD_SECONDS / 60, (
         "the extractor is trained"
     )
+    long = ["method.phase_one=paper", "method.training.steps=4000", "method.boundary=0.95"]
+    assert minutes(monkeypatch, *none, *long, method="dp-promise").minutes > base + OVERHEAD_SECONDS / 60
 
 
 def test_memory_follows_the_physical_batch(monkeypatch):

@@ -195,6 +195,12 @@ def test_groups_that_the_network_does_not_have_are_refused_before_anything_is_pa
     assert settle("fine_tuning.trainable=[attention]", *unet)[1].records == RECORDS
 
 
+def test_a_rank_without_a_linear_layer_to_stand_beside_is_refused():
+    message = refusal("fine_tuning.rank=4", "fine_tuning.trainable=[rows]", method="dp-sgd")
+    assert "fine_tuning.rank=4" in message and "add film or attention" in message
+    assert settle("fine_tuning.rank=4", method="dp-sgd")[0].fine_tuning.rank == 4
+
+
 @pytest.mark.parametrize(("name", "expected"), [("", "scans"), ("clinic", "clinic")])
 def test_the_ledger_knows_a_folder_by_its_last_part_or_as_told(tmp_path, monkeypatch, name, expected):
     folder(tmp_path / "scans")

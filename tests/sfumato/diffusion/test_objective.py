@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from sfumato.config import Network, Schedule
-from sfumato.diffusion.objective import denoising_examples, grouped, record_losses, repeat_records, uniform_times
+from sfumato.diffusion.objective import (
+    denoising_examples,
+    grouped,
+    record_losses,
+    renoising_loss,
+    repeat_records,
+    uniform_times,
+)
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.networks.build import build
 
@@ -116,3 +123,42 @@ def test_an_empty_batch_has_no_losses():
     assert examples.x_t.shape == (0, 3, *SHAPE) and examples.t.shape == (0, 3)
     for kind in NETWORKS:
         assert record_losses(awake(kind), examples).shape == (0,)
+
+
+# Learning from latents alone
+
+
+def test_what_is_learnt_from_latents_is_the_noise_prediction_of_the_data():
+    """For Gaussian data the exact prediction is known; no multiple of it fits the latents better."""
+    schedule, boundary, mean, spread = make_schedule(Schedule(timesteps=1000)), 500, 0.3, 0.2
+    level = schedule.alpha_bar.double()
+    generator = torch.Generator().manual_seed(0)
+    data = mean + spread * torch.randn(40_000, 1, 2, 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(data.shape, generator=generator, dtype=torch.float64)
+    latents = level[boundary].sqrt() * data + (1 - level[boundary]).sqrt() * noise
+    times, scale = [], torch.ones((), dtype=torch.float64, requires_grad=True)
+
+    def exact(x, t, y):
+        times.append(t)
+        at = level[t].view(-1, 1, 1, 1)
+        return scale * (1 - at).sqrt() * (x - at.sqrt() * mean) / (at * spread**2 + 1 - at)
+
+    y = torch.zeros(len(data), dtype=torch.long)
+    loss = renoising_loss(exact, schedule, latents, y, boundary=boundary, generator=generator)
+    (slope,) = torch.autograd.grad(loss, scale)
+    assert float(slope) == pytest.approx(0, abs=0.01) and 0 < float(loss.detach()) < 1
+    assert int(times[0].min()) == boundary + 1 and int(times[0].max()) == 1000
+
+
+def test_the_weight_keeps_times_next_to_the_boundary_from_shouting():
+    """At t = S + 1 an unweighted target would be some thirty times the noise here."""
+    schedule = make_schedule(Schedule(timesteps=200))
+    ratio = schedule.alpha_bar[101] / schedule.alpha_bar[100]
+    assert float((1 - schedule.alpha_bar[101]) / (1 - ratio)) > 30
+    latents, y = torch.randn(5000, 1, 2, 2), torch.zeros(5000, dtype=torch.long)
+    for boundary in (100, 199):
+        generator = torch.Generator().manual_seed(0)
+        off = renoising_loss(
+            lambda x, t, y: x, schedule, latents, y, boundary=boundary, generator=generator
+        )  # the exact prediction for data without any signal
+        assert float(off) <= 1.05

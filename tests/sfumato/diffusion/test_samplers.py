@@ -1,4 +1,4 @@
-"""DDIM and DPM-Solver++ against data whose exact noise prediction is known: a Gaussian, and a single image."""
+"""Every sampler against data whose exact noise prediction is known: a Gaussian, and a single image."""
 
 import itertools
 import math
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sfumato.config import Generation, Schedule
-from sfumato.diffusion.samplers import NO_CLASS, ddim, dpm_solver, guided, solve
+from sfumato.diffusion.samplers import NO_CLASS, ancestral, ddim, dpm_solver, evaluations, guided, pndm, solve
 from sfumato.diffusion.schedule import make_schedule, time_grid
 
 T = 1000
@@ -231,4 +231,119 @@ def test_the_settings_choose_the_solver_and_its_noise():
     assert torch.equal(chosen(eta=0.5), walk(x, times, denoise, eta=0.5))
     assert torch.equal(chosen(solver="dpm++", eta=0.0), fast_walk(x, times, denoise)), "it needs no generator"
     assert torch.equal(chosen(solver="dpm++", eta=1.0), fast_walk(x, times, denoise, eta=1.0, seed=1))
+    assert torch.equal(chosen(solver="pndm"), linear_walk(x, times, denoise)), "it needs no generator"
+    assert torch.equal(chosen(solver="ddpm"), ancestral_walk(x, times, denoise))
+    assert torch.equal(chosen(solver="ddpm", eta=0.3), ancestral_walk(x, times, denoise)), "its variance is its own"
     assert not torch.allclose(chosen(solver="dpm++", seed=1), chosen(solver="dpm++", seed=2))
+
+
+# PNDM
+
+
+def linear_walk(x, times, denoise):
+    return pndm(SCHEDULE, denoise, x, torch.zeros(len(x), dtype=torch.long), times)
+
+
+def test_the_error_of_pndm_falls_with_the_square_of_the_number_of_steps_or_faster():
+    """Liu et al. 2022, section 3.3: second-order convergence; the fourth-order parts make it faster where steps are long."""
+    x = start()
+    grids = [time_grid(T, 200, steps) for steps in (5, 10, 20, 40)]
+    errors = [error(linear_walk(x, times, gaussian_data(SPREAD)), x, times) for times in grids]
+    assert all(coarse / fine > 3 for coarse, fine in itertools.pairwise(errors)), errors
+    slow = [error(walk(x, times, gaussian_data(SPREAD)), x, times) for times in grids]
+    assert errors[0] < slow[0] / 3 and errors[-1] < slow[-1] / 100
+
+
+@pytest.mark.parametrize("steps", [5, 10, 20, 50])
+def test_pndm_comes_closer_than_ddim_all_the_way_to_0(steps):
+    x, times = start(), time_grid(T, 0, steps)
+    found = error(linear_walk(x, times, gaussian_data(SPREAD)), x, times)
+    assert found < 0.9 * error(walk(x, times, gaussian_data(SPREAD)), x, times)
+
+
+def test_pndm_written_out():
+    """Three steps that look ahead, then four predictions weighted 55, -59, 37, -9 (Liu et al. 2022, Eq. 12 and 13)."""
+    asked = []
+
+    def denoise(x, t, y):
+        level, image = LEVEL[t].view(-1, 1, 1, 1), 0.9 * torch.sin(3 * x.double() + t.view(-1, 1, 1, 1) / 50)
+        asked.append((int(t[0]), x, ((x - level.sqrt() * image) / (1 - level).sqrt()).float()))
+        return asked[-1][2]
+
+    def moved(x, e, t, s):
+        return LEVEL[s].sqrt() * (x - (1 - LEVEL[t]).sqrt() * e) / LEVEL[t].sqrt() + (1 - LEVEL[s]).sqrt() * e
+
+    times = [600, 560, 520, 480, 440, 400]
+    x = 0.1 * start(40)
+    found = linear_walk(x, times, denoise)
+    ahead = [time for now in (600, 560, 520) for time in (now, now - 20, now - 20, now - 40)]
+    assert [time for time, _, _ in asked] == [*ahead, 480, 440]
+    here, firsts = x.double(), []
+    for step, (now, after) in enumerate(itertools.pairwise(times)):
+        e = asked[4 * step][2].double() if step < 3 else asked[12 + step - 3][2].double()
+        firsts = [e, *firsts]
+        if step < 3:
+            two, three, four = (asked[4 * step + k][2].double() for k in (1, 2, 3))
+            e = (e + 2 * two + 2 * three + four) / 6
+        else:
+            e = (55 * firsts[0] - 59 * firsts[1] + 37 * firsts[2] - 9 * firsts[3]) / 24
+        here = moved(here, e, now, after)
+    torch.testing.assert_close(found.double(), here, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("times", [[700], [1, 0], [1000, 0], [300, 2, 1, 0], [1000, 500, 0], list(range(9, -1, -1))])
+def test_the_evaluations_of_every_solver_are_counted_and_none_is_at_0(times):
+    for solver in ("ddim", "dpm++", "ddpm", "pndm"):
+        asked = []
+
+        def denoise(x, t, y, asked=asked):
+            asked.append(int(t[0]))
+            return 0.1 * x
+
+        settings, generator = Generation(solver=solver), torch.Generator().manual_seed(0)
+        found = solve(
+            settings, SCHEDULE, denoise, start(2), torch.zeros(2, dtype=torch.long), times, generator=generator
+        )
+        assert len(asked) == evaluations(settings, times) and found.isfinite().all(), solver
+        assert min(asked, default=1) >= 1
+        if times[-1] == 0:
+            assert found.abs().max() <= 1
+
+
+def test_a_single_image_is_reached_by_pndm():
+    found = linear_walk(start(100), time_grid(T, 0, 7), gaussian_data(0.0))
+    torch.testing.assert_close(found, torch.full_like(found, MEAN), rtol=0, atol=1e-4)
+
+
+# Ancestral sampling
+
+
+def ancestral_walk(x, times, denoise, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return ancestral(SCHEDULE, denoise, x, torch.zeros(len(x), dtype=torch.long), times, generator=generator)
+
+
+def test_the_error_of_ancestral_sampling_falls_with_the_number_of_steps():
+    """Its variance is too large for data of small spread, by as much as the steps are long; its mean is right."""
+    true, off = math.sqrt(float(LEVEL[200] * SPREAD**2 + 1 - LEVEL[200])), []
+    for steps in (10, 20, 40):
+        found = ancestral_walk(start(100_000), time_grid(T, 200, steps), gaussian_data(SPREAD))
+        assert float(found.mean()) == pytest.approx(MEAN * float(LEVEL[200].sqrt()), abs=0.01)
+        off.append(float(found.std()) - true)
+    assert all(1.6 < coarse / fine < 2.6 for coarse, fine in itertools.pairwise(off)), off
+    whole = ancestral_walk(start(20_000), time_grid(T, 0, T), gaussian_data(SPREAD))
+    assert float(whole.std()) == pytest.approx(SPREAD, rel=0.03)
+    assert float(whole.mean()) == pytest.approx(MEAN, abs=0.005)
+
+
+def test_for_data_of_unit_variance_ancestral_sampling_is_exact_at_any_number_of_steps():
+    """Ho et al. 2020, section 3.2: beta is the right variance for x_0 ~ N(0, I)."""
+    wide, narrow = 1e-3 * torch.ones(60_000, 1, 1, 1), [900, 600]
+
+    def denoise(x, t, y):
+        return (1 - LEVEL[t]).sqrt().float().view(-1, 1, 1, 1) * x
+
+    found = ancestral_walk(wide, narrow, denoise)
+    ratio = float(LEVEL[900] / LEVEL[600])
+    assert float(found.var()) == pytest.approx(1 - ratio, rel=0.03), "all that the forward step added"
+    torch.testing.assert_close(float(found.mean()), 1e-3 * math.sqrt(ratio), rtol=0, atol=0.02)

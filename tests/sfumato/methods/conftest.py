@@ -13,17 +13,17 @@ from sfumato.diffusion.schedule import make_schedule
 from sfumato.images import to_unit
 from sfumato.latents import PIXELS, train_autoencoder
 from sfumato.methods import METHODS
-from sfumato.methods.parts import Parts, add_votes, private_rows
-from sfumato.methods.plan import STAGE_TUNING, STAGE_VOTES, Facts, Plan
-from sfumato.networks.build import build, with_classes
+from sfumato.methods.parts import Parts, add_votes, untuned
+from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, STAGE_VOTES, Facts, Plan
+from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy.door import Access
-from sfumato.privacy.mechanisms import fine_tuned, noisy_votes
+from sfumato.privacy.mechanisms import fine_tuned, noised_records, noisy_votes, unprotected
 from sfumato.retrieval.features import train_extractor
 from sfumato.retrieval.knowledge_base import build_knowledge_base
 from sfumato.retrieval.split import split_public
 from sfumato.settings import Settings, resolve
-from sfumato.training import pretrain
+from sfumato.training import pretrain, train_on_noised
 
 TINY = [
     "data.limit=60", "data.glyphs_per_class=8", "schedule.timesteps=50", "network.width=16", "network.blocks=1",
@@ -58,13 +58,29 @@ class World:
                 classes=len(self.facts.classes), options=self.facts.public_classes, device=CPU, **others,
             )  # fmt: skip
             parts, entries = add_votes(parts, votes.result), dict(votes.entries)
-        model = with_classes(build_like(self), private_rows(parts, self.facts))
+        if plan.phase_one:
+            started, seen = self.begin(access(STAGE_PHASE_ONE, self), **others)
+            parts, entries = replace(parts, started=started), entries | seen
+        model = untuned(parts, self.facts)
         tuned = fine_tuned(
             access(STAGE_TUNING, self), plan.event(STAGE_TUNING), model, self.method.corrupt(self.settings, parts),
             plan.fine_tuning, records=self.facts.records, device=CPU, physical_batch=64,
             codec=parts.codec, **others,
         )  # fmt: skip
         return replace(parts, tuned=tuned.result), entries | dict(tuned.entries)
+
+    def begin(self, access: Access, **others) -> tuple[torch.nn.Module, dict[int, str]]:
+        """The first phase of the plan."""
+        phase, event = self.plan.phase_one, self.plan.event(STAGE_PHASE_ONE)
+        model, schedule = build_like(self), self.parts.schedule
+        if phase.noised_once:
+            paid = noised_records(access, event, **others)
+            trained, _ = train_on_noised(model, schedule, paid.result, phase.training, boundary=phase.boundary, seed=0)
+            return trained, dict(paid.entries)
+        rate = phase.training.batch / self.facts.records
+        asked = {"boundary": phase.boundary, "sample_rate": rate, "device": CPU, **others}
+        paid = unprotected(access, event, model, schedule, phase.training, **asked)
+        return paid.result, dict(paid.entries)
 
 
 def build_like(world: World) -> torch.nn.Module:
@@ -117,7 +133,7 @@ def access_to() -> Callable[..., Callable[[str, World], Access]]:
 
     def on(ledger, **changes):
         def ask(stage: str, world: World) -> Access:
-            terms = world.plan.certificate
+            terms = world.plan.privacy
             fields = {
                 "ledger": ledger, "private": private_set(world.settings), "run": "run-1", "stage": stage,
                 "purpose": stage, "code_version": "0", "relation": terms.relation, "delta": terms.delta,

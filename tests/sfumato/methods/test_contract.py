@@ -221,7 +221,7 @@ class Counted(torch.nn.Module):
 
 
 @every_method
-@pytest.mark.parametrize("solver", ["ddim", "dpm++"])
+@pytest.mark.parametrize("solver", ["ddim", "dpm++", "ddpm", "pndm"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -244,7 +244,7 @@ def test_the_planned_evaluations_are_those_made(method, changes, solver, world, 
 
 
 @every_method
-@pytest.mark.parametrize("solver", ["ddim", "dpm++"])
+@pytest.mark.parametrize("solver", ["ddim", "dpm++", "ddpm", "pndm"])
 def test_drawing_follows_its_generator_and_the_class(method, solver, world, access_to, ledger):
     tiny = world(method, f"generation.solver={solver}")
     parts, _ = tiny.pay(access_to(ledger))

@@ -1,13 +1,24 @@
-"""dp-promise's claim: the checked numbers, the authors' own settings, Theorem 2 written out slowly, and its edges."""
+"""dp-promise: the checked numbers of its claim, the authors' own settings, three kinds of Phase I, and the leak of one."""
 
+import itertools
 import math
 
 import pytest
+import torch
 from mpmath import mp, mpf
 
+from sfumato.config import Schedule
+from sfumato.diffusion.objective import denoising_examples, record_losses, renoising_loss
+from sfumato.diffusion.schedule import add_noise, make_schedule, signal_levels
 from sfumato.errors import BadInput
 from sfumato.methods import dp_promise
+from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, Facts
+from sfumato.preflight import plan_for, preflight
+from sfumato.privacy import accountant
 from sfumato.privacy.accountant import dp_sgd_epsilon
+from sfumato.privacy.events import NoisedRecords
+from sfumato.privacy.ledger import Ledger
+from sfumato.settings import resolve
 from tests.vectors import facts
 
 MNIST = {
@@ -128,6 +139,7 @@ def test_the_numbers_of_the_promise():
     by_pld = dp_sgd_epsilon(inputs["sigma"], inputs["q"], inputs["steps"], inputs["delta"])
     assert by_limit == near(expected["clt"]) and by_pld == near(expected["pld_add_remove"]) and by_pld > by_limit
     said += [f"{by_limit:.2f}", f"{by_pld:.2f}"]
+    said += [f"({accountant.gdp_epsilon(two_epochs.mu_base, 1e-5):.1f} there"]
     assert [number for number in said if number not in dp_promise.PROMISE] == []
 
 
@@ -153,3 +165,165 @@ def test_bad_input_is_named_in_one_line(change, culprit):
     with pytest.raises(BadInput, match=culprit) as refusal:
         dp_promise.claim(**MNIST | change)
     assert "\n" not in str(refusal.value)
+
+
+# The plan
+
+ONCE = ["method.phase_one=noised_once", "privacy.relation=replace_one"]
+AS_PUBLISHED = ["method.phase_one=paper"]
+
+
+def planned(*changes):
+    settings, facts, _ = preflight(resolve("dp-promise", changes=changes))
+    return plan_for(settings, facts)
+
+
+def test_the_phases_split_the_times_at_the_boundary(world):
+    x, y = torch.rand(500, 1, 8, 8) * 2 - 1, torch.arange(500) % 10
+    tiny = world("dp-promise", "schedule.timesteps=50", "method.boundary=0.3")
+    times = dp_promise.corrupt(tiny.settings, tiny.parts)(x, y, torch.Generator().manual_seed(0)).t
+    assert dp_promise.boundary(tiny.settings) == 15 and set(times.flatten().tolist()) == set(range(1, 15))
+    assert tiny.plan.phase_one is None, "off by default, which is certified under both relations"
+
+
+def test_a_noised_copy_is_priced_once_and_composed_with_phase_two():
+    plan = planned(*ONCE, "method.boundary=0.8")
+    first, second = plan.spends
+    assert (first.stage, second.stage) == (STAGE_PHASE_ONE, STAGE_TUNING)
+    level = signal_levels(Schedule())[800]
+    mu = 2 * math.sqrt(64 * level / (1 - level))
+    assert first.event == NoisedRecords(noise_multiplier=first.event.noise_multiplier)
+    assert first.event.noise_multiplier == pytest.approx(2 / mu, rel=1e-12)
+    certificate = plan.certificate
+    terms = certificate.delta, "replace_one"
+    assert accountant.epsilon([first.event], *terms) == pytest.approx(accountant.gdp_epsilon(mu, certificate.delta))
+    assert 9.9 <= certificate.epsilon <= 10 and certificate.relation == "replace_one"
+    assert certificate.epsilon == pytest.approx(accountant.epsilon([first.event, second.event], *terms))
+    alone = planned(ONCE[1])
+    assert plan.noise_multiplier > alone.noise_multiplier, "Phase II pays for Phase I with more noise"
+    assert plan.phase_one.noised_once and plan.phase_one.boundary == 800 and plan.lacking == ""
+    assert "Proposition 2 once" in plan.claim.source and math.isfinite(plan.claim.epsilon)
+
+
+def test_phase_one_as_published_has_a_claim_and_no_certificate():
+    plan = planned(*AS_PUBLISHED, "privacy.epsilon=3", "method.training.steps=50")
+    assert plan.certificate is None and plan.claim.epsilon == pytest.approx(3, rel=1e-6)
+    assert "one step can show" in plan.lacking and plan.spends[0].event.kind == "uncertified"
+    assert not plan.phase_one.noised_once
+    assert type(plan).model_validate_json(plan.model_dump_json()) == plan
+
+
+@pytest.mark.parametrize(
+    ("target", "noise", "epochs"), [(1, 7.0, 3), (10, 1.13, 3), (0.2, 38.4, 2)], ids=["eps 1", "eps 10", "eps 0.2"]
+)
+def test_the_claim_finds_the_noise_that_the_authors_chose(target, noise, epochs):
+    changes = [
+        *("fine_tuning.sample_rate=0.0666666667", "fine_tuning.steps=750", "method.training.batch=32"),
+        *(f"method.training.steps={epochs * 1875}", "privacy.delta=1e-5", f"privacy.epsilon={target}"),
+    ]
+    settings = resolve("dp-promise", changes=[*AS_PUBLISHED, *changes])
+    facts = Facts(records=60_000, classes=tuple("0123456789"), public_classes=10, shape=(1, 28, 28))
+    assert dp_promise.plan(settings, facts).noise_multiplier == pytest.approx(noise, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["method.boundary=1.5"], "method.boundary"),
+        (["method.boundary=0.001"], "S must lie above 1"),
+        ([*ONCE, "method.boundary=1"], "lower method.boundary"),
+        (["method.phase_one=noised_once"], "--set privacy.relation=replace_one"),
+        ([*ONCE, "method.boundary=0.3"], "by itself: raise method.boundary"),
+        ([*ONCE, "method.boundary=0.8", "privacy.epsilon=0.5"], "by itself: raise method.boundary"),
+        ([*AS_PUBLISHED, "method.boundary=0.5"], "for Phase I alone"),
+        ([*ONCE, "method.training.batch=2000"], "2000 is more than the 1437 private records"),
+        (["fine_tuning.trainable=[rows,time]"], "leave `time` out"),
+        (["method.phase_one=twice"], "noised_once"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_work_are_named_in_one_line(changes, said):
+    with pytest.raises(BadInput) as refusal:
+        planned(*changes)
+    assert said in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+# What is paid, and what may leave
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ticks = itertools.count()
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+        yield opened
+
+
+LITTLE = [
+    *("method.training.steps=3", "method.training.batch=20", "method.boundary=0.9"),
+    *("schedule.beta_start=2e-3", "schedule.beta_end=0.4"),
+]
+"""The fifty times of the tiny world reach as much noise as a thousand do by default."""
+
+
+def test_a_run_on_noised_copies_is_certified_under_an_exchange_and_nothing_else(world, access_to, ledger):
+    tiny = world("dp-promise", *ONCE, *LITTLE)
+    parts, entries = tiny.pay(access_to(ledger))
+    assert set(entries.values()) == {"DP"} and len(entries) == 2
+    total = ledger.total("digits", tiny.plan.certificate.delta)
+    assert total.relation == "replace_one" and total.epsilon == pytest.approx(tiny.plan.certificate.epsilon, rel=1e-9)
+    assert ledger.total("digits", tiny.plan.certificate.delta, "add_remove").epsilon == math.inf
+    assert ledger.replay() == []
+    assert not torch.equal(parts.started.input.weight, tiny.parts.public.input.weight), "Phase I trains all parameters"
+    kept = parts.tuned.condition.time[0].weight, parts.started.condition.time[0].weight
+    assert torch.equal(*kept), "and Phase II keeps the network on the time"
+
+
+def test_a_run_with_phase_one_as_published_stays_internal(world, access_to, ledger):
+    tiny = world("dp-promise", *AS_PUBLISHED, *LITTLE)
+    parts, entries = tiny.pay(access_to(ledger))
+    assert list(entries.values()) == ["INTERNAL", "DP"]
+    assert ledger.total("digits").epsilon == math.inf
+    first = next(entry for entry in ledger.entries() if entry.kind == "reserve")
+    assert first.body["stage"] == STAGE_PHASE_ONE and "one step can show" in first.body["why"]
+    assert parts.started is not None and all(p.isfinite().all() for p in parts.tuned.parameters())
+
+
+# The leak of Phase I
+
+T, S, MEMBERS = 1000, 900, 3
+SCHEDULE = make_schedule(Schedule(timesteps=T))
+
+
+def residuals(gradient, images):
+    """How much of each image lies outside what one step of a linear denoiser shows.
+
+    The gradient of |z - W x_t|^2 at W = 0 is a sum of z x_t'. In its antisymmetric part the terms z z' cancel, so that
+    its range is spanned by the records' noises and by what they were added to.
+    """
+    left, sizes, _ = torch.linalg.svd(gradient - gradient.T)
+    seen = left[:, sizes > 1e-9 * sizes[0]]
+    flat = images.flatten(1)
+    return ((flat - flat @ seen @ seen.T).norm(dim=1) / flat.norm(dim=1)).tolist()
+
+
+def linear_step(loss_of):
+    weight = torch.zeros(64, 64, dtype=torch.float64, requires_grad=True)
+    loss = loss_of(lambda x, t, y: (x.flatten(1) @ weight.T).view_as(x))
+    return torch.autograd.grad(loss, weight)[0]
+
+
+def test_one_step_of_phase_one_shows_who_was_in_it_and_one_on_noised_copies_does_not():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(60, 1, 8, 8, generator=generator, dtype=torch.float64) * 2 - 1, torch.full((60,), -1)
+    members, others = x[:MEMBERS], x[MEMBERS:]
+    examples = denoising_examples(SCHEDULE, members, y[:MEMBERS], draws=1, low=S, high=T, generator=generator)
+    published = linear_step(lambda model: record_losses(model, examples).sum())
+    assert max(residuals(published, members)) < 1e-6 and min(residuals(published, others)) > 0.5
+
+    noise = torch.randn(members.shape, generator=generator, dtype=torch.float64)
+    latents = add_noise(SCHEDULE, members, torch.full((MEMBERS,), S), noise)
+    again = linear_step(
+        lambda model: renoising_loss(model, SCHEDULE, latents, y[:MEMBERS], boundary=S, generator=generator)
+    )
+    assert max(residuals(again, latents)) < 1e-6, "it shows the noised copies, which are paid for"
+    assert min(residuals(again, x)) > 0.5, "and members no more than others"

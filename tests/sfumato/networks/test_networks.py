@@ -83,12 +83,12 @@ def test_every_parameter_belongs_to_one_group(settings):
     sizes = parameters_by_group(model)
     assert sum(sizes.values()) == sum(p.numel() for p in model.parameters())
     assert sizes["rows"] == 5 * 8
-    assert set(sizes) == {"rows", "film", "rest"} | ({"attention"} if settings is UNET else set())
+    assert set(sizes) == {"rows", "film", "time", "rest"} | ({"attention"} if settings is UNET else set())
     films = sum(p.numel() for m in model.modules() if type(m).__name__ == "Film" for p in m.parameters())
     assert sizes["film"] == films > 0
 
 
-@pytest.mark.parametrize("groups", [("rows",), ("film",), ("attention",), ("rest",), ("rows", "film")])
+@pytest.mark.parametrize("groups", [("rows",), ("film",), ("attention",), ("time",), ("rest",), ("rows", "film")])
 def test_gradient_reaches_the_chosen_groups_and_no_other(groups):
     model = awake(UNET, (1, 8, 8))
     chosen = trainable_parameters(model, groups)

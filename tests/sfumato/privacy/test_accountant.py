@@ -388,6 +388,12 @@ def test_calibration_of_what_is_free_takes_the_least_noise():
 # -------------------------------------------------------------------------------------------------------- bad input
 
 
+def test_an_enormous_mu_has_an_enormous_epsilon_at_any_delta():
+    for delta in (0.3, 60**-1.1, 1e-5, 1e-12):
+        for mu in (1e10, 7.7e15, 1e40):
+            assert gdp_epsilon(mu, delta) == pytest.approx(mu * mu / 2, rel=1e-5)
+
+
 class Unheard(Event):
     """An event that the accountant was never told about."""
 

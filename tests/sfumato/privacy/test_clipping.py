@@ -20,7 +20,7 @@ NETWORKS = {
     "mlp": Network(kind="mlp", width=24, blocks=2, condition=8),
     "unet": Network(kind="unet", width=8, blocks=1, condition=8, multipliers=(1, 2), attention=(4,)),
 }
-ALL = ("rows", "film", "attention", "rest")
+ALL = ("rows", "film", "attention", "time", "rest")
 SCHEDULE = make_schedule(Schedule(timesteps=100))
 
 

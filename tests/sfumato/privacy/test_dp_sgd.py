@@ -110,7 +110,9 @@ def test_the_engine_sees_a_fresh_sample_in_each_step():
 @pytest.mark.parametrize(("noise", "clip", "expected"), [(1.0, 0.1, 20.0), (2.7, 5.0, 0.5)])
 def test_without_records_the_gradient_is_noise_of_the_stated_level(gradients, kind, noise, clip, expected):
     x, y = digits(4)
-    settings = TUNING.model_copy(update={"clip": clip, "steps": 4, "trainable": ("rows", "film", "attention", "rest")})
+    settings = TUNING.model_copy(
+        update={"clip": clip, "steps": 4, "trainable": ("rows", "film", "attention", "time", "rest")}
+    )
     run(network(kind), x[:0], y[:0], settings, noise=noise, expected=expected)
     deviation = noise * clip / expected
     assert len(gradients) == 4
@@ -214,7 +216,7 @@ def test_noise_goes_on_every_number_with_its_own_draw():
 # What moves
 
 
-@pytest.mark.parametrize("groups", [("rows",), ("film",), ("rest",), ("rows", "film")], ids=str)
+@pytest.mark.parametrize("groups", [("rows",), ("film",), ("time",), ("rest",), ("rows", "film")], ids=str)
 def test_only_the_chosen_groups_move(groups):
     x, y = digits(20)
     model = network()
@@ -251,7 +253,9 @@ def test_rows_and_the_rest_have_rates_of_their_own():
 
 def test_it_learns_where_there_is_no_noise_to_speak_of(gradients):
     x, y = digits(100)
-    settings = FineTuning(steps=40, sample_rate=1.0, draws=2, clip=10.0, trainable=("rows", "film", "rest"), warm_up=0)
+    settings = FineTuning(
+        steps=40, sample_rate=1.0, draws=2, clip=10.0, trainable=("rows", "film", "time", "rest"), warm_up=0
+    )
     trained = run(network(), x, y, settings, noise=1e-6, expected=100.0)
 
     def loss(model):

@@ -7,16 +7,16 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from sfumato.config import FineTuning, Network, Schedule
+from sfumato.config import FineTuning, Network, Schedule, Training
 from sfumato.diffusion.objective import denoising_examples
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Refused
 from sfumato.networks.build import build
 from sfumato.privacy import accountant, door
 from sfumato.privacy.door import Access, PrivateSet
-from sfumato.privacy.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.events import Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
-from sfumato.privacy.mechanisms import fine_tuned, noisy_votes
+from sfumato.privacy.mechanisms import fine_tuned, noised_records, noisy_votes, unprotected
 
 DIGITS = PrivateSet(name="digits", source="digits", limit=200)
 CPU = torch.device("cpu")
@@ -298,3 +298,92 @@ def test_watching_is_a_look_and_the_model_stays_what_it_is(ledger):
 
 def test_nothing_is_watched_by_default(ledger):
     assert tune(access(ledger)).watched is None and "look" not in kinds(ledger)
+
+
+# Noised copies
+
+NOISED = NoisedRecords(noise_multiplier=1.5)
+
+
+def test_every_record_leaves_once_with_the_stated_noise_and_in_random_order(ledger):
+    """Records that sort themselves by brightness: the order in which they come out has nothing to do with it."""
+    images = door.read(DIGITS, "train")
+    x = torch.from_numpy(images.pixels / 127.5 - 1).float()
+    faint = noised_records(access(ledger, relation="replace_one"), NoisedRecords(noise_multiplier=1e-6)).result
+    nearest = torch.cdist(faint.flatten(1), x.flatten(1)).argmin(1)
+    assert sorted(nearest.tolist()) == list(range(200)) and nearest.tolist() != list(range(200))
+    ranks = torch.stack([nearest.float(), torch.arange(200.0)])
+    assert abs(float(torch.corrcoef(ranks)[0, 1])) < 6 / 200**0.5
+    found = noised_records(access(ledger, relation="replace_one"), NOISED)
+    assert found.result.shape == (200, 1, 8, 8) and isinstance(found.result, torch.Tensor), "no labels"
+    spread = float((found.result.double().var(0) - x.double().var(0)).mean())
+    assert spread == pytest.approx((NOISED.noise_multiplier * 8) ** 2, rel=6 * math.sqrt(2 / 12_800))
+    assert not torch.equal(found.result, noised_records(access(ledger, relation="replace_one"), NOISED).result)
+
+
+def test_a_noised_copy_is_paid_for_under_an_exchange_and_under_nothing_else(ledger):
+    paid = noised_records(access(ledger, relation="replace_one"), NOISED)
+    entry = ledger.entries()[0]
+    exact = accountant.gdp_epsilon(2 / NOISED.noise_multiplier, 1e-5)
+    assert entry.body["both"] == {"add_remove": None, "replace_one": pytest.approx(exact, rel=1e-9)}
+    assert paid.entries == {1: "DP"} and ledger.total("digits").relation == "replace_one"
+    assert ledger.total("digits", relation="add_remove").epsilon == math.inf
+    stated = noised_records(access(ledger), NOISED)
+    assert list(stated.entries.values()) == ["INTERNAL"]
+    assert "how many there are" in ledger.entries()[3].body["why"] and ledger.replay() == []
+
+
+def test_a_budget_refuses_a_noised_copy_stated_under_add_remove(ledger, monkeypatch):
+    monkeypatch.setattr(door, "read", lambda *_: pytest.fail("the door was opened"))
+    ledger.set_budget("digits", 1000.0, 1e-5)
+    with pytest.raises(Refused, match="no certificate .*how many there are"):
+        noised_records(access(ledger), NOISED)
+
+
+def test_an_injected_generator_and_a_comparison_keep_noised_copies_inside(ledger):
+    same = [
+        noised_records(access(ledger, relation="replace_one"), NOISED, generator=torch.Generator().manual_seed(3))
+        for _ in range(2)
+    ]
+    assert torch.equal(same[0].result, same[1].result) and set(same[0].entries.values()) == {"INTERNAL"}
+    compared = noised_records(access(ledger, relation="replace_one", comparison=True), NOISED)
+    assert ledger.entries()[-1].kind == "look" and set(compared.entries.values()) == {"INTERNAL"}
+
+
+# Training without protection
+
+
+def plain(access, steps=3, sample_rate=0.1, **others):
+    settings = Training(steps=steps, batch=20, learning_rate=1e-2, ema_decay=0.0)
+    leak = Uncertified(reason="one step leaks")
+    choice = {"boundary": 15, "sample_rate": sample_rate, "device": CPU} | others
+    return unprotected(access, leak, network(), SCHEDULE, settings, **choice)
+
+
+def test_training_without_protection_is_written_as_such_and_internal(ledger):
+    paid = plain(access(ledger))
+    reserved = ledger.entries()[0]
+    assert kinds(ledger) == ["reserve", "open", "commit"] and reserved.body["why"] == "one step leaks"
+    assert paid.entries == {1: "INTERNAL"} and ledger.total("digits").epsilon == math.inf
+    moved = paid.result.state_dict()
+    assert any(not torch.equal(value, moved[name]) for name, value in network().state_dict().items())
+    assert not any(p.requires_grad for p in paid.result.parameters())
+
+
+def test_training_without_protection_outlives_empty_batches(ledger):
+    paid = plain(access(ledger), sample_rate=1e-9)
+    assert all(p.isfinite().all() for p in paid.result.parameters())
+
+
+def test_training_without_protection_sees_large_times_and_no_labels(ledger, monkeypatch):
+    seen = []
+
+    def spy(schedule, x, y, **others):
+        seen.append((y, others["low"], others["high"]))
+        return denoising_examples(schedule, x, y, **others)
+
+    monkeypatch.setattr("sfumato.privacy.mechanisms.denoising_examples", spy)
+    plain(access(ledger), steps=20, sample_rate=0.25)
+    assert all((low, high) == (15, 20) and y.eq(-1).all() for y, low, high in seen)
+    drawn = sum(len(y) for y, _, _ in seen) / 20
+    assert drawn == pytest.approx(50, abs=6 * math.sqrt(200 * 0.25 * 0.75 / 20)), "Poisson batches"
