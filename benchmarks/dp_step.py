@@ -229,7 +229,9 @@ def peak(column: str, name: str, records: int, draws: int, device: str) -> float
         warm = WAYS[column](*setting(name, 1, 1, device))  # libraries and code of every layer are loaded
         warm()
         step = WAYS[column](*setting(name, records, draws, device))
-        Path("/proc/self/clear_refs").write_text("5")  # else the largest set is that of the process which began this one
+        Path("/proc/self/clear_refs").write_text(
+            "5"
+        )  # else the largest set is that of the process which began this one
         before = largest_set()
     for _ in range(MEMORY_STEPS):
         step()
