@@ -117,7 +117,8 @@ def _scores(record: RunRecord) -> str:
     rows = record.metrics
     extractor = only_extractor(row["feature_extractor"] for row in rows.values() if "feature_extractor" in row)
     reasons = {f"{key}: {reason}." for row in rows.values() for key, reason in row.get("missing", {}).items()}
-    how = record.settings["evaluation"]
+    how, single = record.settings["evaluation"], [row["scikit"] for row in rows.values() if row.get("scikit")]
+    by_classifier = [[name, *map(_number, row["scikit"].values())] for name, row in rows.items() if row.get("scikit")]
     return (
         f"Distances and neighbourhoods (k = 5) in: {extractor or 'features not named'}. In brackets 95 % intervals "
         f"({how.get('resamples', 'no')} bootstrap resamples of the images).\n\n"
@@ -127,6 +128,7 @@ def _scores(record: RunRecord) -> str:
         + "\n\nAccuracy on held-out private images after training on the images of the row alone"
         + ("; the last column: eleven of scikit-learn's classifiers. " if "eleven" in shown(rows.values()) else ". ")
         + "No model was chosen by any of these numbers.\n\n"
+        + (table(["images", *single[0]], by_classifier) + "\n\n" if single else "")
         + ("Not measured: " + " ".join(sorted(reasons)) + "\n\n" if reasons else "")
     )
 

@@ -150,6 +150,13 @@ def test_a_score_that_could_not_be_measured_is_a_dash_with_its_reason(tmp_path):
     assert f"Not measured: frechet: {reason}. paper_cnn: tiny images." in text
 
 
+def test_the_classifiers_behind_the_mean_are_shown(tmp_path):
+    metrics = {"synthetic": {**SCORES, "eleven": 0.75, "scikit": {"logistic": 0.8317, "bagging": 0.6683}}}
+    text = internal_report(make_record(tmp_path, metrics=metrics))
+    assert rows(text, "synthetic")[1][-1] == "0.75" and rows(text, "synthetic")[2][1:] == ["0.8317", "0.6683"]
+    assert "the last column: eleven of scikit-learn's classifiers" in text
+
+
 def test_two_feature_extractors_are_refused_in_one_report(tmp_path):
     metrics = {name: {**SCORES, "feature_extractor": name} for name in ("a", "b")}
     with pytest.raises(BadInput, match="two feature extractors"):
