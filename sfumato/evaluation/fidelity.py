@@ -3,7 +3,7 @@
 `frechet_distance` compares two Gaussians fitted to the features, `kernel_distance` (KID) all their moments up to the
 third. `coverage`, precision, recall and density count neighbours (Naeem et al. 2020, "Reliable Fidelity and Diversity
 Metrics for Generative Models", and its package `prdc`): a real image's neighbourhood is the open ball that reaches to
-its k-th nearest other real image. `inception_score` and `share_readable` ask a classifier.
+its k-th nearest other real image. `inception_score` asks a classifier how sure and how varied the images are.
 
 Each score stands beside the numbers of single images that it is the mean of, where it is one: `sfumato.evaluation.
 intervals` resamples those.
@@ -21,7 +21,6 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from sfumato.errors import BadInput
-from sfumato.evaluation.classifier import Classifier, check_images, predict
 
 TIE = 1e-9
 """Relative gap below which two distances are the same, so that rounding never decides whether a ball holds its rim."""
@@ -125,15 +124,6 @@ def neighbours(real_features: Tensor, synthetic_features: Tensor, *, k: int = 5)
     held = np.concatenate(holders)
     nearest = NearestNeighbors(n_neighbors=1).fit(synthetic).kneighbors(real)[0][:, 0]
     return Neighbours(nearest < real_radii, recalled, held > 0, held / k)
-
-
-def share_readable(classifier: Classifier, images: Tensor, wanted_labels: Tensor) -> float:
-    """Share of images [n, c, h, w] in [-1, 1] that the classifier reads as wanted (int64 [n]), in [0, 1].
-
-    INTERNAL where the classifier learnt from private images.
-    """
-    check_images(images, wanted_labels, classifier.head.out_features, name="images to read")
-    return float((predict(classifier, images).argmax(1) == wanted_labels.cpu()).double().mean())
 
 
 def _kernel_means(rows: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

@@ -5,9 +5,10 @@ import torch
 from sfumato.config import Evaluation
 from sfumato.errors import BadInput
 from sfumato.evaluation import intervals
-from sfumato.evaluation.classifier import FEATURES, default_steps, features
-from sfumato.evaluation.extractors import CNN
-from sfumato.evaluation.fidelity import frechet_distance, kernel_distance, neighbours, share_readable
+from sfumato.evaluation import scores as scores_module
+from sfumato.evaluation.classifier import FEATURES, default_steps, features, predict
+from sfumato.evaluation.extractors import CNN, Extractor
+from sfumato.evaluation.fidelity import frechet_distance, kernel_distance, neighbours
 from sfumato.evaluation.scores import Bench, Scores, judge, make_bench
 from sfumato.evaluation.utility import ELEVEN, TEN, answers, training_steps
 
@@ -29,7 +30,8 @@ def test_reference_is_what_real_images_score(reference_scores, digits, judge_mod
     near = neighbours(test, train)
     assert scores.frechet == frechet_distance(test, train) and scores.kid == kernel_distance(test, train)[0]
     assert [scores.coverage, scores.recall, scores.precision, scores.density] == [rows.mean() for rows in near]
-    assert scores.readable == share_readable(judge_model, digits.train, digits.train_labels)
+    read = predict(judge_model, digits.train).argmax(1)
+    assert scores.readable == (read == digits.train_labels).double().mean()
     ((_, right),) = answers(("logistic",), *digits, how=QUICK)
     assert scores.logistic == right.double().mean() and scores.images == 1437
     assert scores.coverage > 0.95 and scores.readable > 0.99 and scores.cnn > 0.96 and scores.logistic > 0.94
@@ -58,6 +60,7 @@ def test_worse_images_score_worse_and_all_steps_are_counted(digits, bench, refer
 
 def test_a_set_of_the_test_images_is_at_no_distance(digits, bench):
     scores = judge(digits.test, digits.test_labels, bench)
+    assert scores.readable > 0.96
     assert scores.frechet == pytest.approx(0, abs=1e-6) and scores.coverage == 1 and scores.images == 360
 
 
@@ -128,3 +131,17 @@ def test_says_no_before_any_training(digits, bench, change, message):
 def test_refuses_too_few_real_images(digits, judge_model):
     with pytest.raises(BadInput, match="real test images: 5 are too few to judge; give 6 or more"):
         make_bench(digits.test[:5], digits.test_labels[:5], judge_model=judge_model, how=QUICK)
+
+
+def test_distances_are_measured_in_the_chosen_features_and_the_judge_still_reads(digits, judge_model, monkeypatch):
+    def read(images):
+        return images.flatten(1), torch.full((len(images), 3), 1 / 3)
+
+    monkeypatch.setattr(scores_module, "chosen", lambda asked: asked)
+    monkeypatch.setattr(scores_module, "inception", lambda device: Extractor("bare pixels", 64, read))
+    how = QUICK.model_copy(update={"features": "inception"})
+    bench = make_bench(digits.test, digits.test_labels, judge_model=judge_model, how=how)
+    scores = judge(digits.train, digits.train_labels, bench)
+    assert scores.feature_extractor == "bare pixels" and scores.inception_score == pytest.approx(1)
+    assert scores.frechet == frechet_distance(digits.test.flatten(1), digits.train.flatten(1))
+    assert scores.readable > 0.99
