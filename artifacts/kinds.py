@@ -43,6 +43,10 @@ class TunedModel(Ref):
     """A denoiser fine-tuned on private images."""
 
 
+class WatchedSteps(Ref):
+    """Losses and norms of private steps, without noise; always INTERNAL."""
+
+
 class Samples(Ref):
     """Generated images with their labels."""
 

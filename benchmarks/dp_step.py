@@ -5,7 +5,7 @@
 Prints two Markdown tables, of time and of peak memory, in units of the step without privacy on the same B x K images
 (B records, K noised copies of each, loss averaged over copies). Columns: the engine of `sfumato.privacy.clipping`;
 Opacus' hooks (`GradSampleModule`) and its ghost clipping (`GradSampleModuleFastGradientClipping`), both on U-Nets whose
-free-standing parameters they understand; and `vmap` over `grad`. Opacus clips images and not means of copies, so it is
+free-standing parameters they understand; `vmap` over `grad`; and the engine with `machine.checkpointing`. Opacus clips images and not means of copies, so it is
 given B * K records: less than is asked, which favours it.
 
 Time is the processor time of this process with one thread (on a shared machine, elapsed time measures the neighbours),
@@ -33,6 +33,7 @@ from sfumato.config import Network, Schedule
 from sfumato.diffusion.objective import Examples, denoising_examples, record_losses
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.networks.build import build
+from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy.clipping import clip_factors, clipped_sum
 from sfumato.privacy.dp_sgd import trainable_parameters
 from sfumato.privacy.per_record import together
@@ -67,7 +68,7 @@ NETWORKS = {
 }
 """Name -> what the table says, network, shape, groups that learn, sizes B x K."""
 QUICK = ("demo", "small")
-COLUMNS = ("no privacy", "ours", "Opacus hooks", "Opacus ghost", "vmap(grad)")
+COLUMNS = ("no privacy", "ours", "Opacus hooks", "Opacus ghost", "vmap(grad)", "ours, recomputed")
 ROUNDS = {"demo": 15, "mlp": 15, "small": 15, "1.6m": 5, "35m": 3}
 MEMORY_STEPS = 3
 
@@ -104,6 +105,11 @@ def no_privacy(model: nn.Module, trainable: dict[str, nn.Parameter], examples: E
 def ours(model: nn.Module, trainable: dict[str, nn.Parameter], examples: Examples) -> Step:
     """The engine, all records in one physical batch."""
     return lambda: clipped_sum(model, trainable, examples, clip=CLIP, chunk=len(examples.y))
+
+
+def ours_recomputed(model: nn.Module, trainable: dict[str, nn.Parameter], examples: Examples) -> Step:
+    """The engine with the activations of each U-Net block computed again."""
+    return ours(checkpoint_blocks(model, True), trainable, examples)
 
 
 def by_vmap(model: nn.Module, trainable: dict[str, nn.Parameter], examples: Examples) -> Step:
@@ -184,7 +190,7 @@ def opacus_ghost(model: nn.Module, trainable: dict[str, nn.Parameter], examples:
     return step
 
 
-WAYS = dict(zip(COLUMNS, (no_privacy, ours, opacus_hooks, opacus_ghost, by_vmap), strict=True))
+WAYS = dict(zip(COLUMNS, (no_privacy, ours, opacus_hooks, opacus_ghost, by_vmap, ours_recomputed), strict=True))
 
 
 def prepared(column: str, name: str, records: int, draws: int, device: str) -> Step:

@@ -5,6 +5,7 @@ generation, evaluation, report, and publishing where asked. It branches on what 
 name.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,19 +58,41 @@ def synthesize(
     return run_plan(settings, plan, preset=preset, publish_to=publish_to, new_version=new_version)
 
 
-def run_plan(settings: Settings, plan: Plan, *, preset: str, publish_to: str, new_version: bool = False) -> RunRecord:
-    """Carry a plan out, stage by stage."""
-    book = Journal.begin(settings, private_set(settings))
+def run_plan(
+    settings: Settings,
+    plan: Plan,
+    *,
+    preset: str,
+    publish_to: str,
+    new_version: bool = False,
+    following: tuple[AnyEvent, ...] = (),
+    above: Mapping[str, str] | None = None,
+) -> RunRecord:
+    """Carry a plan out, stage by stage.
+
+    The budget must also bear the events `following`, of runs that come after this one. `above` are the MLflow runs, by
+    label, to which this run belongs.
+    """
+    book = Journal.begin(settings, private_set(settings), above or {})
     with book.kept_if_filled():
-        return _carry_out(settings, plan, book, preset=preset, publish_to=publish_to, new_version=new_version)
+        return _carry_out(
+            settings, plan, book, preset=preset, publish_to=publish_to, new_version=new_version, following=following
+        )
 
 
 def _carry_out(
-    settings: Settings, plan: Plan, book: Journal, *, preset: str, publish_to: str, new_version: bool
+    settings: Settings,
+    plan: Plan,
+    book: Journal,
+    *,
+    preset: str,
+    publish_to: str,
+    new_version: bool,
+    following: tuple[AnyEvent, ...],
 ) -> RunRecord:
     secret = private.check_private(book.private, terms(plan), book.context, new_version)
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
-    book.refusal = private.over_budget(secret, [spend.event for spend in plan.spends], terms(plan))
+    book.refusal = private.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
     parts = prepare(settings, plan, book)
     votes, tuned = pay(settings, plan, parts, secret, book)
     book.refusal = ""

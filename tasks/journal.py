@@ -2,9 +2,10 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -37,8 +38,13 @@ class Journal:
     """While this says why the ledger refuses, a stage may only find its result, not make it."""
 
     @classmethod
-    def begin(cls, settings: Settings, private: PrivateSet) -> "Journal":
-        """A new run: a unique name that tells method, data and epsilon, a folder, a parent run in each experiment."""
+    def begin(
+        cls, settings: Settings, private: PrivateSet, above: Mapping[str, str] = MappingProxyType({})
+    ) -> "Journal":
+        """A new run: a unique name that tells method, data and epsilon, a folder, a parent run in each experiment.
+
+        `above` are the MLflow runs, by label, to which the parents belong.
+        """
         place = where()
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         base = f"{stamp}-{settings.method.name}-{safe_name(private.name)}-eps{settings.privacy.epsilon:g}"
@@ -54,7 +60,8 @@ class Journal:
         tags = {"method": settings.method.name, "data": private.name, "epsilon": f"{settings.privacy.epsilon:g}"}
         params = settings.model_copy(update={"data": settings.data.model_copy(update={"private": private.name})}).what()
         public, internal = (
-            tracker.log(name, label=label, tags=tags, params=params) for label in (Label.DP, Label.INTERNAL)
+            tracker.log(name, label=label, parent=above.get(label, ""), tags=tags, params=params)
+            for label in (Label.DP, Label.INTERNAL)
         )
         parents = {Label.PUBLIC: public, Label.DP: public, Label.INTERNAL: internal}
         context = RunContext(run=name, parents={str(k): v for k, v in parents.items()})

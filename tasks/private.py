@@ -5,13 +5,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from artifacts import contents
-from artifacts.kinds import CanaryImages, ClassVotes, FeatureExtractor, PublicModel, Ref, Trajectories, TunedModel
+from artifacts.kinds import (
+    CanaryImages,
+    ClassVotes,
+    FeatureExtractor,
+    PublicModel,
+    Ref,
+    Trajectories,
+    TunedModel,
+    WatchedSteps,
+)
 from sfumato.config import Machine, Relation, Section
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Refused
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, add_votes, untuned
 from sfumato.methods.plan import Facts
+from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy import mechanisms
 from sfumato.privacy.door import Access, PrivateSet, check_in
 from sfumato.privacy.events import AnyEvent, Gaussian, SubsampledGaussian
@@ -128,7 +138,7 @@ def fine_tune(
             paid = mechanisms.fine_tuned(
                 with_canaries(asked, draft, canaries),
                 event,
-                untuned(parts, facts),
+                checkpoint_blocks(untuned(parts, facts), machine.checkpointing),
                 METHODS[settings.method.name].corrupt(settings, parts),
                 settings.fine_tuning,
                 records=facts.records,
@@ -137,10 +147,29 @@ def fine_tune(
                 progress=draft.show,
                 keeper=keeper,
                 note=CONSOLE.print,
+                watch=machine.watch,
             )
         contents.save_denoiser(draft.folder, paid.result, settings.network, facts.shape, len(facts.classes))
         draft.entries = paid.entries
+    if paid.watched:
+        keep_watched(paid.watched, draft.ref, title, context)
     return draft.ref
+
+
+def keep_watched(watched: mechanisms.Watched, model: TunedModel, title: str, context: RunContext) -> None:
+    """Put what training saw without noise beside the model, INTERNAL, and say where."""
+    with making(WatchedSteps, f"{title}, watched (INTERNAL)", context, parents=[model]) as draft:
+        rows = [row.model_dump(mode="json") for row in watched.steps]
+        contents.save(draft.folder, {}, {"steps": rows})
+        draft.entries = watched.entries
+        draft.series = {name: [row[name] or 0.0 for row in rows] for name in WATCHED}
+    CONSOLE.print(
+        f"{title}: losses and norms (INTERNAL) are in {draft.open(draft.ref)} and in MLflow's internal experiment"
+    )
+
+
+WATCHED = ("loss", "median_norm", "clipped", "not_finite")
+"""What is shown of watched steps as curves."""
 
 
 def load_parts(

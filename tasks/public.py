@@ -7,6 +7,7 @@ from sfumato.config import Data, Machine, Network, Pretraining, Schedule
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.methods.plan import Retrieval
 from sfumato.networks.build import build
+from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.retrieval import features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
 from tasks.caching import stage
@@ -45,6 +46,7 @@ def pretrain(
     with making(PublicModel, "public pretraining", context, parents=[images], params=pretraining.model_dump()) as draft:
         parts = split.split_public(contents.load_images(draft.open(images)), reference, seed, device_of(machine))
         model = build(network, parts.shape, parts.classes, seed=seed).to(device_of(machine))
+        checkpoint_blocks(model, machine.checkpointing)
         trained, losses = train_denoiser(
             model, make_schedule(schedule), *parts.pre, pretraining, seed=seed, progress=draft.show
         )

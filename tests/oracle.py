@@ -78,4 +78,4 @@ def by(way):
     return choose
 
 
-WAYS = ("loop", "grouped", "product", "gram", "scatter")
+WAYS = ("loop", "grouped", "product", "patches", "gram", "scatter")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sfumato.networks.checkpointing import block
 from sfumato.networks.layers import Condition, Film
 
 GROUPS = 8
@@ -90,6 +91,7 @@ class UNet(nn.Module):
         condition: int,
     ):
         super().__init__()
+        self.checkpointed = False
         side, channels = shape[1], width
         self.condition = Condition(classes, condition)
         self.input = nn.Conv2d(shape[0], width, 3, padding=1)
@@ -127,15 +129,16 @@ class UNet(nn.Module):
         skips = [hidden]
         for stages, shrink in zip(self.down, self.shrink, strict=True):
             for stage in stages:
-                hidden = stage(hidden, condition)
+                hidden = block(stage, hidden, condition, checkpointed=self.checkpointed)
                 skips.append(hidden)
             if not isinstance(shrink, nn.Identity):
                 hidden = shrink(hidden)
                 skips.append(hidden)
-        hidden = self.middle(hidden, condition)
+        hidden = block(self.middle, hidden, condition, checkpointed=self.checkpointed)
         for stages, grow in zip(self.up, self.grow, strict=True):
             for stage in stages:
-                hidden = stage(torch.cat([hidden, skips.pop()], 1), condition)
+                both = torch.cat([hidden, skips.pop()], 1)
+                hidden = block(stage, both, condition, checkpointed=self.checkpointed)
             if not isinstance(grow, nn.Identity):
                 hidden = grow(F.interpolate(hidden, scale_factor=2.0, mode="nearest"))
         return self.output(F.silu(self.norm(hidden)))

@@ -3,8 +3,8 @@
 While `Capture` is active, every call of a known function (linear, convolution, ...) with a trainable parameter is done
 with the parameter held constant, so that its ordinary gradient is never computed; instead the layer's input is kept
 until the gradient of its output arrives, and both are handed to `take`. Because parameters are known by identity, a
-layer called twice and a tied weight are two uses of one parameter. Any other use of a trainable parameter (arithmetic,
-a merged weight, a packed projection) raises `Unknown` with its name: nothing is differentiated silently.
+layer called twice and a tied weight are two uses of one parameter. Any other use of a trainable parameter (other
+arithmetic, a merged weight, a packed projection) raises `Unknown` with its name: nothing is differentiated silently.
 
 Not covered: functions in which records are mixed. `sfumato.privacy.survey` looks for those before training.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from sfumato.privacy.layers import Conv, Embed, GroupNorm, Layer, LayerNorm, Linear, Saved
+from sfumato.privacy.layers import Conv, Embed, Entrywise, GroupNorm, Layer, LayerNorm, Linear, Saved
 
 Take = Callable[["Use", Saved, Tensor], None]
 """Called with a use, what its layer saved, and the gradient of its output."""
@@ -47,12 +47,14 @@ class Capture(TorchFunctionMode):
     """Active around a forward pass over `rows` rows (records times copies) of a model with `trainable` parameters.
 
     `uses` lists the calls met so far; `leaves` the tensors from which a backward pass must start to reach them all.
+    With `recomputed`, what layers saw is handed to autograd to keep, so that a checkpointed block need not hold it; the
+    backward pass then runs while this is active, too.
     """
 
-    def __init__(self, trainable: Mapping[str, Tensor], rows: int, take: Take):
+    def __init__(self, trainable: Mapping[str, Tensor], rows: int, take: Take, *, recomputed: bool = False):
         super().__init__()
         self.names = {id(parameter): name for name, parameter in trainable.items()}
-        self.rows, self.take = rows, take
+        self.rows, self.take, self.recomputed = rows, take, recomputed
         self.uses: list[Use] = []
         self.leaves: list[Tensor] = []
 
@@ -64,6 +66,9 @@ class Capture(TorchFunctionMode):
             return function(*args, **kwargs)
         if function in READERS:
             return self._call(*READERS[function](*args, **kwargs))
+        if function in ENTRYWISE and not kwargs and all(isinstance(value, Tensor) for value in args):
+            x, weight = args if id(args[1]) in self.names else args[::-1]
+            return self._call(Entrywise(tuple(weight.shape), function in ADDED), x, weight, None)
         raise Unknown(f"{self._touched(args, kwargs)} is used by {getattr(function, '__name__', function)}")
 
     def _touches(self, values) -> bool:
@@ -95,6 +100,8 @@ class Capture(TorchFunctionMode):
         use = Use(layer, *names)
         self.uses.append(use)
         kept, version = tuple(part.detach() for part in saved), x._version
+        if self.recomputed:
+            return Tap.apply(out, lambda *arrived: self.take(use, *arrived), *kept)
 
         def arrived(gradient: Tensor) -> None:
             if x._version != version:
@@ -103,6 +110,23 @@ class Capture(TorchFunctionMode):
 
         out.register_hook(arrived)
         return out
+
+
+class Tap(torch.autograd.Function):
+    """Passes an output on; hands over what autograd has kept or recomputed, and the output's gradient."""
+
+    @staticmethod
+    def forward(ctx, out: Tensor, take: Callable[[Saved, Tensor], None], *saved: Tensor) -> Tensor:
+        """Keeps `saved`; a copy of `out`, so that what follows may work in place."""
+        ctx.save_for_backward(*saved)
+        ctx.take = take
+        return out.clone()
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        """Gives the gradient on as it is."""
+        ctx.take(ctx.saved_tensors, gradient)
+        return gradient, *[None] * (1 + len(ctx.saved_tensors))
 
 
 def leaves_of(values) -> list[Tensor]:
@@ -189,6 +213,9 @@ READERS: dict[Callable, Callable[..., Call]] = {
     **dict.fromkeys([F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d], _conv_transpose),
 }
 """How each known function is called."""
+ADDED = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__}
+ENTRYWISE = ADDED | {torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__}
+"""Functions of an input and a free scale or shift, in either order."""
 ATTRIBUTES = ("shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_leaf", "is_cuda", "is_sparse")
 QUESTIONS = {getattr(Tensor, name).__get__ for name in ATTRIBUTES} | {
     Tensor.size, Tensor.dim, Tensor.numel, Tensor.stride, Tensor.is_floating_point, Tensor.is_contiguous,

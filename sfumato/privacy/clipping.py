@@ -22,10 +22,9 @@ from sfumato.diffusion.objective import Examples
 from sfumato.networks.build import parameter_group
 from sfumato.privacy.capture import Unknown
 from sfumato.privacy.choice import Choose, fastest
-from sfumato.privacy.folded import weigh_records
+from sfumato.privacy.folded import Bundles, bundled, weigh_records
 from sfumato.privacy.per_record import gradients_of_records
 from sfumato.privacy.survey import refuse_clip, survey
-from sfumato.privacy.weighing import Weighed, weigh_kept
 
 Gradients = dict[str, Tensor]
 """Parameter name -> gradient, of the parameter's shape."""
@@ -44,63 +43,67 @@ def clipped_sum(
     gamma: float = GAMMA,
     group_of: Callable[[str], str] = parameter_group,
     choose: Choose = fastest,
+    tell_norms: Callable[[Tensor], None] | None = None,
 ) -> Gradients:
     """Sum over the b records of `examples` of their gradients, each scaled down to an l2 norm of at most `clip`.
 
     `trainable` names the parameters of `model` that are differentiated. At most `chunk` records are in memory at once,
-    which changes the sum by rounding only. An empty batch gives zeros.
+    which changes the sum by rounding only. An empty batch gives zeros. `tell_norms` hears the records' norms `[b]` before
+    clipping, in parts: without noise, so INTERNAL.
     """
     refuse_clip(clip)
     known = survey(model, trainable, examples.x_t.shape[2:])
     total = {name: torch.zeros_like(p) for name, p in trainable.items()}
     for start in range(0, len(examples.y), chunk):
         part = examples.map(lambda field, at=start: field[at : at + chunk])
-        weighed = _weighed(model, trainable, part, choose, folded=not known.missing)
+        weighed = _weighed(model, trainable, part, choose, group_of, folded=not known.missing)
+        bounded = {name for names in weighed for name in names}
         for name in trainable:
-            if name not in weighed and name not in known.silent:
+            if name not in bounded and name not in known.silent:
                 raise AssertionError(f"the parameter {name} has received no norm in this step, so nothing bounds it")
         if weighed:
-            squares = {name: one.squares for name, one in weighed.items()}
-            finite = torch.stack(list(squares.values())).isfinite().all(0)
-            factors = factors_of(squares, clip, rule, gamma, group_of, trainable)
+            squares = [(group_of(names[0]), one.squares) for names, one in weighed.items()]
+            finite = torch.stack([value for _, value in squares]).isfinite().all(0)
+            if tell_norms:
+                tell_norms(sum(value for _, value in squares).sqrt())
+            factors = factors_of(squares, clip, rule, gamma, {group_of(name) for name in trainable})
             some = None if finite.all() else finite
             with torch.autocast(examples.x_t.device.type, enabled=False):  # half precision could exceed the clip
-                for name, one in weighed.items():
-                    factor = factors[name] if some is None else factors[name].where(finite, 0.0)
-                    total[name] += one.total(factor, some)
+                for (names, one), (group, _) in zip(weighed.items(), squares, strict=True):
+                    factor = factors[group] if some is None else factors[group].where(finite, 0.0)
+                    found = one.total(factor, some).flatten().split([total[name].numel() for name in names])
+                    for name, piece in zip(names, found, strict=True):
+                        total[name] += piece.view_as(total[name])
     return total
 
 
 def _weighed(
-    model: nn.Module, trainable: Mapping[str, Tensor], part: Examples, choose: Choose, *, folded: bool
-) -> dict[str, Weighed]:
+    model: nn.Module,
+    trainable: Mapping[str, Tensor],
+    part: Examples,
+    choose: Choose,
+    group_of: Callable[[str], str],
+    *,
+    folded: bool,
+) -> Bundles:
     if folded:
         try:
-            return weigh_records(model, trainable, part, choose=choose)
+            return weigh_records(model, trainable, part, choose=choose, group_of=group_of)
         except Unknown:  # a branch that the survey has not seen
             pass
-    return {name: weigh_kept(rows) for name, rows in gradients_of_records(model, trainable, part).items()}
+    return bundled(gradients_of_records(model, trainable, part), group_of)
 
 
 def factors_of(
-    squares: Mapping[str, Tensor],
-    clip: float,
-    rule: Clipping,
-    gamma: float,
-    group_of: Callable[[str], str],
-    trainable: Mapping[str, Tensor],
+    squares: list[tuple[str, Tensor]], clip: float, rule: Clipping, gamma: float, groups: set[str]
 ) -> dict[str, Tensor]:
-    """Name -> factors `[b]` from name -> squared norms `[b]`."""
+    """Group -> factors `[b]` from pairs of a group and squared norms `[b]`; `groups` are all there are."""
     if rule == "per_group":
-        share = clip / len({group_of(name) for name in trainable}) ** 0.5
-        parts: dict[str, list[Tensor]] = {}
-        for name, value in squares.items():
-            parts.setdefault(group_of(name), []).append(value)
-        factors = {group: clip_factors(values, share) for group, values in parts.items()}
-        return {name: factors[group_of(name)] for name in squares}
-    parts_of_all = list(squares.values())
-    one = automatic_factors(parts_of_all, clip, gamma) if rule == "automatic" else clip_factors(parts_of_all, clip)
-    return dict.fromkeys(squares, one)
+        share = clip / len(groups) ** 0.5
+        return {group: clip_factors([value for own, value in squares if own == group], share) for group, _ in squares}
+    parts = [value for _, value in squares]
+    one = automatic_factors(parts, clip, gamma) if rule == "automatic" else clip_factors(parts, clip)
+    return dict.fromkeys(groups, one)
 
 
 def clip_factors(squares: list[Tensor], clip: float) -> Tensor:

@@ -196,11 +196,17 @@ def looking(access: Access, part: sources.Part) -> Iterator[Visit]:
     yield Visit(read(access.private, part), entry.seq, entry_label(entry))
 
 
-def _looked(access: Access, digest: str) -> Entry:
+def note_look(access: Access, purpose: str) -> dict[int, str]:
+    """Write that numbers without noise are taken from work behind an open door; the entry and its label."""
+    entry = _looked(access, identify(access.private), purpose)
+    return {entry.seq: entry_label(entry)}
+
+
+def _looked(access: Access, digest: str, purpose: str = "") -> Entry:
     return access.ledger.look(
         access.private.name,
         digest,
-        access.purpose,
+        purpose or access.purpose,
         stage=access.stage,
         run=access.run,
         code_version=access.code_version,

@@ -20,6 +20,7 @@ from sfumato.networks.build import parameter_group
 from sfumato.privacy.clipping import Gradients, clipped_sum
 from sfumato.privacy.resuming import TrainingState
 from sfumato.privacy.survey import refuse_clip, survey
+from sfumato.privacy.watching import Watch, seen
 from sfumato.progress import Progress, silent
 from sfumato.training import moving_average, warm_then_decay
 
@@ -100,9 +101,15 @@ def fitting_sum(
     settings: FineTuning,
     physical_batch: int,
     note: Callable[[str], None] | None = None,
+    norms: list[Tensor] | None = None,
 ) -> tuple[Gradients, int]:
-    """The clipped sum with as many records at once as memory holds, and how many these were; the sum does not depend on it."""
+    """The clipped sum with as many records at once as memory holds, and how many these were; the sum does not depend on it.
+
+    The records' norms `[b]` before clipping are added, in parts, to a list `norms`; INTERNAL.
+    """
     while True:
+        if norms is not None:
+            norms.clear()
         try:
             total = clipped_sum(
                 model,
@@ -112,6 +119,7 @@ def fitting_sum(
                 chunk=physical_batch,
                 rule=settings.clipping,
                 gamma=settings.clipping_gamma,
+                tell_norms=None if norms is None else norms.append,
             )
             return total, physical_batch
         except (torch.OutOfMemoryError, RuntimeError) as error:
@@ -137,6 +145,7 @@ def train_privately(
     note: Callable[[str], None] | None = None,
     start: TrainingState | None = None,
     checkpoint: Checkpoint | None = None,
+    watch: Watch | None = None,
 ) -> nn.Module:
     """Fine-tune `model` on records x `[n, c, h, w]`, y `[n]`; returns the averaged model.
 
@@ -145,7 +154,8 @@ def train_privately(
     whether it wants to be asked now.
 
     `corrupt` makes the noised examples of a batch. The progress callback receives step numbers alone: no loss, no norm.
-    `note` is told once if the model has a layer that makes clipping slow. `BadInput` for a model that mixes records.
+    `note` is told once if the model has a layer that makes clipping slow. `watch` hears what each step saw without noise:
+    INTERNAL. `BadInput` for a model that mixes records.
     """
     trainable = trainable_parameters(model, settings.trainable)
     refuse_clip(settings.clip)
@@ -169,7 +179,10 @@ def train_privately(
             until = checkpoint.go_on(step, lambda: taken(trainable, average, optimiser))
         index = poisson_sample(len(x), settings.sample_rate, generator)
         examples = corrupt(x[index], y[index], generator)
-        total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch, note)
+        norms: list[Tensor] | None = [] if watch else None
+        total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch, note, norms)
+        if watch:
+            watch(seen(model, examples, norms, step=step + 1, clip=settings.clip))
         noisy = add_gaussian(total, deviation=noise_multiplier * settings.clip, generator=generator)
         for name, parameter in trainable.items():
             parameter.grad = noisy[name] / expected_batch

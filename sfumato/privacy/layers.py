@@ -10,8 +10,8 @@ P = K * m * positions,
   cost of one ordinary weight gradient.
 
 `forward` gives the output and what is saved (the input first), `ways` those that can serve for the given shapes, `bias`
-the gradients of a shift; `least_dim` is the smallest number of axes of an input. Normalisations have only scales and
-shifts, which are small and always kept (`affine`).
+the gradients of a shift; `least_dim` is the smallest number of axes of an input. Normalisations and free parameters
+have only scales and shifts, which are small and always kept (`affine`).
 
 Not here: which way is taken (`choice`), and making norms sound (`weighing`).
 """
@@ -151,6 +151,28 @@ class LayerNorm:
 
 
 @dataclass(frozen=True)
+class Entrywise:
+    """A free scale or shift: x * weight, or x + weight where `added`, the weight repeated for each row."""
+
+    shape: tuple[int, ...]
+    """Shape of the weight."""
+    added: bool
+
+    @property
+    def least_dim(self) -> int:
+        return len(self.shape) + (self.shape[:1] != (1,))
+
+    def forward(self, x: Tensor, weight: Tensor, bias: None) -> tuple[Tensor, Saved]:
+        return (x + weight if self.added else x * weight), (x,)
+
+    def affine(self, saved: Saved, q: Tensor, records: int) -> tuple[Tensor, None]:
+        """Gradients of the weight for each record, `[records, *shape]`, and none of a bias."""
+        each = (q if self.added else q * saved[0]).unflatten(0, (records, -1)).sum(1)
+        row = (1,) * (q.dim() - len(self.shape)) + self.shape
+        return each.sum_to_size(records, *row[1:]).view(records, *self.shape), None
+
+
+@dataclass(frozen=True)
 class Conv:
     """Convolution in one to three dimensions, or its transpose."""
 
@@ -183,6 +205,8 @@ class Conv:
         kept = ("loop", "grouped", "product") if self._pointwise else ("loop", "grouped")
         if self.transposed or self.groups > 1:
             return kept
+        if positions <= PATCHES_TO_GRADIENT * self.weight[0]:
+            kept = (*kept, "patches")
         return affordable(positions, math.prod(self.weight), kept)
 
     @property
@@ -195,12 +219,26 @@ class Conv:
         if way == "product":
             each = q.flatten(2) @ a.flatten(2).transpose(1, 2)
             return each.view(records, -1, *self.weight).sum(1) if len(q) > records else each.view(-1, *self.weight)
+        if way == "patches":
+            return self._from_patches(a, q, records)
         if way == "loop":
             parts = zip(a.unflatten(0, (records, -1)), q.unflatten(0, (records, -1)), strict=True)
             return torch.stack([self._backward(one, gradient, 1) for one, gradient in parts])
         # Records side by side as groups of channels, so that torch keeps their gradients apart.
         a, q = (beside(part, records) for part in (a, q))
         return self._backward(a, q, records).view(records, *self.weight)
+
+    def _from_patches(self, a: Tensor, q: Tensor, records: int) -> Tensor:
+        """One product over all patches of a record, laid out with channels last so that they are copied in runs."""
+        kernel, out = self.weight[2:], q.shape[2:]
+        a = padded(a, self.padding).movedim(1, -1).contiguous()
+        first, *grid, last = a.stride()
+        rows = [step * stride for step, stride in zip(grid, self.stride, strict=True)]
+        taps = [step * dilation for step, dilation in zip(grid, self.dilation, strict=True)]
+        patches = a.as_strided((len(a), *out, *kernel, a.shape[-1]), (first, *rows, *taps, last))
+        q = q.movedim(1, -1).reshape(records, -1, q.shape[1])
+        each = q.transpose(1, 2) @ patches.reshape(records, q.shape[1], -1)
+        return each.view(records, self.weight[0], *kernel, -1).movedim(-1, 2)
 
     def _backward(self, a: Tensor, q: Tensor, times: int) -> Tensor:
         shape = (times * self.weight[0], *self.weight[1:])
@@ -213,7 +251,7 @@ class Conv:
     def grams(self, saved: Saved, q: Tensor, records: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Inner products of patches as a sum over taps of those of shifted positions: nothing is unfolded."""
         a, q = saved[0].to(dtype), q.to(dtype)
-        a = F.pad(a, [side for pad in reversed(self.padding) for side in (pad, pad)])
+        a = padded(a, self.padding)
         grid, out = a.shape[2:], q.shape[2:]
         flat = a.view(records, -1, a.shape[1], grid.numel()).transpose(1, 2).flatten(2)
         between = (flat.transpose(1, 2) @ flat).view(records, -1, *grid, flat.shape[2] // grid.numel(), *grid)
@@ -237,9 +275,9 @@ class Conv:
 
 Matrix = Linear | Embed | Conv
 """Kinds whose weight mixes features, with several ways to a norm."""
-Norm = GroupNorm | LayerNorm
+Affine = GroupNorm | LayerNorm | Entrywise
 """Kinds with a scale and a shift."""
-Layer = Matrix | Norm
+Layer = Matrix | Affine
 """All kinds that have rules."""
 HALVES = {torch.float16, torch.bfloat16}
 """Number formats that are too coarse for norms."""
@@ -255,6 +293,15 @@ def affordable(positions: int, weights: int, kept: tuple[str, ...]) -> tuple[str
 
 GRAM_TO_GRADIENT = 4
 """Largest Gram matrix in units of the gradient; larger ones cost more than the gradient itself."""
+
+
+PATCHES_TO_GRADIENT = 4
+"""Largest copy of all patches of a record in units of its gradient."""
+
+
+def padded(part: Tensor, padding: tuple[int, ...]) -> Tensor:
+    """Zeros around each image."""
+    return F.pad(part, [side for pad in reversed(padding) for side in (pad, pad)])
 
 
 def rows_of(part: Tensor, records: int) -> Tensor:

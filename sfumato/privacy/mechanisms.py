@@ -4,7 +4,7 @@ A mechanism opens the door, uses the records, adds noise from the operating syst
 The price is the event that stands beside it, reserved in the ledger before the door opens.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +14,12 @@ from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
 from sfumato.images import to_unit
-from sfumato.privacy.door import Access, Visit, spending
+from sfumato.privacy.door import Access, Visit, note_look, spending
 from sfumato.privacy.dp_sgd import train_privately
 from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.noise import system_generator
 from sfumato.privacy.resuming import Keeper, TrainingState
+from sfumato.privacy.watching import Seen
 from sfumato.progress import Progress, silent
 
 MOST_LOST = 0.05
@@ -32,6 +33,15 @@ class Paid:
     """What a mechanism lets out, with the ledger entries (and their labels) that it stands on."""
 
     result: Tensor | nn.Module
+    entries: Mapping[int, str]
+    watched: "Watched | None" = None
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What training saw without noise, with the look that it stands on; INTERNAL."""
+
+    steps: Sequence[Seen]
     entries: Mapping[int, str]
 
 
@@ -75,11 +85,13 @@ def fine_tuned(
     progress: Progress = silent,
     keeper: Keeper | None = None,
     note: Callable[[str], None] | None = None,
+    watch: bool = False,
 ) -> Paid:
     """`model` fine-tuned by DP-SGD, from the state that `keeper` holds, if it holds one.
 
     Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the
-    public count, which sets the expected batch that sums are divided by.
+    public count, which sets the expected batch that sums are divided by. With `watch`, what the steps saw without noise
+    comes beside the model and is INTERNAL.
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     state = keeper.load() if keeper else None
@@ -87,6 +99,7 @@ def fine_tuned(
     settles = state.reservation if state else ""
     with spending(access, left, insecure=generator is not None, settles=settles) as visit:
         entries = {**(state.entries if state else {}), **visit.entries}
+        watched = Watched([], note_look(access, f"{access.purpose}: losses and norms")) if watch else None
         trained = train_privately(
             model.to(device),
             to_unit(visit.images.pixels).to(device),
@@ -101,8 +114,9 @@ def fine_tuned(
             note=note,
             start=state,
             checkpoint=_Stretches(keeper, visit, event, entries, state.step if state else 0) if keeper else None,
+            watch=watched.steps.append if watched else None,
         )
-    return Paid(trained, entries)
+    return Paid(trained, entries, watched)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from sfumato.diffusion.objective import Examples, record_losses
 from sfumato.errors import BadInput
+from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy.capture import Capture, Unknown, Use
 from sfumato.privacy.layers import Saved
 
@@ -89,7 +90,7 @@ def refuse_mixers(model: nn.Module, trainable: Mapping[str, Tensor]) -> None:
 
 
 def _probe(model: nn.Module, trainable: tuple[str, ...], shape: tuple[int, ...]) -> Survey:
-    model = copy.deepcopy(model)
+    model = checkpoint_blocks(copy.deepcopy(model), False)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.grad = None

@@ -43,7 +43,7 @@ class Book:
 def book(monkeypatch):
     """The book of a run whose checks pass and whose end is not reached."""
     book = Book()
-    monkeypatch.setattr(flow.Journal, "begin", lambda settings, secret: book)
+    monkeypatch.setattr(flow.Journal, "begin", lambda settings, secret, above: book)
     monkeypatch.setattr(private, "check_private", lambda secret, *_: book.asked.append(("check", (), {})) or secret)
     monkeypatch.setattr(private, "over_budget", lambda *_: "")
     monkeypatch.setattr(flow, "close", lambda *_: "record")
@@ -203,3 +203,12 @@ def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
     monkeypatch.setattr(flow, "compare", lambda *_: {})
     run_plan(*planned(), preset="digits", publish_to="")
     assert seen[:3] == [(name, "2 events are too many") for name in ("prepare", "pay")] + [("generate", "")]
+
+
+def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch):
+    asked = []
+    monkeypatch.setattr(private, "over_budget", lambda secret, events, terms: asked.append(list(events)) or "")
+    settings, plan = planned("dp-sgd")
+    own = [spend.event for spend in plan.spends]
+    run_plan(settings, plan, preset="digits", publish_to="", following=(*own, *own))
+    assert asked == [own * 3]

@@ -79,6 +79,19 @@ class Turned(nn.Module):
         return self.shared(rows.reshape(-1, rows.shape[2])).view_as(rows)
 
 
+class Free(nn.Module):
+    """A free scale and a free shift, each broadcast in its own way."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.shift = nn.Parameter(torch.randn(3, 1, 1)), nn.Parameter(torch.randn(1, 1, 1, 6))
+        self.once, self.grown = nn.Parameter(torch.randn(())), nn.Parameter(torch.randn(3, 4, 6))
+
+    def forward(self, x):
+        x = self.shift + torch.mul(self.scale, x) * self.once
+        return x.mean(2, keepdim=True) * self.grown + self.scale
+
+
 def tied():
     one, two = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
     two.weight = one.weight
@@ -103,6 +116,7 @@ FIXED = {
     "layer norm": lambda: nn.Sequential(nn.LayerNorm((6, 6)), nn.Flatten(2), nn.LayerNorm(36, bias=False)),
     "table": lambda: nn.Sequential(Tokens(5, 4), nn.Linear(4, 3)),
     "padded table": lambda: Tokens(5, 4, padding=2),
+    "free scales and shifts": Free,
     "attention": lambda: nn.Sequential(nn.Conv2d(3, 4, 1), Attention(4, heads=2)),
     "adapter": lambda: nn.Sequential(nn.Flatten(), Lora(108, 8), nn.Tanh(), Lora(8, 6)),
     "called twice": lambda: nn.Sequential(nn.Flatten(), nn.Linear(108, 6), Twice(nn.Linear(6, 6))),

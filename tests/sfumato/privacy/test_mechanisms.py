@@ -280,3 +280,21 @@ def test_it_trains_on_the_training_part_as_images_between_minus_one_and_one(ledg
     ((x, y),) = seen
     assert x.shape == (1437, 1, 8, 8) and x.min() == -1 and x.max() == 1
     assert torch.bincount(y).sum() == 1437 and len(load_digits().target) - 1437 == 360
+
+
+# Numbers without noise
+
+
+def test_watching_is_a_look_and_the_model_stays_what_it_is(ledger):
+    paid = tune(access(ledger), watch=True)
+    assert [row.step for row in paid.watched.steps] == [1, 2, 3]
+    assert all(0 < row.records < 200 and row.loss > 0 for row in paid.watched.steps)
+    (entry,) = paid.watched.entries
+    (look,) = [entry for entry in ledger.entries() if entry.kind == "look"]
+    assert look.seq == entry and look.body["reason"] == "a test: losses and norms"
+    assert paid.watched.entries[entry] == "INTERNAL" and set(paid.entries.values()) == {"DP"}
+    assert ledger.total("digits").epsilon == pytest.approx(accountant.epsilon([STEPS], 1e-5))
+
+
+def test_nothing_is_watched_by_default(ledger):
+    assert tune(access(ledger)).watched is None and "look" not in kinds(ledger)

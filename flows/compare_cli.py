@@ -1,0 +1,100 @@
+"""The commands `sfumato compare` and `sfumato sweep`."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from artifacts.comparison import PAGE, PLOT, TABLE, Comparison
+from artifacts.report import SCORES
+from sfumato.errors import BadInput
+from sfumato.methods import METHODS
+from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, presets
+from tasks.where import configure
+
+OUT = Console()
+
+PresetName = Annotated[str, typer.Option("--preset", help=f"Named settings to start from: {', '.join(presets())}.")]
+Epsilons = Annotated[str, typer.Option(help="Target epsilons, as 1,3,10; empty takes that of the settings.")]
+Seeds = Annotated[str, typer.Option(help="Seeds of the public stages, as 0,1,2.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting of all runs; repeatable."),
+]
+
+
+def compare(
+    variants: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="'NAME [SECTION.FIELD=VALUE ...]'",
+            help=f"A method, with settings of its own; repeatable. Default: all of {', '.join(METHODS)}.",
+        ),
+    ] = None,
+    preset: PresetName = DEFAULT_PRESET,
+    epsilons: Epsilons = "",
+    seeds: Seeds = "0,1,2",
+    changes: Changes = None,
+) -> None:
+    """Set methods side by side at the same budgets: one table, one picture, one trade-off plot. INTERNAL.
+
+    Every run spends, and the budget of the private set must bear their sum. Public stages are made once.
+
+    Example: sfumato compare --method rapid --method 'dp-sgd fine_tuning.draws=8' --epsilons 1,10
+    """
+    _carry_out(variants or list(METHODS), preset, epsilons, seeds, changes or [], "compare")
+
+
+def sweep(
+    over: Annotated[
+        list[str],
+        typer.Option(metavar="SECTION.FIELD=V1,V2,...", help="What to vary, one setting at a time; repeatable."),
+    ],
+    method: Annotated[str, typer.Argument(help=f"One of: {', '.join(METHODS)}.")] = DEFAULT_METHOD,
+    preset: PresetName = DEFAULT_PRESET,
+    epsilons: Epsilons = "",
+    seeds: Seeds = "0",
+    changes: Changes = None,
+) -> None:
+    """Vary settings of one method, one at a time, and lay the results side by side. INTERNAL; every run spends.
+
+    Example: sfumato sweep rapid --over method.k=0.3,0.5,0.8 --over fine_tuning.batch=64,256
+    """
+    configure()
+    from flows.compare import sweep_variants
+
+    _carry_out(sweep_variants(over, method), preset, epsilons, seeds, changes or [], f"sweep-{method}")
+
+
+def _carry_out(variants: list[str], preset: str, epsilons: str, seeds: str, changes: list[str], title: str) -> None:
+    place = configure()
+    asked = {"epsilons": _numbers("--epsilons", epsilons, float), "seeds": _numbers("--seeds", seeds, int)}
+    from flows.compare import compare as run
+    from flows.compare import planned
+
+    cells = planned(variants, preset, asked["epsilons"], asked["seeds"] or [0], changes)
+    place.store()
+    OUT.print(f"{len(cells)} runs: {len(variants)} variants, epsilon {epsilons or 'of the settings'}, seeds {seeds}")
+    show(run(variants=variants, preset=preset, changes=changes, title=title, **asked))
+
+
+def show(found: Comparison) -> None:
+    """The table and where the rest lies."""
+    shown = Table(title="Scores against private images: INTERNAL", title_justify="left")
+    for column in ("variant", "claim", "certificate", *SCORES.values()):
+        shown.add_column(column, justify="left" if column == "variant" else "right")
+    for row in found.rows:
+        certificate = "none" if row.certificate is None else f"{row.certificate:.3f}"
+        shown.add_row(row.variant, f"{row.claim:.3g}", certificate, *(str(row.scores[key]) for key in SCORES))
+    OUT.print(shown)
+    for name, file in (("INTERNAL report", TABLE), ("trade-off", PLOT), ("picture", PAGE)):
+        OUT.print(f"{name:<16} {found.folder}/{file}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _numbers(option: str, text: str, kind: type) -> list:
+    try:
+        return [kind(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise BadInput(f"{option} {text!r} is not a list of numbers: write them as 1,3,10") from None

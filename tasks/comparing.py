@@ -1,0 +1,46 @@
+"""The end of a comparison: its folder, its pictures, and what MLflow is told."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from artifacts import comparison, contents
+from artifacts.comparison import Comparison, Row
+from artifacts.kinds import Samples
+from artifacts.labels import Label
+from artifacts.publish import safe_name
+from artifacts.record import RunRecord, load_record
+from artifacts.store import write_text
+from sfumato.images import ImageSet, save_png
+from tasks.where import where
+
+
+def begin(title: str) -> tuple[str, dict[str, str]]:
+    """A name for the comparison, its folder, and a parent run in each experiment: name, label -> MLflow run."""
+    place = where()
+    name = f"{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}-{safe_name(title)}"
+    (place.home / "comparisons" / name).mkdir(parents=True)
+    tracker = place.tracker()
+    public, internal = (tracker.log(name, label=label) for label in (Label.DP, Label.INTERNAL))
+    return name, {str(Label.PUBLIC): public, str(Label.DP): public, str(Label.INTERNAL): internal}
+
+
+def conclude(name: str, parents: dict[str, str], rows: Sequence[Row]) -> Comparison:
+    """Write table, page and plot, and show them in MLflow's internal experiment."""
+    place = where()
+    folder = place.home / "comparisons" / name
+    found = Comparison(name=name, folder=str(folder), rows=tuple(rows))
+    samples = [samples_of(load_record(place.runs, row.runs[0])) for row in rows]
+    save_png(folder / comparison.PAGE, comparison.page(samples))
+    comparison.draw_trade_off(folder / comparison.PLOT, rows)
+    captions = [f"{row.variant} at {row.target:g}" for row in rows]
+    write_text(folder / comparison.TABLE, comparison.report(found, captions))
+    write_text(folder / comparison.COMPARISON, found.model_dump_json(indent=1))
+    shown = [folder / file for file in (comparison.TABLE, comparison.PLOT, comparison.PAGE)]
+    place.tracker().log(name, label=Label.INTERNAL, run=parents[str(Label.INTERNAL)], files=shown)
+    return found
+
+
+def samples_of(record: RunRecord) -> ImageSet:
+    """The images of a run."""
+    ref = Samples(digest=record.samples_artifact, label=record.label)
+    return contents.load_images(where().store().folder(ref))

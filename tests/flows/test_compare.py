@@ -1,0 +1,93 @@
+"""Which runs a comparison makes, that all are checked before the first begins, and in what order they pay."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from artifacts.record import save_record
+from flows import compare as flow
+from flows.compare import compare, planned, sweep_variants
+from sfumato.errors import BadInput
+from tasks.where import configure
+from tests.examples import home_at, keep_samples, make_record
+
+QUICK = ["fine_tuning.steps=1", "fine_tuning.sample_rate=1"]
+
+
+def test_every_variant_meets_every_budget_and_seed():
+    cells = planned(["rapid method.k=0.6", "dp-sgd"], "digits", [1.0, 10.0], [0, 3], QUICK)
+    assert [(c.variant, c.epsilon, c.settings.seed) for c in cells[:4]] == [
+        ("rapid method.k=0.6", 1.0, 0), ("rapid method.k=0.6", 1.0, 3),
+        ("rapid method.k=0.6", 10.0, 0), ("rapid method.k=0.6", 10.0, 3),
+    ]  # fmt: skip
+    assert len(cells) == 8 and cells[0].settings.method.k == 0.6 and cells[-1].settings.method.name == "dp-sgd"
+    assert not any(cell.settings.evaluation.baseline for cell in cells)
+    assert all(cell.plan.certificate.epsilon <= cell.epsilon for cell in cells)
+
+
+def test_a_mistake_in_the_last_variant_stops_before_the_first_run():
+    with pytest.raises(BadInput, match=r"method\.v=0\.9 is not below method\.k"):
+        planned(["dp-sgd", "rapid method.v=0.9"], "digits", [1.0], [0], QUICK)
+
+
+@pytest.mark.parametrize(
+    ("variants", "message"),
+    [(["rapid", "rapid"], "twice"), (["rapide"], "did you mean 'rapid'"), (["rapid k"], "--set 'k'")],
+)
+def test_bad_variants_are_named(variants, message):
+    with pytest.raises(BadInput, match=message):
+        planned(variants, "digits", [], [0], QUICK)
+
+
+def test_a_sweep_changes_one_setting_at_a_time():
+    found = sweep_variants(["method.k=0.3,0.5", "fine_tuning.batch=16"], "rapid")
+    assert found == ["rapid method.k=0.3", "rapid method.k=0.5", "rapid fine_tuning.batch=16"]
+    with pytest.raises(BadInput, match="--over 'method.k='"):
+        sweep_variants(["method.k="])
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """What was asked of `run_plan`, which makes a record without any work."""
+    asked = []
+    with home_at(tmp_path / "home"):
+        place = configure()
+        samples = keep_samples(place.store())
+
+        def run_plan(settings, plan, **how):
+            name = f"run-{len(asked)}"
+            asked.append((settings, plan, how))
+            folder = place.runs / name
+            folder.mkdir(parents=True)
+            metrics = {
+                "synthetic": dict.fromkeys(("frechet", "coverage", "readable", "logistic", "cnn"), 0.5 + settings.seed)
+            }
+            facts = {"run": name, "metrics": metrics, "samples_artifact": samples.digest, "label": samples.label}
+            record = make_record(folder, plan=plan, **facts)
+            save_record(folder, record)
+            return record
+
+        monkeypatch.setattr(flow, "run_plan", run_plan)
+        monkeypatch.setattr(flow, "create_markdown_artifact", lambda *_, **__: None)
+        yield asked
+
+
+def test_each_run_is_told_what_will_be_paid_after_it(made):
+    found = compare.fn(["dp-sgd"], epsilons=[1.0, 2.0], seeds=[0, 1], changes=QUICK)
+    assert [len(how["following"]) for _, _, how in made] == [3, 2, 1, 0]
+    assert made[0][2]["following"][0] == made[1][1].spends[0].event
+    (first, second) = found.rows
+    assert (first.target, first.runs, second.runs) == (1.0, ("run-0", "run-1"), ("run-2", "run-3"))
+    assert first.scores["cnn"].mean == pytest.approx(1.0)
+
+
+def test_table_plot_and_page_lie_in_one_folder_and_runs_below_one_parent(made):
+    found = compare.fn(["dp-sgd", "rapid"], seeds=[0], changes=QUICK)
+    folder = Path(found.folder)
+    names = {"comparison.json", "comparison-internal.md", "samples.png", "trade-off-internal.png"}
+    assert {path.name for path in folder.iterdir()} == names
+    assert len(json.loads((folder / "comparison.json").read_text())["rows"]) == 2
+    assert len({how["above"]["INTERNAL"] for _, _, how in made}) == 1 and all(
+        how["above"]["INTERNAL"] for _, _, how in made
+    )
