@@ -81,6 +81,7 @@ JUDGES = {
     "artifacts/record.py": "holds it",
     "artifacts/report.py": "shows it",
     "artifacts/audit_report.py": "shows it",
+    "artifacts/comparison.py": "shows it",
 }
 """Who may know what was measured against private images: nobody who trains, draws or pays."""
 IDLE = {("sfumato/progress.py", "silent"): "the progress callback that shows nothing"}
