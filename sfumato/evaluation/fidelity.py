@@ -67,10 +67,10 @@ def kernel_distance(real_features: Tensor, synthetic_features: Tensor) -> tuple[
     """KID of features [n, d] and [m, d], n, m >= 2, and its standard error over draws of the images; INTERNAL.
 
     The unbiased estimate of the squared maximum mean discrepancy under the kernel (x.y / d + 1)^3, so it may be below 0
-    (Binkowski et al. 2018, Eq. 3). It uses all pairs at once; the mean over random subsets, which torchmetrics takes to
-    save memory, has the same expectation and spreads more. The error needs no resamples: it adds up both terms of
-    Hoeffding's decomposition, that of single images, which leads where the sets differ, and that of pairs; for two sets of
-    one source it is too large rather than too small.
+    (Binkowski et al. 2018; Gretton et al. 2012, Lemma 6). It uses all pairs at once; the mean over random subsets, which
+    torchmetrics takes to save memory, has the same expectation and spreads more. The error needs no resamples: it adds up
+    both terms of Hoeffding's decomposition, that of single images, which leads where the sets differ, and that of pairs;
+    for two sets of one source it is too large rather than too small.
     """
     real, synthetic = _table(real_features, "real features", 2), _table(synthetic_features, "synthetic features", 2)
     _same_width(real, synthetic)

@@ -2,7 +2,7 @@
 
 MLP and CNN are those of DPDM (Dockhorn et al. 2023), on which dp-promise and RAPID report too; the ResNet-9, for colour
 images, is RAPID's choice (He et al. 2016 in the common nine-layer form). All are trained as dp-promise trains them (Wang et
-al. 2024, Section 5.1): Adam, and of all epochs the one that reads a sixth of the synthetic images best, which the others
+al. 2024, Section 6.2): Adam, and of all epochs the one that reads a sixth of the synthetic images best, which the others
 did not teach. Real images take no part in that choice.
 
 Not covered: augmentation and learning-rate schedules, which would raise the ResNet's accuracy.
@@ -18,13 +18,15 @@ from torch import Tensor, nn
 from sfumato.progress import Progress, silent
 
 RATE, BATCH_IMAGES = 3e-4, 128
-"""Adam's learning rate and the images of a step (Wang et al. 2024, Section 5.1)."""
+"""Adam's learning rate and the images of a step (Wang et al. 2024, Section 6.2)."""
 VALIDATION_SHARE = 1 / 6
 """Share of the synthetic images that choose the epoch: 10,000 of 60,000."""
 HIDDEN = 100
 """Width of the MLP's hidden layer."""
 CNN_LEAST_SIDE = 18
 """The CNN's three convolutions without padding and two poolings leave nothing of a smaller image."""
+RESNET_LEAST_SIDE = 8
+"""The ResNet-9's three poolings leave nothing of a smaller image."""
 DROPOUT = 0.5
 READ_IMAGES = 1024
 """Images read at once where nothing is trained."""

@@ -63,13 +63,13 @@ def wanted(how: Evaluation, shape: tuple[int, int, int]) -> tuple[tuple[str, ...
     if how.classifiers == "fast":
         return FAST, {}
     channels, height, width = shape
-    missing = {}
+    missing, too_small = {}, "needs {} pixels a side, here are " + f"{height}x{width}"
     if min(height, width) < networks.CNN_LEAST_SIDE:
-        missing["paper_cnn"] = (
-            f"the papers' CNN needs {networks.CNN_LEAST_SIDE} pixels a side, here are {height}x{width}"
-        )
+        missing["paper_cnn"] = "the papers' CNN " + too_small.format(networks.CNN_LEAST_SIDE)
     if channels == 1:
         missing["resnet9"] = "the ResNet-9 is for colour images"
+    elif min(height, width) < networks.RESNET_LEAST_SIDE:
+        missing["resnet9"] = "the ResNet-9 " + too_small.format(networks.RESNET_LEAST_SIDE)
     return tuple(name for name in (*FAST, *NETWORKS, *TEN) if name not in missing), missing
 
 

@@ -106,7 +106,7 @@ def test_frechet_takes_a_far_offset_in_float64():
 
 
 def slow_kernel_distance(a, b):
-    """Eq. 3 of Binkowski et al. 2018, one pair at a time."""
+    """Lemma 6 of Gretton et al. 2012, one pair at a time."""
 
     def kernel(x, y):
         return (sum(p * q for p, q in zip(x, y, strict=True)) / len(x) + 1) ** 3

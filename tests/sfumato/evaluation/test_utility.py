@@ -116,6 +116,7 @@ def test_what_is_asked_for_depends_on_the_images():
     names, missing = wanted(everything, (1, 8, 8))
     assert set(names) == {*FAST, "mlp", *TEN}
     assert "18 pixels a side, here are 8x8" in missing["paper_cnn"] and "colour" in missing["resnet9"]
+    assert "8 pixels a side, here are 32x7" in wanted(everything, (3, 32, 7))[1]["resnet9"]
 
 
 def test_progress_counts_the_steps_of_all(digits):
