@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from sfumato.config import Extractor, Network
+from sfumato.config import Extractor, Latent, Network
+from sfumato.errors import BadInput
 from sfumato.images import ImageSet
+from sfumato.latents import PIXELS, Codec, Latents
+from sfumato.networks.autoencoder import build_autoencoder
 from sfumato.networks.build import build
 from sfumato.privacy.audit import Canaries
 from sfumato.retrieval.features import make_encoder
@@ -49,6 +52,36 @@ def load_images(folder: Path) -> ImageSet:
     """Read what `save_images` wrote."""
     tensors, facts = load(folder)
     return ImageSet(tensors["pixels"].numpy(), tensors["labels"].numpy(), tuple(facts["classes"]))
+
+
+def save_autoencoder(folder: Path, codec: Latents, trained_on: str) -> None:
+    """Weights, the scale of the latents, and what is needed to build it again; `trained_on` is the digest of the public images."""
+    tensors = {"mean": codec.mean, "spread": codec.spread}
+    tensors |= {f"network.{name}": value for name, value in codec.network.state_dict().items()}
+    latent = codec.settings.model_dump(mode="json")
+    save(folder, tensors, {"latent": latent, "image": codec.image, "limit": codec.limit, "trained_on": trained_on})
+
+
+def load_codec(folder: Path | None, device: torch.device, *, trained_on: Collection[str]) -> Codec:
+    """A frozen autoencoder, or, where there is no folder, none: pixels as they are.
+
+    `trained_on` holds the digests of the public images in question; `BadInput` for an autoencoder trained on others.
+    """
+    if folder is None:
+        return PIXELS
+    tensors, facts = load(folder)
+    if facts["trained_on"] not in trained_on:
+        raise BadInput(
+            f"the autoencoder {folder.name[:12]} was trained on the public images {facts['trained_on'][:12]}, not on those of this run: "
+            "train one on these, which a run with latent.kind=kl does by itself"
+        )
+    settings, image = Latent.model_validate(facts["latent"]), tuple(facts["image"])
+    network = build_autoencoder(settings, image)
+    prefix = "network."
+    network.load_state_dict({n.removeprefix(prefix): value for n, value in tensors.items() if n.startswith(prefix)})
+    network = network.to(device).eval().requires_grad_(False)
+    scale = (tensors[name].to(device) for name in ("mean", "spread"))
+    return Latents(network, settings, image, *scale, limit=facts["limit"])
 
 
 def save_denoiser(folder: Path, model: nn.Module, network: Network, shape: tuple[int, int, int], classes: int) -> None:

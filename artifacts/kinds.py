@@ -23,6 +23,10 @@ class PublicImages(Ref):
     """Public images with labels and class names."""
 
 
+class PublicAutoencoder(Ref):
+    """An autoencoder trained on public images alone, with the scale of its latents."""
+
+
 class PublicModel(Ref):
     """A denoiser trained on public images alone."""
 

@@ -67,6 +67,8 @@ class RunRecord(BaseModel):
     """Scores by image set; INTERNAL."""
     retrieval: dict[str, float]
     """Retrieval accuracy on public queries, and chance."""
+    latents: dict[str, float] = {}
+    """How well the autoencoder reconstructs public images that it did not learn from; empty where pixels are denoised."""
     stages: list[StageRecord]
     samples_artifact: str
     """Address of the samples in the store."""

@@ -79,6 +79,15 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
         f"![loss of the public stages]({curves})",
         "",
     ]
+    if record.latents:
+        lines += [
+            "## Latents",
+            "",
+            "Denoisers work on latents of an autoencoder that saw public images alone; what it loses, no method can bring back. "
+            "Root mean squared error per pixel, on public images that it did not learn from, of its reconstructions: "
+            f"{record.latents['reconstruction_error']:.3f}; of the mean image: {record.latents['spread']:.3f} (pixels from -1 to 1).",
+            "",
+        ]
     if record.retrieval:
         accuracy, chance = record.retrieval["retrieval_accuracy"], record.retrieval["retrieval_chance"]
         verdict = (
@@ -266,6 +275,6 @@ def _settings(record: RunRecord) -> str:
     rows = []
     for section, values in record.settings.items():
         for name, value in (values if isinstance(values, dict) else {"": values}).items():
-            if section != "data" or name not in ("private", "public"):
+            if section != "data" or name not in ("private", "public", "folder"):
                 rows.append([f"{section}.{name}".rstrip("."), f"`{value}`"])
     return table(["setting", "value"], rows)

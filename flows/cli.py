@@ -190,7 +190,7 @@ def ui(
 
 def _planned(place: Where, method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> None:
     given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
-    settings, facts, warnings = preflight(resolve(method, preset, given))
+    settings, facts, warnings = preflight(resolve(method, preset, given), str(place.data))
     made = plan_for(settings, facts)
     device_of(settings.machine)
     from flows.screen import plan_lines

@@ -12,6 +12,7 @@ from rich.table import Table
 from artifacts.spending import cost, statement, totals, what
 from sfumato.estimate import estimate
 from sfumato.methods.plan import Plan
+from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
@@ -23,7 +24,8 @@ MINUTES = 16
 def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     """The plan as a person wants to read it before agreeing to it."""
     facts, tuning = plan.facts, plan.fine_tuning
-    sizes = parameters_by_group(build(settings.network, facts.shape, facts.public_classes))
+    shape = latent_shape(settings.latent, facts.shape)
+    sizes = parameters_by_group(build(settings.network, shape, facts.public_classes))
     sizes["rows"] = len(facts.classes) * settings.network.condition
     trained = {group: sizes.get(group, 0) for group in tuning.trainable}
     grid = Table.grid(padding=(0, 2))
@@ -31,7 +33,8 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     rows = {
         "private": f"{settings.data.name}: {facts.records} records, {len(facts.classes)} classes, {h}x{w}, {c} channel(s)",
         "public": f"{settings.data.public}: {facts.public_classes} classes",
-        "trained on public": f"denoiser ({sum(sizes.values()):,} parameters), {settings.pretraining.steps} steps"
+        "trained on public": autoencoder_line(settings, facts.shape)
+        + f"denoiser ({sum(sizes.values()):,} parameters), {settings.pretraining.steps} steps"
         + (f"; extractor, {plan.retrieval.extractor.steps} steps; knowledge base" if plan.retrieval else ""),
         "trained on private": ", ".join(f"{group} ({size:,})" for group, size in trained.items())
         + f"; {tuning.steps} steps, sample rate {tuning.sample_rate:.3g}, K={tuning.draws}",
@@ -48,6 +51,15 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         grid.add_row(f"[bold]{name}[/]", escape(text))
     yield Panel(grid, title=f"plan: {plan.method}", title_align="left")
     yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
+
+
+def autoencoder_line(settings: Settings, image: tuple[int, int, int]) -> str:
+    """The autoencoder, where the denoiser works on latents, and their shape."""
+    if settings.latent.kind == "none":
+        return ""
+    c, h, w = latent_shape(settings.latent, image)
+    size = sum(p.numel() for p in build_autoencoder(settings.latent, image).parameters())
+    return f"autoencoder to {h}x{w} with {c} channel(s) ({size:,} parameters), {settings.latent.steps} steps; "
 
 
 def _short(event: object) -> str:

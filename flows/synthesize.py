@@ -51,8 +51,8 @@ def synthesize(
         publish_to: Folder to publish to; `.` takes the folder of the run, empty keeps the result in the store.
         new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
     """
-    configure()
-    settings, facts, _ = preflight(resolve(method, preset, changes or []))
+    place = configure()
+    settings, facts, _ = preflight(resolve(method, preset, changes or []), str(place.data))
     device_of(settings.machine)
     plan = plan_for(settings, facts)
     return run_plan(settings, plan, preset=preset, publish_to=publish_to, new_version=new_version)
@@ -128,20 +128,22 @@ def show_in_ui(record: RunRecord) -> None:
 
 
 def prepare(settings: Settings, plan: Plan, book: Journal) -> private.PublicParts:
-    """The public half: images, denoiser, and where the plan retrieves, extractor and knowledge base."""
+    """The public half: images, autoencoder where asked, denoiser, and where the plan retrieves, extractor and knowledge base."""
     size = public_size(settings.data, plan.facts.shape[1])
     images = book.run(public.load_public, settings.data.model_copy(update=PUBLIC_SIDE), size, settings.seed)
     common: dict[str, Any] = {"seed": settings.seed, "machine": settings.machine}
+    coder = None
+    if settings.latent.kind != "none":
+        coder = book.run(public.train_autoencoder, images, settings.latent, **common)
     reference = plan.retrieval.reference if plan.retrieval else 0.0
     network: Network = settings.network
-    model = book.run(
-        public.pretrain, images, settings.schedule, network, settings.pretraining, reference=reference, **common
-    )
+    seen, schedule = (images, coder), settings.schedule
+    model = book.run(public.pretrain, *seen, schedule, network, settings.pretraining, reference=reference, **common)
     if plan.retrieval is None:
-        return private.PublicParts(model=model)
-    extractor = book.run(public.train_extractor, images, model, settings.schedule, plan.retrieval, **common)
-    base = book.run(public.build_knowledge_base, images, model, extractor, settings.schedule, plan.retrieval, **common)
-    return private.PublicParts(model=model, extractor=extractor, base=base)
+        return private.PublicParts(model=model, autoencoder=coder)
+    extractor = book.run(public.train_extractor, *seen, model, schedule, plan.retrieval, **common)
+    base = book.run(public.build_knowledge_base, *seen, model, extractor, schedule, plan.retrieval, **common)
+    return private.PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base)
 
 
 PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "limit": 0}
@@ -184,7 +186,7 @@ def compare(
     images = min(settings.evaluation.images, settings.generation.images)
     drawing = {"facts": plan.facts, "votes": None, "images": images, "machine": settings.machine}
     plain = settings.only("schedule", "generation", "seed")
-    alone = private.PublicParts(model=parts.model)
+    alone = private.PublicParts(model=parts.model, autoencoder=parts.autoencoder)
     sets = {PUBLIC_ONLY: book.run(release.generate, plain, public=alone, tuned=None, note=PUBLIC_ONLY, **drawing)}
     if other := baseline_settings(settings):
         _, tuned = pay(other, plan_for(other, plan.facts), alone, secret, book, comparison=True)

@@ -13,6 +13,8 @@ Relation = Literal["add_remove", "replace_one"]
 ParameterGroup = Literal["rows", "film", "attention", "rest"]
 """Named parts of a denoiser: class rows, feature-wise modulation, attention, everything else."""
 
+Crop = Literal["none", "centre"]
+"""`centre` first cuts the largest square out of the middle of an image, so that resizing does not stretch it."""
 Clipping = Literal["flat", "per_group", "automatic"]
 """How a record's gradient is scaled down; its contribution has a norm of at most `clip` under each rule."""
 
@@ -27,13 +29,25 @@ class Data(Section):
     """Which images are private and which are public."""
 
     private: str = "digits"
-    """`digits` (scikit-learn's, 8x8), a folder of class folders, or a folder with IDX files."""
+    """`digits` (scikit-learn's, 8x8), a data set by name (`mnist`, `cifar10`, ...), a folder of class folders, a folder with IDX
+    files, or an NPZ file."""
     public: str = "glyphs"
-    """`glyphs` (letters rendered from matplotlib's fonts), a folder of class folders, or a folder with IDX files."""
+    """`glyphs` (characters rendered from matplotlib's fonts), anything that `private` may be, or a mixture such as
+    `omniglot+glyphs`, whose class names begin with the name of their source."""
+    shares: tuple[float, ...] = ()
+    """Shares of the sources in a public mixture, summing to 1; empty takes all that each has. A mixture with glyphs is brought to
+    the height of the private images."""
+    folder: str = ""
+    """Where data sets by name lie, or are put after a download; empty takes `SFUMATO_DATA`, else `data` in the home."""
     name: str = ""
     """Name of the private set in the ledger; empty takes the last part of `private`."""
     size: int = Field(default=0, ge=0, le=1024)
     """Side in pixels that all images are resized to; 0 keeps them as they are."""
+    crop: Crop = "none"
+    """What is cut out of every image before it is resized."""
+    invert: Literal["none", "private", "public", "both"] = "none"
+    """Images whose grey levels are turned round. Both sides should have light writing on dark ground or both the reverse; glyphs
+    and all handwriting by name (MNIST, Omniglot, ...) are white on black."""
     channels: Literal[0, 1, 3] = 0
     """1 converts to grey, 3 to colour, 0 keeps the images as they are."""
     held_out: float = Field(default=0.2, gt=0, lt=1)
@@ -42,7 +56,10 @@ class Data(Section):
     """Use only the first so many private records (0: all), for trials. The statement then holds for that choice of records as it
     is: a record added in front would push another one out."""
     glyphs_per_class: int = Field(default=400, ge=1)
-    """Rendered images per letter when `public` is `glyphs`."""
+    """Rendered images per character of `glyphs`."""
+    glyphs: Literal["letters", "digits", "both"] = "letters"
+    """Which characters `glyphs` renders. Digits beside private digits tell the public model what it should learn from the private
+    side; whoever chooses them should say so."""
 
 
 class Privacy(Section):
@@ -90,6 +107,37 @@ class Network(Section):
     """Sides in pixels at which the U-Net attends over positions."""
     condition: int = Field(default=64, ge=2, multiple_of=2)
     """Length of the vector that carries time and class."""
+
+
+class Latent(Section):
+    """Diffusion on latents of an autoencoder that saw public images alone (Rombach et al. 2022) in place of pixels."""
+
+    kind: Literal["none", "kl"] = "none"
+    """`none`: the denoisers work on pixels; `kl`: on latents of a convolutional autoencoder with a normal posterior."""
+    channels: int = Field(default=3, ge=1)
+    """Channels of a latent."""
+    width: int = Field(default=16, ge=1)
+    """Channels of the autoencoder's first level."""
+    multipliers: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 2), min_length=1)
+    """Channels of each level in units of `width`; each level after the first halves the side."""
+    blocks: int = Field(default=1, ge=1)
+    """Residual blocks per level."""
+    attention: tuple[int, ...] = ()
+    """Sides in pixels at which the autoencoder attends over positions."""
+    loss: Literal["l1", "l2"] = "l1"
+    """Error of a reconstructed pixel: absolute or squared difference."""
+    kl_weight: float = Field(default=1e-3, ge=0)
+    """Weight of the posterior's divergence from a standard normal, against the sum of the pixels' errors; more makes latents
+    smoother and images blunter."""
+    bound: float = Field(default=1.5, gt=0)
+    """Largest root mean square of a record's scaled latent, which is about 1 on public images; a longer one is scaled down. A
+    constant, so that a mechanism which adds noise to latents knows their largest norm beforehand."""
+    steps: int = Field(default=1000, ge=1)
+    """Optimiser steps."""
+    batch: int = Field(default=128, ge=1)
+    """Images per step."""
+    learning_rate: float = Field(default=5e-3, gt=0)
+    """Peak learning rate of Adam."""
 
 
 class Pretraining(Section):

@@ -1,4 +1,7 @@
-"""From a method's `draw` to a set of images: balanced classes, bounded memory, a seed that has nothing to do with privacy."""
+"""From a method's `draw` to a set of images: balanced classes, bounded memory, a seed that has nothing to do with privacy.
+
+Latents are decoded here; everything after sees pixels.
+"""
 
 from collections.abc import Callable
 
@@ -34,7 +37,7 @@ def draw_images(
     generator = torch.Generator(device).manual_seed(settings.seed)
     drawn = []
     for y in labels.split(CHUNK):
-        drawn.append(to_pixels(draw(settings, parts, y.to(device), generator)))
+        drawn.append(to_pixels(parts.codec.decode(draw(settings, parts, y.to(device), generator))))
         progress(sum(map(len, drawn)), count)
     return ImageSet(np.concatenate(drawn), labels.numpy(), facts.classes)
 

@@ -1,13 +1,16 @@
 """How long and how large: an estimate from a few timed steps on random images, on the machine that will do the work."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from sfumato.diffusion.objective import denoising_examples, record_losses
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.methods.plan import Plan
+from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.build import build
 from sfumato.settings import Settings
 
@@ -36,9 +39,9 @@ class Estimate:
 
 def estimate(settings: Settings, plan: Plan) -> Estimate:
     """Time and memory of the whole plan; a factor of two either way is normal."""
-    model = build(settings.network, plan.facts.shape, plan.facts.public_classes)
-    second_per_image = _measure(model, settings, plan)
-    tuning = plan.fine_tuning
+    latent, image, tuning = settings.latent, plan.facts.shape, plan.fine_tuning
+    shape = latent_shape(latent, image)
+    model = build(settings.network, shape, plan.facts.public_classes)
     copies = plan.facts.records * tuning.sample_rate * tuning.draws
     images = (
         settings.pretraining.steps * settings.pretraining.batch
@@ -47,22 +50,33 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     )
     if plan.retrieval:
         images += plan.retrieval.extractor.steps * plan.retrieval.extractor.batch
+    seconds = images * _measure(lambda: _denoiser_step(model, settings, shape)) + OVERHEAD_SECONDS
+    if latent.kind != "none":
+        coder = build_autoencoder(latent, image)
+        seconds += latent.steps * latent.batch * _measure(lambda: _autoencoder_step(coder, image, shape))
     weights = sum(p.numel() for p in model.parameters())
     gigabytes = (settings.machine.physical_batch * weights + 10 * weights) * BYTES / 1e9 + BASE_GIGABYTES
-    return Estimate((images * second_per_image + OVERHEAD_SECONDS) / 60, gigabytes)
+    return Estimate(seconds / 60, gigabytes)
 
 
-def _measure(model: torch.nn.Module, settings: Settings, plan: Plan) -> float:
-    """Seconds of training per image."""
+def _denoiser_step(model: nn.Module, settings: Settings, shape: Shape) -> None:
     generator = torch.Generator().manual_seed(0)
     schedule = make_schedule(settings.schedule)
-    x, y = torch.zeros(PROBE_IMAGES, *plan.facts.shape), torch.zeros(PROBE_IMAGES, dtype=torch.long)
-    rounds, started = 0, None
-    while started is None or time.perf_counter() - started < PROBE_SECONDS:
-        examples = denoising_examples(schedule, x, y, draws=1, low=1, high=schedule.timesteps, generator=generator)
-        record_losses(model, examples).mean().backward()
-        if started is None:
-            started = time.perf_counter()  # the first round only warms up
-        else:
-            rounds += 1
+    x, y = torch.zeros(PROBE_IMAGES, *shape), torch.zeros(PROBE_IMAGES, dtype=torch.long)
+    examples = denoising_examples(schedule, x, y, draws=1, low=1, high=schedule.timesteps, generator=generator)
+    record_losses(model, examples).mean().backward()
+
+
+def _autoencoder_step(coder: nn.Module, image: Shape, latent: Shape) -> None:
+    again, _, _ = coder(torch.zeros(PROBE_IMAGES, *image), torch.zeros(PROBE_IMAGES, *latent))
+    again.mean().backward()
+
+
+def _measure(step: Callable[[], None]) -> float:
+    """Seconds of training per image, for a step of `PROBE_IMAGES` images."""
+    step()  # the first only warms up
+    rounds, started = 0, time.perf_counter()
+    while not rounds or time.perf_counter() - started < PROBE_SECONDS:
+        step()
+        rounds += 1
     return (time.perf_counter() - started) / (rounds * PROBE_IMAGES)

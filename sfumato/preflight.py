@@ -1,8 +1,9 @@
 """Everything that can be known and refused before work starts, and before any private image is decoded.
 
-From names, headers and listings alone: the shape of both collections, the number of records, the class names. Fills in
-what the settings leave open (delta, sample rate, feature extractor) and collects warnings. Class names, image size and the number of
-private records are treated as public knowledge.
+From names, headers and listings alone: the shape of both collections, the number of records, the class names. (Where both
+sides are IDX or NPZ files of equal length, their bytes are compared, and a copy is refused.) Fetches data sets by name
+that are missing, fills in what the settings leave open (delta, sample rate, feature extractor) and collects warnings.
+Class names, image size and the number of private records are treated as public knowledge.
 """
 
 from pathlib import Path
@@ -14,6 +15,7 @@ from sfumato.evaluation.extractors import chosen
 from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts, Plan
+from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.dp_sgd import trainable_parameters
@@ -21,16 +23,26 @@ from sfumato.privacy.survey import refuse_clip, survey
 from sfumato.settings import Settings
 
 
-def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
-    """Settings with nothing left open, the facts, and warnings; `BadInput` for whatever cannot work."""
+def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Facts, list[str]]:
+    """Settings with nothing left open, the facts, and warnings; `BadInput` for whatever cannot work.
+
+    `data_folder` is where data sets by name lie if the settings do not say.
+    """
+    settings = settings.model_copy(update={"data": placed(settings.data, data_folder)})
     data = settings.data
-    if sources.same_source(data.private, data.public):
+    if sources.same_source(data.private, data.public, folder=data.folder):
         raise BadInput(
             f"data.public={data.public!r} is, holds or lies in the private data {data.private!r}: public images must not come "
             "from the private collection"
         )
     private = sources.describe(
-        data.private, part="train", size=data.size, channels=data.channels, held_out=data.held_out
+        data.private,
+        part="train",
+        size=data.size,
+        channels=data.channels,
+        crop=data.crop,
+        held_out=data.held_out,
+        folder=data.folder,
     )
     sources.require_classes(private)
     public = sources.describe(
@@ -38,7 +50,11 @@ def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
         part="all",
         size=public_size(data, private.height),
         channels=data.channels,
+        crop=data.crop,
+        folder=data.folder,
         glyphs_per_class=data.glyphs_per_class,
+        characters=sources.ALPHABETS[data.glyphs],
+        shares=data.shares,
     )
     shapes = [(found.channels, found.height, found.width) for found in (private, public)]
     if shapes[0] != shapes[1]:
@@ -55,7 +71,8 @@ def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
     records = min(private.records, data.limit or private.records)
     facts = Facts(records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0])
     settings, warnings = _filled(settings, facts)
-    model = build(settings.network, facts.shape, facts.public_classes)
+    shape = latent_shape(settings.latent, facts.shape)
+    model = build(settings.network, shape, facts.public_classes)
     groups = parameters_by_group(model)
     if not set(groups) & set(settings.fine_tuning.trainable):
         raise BadInput(
@@ -63,13 +80,20 @@ def preflight(settings: Settings) -> tuple[Settings, Facts, list[str]]:
             f"choose from {', '.join(groups)}"
         )
     refuse_clip(settings.fine_tuning.clip)
-    survey(model, trainable_parameters(model, settings.fine_tuning.trainable), facts.shape)
+    survey(model, trainable_parameters(model, settings.fine_tuning.trainable), shape)
     return settings, facts, warnings
 
 
+def placed(data: Data, data_folder: str) -> Data:
+    """The data section with the absolute folder of data sets by name, or none where no side names one."""
+    folder = data.folder or data_folder
+    needed = folder and sources.needs_folder(data.private, data.public)
+    return data.model_copy(update={"folder": str(Path(folder).resolve()) if needed else ""})
+
+
 def public_size(data: Data, height: int) -> int:
-    """The side that public images are brought to, 0 to keep them: glyphs are drawn as high as the private images."""
-    return data.size or (height if data.public == "glyphs" else 0)
+    """The side that public images are brought to, 0 to keep them: glyphs, also in a mixture, are as high as the private ones."""
+    return data.size or (height if "glyphs" in sources.parts_of(data.public) else 0)
 
 
 def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
@@ -107,9 +131,7 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
 def named(settings: Settings):
     """The data section with the private set's ledger name and absolute paths filled in."""
     data = settings.data
-    private, public = (
-        source if source in sources.BUILT_IN else str(Path(source).resolve()) for source in (data.private, data.public)
-    )
+    private, public = (sources.absolute(source) for source in (data.private, data.public))
     name = data.name or Path(private).name
     return data.model_copy(update={"private": private, "public": public, "name": name})
 
@@ -127,6 +149,9 @@ def private_set(settings: Settings) -> PrivateSet:
         source=data.private,
         size=data.size,
         channels=data.channels,
+        crop=data.crop,
+        invert=data.invert in ("private", "both"),
         held_out=data.held_out,
+        folder=data.folder,
         limit=data.limit,
     )

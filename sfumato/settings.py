@@ -21,6 +21,7 @@ from sfumato.config import (
     Evaluation,
     FineTuning,
     Generation,
+    Latent,
     Machine,
     Network,
     Pretraining,
@@ -44,6 +45,7 @@ class Settings(Section):
     data: Data = Data()
     privacy: Privacy = Privacy()
     schedule: Schedule = Schedule()
+    latent: Latent = Latent()
     network: Network = Network()
     pretraining: Pretraining = Pretraining()
     method: AnyMethod = METHODS[DEFAULT_METHOD].Method()

@@ -8,6 +8,7 @@ from artifacts.kinds import (
     Copies,
     FeatureExtractor,
     Findings,
+    PublicAutoencoder,
     PublicModel,
     Ref,
     Samples,
@@ -48,7 +49,12 @@ def released(record: RunRecord) -> Released:
     def ref(kind: type[Ref]) -> Ref | None:
         return kind(digest=found[kind.__name__][0], label=found[kind.__name__][1]) if kind.__name__ in found else None
 
-    public = PublicParts(model=ref(PublicModel), extractor=ref(FeatureExtractor), base=ref(Trajectories))
+    public = PublicParts(
+        model=ref(PublicModel),
+        autoencoder=ref(PublicAutoencoder),
+        extractor=ref(FeatureExtractor),
+        base=ref(Trajectories),
+    )
     return Released(public=public, samples=ref(Samples), tuned=ref(TunedModel))
 
 
@@ -96,8 +102,8 @@ def attack(
     """Guess the coins from the denoiser trained with canaries, and attack the released model and images."""
     parents = [*public.refs(), *(ref for ref in (canaries, canary_votes, canary_model, tuned, samples) if ref)]
     with making(Findings, "attacks (INTERNAL)", context, parents=parents) as draft, where().ledger() as ledger:
-        common = {"seed": settings.seed, "device": device_of(machine)}
         parts = load_parts(draft, settings, facts, public, machine, canary_votes, canary_model)
+        common = {"seed": settings.seed, "device": device_of(machine), "codec": parts.codec}
         corrupt = METHODS[settings.method.name].corrupt(settings, parts)
         coins, _ = contents.load_canaries(draft.open(canaries))
         bound, guesses = looks.guessed(corrupt, untuned(parts, facts), parts.tuned, coins, delta=terms.delta, **common)

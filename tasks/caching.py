@@ -2,7 +2,7 @@
 
 The cache key is a digest of the stage's name, the code that it uses (its own source and the project modules behind the
 names in it, comments and docstrings dropped), the versions of the libraries that shape results, and its inputs as
-canonical JSON. Inputs named in `NOT_HASHED` say how fast or on whose behalf, not what. A reference whose artifact is
+canonical JSON. Inputs named in `NOT_HASHED` say how fast, where or on whose behalf, not what. A reference whose artifact is
 gone or damaged is made again.
 """
 
@@ -29,7 +29,7 @@ from tasks.where import where
 
 PROJECT = ("sfumato", "artifacts", "tasks")
 LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
-NOT_HASHED = ("machine", "context", "following")
+NOT_HASHED = ("machine", "context", "following", "folder")
 NOT_FOLLOWED = (
     "sfumato.settings",
     "sfumato.methods",

@@ -42,7 +42,7 @@ def close(
         certificate = certificate_of(store, ledger, samples, plan.certificate)
         total = ledger.total(book.private.name)
     folder = place.runs / book.context.run
-    trained = {"public denoiser": parts.model, "feature extractor": parts.extractor}
+    trained = {"autoencoder": parts.autoencoder, "public denoiser": parts.model, "feature extractor": parts.extractor}
     record = RunRecord(
         run=book.context.run,
         method=plan.method,
@@ -62,6 +62,7 @@ def close(
         },
         metrics=contents.load(store.folder(scores))[1],
         retrieval=store.manifest(parts.base)["summary"] if parts.base else {},
+        latents=store.manifest(parts.autoencoder)["summary"] if parts.autoencoder else {},
         stages=book.stages,
         samples_artifact=samples.digest,
         report=str(folder / report.REPORT),

@@ -58,7 +58,9 @@ class Journal:
                 name = f"{base}-{number}"
         tracker = place.tracker()
         tags = {"method": settings.method.name, "data": private.name, "epsilon": f"{settings.privacy.epsilon:g}"}
-        params = settings.model_copy(update={"data": settings.data.model_copy(update={"private": private.name})}).what()
+        params = settings.model_copy(
+            update={"data": settings.data.model_copy(update={"private": private.name, "folder": ""})}
+        ).what()
         public, internal = (
             tracker.log(name, label=label, parent=above.get(label, ""), tags=tags, params=params)
             for label in (Label.DP, Label.INTERNAL)

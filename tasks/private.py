@@ -9,6 +9,7 @@ from artifacts.kinds import (
     CanaryImages,
     ClassVotes,
     FeatureExtractor,
+    PublicAutoencoder,
     PublicModel,
     Ref,
     Trajectories,
@@ -50,12 +51,14 @@ class PublicParts(Section):
     """References to what the public stages made."""
 
     model: PublicModel
+    autoencoder: PublicAutoencoder | None = None
+    """Where the denoisers work on latents."""
     extractor: FeatureExtractor | None = None
     base: Trajectories | None = None
 
     def refs(self) -> list[Ref]:
         """All that are there."""
-        return [ref for ref in (self.model, self.extractor, self.base) if ref]
+        return [ref for ref in (self.model, self.autoencoder, self.extractor, self.base) if ref]
 
 
 def check_private(private: PrivateSet, terms: Terms, context: RunContext, new_version: bool = False) -> PrivateSet:
@@ -144,12 +147,13 @@ def fine_tune(
                 records=facts.records,
                 device=device_of(machine),
                 physical_batch=machine.physical_batch,
+                codec=parts.codec,
                 progress=draft.show,
                 keeper=keeper,
                 note=CONSOLE.print,
                 watch=machine.watch,
             )
-        contents.save_denoiser(draft.folder, paid.result, settings.network, facts.shape, len(facts.classes))
+        contents.save_denoiser(draft.folder, paid.result, settings.network, parts.shape, len(facts.classes))
         draft.entries = paid.entries
     if paid.watched:
         keep_watched(paid.watched, draft.ref, title, context)
@@ -181,11 +185,17 @@ def load_parts(
     votes: ClassVotes | None = None,
     tuned: TunedModel | None = None,
 ) -> Parts:
-    """Everything that a method works with, read from the store."""
+    """Everything that a method works with, read from the store.
+
+    `BadInput` for an autoencoder that was trained on other images, or on images of another shape.
+    """
     device = device_of(machine)
+    folder = draft.open(public.autoencoder) if public.autoencoder else None
+    codec = contents.load_codec(folder, device, trained_on=draft.store.manifest(public.model)["parents"])
     parts = Parts(
-        schedule=make_schedule(settings.schedule),
-        shape=facts.shape,
+        schedule=make_schedule(settings.schedule, codec.limit),
+        shape=codec.shape(facts.shape),
+        codec=codec,
         public=contents.load_denoiser(draft.open(public.model), device),
         tuned=contents.load_denoiser(draft.open(tuned), device) if tuned else None,
         encoder=contents.load_encoder(draft.open(public.extractor), device) if public.extractor else None,

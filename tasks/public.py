@@ -1,17 +1,22 @@
 """Stages that see public images alone."""
 
 from artifacts import contents
-from artifacts.kinds import FeatureExtractor, PublicImages, PublicModel, Trajectories
-from sfumato import sources
-from sfumato.config import Data, Machine, Network, Pretraining, Schedule
+from artifacts.kinds import FeatureExtractor, PublicAutoencoder, PublicImages, PublicModel, Trajectories
+from sfumato import latents, sources
+from sfumato.config import Data, Latent, Machine, Network, Pretraining, Schedule
 from sfumato.diffusion.schedule import make_schedule
+from sfumato.images import pairs_picture, save_png, to_unit
 from sfumato.methods.plan import Retrieval
 from sfumato.networks.build import build
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.retrieval import features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
 from tasks.caching import stage
-from tasks.making import RunContext, device_of, making
+from tasks.making import Draft, RunContext, device_of, making
+
+SHOWN = 20
+"""Held-out public images in the picture of reconstructions."""
+RECONSTRUCTIONS = "reconstructions.png"
 
 
 @stage
@@ -23,7 +28,12 @@ def load_public(data: Data, size: int, seed: int, context: RunContext) -> Public
             part="all",
             size=size,
             channels=data.channels,
+            crop=data.crop,
+            invert=data.invert in ("public", "both"),
+            folder=data.folder,
             glyphs_per_class=data.glyphs_per_class,
+            characters=sources.ALPHABETS[data.glyphs],
+            shares=data.shares,
             seed=seed,
         )
         contents.save_images(draft.folder, found)
@@ -32,8 +42,44 @@ def load_public(data: Data, size: int, seed: int, context: RunContext) -> Public
 
 
 @stage
+def train_autoencoder(
+    images: PublicImages, latent: Latent, seed: int, machine: Machine, context: RunContext
+) -> PublicAutoencoder:
+    """Train the autoencoder whose latents the denoisers work on, and measure it on public images that it did not learn from."""
+    params = latent.model_dump()
+    with making(PublicAutoencoder, "autoencoder", context, parents=[images], params=params) as draft:
+        pixels = to_unit(contents.load_images(draft.open(images)).pixels).to(device_of(machine))
+        found = latents.train_autoencoder(latent, pixels, seed=seed, progress=draft.show)
+        contents.save_autoencoder(draft.folder, found.codec, images.digest)
+        shown = latents.reconstructions(found.codec, found.held_out, SHOWN)
+        save_png(draft.folder / RECONSTRUCTIONS, pairs_picture(shown))
+        draft.files = [draft.folder / RECONSTRUCTIONS]
+        draft.metrics = {"reconstruction_error": latents.reconstruction_error(found.codec, found.held_out)}
+        draft.metrics["spread"] = latents.pixel_spread(found.held_out)
+        draft.series = {"loss": split.thinned(found.losses)}
+        contents.save_curve(draft.folder, draft.series["loss"])
+    return draft.ref
+
+
+def dealt(
+    draft: Draft,
+    images: PublicImages,
+    autoencoder: PublicAutoencoder | None,
+    reference: float,
+    seed: int,
+    machine: Machine,
+) -> split.PublicParts:
+    """The public images as the denoisers see them, in their parts."""
+    device = device_of(machine)
+    folder = draft.open(autoencoder) if autoencoder else None
+    codec = contents.load_codec(folder, device, trained_on=[images.digest])
+    return split.split_public(contents.load_images(draft.open(images)), reference, seed, device, codec)
+
+
+@stage
 def pretrain(
     images: PublicImages,
+    autoencoder: PublicAutoencoder | None,
     schedule: Schedule,
     network: Network,
     pretraining: Pretraining,
@@ -43,13 +89,13 @@ def pretrain(
     context: RunContext,
 ) -> PublicModel:
     """Train the denoiser on D_pre, the public images outside the reference share."""
-    with making(PublicModel, "public pretraining", context, parents=[images], params=pretraining.model_dump()) as draft:
-        parts = split.split_public(contents.load_images(draft.open(images)), reference, seed, device_of(machine))
+    parents = [ref for ref in (images, autoencoder) if ref]
+    with making(PublicModel, "public pretraining", context, parents=parents, params=pretraining.model_dump()) as draft:
+        parts = dealt(draft, images, autoencoder, reference, seed, machine)
         model = build(network, parts.shape, parts.classes, seed=seed).to(device_of(machine))
         checkpoint_blocks(model, machine.checkpointing)
-        trained, losses = train_denoiser(
-            model, make_schedule(schedule), *parts.pre, pretraining, seed=seed, progress=draft.show
-        )
+        levels = make_schedule(schedule, parts.codec.limit)
+        trained, losses = train_denoiser(model, levels, *parts.pre, pretraining, seed=seed, progress=draft.show)
         contents.save_denoiser(draft.folder, trained, network, parts.shape, parts.classes)
         draft.series = {"loss": split.thinned(losses)}
         contents.save_curve(draft.folder, draft.series["loss"])
@@ -59,6 +105,7 @@ def pretrain(
 @stage
 def train_extractor(
     images: PublicImages,
+    autoencoder: PublicAutoencoder | None,
     model: PublicModel,
     schedule: Schedule,
     retrieval: Retrieval,
@@ -67,17 +114,17 @@ def train_extractor(
     context: RunContext,
 ) -> FeatureExtractor:
     """Train the contrastive feature extractor on D_ref."""
-    params = retrieval.model_dump()
-    with making(FeatureExtractor, "feature extractor", context, parents=[images, model], params=params) as draft:
-        device = device_of(machine)
-        parts = split.split_public(contents.load_images(draft.open(images)), retrieval.reference, seed, device)
+    parents, params = [ref for ref in (images, autoencoder, model) if ref], retrieval.model_dump()
+    with making(FeatureExtractor, "feature extractor", context, parents=parents, params=params) as draft:
+        parts = dealt(draft, images, autoencoder, retrieval.reference, seed, machine)
         encoder, losses = features.train_extractor(
             retrieval.extractor,
-            make_schedule(schedule),
-            contents.load_denoiser(draft.open(model), device),
-            parts.reference[0],
+            make_schedule(schedule, parts.codec.limit),
+            contents.load_denoiser(draft.open(model), device_of(machine)),
+            parts.reference_images,
             time=retrieval.time,
             seed=seed,
+            codec=parts.codec,
             progress=draft.show,
         )
         contents.save_encoder(draft.folder, encoder, retrieval.extractor, parts.shape)
@@ -89,6 +136,7 @@ def train_extractor(
 @stage
 def build_knowledge_base(
     images: PublicImages,
+    autoencoder: PublicAutoencoder | None,
     model: PublicModel,
     extractor: FeatureExtractor,
     schedule: Schedule,
@@ -98,16 +146,18 @@ def build_knowledge_base(
     context: RunContext,
 ) -> Trajectories:
     """Lay out the trajectories of D_ref and measure how well retrieval tells classes apart."""
-    with making(Trajectories, "knowledge base", context, parents=[images, model, extractor]) as draft:
+    parents = [ref for ref in (images, autoencoder, model, extractor) if ref]
+    with making(Trajectories, "knowledge base", context, parents=parents) as draft:
         device = device_of(machine)
-        parts = split.split_public(contents.load_images(draft.open(images)), retrieval.reference, seed, device)
+        parts = dealt(draft, images, autoencoder, retrieval.reference, seed, machine)
+        levels = make_schedule(schedule, parts.codec.limit)
         denoise = contents.load_denoiser(draft.open(model), device)
         encoder = contents.load_encoder(draft.open(extractor), device)
         where_keys_are = {"time": retrieval.time, "seed": seed}
         base = knowledge_base.build_knowledge_base(
-            make_schedule(schedule), denoise, encoder, *parts.reference, by_class=retrieval.by_class, **where_keys_are
+            levels, denoise, encoder, *parts.reference, by_class=retrieval.by_class, **where_keys_are
         )
-        asked = (base, make_schedule(schedule), denoise, encoder)
+        asked = (base, levels, denoise, encoder)
         accuracy, chance = knowledge_base.retrieval_accuracy(*asked, *parts.queries, **where_keys_are)
         recall = knowledge_base.search_recall(*asked, parts.queries[0], **where_keys_are)
         contents.save_base(draft.folder, base)

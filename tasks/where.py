@@ -1,7 +1,8 @@
 """Where things are kept: the only file that reads the environment.
 
 `SFUMATO_HOME` holds everything a run leaves behind (default: `sfumato-home` in the checkout). `SFUMATO_LEDGER` and
-`MLFLOW_TRACKING_URI` point ledger and tracking elsewhere. Prefect is kept quiet, offline and below the same home.
+`MLFLOW_TRACKING_URI` point ledger and tracking elsewhere, `SFUMATO_DATA` says where data sets by name lie. Prefect is
+kept quiet, offline and below the same home.
 """
 
 import json
@@ -31,6 +32,8 @@ class Where:
     home: Path
     ledger_url: str
     tracking_uri: str
+    data: Path
+    """Where data sets by name lie unless `data.folder` says otherwise."""
 
     @property
     def runs(self) -> Path:
@@ -61,6 +64,7 @@ def where() -> Where:
         home=home,
         ledger_url=os.environ.get("SFUMATO_LEDGER") or f"sqlite:///{home / 'ledger.db'}",
         tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home / 'mlflow.db'}",
+        data=Path(os.environ.get("SFUMATO_DATA") or home / "data").absolute(),
     )
 
 

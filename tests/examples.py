@@ -76,7 +76,12 @@ def make_certificate(**changes: Any) -> Certificate:
 
 def make_record(folder: Path, **changes: Any) -> RunRecord:
     """The record of a run whose private images lie in `PRIVATE_PATH`."""
-    places = ["data.name=scans", f"data.private={PRIVATE_PATH}", f"data.public={PUBLIC_PATH}"]
+    places = [
+        "data.name=scans",
+        f"data.private={PRIVATE_PATH}",
+        f"data.public={PUBLIC_PATH}",
+        "data.folder=/vault/ward-7",
+    ]
     fields: dict[str, Any] = {
         "run": "20260101-120000-rapid-scans-eps10",
         "method": "rapid",

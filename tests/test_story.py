@@ -294,6 +294,29 @@ def test_a_set_that_changed_is_refused_until_a_person_declares_a_version(prefect
     assert all(stage.cached for stage in run().stages)
 
 
+def test_latents_are_one_setting_from_the_public_stage_to_the_audit(prefect_server, tmp_path):
+    from flows.audit import audit_run
+    from flows.synthesize import synthesize
+
+    latents = ["latent.kind=kl", "latent.width=8", "latent.steps=30", "evaluation.baseline=false"]
+    with home_at(tmp_path / "home"):
+        configure()
+        record = synthesize(method="rapid", preset="digits", changes=[*TINY, *latents])
+        store = where().store()
+        manifests = dict(store.ancestry(record.samples_artifact))
+        (coder,) = (digest for digest, m in manifests.items() if m["kind"] == "PublicAutoencoder")
+        kinds = {m["kind"]: m for m in manifests.values()}
+        assert kinds["PublicAutoencoder"]["label"] == Label.PUBLIC and record.label == Label.DP
+        stands_on_it = {kind for kind, m in kinds.items() if coder in m["parents"]}
+        assert stands_on_it == set(kinds) - {"PublicImages", "PublicAutoencoder"}
+        assert Image.open(store.root / "objects" / coder / "reconstructions.png").width > 100
+        assert 0 < record.latents["reconstruction_error"] < 1 and "## Latents" in Path(record.report).read_text()
+        again = synthesize(method="rapid", preset="digits", changes=[*TINY, *latents])
+        assert all(stage.cached for stage in again.stages) and again.samples_artifact == record.samples_artifact
+        audited = audit_run(record.run, canaries=40)
+        assert not audited.audit.refuted and audited.audit.bound.canaries == 40
+
+
 def test_mnist_with_omniglot_runs_by_settings_alone(prefect_server, data):
     from flows.synthesize import synthesize
 

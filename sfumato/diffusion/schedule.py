@@ -20,6 +20,8 @@ class NoiseSchedule:
 
     alpha_bar: Tensor
     """`[timesteps + 1]`, float32, falling from 1 towards 0."""
+    limit: float = 1.0
+    """Largest absolute value of a clean image or latent; predictions of it are clamped to this."""
 
     @property
     def timesteps(self) -> int:
@@ -54,9 +56,9 @@ def signal_levels(settings: Schedule) -> np.ndarray:
     return np.concatenate([[1.0], np.cumprod(1 - beta)])
 
 
-def make_schedule(settings: Schedule) -> NoiseSchedule:
-    """The schedule that the settings name, as the networks use it."""
-    return NoiseSchedule(torch.as_tensor(signal_levels(settings), dtype=torch.float32))
+def make_schedule(settings: Schedule, limit: float = 1.0) -> NoiseSchedule:
+    """The schedule that the settings name, as the networks use it, for clean values in [-limit, limit]."""
+    return NoiseSchedule(torch.as_tensor(signal_levels(settings), dtype=torch.float32), limit)
 
 
 def add_noise(schedule: NoiseSchedule, x: Tensor, t: Tensor, noise: Tensor) -> Tensor:
@@ -64,9 +66,9 @@ def add_noise(schedule: NoiseSchedule, x: Tensor, t: Tensor, noise: Tensor) -> T
     return schedule.signal(t) * x + schedule.noise(t) * noise
 
 
-def predicted_image(schedule: NoiseSchedule, x_t: Tensor, t: Tensor, noise: Tensor, limit: float = 1.0) -> Tensor:
-    """The clean image that `x_t` and the predicted `noise` imply, clamped to [-limit, limit] (all `[b, c, h, w]`)."""
-    return ((x_t - schedule.noise(t) * noise) / schedule.signal(t)).clamp(-limit, limit)
+def predicted_image(schedule: NoiseSchedule, x_t: Tensor, t: Tensor, noise: Tensor) -> Tensor:
+    """The clean image that `x_t` and the predicted `noise` imply, clamped to the schedule's limit (all `[b, c, h, w]`)."""
+    return ((x_t - schedule.noise(t) * noise) / schedule.signal(t)).clamp(-schedule.limit, schedule.limit)
 
 
 def time_grid(start: int, stop: int, steps: int) -> Sequence[int]:

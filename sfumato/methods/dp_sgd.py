@@ -1,8 +1,7 @@
 """Plain DP-SGD fine-tuning of a publicly pretrained denoiser: the baseline that every paper compares with.
 
 After Dockhorn et al. 2023 (noise multiplicity K) and Ghalebikesabi et al. 2023 (public pretraining): all diffusion
-times, K noised copies per record averaged before clipping. Certificate: PLD. Not covered: latents and low-rank
-adapters.
+times, K noised copies per record averaged before clipping. Certificate: PLD. Not covered: low-rank adapters.
 """
 
 from collections.abc import Sequence
@@ -84,7 +83,7 @@ def corrupt(settings, parts: Parts) -> Corrupt:
 
 @torch.inference_mode()
 def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
-    """Images `[b, c, h, w]` in [-1, 1] of the private classes y `[b]`, by the fine-tuned denoiser from T to 0."""
+    """Images or latents `[b, c, h, w]` of the private classes y `[b]`, by the fine-tuned denoiser from T to 0."""
     generation = settings.generation
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     tuned = guided(parts.tuned, generation.guidance)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
+from sfumato.latents import PIXELS, Codec
 from sfumato.methods.plan import Facts
 from sfumato.networks.build import with_classes
 from sfumato.retrieval.knowledge_base import KnowledgeBase
@@ -18,11 +19,13 @@ class Parts:
 
     schedule: NoiseSchedule
     shape: tuple[int, int, int]
-    """Channels, height and width of an image."""
+    """Channels, height and width of what the denoisers work on: an image, or its latent."""
     public: nn.Module
     """The denoiser trained on public images."""
     tuned: nn.Module | None = None
     """The denoiser after DP fine-tuning."""
+    codec: Codec = PIXELS
+    """From images to what the denoisers work on, and back."""
     encoder: nn.Module | None = None
     base: KnowledgeBase | None = None
     winners: Tensor | None = None

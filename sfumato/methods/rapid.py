@@ -140,8 +140,11 @@ def retrieved_noise(schedule: NoiseSchedule, x: Tensor, latent: Tensor, time: in
 
 
 def ballot(parts: Parts) -> Callable[[Tensor], Tensor]:
-    """From images `[b, c, h, w]` to the public class of the nearest public reference image `[b]`, by pixels."""
-    images, labels = parts.base.images.flatten(1), parts.base.labels
+    """From images `[b, c, h, w]` to the public class of the nearest public reference image `[b]`, by pixels.
+
+    A base of latents is compared as the images that they decode to.
+    """
+    images, labels = parts.codec.decode(parts.base.images).flatten(1), parts.base.labels
 
     def vote(x: Tensor) -> Tensor:
         return labels[torch.cdist(x.flatten(1), images).argmin(1)]
@@ -175,7 +178,7 @@ def look_up(settings, parts: Parts, clean: Tensor, y: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
-    """Images `[b, c, h, w]` in [-1, 1] of the private classes y `[b]`: walk, retrieve, resume (section 3.4)."""
+    """Images or latents `[b, c, h, w]` of the private classes y `[b]`: walk, retrieve, resume (section 3.4)."""
     schedule, generation = parts.schedule, settings.generation
     early, late = walks(settings)
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)

@@ -25,9 +25,9 @@ def resolved(settings: Network, side: int) -> Network:
 
 
 def build(settings: Network, shape: tuple[int, int, int], classes: int, *, seed: int = 0) -> nn.Module:
-    """A freshly initialised denoiser for images of `shape` (c, h, w); the initial weights follow the seed.
+    """A freshly initialised denoiser for images or latents of `shape` (c, h, w); the initial weights follow the seed.
 
-    Raises `BadInput` where the image does not fit the U-Net's levels.
+    Raises `BadInput` where the shape does not fit the U-Net's levels.
     """
     settings = resolved(settings, shape[1])
     with torch.random.fork_rng(devices=[]):
@@ -38,8 +38,8 @@ def build(settings: Network, shape: tuple[int, int, int], classes: int, *, seed:
         if shape[1] % factor or shape[2] % factor:
             fitting = max(1, shape[1] // factor) * factor
             raise BadInput(
-                f"network.multipliers={list(settings.multipliers)} halves the image {len(settings.multipliers) - 1} times, "
-                f"which {shape[1]}x{shape[2]} pixels do not allow: use fewer levels, or data.size={fitting}"
+                f"network.multipliers={list(settings.multipliers)} halves its input {len(settings.multipliers) - 1} times, "
+                f"which {shape[1]}x{shape[2]} do not allow: use fewer levels, or in pixels data.size={fitting}"
             )
         return UNet(
             shape,

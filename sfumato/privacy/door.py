@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sfumato import sources
-from sfumato.config import Relation, Section
+from sfumato.config import Crop, Relation, Section
 from sfumato.errors import BadInput, Stopped
 from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.images import ImageSet, joined
@@ -32,6 +32,10 @@ class PrivateSet(Section):
     size: int = 0
     channels: Literal[0, 1, 3] = 0
     held_out: float = 0.2
+    crop: Crop = "none"
+    invert: bool = False
+    folder: str = ""
+    """Where data sets by name lie; says where, not what."""
     limit: int = 0
     """Only the first so many training records; 0 for all."""
     version: int = 1
@@ -88,7 +92,7 @@ class Visit:
 
 def identify(private: PrivateSet) -> str:
     """Decode every image of the set and return its content digest (INTERNAL); `BadInput` names an image that fails."""
-    return sources.source_digest(private.source)
+    return sources.source_digest(private.source, folder=private.folder)
 
 
 def check_in(access: Access, *, new_version: bool = False) -> Entry:
@@ -130,7 +134,14 @@ def check_parts(private: PrivateSet, train: ImageSet, test: ImageSet) -> None:
 def read(private: PrivateSet, part: sources.Part) -> ImageSet:
     """The images of a part; for use inside an open door only."""
     found = sources.load(
-        private.source, part=part, size=private.size, channels=private.channels, held_out=private.held_out
+        private.source,
+        part=part,
+        size=private.size,
+        channels=private.channels,
+        crop=private.crop,
+        invert=private.invert,
+        held_out=private.held_out,
+        folder=private.folder,
     )
     return found.subset(slice(private.limit)) if private.limit and part == "train" else found
 

@@ -15,6 +15,7 @@ from sfumato.evaluation.copies import CopyCheck, check_copies
 from sfumato.evaluation.membership import Membership, Models, canary_scores, image_attack, loss_attacks, membership
 from sfumato.evaluation.utility import spread
 from sfumato.images import ImageSet, to_unit
+from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.audit import Bound, Canaries, epsilon_lower_bound
 from sfumato.privacy.door import Access, looking
 from sfumato.progress import Progress, silent
@@ -89,6 +90,7 @@ def attacked(
     *,
     seed: int,
     device: torch.device,
+    codec: Codec = PIXELS,
     progress: Progress = silent,
 ) -> tuple[tuple[Membership, ...], dict[int, str]]:
     """Membership attacks on the released images, and on the model where one is released; with the entries of the looks.
@@ -99,7 +101,7 @@ def attacked(
         members, others = tensors(train, ATTACKED), tensors(test, ATTACKED)
         found = [image_attack(to_unit(images.pixels), members[0], others[0])]
         if models:
-            inside, outside = (tuple(part.to(device) for part in records) for records in (members, others))
+            inside, outside = ((codec.encode(x.to(device)), y.to(device)) for x, y in (members, others))
             found = loss_attacks(models, inside, outside, seed=seed, progress=progress) + found
         return tuple(found), entries
 
@@ -113,9 +115,10 @@ def guessed(
     delta: float,
     seed: int,
     device: torch.device,
+    codec: Codec = PIXELS,
 ) -> tuple[Bound, Membership]:
     """What the denoiser `tuned` from `start` with the canaries tells of their coins: a lower bound on epsilon at `delta`."""
-    x, y = to_unit(canaries.pixels).to(device), torch.as_tensor(canaries.labels).to(device)
+    x, y = codec.encode(to_unit(canaries.pixels).to(device)), torch.as_tensor(canaries.labels).to(device)
     scores = canary_scores(corrupt, start, tuned, x, y, rounds=CANARY_ROUNDS, seed=seed).cpu().numpy()
     attack = membership("canaries", scores[canaries.included], scores[~canaries.included])
     return epsilon_lower_bound(scores, canaries.included, delta=delta), attack

@@ -14,6 +14,7 @@ from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
 from sfumato.images import to_unit
+from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.door import Access, Visit, note_look, spending
 from sfumato.privacy.dp_sgd import train_privately
 from sfumato.privacy.events import Gaussian, SubsampledGaussian
@@ -81,6 +82,7 @@ def fine_tuned(
     records: int,
     device: torch.device,
     physical_batch: int,
+    codec: Codec = PIXELS,
     generator: torch.Generator | None = None,
     progress: Progress = silent,
     keeper: Keeper | None = None,
@@ -90,8 +92,9 @@ def fine_tuned(
     """`model` fine-tuned by DP-SGD, from the state that `keeper` holds, if it holds one.
 
     Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the
-    public count, which sets the expected batch that sums are divided by. With `watch`, what the steps saw without noise
-    comes beside the model and is INTERNAL.
+    public count, which sets the expected batch that sums are divided by. `codec` turns each record, by itself, into what
+    the model works on; it costs nothing, since it was made without private data. With `watch`, what the steps saw without
+    noise comes beside the model and is INTERNAL.
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     state = keeper.load() if keeper else None
@@ -102,7 +105,7 @@ def fine_tuned(
         watched = Watched([], note_look(access, f"{access.purpose}: losses and norms")) if watch else None
         trained = train_privately(
             model.to(device),
-            to_unit(visit.images.pixels).to(device),
+            codec.encode(to_unit(visit.images.pixels).to(device)),
             torch.as_tensor(visit.images.labels).to(device),
             corrupt,
             settings,

@@ -2,7 +2,8 @@
 
 Two views of a public image are noised to time k and denoised in one step by the frozen public denoiser before h sees
 them, so that a key made from a noisy latent and a query made during sampling live in the same space (Jiang et al.
-2025, Algorithm 1 and section 3.3). Loss and projection head are lightly's (NT-Xent, Chen et al. 2020).
+2025, Algorithm 1 and section 3.3). Where the denoiser works on an autoencoder's latents, so does h, and the views are
+made of the images before. Loss and projection head are lightly's (NT-Xent, Chen et al. 2020).
 """
 
 import math
@@ -15,6 +16,7 @@ from sfumato.config import Extractor
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.samplers import NO_CLASS, Denoiser
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise, predicted_image
+from sfumato.latents import PIXELS, Codec
 from sfumato.progress import Progress, silent
 from sfumato.training import batches, train
 
@@ -86,14 +88,15 @@ def train_extractor(
     *,
     time: int,
     seed: int,
+    codec: Codec = PIXELS,
     progress: Progress = silent,
 ) -> tuple[nn.Module, list[float]]:
-    """Train h on public images `[n, c, h, w]` for latents at `time` = k; returns it and its losses (Eq. 4)."""
+    """Train h on public images `[n, c, h, w]`, as the codec encodes them, for latents at `time` = k; returns it and its losses (Eq. 4)."""
     from lightly.loss import NTXentLoss
     from lightly.models.modules.heads import SimCLRProjectionHead
 
     generator = torch.Generator(images.device).manual_seed(seed)
-    encoder = make_encoder(settings, tuple(images.shape[1:]), seed=seed).to(images.device)
+    encoder = make_encoder(settings, codec.shape(tuple(images.shape[1:])), seed=seed).to(images.device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         head = SimCLRProjectionHead(settings.features, settings.features, settings.features).to(images.device)
@@ -104,7 +107,7 @@ def train_extractor(
         index = next(feed).to(images.device)
         with torch.no_grad():
             both = torch.cat([images[index], images[index]])
-            seen = random_views(both, settings, generator)
+            seen = codec.encode(random_views(both, settings, generator))
             clean, _ = one_step_image(schedule, denoise, seen, time, generator)
         one, two = head(encoder(clean)).chunk(2)
         return contrast(one, two)

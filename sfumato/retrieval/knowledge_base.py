@@ -43,7 +43,7 @@ class KnowledgeBase:
     keys: Tensor
     """`[n, features]`, unit vectors."""
     images: Tensor
-    """`[n, c, h, w]`, the clean public images in [-1, 1]."""
+    """`[n, c, h, w]`, the clean public images, or their latents where the denoiser works on these."""
     noise: Tensor
     """`[n, c, h, w]`, the noise that makes each image's trajectory."""
     labels: Tensor

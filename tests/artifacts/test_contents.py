@@ -8,8 +8,11 @@ import pytest
 import torch
 
 from artifacts import contents
-from sfumato.config import Extractor, Network
+from sfumato.config import Extractor, Latent, Network
+from sfumato.errors import BadInput
 from sfumato.images import ImageSet
+from sfumato.latents import PIXELS, scaled
+from sfumato.networks.autoencoder import build_autoencoder
 from sfumato.networks.build import build, with_classes
 from sfumato.retrieval.features import make_encoder
 from sfumato.retrieval.knowledge_base import KnowledgeBase
@@ -107,6 +110,39 @@ def test_a_knowledge_base_comes_back_and_finds_the_same(tmp_path, by_class):
     assert found.by_class is by_class
     classes = torch.tensor([3, 0]) if by_class else None
     assert torch.equal(found.search(keys[:2], 3, classes), base.search(keys[:2], 3, classes))
+
+
+def made_autoencoder(shape=SHAPE):
+    settings = Latent(kind="kl", width=8, multipliers=(1, 2), attention=(4,), bound=1.25)
+    network = scrambled(build_autoencoder(settings, shape)).eval().requires_grad_(False)
+    return scaled(network, settings, torch.rand(20, *shape) * 2 - 1)
+
+
+def test_an_autoencoder_comes_back_with_its_scale(tmp_path):
+    codec = made_autoencoder()
+    contents.save_autoencoder(tmp_path, codec, "d1")
+    found = contents.load_codec(tmp_path, CPU, trained_on=["d0", "d1"])
+    same_weights(codec.network.state_dict(), found.network.state_dict())
+    x = torch.rand(5, *SHAPE) * 2 - 1
+    assert torch.equal(found.encode(x), codec.encode(x)) and codec.encode(x).abs().max() > 0
+    assert torch.equal(found.decode(codec.encode(x)), codec.decode(codec.encode(x)))
+    assert (found.limit, found.settings, found.image) == (codec.limit, codec.settings, SHAPE)
+    assert not found.network.training and not any(p.requires_grad for p in found.network.parameters())
+
+
+def test_an_autoencoder_trained_on_other_data_is_refused_by_name(tmp_path):
+    folder = tmp_path / ("c0ffee" + "0" * 58)
+    folder.mkdir()
+    contents.save_autoencoder(folder, made_autoencoder(), "a" * 64)
+    with pytest.raises(
+        BadInput, match=r"autoencoder c0ffee000000 was trained on the public images a{12}, not on"
+    ) as no:
+        contents.load_codec(folder, CPU, trained_on=["b" * 64])
+    assert "\n" not in str(no.value) and "train one" in str(no.value)
+
+
+def test_without_an_autoencoder_pixels_stay_as_they_are():
+    assert contents.load_codec(None, CPU, trained_on=[]) is PIXELS
 
 
 def test_a_curve_comes_back(tmp_path):

@@ -107,6 +107,12 @@ def test_retrieval_is_judged_against_chance(tmp_path, accuracy, words):
     assert "## Retrieval" not in public_report(make_record(tmp_path, retrieval={}))
 
 
+def test_what_an_autoencoder_loses_is_told_beside_what_there_was(tmp_path):
+    text = public_report(make_record(tmp_path, latents={"reconstruction_error": 0.0512, "spread": 0.5747}))
+    assert "## Latents" in text and "reconstructions: 0.051; of the mean image: 0.575" in text
+    assert "## Latents" not in public_report(make_record(tmp_path))
+
+
 @pytest.mark.parametrize(("recall", "said"), [(1.0, False), (0.974, True)])
 def test_an_approximate_search_is_reported_with_its_recall(tmp_path, recall, said):
     retrieval = {"retrieval_accuracy": 0.3, "retrieval_chance": 0.02, "search_recall": recall}

@@ -123,6 +123,11 @@ def changed(*changes: object) -> list[str]:
         (changed("generation.images=5"), ["generation.images=5", "6 or more"]),
         (changed("evaluation.images=2"), ["evaluation.images=2", "6 or more"]),
         (changed("data.limit=1"), ["data.limit=1", "1 private"]),
+        (changed("data.crop=left"), ["'data.crop'", '"left"', "'centre'"]),
+        (changed("data.private=mnsit"), ["'mnsit' does not exist", "did you mean 'mnist'?"]),
+        (changed("data.public=glyphs+digits"), ["data.public='glyphs+digits'", "private data 'digits'"]),
+        (changed("data.private=digits+glyphs"), ["data.public='glyphs'", "private data 'digits+glyphs'"]),
+        (changed("data.shares=[1]"), ["data.shares=[1.0]", "one source"]),
         (changed("machine.device=gpu7"), ["machine.device='gpu7'"]),
         (changed("machine.device=cuda:99"), ["machine.device='cuda:99'"]),
     ],
@@ -274,6 +279,14 @@ def test_a_plan_shows_noise_certificate_claim_and_estimate_and_opens_nothing(sfu
     assert 2.9 < certified <= 3.0
     assert "1437 records, 10 classes" in plain and "estimate" in plain and "claim" in plain and "GB of memory" in plain
     assert not (folder / "ledger.db").exists() and not (folder / "store").exists()
+
+
+def test_a_plan_in_latents_names_the_autoencoder_and_a_latent_that_does_not_fit_is_one_line(sfumato):
+    shown = sfumato("plan", *QUICK, *changed("latent.kind=kl"))
+    plain = " ".join(shown.out.replace("│", " ").split())
+    assert shown.code == 0 and "autoencoder to 4x4 with 3 channel(s) (97,271 parameters), 1000 steps; denoiser" in plain
+    refused = sfumato("run", *QUICK, *changed("latent.kind=kl", "latent.multipliers=[1,1,1,1]"))
+    assert refused.is_one_line("latent.multipliers=[1, 1, 1, 1]", "8x8", "latents of 4x4 (2 multipliers)")
 
 
 def test_a_delta_above_one_over_n_is_only_warned_of(sfumato):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from artifacts.kinds import PublicImages, PublicModel
+from artifacts.kinds import PublicAutoencoder, PublicImages, PublicModel
 from flows import synthesize as flow
 from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, prepare, run_plan, terms
 from sfumato import sources
@@ -104,6 +104,20 @@ def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_it
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_in_latents_every_stage_is_given_the_autoencoder(book, method):
+    """It is trained on the public images alone, before the denoiser; without latents there is none."""
+    run_plan(*planned(method, "latent.kind=kl"), preset="digits", publish_to="")
+    assert stages(book)[:4] == ["check", "load-public", "train-autoencoder", "pretrain"]
+    (((images, latent), inputs),) = book.of(public.train_autoencoder)
+    assert isinstance(images, PublicImages) and latent.kind == "kl" and set(inputs) == {"seed", "machine"}
+    coder = PublicAutoencoder(digest=f"{3:064d}", label="PUBLIC")
+    for stage in (public.pretrain, public.train_extractor, public.build_knowledge_base):
+        assert all(args[:2] == (images, coder) for args, _ in book.of(stage))
+    for stage in (private.take_votes, private.fine_tune, release.generate):
+        assert all(inputs["public"].autoencoder == coder for _, inputs in book.of(stage))
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
     settings, plan = planned(method)
     run_plan(settings, plan, preset="digits", publish_to="")
@@ -129,8 +143,9 @@ def test_without_a_baseline_none_is_trained(book):
 
 
 def test_public_stages_know_nothing_of_the_private_images(book):
-    run_plan(*planned("rapid", "data.name=secret-name"), preset="digits", publish_to="")
-    for stage in (public.load_public, public.pretrain, public.train_extractor, public.build_knowledge_base):
+    run_plan(*planned("rapid", "data.name=secret-name", "latent.kind=kl"), preset="digits", publish_to="")
+    train = (public.train_autoencoder, public.pretrain, public.train_extractor, public.build_knowledge_base)
+    for stage in (public.load_public, *train):
         for args, inputs in book.of(stage):
             assert "secret-name" not in repr((args, inputs)) and "'digits'" not in repr((args, inputs))
 

@@ -23,6 +23,8 @@ def test_each_stage_counts(monkeypatch):
     for change in ("pretraining.steps=100", "fine_tuning.steps=20", "generation.images=5000"):
         assert minutes(monkeypatch, *none, change).minutes - OVERHEAD_SECONDS / 60 > 3 * base, change
     assert minutes(monkeypatch, *none, "evaluation.baseline=true").minutes - OVERHEAD_SECONDS / 60 > 1.5 * base
+    latents = minutes(monkeypatch, *none, "latent.kind=kl", "latent.steps=200", "latent.batch=100").minutes
+    assert latents == pytest.approx(base + OVERHEAD_SECONDS / 60 + 200 * 100 * 1e-3 / 60), "the autoencoder is trained"
     assert minutes(monkeypatch, *none, method="rapid").minutes > base + OVERHEAD_SECONDS / 60, (
         "the extractor is trained"
     )
@@ -35,7 +37,8 @@ def test_memory_follows_the_physical_batch(monkeypatch):
     assert four == pytest.approx(one * (1024 + 10) / (256 + 10))
 
 
-def test_the_probe_really_runs():
-    settings, facts, _ = preflight(resolve("dp-sgd", changes=["network.width=8"]))
+@pytest.mark.parametrize("changes", [[], ["latent.kind=kl", "latent.width=4"]])
+def test_the_probe_really_runs(changes):
+    settings, facts, _ = preflight(resolve("dp-sgd", changes=["network.width=8", *changes]))
     found = estimate(settings, plan_for(settings, facts))
     assert OVERHEAD_SECONDS / 60 < found.minutes < 1e4 and found.gigabytes > module.BASE_GIGABYTES

@@ -8,6 +8,7 @@ from sfumato.errors import BadInput
 from sfumato.evaluation import extractors
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.settings import resolve
+from tests.sfumato.sources.writing import write_mnist_like
 
 RECORDS = 1437
 
@@ -115,6 +116,42 @@ def test_glyphs_take_the_side_of_the_private_images(tmp_path):
     assert facts.shape == (1, 20, 20)
 
 
+def named_data(root):
+    """A data folder with a tiny `mnist` and `fashion-mnist`."""
+    for at, name in enumerate(("mnist", "fashion-mnist")):
+        write_mnist_like(root / name, seed=at)
+    return root
+
+
+def test_data_sets_by_name_are_looked_for_where_the_settings_or_the_caller_say(tmp_path):
+    root, elsewhere = named_data(tmp_path / "data"), tmp_path / "elsewhere"
+    asked = resolve("dp-sgd", changes=["data.private=mnist", "data.public=fashion-mnist", "data.size=8"])
+    settings, facts, _ = preflight(asked, str(root))
+    assert (settings.data.private, settings.data.name, settings.data.folder) == ("mnist", "mnist", str(root))
+    assert (facts.records, facts.shape, facts.public_classes) == (30, (1, 8, 8), 10)
+    assert preflight(settings, str(elsewhere)) == (settings, facts, [])
+    secret = private_set(settings)
+    assert (secret.source, secret.folder, secret.invert) == ("mnist", str(root), False)
+    assert settle(f"data.folder={root}")[0].data.folder == ""  # nothing there is looked for by name
+
+
+def test_a_mixture_with_glyphs_takes_the_height_of_the_private_images(tmp_path):
+    root = named_data(tmp_path / "data")
+    scans = folder(tmp_path / "scans", side=12)
+    settings, facts, _ = settle(f"data.private={scans}", "data.public=mnist+glyphs", f"data.folder={root}")
+    assert facts.shape == (1, 12, 12) and facts.public_classes == 10 + 52
+    assert settings.data.public == "mnist+glyphs"
+    assert settle(f"data.private={scans}", "data.glyphs=both")[1].public_classes == 62
+    assert settle(f"data.private={scans}", "data.glyphs=digits", "data.invert=both")[1].public_classes == 10
+    message = refusal("data.private=mnist", "data.public=mnist+glyphs", f"data.folder={root}")
+    assert "data.public='mnist+glyphs'" in message
+
+
+def test_which_sides_are_inverted(tmp_path):
+    for invert, expected in (("none", False), ("public", False), ("private", True), ("both", True)):
+        assert private_set(settle(f"data.invert={invert}", "data.crop=centre")[0]).invert is expected
+
+
 def test_one_class_is_not_enough(tmp_path):
     message = refusal(f"data.private={folder(tmp_path / 'only', classes='a')}")
     assert "1 class ('a')" in message and "2 or more class folders" in message
@@ -134,6 +171,21 @@ def test_too_few_records_to_promise_anything_are_refused(tmp_path):
 
 def test_levels_that_do_not_fit_are_refused_here():
     assert "network.multipliers=[1, 1, 1, 1, 1]" in refusal("network.kind=unet", "network.multipliers=[1,1,1,1,1]")
+
+
+def test_a_latent_that_does_not_fit_the_image_is_refused_with_the_sizes_that_do():
+    message = refusal("latent.kind=kl", "latent.multipliers=[1,1,1,1]")
+    assert "latent.multipliers=[1, 1, 1, 1] halves the image 3 times, which 8x8" in message
+    assert "latents of 4x4 (2 multipliers) or latents of 2x2 (3 multipliers)" in message
+    for way in (["data.size=16"], ["latent.multipliers=[1,1]"], ["latent.multipliers=[1,1,1]"], ["latent.kind=none"]):
+        assert settle("latent.kind=kl", "latent.multipliers=[1,1,1,1]", *way)[1].records == RECORDS
+
+
+def test_the_network_is_checked_at_the_shape_of_the_latents():
+    """An image may be halved more often than its latent."""
+    unet = ["network.kind=unet", "network.width=8", "network.multipliers=[1,1,1,1]"]
+    assert settle(*unet)[1].shape == (1, 8, 8)
+    assert "halves its input 3 times, which 4x4 do not allow" in refusal(*unet, "latent.kind=kl")
 
 
 def test_groups_that_the_network_does_not_have_are_refused_before_anything_is_paid():

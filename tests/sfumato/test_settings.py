@@ -1,10 +1,13 @@
 """Presets load, a person's changes are read as meant, and each mistake is one line with a name and a way out."""
 
 import pytest
+import torch
 
 from sfumato.config import FineTuning, Generation, Pretraining
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
+from sfumato.networks.autoencoder import build_autoencoder, latent_shape
+from sfumato.networks.build import build, parameters_by_group
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, presets, resolve
 
 
@@ -23,6 +26,31 @@ def test_every_preset_loads_with_every_method(method, preset):
     assert settings.method.name == method
     assert presets()[preset]["why"] and presets()[preset]["expect"]
     assert set(presets()[preset].get("methods", {})) <= set(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("preset", "channels", "side", "latent", "halvings"),
+    [
+        ("rapid-mnist", 1, 32, (3, 4, 4), 3),
+        ("rapid-cifar10", 3, 32, (3, 16, 16), 1),
+        ("rapid-celeba32", 3, 32, (3, 16, 16), 1),
+        ("rapid-celeba64", 3, 64, (3, 32, 32), 1),
+    ],
+)
+def test_the_papers_latent_presets_fit_together(preset, channels, side, latent, halvings):
+    """Settings only: the data need a network or lie elsewhere. Jiang et al. 2025, Tables 6 and 7, section 4."""
+    settings = resolve("rapid", preset)
+    image = (channels, side, side)
+    assert settings.data.size == side and latent_shape(settings.latent, image) == latent
+    assert len(settings.latent.multipliers) == halvings + 1 and settings.latent.batch == 64
+    assert (settings.method.k, settings.method.v, settings.generation.steps) == (0.8, 0.2, 100)
+    assert (settings.fine_tuning.batch, settings.method.votes, settings.method.nearest) == (64, False, 1)
+    with torch.device("meta"):  # shapes without numbers
+        coder, denoiser = build_autoencoder(settings.latent, image), build(settings.network, latent, 10)
+    assert coder.posterior(torch.zeros(1, *image, device="meta"))[0].shape == (1, *latent)
+    assert set(settings.fine_tuning.trainable) < set(parameters_by_group(denoiser))
+    sides = {latent[1] // 2**level for level in range(len(settings.network.multipliers))}
+    assert set(settings.network.attention) <= sides
 
 
 def test_a_preset_and_then_the_changes_override_the_defaults(monkeypatch):

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from artifacts.kinds import FeatureExtractor, PublicModel, Samples
-from sfumato.config import Machine
+from artifacts.kinds import FeatureExtractor, PublicAutoencoder, PublicImages, PublicModel, Samples
+from sfumato.config import Latent, Machine, Network, Pretraining, Schedule
 from sfumato.methods import METHODS
 from sfumato.settings import resolve
 from tasks import caching, private, public, release
@@ -224,10 +224,11 @@ def test_the_order_of_inputs_is_nothing():
         {"machine": Machine(device="cuda:1", threads=3, physical_batch=9)},
         {"context": RunContext(run="run-2", parents={})},
         {"settings": resolve("rapid", changes=["machine.threads=7", "machine.physical_batch=3"])},
+        {"settings": resolve("rapid", changes=["data.folder=/elsewhere"])},
     ],
-    ids=["machine", "context", "machine-in-settings"],
+    ids=["machine", "context", "machine-in-settings", "folder"],
 )
-def test_how_fast_and_for_whom_is_not_in_the_key(change):
+def test_how_fast_where_and_for_whom_is_not_in_the_key(change):
     assert cache_key(stage_one, inputs()) == cache_key(stage_one, inputs(**change))
 
 
@@ -285,6 +286,30 @@ def test_a_reference_counts_by_its_content_alone(wrap):
     key = cache_key(stage_one, {"images": wrap(MODEL)})
     assert key == cache_key(stage_one, {"images": wrap(again(MODEL))})
     assert key != cache_key(stage_one, {"images": wrap(MODEL.model_copy(update={"digest": "n" * 64}))})
+
+
+def test_another_autoencoder_is_another_key_all_the_way_down():
+    """Its settings and its public images are in its own key; its content is in the key of all that stands on it."""
+    images, latent = PublicImages(digest="i" * 64, label="PUBLIC"), Latent(kind="kl")
+    common = {"seed": 0, "machine": Machine(), "context": CONTEXT}
+
+    def coder_key(images, latent):
+        return caching.stage_key(public.train_autoencoder, images, latent, **common)
+
+    others = [latent.model_copy(update=change) for change in ({"width": 8}, {"kl_weight": 0.1}, {"bound": 2.0})]
+    elsewhere = images.model_copy(update={"digest": "j" * 64})
+    assert len({coder_key(images, one) for one in (latent, *others)} | {coder_key(elsewhere, latent)}) == 5
+    assert coder_key(again(images), latent) == coder_key(images, latent)
+
+    coders = [PublicAutoencoder(digest=letter * 64, label="PUBLIC") for letter in "ab"]
+
+    def pretrain_key(coder):
+        trained = (images, coder, Schedule(), Network(), Pretraining())
+        return caching.stage_key(public.pretrain, *trained, reference=0.0, **common)
+
+    assert len({pretrain_key(coder) for coder in (None, *coders)}) == 3
+    parts = [PublicParts(model=MODEL, autoencoder=coder) for coder in (None, *coders)]
+    assert len({cache_key(stage_one, inputs(public=part)) for part in parts}) == 3
 
 
 def test_a_library_of_another_version_gives_another_key(monkeypatch):

@@ -37,7 +37,8 @@ def told(monkeypatch) -> list[dict]:
 
 
 def begin(name="scans", **changes):
-    settings = resolve("rapid", changes=[f"data.private={PRIVATE_PATH}", "privacy.epsilon=3", f"data.name={name}"])
+    places = [f"data.private={PRIVATE_PATH}", f"data.folder={PRIVATE_PATH}"]
+    settings = resolve("rapid", changes=[*places, "privacy.epsilon=3", f"data.name={name}"])
     return Journal.begin(settings, PRIVATE.model_copy(update={"name": name}))
 
 

@@ -42,6 +42,13 @@ def test_ledger_and_tracking_can_lie_elsewhere(folder, monkeypatch):
     assert place.home == folder
 
 
+def test_data_sets_by_name_lie_where_the_environment_says(folder, monkeypatch):
+    monkeypatch.delenv("SFUMATO_DATA", raising=False)
+    assert where().data == folder / "data"
+    monkeypatch.setenv("SFUMATO_DATA", "relative")
+    assert where().data == Path("relative").absolute()
+
+
 @pytest.mark.parametrize("value", [None, ""])
 def test_without_a_home_the_checkout_has_one(folder, monkeypatch, value):
     monkeypatch.delenv("SFUMATO_HOME") if value is None else monkeypatch.setenv("SFUMATO_HOME", value)

@@ -10,6 +10,8 @@ import torch
 from sfumato import sources
 from sfumato.config import Extractor
 from sfumato.diffusion.schedule import make_schedule
+from sfumato.images import to_unit
+from sfumato.latents import PIXELS, train_autoencoder
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, add_votes, private_rows
 from sfumato.methods.plan import STAGE_TUNING, STAGE_VOTES, Facts, Plan
@@ -59,14 +61,15 @@ class World:
         model = with_classes(build_like(self), private_rows(parts, self.facts))
         tuned = fine_tuned(
             access(STAGE_TUNING, self), plan.event(STAGE_TUNING), model, self.method.corrupt(self.settings, parts),
-            plan.fine_tuning, records=self.facts.records, device=CPU, physical_batch=64, **others,
+            plan.fine_tuning, records=self.facts.records, device=CPU, physical_batch=64,
+            codec=parts.codec, **others,
         )  # fmt: skip
         return replace(parts, tuned=tuned.result), entries | dict(tuned.entries)
 
 
 def build_like(world: World) -> torch.nn.Module:
     """A copy of the public denoiser that may be changed."""
-    model = build(world.settings.network, world.facts.shape, world.facts.public_classes)
+    model = build(world.settings.network, world.parts.shape, world.facts.public_classes)
     model.load_state_dict(world.parts.public.state_dict())
     return model
 
@@ -75,15 +78,20 @@ def build_like(world: World) -> torch.nn.Module:
 def make_world(method: str, *changes: str) -> World:
     settings, facts, _ = preflight(resolve(method, changes=[*TINY, *changes]))
     plan = plan_for(settings, facts)
-    schedule = make_schedule(settings.schedule)
     found = sources.load("glyphs", part="all", size=8, glyphs_per_class=settings.data.glyphs_per_class)
-    public = split_public(found, plan.retrieval.reference if plan.retrieval else 0.0, 0, CPU)
-    model = build(settings.network, facts.shape, facts.public_classes)
+    codec = PIXELS
+    if settings.latent.kind != "none":
+        codec = train_autoencoder(settings.latent, to_unit(found.pixels), seed=0).codec
+    schedule = make_schedule(settings.schedule, codec.limit)
+    public = split_public(found, plan.retrieval.reference if plan.retrieval else 0.0, 0, CPU, codec)
+    model = build(settings.network, public.shape, facts.public_classes)
     denoiser, _ = pretrain(model, schedule, *public.pre, settings.pretraining, seed=0)
-    parts = Parts(schedule=schedule, shape=facts.shape, public=denoiser)
+    parts = Parts(schedule=schedule, shape=public.shape, public=denoiser, codec=codec)
     if plan.retrieval:
         little: Extractor = plan.retrieval.extractor.model_copy(update=LITTLE)
-        encoder, _ = train_extractor(little, schedule, denoiser, public.reference[0], time=plan.retrieval.time, seed=0)
+        encoder, _ = train_extractor(
+            little, schedule, denoiser, public.reference_images, time=plan.retrieval.time, seed=0, codec=codec
+        )
         base = build_knowledge_base(
             schedule,
             denoiser,

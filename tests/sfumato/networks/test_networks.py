@@ -54,7 +54,7 @@ def test_the_unet_takes_sides_that_become_odd(side, multipliers, levels):
 @pytest.mark.parametrize(("side", "levels"), [(28, 4), (8, 5), (9, 2), (17, 3)])
 def test_levels_that_do_not_fit_are_refused_and_the_way_out_works(side, levels):
     settings = UNET.model_copy(update={"multipliers": (1,) * levels, "attention": (), "width": 16})
-    with pytest.raises(BadInput, match=rf"halves the image {levels - 1} times.*{side}x{side}") as refusal:
+    with pytest.raises(BadInput, match=rf"halves its input {levels - 1} times.*{side}x{side}") as refusal:
         build(settings, (1, side, side), 3)
     advised = int(str(refusal.value).rsplit("data.size=", 1)[1])
     assert ask(build(settings, (1, advised, advised), 3), (1, advised, advised), torch.tensor([0])).isfinite().all()

@@ -117,6 +117,28 @@ def test_attacking_a_model_and_its_images_is_two_looks(ledger):
     assert [entry.body["reason"] for entry in looks] == [f"audit: attack, {p} images" for p in ("training", "held-out")]
 
 
+class Halves:
+    """A codec that is no identity."""
+
+    def encode(self, x):
+        return x[..., ::2, ::2] / 2
+
+
+def test_a_model_of_latents_is_attacked_in_latents_and_its_images_in_pixels(ledger):
+    shapes, schedule = set(), make_schedule(Schedule(timesteps=40))
+
+    class Watch(Silence):
+        def forward(self, x, t, y):
+            shapes.add(tuple(x.shape[1:]))
+            return super().forward(x, t, y)
+
+    images = door.read(DIGITS, "train").subset(slice(0, 30))
+    models, terms = Models(schedule, Watch(), Watch()), {"seed": 0, "device": torch.device("cpu")}
+    found, _ = attacked(access_to(ledger), images, models, codec=Halves(), **terms)
+    plain, _ = attacked(access_to(ledger), images, None, **terms)
+    assert shapes == {(1, 4, 4)} and found[-1] == plain[0]
+
+
 def test_images_alone_are_attacked_where_no_model_is_released(ledger):
     images = door.read(DIGITS, "test").subset(slice(0, 30))
     (only,), _ = attacked(access_to(ledger), images, None, seed=0, device=torch.device("cpu"))

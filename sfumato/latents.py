@@ -1,0 +1,180 @@
+"""What the denoisers work on: the images themselves, or latents of a KL autoencoder trained on public images alone.
+
+The autoencoder learns by reconstruction and a small pull of its posterior towards a standard normal (Rombach et al.
+2022, section 3.1), then stays as it is. A record's latent is the mean of its posterior: no randomness, and nothing of
+any other record. Mean and spread of the public latents travel with the autoencoder, so that latents have about unit
+variance, and every latent has a bounded norm. Not covered: a discriminator, a perceptual loss, training on private data.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato.config import Latent
+from sfumato.errors import BadInput
+from sfumato.images import to_pixels
+from sfumato.networks.autoencoder import Autoencoder, Shape, build_autoencoder, largest_norm, latent_shape
+from sfumato.progress import Progress, silent
+from sfumato.training import batches, train
+
+CHUNK = 512
+"""Records encoded or decoded at once."""
+HELD_OUT = 0.1
+"""Share of the public images that the autoencoder does not learn from, to measure its error."""
+WARM_UP, FINAL_RATE, EMA_DECAY = 0.05, 0.05, 0.99
+"""Share of the steps over which the learning rate rises, share of it at the last step, decay of the averaged weights."""
+FLAT = 1e-6
+"""Added to the spread of a channel, which may carry nothing."""
+ROUNDING = 1e-6
+"""By how much a norm is brought below its bound, so that float32 cannot carry it over."""
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """No autoencoder: the denoisers work on the images themselves."""
+
+    limit: float = 1.0
+    """Largest absolute value of a number; predictions of clean images are clamped to it."""
+
+    def shape(self, image: Shape) -> Shape:
+        """What the denoisers work on for images of this shape."""
+        return image
+
+    def largest_norm(self, image: Shape) -> float:
+        """The l2 norm that no image of this shape exceeds."""
+        return largest_norm(Latent(), image)
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Images in [-1, 1] as they are."""
+        return x
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Images as they are."""
+        return z
+
+
+@dataclass(frozen=True)
+class Latents:
+    """A frozen autoencoder with the constants that bring its latents to about unit variance."""
+
+    network: Autoencoder
+    settings: Latent
+    image: Shape
+    """Shape of the images that it was trained on."""
+    mean: Tensor
+    """`[z, 1, 1]`, of the public latents, channel by channel."""
+    spread: Tensor
+    """`[z, 1, 1]`, their standard deviation."""
+    limit: float
+    """Largest absolute value of a scaled public latent; predictions of clean latents are clamped to it."""
+
+    def shape(self, image: Shape) -> Shape:
+        """Shape of the latents of images of this shape; `BadInput` where it was trained on another."""
+        if image != self.image:
+            mine, other = (f"{h}x{w} with {c} channel{'s' * (c > 1)}" for c, h, w in (self.image, image))
+            raise BadInput(
+                f"the autoencoder was trained on images of {mine}, these are {other}: train one on public images of this shape"
+            )
+        return latent_shape(self.settings, image)
+
+    def largest_norm(self, image: Shape) -> float:
+        """The l2 norm that no latent of images of this shape exceeds: a constant of the settings, known before any data."""
+        return largest_norm(self.settings, image)
+
+    @torch.no_grad()
+    def encode(self, x: Tensor) -> Tensor:
+        """Latents `[b, z, h', w']` of images `[b, c, h, w]` in [-1, 1]: each record by itself, with a norm of at most `largest_norm`."""
+        means = torch.cat([self.network.posterior(part)[0] for part in x.split(CHUNK)])
+        return within((means - self.mean) / self.spread, self.largest_norm(self.image))
+
+    @torch.no_grad()
+    def decode(self, z: Tensor) -> Tensor:
+        """Images `[b, c, h, w]` in [-1, 1] of latents `[b, z, h', w']`, each by itself."""
+        own = z * self.spread + self.mean
+        return torch.cat([self.network.decoder(part) for part in own.split(CHUNK)]).clamp(-1, 1)
+
+
+Codec = Pixels | Latents
+"""Between images and what the denoisers work on."""
+PIXELS = Pixels()
+
+
+def within(z: Tensor, radius: float) -> Tensor:
+    """Each record of z `[b, ...]` scaled down to an l2 norm of at most `radius`; shorter ones stay as they are."""
+    norms = z.flatten(1).double().norm(dim=1).clamp(min=math.ulp(0.0))
+    factor = torch.where(norms > radius, radius * (1 - ROUNDING) / norms, 1.0)
+    return z * factor.to(z.dtype).view(-1, *[1] * (z.dim() - 1))
+
+
+@dataclass(frozen=True)
+class Trained:
+    """An autoencoder with the course of its training."""
+
+    codec: Latents
+    losses: list[float]
+    held_out: Tensor
+    """`[m, c, h, w]`, public images that it did not learn from."""
+
+
+def train_autoencoder(settings: Latent, images: Tensor, *, seed: int, progress: Progress = silent) -> Trained:
+    """Train an autoencoder on public images `[n, c, h, w]` in [-1, 1], all but a tenth of them.
+
+    The loss of an image is the sum of its pixels' errors plus `kl_weight` times the divergence of its posterior from a
+    standard normal, over the number of pixels.
+    """
+    shape = tuple(images.shape[1:])
+    network = build_autoencoder(settings, shape, seed=seed).to(images.device)
+    generator = torch.Generator(images.device).manual_seed(seed)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).to(images.device)
+    kept = max(1, round(len(images) * HELD_OUT))
+    held_out, learnt = images[order[:kept]], images[order[kept:]]
+    feed = iter(batches(len(learnt), settings.batch, torch.Generator().manual_seed(seed)))
+
+    def loss_of_step() -> Tensor:
+        x = learnt[next(feed).to(images.device)]
+        noise = torch.randn(len(x), *latent_shape(settings, shape), generator=generator, device=x.device)
+        again, mean, log_variance = network(x, noise)
+        wrong = (again - x).abs() if settings.loss == "l1" else (again - x).square()
+        divergence = (mean.square() + log_variance.exp() - 1 - log_variance).flatten(1).sum(1) / 2
+        return (wrong.flatten(1).sum(1) + settings.kl_weight * divergence).mean() / math.prod(shape)
+
+    trained, losses = train(
+        network,
+        loss_of_step,
+        steps=settings.steps,
+        learning_rate=settings.learning_rate,
+        warm_up=round(WARM_UP * settings.steps),
+        final_rate=FINAL_RATE,
+        ema_decay=EMA_DECAY,
+        progress=progress,
+    )
+    return Trained(scaled(trained.eval().requires_grad_(False), settings, learnt), losses, held_out)
+
+
+@torch.no_grad()
+def scaled(network: Autoencoder, settings: Latent, images: Tensor) -> Latents:
+    """The autoencoder with the constants of public images `[n, c, h, w]`."""
+    means = torch.cat([network.posterior(part)[0] for part in images.split(CHUNK)])
+    mean = means.mean((0, 2, 3))[:, None, None]
+    spread = means.std((0, 2, 3), correction=0)[:, None, None] + FLAT
+    limit = float(((means - mean) / spread).abs().max())
+    return Latents(network, settings, tuple(images.shape[1:]), mean, spread, limit)
+
+
+def reconstruction_error(codec: Codec, images: Tensor) -> float:
+    """Root mean squared difference per pixel between images `[n, c, h, w]` in [-1, 1] and what comes back of them."""
+    return float((codec.decode(codec.encode(images)) - images).square().mean().sqrt())
+
+
+def pixel_spread(images: Tensor) -> float:
+    """Root mean squared difference per pixel between images `[n, c, h, w]` and their mean: the error of knowing nothing."""
+    return float((images - images.mean(0)).square().mean().sqrt())
+
+
+def reconstructions(codec: Codec, images: Tensor, count: int) -> np.ndarray:
+    """The first images `[n, c, h, w]`, each before its reconstruction: uint8 `[count, 2, c, h, w]`."""
+    shown = images[:count]
+    return np.stack([to_pixels(shown), to_pixels(codec.decode(codec.encode(shown)))], 1)

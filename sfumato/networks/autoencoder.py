@@ -1,0 +1,134 @@
+"""A small convolutional KL autoencoder: images to a normal distribution over latents, and latents back to images.
+
+After Rombach et al. 2022 (appendix G) without their discriminator and perceptual loss. Every level after the first
+halves the side. Layers normalise by groups of channels, so one record's latent is a function of that record alone. Not
+covered: training, and the scale of the latents (`sfumato.latents`).
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sfumato.config import Latent
+from sfumato.errors import BadInput
+from sfumato.networks.unet import Attention, norm
+
+LOG_VARIANCE = (-30.0, 20.0)
+"""Range of the posterior's log variances; their exponentials stay finite."""
+SMALLEST_SIDE = 2
+"""Smallest side of a latent: a single position, normalised by groups of channels, carries hardly anything."""
+
+Shape = tuple[int, int, int]
+"""Channels, height and width."""
+
+
+def latent_shape(settings: Latent, image: Shape) -> Shape:
+    """Shape of what the denoisers work on for images of shape `image`: the images' own where `kind` is none.
+
+    Raises `BadInput` where the image does not halve as often as asked, with the sizes that fit.
+    """
+    if settings.kind == "none":
+        return image
+    (_, height, width), halvings = image, len(settings.multipliers) - 1
+    factor = 2**halvings
+
+    def fit(factor: int) -> bool:
+        return not (height % factor or width % factor) and min(height, width) >= factor * SMALLEST_SIDE
+
+    if not fit(factor):
+        fits = [levels for levels in range(1, halvings) if fit(2**levels)]
+        sizes = " or ".join(f"latents of {height // 2**n}x{width // 2**n} ({n + 1} multipliers)" for n in fits)
+        side = max(SMALLEST_SIDE, height // factor) * factor
+        raise BadInput(
+            f"latent.multipliers={list(settings.multipliers)} halves the image {halvings} times, which {height}x{width} pixels do "
+            f"not allow: use {sizes or 'latent.kind=none'}, or data.size={side}"
+        )
+    return settings.channels, height // factor, width // factor
+
+
+def largest_norm(settings: Latent, image: Shape) -> float:
+    """The l2 norm that no record exceeds as the denoisers see it: known from settings and image shape, before any data.
+
+    sqrt(c h w) for images, whose pixels lie in [-1, 1]; `latent.bound` times that for latents (`sfumato.latents.within`).
+    """
+    return math.sqrt(math.prod(latent_shape(settings, image))) * (1.0 if settings.kind == "none" else settings.bound)
+
+
+class Residual(nn.Module):
+    """Two convolutions added to their input; may change the number of channels."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        self.body = nn.Sequential(
+            *(norm(inputs), nn.SiLU(), nn.Conv2d(inputs, outputs, 3, padding=1)),
+            *(norm(outputs), nn.SiLU(), nn.Conv2d(outputs, outputs, 3, padding=1)),
+        )
+        self.skip = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[b, inputs, h, w]` -> `[b, outputs, h, w]`."""
+        return self.skip(x) + self.body(x)
+
+
+class Autoencoder(nn.Module):
+    """Encoder and decoder for images of one shape."""
+
+    def __init__(self, settings: Latent, image: Shape):
+        super().__init__()
+        latent, widths = latent_shape(settings, image), [settings.width * m for m in settings.multipliers]
+        self.encoder = nn.Sequential(
+            nn.Conv2d(image[0], widths[0], 3, padding=1),
+            *_levels(settings, image[1], widths, up=False),
+            *(Residual(widths[-1], widths[-1]), norm(widths[-1]), nn.SiLU()),
+            nn.Conv2d(widths[-1], 2 * latent[0], 3, padding=1),
+        )
+        self.decoder = nn.Sequential(
+            *(nn.Conv2d(latent[0], widths[-1], 3, padding=1), Residual(widths[-1], widths[-1])),
+            *_levels(settings, latent[1], widths[::-1], up=True),
+            *(norm(widths[0]), nn.SiLU(), nn.Conv2d(widths[0], image[0], 3, padding=1)),
+        )
+
+    def posterior(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log variance, both `[b, z, h', w']`, of the latents of images x `[b, c, h, w]`."""
+        mean, log_variance = self.encoder(x).chunk(2, 1)
+        return mean, log_variance.clamp(*LOG_VARIANCE)
+
+    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Reconstruction of x from a latent drawn with `noise` `[b, z, h', w']`, and the posterior's mean and log variance."""
+        mean, log_variance = self.posterior(x)
+        return self.decoder(mean + (log_variance / 2).exp() * noise), mean, log_variance
+
+
+def _levels(settings: Latent, side: int, widths: list[int], *, up: bool) -> list[nn.Module]:
+    """Residual blocks of each level, with attention at the sides that ask for it, and a change of side between levels."""
+    layers: list[nn.Module] = []
+    channels = widths[0]
+    for level, width in enumerate(widths):
+        if level:
+            layers.append(_Grow(channels) if up else nn.Conv2d(channels, channels, 3, stride=2, padding=1))
+            side = 2 * side if up else side // 2
+        for _ in range(settings.blocks):
+            layers += [Residual(channels, width), *([Attention(width)] if side in settings.attention else [])]
+            channels = width
+    return layers
+
+
+class _Grow(nn.Module):
+    """Doubles the side: nearest neighbour, then a convolution."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[b, channels, h, w]` -> `[b, channels, 2h, 2w]`."""
+        return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
+
+
+def build_autoencoder(settings: Latent, image: Shape, *, seed: int = 0) -> Autoencoder:
+    """A freshly initialised autoencoder for images of shape `image` (c, h, w); the initial weights follow the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Autoencoder(settings, image)

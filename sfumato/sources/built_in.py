@@ -1,0 +1,52 @@
+"""Sources that need no file: scikit-learn's digits, and glyphs (see `sfumato.glyphs`)."""
+
+import string
+from collections.abc import Iterator
+
+import numpy as np
+
+from sfumato.sources.catalogue import Catalogue, Facts, Part, Record, Request
+
+BUILT_IN = ("digits", "glyphs")
+ALPHABETS = {"letters": string.ascii_letters, "digits": string.digits, "both": string.ascii_letters + string.digits}
+"""The characters behind the setting `data.glyphs`."""
+
+DIGITS_RECORDS, DIGITS_TEST, DIGITS_SIDE, DIGITS_LEVELS = 1797, 360, 8, 16
+"""scikit-learn's digits: records, the fixed number held out, side in pixels, grey levels 0..16."""
+GLYPHS_SIDE = 8
+"""Side of glyphs when no size is asked for: that of the digits, which they are the public side of."""
+
+
+def open_digits(part: Part) -> Catalogue:
+    """scikit-learn's bundled handwritten digits (Alpaydin and Kaynak 1998), 8x8, with a fixed stratified test part."""
+    counts = {"train": DIGITS_RECORDS - DIGITS_TEST, "test": DIGITS_TEST, "all": DIGITS_RECORDS}
+    facts = Facts("digits", counts[part], tuple(string.digits), 1, DIGITS_SIDE, DIGITS_SIDE)
+
+    def records() -> Iterator[Record]:
+        from sklearn.datasets import load_digits  # here, since a run on other data need not wait for scikit-learn
+        from sklearn.model_selection import train_test_split
+
+        counts, labels = load_digits(return_X_y=True)
+        pixels = np.round(counts * 255 / DIGITS_LEVELS).astype(np.uint8).reshape(-1, DIGITS_SIDE, DIGITS_SIDE, 1)
+        train, test = train_test_split(np.arange(len(labels)), test_size=DIGITS_TEST, stratify=labels, random_state=0)
+        for i in {"train": train, "test": test, "all": np.arange(len(labels))}[part]:
+            yield Record(f"digits[{i}]", pixels[i], int(labels[i]))
+
+    return Catalogue(facts, records, has_parts=True)
+
+
+def open_glyphs(asked: Request) -> Catalogue:
+    """Characters rendered from matplotlib's fonts, white on black: drawn at the asked size, not resized to it."""
+    from sfumato import glyphs  # here, since glyphs are made of ImageSet, and to leave matplotlib alone until needed
+
+    size, per_class = asked.size or GLYPHS_SIDE, asked.glyphs_per_class
+    characters = glyphs.LETTERS if asked.characters is None else asked.characters
+    glyphs.check_request(characters, per_class, size)
+    facts = Facts("glyphs", per_class * len(characters), tuple(characters), 1, size, size)
+
+    def records() -> Iterator[Record]:
+        drawn = glyphs.render_glyphs(characters, per_class, size, asked.seed)
+        for i, (pixels, label) in enumerate(zip(drawn.pixels, drawn.labels, strict=True)):
+            yield Record(f"glyphs[{i}]", pixels.transpose(1, 2, 0), int(label))
+
+    return Catalogue(facts, records, has_parts=False)

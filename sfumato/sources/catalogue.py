@@ -1,0 +1,88 @@
+"""What every kind of source comes down to: facts, and records to decode one after the other."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from sfumato.config import Crop
+from sfumato.errors import BadInput
+
+Part = Literal["train", "test", "all"]
+"""`train` is trained on, `test` is kept for evaluation, `all` is both (public sources)."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a source before any picture is decoded."""
+
+    source: str
+    records: int
+    """Records in the asked part; the expected number where the part is split off by hash (see `held_out_by_hash`)."""
+    classes: tuple[str, ...]
+    channels: int
+    height: int
+    width: int
+    """Of the asked size; else of the first picture, and `load` refuses a folder that mixes sizes."""
+
+
+class Record(NamedTuple):
+    """One decoded picture before resizing."""
+
+    where: str
+    """The file, or the place in it, for messages."""
+    pixels: np.ndarray
+    """uint8 `[h, w, c]`."""
+    label: int
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """A source opened as far as names and headers: `describe` reads it, `load` goes on to `records`."""
+
+    facts: Facts
+    records: Callable[[], Iterable[Record]]
+    """Decodes one record after the other."""
+    has_parts: bool
+    """The source says itself which records are for testing; otherwise the hash decides."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a source; the fields are the arguments of `sfumato.sources.load`."""
+
+    part: Part
+    size: int | None = None
+    channels: int | None = None
+    crop: Crop = "none"
+    invert: bool = False
+    held_out: float = 0.2
+    folder: str = ""
+    glyphs_per_class: int = 1
+    characters: str | None = None
+    shares: tuple[float, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.part not in ("train", "test", "all"):
+            raise BadInput(f"part={self.part!r} is not a part of a source; use 'train', 'test' or 'all'")
+        if self.size is not None and self.size < 0:
+            raise BadInput(
+                f"data.size={self.size} is negative; give a side in pixels, or 0 to keep the images as they are"
+            )
+        if self.channels not in (None, 0, 1, 3):
+            raise BadInput(
+                f"data.channels={self.channels} is not possible; use 1 (grey), 3 (colour) or 0 (as they are)"
+            )
+        if self.crop not in ("none", "centre"):
+            raise BadInput(f"data.crop={self.crop!r} is not possible; use 'none' or 'centre' (the largest square)")
+        if not 0 < self.held_out < 1:
+            raise BadInput(f"data.held_out={self.held_out} is no share; use a number above 0 and below 1")
+
+    def shape(self, facts: Facts) -> tuple[int, int, int]:
+        """Channels, height and width of the pictures as they were asked for."""
+        height, width = facts.height, facts.width
+        if self.crop == "centre":
+            height = width = min(height, width)
+        return self.channels or facts.channels, self.size or height, self.size or width

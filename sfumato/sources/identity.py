@@ -1,0 +1,124 @@
+"""Which sources there are, which of them are one and the same, and on which side a record lies."""
+
+import difflib
+import filecmp
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+
+from sfumato.errors import BadInput
+from sfumato.sources.built_in import BUILT_IN
+from sfumato.sources.folders import entries
+from sfumato.sources.named import NAMED, locate
+
+NAMES = (*BUILT_IN, *NAMED)
+"""Everything that is a source by its name alone; a folder of such a name is written `./name`."""
+
+
+def parts_of(source: str | Path) -> tuple[str, ...]:
+    """The sources of a mixture `a+b`, or the one source; a path that exists is one source whatever its name."""
+    text = str(source)
+    if "+" not in text or os.path.lexists(text):
+        return (text,)
+    parts = tuple(part.strip() for part in text.split("+"))
+    if len(set(parts)) != len(parts):
+        raise BadInput(
+            f"the mixture {text!r} names a source twice; name each once, and say how much of it by data.shares"
+        )
+    return parts
+
+
+def prefixes(parts: tuple[str, ...]) -> list[str]:
+    """What the class names of each part of a mixture begin with: its name, or the last part of its path."""
+    found = [Path(part).name for part in parts]
+    repeated = [name for name in found if found.count(name) > 1]
+    if repeated:
+        raise BadInput(f"two sources of the mixture {'+'.join(parts)!r} are called {repeated[0]!r}; rename one of them")
+    return found
+
+
+def absolute(source: str) -> str:
+    """The same source with its paths made absolute."""
+    return "+".join(part if part in NAMES else str(Path(part).resolve()) for part in parts_of(source))
+
+
+def needs_folder(*sources: str) -> bool:
+    """Whether any of these is looked for in the data folder."""
+    return any(part in NAMED for source in sources for part in parts_of(source))
+
+
+def existing(source: str) -> Path:
+    """The folder or NPZ file of that name, or the reason why there is none."""
+    path = Path(source)
+    known = f"give {', '.join(NAMES)}, a folder of class folders, a folder with IDX files, or an .npz file"
+    if not os.path.lexists(source):
+        near = difflib.get_close_matches(Path(source).name.lower(), NAMES, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise BadInput(f"the data source {source!r} does not exist; {hint}{known}")
+    if not path.is_dir() and path.suffix != ".npz":
+        raise BadInput(f"the data source {source!r} is not a folder; {known}")
+    return path
+
+
+def same_source(a: str | Path, b: str | Path, *, folder: str = "") -> bool:
+    """Whether two sources share a part: the same name, the same place or one inside the other (links followed), or copies
+    of the same IDX or NPZ files.
+
+    `folder` is where named data sets lie. Not covered: copies of folders of pictures, and files packed in another way,
+    which are different sources that hold the same pictures.
+    """
+    return any(one_source(one, two, folder) for one in parts_of(a) for two in parts_of(b))
+
+
+def one_source(a: str, b: str, folder: str) -> bool:
+    """`same_source` for two sources that are no mixtures."""
+    if a == b or a in BUILT_IN or b in BUILT_IN:
+        return a == b
+    places = [locate(name, folder) if name in NAMED else Path(name) for name in (a, b)]
+    if None in places:
+        return False
+    one, two = (Path(os.path.realpath(place)) for place in places)
+    if one.is_relative_to(two) or two.is_relative_to(one):
+        return True
+    return (
+        any(same_inode(one, above) for above in (two, *two.parents))
+        or any(same_inode(two, above) for above in one.parents)
+        or any(copied(file, other) for file in image_files(one) for other in image_files(two))
+    )
+
+
+def same_inode(a: Path, b: Path) -> bool:
+    """Whether both exist and are one place under two names (a bind mount, a file system that ignores case)."""
+    try:
+        return os.path.samefile(a, b)
+    except OSError:
+        return False
+
+
+def image_files(place: Path) -> list[Path]:
+    """The files that hold all images of a source at once."""
+    if place.is_dir():
+        return [Path(entry.path) for entry in entries(place) if "idx3-ubyte" in entry.name and entry.is_file()]
+    return [place] if place.is_file() else []
+
+
+def copied(file: Path, other: Path) -> bool:
+    """Whether two files are equal byte for byte, as they are stored; nothing is decoded."""
+    try:
+        return file.stat().st_size == other.stat().st_size and filecmp.cmp(file, other, shallow=False)
+    except OSError:
+        return False
+
+
+def held_out_by_hash(pixels: np.ndarray, name: str, share: float) -> bool:
+    """Whether a record, `[h, w, c]` uint8 of the class `name`, is kept for testing; True for about `share` of records.
+
+    The answer depends on the record's own bytes and on nothing else: no key, no position, no count. So a record never
+    changes side when others come or go, and data sets that differ in one record have training parts that differ in at
+    most that one: the neighbours that the privacy statement is about. Equal records land on the same side.
+    """
+    digest = hashlib.blake2b(repr((pixels.shape, name)).encode(), digest_size=8)
+    digest.update(np.ascontiguousarray(pixels))
+    return int.from_bytes(digest.digest(), "big") < share * 2**64

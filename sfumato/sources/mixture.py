@@ -1,0 +1,69 @@
+"""Several public sources as one: their classes are kept apart, their shares may be chosen."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from sfumato.errors import BadInput
+from sfumato.sources.catalogue import Catalogue, Facts, Record, Request
+
+KIND = {1: "grey", 3: "colour"}
+
+
+def mix(parts: Mapping[str, Catalogue], asked: Request) -> Catalogue:
+    """The records of all parts, by name; the class `a` of `glyphs` becomes `glyphs:a`.
+
+    With `asked.shares` each part gives that share of the mixture: as many records as can be had without showing one
+    twice, chosen by the seed.
+    """
+    source = "+".join(parts)
+    if asked.part != "all":
+        raise BadInput(
+            f"the mixture {source!r} can only be public: data.private is one collection, so put its images into one folder"
+        )
+    check_alike(parts, asked)
+    counts = numbers(source, [part.facts.records for part in parts.values()], asked.shares)
+    classes = tuple(f"{name}:{label}" for name, part in parts.items() for label in part.facts.classes)
+
+    def records() -> Iterator[Record]:
+        rng, first = np.random.default_rng(asked.seed), 0
+        for part, count in zip(parts.values(), counts, strict=True):
+            chosen = np.zeros(part.facts.records, bool)
+            chosen[rng.permutation(part.facts.records)[:count]] = True
+            for keep, record in zip(chosen, part.records(), strict=True):
+                if keep:
+                    yield record._replace(label=first + record.label)
+            first += len(part.facts.classes)
+
+    shape = asked.shape(next(iter(parts.values())).facts)
+    return Catalogue(Facts(source, sum(counts), classes, *shape), records, has_parts=False)
+
+
+def check_alike(parts: Mapping[str, Catalogue], asked: Request) -> None:
+    """Refuse parts whose pictures would differ in shape."""
+    shapes = {name: asked.shape(part.facts) for name, part in parts.items()}
+    (first, (channels, height, width)), *others = shapes.items()
+    for name, (other_channels, other_height, other_width) in others:
+        if other_channels != channels:
+            raise BadInput(
+                f"{first!r} is {KIND[channels]} and {name!r} is {KIND[other_channels]}: they mix with data.channels=1 or"
+                " data.channels=3, which converts all"
+            )
+        if (other_height, other_width) != (height, width):
+            raise BadInput(
+                f"{first!r} is {width}x{height} and {name!r} is {other_width}x{other_height}: they mix with data.size=<side>,"
+                " which resizes all"
+            )
+
+
+def numbers(source: str, records: list[int], shares: tuple[float, ...]) -> list[int]:
+    """How many records each part gives."""
+    if not shares:
+        return records
+    if len(shares) != len(records) or not all(share > 0 for share in shares) or not math.isclose(sum(shares), 1):
+        raise BadInput(
+            f"data.shares={list(shares)} does not fit data.public={source!r}: give {len(records)} numbers above 0 that sum to 1"
+        )
+    whole = min(count / share for count, share in zip(records, shares, strict=True))
+    return [max(1, math.floor(share * whole + 1e-9)) for share in shares]

@@ -1,0 +1,142 @@
+"""NPZ files: `images` and `labels`, and where they are needed `range` and `classes`; nothing in them can run code.
+
+`images` is `[n, h, w]` or `[n, h, w, 1 or 3]`, uint8, or floats together with `range`, the two values that stand for
+black and white; floats are rounded to 256 levels. `labels` is integer `[n]`. `classes` are names for the labels 0, 1,
+...; without it the classes are the label values.
+"""
+
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from sfumato.errors import BadInput
+from sfumato.sources.catalogue import Catalogue, Facts, Record
+
+WHITE = 255
+"""The grey level of white."""
+
+
+def open_npz(path: Path) -> Catalogue:
+    """An NPZ file: the header of the images, and the labels."""
+    with opened_npz(path) as archive:
+        shape, kind = header(archive, "images", path)
+        labels = array(archive, "labels", path)
+        low, high = value_range(archive, kind, path)
+        names = array(archive, "classes", path) if "classes.npy" in archive.namelist() else None
+    if len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3)) or not math.prod(shape):
+        raise BadInput(f"'images' in {str(path)!r} has the shape {list(shape)}; use [n, h, w] or [n, h, w, 1 or 3]")
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise BadInput(
+            f"'labels' in {str(path)!r} is {labels.dtype} {list(labels.shape)}; use whole numbers, one for each image"
+        )
+    if len(labels) != shape[0]:
+        raise BadInput(f"{str(path)!r} holds {shape[0]} images but {len(labels)} labels; make them equally many")
+    codes, classes = class_names(labels, names, path)
+    positions = np.searchsorted(codes, labels)
+    channels = shape[3] if len(shape) == 4 else 1
+
+    def records() -> Iterator[Record]:
+        with opened_npz(path) as archive:
+            images = array(archive, "images", path)
+        for at, (pixels, label) in enumerate(zip(images, positions, strict=True)):
+            if kind != np.uint8:
+                pixels = levels(pixels, low, high, f"{path}[{at}]")
+            yield Record(f"{path}[{at}]", pixels.reshape(*shape[1:3], channels), int(label))
+
+    return Catalogue(Facts(str(path), shape[0], classes, channels, *shape[1:3]), records, has_parts=False)
+
+
+@contextmanager
+def opened_npz(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive; whatever goes wrong inside is said of `path`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except BadInput:
+        raise
+    except PermissionError:
+        raise BadInput(f"the file {str(path)!r} may not be read; grant this user read permission") from None
+    except KeyError as fault:
+        raise BadInput(f"{str(path)!r} {fault.args[0]}; save it by numpy.savez(path, images=..., labels=...)") from None
+    except (OSError, EOFError, zlib.error, ValueError, SyntaxError, RuntimeError, zipfile.BadZipFile) as fault:
+        reason = " ".join(str(fault).split())[:100]
+        raise BadInput(f"the file {str(path)!r} is corrupt or cut off ({reason}); make it again") from None
+
+
+@contextmanager
+def member(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[tuple[BinaryIO, tuple[int, ...], np.dtype]]:
+    """One array of the archive: the file behind its header, its shape and type; nothing that would be unpickled."""
+    if f"{name}.npy" not in archive.namelist():
+        raise KeyError(f"holds no array {name!r}")
+    with archive.open(f"{name}.npy") as file:
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, fortran, kind = read[np.lib.format.read_magic(file)](file)
+        if kind.hasobject:
+            raise BadInput(f"{name!r} in {str(path)!r} holds Python objects, which are never read; save plain numbers")
+        if fortran and len(shape) > 1:
+            raise BadInput(f"{name!r} in {str(path)!r} is in column order; save numpy.ascontiguousarray of it")
+        if archive.getinfo(f"{name}.npy").file_size - file.tell() != math.prod(shape) * kind.itemsize:
+            raise ValueError(f"{name!r} is not as long as its header says")
+        yield file, shape, kind
+
+
+def header(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of an array, from its header."""
+    with member(archive, name, path) as (_, shape, kind):
+        return shape, kind
+
+
+def array(archive: zipfile.ZipFile, name: str, path: Path) -> np.ndarray:
+    """A whole array; its checksum is verified."""
+    with member(archive, name, path) as (file, shape, kind):
+        return np.frombuffer(file.read(), kind).reshape(shape)
+
+
+def value_range(archive: zipfile.ZipFile, kind: np.dtype, path: Path) -> tuple[float, float]:
+    """The values that stand for black and white."""
+    if kind == np.uint8:
+        return 0.0, float(WHITE)
+    if kind.kind != "f":
+        raise BadInput(f"'images' in {str(path)!r} is {kind}; use uint8, or floats with an array 'range' of two values")
+    if "range.npy" not in archive.namelist():
+        raise BadInput(
+            f"'images' in {str(path)!r} is {kind} of unknown range; add range=[low, high], the values of black and white"
+        )
+    found = array(archive, "range", path)
+    if found.shape != (2,) or found.dtype.kind not in "iuf" or not float(found[0]) < float(found[1]) < math.inf:
+        raise BadInput(f"'range' in {str(path)!r} is {str(found.tolist())[:40]}; use two finite numbers, low < high")
+    return float(found[0]), float(found[1])
+
+
+def levels(pixels: np.ndarray, low: float, high: float, where: str) -> np.ndarray:
+    """Floats in [low, high] as uint8, rounded to the nearest of 256 levels."""
+    if not (pixels.min() >= low and pixels.max() <= high):  # not a number fails too
+        raise BadInput(
+            f"the image {where!r} has values from {pixels.min():g} to {pixels.max():g}, outside its range"
+            f" [{low:g}, {high:g}]; correct one of them"
+        )
+    return np.round((pixels.astype(np.float64) - low) / (high - low) * WHITE).astype(np.uint8)
+
+
+def class_names(labels: np.ndarray, names: np.ndarray | None, path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Label values in rising order and their names."""
+    codes = np.unique(labels)
+    if names is None:
+        return codes, tuple(str(code) for code in codes.tolist())
+    if names.ndim != 1 or names.dtype.kind != "U":
+        raise BadInput(f"'classes' in {str(path)!r} is {names.dtype} {list(names.shape)}; use one list of texts")
+    classes = tuple(str(name) for name in names)
+    if len(set(classes)) != len(classes) or not all(name.isprintable() and name for name in classes):
+        raise BadInput(f"'classes' in {str(path)!r} repeats a name or has an empty or unprintable one; name each once")
+    if codes[0] < 0 or codes[-1] >= len(classes):
+        raise BadInput(
+            f"'classes' in {str(path)!r} names {len(classes)} classes, labels run from {codes[0]} to {codes[-1]};"
+            " name the labels from 0 on"
+        )
+    return np.arange(len(classes)), classes

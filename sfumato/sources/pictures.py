@@ -1,0 +1,107 @@
+"""Single pictures: decoded without leniency, brought to the asked shape."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageFile
+
+from sfumato.errors import BadInput
+from sfumato.sources.catalogue import Record, Request
+
+
+@contextmanager
+def strict_pillow() -> Iterator[None]:
+    """Pillow with its leniency off: half a picture, or one far too large, is an error whatever was set before."""
+    lenient = ImageFile.LOAD_TRUNCATED_IMAGES
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = lenient
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Image.Image]:
+    """A picture with its header read and its pixels not; whatever goes wrong inside is said of `path`."""
+    try:
+        with strict_pillow(), Image.open(path) as image:
+            yield image
+    except (BadInput, MemoryError):
+        raise
+    except PermissionError:
+        raise BadInput(f"the image {str(path)!r} may not be read; grant this user read permission") from None
+    except FileNotFoundError:
+        raise BadInput(f"the image {str(path)!r} is a broken link or was removed; remove the link") from None
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        limit = f"{Image.MAX_IMAGE_PIXELS:,}" if Image.MAX_IMAGE_PIXELS else "the allowed number of"
+        raise BadInput(f"the image {str(path)!r} has more than {limit} pixels; shrink or remove it") from None
+    except Exception as fault:  # decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error and others
+        reason = " ".join(str(fault).split())[:100] or type(fault).__name__
+        raise BadInput(f"the image {str(path)!r} is corrupt or cut off ({reason}); replace or remove it") from None
+
+
+def decode(path: Path) -> np.ndarray:
+    """All pixels of a picture, uint8 `[h, w, 1 or 3]`; checksums are verified where the format has them."""
+    with opened(path) as image:
+        image.verify()
+    with opened(path) as image:
+        mode = "L" if channels_of(image, path) == 1 else "RGB"
+        image.load()
+        return np.asarray(image.convert(mode)).reshape(image.height, image.width, -1)
+
+
+def channels_of(image: Image.Image, path: Path) -> int:
+    """1 for grey, 3 for colour and palettes; refuses more than 8 bits, which conversion would cut off in silence."""
+    if image.mode in ("1", "L", "LA"):
+        return 1
+    if image.mode in ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"):
+        return 3
+    raise BadInput(f"the image {str(path)!r} has pixels of mode {image.mode!r}; convert it to 8 bits per channel")
+
+
+def reshape(pixels: np.ndarray, size: int | None, channels: int | None) -> np.ndarray:
+    """Bring `[h, w, c]` to the asked side and channels: area average when shrinking, bicubic when growing."""
+    height, width, depth = pixels.shape
+    recolour, resize = bool(channels) and channels != depth, bool(size) and (height, width) != (size, size)
+    if not (recolour or resize):
+        return pixels
+    image = Image.fromarray(pixels[:, :, 0] if depth == 1 else pixels)
+    if recolour:
+        image = image.convert("L" if channels == 1 else "RGB")
+    if resize:
+        shrinks = size <= min(height, width)
+        image = image.resize((size, size), Image.Resampling.BOX if shrinks else Image.Resampling.BICUBIC)
+    return np.asarray(image).reshape(image.height, image.width, -1)
+
+
+def shaped(pixels: np.ndarray, asked: Request) -> np.ndarray:
+    """A picture `[h, w, c]` cropped, resized, recoloured and inverted as asked."""
+    if asked.crop == "centre":
+        height, width, _ = pixels.shape
+        side = min(height, width)
+        top, left = (height - side) // 2, (width - side) // 2
+        pixels = pixels[top : top + side, left : left + side]
+    pixels = reshape(pixels, asked.size, asked.channels)
+    return 255 - pixels if asked.invert else pixels
+
+
+def check_same_shape(first: Record, record: Record) -> None:
+    """Refuse a second size or number of channels, naming both pictures."""
+    (height, width, depth), (other_height, other_width, other_depth) = first.pixels.shape, record.pixels.shape
+    if (height, width) != (other_height, other_width):
+        raise BadInput(
+            f"images differ in size: {first.where!r} is {width}x{height}, {record.where!r} is"
+            f" {other_width}x{other_height}; pass data.size=<side> to resize all"
+        )
+    if depth != other_depth:
+        kind = {1: "grey", 3: "colour"}
+        raise BadInput(
+            f"images differ in channels: {first.where!r} is {kind[depth]}, {record.where!r} is {kind[other_depth]};"
+            " pass data.channels=1 or data.channels=3 to convert all"
+        )

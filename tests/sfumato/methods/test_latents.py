@@ -1,0 +1,122 @@
+"""Every method in latents: private pixels end inside the mechanism, denoisers see latents alone, what leaves is pixels."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from sfumato import sources
+from sfumato.drawing import draw_images, draw_public
+from sfumato.images import to_unit
+from sfumato.methods import METHODS
+from sfumato.privacy import door
+from sfumato.privacy.ledger import Ledger
+from sfumato.settings import DEFAULT_METHOD
+
+LATENTS = ("latent.kind=kl", "latent.width=8", "latent.steps=15", "latent.batch=32")
+SHAPE = (3, 4, 4)
+NETWORKS = {
+    "mlp": (),
+    "unet": ("network.kind=unet", "network.width=8", "network.multipliers=[1,2]", "network.attention=[4,2]"),
+}
+CPU = torch.device("cpu")
+every_method = pytest.mark.parametrize("method", METHODS)
+each_network_once = pytest.mark.parametrize(
+    ("method", "network"), [*((method, "mlp") for method in METHODS), (DEFAULT_METHOD, "unet")]
+)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ticks = itertools.count()
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+        yield opened
+
+
+class Watched(torch.nn.Module):
+    """A network that remembers the shapes that it was asked about."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.shapes = inner, set()
+
+    @property
+    def condition(self):
+        return self.inner.condition
+
+    def forward(self, x, t, y):
+        self.shapes.add(tuple(x.shape[1:]))
+        return self.inner(x, t, y)
+
+
+@each_network_once
+def test_a_method_runs_in_latents_from_the_door_to_the_picture(method, network, world, access_to, ledger):
+    """The same plan and the same entries as in pixels; pixels again at the end."""
+    tiny = world(method, *LATENTS, *NETWORKS[network])
+    assert tiny.parts.shape == SHAPE and tiny.facts.shape == (1, 8, 8)
+    parts, entries = tiny.pay(access_to(ledger))
+    assert [event for _, events in ledger.spends("digits") for event in events] == [s.event for s in tiny.plan.spends]
+    assert tiny.plan.spends == world(method).plan.spends, "latents cost what pixels cost"
+    assert set(entries.values()) == {"DP"}
+    public, tuned = Watched(parts.public), Watched(parts.tuned)
+    watched = replace(parts, public=public, tuned=tuned)
+    for draw in (tiny.method.draw, draw_public):
+        found = draw_images(draw, tiny.settings, watched, tiny.facts, 12, CPU)
+        assert found.pixels.shape == (12, 1, 8, 8) and found.pixels.dtype == np.uint8
+        assert found.pixels.std() > 0
+    assert public.shapes == tuned.shapes == {SHAPE}
+
+
+@every_method
+def test_nothing_but_the_mechanism_sees_private_pixels(method, world, access_to, ledger, monkeypatch):
+    """What a method's objective is given are the latents of the records behind the door, record by record."""
+    tiny, seen = world(method, *LATENTS), []
+    real = tiny.method.corrupt
+
+    def spying(settings, parts):
+        examples = real(settings, parts)
+
+        def spy(x, y, generator):
+            seen.append((x.clone(), y.clone()))
+            return examples(x, y, generator)
+
+        return spy
+
+    monkeypatch.setattr(tiny.method, "corrupt", spying)
+    tiny.pay(access_to(ledger))
+    records = door.read(access_to(ledger)("fine_tuning", tiny).private, "train")
+    latents = tiny.parts.codec.encode(to_unit(records.pixels))
+    assert sum(len(x) for x, _ in seen) > 10
+    for x, y in seen:
+        assert x.shape[1:] == SHAPE
+        distance, nearest = (x[:, None] - latents[None]).flatten(2).norm(dim=2).min(1)
+        assert distance.max() < 1e-4 and torch.equal(torch.as_tensor(records.labels)[nearest], y)
+
+
+@every_method
+def test_votes_compare_pixels(method, world):
+    """A ballot takes images as the door gives them, and finds a public image by its reconstruction."""
+    tiny = world(method, *LATENTS)
+    if not tiny.plan.votes:
+        pytest.skip("this method takes no votes")
+    base = tiny.parts.base
+    chosen = tiny.method.ballot(tiny.parts)(tiny.parts.codec.decode(base.images[:30]))
+    assert base.images.shape[1:] == SHAPE and (chosen == base.labels[:30]).float().mean() > 0.9
+
+
+@every_method
+def test_a_records_examples_depend_on_that_record_alone(method, world):
+    tiny = world(method, *LATENTS)
+    parts = replace(tiny.parts, winners=torch.arange(10)) if tiny.plan.votes else tiny.parts
+    corrupt = tiny.method.corrupt(tiny.settings, parts)
+    found = sources.load("digits", part="train").subset(slice(12))
+    y, x = torch.as_tensor(found.labels), to_unit(found.pixels)
+    other = x.clone()
+    other[5] = -x[5]
+    one, two = (corrupt(parts.codec.encode(part), y, torch.Generator().manual_seed(1)) for part in (x, other))
+    others = torch.arange(12) != 5
+    assert one.x_t.shape[2:] == SHAPE
+    torch.testing.assert_close(one.x_t[others], two.x_t[others], rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(one.x_t[5], two.x_t[5], atol=1e-2)

@@ -1,0 +1,188 @@
+"""Folders of class folders: what comes out, and every way in which they can be wrong."""
+
+import gzip
+import os
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFile
+
+from sfumato.images import to_unit
+from sfumato.sources import describe, load
+from sfumato.sources.pictures import reshape
+from tests.sfumato.sources.writing import draw, refused, write_folder, write_mnist_like
+
+
+def test_a_folder_of_class_folders(folder):
+    (folder / ".git").mkdir()
+    (folder / "cat" / ".DS_Store").write_bytes(b"x")
+    (folder / "cat" / "notes.txt").write_text("not a picture")
+    pets = load(folder, part="all")
+    assert pets.classes == ("ant", "cat") and np.bincount(pets.labels).tolist() == [20, 30]
+    assert np.array_equal(pets.pixels[0, 0], np.asarray(Image.open(folder / "ant" / "000.png")))
+
+
+@pytest.mark.parametrize("suffix", [".png", ".PNG", ".bmp", ".tif", ".tiff", ".jpg", ".jpeg"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_all_formats(tmp_path, suffix, channels):
+    root = write_folder(tmp_path / "x", {"a": 2, "b": 1}, suffix, channels)
+    assert load(root, part="all").pixels.shape == (3, channels, 8, 8)
+
+
+def test_palettes_are_colour_and_bits_are_grey(tmp_path):
+    (tmp_path / "a").mkdir()
+    picture = draw(np.random.default_rng(0))
+    picture.convert("P").save(tmp_path / "a" / "palette.png")
+    assert load(tmp_path, part="all").pixels.shape == (1, 3, 8, 8)
+    picture.convert("1").save(tmp_path / "a" / "palette.png")
+    bits = load(tmp_path, part="all").pixels
+    assert bits.shape == (1, 1, 8, 8) and set(np.unique(bits)) == {0, 255}
+
+
+def test_size_and_channels_are_changed_when_asked(folder):
+    draw(np.random.default_rng(1), 16, 12, 3).save(folder / "cat" / "zz.png")
+    assert load(folder, part="all", size=6, channels=1).pixels.shape == (51, 1, 6, 6)
+    assert load(folder, part="all", size=20, channels=3).pixels.shape == (51, 3, 20, 20)
+
+
+def test_shrinking_averages_areas():
+    pixels = np.kron(np.array([[0, 200], [100, 40]], np.uint8), np.ones((3, 3), np.uint8))[:, :, None]
+    assert reshape(pixels, 2, None)[:, :, 0].tolist() == [[0, 200], [100, 40]]
+
+
+def test_mixed_sizes_name_the_two_files(folder):
+    draw(np.random.default_rng(1), height=9, width=7).save(folder / "ant" / "005.png")
+    with refused("ant/000.png' is 8x8", "ant/005.png' is 7x9", "data.size="):
+        load(folder, part="all")
+
+
+def test_mixed_channels_name_the_two_files(folder):
+    draw(np.random.default_rng(1), channels=3).save(folder / "ant" / "005.png")
+    with refused("ant/000.png' is grey", "ant/005.png' is colour", "data.channels="):
+        load(folder, part="all")
+
+
+@pytest.mark.parametrize("read", [describe, load])
+def test_unusable_folders(tmp_path, read):
+    with refused("nowhere' does not exist", "digits"):
+        read(tmp_path / "nowhere")
+    with refused("'' does not exist"):
+        read("")
+    with refused("holds no images", "one folder per class"):
+        read(tmp_path)
+    picture = tmp_path / "picture.png"
+    draw(np.random.default_rng(0)).save(picture)
+    with refused("picture.png' is not a folder"):
+        read(picture)
+    with refused("holds images but no class folders", "one folder per class"):
+        read(tmp_path)
+    write_folder(tmp_path, {"full": 1, "empty": 0})
+    with refused("empty' holds no images", "remove it"):
+        read(tmp_path)
+
+
+def test_unprintable_class_names(tmp_path):
+    write_folder(tmp_path, {"a\nb": 1, "c": 1})
+    with refused(r"'a\nb'", "rename"):
+        describe(tmp_path)
+
+
+def test_file_names_cannot_break_the_line(folder):
+    (folder / "ant" / "a\nb.png").write_bytes(b"x")
+    with refused(r"a\nb.png"):
+        load(folder)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".bmp", ".tif"])
+@pytest.mark.parametrize("lenient", [False, True])
+def test_cut_off_pictures_are_named(tmp_path, suffix, lenient, monkeypatch):
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", lenient)
+    root = tmp_path / "x"
+    (root / "a").mkdir(parents=True)
+    path = root / "a" / f"1{suffix}"
+    draw(np.random.default_rng(0), 40, 40).save(path)
+    whole = path.read_bytes()
+    for share in (0, 0.02, 0.5, 0.9):
+        path.write_bytes(whole[: int(len(whole) * share)])
+        with refused(f"a/1{suffix}' is corrupt or cut off", "replace or remove"):
+            load(root, part="all")
+    assert ImageFile.LOAD_TRUNCATED_IMAGES is lenient  # left as it was found
+
+
+def test_a_flipped_bit_is_noticed(folder):
+    path = folder / "cat" / "010.png"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with refused("cat/010.png' is corrupt"):
+        load(folder)
+
+
+@pytest.mark.parametrize("limit", [50, 20])
+def test_pictures_far_too_large_are_refused_before_decoding(folder, monkeypatch, limit):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)  # 64 pixels: above the warning, or above twice the limit
+    with refused("ant/000.png' has more than", "shrink"):
+        load(folder)
+
+
+def test_sixteen_bits_are_refused_instead_of_cut(folder):
+    Image.fromarray(np.full((8, 8), 1000, np.uint16)).save(folder / "cat" / "000.png")
+    with refused("cat/000.png' has pixels of mode 'I;16'", "8 bits"):
+        load(folder)
+
+
+def test_loading_is_silent(folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        to_unit(load(folder).pixels)
+
+
+def test_links_may_not_leave_the_folder(folder, tmp_path):
+    secret = tmp_path / "secret.png"
+    draw(np.random.default_rng(0)).save(secret)
+    link = folder / "cat" / "link.png"
+    link.symlink_to(secret)
+    with refused("cat/link.png' is a link to", "paths from data files cannot leave their folder"):
+        describe(folder)
+    link.unlink()
+    write_folder(tmp_path / "elsewhere", {"dog": 1})
+    (folder / "dog").symlink_to(tmp_path / "elsewhere" / "dog")
+    with refused("pets/dog' is a link to", "cannot leave their folder"):
+        describe(folder)
+
+
+def test_links_inside_the_folder_and_to_the_folder_are_fine(folder, tmp_path):
+    (folder / "cat" / "link.png").symlink_to(folder / "ant" / "000.png")
+    (tmp_path / "alias").symlink_to(folder)
+    assert len(load(tmp_path / "alias", part="all")) == 51
+
+
+def test_broken_links_are_named(folder):
+    (folder / "ant" / "001.png").unlink()
+    (folder / "ant" / "001.png").symlink_to(folder / "gone.png")
+    with refused("ant/001.png' is a broken link"):
+        load(folder)
+
+
+def test_missing_permissions_are_named(folder, monkeypatch):
+    def deny(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched, refused("ant/000.png' may not be read", "permission"):
+        patched.setattr(Image, "open", deny)
+        load(folder)
+    with monkeypatch.context() as patched, refused("pets' may not be read", "permission"):
+        patched.setattr(os, "scandir", deny)
+        load(folder)
+    write_mnist_like(folder)
+    with monkeypatch.context() as patched, refused("labels-idx1-ubyte.gz' may not be read", "permission"):
+        patched.setattr(gzip, "open", deny)
+        load(folder)
+
+
+def test_things_that_are_no_files_are_passed_over(folder):
+    os.mkfifo(folder / "ant" / "pipe.png")  # opening it would wait for ever
+    (folder / "ant" / "folder.png").mkdir()
+    (folder / "ant" / "link.png").symlink_to("pipe.png")
+    assert len(load(folder, part="all")) == 50

@@ -1,0 +1,95 @@
+"""Which side a record lands on, and which sources are one and the same."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from sfumato import sources
+from sfumato.sources import load, same_source
+from tests.sfumato.sources.writing import refused, write_folder, write_mnist_like
+
+
+def sides(root: Path, **asked) -> tuple[set[bytes], set[bytes]]:
+    return tuple({bytes(p) for p in load(root, part=part, **asked).pixels} for part in ("train", "test"))
+
+
+def test_no_record_changes_side_when_others_come_or_go(folder):
+    train, test = sides(folder)
+    assert not train & test and len(train | test) == 50 and 3 <= len(test) <= 20
+    for path in sorted((folder / "cat").iterdir())[:15]:
+        path.unlink()
+    write_folder(folder, {"bee": 20}, seed=1)  # shifts every class number too
+    fewer_train, fewer_test = sides(folder)
+    assert not train & fewer_test and not test & fewer_train
+
+
+def test_file_names_and_sizes_do_not_move_a_record(folder):
+    train, _ = sides(folder)
+    for i, path in enumerate(sorted((folder / "ant").iterdir())):
+        path.rename(path.with_name(f"z{99 - i}.png"))
+    assert sides(folder)[0] == train
+    assert len(load(folder, size=4)) == len(train)
+
+
+def test_a_larger_share_only_moves_records_to_the_test_side(folder):
+    small, large = sides(folder, held_out=0.2)[1], sides(folder, held_out=0.6)[1]
+    assert small < large
+
+
+def test_hash_keeps_about_the_asked_share():
+    rng = np.random.default_rng(0)
+    kept = [sources.held_out_by_hash(rng.integers(0, 256, (4, 4, 1), np.uint8), "a", 0.2) for _ in range(4000)]
+    assert 0.17 < np.mean(kept) < 0.23
+
+
+def test_an_empty_side_is_refused(tmp_path):
+    root = write_folder(tmp_path / "few", {"a": 1, "b": 1})
+    with refused("the test part", "none of its 2 records", "data.held_out=1e-09"):
+        load(root, part="test", held_out=1e-9)
+
+
+def test_same_source(folder, tmp_path):
+    other = write_folder(tmp_path / "pets2", {"cat": 1})
+    (tmp_path / "alias").symlink_to(folder)
+    assert same_source("digits", "digits") and not same_source("digits", "glyphs")
+    assert same_source(folder, tmp_path / "alias") and same_source(folder, f"{folder}/../pets/")
+    assert same_source(folder, folder / "cat") and same_source(folder / "cat", folder)
+    assert same_source(tmp_path / "alias" / "cat", folder)
+    assert not same_source(folder, other) and not same_source(folder, "digits")
+    assert not same_source(tmp_path / "gone", folder)
+
+
+def test_same_source_sees_one_folder_under_two_names(folder, tmp_path, monkeypatch):
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    monkeypatch.setattr(os.path, "samefile", lambda a, b: {Path(a), Path(b)} <= {mounted, folder})  # as a bind mount
+    assert same_source(mounted, folder / "cat") and same_source(folder / "cat", mounted)
+    assert not same_source(mounted, tmp_path / "elsewhere")
+
+
+def test_same_source_knows_names_and_mixtures(tmp_path, folder):
+    write_mnist_like(tmp_path / "data" / "mnist")
+    place = {"folder": str(tmp_path / "data")}
+    assert same_source("mnist", "mnist", **place) and same_source("mnist", "mnist")
+    assert same_source("mnist", tmp_path / "data" / "mnist", **place)
+    assert same_source("mnist", tmp_path / "data", **place)
+    assert same_source("mnist", f"glyphs+{tmp_path / 'data' / 'mnist'}", **place)
+    assert same_source("mnist", "glyphs+mnist", **place) and same_source(folder, f"glyphs+{folder / 'cat'}")
+    assert same_source("digits", "glyphs+digits") and not same_source("mnist", "omniglot+glyphs", **place)
+    assert not same_source("mnist", "fashion-mnist", **place) and not same_source("digits", "mnist", **place)
+    assert not same_source(folder, f"glyphs+{tmp_path / 'data' / 'mnist'}")
+
+
+def test_same_source_sees_copies_of_idx_and_npz_files(tmp_path):
+    one, two = (write_mnist_like(tmp_path / name) for name in ("one", "two"))
+    assert same_source(one, two)
+    assert same_source("mnist", two, folder=str(write_mnist_like(tmp_path / "data" / "mnist").parent))
+    write_mnist_like(two, seed=1)
+    assert not same_source(one, two)
+    for name in ("a.npz", "b.npz", "c.npz"):
+        np.savez(tmp_path / name, images=np.full((2, 4, 4), name == "c.npz", np.uint8), labels=np.arange(2))
+    assert same_source(tmp_path / "a.npz", tmp_path / "b.npz") and not same_source(
+        tmp_path / "a.npz", tmp_path / "c.npz"
+    )
+    assert same_source(tmp_path / "a.npz", tmp_path)  # a file in the folder

@@ -1,0 +1,143 @@
+"""NPZ files: what comes out, and every way in which they can be wrong; nothing in them is ever run."""
+
+import os
+import zipfile
+
+import numpy as np
+import pytest
+
+from sfumato.sources import describe, load, npz, source_digest
+from tests.sfumato.sources.writing import refused
+
+RNG = np.random.default_rng(0)
+PIXELS = RNG.integers(0, 256, (40, 6, 5), dtype=np.uint8)
+LABELS = np.arange(40) % 3 + 4
+
+
+def write(path, **arrays):
+    np.savez_compressed(path, **({"images": PIXELS, "labels": LABELS} | arrays))
+    return path
+
+
+@pytest.mark.parametrize("shape", [(40, 6, 5), (40, 6, 5, 1)])
+def test_grey_images_and_label_values_as_classes(tmp_path, shape):
+    path = write(tmp_path / "a.npz", images=PIXELS.reshape(shape))
+    facts, loaded = describe(path, part="all"), load(path, part="all")
+    assert np.array_equal(loaded.pixels[:, 0], PIXELS) and loaded.labels[:4].tolist() == [0, 1, 2, 0]
+    assert facts.classes == loaded.classes == ("4", "5", "6")
+    assert (facts.records, facts.channels, facts.height, facts.width) == (40, 1, 6, 5)
+    train, test = load(path), load(path, part="test")
+    assert len(train) + len(test) == 40 and len(test)
+
+
+def test_colour_images_and_names(tmp_path):
+    images = RNG.integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)
+    path = write(tmp_path / "a.npz", images=images, labels=np.arange(6) % 2, classes=np.array(["cat", "dog", "eel"]))
+    loaded = load(path, part="all")
+    assert np.array_equal(loaded.pixels.transpose(0, 2, 3, 1), images)
+    assert loaded.classes == describe(path).classes == ("cat", "dog", "eel")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-1, 1), (0.0, 255.0)])
+def test_floats_with_a_stated_range_are_the_same_picture(tmp_path, low, high):
+    floats = (PIXELS / 255 * (high - low) + low).astype(np.float32)
+    path = write(tmp_path / "a.npz", images=floats, range=np.array([low, high]))
+    assert np.array_equal(load(path, part="all").pixels[:, 0], PIXELS)
+    assert source_digest(path) == source_digest(write(tmp_path / "b.npz"))
+
+
+def test_description_reads_no_pixel(tmp_path, monkeypatch):
+    read = npz.array
+    monkeypatch.setattr(npz, "array", lambda a, name, p: pytest.fail("read") if name == "images" else read(a, name, p))
+    assert describe(write(tmp_path / "a.npz"), part="all").records == 40
+
+
+class Trap:
+    """Would make a folder if it were unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("name", ["images", "labels", "classes"])
+def test_pickles_are_refused_and_not_run(tmp_path, name):
+    path = write(tmp_path / "a.npz", **{name: np.array([Trap(tmp_path / "sprung")] * 40, dtype=object)})
+    for read in (describe, load, source_digest):
+        with refused("a.npz", f"'{name}'", "Python objects", "plain numbers"):
+            read(path)
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"images": PIXELS[0]}, ("[6, 5]", "[n, h, w]")),
+        ({"images": PIXELS.reshape(20, 2, 6, 5)}, ("[20, 2, 6, 5]", "[n, h, w, 1 or 3]")),
+        ({"images": PIXELS[:0]}, ("[0, 6, 5]",)),
+        ({"images": PIXELS.astype(np.int32)}, ("int32", "uint8")),
+        ({"images": np.asfortranarray(PIXELS)}, ("column order", "ascontiguousarray")),
+        ({"images": PIXELS / 255}, ("float64 of unknown range", "range=[low, high]")),
+        ({"images": PIXELS / 255, "range": np.array([1.0, 0.0])}, ("[1.0, 0.0]", "low < high")),
+        ({"images": PIXELS / 255, "range": np.array([0.0, np.inf])}, ("inf", "finite")),
+        ({"images": PIXELS / 255, "range": np.array([np.nan, 1.0])}, ("nan", "finite")),
+        ({"images": PIXELS / 255, "range": np.array(1.0)}, ("'range'", "two finite numbers")),
+        ({"labels": LABELS[:-1]}, ("40 images but 39 labels",)),
+        ({"labels": LABELS[:, None]}, ("[40, 1]", "whole numbers")),
+        ({"labels": LABELS / 2}, ("float64", "whole numbers")),
+        ({"classes": np.array(["a", "b"])}, ("names 2 classes", "from 4 to 6")),
+        ({"classes": np.array(["a"] * 9)}, ("repeats a name",)),
+        ({"classes": np.arange(9)}, ("one list of texts",)),
+        ({"labels": LABELS - 5, "classes": np.array(list("abc"))}, ("from -1 to 1",)),
+    ],
+)
+def test_wrong_arrays_are_refused_before_any_pixel_is_read(tmp_path, arrays, words):
+    with refused("a.npz", *words):
+        describe(write(tmp_path / "a.npz", **arrays))
+
+
+@pytest.mark.parametrize("wrong", [1.5, -0.1, np.nan])
+def test_values_outside_the_stated_range_are_named(tmp_path, wrong):
+    floats = PIXELS / 255
+    floats[7, 0, 0] = wrong
+    with refused("a.npz[7]", "outside its range [0, 1]"):
+        load(write(tmp_path / "a.npz", images=floats, range=np.array([0, 1])), part="all")
+
+
+@pytest.mark.parametrize("name", ["images", "labels"])
+def test_a_missing_array_is_named(tmp_path, name):
+    arrays = {"images": PIXELS, "labels": LABELS}
+    del arrays[name]
+    np.savez(tmp_path / "a.npz", **arrays)
+    with refused("a.npz", f"no array '{name}'", "numpy.savez"):
+        describe(tmp_path / "a.npz")
+
+
+def test_damaged_files(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, images=PIXELS.repeat(20, 1).repeat(20, 2), labels=LABELS)
+    whole = path.read_bytes()
+    for content in (b"", b"no archive", whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        with refused("a.npz' is corrupt or cut off", "make it again"):
+            describe(path)
+    changed = bytearray(whole)
+    changed[len(whole) // 2] ^= 1  # in the pixels: the checksum tells
+    path.write_bytes(changed)
+    assert describe(path, part="all").records == 40
+    with refused("a.npz' is corrupt or cut off"):
+        load(path)
+
+
+def test_a_header_that_promises_more_than_there_is(tmp_path):
+    path = write(tmp_path / "a.npz")
+    with zipfile.ZipFile(path) as archive:
+        images = bytearray(archive.read("images.npy"))
+    images = images.replace(b"(40, 6, 5)", b"(40, 9, 5)")
+    with zipfile.ZipFile(path, "w") as archive, zipfile.ZipFile(write(tmp_path / "b.npz")) as other:
+        archive.writestr("images.npy", bytes(images))
+        archive.writestr("labels.npy", other.read("labels.npy"))
+    with refused("a.npz", "not as long as its header says"):
+        describe(path)

@@ -1,0 +1,115 @@
+"""Sources of every kind: described without opening a picture, and requests that none can meet."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from sfumato import sources
+from sfumato.sources import describe, folders, idx, load
+from tests.sfumato.sources.writing import refused, write_folder, write_mnist_like
+
+
+def test_digits_are_scikit_learns_with_a_fixed_test_part():
+    train, test, whole = (load("digits", part=part) for part in ("train", "test", "all"))
+    assert (len(train), len(test), len(whole)) == (1437, 360, 1797)
+    assert train.pixels.shape[1:] == (1, 8, 8) and train.classes == tuple("0123456789")
+    assert np.array_equal(whole.pixels[:, 0], np.round(load_digits().images * 255 / 16))
+    assert np.ptp(np.bincount(test.labels)) <= 2  # stratified
+    rows = [bytes(p) for p in (*train.pixels, *test.pixels)]
+    assert sorted(rows) == sorted(bytes(p) for p in whole.pixels)
+
+
+def test_glyphs_are_drawn_at_the_asked_size():
+    drawn = load("glyphs", part="all", size=16, glyphs_per_class=3, characters="ab7")
+    assert drawn.pixels.shape == (9, 1, 16, 16) and drawn.classes == ("a", "b", "7")
+    assert load("glyphs", part="all", channels=3, glyphs_per_class=1, characters="a").pixels.shape == (1, 3, 8, 8)
+    facts = describe("glyphs", part="all")
+    assert (facts.records, len(facts.classes), facts.height) == (52 * 400, 52, 8)
+
+
+@pytest.mark.parametrize("part", ["train", "test", "all"])
+@pytest.mark.parametrize("source", ["digits", "folder", "idx"])
+def test_description_agrees_with_what_is_loaded(tmp_path, folder, source, part):
+    place = {"digits": "digits", "folder": folder, "idx": write_mnist_like(tmp_path / "idx")}[source]
+    for size, channels in ((None, None), (0, 0), (5, 3)):
+        facts, loaded = (f(place, part=part, size=size, channels=channels) for f in (describe, load))
+        assert facts.source == str(place) and facts.classes == loaded.classes
+        assert (facts.channels, facts.height, facts.width) == loaded.pixels.shape[1:]
+        if source != "folder" or part == "all":
+            assert facts.records == len(loaded)
+        else:  # split by hash: the expected number, since the true one needs the pixels
+            assert facts.records == {"train": 40, "test": 10}[part]
+
+
+def test_description_opens_no_pixel(folder, monkeypatch):
+    monkeypatch.setattr(folders, "decode", lambda path: pytest.fail("a picture was decoded"))
+    monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("a picture was decoded"))
+    (folder / "cat" / "020.png").write_bytes(b"not a picture")  # only the first header is read
+    assert describe(folder, part="all").records == 50
+
+
+def test_description_of_idx_reads_the_header_of_the_pictures_alone(tmp_path, monkeypatch):
+    root = write_mnist_like(tmp_path)
+    read = idx.read_idx
+    monkeypatch.setattr(
+        idx, "read_idx", lambda path, magic: pytest.fail("read") if "images" in path.name else read(path, magic)
+    )
+    assert describe(root).records == 30
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"part": "validation"}, "part='validation'"),
+        ({"size": -1}, "data.size=-1"),
+        ({"channels": 2}, "data.channels=2"),
+        ({"held_out": 1.0}, "data.held_out=1.0"),
+        ({"held_out": 0}, "data.held_out=0"),
+        ({"held_out": float("nan")}, "data.held_out=nan"),
+    ],
+)
+def test_impossible_requests(asked, words):
+    for read in (describe, load):
+        with refused(words):
+            read("digits", **asked)
+
+
+def test_glyph_requests_are_checked_in_both():
+    for read in (describe, load):
+        with refused("glyphs_per_class=0"):
+            read("glyphs", glyphs_per_class=0)
+        with refused("glyphs of 4x4", "data.size=8"):
+            read("glyphs", size=4)
+        with refused("repeats 'a'"):
+            read("glyphs", characters="aba")
+
+
+def test_one_class_is_too_few(tmp_path):
+    facts = describe(write_folder(tmp_path, {"only": 3}))
+    with refused("holds 1 class ('only')", "at least 2"):
+        sources.require_classes(facts)
+    sources.require_classes(facts, at_least=1)
+    sources.require_classes(describe("digits"))
+
+
+# --- crop and polarity ------------------------------------------------------------------------------------------------
+
+
+def test_the_largest_square_is_cut_from_the_middle(tmp_path):
+    (tmp_path / "a").mkdir()
+    wide, tall = np.zeros((4, 10), np.uint8), np.zeros((9, 4), np.uint8)
+    wide[:, 3:7], tall[2:6] = 200, 200
+    Image.fromarray(wide).save(tmp_path / "a" / "0.png")
+    Image.fromarray(tall).save(tmp_path / "a" / "1.png")
+    facts, loaded = (read(tmp_path, part="all", crop="centre") for read in (describe, load))
+    assert loaded.pixels.shape == (2, 1, facts.height, facts.width) == (2, 1, 4, 4) and (loaded.pixels == 200).all()
+    assert load(tmp_path, part="all", crop="centre", size=2).pixels.shape == (2, 1, 2, 2)
+    with refused("data.crop='left'", "'centre'"):
+        load(tmp_path, crop="left")
+
+
+def test_inverting_turns_grey_levels_round_and_moves_no_record(folder):
+    plain, turned = load(folder), load(folder, invert=True)
+    assert np.array_equal(255 - plain.pixels, turned.pixels)
+    assert np.array_equal(load(folder, crop="centre", size=4).labels, plain.labels)

@@ -1,0 +1,82 @@
+"""Public stages in latents: the autoencoder belongs to its own images, and nobody works with another one."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from artifacts import contents
+from artifacts.kinds import PublicImages, PublicModel
+from sfumato.config import Latent, Machine, Network
+from sfumato.errors import BadInput
+from sfumato.methods.plan import Facts
+from sfumato.networks.build import build
+from sfumato.settings import resolve
+from tasks.making import Draft, making
+from tasks.private import PublicParts, load_parts
+from tasks.public import RECONSTRUCTIONS, dealt, train_autoencoder
+from tests.examples import picture_set
+from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)
+
+TINY = Latent(kind="kl", width=4, steps=3, batch=8)
+MACHINE = Machine(device="cpu")
+NETWORK = Network(kind="mlp", width=8, blocks=1, condition=4)
+
+
+@pytest.fixture
+def world(place, told):  # noqa: F811
+    """The store, MLflow's ears, and two sets of public images."""
+    store, sets = place.store(), []
+    for classes in (("a", "b"), ("c", "d")):
+        with store.writing() as folder:
+            contents.save_images(folder, picture_set(count=30, classes=classes))
+            sets.append(store.keep(PublicImages, folder, parents=[]))
+    return store, told, sets
+
+
+def trained(images):
+    return train_autoencoder.fn(images, TINY, seed=0, machine=MACHINE, context=CONTEXT)
+
+
+def drafted(store, tmp_path):
+    return Draft(store, tmp_path, lambda *_: None)
+
+
+def test_the_autoencoder_is_public_and_shows_what_it_loses(world):
+    store, told, (images, _) = world  # noqa: F811
+    ref = trained(images)
+    assert ref.label == "PUBLIC" and store.manifest(ref)["parents"] == [images.digest]
+    assert trained(images).digest == ref.digest, "the same images and seed give the same autoencoder"
+    found = Image.open(store.folder(ref) / RECONSTRUCTIONS)
+    assert found.width > found.height > 100 and np.asarray(found).std() > 0
+    call = told[0]
+    assert call["label"] == "PUBLIC" and call["files"] == [store.folder(ref) / RECONSTRUCTIONS]
+    assert call["metrics"]["reconstruction_error"] > 0 and 0 < call["metrics"]["spread"] < 1
+    assert len(call["series"]["loss"]) == TINY.steps
+
+
+def test_public_stages_refuse_an_autoencoder_trained_on_other_images(world, tmp_path):
+    store, _, (images, others) = world
+    draft, ref = drafted(store, tmp_path), trained(images)
+    parts = dealt(draft, images, ref, 0.5, 0, MACHINE)
+    assert parts.shape == (3, 4, 4) and parts.reference_images.shape[1:] == (1, 8, 8)
+    assert parts.pre[0].shape[1:] == parts.reference[0].shape[1:] == (3, 4, 4)
+    with pytest.raises(BadInput, match=f"{ref.digest[:12]} was trained on the public images {images.digest[:12]}, not"):
+        dealt(draft, others, ref, 0.5, 0, MACHINE)
+
+
+def test_private_stages_refuse_one_that_their_denoiser_did_not_learn_with(world, tmp_path):
+    """Another set of images by its digest, another shape of private images by the sizes."""
+    store, _, (images, others) = world
+    draft, ref = drafted(store, tmp_path), trained(images)
+    models = []
+    for parents in ([images, ref], [others]):
+        with making(PublicModel, "a denoiser", CONTEXT, parents=parents) as made:
+            contents.save_denoiser(made.folder, build(NETWORK, (3, 4, 4), 2), NETWORK, (3, 4, 4), 2)
+        models.append(PublicParts(model=made.ref, autoencoder=ref))
+    facts = Facts(records=9, classes=("x", "y"), public_classes=2, shape=(1, 8, 8))
+    parts = load_parts(draft, resolve("dp-sgd"), facts, models[0], MACHINE)
+    assert parts.shape == (3, 4, 4) and parts.schedule.limit == parts.codec.limit != 1
+    with pytest.raises(BadInput, match="was trained on the public images"):
+        load_parts(draft, resolve("dp-sgd"), facts, models[1], MACHINE)
+    with pytest.raises(BadInput, match="trained on images of 8x8 with 1 channel, these are 16x16"):
+        load_parts(draft, resolve("dp-sgd"), facts.model_copy(update={"shape": (1, 16, 16)}), models[0], MACHINE)
