@@ -17,6 +17,7 @@ from artifacts.labels import combined
 from artifacts.record import RunRecord
 from artifacts.report import SCORES, table
 from sfumato.drawing import first_of_each
+from sfumato.evaluation.extractors import only_extractor
 from sfumato.images import ImageSet, enlargement, grid
 from sfumato.methods.plan import ANY_NUMBER
 
@@ -34,11 +35,14 @@ class Spread(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    mean: float
+    mean: float | None
+    """None where the score could not be measured for one of the seeds."""
     half: float | None
     """Half the interval's width; none for a single seed."""
 
     def __str__(self) -> str:
+        if self.mean is None:
+            return "-"
         return f"{self.mean:.3g}" if self.half is None else f"{self.mean:.3g} ± {self.half:.2g}"
 
 
@@ -60,6 +64,8 @@ class Row(BaseModel):
     evaluations: int
     """Network evaluations per image."""
     scores: dict[str, Spread]
+    feature_extractor: str = ""
+    """In whose features the distances were measured."""
 
 
 class Comparison(BaseModel):
@@ -73,9 +79,9 @@ class Comparison(BaseModel):
 
 
 def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
-    """One row from the runs that differ by their seed alone."""
+    """One row from the runs that differ by their seed alone; `BadInput` where two feature extractors measured them."""
     certificates = [record.certificate for record in records]
-    first = records[0]
+    first, judged = records[0], [record.metrics[SYNTHETIC] for record in records]
     return Row(
         variant=variant,
         target=target,
@@ -86,12 +92,15 @@ def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
         relation=first.plan.privacy.relation,
         images=first.certificate.images if first.certificate else ANY_NUMBER,
         evaluations=first.plan.evaluations,
-        scores={key: spread([record.metrics[SYNTHETIC][key] for record in records]) for key in SCORES},
+        scores={key: spread([scores[key] for scores in judged]) for key in SCORES},
+        feature_extractor=only_extractor(scores.get("feature_extractor", "") for scores in judged),
     )
 
 
-def spread(values: Sequence[float]) -> Spread:
-    """Mean, and half the width of its interval."""
+def spread(values: Sequence[float | None]) -> Spread:
+    """Mean, and half the width of its interval; nothing of values that are not all there."""
+    if None in values:
+        return Spread(mean=None, half=None)
     if len(values) < 2:
         return Spread(mean=values[0], half=None)
     wide = student.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
@@ -99,7 +108,8 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def comparison_table(rows: Sequence[Row]) -> str:
-    """The table in Markdown; INTERNAL."""
+    """The table in Markdown; INTERNAL. Refuses rows from two feature extractors."""
+    only_extractor(row.feature_extractor for row in rows)
     head = ["variant", "target", "claim", "certificate", "relation", "covers", "label", "evaluations", *SCORES.values()]
     lines = [
         [
@@ -130,7 +140,8 @@ def report(comparison: Comparison, captions: Sequence[str]) -> str:
             comparison_table(comparison.rows),
             "",
             f"Over {seeds} seeds: mean and {CONFIDENCE:.0%} interval of the mean (Student). A claim is what a paper's own analysis "
-            "says; only a certificate is a promise. `evaluations`: network evaluations per image.",
+            "says; only a certificate is a promise. `evaluations`: network evaluations per image. Frechet distance and coverage in: "
+            f"{comparison.rows[0].feature_extractor or 'features not named'}.",
             "",
             f"![scores against epsilon, by certificate (full) and claim (dashed)]({PLOT})",
             "",
@@ -154,6 +165,7 @@ def draw_trade_off(path: Path, rows: Sequence[Row]) -> None:
     figure, panels = plt.subplots(1, len(PLOTTED), figsize=(5.2 * len(PLOTTED), 3.8), squeeze=False)
     for panel, key in zip(panels[0], PLOTTED, strict=True):
         for number, (variant, own) in enumerate(by_variant(rows).items()):
+            own = [row for row in own if row.scores[key].mean is not None]
             colour, scores = f"C{number}", [row.scores[key] for row in own]
             certified = [(row.certificate, score) for row, score in zip(own, scores, strict=True) if row.certificate]
             bars = [score.half or 0.0 for _, score in certified]

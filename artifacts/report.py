@@ -5,13 +5,14 @@ time. `report-internal.md` adds the scores against private images and is INTERNA
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from artifacts.labels import Label
 from artifacts.record import RunRecord, run_folder
 from artifacts.store import write_text
+from sfumato.evaluation.extractors import only_extractor
 from sfumato.methods.plan import ANY_NUMBER, Certificate
 
 REPORT, INTERNAL_REPORT, CURVES = "report.md", "report-internal.md", "training-curves.png"
@@ -23,7 +24,25 @@ SCORES = {
     "logistic": "logistic regression",
     "cnn": "CNN",
 }
-"""Columns of the score table."""
+"""Columns of the short score table."""
+FIDELITY = {
+    "frechet": "Frechet distance",
+    "kid": "KID",
+    "inception_score": "Inception score",
+    "precision": "precision",
+    "recall": "recall",
+    "density": "density",
+    "coverage": "coverage",
+    "readable": "readable",
+}
+UTILITY = {
+    "logistic": "logistic regression",
+    "cnn": "CNN",
+    "mlp": "MLP",
+    "paper_cnn": "CNN of DPDM",
+    "resnet9": "ResNet-9",
+    "eleven": "mean of eleven",
+}
 
 
 def public_report(record: RunRecord, samples: str = "samples.png", curves: str = CURVES) -> str:
@@ -98,14 +117,29 @@ def internal_report(record: RunRecord, samples: str = "samples.png", curves: str
     """The INTERNAL version: the public one plus the scores against private images."""
     head = (
         "> INTERNAL. The scores below were measured against private images without noise. Do not share this file.\n\n"
-        "## Scores against private images\n\n"
-        + score_table(record.metrics)
-        + "\n\nFrechet distance and coverage (k = 5) in the features of a small CNN trained on the private images; readable: share of "
-        "images that this CNN reads as the wanted class; the last two: accuracy on held-out private images after training on synthetic "
-        "ones alone.\n\n"
-        "## Copies and audit\n\n" + checks(record) + "\n\n"
+        "## Scores against private images\n\n" + _scores(record) + "## Copies and audit\n\n" + checks(record) + "\n\n"
     )
     return head + public_report(record, samples, curves)
+
+
+def _scores(record: RunRecord) -> str:
+    rows = record.metrics
+    extractor = only_extractor(row["feature_extractor"] for row in rows.values() if "feature_extractor" in row)
+    reasons = {f"{key}: {reason}." for row in rows.values() for key, reason in row.get("missing", {}).items()}
+    how, single = record.settings["evaluation"], [row["scikit"] for row in rows.values() if row.get("scikit")]
+    by_classifier = [[name, *map(_number, row["scikit"].values())] for name, row in rows.items() if row.get("scikit")]
+    return (
+        f"Distances and neighbourhoods (k = 5) in: {extractor or 'features not named'}. In brackets 95 % intervals "
+        f"({how.get('resamples', 'no')} bootstrap resamples of the images).\n\n"
+        + score_table(rows, FIDELITY)
+        + "\n\nreadable: share of images that a small CNN trained on the private images reads as the wanted class.\n\n"
+        + score_table(rows, UTILITY)
+        + "\n\nAccuracy on held-out private images after training on the images of the row alone"
+        + ("; the last column: eleven of scikit-learn's classifiers. " if "eleven" in shown(rows.values()) else ". ")
+        + "No model was chosen by any of these numbers.\n\n"
+        + (table(["images", *single[0]], by_classifier) + "\n\n" if single else "")
+        + ("Not measured: " + " ".join(sorted(reasons)) + "\n\n" if reasons else "")
+    )
 
 
 def checks(record: RunRecord) -> str:
@@ -124,10 +158,27 @@ def checks(record: RunRecord) -> str:
     return f"{copied} Audited: {found}; {promised}."
 
 
-def score_table(metrics: Mapping[str, Mapping[str, Any]]) -> str:
-    """Scores by image set, one set a row."""
-    rows = [[name, *(_number(row[key]) for key in SCORES)] for name, row in metrics.items()]
-    return table(["images", *SCORES.values()], rows)
+def score_table(metrics: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) -> str:
+    """Scores by image set, one set a row, those of `titles` that any set was asked for; refuses two extractors."""
+    only_extractor(row["feature_extractor"] for row in metrics.values() if "feature_extractor" in row)
+    asked = {key for row in metrics.values() for key in (*shown([row]), *row.get("missing", {}))}
+    keys = [key for key in titles if key in asked]
+    rows = [[name, *(score(row, key) for key in keys)] for name, row in metrics.items()]
+    return table(["images", *(titles[key] for key in keys)], rows)
+
+
+def shown(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Names of the scores that any of these sets has a number for."""
+    rows = list(rows)
+    return [key for key in FIDELITY | UTILITY if any(row.get(key) is not None for row in rows)]
+
+
+def score(row: Mapping[str, Any], key: str) -> str:
+    """A score with its interval, or "-" where there is none."""
+    if row.get(key) is None:
+        return "-"
+    low, high = row.get("intervals", {}).get(key, (None, None))
+    return _number(row[key]) + (f" ({low:.3g} to {high:.3g})" if low is not None else "")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

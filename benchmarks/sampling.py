@@ -115,7 +115,8 @@ def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]
             seeded = recipe.model_copy(update={"seed": seed})
             note = f"{name}, draw {seed}"
             sets[f"way {number} draw {seed}"] = book.run(release.generate, seeded, paid=True, note=note, **common)
-    asked = (plan.facts, secret, terms(plan, comparison=True), images, any_way.seed, any_way.machine)
+    how = any_way.evaluation.model_copy(update={"images": images})
+    asked = (plan.facts, secret, terms(plan, comparison=True), how, any_way.seed, any_way.machine)
     found = judgement(book.run(release.evaluate, sets, *asked))
     return {name: [found[f"way {number} draw {seed}"] for seed in range(draws)] for number, name in enumerate(ways)}
 

@@ -48,6 +48,8 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {tuning.clip:g})",
         "paid": "; ".join(f"{spend.what} ({_short(spend.event)})" for spend in plan.spends),
         "drawn": f"{plan.generation.images} images, {plan.evaluations} network evaluations each",
+        "judged": f"{min(settings.evaluation.images, plan.generation.images)} images of each set, features: "
+        f"{settings.evaluation.features}, classifiers: {settings.evaluation.classifiers}",
         "claim": f"epsilon {plan.claim.epsilon:.3f}: {plan.claim.source}",
     }
     expected = estimate(settings, plan)

@@ -108,7 +108,7 @@ def _carry_out(
         plan.facts,
         secret,
         terms(plan, comparison=True),
-        settings.evaluation.images,
+        settings.evaluation,
         settings.seed,
         settings.machine,
     )

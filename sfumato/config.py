@@ -248,6 +248,18 @@ class Evaluation(Section):
     """Synthetic images that are judged."""
     baseline: bool = True
     """Also train plain DP-SGD at the same budget for comparison; its model and scores are INTERNAL and never leave."""
+    features: Literal["auto", "cnn", "inception"] = "auto"
+    """In whose features images are compared: `cnn` (small, trained on the private training images), `inception` (published FIDs'; its
+    weights are fetched where they are missing), or `auto`: Inception where it is on the machine, the CNN elsewhere."""
+    classifiers: Literal["fast", "all"] = "fast"
+    """What learns from the synthetic images and is tested on held-out private ones: `fast`, logistic regression and a small CNN; `all`,
+    also the papers' MLP, CNN and (in colour) ResNet-9, and ten more of scikit-learn's (dp-promise, Table 2)."""
+    epochs: int = Field(default=50, ge=1)
+    """Epochs of the papers' networks (Wang et al. 2024)."""
+    scikit_images: int = Field(default=2000, ge=0)
+    """Synthetic images that the ten more of scikit-learn's learn from at most, spread evenly; 0 takes all that are judged."""
+    resamples: int = Field(default=100, ge=20)
+    """Bootstrap resamples behind each 95 % interval."""
 
 
 class Machine(Section):

@@ -2,8 +2,8 @@
 
 From names, headers and listings alone: the shape of both collections, the number of records, the class names. (Where both
 sides are IDX or NPZ files of equal length, their bytes are compared, and a copy is refused.) Fetches data sets by name
-that are missing, fills in what the settings leave open (delta, sample rate) and collects warnings. Class names, image size
-and the number of private records are treated as public knowledge.
+that are missing, fills in what the settings leave open (delta, sample rate, feature extractor) and collects warnings.
+Class names, image size and the number of private records are treated as public knowledge.
 """
 
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from sfumato import sources
 from sfumato.config import Data
 from sfumato.errors import BadInput
+from sfumato.evaluation.extractors import chosen
 from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts, Plan
@@ -116,6 +117,7 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
             f"generation.images={settings.generation.images} with evaluation.images={settings.evaluation.images} leaves {judged} to "
             f"judge: ask for {NEIGHBOURS + 1} or more"
         )
+    evaluation = settings.evaluation.model_copy(update={"features": chosen(settings.evaluation.features)})
     if tuning.batch > facts.records:
         raise BadInput(
             f"fine_tuning.batch={tuning.batch} records are expected in a batch, but the private set has only {facts.records}: "
@@ -130,7 +132,7 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
             f"privacy.delta={privacy.delta:g} is not below 1/records = {1 / facts.records:.3g}: a mechanism could publish a whole "
             "record and still keep this promise"
         )
-    update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings)}
+    update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings), "evaluation": evaluation}
     return settings.model_copy(update=update), warnings
 
 

@@ -10,7 +10,7 @@ from artifacts.labels import Label
 from artifacts.publish import check_label, destination, publish
 from artifacts.record import RunRecord, save_record
 from sfumato import __version__
-from sfumato.config import Machine
+from sfumato.config import Evaluation, Machine
 from sfumato.drawing import draw_images, draw_public, first_of_each
 from sfumato.images import enlargement, grid, save_png
 from sfumato.methods import METHODS
@@ -62,7 +62,7 @@ def evaluate(
     facts: Facts,
     private: PrivateSet,
     terms: Terms,
-    images: int,
+    how: Evaluation,
     seed: int,
     machine: Machine,
     context: RunContext,
@@ -76,8 +76,9 @@ def evaluate(
             access(
                 ledger, private, terms, "evaluation", "judge", list(sets.values()), context, code_version(evaluate.fn)
             ),
-            {name: looks.tensors(contents.load_images(draft.open(ref)), images) for name, ref in sets.items()},
+            {name: looks.tensors(contents.load_images(draft.open(ref)), how.images) for name, ref in sets.items()},
             classes=len(facts.classes),
+            how=how,
             seed=seed,
             device=device_of(machine),
             progress=draft.show,
@@ -116,7 +117,7 @@ def finish(record: RunRecord, samples: Samples, curves: dict[str, Sequence[float
         record.run,
         label=Label.INTERNAL,
         run=record.tracking[Label.INTERNAL],
-        metrics={f"{name}/{key}": row[key] for name, row in record.metrics.items() for key in report.SCORES},
+        metrics={f"{name}/{key}": row[key] for name, row in record.metrics.items() for key in report.shown([row])},
         files=[folder / report.INTERNAL_REPORT, *shown, *books],
     )
     return record

@@ -70,6 +70,20 @@ MLFLOW = {
 CLOCKS = {"sfumato/estimate.py": {"perf_counter"}, "sfumato/privacy/choice.py": {"perf_counter"}}
 GENERATORS = {"sfumato/privacy/noise.py": "fills a generator's state from the operating system"}
 SEEDED = {"sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL"}
+JUDGES = {
+    "sfumato/privacy/looks.py": "measures",
+    "sfumato/privacy/audit.py": "measures",
+    "sfumato/privacy/door.py": "knows how many records it takes to measure",
+    "sfumato/preflight.py": "says what is too little to measure",
+    "tasks/release.py": "keeps what was measured, after the last image is drawn",
+    "tasks/audit.py": "keeps what was measured of a finished run",
+    "tasks/closing.py": "writes it down",
+    "artifacts/record.py": "holds it",
+    "artifacts/report.py": "shows it",
+    "artifacts/audit_report.py": "shows it",
+    "artifacts/comparison.py": "shows it",
+}
+"""Who may know what was measured against private images: nobody who trains, draws or pays."""
 IDLE = {("sfumato/progress.py", "silent"): "the progress callback that shows nothing"}
 TORCH = {
     "tasks/making.py": {"device", "cuda", "set_num_threads"},
@@ -285,6 +299,20 @@ def no_method_name(file: Source) -> Iterator[str]:
                 yield f"line {line} names the method {name!r}: {text!r}"
 
 
+def no_choice_by_scores(file: Source) -> Iterator[str]:
+    """What trains, draws or pays cannot see a score, so no checkpoint is chosen by private images."""
+    if file.path not in JUDGES and not in_folder(file, "sfumato/evaluation"):
+        yield from scores_seen(file)
+
+
+def scores_seen(file: Source) -> Iterator[str]:
+    """Imports through which a file could learn what was measured."""
+    measuring = ("sfumato.evaluation", "sfumato.privacy.looks")
+    for found in imports(file):
+        if f"{found.module}.{found.name}".startswith(measuring) or found.name in ("Judgement", "Scores"):
+            yield f"line {found.line} imports {found.name or found.module} of {found.module}"
+
+
 def no_seed(file: Source) -> Iterator[str]:
     """Noise is never seeded: no seed is taken, kept or set in the privacy folder."""
     if in_folder(file, "sfumato/privacy"):
@@ -433,6 +461,10 @@ BROKEN = [
     (no_method_name, "sfumato/x.py", "from sfumato.methods import rapid"),
     (no_method_name, "sfumato/methods/rapid.py", "from sfumato.methods.dp_sgd import plan"),
     (no_method_name, "tasks/x.py", "print('try `sfumato run dp-sgd` now')"),
+    (no_choice_by_scores, "sfumato/privacy/dp_sgd.py", "from sfumato.evaluation.scores import judge"),
+    (no_choice_by_scores, "sfumato/training.py", "def f():\n    import sfumato.evaluation.fidelity"),
+    (no_choice_by_scores, "sfumato/methods/x.py", "from sfumato.privacy import looks"),
+    (no_choice_by_scores, "tasks/private.py", "from artifacts.kinds import Judgement"),
     (no_seed, "sfumato/privacy/x.py", "torch.Generator().manual_seed(0)"),
     (no_seed, "sfumato/privacy/x.py", "def noise(shape, seed): return shape"),
     (no_seed, "sfumato/privacy/x.py", "noise(shape, seed=3)"),
@@ -515,10 +547,12 @@ def test_every_allowance_is_still_needed():
     """An exception that nobody uses any more must go."""
     files = {file.path: file for file in tree()}
     allowed = {*OPENERS, *READERS, *METHOD_NAMERS, *ENVIRONMENT, *MLFLOW, *CLOCKS, *SEEDED, *GENERATORS, *TORCH}
-    allowed |= {path for path, _ in IDLE}
+    allowed |= {*JUDGES, *(path for path, _ in IDLE)}
     assert allowed <= set(files)
     for path, openings in OPENERS.items():
         assert openings <= {found.name for found in imports(files[path]) if found.module == "sfumato.privacy.door"}
+    for path in JUDGES:
+        assert list(scores_seen(files[path])), path
     for path in ENVIRONMENT:
         assert "os.environ" in files[path].text
     for path in GENERATORS:

@@ -1,25 +1,34 @@
 """All scores of one image set in one frozen value, always measured against the same held-out real images.
 
-The judge is a CNN trained on the real training images; its features carry the Frechet distance and the neighbour
-scores, its answers say what is readable. Fidelity is measured against the real *test* images, so a set that repeats the
-training images gains nothing over the reference, which is those training images themselves. Several sets share a judge.
+The judge is a CNN trained on the real training images; its answers say what is readable. The distances are measured in
+the features of an extractor (`sfumato.evaluation.extractors`), the judge's own or Inception's, which every Scores value
+names. Fidelity is measured against the real *test* images, so a set that repeats the training images gains nothing over
+the reference, which is those training images themselves. Several sets share a bench.
+
+Nothing is chosen by these numbers: no training stops, goes on or keeps its weights by them.
 
 Label: a Scores value looks at private images without noise and is INTERNAL, as a whole and number by number.
-Not covered: published FIDs (other features), and the spread between judges, seeds and draws of the images.
+Not covered: published FIDs, even in Inception's features, are measured against training images; the spread between
+judges, seeds and draws of the images.
 """
 
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from sfumato.config import Evaluation
 from sfumato.errors import BadInput
-from sfumato.evaluation.classifier import FEATURES, Classifier, Progress, default_steps, features, train_classifier
-from sfumato.evaluation.fidelity import coverage, frechet_distance, precision_recall_density, share_readable
-from sfumato.evaluation.utility import accuracy_interval, check_task, downstream_correct
+from sfumato.evaluation import intervals, utility
+from sfumato.evaluation.classifier import Classifier, Progress, predict, train_classifier
+from sfumato.evaluation.extractors import Extractor, chosen, inception, small_cnn
+from sfumato.evaluation.fidelity import frechet_distance, inception_score, kernel_distance, neighbours
+from sfumato.evaluation.intervals import Interval
 
 NEIGHBOURS = 5
 """The k of coverage, precision, recall and density (Naeem et al. 2020)."""
-EXTRACTOR = f"hidden layer ({FEATURES} features) of a small CNN trained on the real training images; not Inception"
 
 
 class Scores(BaseModel):
@@ -27,8 +36,13 @@ class Scores(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
-    frechet: float = Field(ge=0)
-    """Frechet distance to the real test images in the judge's features; less is better, 0 is best."""
+    frechet: float | None = Field(ge=0)
+    """Frechet distance to the real test images in the extractor's features; less is better, 0 is best. None where there
+    are no more images than features."""
+    kid: float
+    """Kernel distance (KID) to the real test images; less is better, and below 0 by chance alone."""
+    inception_score: float = Field(ge=1)
+    """Inception score by the extractor's classes; more is better, their number is best."""
     coverage: float = Field(ge=0, le=1)
     """Share of real test images with an image of the set in their neighbourhood (k = 5)."""
     precision: float = Field(ge=0, le=1)
@@ -41,12 +55,22 @@ class Scores(BaseModel):
     """Share of images that the judge reads as the class they were drawn for."""
     logistic: float = Field(ge=0, le=1)
     """Accuracy on the real test images of a logistic regression trained on the set."""
-    logistic_interval: tuple[float, float]
-    """95 % interval of `logistic` over draws of the test images alone."""
     cnn: float = Field(ge=0, le=1)
     """Accuracy on the real test images of the small CNN trained on the set."""
-    cnn_interval: tuple[float, float]
-    """95 % interval of `cnn` over draws of the test images alone."""
+    mlp: float | None = Field(default=None, ge=0, le=1)
+    """The same of the papers' MLP; this and what follows are None where they were not asked for."""
+    paper_cnn: float | None = Field(default=None, ge=0, le=1)
+    """The same of the papers' CNN."""
+    resnet9: float | None = Field(default=None, ge=0, le=1)
+    """The same of the ResNet-9."""
+    eleven: float | None = Field(default=None, ge=0, le=1)
+    """Mean accuracy of eleven of scikit-learn's classifiers, the logistic regression among them."""
+    scikit: dict[str, float] = {}
+    """The accuracies behind that mean, by classifier."""
+    intervals: dict[str, Interval]
+    """95 % interval of each score that has one, by name (`sfumato.evaluation.intervals`)."""
+    missing: dict[str, str] = {}
+    """Why a score that was asked for has no number, by name."""
     images: int = Field(ge=1)
     """How many images the set has; the fidelity scores of sets of different sizes do not compare exactly."""
     feature_extractor: str
@@ -57,67 +81,98 @@ class Scores(BaseModel):
         return {name: float(value) for name, value in self if isinstance(value, int | float)}
 
 
-def judge(
-    synthetic: Tensor,
+@dataclass(frozen=True)
+class Bench:
+    """What every set is measured with; INTERNAL."""
+
+    images: Tensor
+    """Real test images [n, c, h, w] in [-1, 1], n > 5."""
+    labels: Tensor
+    """int64 [n]."""
+    features: Tensor
+    """Theirs, [n, d]."""
+    classes: int
+    judge: Classifier
+    extractor: Extractor
+    how: Evaluation
+    seed: int
+    device: str | torch.device
+
+
+def make_bench(
+    real_test: Tensor,
     labels: Tensor,
     *,
-    real_train: Tensor,
-    real_train_labels: Tensor,
-    real_test: Tensor,
-    real_test_labels: Tensor,
-    classes: int,
-    judge_model: Classifier | None = None,
+    judge_model: Classifier,
+    how: Evaluation,
     seed: int = 0,
     device: str | torch.device = "cpu",
-    progress: Progress | None = None,
-) -> Scores:
-    """All scores of synthetic images [n, c, h, w] in [-1, 1], n > 5, drawn for labels int64 [n]; INTERNAL.
+) -> Bench:
+    """The bench of real test images [n, c, h, w] in [-1, 1] with labels int64 [n]; they are read once, for all sets."""
+    _enough(real_test, "real test images")
+    extractor = inception(device) if chosen(how.features) == "inception" else small_cnn(judge_model)
+    read, _ = extractor.read(real_test)
+    classes = judge_model.head.out_features
+    return Bench(real_test, labels, read, classes, judge_model, extractor, how, seed, device)
 
-    Without a judge_model, `train_judge` makes one of the real training images; with one, those are not looked at.
-    `progress` hears the optimiser steps of both trainings as one count.
+
+def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress | None = None) -> Scores:
+    """All scores of images [n, c, h, w] in [-1, 1], n > 5, drawn for labels int64 [n]; INTERNAL.
+
+    `progress` hears the optimiser steps of all trainings as one count.
     """
-    task = (synthetic, labels, real_test, real_test_labels)
-    check_task(*task, classes=classes)
-    for images, name in ((synthetic, "synthetic images"), (real_test, "real test images")):
-        if len(images) <= NEIGHBOURS:
-            raise BadInput(f"{name}: {len(images)} are too few to judge; give {NEIGHBOURS + 1} or more")
-    if judge_model is not None and judge_model.head.out_features != classes:
-        raise BadInput(f"the judge knows {judge_model.head.out_features} classes, not {classes}; train another one")
-    training = default_steps(len(real_train)) if judge_model is None else 0
-    total = training + default_steps(len(synthetic))
-    if judge_model is None:
-        judge_model = train_judge(
-            real_train,
-            real_train_labels,
-            classes=classes,
-            seed=seed,
-            device=device,
-            progress=progress and (lambda step, _: progress(step, total)),
-        )
-    real, drawn = features(judge_model, real_test), features(judge_model, synthetic)
-    precision, recall, density = precision_recall_density(real, drawn, k=NEIGHBOURS)
-    logistic = downstream_correct(*task, kind="logistic")
-    cnn = downstream_correct(
-        *task,
-        kind="cnn",
-        seed=seed,
-        device=device,
-        progress=progress and (lambda step, _: progress(training + step, total)),
-    )
+    utility.check_task(synthetic, labels, bench.images, bench.labels, classes=bench.classes)
+    _enough(synthetic, "synthetic images")
+    sampling = {"resamples": bench.how.resamples, "seed": bench.seed}
+    values, spans, missing = _distances(synthetic, bench)
+    rows = {"readable": (predict(bench.judge, synthetic).argmax(1) == labels.cpu()).double().numpy()}
+
+    names, unread = utility.wanted(bench.how, tuple(synthetic.shape[1:]))
+    task = (synthetic, labels, bench.images, bench.labels)
+    for name, right in utility.answers(
+        names, *task, how=bench.how, seed=bench.seed, device=bench.device, progress=progress
+    ):
+        rows[name] = right.double().numpy()
+    if set(utility.ELEVEN) <= set(rows):
+        rows["eleven"] = np.mean([rows[name] for name in utility.ELEVEN], axis=0)
+    found = {name: float(row.mean()) for name, row in rows.items()}
     return Scores(
-        frechet=frechet_distance(real, drawn),
-        coverage=coverage(real, drawn, k=NEIGHBOURS),
-        precision=precision,
-        recall=recall,
-        density=density,
-        readable=share_readable(judge_model, synthetic, labels),
-        logistic=float(logistic.double().mean()),
-        logistic_interval=accuracy_interval(logistic),
-        cnn=float(cnn.double().mean()),
-        cnn_interval=accuracy_interval(cnn),
+        **values,
+        **{name: value for name, value in found.items() if name not in utility.TEN},
+        scikit={name: found[name] for name in utility.ELEVEN if "eleven" in found},
+        intervals=spans | {name: intervals.mean_interval(row, **sampling) for name, row in rows.items()},
+        missing=missing | unread,
         images=len(synthetic),
-        feature_extractor=EXTRACTOR,
+        feature_extractor=bench.extractor.name,
     )
+
+
+def _distances(synthetic: Tensor, bench: Bench) -> tuple[dict[str, float | None], dict[str, Interval], dict[str, str]]:
+    """Fidelity scores in the extractor's features, their intervals, and why some have no number."""
+    sampling = {"resamples": bench.how.resamples, "seed": bench.seed}
+    drawn, probabilities = bench.extractor.read(synthetic)
+    real, width = bench.features, bench.extractor.width
+    kid, error = kernel_distance(real, drawn)
+    score, table = inception_score(probabilities)
+    near = neighbours(real, drawn, k=NEIGHBOURS)
+    rows = {"coverage": near.covered, "precision": near.precise, "recall": near.recalled, "density": near.held}
+    values = {name: float(row.mean()) for name, row in rows.items()} | {"kid": kid, "inception_score": score}
+    spans = {name: intervals.mean_interval(row, **sampling) for name, row in rows.items()}
+    spans["kid"] = intervals.around(kid, error)
+    spans["inception_score"] = intervals.score_interval(score, table, **sampling)
+    few = min((len(drawn), "synthetic images"), (len(real), "real test images"))
+    if few[0] <= width:
+        reason = f"{few[0]} {few[1]} are too few for {width} features; it takes {width + 1} or more of both"
+        return values | {"frechet": None}, spans, {"frechet": reason}
+    values["frechet"] = frechet_distance(real, drawn)
+    if width <= intervals.WIDEST:
+        spans["frechet"] = intervals.frechet_interval(values["frechet"], real, drawn, **sampling)
+    return values, spans, {}
+
+
+def _enough(images: Tensor, name: str) -> None:
+    if len(images) <= NEIGHBOURS:
+        raise BadInput(f"{name}: {len(images)} are too few to judge; give {NEIGHBOURS + 1} or more")
 
 
 def train_judge(
@@ -131,34 +186,3 @@ def train_judge(
 ) -> Classifier:
     """The judging CNN, trained without privacy on real images [n, c, h, w] in [-1, 1]: INTERNAL, and may not leave."""
     return train_classifier(real_train, real_train_labels, classes, seed=seed, device=device, progress=progress)
-
-
-def reference(
-    *,
-    real_train: Tensor,
-    real_train_labels: Tensor,
-    real_test: Tensor,
-    real_test_labels: Tensor,
-    classes: int,
-    judge_model: Classifier | None = None,
-    seed: int = 0,
-    device: str | torch.device = "cpu",
-    progress: Progress | None = None,
-) -> Scores:
-    """The row to compare with: the real training images judged as if they were synthetic; INTERNAL.
-
-    Its `readable` flatters, since the judge learnt from these very images; `cnn` says how well they are read unseen.
-    """
-    return judge(
-        real_train,
-        real_train_labels,
-        real_train=real_train,
-        real_train_labels=real_train_labels,
-        real_test=real_test,
-        real_test_labels=real_test_labels,
-        classes=classes,
-        judge_model=judge_model,
-        seed=seed,
-        device=device,
-        progress=progress,
-    )

@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sfumato.config import Evaluation
 from sfumato.diffusion.objective import Corrupt
 from sfumato.evaluation import scores
 from sfumato.evaluation.copies import CopyCheck, check_copies
 from sfumato.evaluation.membership import Membership, Models, canary_scores, image_attack, loss_attacks, membership
+from sfumato.evaluation.utility import spread
 from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.audit import Bound, Canaries, epsilon_lower_bound
@@ -19,7 +21,8 @@ from sfumato.privacy.door import Access, looking
 from sfumato.progress import Progress, silent
 
 REAL = "real training images"
-"""Name of the row to compare with: the private training images judged as if they were synthetic."""
+"""Name of the row to compare with: the private training images judged as if they were synthetic. Its `readable` flatters, since
+the judge learnt from these very images; `cnn` says how well they are read unseen."""
 CANARY_ROUNDS = 100
 """Rounds of examples at which a canary's loss is compared; more hardly sharpen the guess."""
 ATTACKED = 1000
@@ -46,43 +49,37 @@ def judged(
     sets: Mapping[str, tuple[Tensor, Tensor]],
     *,
     classes: int,
+    how: Evaluation,
     seed: int,
     device: torch.device,
     progress: Progress = silent,
 ) -> tuple[dict[str, scores.Scores], dict[int, str]]:
     """Scores of each named set of images `[n, c, h, w]` in [-1, 1] with labels `[n]`, against the private images.
 
-    One judge, trained on the private training images, serves all sets. Returns the scores by name, the real images' row
+    One judge, trained on the private training images, serves all sets, and the held-out ones are read once. Returns the scores by name, the real images' row
     included, and the ledger entries of the two looks with their labels.
     """
     with (
         looking(replace(access, purpose=f"{access.purpose}: train the judge"), "train") as train,
         looking(replace(access, purpose=f"{access.purpose}: held-out images"), "test") as test,
     ):
-        real = {
-            "real_train": to_unit(train.images.pixels),
-            "real_train_labels": torch.as_tensor(train.images.labels),
-            "real_test": to_unit(test.images.pixels),
-            "real_test_labels": torch.as_tensor(test.images.labels),
-            "classes": classes,
-            "seed": seed,
-            "device": device,
-        }
-        judge = scores.train_judge(
-            real["real_train"], real["real_train_labels"], classes=classes, seed=seed, device=device, progress=progress
+        real, labels = to_unit(train.images.pixels), torch.as_tensor(train.images.labels)
+        bench = scores.make_bench(
+            to_unit(test.images.pixels),
+            torch.as_tensor(test.images.labels),
+            judge_model=scores.train_judge(real, labels, classes=classes, seed=seed, device=device, progress=progress),
+            how=how,
+            seed=seed,
+            device=device,
         )
-        rows = {
-            name: scores.judge(images, labels, judge_model=judge, progress=progress, **real)
-            for name, (images, labels) in sets.items()
-        }
-        rows[REAL] = scores.reference(judge_model=judge, progress=progress, **real)
+        rows = {name: scores.judge(*images, bench, progress=progress) for name, images in sets.items()}
+        rows[REAL] = scores.judge(real, labels, bench, progress=progress)
         return rows, {**train.entries, **test.entries}
 
 
 def tensors(images: ImageSet, count: int) -> tuple[Tensor, Tensor]:
     """At most `count` images, spread evenly over the set, as `[n, c, h, w]` in [-1, 1] with labels `[n]`."""
-    chosen = torch.linspace(0, len(images) - 1, min(count, len(images))).round().long().numpy()
-    part = images.subset(chosen)
+    part = images.subset(spread(len(images), count).numpy())
     return to_unit(part.pixels), torch.as_tensor(part.labels)
 
 

@@ -13,6 +13,7 @@ from artifacts.comparison import (
     row_of,
     spread,
 )
+from sfumato.errors import BadInput
 from tests.examples import SCORES, make_certificate, make_record
 
 
@@ -40,6 +41,24 @@ def test_a_row_holds_the_worst_certificate_and_the_tightest_label(tmp_path):
     assert row_of("rapid", 3.0, records).certificate == 3.0
     without = row_of("rapid", 3.0, [*records, record(tmp_path, certificate=None, label="INTERNAL")])
     assert without.certificate is None and without.label == "INTERNAL"
+
+
+def test_a_score_that_one_seed_lacks_is_a_dash_and_is_not_drawn(tmp_path):
+    without = make_record(tmp_path, metrics={comparison.SYNTHETIC: {**SCORES, "frechet": None}})
+    row = row_of("rapid", 1.0, [record(tmp_path), without])
+    assert str(row.scores["frechet"]) == "-" and row.scores["cnn"].mean is not None
+    assert "| - |" in comparison_table([row])
+    draw_trade_off(tmp_path / "plot.png", [row])
+
+
+def test_two_feature_extractors_are_refused_in_one_row_and_in_one_table(tmp_path):
+    made = [make_record(tmp_path, metrics={"synthetic": {**SCORES, "feature_extractor": name}}) for name in ("a", "b")]
+    with pytest.raises(BadInput, match="two feature extractors"):
+        row_of("rapid", 1.0, made)
+    apart = [row_of("rapid", 1.0, [one]) for one in made]
+    with pytest.raises(BadInput, match="two feature extractors"):
+        comparison_table(apart)
+    assert "coverage in: a." in report(Comparison(name="compare", folder="", rows=tuple(apart[:1])), ["one"])
 
 
 def test_a_claim_is_never_shown_as_a_certificate(tmp_path):

@@ -7,6 +7,7 @@ from PIL import Image
 
 from artifacts import report
 from artifacts.report import INTERNAL_REPORT, REPORT, internal_report, public_report, table
+from sfumato.errors import BadInput
 from tests.examples import (
     DELTA,
     PRIVATE_PATH,
@@ -23,11 +24,16 @@ def record(tmp_path):
     return make_record(tmp_path)
 
 
+def rows(text: str, name: str) -> list[list[str]]:
+    """The cells of the table rows that begin with `name`."""
+    found = [line for line in text.splitlines() if line.lower().replace("*", "").startswith(f"| {name}")]
+    return [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in found]
+
+
 def row(text: str, name: str) -> list[str]:
     """The cells of the one table row that begins with `name`."""
-    found = [line for line in text.splitlines() if line.lower().replace("*", "").startswith(f"| {name}")]
-    assert len(found) == 1, (name, found)
-    return [cell.strip(" *") for cell in found[0].strip("|").split("|")]
+    (found,) = rows(text, name)
+    return found
 
 
 def shown(number: float) -> set[str]:
@@ -125,9 +131,44 @@ def test_the_edge_of_the_promise_is_in_both(record):
 def test_the_internal_report_says_so_first_and_holds_every_score(record):
     text = internal_report(record)
     assert text.startswith("> INTERNAL.") and "Do not share" in text.splitlines()[0]
-    assert row(text, "synthetic")[1:] == [f"{SCORES[key]:.4g}" for key in SCORE_KEYS]
-    assert row(text, "public model alone")[1:] == [f"{SCORES[key] / 3:.4g}" for key in SCORE_KEYS]
+    for name, share in (("synthetic", 1), ("public model alone", 1 / 3)):
+        cells = [cell for found in rows(text, name) for cell in found[1:]]
+        assert cells == [f"{SCORES[key] * share:.4g}" for key in SCORE_KEYS]
     assert text.endswith(public_report(record))
+
+
+def test_each_score_stands_beside_its_interval_and_the_extractor_is_named(tmp_path):
+    metrics = {"synthetic": {**SCORES, "intervals": {"frechet": [6.5, 8.25]}, "feature_extractor": "two eyes"}}
+    text = internal_report(make_record(tmp_path, metrics=metrics))
+    fidelity, utility = rows(text, "synthetic")
+    assert fidelity[1:3] == [f"{SCORES['frechet']:.4g} (6.5 to 8.25)", f"{SCORES['coverage']:.4g}"]
+    assert utility[1:] == [f"{SCORES[key]:.4g}" for key in ("logistic", "cnn")]
+    assert "(k = 5) in: two eyes." in text and "100 bootstrap resamples" in text and "Not measured" not in text
+
+
+def test_a_score_that_could_not_be_measured_is_a_dash_with_its_reason(tmp_path):
+    reason = "60 synthetic images are too few for 64 features"
+    few = {**SCORES, "frechet": None, "paper_cnn": None, "missing": {"frechet": reason, "paper_cnn": "tiny images"}}
+    text = internal_report(make_record(tmp_path, metrics={"synthetic": few, "public model alone": SCORES}))
+    fidelity, utility = rows(text, "synthetic")
+    assert fidelity[1] == "-" and utility[-1] == "-" and "CNN of DPDM" in text and "MLP" not in text
+    assert rows(text, "public model alone")[0][1] == f"{SCORES['frechet']:.4g}"
+    assert f"Not measured: frechet: {reason}. paper_cnn: tiny images." in text
+
+
+def test_the_classifiers_behind_the_mean_are_shown(tmp_path):
+    metrics = {"synthetic": {**SCORES, "eleven": 0.75, "scikit": {"logistic": 0.8317, "bagging": 0.6683}}}
+    text = internal_report(make_record(tmp_path, metrics=metrics))
+    assert rows(text, "synthetic")[1][-1] == "0.75" and rows(text, "synthetic")[2][1:] == ["0.8317", "0.6683"]
+    assert "the last column: eleven of scikit-learn's classifiers" in text
+
+
+def test_two_feature_extractors_are_refused_in_one_report(tmp_path):
+    metrics = {name: {**SCORES, "feature_extractor": name} for name in ("a", "b")}
+    with pytest.raises(BadInput, match="two feature extractors"):
+        report.score_table(metrics, report.FIDELITY)
+    with pytest.raises(BadInput, match="two feature extractors"):
+        internal_report(make_record(tmp_path, metrics=metrics))
 
 
 def test_both_are_written_beside_each_other(record, tmp_path):

@@ -5,6 +5,7 @@ from PIL import Image
 
 from sfumato.config import Network
 from sfumato.errors import BadInput
+from sfumato.evaluation import extractors
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.settings import resolve
 from tests.sfumato.sources.writing import write_mnist_like
@@ -217,3 +218,19 @@ def test_the_plan_is_of_the_chosen_method():
         settings, facts, _ = settle(method=method)
         assert plan_for(settings, facts).method == method
     assert settings.network == Network(kind="mlp", width=192, blocks=2, condition=64)
+
+
+def test_the_feature_extractor_is_settled_before_any_work(monkeypatch):
+    monkeypatch.setattr(extractors, "_installed", lambda: False)
+    settings, _, _ = preflight(resolve("rapid", changes=["evaluation.features=auto"]))
+    assert settings.evaluation.features == "cnn"
+    with pytest.raises(BadInput, match="evaluation.features=inception: the package torch-fidelity is missing"):
+        preflight(resolve("rapid", changes=["evaluation.features=inception"]))
+    monkeypatch.setattr(extractors, "_obstacle", lambda: "")
+    settings, _, _ = preflight(resolve("rapid", changes=["evaluation.features=auto"]))
+    assert settings.evaluation.features == "inception"
+
+
+def test_the_embedded_default_is_judged_alike_on_every_machine(monkeypatch):
+    monkeypatch.setattr(extractors, "_obstacle", lambda: "")
+    assert preflight(resolve("rapid"))[0].evaluation.features == "cnn"

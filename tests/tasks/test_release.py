@@ -11,7 +11,7 @@ from sfumato.settings import resolve
 from tasks.closing import BASELINE_METHOD, baseline_settings
 from tasks.release import finish, publish_run
 from tasks.where import configure
-from tests.examples import SCORE_KEYS, home_at, paid_record
+from tests.examples import SCORE_KEYS, SCORES, home_at, paid_record
 
 
 @pytest.fixture
@@ -65,6 +65,11 @@ def test_what_may_be_shown_holds_no_score_and_no_internal_file(place, told):
     judged = ("synthetic", "public model alone")
     assert set(hidden["metrics"]) == {f"{name}/{key}" for name in judged for key in SCORE_KEYS}
     assert {"report-internal.md", "ledger.json"} <= {path.name for path in hidden["files"]}
+
+
+def test_a_score_without_a_number_is_not_told(place, told):
+    end(place, metrics={"synthetic": {**SCORES, "frechet": None, "kid": 0.5, "feature_extractor": "a"}})
+    assert set(told[1]["metrics"]) == {f"synthetic/{key}" for key in {*SCORE_KEYS, "kid"} - {"frechet"}}
 
 
 def test_of_an_internal_run_nothing_is_shown(place, told):

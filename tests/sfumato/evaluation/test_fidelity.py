@@ -6,11 +6,18 @@ import torch
 from scipy.linalg import sqrtm
 from torch import nn
 from torchmetrics.image.fid import FrechetInceptionDistance
+from torchmetrics.image.inception import InceptionScore
+from torchmetrics.image.kid import KernelInceptionDistance
 
 from sfumato.errors import BadInput
 from sfumato.evaluation import fidelity
 from sfumato.evaluation.classifier import features
-from sfumato.evaluation.fidelity import coverage, frechet_distance, precision_recall_density, share_readable
+from sfumato.evaluation.fidelity import (
+    frechet_distance,
+    inception_score,
+    kernel_distance,
+    neighbours,
+)
 
 
 def normal(n, d, *, seed=0):
@@ -95,6 +102,81 @@ def test_frechet_takes_a_far_offset_in_float64():
     assert frechet_distance(a + 1e5, b + 1e5) == pytest.approx(frechet_distance(a, b), rel=1e-6)
 
 
+# Kernel distance
+
+
+def slow_kernel_distance(a, b):
+    """Lemma 6 of Gretton et al. 2012, one pair at a time."""
+
+    def kernel(x, y):
+        return (sum(p * q for p, q in zip(x, y, strict=True)) / len(x) + 1) ** 3
+
+    a, b = a.tolist(), b.tolist()
+    within = [sum(kernel(s[i], s[j]) for i in range(len(s)) for j in range(len(s)) if i != j) for s in (a, b)]
+    across = sum(kernel(x, y) for x in a for y in b)
+    return within[0] / len(a) / (len(a) - 1) + within[1] / len(b) / (len(b) - 1) - 2 * across / len(a) / len(b)
+
+
+def test_kernel_distance_is_its_definition_and_torchmetrics_with_all_images_in_one_subset():
+    a, b = normal(30, 5), normal(24, 5, seed=1) * 1.5 + 0.3
+    assert kernel_distance(a, b)[0] == pytest.approx(slow_kernel_distance(a, b), rel=1e-9)
+    metric = KernelInceptionDistance(feature=Unchanged(5), subsets=1, subset_size=24).set_dtype(torch.float64)
+    metric.update(a[:24], real=True)
+    metric.update(b, real=False)
+    assert kernel_distance(a[:24], b)[0] == pytest.approx(float(metric.compute()[0]), rel=1e-6)
+
+
+def test_kernel_distance_is_unbiased_at_any_size():
+    """Of two standard Gaussians, one shifted by s: E k(x, y) over independent x and y has a closed form."""
+
+    def expected(a, b):  # E (x.y / d + 1)^3 with x ~ N(a, 1), y ~ N(b, 1): z = x.y has these moments
+        d, dot, both = len(a), float(a @ b), float(a @ a + b @ b)
+        second = dot**2 + both + d
+        third = dot**3 + 3 * dot * (both + d) + 6 * dot
+        return 1 + 3 * dot / d + 3 * second / d**2 + third / d**3
+
+    shift, zero = torch.full((3,), 0.8).double(), torch.zeros(3).double()
+    truth = expected(zero, zero) + expected(shift, shift) - 2 * expected(zero, shift)
+    for size in (4, 40):
+        found = [
+            kernel_distance(normal(size, 3, seed=2 * i), normal(size + 1, 3, seed=2 * i + 1) + shift)
+            for i in range(600)
+        ]
+        values, errors = np.array(found).T
+        standard_error = values.std(ddof=1) / math.sqrt(len(values))
+        assert abs(values.mean() - truth) < 3 * standard_error, (values.mean(), truth)
+        assert standard_error < 0.2 * truth, "a bias as large as the distance would have been seen"
+    assert errors.mean() == pytest.approx(values.std(ddof=1), rel=0.25)
+
+
+def test_the_error_of_the_kernel_distance_is_not_too_small_for_two_sets_of_one_source():
+    found = np.array([kernel_distance(normal(40, 4, seed=2 * i), normal(60, 4, seed=2 * i + 1)) for i in range(200)])
+    assert np.median(found[:, 1]) > 0.9 * found[:, 0].std(ddof=1)
+
+
+# Inception score
+
+
+def test_inception_score_of_sure_and_of_clueless_classifiers():
+    sure = torch.eye(4).repeat(5, 1)
+    assert inception_score(sure)[0] == pytest.approx(4)
+    assert inception_score(sure[:1].repeat(9, 1))[0] == pytest.approx(1)
+    assert inception_score(torch.full((9, 4), 0.25))[0] == pytest.approx(1)
+    assert inception_score(torch.tensor([[0.9, 0.1], [0.1, 0.9]]))[0] == pytest.approx(
+        2 * math.exp(0.9 * math.log(0.9) + 0.1 * math.log(0.1))
+    )
+
+
+@pytest.mark.filterwarnings("ignore:std")
+def test_inception_score_is_torchmetrics_with_one_split():
+    logits = normal(200, 7) * 2
+    metric = InceptionScore(feature=Unchanged(7), splits=1).set_dtype(torch.float64)
+    metric.update(logits)
+    value, table = inception_score(logits.softmax(1))
+    assert value == pytest.approx(float(metric.compute()[0]), rel=1e-6)
+    assert table.shape == (200, 8) and fidelity.score_of_means(table.mean(0)) == value
+
+
 # Neighbourhoods, against loops written from the definitions
 
 
@@ -132,25 +214,27 @@ def slow_scores(real, synthetic, k):
     ids=["plane", "wide", "grid", "wide grid", "copy", "wide copy"],
 )
 def test_neighbour_scores_agree_with_their_definitions(real, synthetic, k):
-    covered, *others = slow_scores(real, synthetic, k)
-    assert coverage(real, synthetic, k=k) == pytest.approx(covered)
-    assert precision_recall_density(real, synthetic, k=k) == pytest.approx(others)
+    covered, precise, recalled, density = slow_scores(real, synthetic, k)
+    found = neighbours(real, synthetic, k=k)
+    assert (len(found.covered), len(found.precise)) == (len(real), len(synthetic))
+    assert [rows.mean() for rows in found] == pytest.approx([covered, recalled, precise, density])
 
 
 def test_making_the_table_of_distances_in_pieces_changes_nothing(monkeypatch):
     real, synthetic = normal(600, 3), normal(500, 3, seed=1)
-    whole = precision_recall_density(real, synthetic)
+    whole, distance = neighbours(real, synthetic), kernel_distance(real, synthetic)
     monkeypatch.setattr(fidelity, "WORKING_MEGABYTES", 0.1)  # 20 rows at a time
-    assert precision_recall_density(real, synthetic) == whole
+    for rows, expected in zip(neighbours(real, synthetic), whole, strict=True):
+        assert np.array_equal(rows, expected)
+    assert kernel_distance(real, synthetic) == pytest.approx(distance, rel=1e-9)
 
 
 def test_a_collapsed_set_is_precise_and_covers_little():
     real = normal(200, 4)
     collapsed = real[:1] + 1e-3 * normal(200, 4, seed=1)
-    precision, recall, _ = precision_recall_density(real, collapsed)
-    assert precision == 1 and recall < 0.05 and coverage(real, collapsed) < 0.1
-    assert coverage(real, real + 100) == 0
-    assert coverage(real, real[:1]) < 0.1  # one synthetic image is enough to ask
+    found = neighbours(real, collapsed)
+    assert found.precise.all() and found.recalled.mean() < 0.05 and found.covered.mean() < 0.1
+    assert not neighbours(real, real + 100).covered.any()
 
 
 def test_fidelity_tells_real_digits_from_noise(digits, judge_model):
@@ -163,9 +247,8 @@ def test_fidelity_tells_real_digits_from_noise(digits, judge_model):
         )
     )
     assert frechet_distance(real, other) < 0.1 * frechet_distance(real, noise)
-    assert coverage(real, other) > 0.95 and coverage(real, noise) < 0.4
-    assert share_readable(judge_model, digits.test, digits.test_labels) > 0.96
-    assert share_readable(judge_model, digits.test, (digits.test_labels + 1) % 10) < 0.02
+    assert neighbours(real, other).covered.mean() > 0.95 and neighbours(real, noise).covered.mean() < 0.4
+    assert abs(kernel_distance(real, other)[0]) < 0.1 * kernel_distance(real, noise)[0]
 
 
 @pytest.mark.parametrize(
@@ -176,26 +259,16 @@ def test_fidelity_tells_real_digits_from_noise(digits, judge_model):
         (lambda: frechet_distance(normal(9, 3), normal(9, 4)), "3 and 4 wide"),
         (lambda: frechet_distance(normal(9, 3)[0], normal(9, 3)), "one row per image"),
         (lambda: frechet_distance(normal(9, 3) / 0, normal(9, 3)), "NaN or infinite"),
-        (lambda: coverage(normal(5, 3), normal(9, 3), k=5), "5 images are too few for this score; it needs 6 or more"),
-        (lambda: coverage(normal(6, 3), normal(0, 3), k=5), "synthetic features: 0 images"),
-        (lambda: coverage(normal(6, 3), normal(6, 3), k=0), "k = 0"),
-        (lambda: coverage(normal(6, 3), normal(6, 2)), "3 and 2 wide"),
-        (lambda: precision_recall_density(normal(6, 3), normal(5, 3)), "synthetic features: 5 images"),
-        (lambda: precision_recall_density(normal(6, 3), normal(6, 2)), "3 and 2 wide"),
+        (lambda: neighbours(normal(5, 3), normal(9, 3)), "real features: 5 images are too few .* it needs 6 or more"),
+        (lambda: neighbours(normal(6, 3), normal(5, 3)), "synthetic features: 5 images"),
+        (lambda: neighbours(normal(6, 3), normal(6, 3), k=0), "k = 0"),
+        (lambda: neighbours(normal(6, 3), normal(6, 2)), "3 and 2 wide"),
+        (lambda: kernel_distance(normal(1, 3), normal(6, 3)), "real features: 1 images"),
+        (lambda: kernel_distance(normal(6, 3), normal(6, 2)), "3 and 2 wide"),
+        (lambda: inception_score(torch.full((3, 2), float("nan"))), "class probabilities: some are NaN"),
     ],
 )
 def test_refuses_with_one_line_and_no_number(call, message):
     with pytest.raises(BadInput, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
-
-
-def test_readable_refuses_broken_images_and_labels(digits, judge_model):
-    for images, labels, message in (
-        (digits.test, digits.test_labels[:5], "give int64"),
-        (digits.test[:0], digits.test_labels[:0], "n >= 1"),
-        (digits.test * float("nan"), digits.test_labels, "NaN"),
-        (digits.test, digits.test_labels + 1, "with 10 classes"),
-    ):
-        with pytest.raises(BadInput, match=message):
-            share_readable(judge_model, images, labels)

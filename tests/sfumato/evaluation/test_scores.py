@@ -2,53 +2,103 @@ import pydantic
 import pytest
 import torch
 
+from sfumato.config import Evaluation
 from sfumato.errors import BadInput
-from sfumato.evaluation.classifier import default_steps, features
-from sfumato.evaluation.fidelity import coverage, frechet_distance, share_readable
-from sfumato.evaluation.scores import Scores, judge, reference
-from sfumato.evaluation.utility import downstream_accuracy
+from sfumato.evaluation import intervals
+from sfumato.evaluation import scores as scores_module
+from sfumato.evaluation.classifier import FEATURES, default_steps, features, predict
+from sfumato.evaluation.extractors import CNN, Extractor
+from sfumato.evaluation.fidelity import frechet_distance, kernel_distance, neighbours
+from sfumato.evaluation.scores import Bench, Scores, judge, make_bench
+from sfumato.evaluation.utility import ELEVEN, TEN, answers, training_steps
+
+QUICK = Evaluation(features="cnn", resamples=20)
 
 
 @pytest.fixture(scope="module")
-def real(digits):
-    return dict(
-        real_train=digits.train,
-        real_train_labels=digits.train_labels,
-        real_test=digits.test,
-        real_test_labels=digits.test_labels,
-        classes=10,
-    )
+def bench(digits, judge_model) -> Bench:
+    return make_bench(digits.test, digits.test_labels, judge_model=judge_model, how=QUICK)
 
 
 @pytest.fixture(scope="module")
-def reference_scores(real, judge_model) -> Scores:
-    return reference(**real, judge_model=judge_model)
+def reference_scores(digits, bench) -> Scores:
+    return judge(digits.train, digits.train_labels, bench)
 
 
 def test_reference_is_what_real_images_score(reference_scores, digits, judge_model):
     scores, train, test = reference_scores, features(judge_model, digits.train), features(judge_model, digits.test)
-    assert scores.frechet == frechet_distance(test, train) and scores.coverage == coverage(test, train)
-    assert scores.readable == share_readable(judge_model, digits.train, digits.train_labels)
-    assert scores.logistic == downstream_accuracy(*digits, kind="logistic") and scores.images == 1437
-    assert scores.logistic_interval[0] < scores.logistic < scores.logistic_interval[1]
+    near = neighbours(test, train)
+    assert scores.frechet == frechet_distance(test, train) and scores.kid == kernel_distance(test, train)[0]
+    assert [scores.coverage, scores.recall, scores.precision, scores.density] == [rows.mean() for rows in near]
+    read = predict(judge_model, digits.train).argmax(1)
+    assert scores.readable == (read == digits.train_labels).double().mean()
+    ((_, right),) = answers(("logistic",), *digits, how=QUICK)
+    assert scores.logistic == right.double().mean() and scores.images == 1437
     assert scores.coverage > 0.95 and scores.readable > 0.99 and scores.cnn > 0.96 and scores.logistic > 0.94
-    assert "not Inception" in scores.feature_extractor
+    assert scores.inception_score > 9 and scores.feature_extractor == CNN
+    assert {scores.mlp, scores.paper_cnn, scores.resnet9, scores.eleven} == {None} and not scores.scikit
 
 
-def test_trains_its_own_judge_and_counts_all_steps(real, reference_scores):
+def test_every_number_that_is_shown_has_an_interval_around_it(reference_scores):
+    named = set(reference_scores.numbers()) - {"images"}
+    assert set(reference_scores.intervals) == named and len(named) == 10
+    for name in named:
+        low, high = reference_scores.intervals[name]
+        assert low <= reference_scores.numbers()[name] <= high and low < high, name
+
+
+def test_worse_images_score_worse_and_all_steps_are_counted(digits, bench, reference_scores):
     generator, heard = torch.Generator().manual_seed(0), []
-    images = (real["real_train"][:300] + 0.8 * torch.randn(300, 1, 8, 8, generator=generator)).clamp(-1, 1)
-    scores = judge(images, real["real_train_labels"][:300], **real, progress=lambda *step: heard.append(step))
-    total = default_steps(1437) + default_steps(300)
+    images = (digits.train[:300] + 0.8 * torch.randn(300, 1, 8, 8, generator=generator)).clamp(-1, 1)
+    scores = judge(images, digits.train_labels[:300], bench, progress=lambda *step: heard.append(step))
+    total = default_steps(300)
     assert heard == [(step + 1, total) for step in range(total)]
     assert scores.frechet > reference_scores.frechet and scores.logistic < reference_scores.logistic
+    assert scores.kid > reference_scores.kid and scores.inception_score < reference_scores.inception_score
     assert scores.precision < reference_scores.precision
 
 
-def test_a_given_judge_spares_the_real_training_images(real, judge_model):
-    untouched = {**real, "real_train": None, "real_train_labels": None}
-    scores = judge(real["real_test"], real["real_test_labels"], **untouched, judge_model=judge_model)
+def test_a_set_of_the_test_images_is_at_no_distance(digits, bench):
+    scores = judge(digits.test, digits.test_labels, bench)
+    assert scores.readable > 0.96
     assert scores.frechet == pytest.approx(0, abs=1e-6) and scores.coverage == 1 and scores.images == 360
+
+
+@pytest.mark.parametrize("few", ["synthetic images", "real test images"])
+def test_no_more_images_than_features_give_a_reason_and_no_frechet_distance(digits, judge_model, few):
+    for count in (FEATURES, FEATURES + 1):
+        synthetic, real = (count, 360) if few.startswith("synthetic") else (300, count)
+        how = QUICK.model_copy(update={"resamples": 20})
+        bench = make_bench(digits.test[:real], digits.test_labels[:real], judge_model=judge_model, how=how)
+        scores = judge(digits.train[:synthetic], digits.train_labels[:synthetic], bench)
+        if count > FEATURES:
+            assert scores.frechet >= 0 and "frechet" in scores.intervals and scores.missing == {}
+        else:
+            assert scores.frechet is None and "frechet" not in scores.intervals | scores.numbers()
+            assert scores.missing == {"frechet": f"64 {few} are too few for 64 features; it takes 65 or more of both"}
+            assert Scores.model_validate_json(scores.model_dump_json()) == scores
+        assert scores.kid is not None and scores.coverage <= 1
+
+
+def test_wide_features_have_a_distance_and_no_interval(digits, bench, monkeypatch):
+    monkeypatch.setattr(intervals, "WIDEST", FEATURES - 1)
+    scores = judge(digits.train[:100], digits.train_labels[:100], bench)
+    assert scores.frechet > 0 and "frechet" not in scores.intervals and "kid" in scores.intervals
+
+
+def test_all_classifiers_on_grey_images_of_8x8(digits, judge_model):
+    how = Evaluation(features="cnn", classifiers="all", resamples=20, epochs=20, scikit_images=200)
+    bench, heard = make_bench(digits.test, digits.test_labels, judge_model=judge_model, how=how), []
+    task = (digits.train[:600], digits.train_labels[:600])
+    scores = judge(*task, bench, progress=lambda *step: heard.append(step))
+    assert heard[-1] == (training_steps(("cnn", "mlp"), 600, how),) * 2
+    assert list(scores.scikit) == list(ELEVEN) and scores.scikit["logistic"] == scores.logistic
+    assert scores.eleven == pytest.approx(sum(scores.scikit.values()) / 11)
+    assert 0.6 < scores.eleven < scores.logistic and scores.mlp > 0.5
+    assert set(scores.missing) == {"paper_cnn", "resnet9"} and scores.paper_cnn is scores.resnet9 is None
+    assert {*TEN, "eleven", "mlp"} <= set(scores.intervals)
+    low, high = scores.intervals["eleven"]
+    assert low < scores.eleven < high
 
 
 def test_scores_are_frozen_refuse_nonsense_and_survive_json(reference_scores):
@@ -70,14 +120,28 @@ def test_scores_are_frozen_refuse_nonsense_and_survive_json(reference_scores):
         (lambda x, y: (x[..., :6, :], y), "bring both to one size"),
     ],
 )
-def test_says_no_before_any_training(real, change, message):
+def test_says_no_before_any_training(digits, bench, change, message):
     def never(*_):
         raise AssertionError("work started")
 
     with pytest.raises(BadInput, match=message):
-        judge(*change(real["real_train"], real["real_train_labels"]), **real, progress=never)
+        judge(*change(digits.train, digits.train_labels), bench, progress=never)
 
 
-def test_refuses_a_judge_of_other_classes(real, judge_model):
-    with pytest.raises(BadInput, match="knows 10 classes, not 11"):
-        judge(real["real_train"], real["real_train_labels"], **{**real, "classes": 11}, judge_model=judge_model)
+def test_refuses_too_few_real_images(digits, judge_model):
+    with pytest.raises(BadInput, match="real test images: 5 are too few to judge; give 6 or more"):
+        make_bench(digits.test[:5], digits.test_labels[:5], judge_model=judge_model, how=QUICK)
+
+
+def test_distances_are_measured_in_the_chosen_features_and_the_judge_still_reads(digits, judge_model, monkeypatch):
+    def read(images):
+        return images.flatten(1), torch.full((len(images), 3), 1 / 3)
+
+    monkeypatch.setattr(scores_module, "chosen", lambda asked: asked)
+    monkeypatch.setattr(scores_module, "inception", lambda device: Extractor("bare pixels", 64, read))
+    how = QUICK.model_copy(update={"features": "inception"})
+    bench = make_bench(digits.test, digits.test_labels, judge_model=judge_model, how=how)
+    scores = judge(digits.train, digits.train_labels, bench)
+    assert scores.feature_extractor == "bare pixels" and scores.inception_score == pytest.approx(1)
+    assert scores.frechet == frechet_distance(digits.test.flatten(1), digits.train.flatten(1))
+    assert scores.readable > 0.99

@@ -2,22 +2,38 @@ import warnings
 
 import pytest
 import torch
+from torch import Tensor
 
+from sfumato.config import Evaluation
 from sfumato.errors import BadInput
-from sfumato.evaluation.utility import accuracy_interval, downstream_accuracy, downstream_correct
+from sfumato.evaluation import classifier, utility
+from sfumato.evaluation.utility import ELEVEN, FAST, NETWORKS, TEN, answers, spread, training_steps, wanted
+
+FEW = Evaluation(epochs=2, scikit_images=150)
+
+
+def right(kind: str, *task: Tensor, **others) -> Tensor:
+    """Where one classifier is right."""
+    ((name, found),) = answers((kind,), *task, **{"how": FEW, **others})
+    assert name == kind
+    return found
+
+
+def accuracy(kind: str, *task: Tensor, **others) -> float:
+    return float(right(kind, *task, **others).double().mean())
 
 
 @pytest.mark.parametrize("kind, least", [("logistic", 0.94), ("cnn", 0.96)])
 def test_real_digits_teach_real_digits(digits, kind, least):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert downstream_accuracy(*digits, kind=kind) > least
+        assert accuracy(kind, *digits) > least
 
 
 @pytest.mark.parametrize("kind", ["logistic", "cnn"])
 def test_shuffled_labels_stay_near_chance(digits, kind):
     shuffled = digits.train_labels[torch.randperm(1437, generator=torch.Generator().manual_seed(1))]
-    assert downstream_accuracy(digits.train, shuffled, digits.test, digits.test_labels, kind=kind) < 0.3
+    assert accuracy(kind, digits.train, shuffled, digits.test, digits.test_labels) < 0.3
 
 
 def test_logistic_is_scikit_learns_on_pixels_from_0_to_1(digits):
@@ -26,14 +42,14 @@ def test_logistic_is_scikit_learns_on_pixels_from_0_to_1(digits):
     pixels, test_pixels = (((x + 1) / 2).reshape(len(x), -1).double().numpy() for x in (digits.train, digits.test))
     plain = LogisticRegression(max_iter=1000).fit(pixels, digits.train_labels.numpy())
     expected = plain.score(test_pixels, digits.test_labels.numpy())
-    assert downstream_accuracy(*digits, kind="logistic", seed=5) == pytest.approx(expected)
+    assert accuracy("logistic", *digits, seed=5) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("kind", ["logistic", "cnn"])
 def test_a_missing_class_costs_its_test_images_and_nothing_else(digits, kind):
     kept = digits.train_labels != 9  # the last one: the classes are not just those seen in training
     task = (digits.train[kept], digits.train_labels[kept], digits.test, digits.test_labels)
-    correct = downstream_correct(*task, kind=kind)
+    correct = right(kind, *task)
     missing = digits.test_labels == 9
     assert correct.shape == (360,) and correct.dtype == torch.bool
     assert not correct[missing].any() and correct[~missing].double().mean() > 0.9
@@ -42,7 +58,7 @@ def test_a_missing_class_costs_its_test_images_and_nothing_else(digits, kind):
 def test_two_classes_are_enough(digits):
     two = digits.train_labels < 2
     task = (digits.train[two], digits.train_labels[two], digits.test, digits.test_labels)
-    correct = downstream_correct(*task, kind="logistic")
+    correct = right("logistic", *task)
     assert correct[digits.test_labels < 2].double().mean() > 0.95
 
 
@@ -60,19 +76,69 @@ def test_two_classes_are_enough(digits):
 @pytest.mark.parametrize("kind", ["logistic", "cnn"])
 def test_refuses_what_cannot_be_learnt_from(digits, kind, change, message):
     with pytest.raises(BadInput, match=message):
-        downstream_accuracy(*change(digits), kind=kind)
+        accuracy(kind, *change(digits))
 
 
-def test_refuses_an_unknown_kind(digits):
-    with pytest.raises(BadInput, match="choose logistic or cnn"):
-        downstream_accuracy(*digits, kind="forest")
+def test_refuses_an_unknown_classifier(digits):
+    with pytest.raises(BadInput, match="'forest' is unknown; choose from logistic, cnn, mlp"):
+        accuracy("forest", *digits)
 
 
-def test_interval_is_wilsons():
-    low, high = accuracy_interval(torch.arange(360) < 342)  # 95 %
-    z, n, p = 1.959964, 360, 0.95
-    centre, half = p + z * z / (2 * n), z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
-    assert (low, high) == pytest.approx([(centre + side * half) / (1 + z * z / n) for side in (-1, 1)], rel=1e-6)
-    assert accuracy_interval(torch.ones(10, dtype=torch.bool))[0] < 0.75  # ten hits are no proof
-    with pytest.raises(BadInput, match="n >= 1"):
-        accuracy_interval(torch.ones(0, dtype=torch.bool))
+@pytest.mark.parametrize("kind", TEN)
+def test_each_of_scikit_learns_learns_from_a_few_images(digits, kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = accuracy(kind, *digits)
+    assert found > (0.3 if kind == "adaboost" else 0.5)
+
+
+def test_a_seed_fixes_what_a_forest_reads(digits):
+    first, again, other = (right("random_forest", *digits, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_eleven_are_eleven_and_scikit_images_limits_ten(digits, monkeypatch):
+    assert len(set(ELEVEN)) == 11 and "mlp" not in ELEVEN
+    taught = []
+    monkeypatch.setattr(utility, "_scikit", lambda model, x, y, others: taught.append(len(x)) or torch.zeros(360))
+    for kind in ELEVEN:
+        accuracy(kind, *digits)
+    assert taught == [1437] + [150] * 10
+    accuracy("bagging", *digits, how=Evaluation(scikit_images=0))
+    assert taught[-1] == 1437
+
+
+def test_what_is_asked_for_depends_on_the_images():
+    assert wanted(Evaluation(), (3, 32, 32)) == (FAST, {})
+    everything = Evaluation(classifiers="all")
+    names, missing = wanted(everything, (3, 32, 32))
+    assert set(names) == {*FAST, *NETWORKS, *TEN} and missing == {}
+    names, missing = wanted(everything, (1, 8, 8))
+    assert set(names) == {*FAST, "mlp", *TEN}
+    assert "18 pixels a side, here are 8x8" in missing["paper_cnn"] and "colour" in missing["resnet9"]
+    assert "8 pixels a side, here are 32x7" in wanted(everything, (3, 32, 7))[1]["resnet9"]
+
+
+def test_progress_counts_the_steps_of_all(digits):
+    heard, names = [], ("logistic", "cnn", "mlp")
+    list(answers(names, *digits, how=FEW, progress=lambda *step: heard.append(step)))
+    total = training_steps(names, 1437, FEW)
+    assert total == 200 + 2 * 10 and heard == [(step + 1, total) for step in range(total)]
+
+
+@pytest.mark.parametrize("kind", ["cnn", "mlp"])
+def test_test_images_and_their_labels_choose_nothing(digits, kind, monkeypatch):
+    """What a classifier reads in an image does not depend on the other test images, nor on any test label."""
+    monkeypatch.setattr(classifier, "LEAST_STEPS", 1)
+    task = (digits.train[:200], digits.train_labels[:200])
+    wrong = (digits.test_labels + 1) % 10
+    again = torch.stack([right(kind, *task, digits.test, torch.full((360,), label)) for label in range(10)])
+    assert torch.equal(again.sum(0), torch.ones(360, dtype=torch.int64)), "each image is read as one class"
+    assert torch.equal(right(kind, *task, digits.test, wrong), again[wrong, torch.arange(360)])
+    part = right(kind, *task, digits.test[:50], wrong[:50])
+    assert torch.equal(part, again[wrong, torch.arange(360)][:50])
+
+
+@pytest.mark.parametrize(("images", "count", "expected"), [(10, 4, [0, 3, 6, 9]), (3, 9, [0, 1, 2]), (5, 1, [0])])
+def test_a_part_is_spread_evenly(images, count, expected):
+    assert spread(images, count).tolist() == expected

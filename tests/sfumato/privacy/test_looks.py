@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.config import Schedule
+from sfumato.config import Evaluation, Schedule
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
 from sfumato.evaluation import scores
@@ -28,27 +28,31 @@ def ledger(tmp_path):
 
 
 def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
-    trained, asked = [], []
+    trained, made, asked = [], [], []
 
     def train_judge(x, y, **others):
         trained.append((x, y))
         return "the judge"
 
-    def judge(x, y, *, judge_model, real_train, real_test, **others):
-        asked.append((x, judge_model, len(real_train), len(real_test)))
+    def make_bench(x, y, **others):
+        made.append((len(x), len(y), others["judge_model"], others["how"]))
+        return "the bench"
+
+    def judge(x, y, bench, **others):
+        asked.append((len(x), len(y), bench))
         return f"row of {len(x)}"
 
     monkeypatch.setattr(scores, "train_judge", train_judge)
+    monkeypatch.setattr(scores, "make_bench", make_bench)
     monkeypatch.setattr(scores, "judge", judge)
-    monkeypatch.setattr(scores, "reference", lambda *, judge_model, **_: f"real by {judge_model}")
     access = Access(
         ledger=ledger, private=DIGITS, run="r", stage="evaluation", purpose="judge", code_version="0",
         relation="add_remove", delta=1e-5,
     )  # fmt: skip
     sets = {"a": (torch.zeros(3, 1, 8, 8), torch.zeros(3)), "b": (torch.zeros(5, 1, 8, 8), torch.zeros(5))}
-    rows, entries = judged(access, sets, classes=10, seed=0, device=torch.device("cpu"))
-    assert rows == {"a": "row of 3", "b": "row of 5", REAL: "real by the judge"}
-    assert [(model, train, test) for _, model, train, test in asked] == [("the judge", 50, 360)] * 2
+    rows, entries = judged(access, sets, classes=10, how=Evaluation(), seed=0, device=torch.device("cpu"))
+    assert rows == {"a": "row of 3", "b": "row of 5", REAL: "row of 50"}
+    assert made == [(360, 360, "the judge", Evaluation())] and [bench for *_, bench in asked] == ["the bench"] * 3
     ((x, y),) = trained
     assert torch.equal(x, to_unit(door.read(DIGITS, "train").pixels)) and len(y) == 50
     assert entries == {1: "INTERNAL", 2: "INTERNAL"}

@@ -1,0 +1,150 @@
+"""In whose features images are compared: the small CNN's, or the Inception network's that published FIDs stand on.
+
+Numbers from two extractors do not compare: each set of scores names its own, and `only_extractor` refuses a table of
+two. Inception is torchmetrics' (by torch-fidelity, the weights of Szegedy et al. 2015 that all published FIDs use); it
+resizes as those do. The weights lie in torch's hub folder; here they are checked by the digest in their name and read
+without running code before anyone else opens them.
+
+Label: Inception knows nothing of private images, the small CNN was trained on them (`sfumato.evaluation.classifier`);
+what either says of private images is INTERNAL.
+Not covered: whether features learnt on photographs suit other images.
+"""
+
+import hashlib
+import importlib.util
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sfumato.errors import BadInput
+from sfumato.evaluation.classifier import FEATURES, Classifier, features, predict
+
+Choice = Literal["auto", "cnn", "inception"]
+CNN = f"hidden layer ({FEATURES} features) of a small CNN trained on the real training images; not Inception"
+INCEPTION_FEATURES = 2048
+INCEPTION = f"Inception v3 ({INCEPTION_FEATURES} features), the weights of published FIDs"
+PACKAGE = "torch_fidelity"
+WEIGHTS = "weights-inception-2015-12-05-6726825d.pth"
+"""The file as torch-fidelity calls it; the last part is the beginning of its sha256."""
+INCEPTION_BATCH = 64
+"""Images that Inception reads at once."""
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """What turns images into numbers that are compared."""
+
+    name: str
+    """What stands beside every number."""
+    width: int
+    """Features of an image."""
+    read: Callable[[Tensor], tuple[Tensor, Tensor]]
+    """Images [n, c, h, w] in [-1, 1] to features [n, width] and class probabilities [n, classes], on the CPU."""
+
+
+def small_cnn(model: Classifier) -> Extractor:
+    """The features of the judging CNN, and its class probabilities."""
+    return Extractor(CNN, FEATURES, lambda images: (features(model, images), predict(model, images)))
+
+
+def chosen(asked: Choice) -> Literal["cnn", "inception"]:
+    """The extractor that a setting means on this machine.
+
+    `inception` fetches missing weights and is `BadInput` where it cannot have them; `auto` fetches nothing and takes the
+    small CNN instead.
+    """
+    if asked == "auto":
+        return "cnn" if _obstacle() else "inception"
+    if asked == "inception":
+        if _installed() and not weights_path().exists():
+            _fetch()
+        if obstacle := _obstacle():
+            raise BadInput(f"evaluation.features=inception: {obstacle}, or use --set evaluation.features=cnn")
+    return asked
+
+
+def weights_path() -> Path:
+    """Where the weights of Inception lie."""
+    return Path(torch.hub.get_dir()) / "checkpoints" / WEIGHTS
+
+
+def inception(device: str | torch.device) -> Extractor:
+    """Inception v3 as published FIDs use it; grey images are shown in three equal channels."""
+    chosen("inception")
+    from torchmetrics.image.fid import NoTrainInceptionV3
+
+    try:  # torch-fidelity would run code that it finds in the file; this stops at anything but tensors
+        torch.hub.load_state_dict_from_url(WEIGHTS, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"the weights at {weights_path()} cannot be read ({reason}): delete them") from None
+    network = NoTrainInceptionV3(
+        "inception-v3-compat", [str(INCEPTION_FEATURES)], str(weights_path()), antialias=False
+    ).to(device)
+
+    def read(images: Tensor) -> tuple[Tensor, Tensor]:
+        found = []
+        with torch.inference_mode():
+            for piece in images.split(INCEPTION_BATCH):
+                coloured = piece.expand(-1, 3, -1, -1) if piece.shape[1] == 1 else piece
+                pixels = ((coloured.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+                found.append(network(pixels.to(device)))
+            # Published Inception scores leave the bias of the last layer out.
+            features = torch.cat(found)
+            probabilities = (features @ network.fc.weight.T).softmax(1)
+        return features.cpu().clone(), probabilities.cpu().clone()
+
+    return Extractor(INCEPTION, INCEPTION_FEATURES, read)
+
+
+def only_extractor(names: Iterable[str]) -> str:
+    """The one extractor that all these scores were measured with; `BadInput` where there are two, "" where there is none."""
+    found = sorted(set(names))
+    if len(found) > 1:
+        raise BadInput(f"scores from two feature extractors in one table ({'; '.join(found)}): judge all sets with one")
+    return found[0] if found else ""
+
+
+def _obstacle() -> str:
+    """Why Inception cannot be used here, and what to do; "" if it can."""
+    path = weights_path()
+    if not _installed():
+        return "the package torch-fidelity is missing: install it"
+    if not path.is_file():
+        return f"no weights at {path}: put them there"
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if not digest.startswith(_digest_start()):
+        return f"the weights at {path} are damaged (sha256 {digest[:8]}...): delete them"
+    return ""
+
+
+def _installed() -> bool:
+    return importlib.util.find_spec(PACKAGE) is not None
+
+
+def _fetch() -> None:
+    """Bring the weights to their place, whole or not at all."""
+    path = weights_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        torch.hub.download_url_to_file(_address(), str(path), _digest_start(), progress=False)
+    except (OSError, RuntimeError) as error:
+        raise BadInput(
+            f"evaluation.features=inception: no weights at {path}, and they cannot be fetched ({error}): put them there, or "
+            "use --set evaluation.features=cnn"
+        ) from None
+
+
+def _address() -> str:
+    from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
+
+    return URL_INCEPTION_V3
+
+
+def _digest_start() -> str:
+    return WEIGHTS.removesuffix(".pth").rsplit("-", 1)[1]

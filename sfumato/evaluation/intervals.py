@@ -1,0 +1,79 @@
+"""95 % intervals around scores, by bootstrap: what other draws of the images, judged in the same way, might give.
+
+A score that is a mean over images (accuracy, coverage, ...) gets the percentiles of the means of its resamples. The
+Frechet distance and the Inception score of a resample are biased, since it repeats images; for them the resamples give
+the spread alone, and the interval is the score plus and minus 1.96 of it.
+
+Not covered: the spread between training seeds, judges and synthetic sets; for the neighbour scores, that the
+neighbourhoods would move too.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.stats import binomtest, norm
+from torch import Tensor
+
+from sfumato.errors import BadInput
+from sfumato.evaluation.fidelity import between_gaussians, score_of_means
+
+LEVEL = 0.95
+WIDEST = 256
+"""Most features for which the Frechet distance is resampled; each resample takes time that grows with their cube."""
+Interval = tuple[float, float]
+
+
+def mean_interval(values: np.ndarray, *, resamples: int, seed: int = 0) -> Interval:
+    """Interval around the mean of values [n], n >= 1, each of one image.
+
+    Where all are 0 or all are 1 a bootstrap shrinks to nothing, and Wilson's interval takes its place.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 1 or len(values) == 0:
+        raise BadInput(f"values of shape {list(values.shape)}: give one per image, [n] with n >= 1")
+    if (values == values[0]).all() and values[0] in (0, 1):
+        wilson = binomtest(int(values.sum()), len(values)).proportion_ci(LEVEL, method="wilson")
+        return float(wilson.low), float(wilson.high)
+    means = [counts @ values / len(values) for counts in _counts(len(values), resamples, seed)]
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def score_interval(value: float, table: np.ndarray, *, resamples: int, seed: int = 0) -> Interval:
+    """Interval around an Inception score from its table [n, 1 + c] (`sfumato.evaluation.fidelity.inception_score`)."""
+    found = [score_of_means(counts @ table / len(table)) for counts in _counts(len(table), resamples, seed)]
+    return around(value, float(np.std(found, ddof=1)), least=1.0)
+
+
+def frechet_interval(
+    value: float, features_a: Tensor, features_b: Tensor, *, resamples: int, seed: int = 0
+) -> Interval:
+    """Interval around a Frechet distance between features [n, d] and [m, d]; both sets are resampled."""
+    tables = [features.double().numpy() for features in (features_a, features_b)]
+    draws = (_counts(len(table), resamples, seed + place) for place, table in enumerate(tables))
+    found = [
+        between_gaussians(*_gaussian(tables[0], first), *_gaussian(tables[1], second))
+        for first, second in zip(*draws, strict=True)
+    ]
+    return around(value, float(np.std(found, ddof=1)), least=0.0)
+
+
+def around(value: float, error: float, *, least: float = -np.inf) -> Interval:
+    """The value plus and minus 1.96 standard errors; not below `least`."""
+    reach = float(norm.ppf((1 + LEVEL) / 2) * error)
+    return max(value - reach, least), value + reach
+
+
+def _counts(images: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each image is drawn, float [images], once for each resample."""
+    rng = np.random.default_rng(seed)
+    for _ in range(resamples):
+        yield np.bincount(rng.integers(images, size=images), minlength=images).astype(np.float64)
+
+
+def _gaussian(table: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean [d] and a root [d, d] of the covariance of rows [n, d] that are repeated `counts` times."""
+    mean = counts @ table / len(table)
+    centred = table - mean
+    values, vectors = np.linalg.eigh((centred * counts[:, None]).T @ centred / (len(table) - 1))
+    return mean, np.sqrt(values.clip(0))[:, None] * vectors.T

@@ -1,0 +1,154 @@
+"""The networks that papers train on synthetic images: an MLP, a CNN and a ResNet-9, each as it is printed there.
+
+MLP and CNN are those of DPDM (Dockhorn et al. 2023), on which dp-promise and RAPID report too; the ResNet-9, for colour
+images, is RAPID's choice (He et al. 2016 in the common nine-layer form). All are trained as dp-promise trains them (Wang et
+al. 2024, Section 6.2): Adam, and of all epochs the one that reads a sixth of the synthetic images best, which the others
+did not teach. Real images take no part in that choice.
+
+Not covered: augmentation and learning-rate schedules, which would raise the ResNet's accuracy.
+"""
+
+import copy
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sfumato.progress import Progress, silent
+
+RATE, BATCH_IMAGES = 3e-4, 128
+"""Adam's learning rate and the images of a step (Wang et al. 2024, Section 6.2)."""
+VALIDATION_SHARE = 1 / 6
+"""Share of the synthetic images that choose the epoch: 10,000 of 60,000."""
+HIDDEN = 100
+"""Width of the MLP's hidden layer."""
+CNN_LEAST_SIDE = 18
+"""The CNN's three convolutions without padding and two poolings leave nothing of a smaller image."""
+RESNET_LEAST_SIDE = 8
+"""The ResNet-9's three poolings leave nothing of a smaller image."""
+DROPOUT = 0.5
+READ_IMAGES = 1024
+"""Images read at once where nothing is trained."""
+
+
+def mlp(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """One hidden layer of 100 on the pixels of images [c, h, w]."""
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(channels * height * width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes)
+    )
+
+
+def cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Three convolutions of 32, 64 and 128 channels, dropout, a hidden layer of 128; sides from 18 pixels up."""
+    channels, height, width = shape
+    left = [((side - 2) // 2 - 2) // 2 - 2 for side in (height, width)]
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Dropout(DROPOUT),
+        nn.Conv2d(32, 64, 3),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Dropout(DROPOUT),
+        nn.Conv2d(64, 128, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(128 * left[0] * left[1], 128),
+        nn.ReLU(),
+        nn.Dropout(DROPOUT),
+        nn.Linear(128, classes),
+    )
+
+
+def resnet9(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Eight convolutions, four of them in two residual pairs, and a linear layer; sides from 8 pixels up."""
+    return nn.Sequential(
+        _convolution(shape[0], 64),
+        _convolution(64, 128, pool=2),
+        _Residual(128),
+        _convolution(128, 256, pool=2),
+        _convolution(256, 512, pool=2),
+        _Residual(512),
+        nn.AdaptiveMaxPool2d(1),
+        nn.Flatten(),
+        nn.Linear(512, classes),
+    )
+
+
+class _Residual(nn.Module):
+    """x + two convolutions of x."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.inner = nn.Sequential(_convolution(channels, channels), _convolution(channels, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inner(x)
+
+
+def _convolution(channels_in: int, channels_out: int, *, pool: int = 1) -> nn.Module:
+    parts = [nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False), nn.BatchNorm2d(channels_out), nn.ReLU()]
+    return nn.Sequential(*parts, *([nn.MaxPool2d(pool)] if pool > 1 else []))
+
+
+def steps(images: int, epochs: int) -> int:
+    """Optimiser steps that `trained` takes on so many images."""
+    return epochs * -(-(images - held_back(images)) // BATCH_IMAGES)
+
+
+def held_back(images: int) -> int:
+    """Synthetic images that choose the epoch."""
+    return max(1, round(VALIDATION_SHARE * images))
+
+
+def trained(
+    build: Callable[[tuple[int, int, int], int], nn.Module],
+    images: Tensor,
+    labels: Tensor,
+    classes: int,
+    *,
+    epochs: int,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    progress: Progress = silent,
+) -> nn.Module:
+    """The network trained on images [n, c, h, w] in [-1, 1] with labels int64 [n], n >= 2, at its best epoch.
+
+    The global random state is untouched.
+    """
+    device = torch.device(device)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        model = build(tuple(images.shape[1:]), classes).to(device)
+        order = torch.randperm(len(images))
+        held, taught = order.tensor_split([held_back(len(images))])
+        images, labels = images.to(device, torch.float32), labels.to(device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+        best, kept, done, total = -1.0, model.state_dict(), 0, steps(len(images), epochs)
+        for _ in range(epochs):
+            model.train()
+            for drawn in taught[torch.randperm(len(taught))].split(BATCH_IMAGES):
+                if len(drawn) > 1 or len(taught) == 1:  # a batch of one has no variance to normalise by
+                    loss = F.cross_entropy(model(images[drawn.to(device)]), labels[drawn.to(device)])
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                done += 1
+                progress(done, total)
+            right = float((read(model, images[held.to(device)]) == labels[held.to(device)].cpu()).double().mean())
+            if right > best:
+                best, kept = right, copy.deepcopy(model.state_dict())
+    model.load_state_dict(kept)
+    return model.eval()
+
+
+def read(model: nn.Module, images: Tensor) -> Tensor:
+    """The class of each image [n, c, h, w]: int64 [n] on the CPU."""
+    device = next(model.parameters()).device
+    model.eval()
+    with torch.inference_mode():
+        pieces = [model(piece.to(device, torch.float32)).argmax(1).cpu() for piece in images.split(READ_IMAGES)]
+    return torch.cat(pieces).clone()
