@@ -89,7 +89,7 @@ class TwoPhaseClaim(Claim):
     mu_base: float
     """One private image noised once to time S."""
     mu_one: float
-    """Phase I; by default three epochs of the embedded digits, at the rate and batch of the paper (section 6.2)."""
+    """Phase I."""
     mu_two: float
     """Phase II."""
     mu: float
