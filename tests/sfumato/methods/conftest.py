@@ -72,13 +72,13 @@ class World:
     def begin(self, access: Access, **others) -> tuple[torch.nn.Module, dict[int, str]]:
         """The first phase of the plan."""
         phase, event = self.plan.phase_one, self.plan.event(STAGE_PHASE_ONE)
-        model, schedule = build_like(self), self.parts.schedule
+        model, schedule, codec = build_like(self), self.parts.schedule, self.parts.codec
         if phase.noised_once:
-            paid = noised_records(access, event, **others)
+            paid = noised_records(access, event, codec=codec, **others)
             trained, _ = train_on_noised(model, schedule, paid.result, phase.training, boundary=phase.boundary, seed=0)
             return trained, dict(paid.entries)
         rate = phase.training.batch / self.facts.records
-        asked = {"boundary": phase.boundary, "sample_rate": rate, "device": CPU, **others}
+        asked = {"boundary": phase.boundary, "sample_rate": rate, "device": CPU, "codec": codec, **others}
         paid = unprotected(access, event, model, schedule, phase.training, **asked)
         return paid.result, dict(paid.entries)
 

@@ -8,11 +8,14 @@ import pytest
 import torch
 
 from sfumato import sources
+from sfumato.diffusion.schedule import signal_levels
 from sfumato.drawing import draw_images, draw_public
 from sfumato.images import to_unit
 from sfumato.methods import METHODS
+from sfumato.preflight import private_set
 from sfumato.privacy import door
 from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.mechanisms import noised_records
 from sfumato.settings import DEFAULT_METHOD
 
 LATENTS = ("latent.kind=kl", "latent.width=8", "latent.steps=15", "latent.batch=32")
@@ -120,3 +123,24 @@ def test_a_records_examples_depend_on_that_record_alone(method, world):
     assert one.x_t.shape[2:] == SHAPE
     torch.testing.assert_close(one.x_t[others], two.x_t[others], rtol=1e-4, atol=1e-4)
     assert not torch.allclose(one.x_t[5], two.x_t[5], atol=1e-2)
+
+
+ONCE = ("method.phase_one=noised_once", "privacy.relation=replace_one", "schedule.timesteps=1000")
+
+
+@pytest.mark.parametrize("latents", [(), LATENTS], ids=["pixels", "latents"])
+def test_copies_noised_once_are_noised_to_s_whatever_they_are_copies_of(latents, world, ledger):
+    """The price is relative to the longest record, the noise on each value is that of time S."""
+    tiny = world("dp-promise", *ONCE, *latents)
+    event, codec = tiny.plan.event("phase_one"), tiny.parts.codec
+    level = float(signal_levels(tiny.settings.schedule)[tiny.plan.phase_one.boundary])
+    longest = codec.largest_norm(tiny.facts.shape)
+    assert event.noise_multiplier * longest == pytest.approx(((1 - level) / level) ** 0.5, rel=1e-9)
+    asked = {"run": "run-1", "stage": "phase_one", "purpose": "a test", "code_version": "0"}
+    private = private_set(tiny.settings)
+    to_door = door.Access(ledger=ledger, private=private, relation="replace_one", delta=1e-5, **asked)
+    faint = event.model_copy(update={"noise_multiplier": 1e-9})
+    copies = noised_records(to_door, faint, codec=codec).result
+    assert copies.shape[1:] == tiny.parts.shape and float(copies.flatten(1).norm(dim=1).max()) <= longest * (1 + 1e-6)
+    clean = codec.encode(to_unit(door.read(private, "train").pixels))
+    assert float(torch.cdist(copies.flatten(1), clean.flatten(1)).min(1).values.max()) < 0.05
