@@ -113,7 +113,7 @@ def _obstacle() -> str:
     """Why Inception cannot be used here, and what to do; "" if it can."""
     path = weights_path()
     if not _installed():
-        return "the package torch-fidelity is missing: install it"
+        return "the package torch-fidelity is missing: pip install 'sfumato[inception]'"
     if not path.is_file():
         return f"no weights at {path}: put them there"
     with path.open("rb") as file:

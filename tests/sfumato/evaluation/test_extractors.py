@@ -91,7 +91,9 @@ def test_without_the_package_auto_takes_the_cnn_and_inception_says_so(hub, monke
     put(hub, b"weights", monkeypatch)
     monkeypatch.setattr(extractors, "_installed", lambda: False)
     assert chosen("auto") == "cnn"
-    with pytest.raises(BadInput, match="the package torch-fidelity is missing: install it, or use --set"):
+    with pytest.raises(
+        BadInput, match=r"the package torch-fidelity is missing: pip install 'sfumato\[inception\]', or use --set"
+    ):
         chosen("inception")
 
 
