@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable
 
 PATIENCE_SECONDS = 1800
-SHORT = ("evaluation.baseline=false", "generation.images=200", "evaluation.images=200", "fine_tuning.steps=400")
+POLL_SECONDS = 2
+KINDS = ("reserve", "commit", "settle", "progress")
+SHORT = ("evaluation.baseline=false", "generation.images=200", "evaluation.images=200", "fine_tuning.steps=2000")
 """Little beside the training, and a training that outlives several saved states."""
 
 
@@ -26,20 +28,20 @@ def command(changes: list[str]) -> list[str]:
     return [sys.executable, "-m", "flows", "run", "rapid", *(part for one in changes for part in ("--set", one))]
 
 
-def books() -> list[dict]:
-    """The entries about the private set."""
+def books() -> dict:
+    """Entries and totals of the private set, as `sfumato ledger show --json` prints them."""
     shown = subprocess.run(
         [sys.executable, "-m", "flows", "ledger", "show", "digits", "--json"],
         capture_output=True,
         text=True,
         check=False,
     )
-    return json.loads(shown.stdout)["entries"] if shown.returncode == 0 else []
+    return json.loads(shown.stdout) if shown.returncode == 0 else {"entries": [], "totals": {}}
 
 
-def steps_allowed(entries: list[dict]) -> int:
+def stretches() -> int:
     """How many stretches of training the ledger was told of so far."""
-    return sum(entry["kind"] == "progress" for entry in entries)
+    return sum(entry["kind"] == "progress" for entry in books()["entries"])
 
 
 def until(condition: Callable[[], bool], run: subprocess.Popen) -> None:
@@ -48,24 +50,33 @@ def until(condition: Callable[[], bool], run: subprocess.Popen) -> None:
     while not condition():
         if run.poll() is not None or time.monotonic() > deadline:
             raise SystemExit("the run ended before it could be broken off: give it more steps")
-        time.sleep(1)
+        time.sleep(POLL_SECONDS)
 
 
-def broken_off(changes: list[str], by: signal.Signals, after: int) -> None:
-    """Start the run and break it off once it has trained for `after` stretches more."""
-    there = steps_allowed(books())
-    run = subprocess.Popen(
-        command(changes), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    until(lambda: steps_allowed(books()) >= there + after, run)
+def broken_off(changes: list[str], by: signal.Signals, after: int) -> str:
+    """Start the run, break it off once it has trained for `after` stretches more, and return its last words."""
+    there = stretches()
+    run = subprocess.Popen(command(changes), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    until(lambda: stretches() >= there + after, run)
     os.killpg(run.pid, by)
-    run.wait()
+    words = run.communicate()[1].decode(errors="replace").strip().splitlines()
+    return next((line for line in reversed(words) if "sfumato:" in line), "")
 
 
-def show(title: str) -> None:
-    """The ledger as a person sees it."""
-    print(f"\n{title}:\n", flush=True)
-    subprocess.run([sys.executable, "-m", "flows", "ledger", "show", "digits"], check=False)
+def show(title: str, said: str = "") -> None:
+    """What was reserved and paid so far, and what it adds up to."""
+    found = books()
+    print(
+        f"\n**{title}.** {said}\n\n| entry | kind | of entry | DP-SGD steps | epsilon |\n| --- | --- | --- | --- | --- |"
+    )
+    for entry in found["entries"]:
+        if entry["kind"] in KINDS and (steps := sum(event.get("steps", 0) for event in entry.get("events", []))):
+            of, epsilon = entry.get("reserve", ""), entry.get("epsilon")
+            print(
+                f"| {entry['seq']} | {entry['kind']} | {of} | {steps} | {'' if epsilon is None else f'{epsilon:.4f}'} |"
+            )
+    spent = next(iter(found["totals"].values()))
+    print(f"\nIn all, votes included: epsilon {spent['epsilon']:.4f} ({spent['relation']}).", flush=True)
 
 
 def main() -> None:
@@ -75,10 +86,8 @@ def main() -> None:
     changes = [*SHORT, *parser.parse_args().set]
     with tempfile.TemporaryDirectory(prefix="sfumato-resume-", ignore_cleanup_errors=True) as home:
         os.environ["SFUMATO_HOME"] = home
-        broken_off(changes, signal.SIGINT, 3)
-        show("After Ctrl-C")
-        broken_off(changes, signal.SIGKILL, 3)
-        show("After kill -9")
+        show("After Ctrl-C", broken_off(changes, signal.SIGINT, 3))
+        show("After kill -9", broken_off(changes, signal.SIGKILL, 3))
         subprocess.run(command(changes), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         show("After the same command once more")
 
