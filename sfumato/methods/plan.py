@@ -7,6 +7,9 @@ images are made). A plan is a frozen value; the flow branches on what it holds, 
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import model_validator
 
 from sfumato.config import Extractor, FineTuning, Generation, Privacy, Relation, Section, Training
 from sfumato.privacy import accountant
@@ -145,6 +148,15 @@ class Plan(Section):
     certificate: Certificate | None
     """None where one of the spends cannot be certified."""
     claim: Claim
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_runs(cls, fields: Any) -> Any:
+        """Plans once held their terms in the certificate alone, which all of them had; such runs can still be published."""
+        if not isinstance(fields, dict) or "privacy" in fields or not fields.get("certificate"):
+            return fields
+        terms = {name: dict(fields["certificate"])[name] for name in ("epsilon", "delta", "relation")}
+        return {**fields, "privacy": terms}
 
     def event(self, stage: str) -> AnyEvent:
         """What `stage` may spend."""

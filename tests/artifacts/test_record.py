@@ -35,6 +35,17 @@ def test_a_record_with_votes_steps_and_certificate_comes_back(tmp_path):
     assert found == record and [spend.event.kind for spend in found.plan.spends] == ["gaussian", "subsampled_gaussian"]
 
 
+def test_a_record_of_an_earlier_version_is_read_with_the_terms_of_its_certificate(tmp_path):
+    record = save(tmp_path, "20260101-1")
+    path = tmp_path / "20260101-1" / "run.json"
+    old = json.loads(path.read_text())
+    del old["plan"]["privacy"]
+    path.write_text(json.dumps(old))
+    privacy, certificate = load_record(tmp_path).plan.privacy, record.plan.certificate
+    assert (privacy.epsilon, privacy.delta) == (certificate.epsilon, certificate.delta)
+    assert privacy.relation == certificate.relation
+
+
 def test_time_is_that_of_this_run_not_of_what_was_cached(tmp_path):
     assert make_record(tmp_path).seconds == 33.75
 
