@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 PATIENCE_SECONDS = 1800
 POLL_SECONDS = 2
-KINDS = ("reserve", "commit", "settle", "progress")
+KINDS = ("reserve", "commit")
 SHORT = ("evaluation.baseline=false", "generation.images=200", "evaluation.images=200", "fine_tuning.steps=2000")
 """Little beside the training, and a training that outlives several saved states."""
 
