@@ -272,8 +272,8 @@ class Machine(Section):
     physical_batch: int = Field(default=256, ge=1)
     """Records whose gradients are held in memory at once."""
     checkpointing: bool = False
-    """Compute the activations of each U-Net block again in the backward pass instead of holding them: about half the memory of a
-    step, a third more time."""
+    """Compute the activations of each U-Net block again in the backward pass instead of holding them: less memory, more time. Kept
+    gradients of records, which do not shrink, are bounded by `physical_batch`."""
     watch: bool = False
     """Note loss, gradient norms and records that are not finite in each private step. They look at private images without noise:
     they are written to the ledger as a look and kept as an INTERNAL table beside the model, never on the screen. Nothing is
