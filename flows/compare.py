@@ -15,7 +15,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.plan import Plan
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
-from tasks.comparing import begin, conclude
+from tasks.comparing import comparing, conclude
 from tasks.making import device_of
 from tasks.progress import CONSOLE
 from tasks.where import configure
@@ -55,20 +55,22 @@ def compare(
     """
     configure()
     cells = planned(variants or list(METHODS), preset, epsilons or [], seeds or [0], changes or [])
-    name, parents = begin(f"{title}-{preset}")
-    records: list[RunRecord] = []
-    for number, cell in enumerate(cells):
-        CONSOLE.print(
-            f"run {number + 1} of {len(cells)}: {cell.variant} at epsilon {cell.epsilon:g}, seed {cell.settings.seed}"
-        )
-        later = tuple(spend.event for other in cells[number + 1 :] for spend in other.plan.spends)
-        records.append(run_plan(cell.settings, cell.plan, preset=preset, publish_to="", following=later, above=parents))
-    rows = [
-        row_of(variant, epsilon, [record for cell, record in zip(cells, records, strict=True)
-                                  if (cell.variant, cell.epsilon) == (variant, epsilon)])
-        for variant, epsilon in dict.fromkeys((cell.variant, cell.epsilon) for cell in cells)
-    ]  # fmt: skip
-    found = conclude(name, parents, rows)
+    with comparing(f"{title}-{preset}") as (name, parents):
+        records: list[RunRecord] = []
+        for number, cell in enumerate(cells):
+            CONSOLE.print(
+                f"run {number + 1} of {len(cells)}: {cell.variant} at epsilon {cell.epsilon:g}, seed {cell.settings.seed}"
+            )
+            later = tuple(spend.event for other in cells[number + 1 :] for spend in other.plan.spends)
+            records.append(
+                run_plan(cell.settings, cell.plan, preset=preset, publish_to="", following=later, above=parents)
+            )
+        rows = [
+            row_of(variant, epsilon, [record for cell, record in zip(cells, records, strict=True)
+                                      if (cell.variant, cell.epsilon) == (variant, epsilon)])
+            for variant, epsilon in dict.fromkeys((cell.variant, cell.epsilon) for cell in cells)
+        ]  # fmt: skip
+        found = conclude(name, parents, rows)
     create_markdown_artifact(f"{title}: {len(cells)} runs; INTERNAL, in {found.folder}", key="comparison")
     return found
 

@@ -1,6 +1,7 @@
 """The end of a comparison: its folder, its pictures, and what MLflow is told."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from artifacts import comparison, contents
@@ -14,14 +15,24 @@ from sfumato.images import ImageSet, save_png
 from tasks.where import where
 
 
-def begin(title: str) -> tuple[str, dict[str, str]]:
-    """A name for the comparison, its folder, and a parent run in each experiment: name, label -> MLflow run."""
+@contextlib.contextmanager
+def comparing(title: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """A name for the comparison, and a parent run in each experiment: name, label -> MLflow run.
+
+    Its folder does not stay where an error ends the comparison before anything was written into it.
+    """
     place = where()
     name = f"{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}-{safe_name(title)}"
-    (place.home / "comparisons" / name).mkdir(parents=True)
-    tracker = place.tracker()
-    public, internal = (tracker.log(name, label=label) for label in (Label.DP, Label.INTERNAL))
-    return name, {str(Label.PUBLIC): public, str(Label.DP): public, str(Label.INTERNAL): internal}
+    folder = place.home / "comparisons" / name
+    folder.mkdir(parents=True)
+    try:
+        tracker = place.tracker()
+        public, internal = (tracker.log(name, label=label) for label in (Label.DP, Label.INTERNAL))
+        yield name, {str(Label.PUBLIC): public, str(Label.DP): public, str(Label.INTERNAL): internal}
+    except BaseException:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise
 
 
 def conclude(name: str, parents: dict[str, str], rows: Sequence[Row]) -> Comparison:

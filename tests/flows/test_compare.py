@@ -8,8 +8,8 @@ import pytest
 from artifacts.record import save_record
 from flows import compare as flow
 from flows.compare import compare, planned, sweep_variants
-from sfumato.errors import BadInput
-from tasks.where import configure
+from sfumato.errors import BadInput, Refused
+from tasks.where import configure, where
 from tests.examples import home_at, keep_samples, make_record
 
 QUICK = ["fine_tuning.steps=1", "fine_tuning.sample_rate=1"]
@@ -91,3 +91,13 @@ def test_table_plot_and_page_lie_in_one_folder_and_runs_below_one_parent(made):
     assert len({how["above"]["INTERNAL"] for _, _, how in made}) == 1 and all(
         how["above"]["INTERNAL"] for _, _, how in made
     )
+
+
+def test_a_comparison_that_is_refused_leaves_no_folder(made, monkeypatch):
+    def refuse(*_, **__):
+        raise Refused("epsilon 1 of 25 left")
+
+    monkeypatch.setattr(flow, "run_plan", refuse)
+    with pytest.raises(Refused, match="1 of 25"):
+        compare.fn(["dp-sgd"], seeds=[0], changes=QUICK)
+    assert list((where().home / "comparisons").iterdir()) == []
