@@ -353,6 +353,8 @@ def test_a_plan_shows_the_parts_that_learn_and_what_cannot_be_certified(sfumato)
         ["ledger", "show"],
         ["ledger", "budget"],
         ["ledger", "verify"],
+        ["compare"],
+        ["sweep"],
         ["ui"],
     ],
     ids=lambda command: " ".join(command) or "sfumato",
@@ -365,8 +367,24 @@ def test_every_command_explains_itself(sfumato, command):
 
 def test_every_command_is_known_to_these_tests():
     group = typer.main.get_command(cli.app)
-    assert set(group.commands) == {"run", "plan", "show", "publish", "audit", "explain", "ledger", "ui"}
+    known = {"run", "plan", "show", "publish", "audit", "compare", "sweep", "explain", "ledger", "ui"}
+    assert set(group.commands) == known
     assert set(group.commands["ledger"].commands) == {"show", "budget", "verify", "replay", "export"}
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["compare", "--method", "rapidd"], "did you mean 'rapid'"),
+        (["compare", "--epsilons", "1,x"], "--epsilons '1,x' is not a list of numbers"),
+        (["compare", "--seeds", "one"], "--seeds 'one'"),
+        (["sweep", "rapid", "--over", "method.k"], "--over 'method.k' is not of the form"),
+        (["sweep", "rapid", "--over", "method.kk=1,2"], "unknown setting 'method.kk'"),
+    ],
+)
+def test_a_comparison_that_cannot_work_is_refused_before_any_run(sfumato, command, words):
+    shown = sfumato(*command)
+    assert shown.code == 2 and words in shown.err and "Traceback" not in shown.err
 
 
 @pytest.mark.parametrize("command", [[], ["ledger"]], ids=["sfumato", "ledger"])
