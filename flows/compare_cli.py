@@ -8,6 +8,7 @@ from rich.table import Table
 
 from artifacts.comparison import PAGE, PLOT, TABLE, Comparison
 from artifacts.report import SCORES
+from flows.variants import sweep_variants
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, presets
@@ -63,8 +64,6 @@ def sweep(
     Example: sfumato sweep rapid --over method.k=0.3,0.5,0.8 --over fine_tuning.batch=64,256
     """
     configure()
-    from flows.compare import sweep_variants
-
     _carry_out(sweep_variants(over, method), preset, epsilons, seeds, changes or [], f"sweep-{method}")
 
 
@@ -74,8 +73,9 @@ def _carry_out(variants: list[str], preset: str, epsilons: str, seeds: str, chan
     from flows.compare import compare as run
     from flows.compare import planned
 
-    cells = planned(variants, preset, asked["epsilons"], asked["seeds"] or [0], changes)
+    cells = planned(variants, preset, asked["epsilons"], asked["seeds"] or [0], changes, str(place.data))
     place.store()
+
     OUT.print(f"{len(cells)} runs: {len(variants)} variants, epsilon {epsilons or 'of the settings'}, seeds {seeds}")
     show(run(variants=variants, preset=preset, changes=changes, title=title, **asked))
 

@@ -7,10 +7,12 @@ import pytest
 
 from artifacts.record import save_record
 from flows import compare as flow
-from flows.compare import compare, planned, sweep_variants
+from flows.compare import compare
+from flows.variants import planned, sweep_variants
 from sfumato.errors import BadInput, Refused
 from tasks.where import configure, where
 from tests.examples import home_at, keep_samples, make_record
+from tests.sfumato.sources.test_named import offline  # noqa: F401 (a fixture)
 
 QUICK = ["fine_tuning.steps=1", "fine_tuning.sample_rate=1"]
 
@@ -29,6 +31,14 @@ def test_every_variant_meets_every_budget_and_seed():
 def test_a_mistake_in_the_last_variant_stops_before_the_first_run():
     with pytest.raises(BadInput, match=r"method\.v=0\.9 is not below method\.k"):
         planned(["dp-sgd", "rapid method.v=0.9"], "digits", [1.0], [0], QUICK)
+
+
+def test_data_sets_by_name_are_found_in_the_data_folder(tmp_path, made, offline):  # noqa: F811
+    """The folder that the environment names reaches the plans of the command and of the flow."""
+    with pytest.raises(BadInput, match=f"'fashion-mnist' is not in '{tmp_path}"):
+        planned(["dp-sgd"], "digits", [], [0], ["data.private=fashion-mnist"], str(tmp_path / "sets"))
+    with pytest.raises(BadInput, match=f"'fashion-mnist' is not in '{tmp_path / 'home'}"):
+        compare.fn(["dp-sgd"], changes=["data.private=fashion-mnist"])
 
 
 @pytest.mark.parametrize(
