@@ -162,7 +162,9 @@ def draw_trade_off(path: Path, rows: Sequence[Row]) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, len(PLOTTED), figsize=(5.2 * len(PLOTTED), 3.8), squeeze=False)
+    figure, panels = plt.subplots(
+        1, len(PLOTTED), figsize=(5.2 * len(PLOTTED), 4.4), squeeze=False, layout="constrained"
+    )
     for panel, key in zip(panels[0], PLOTTED, strict=True):
         for number, (variant, own) in enumerate(by_variant(rows).items()):
             own = [row for row in own if row.scores[key].mean is not None]
@@ -183,8 +185,7 @@ def draw_trade_off(path: Path, rows: Sequence[Row]) -> None:
         panel.set_ylabel(SCORES[key], fontsize=9)
         panel.tick_params(labelsize=8)
         panel.spines[["top", "right"]].set_visible(False)
-    panels[0][0].legend(fontsize=7, frameon=False)
-    figure.tight_layout()
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", fontsize=8, frameon=False)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
