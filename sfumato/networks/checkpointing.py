@@ -4,11 +4,16 @@ A network offers it by calling its blocks through `block`; `checkpoint_blocks` s
 Results do not change. Not covered: networks without blocks, where the switch does nothing.
 """
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 SWITCH = "checkpointed"
 """Attribute of networks that offer it."""
+_again: ContextVar[contextlib.AbstractContextManager | None] = ContextVar("again", default=None)
 
 
 def checkpoint_blocks(model: nn.Module, on: bool) -> nn.Module:
@@ -24,6 +29,19 @@ def is_checkpointed(model: nn.Module) -> bool:
     return any(getattr(module, SWITCH, False) for module in model.modules())
 
 
+@contextlib.contextmanager
+def recomputing_under(context: contextlib.AbstractContextManager) -> Iterator[None]:
+    """Blocks that are called in here are computed again, later, inside `context`."""
+    token = _again.set(context)
+    try:
+        yield
+    finally:
+        _again.reset(token)
+
+
 def block(run: nn.Module, *inputs: Tensor, checkpointed: bool) -> Tensor:
     """`run(*inputs)`, its activations held or not."""
-    return checkpoint(run, *inputs, use_reentrant=False) if checkpointed else run(*inputs)
+    if not checkpointed:
+        return run(*inputs)
+    contexts = contextlib.nullcontext(), _again.get() or contextlib.nullcontext()
+    return checkpoint(run, *inputs, use_reentrant=False, context_fn=lambda: contexts)

@@ -47,8 +47,8 @@ class Capture(TorchFunctionMode):
     """Active around a forward pass over `rows` rows (records times copies) of a model with `trainable` parameters.
 
     `uses` lists the calls met so far; `leaves` the tensors from which a backward pass must start to reach them all.
-    With `recomputed`, what layers saw is handed to autograd to keep, so that a checkpointed block need not hold it; the
-    backward pass then runs while this is active, too.
+    With `recomputed`, what layers saw is handed to autograd to keep, so that a checkpointed block need not hold it; blocks
+    must then be computed again while this is active, too.
     """
 
     def __init__(self, trainable: Mapping[str, Tensor], rows: int, take: Take, *, recomputed: bool = False):
@@ -125,8 +125,9 @@ class Tap(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor):
         """Gives the gradient on as it is."""
-        ctx.take(ctx.saved_tensors, gradient)
-        return gradient, *[None] * (1 + len(ctx.saved_tensors))
+        saved = ctx.saved_tensors  # may be asked for once: this is where a block is computed again
+        ctx.take(saved, gradient)
+        return gradient, *[None] * (1 + len(saved))
 
 
 def leaves_of(values) -> list[Tensor]:

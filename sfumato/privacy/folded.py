@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.diffusion.objective import Examples, record_losses
-from sfumato.networks.checkpointing import is_checkpointed
+from sfumato.networks.checkpointing import is_checkpointed, recomputing_under
 from sfumato.privacy.capture import Capture, Use
 from sfumato.privacy.choice import Choose
 from sfumato.privacy.layers import Affine, Saved
@@ -65,13 +65,13 @@ def weigh_records(
                 add(use.weight, use.layer.kept(way, saved, q, records))
 
     recomputed = is_checkpointed(model)
-    with Capture(trainable, examples.y.numel(), take, recomputed=recomputed) as capture:
+    capture = Capture(trainable, examples.y.numel(), take, recomputed=recomputed)
+    with capture, recomputing_under(capture):
         total = record_losses(model, examples).sum()
     times = Counter(name for use in capture.uses for name in use.names)
     inputs = {name: p for name, p in trainable.items() if p.requires_grad}
     if total.requires_grad:
-        with capture if recomputed else nullcontext():
-            found = torch.autograd.grad(total, [*capture.leaves, *inputs.values()], allow_unused=True)
+        found = torch.autograd.grad(total, [*capture.leaves, *inputs.values()], allow_unused=True)
         for name, gradient in zip(inputs, found[len(capture.leaves) :], strict=True):
             if gradient is not None:
                 raise AssertionError(f"the parameter {name} was reached by a way that cannot be weighed")
