@@ -61,8 +61,12 @@ def weigh_records(
             way = choose(use.layer, saved, q, records) if once else use.layer.ways(saved, q, records)[0]
             if way == "gram":
                 weighed[use.weight,] = weigh(use.layer, way, saved, q, records)
+                return
+            rows = use.layer.kept(way, saved, q, records)
+            if once and rows.numel() > SMALL:  # its norm now, while it is in the processor's cache
+                weighed[use.weight,] = weigh_kept(rows)
             else:
-                add(use.weight, use.layer.kept(way, saved, q, records))
+                add(use.weight, rows)
 
     recomputed = is_checkpointed(model)
     capture = Capture(trainable, examples.y.numel(), take, recomputed=recomputed)
