@@ -8,7 +8,7 @@ from rich.table import Table
 
 from artifacts.comparison import PAGE, PLOT, TABLE, Comparison
 from artifacts.report import SCORES
-from flows.variants import sweep_variants
+from flows.variants import planned, sweep_variants
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, presets
@@ -70,11 +70,9 @@ def sweep(
 def _carry_out(variants: list[str], preset: str, epsilons: str, seeds: str, changes: list[str], title: str) -> None:
     place = configure()
     asked = {"epsilons": _numbers("--epsilons", epsilons, float), "seeds": _numbers("--seeds", seeds, int)}
-    from flows.compare import compare as run
-    from flows.compare import planned
-
     cells = planned(variants, preset, asked["epsilons"], asked["seeds"] or [0], changes, str(place.data))
     place.store()
+    from flows.compare import compare as run
 
     OUT.print(f"{len(cells)} runs: {len(variants)} variants, epsilon {epsilons or 'of the settings'}, seeds {seeds}")
     show(run(variants=variants, preset=preset, changes=changes, title=title, **asked))

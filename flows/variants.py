@@ -35,6 +35,8 @@ def planned(
     """All runs, checked and planned before the first of them begins; data sets by name lie in `data_folder`."""
     if len(set(variants)) < len(variants):
         raise BadInput(f"variants {', '.join(variants)}: one is there twice; give each once")
+    if not all(variant.split() for variant in variants):
+        raise BadInput("--method '' names no method: write a method's name, and settings of its own after it")
     cells = []
     targets = [f"privacy.epsilon={epsilon}" for epsilon in epsilons] or [""]
     for variant, target, seed in itertools.product(variants, targets, seeds):

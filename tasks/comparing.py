@@ -3,6 +3,8 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import mkdtemp
 
 from artifacts import comparison, contents
 from artifacts.comparison import Comparison, Row
@@ -22,9 +24,11 @@ def comparing(title: str) -> Iterator[tuple[str, dict[str, str]]]:
     Its folder does not stay where an error ends the comparison before anything was written into it.
     """
     place = where()
-    name = f"{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}-{safe_name(title)}"
-    folder = place.home / "comparisons" / name
-    folder.mkdir(parents=True)
+    folders = place.home / "comparisons"
+    folders.mkdir(exist_ok=True)
+    # The end of the name is drawn, since two comparisons may begin in the same second.
+    folder = Path(mkdtemp(prefix=f"{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}-{safe_name(title)}-", dir=folders))
+    name = folder.name
     try:
         tracker = place.tracker()
         public, internal = (tracker.log(name, label=label) for label in (Label.DP, Label.INTERNAL))

@@ -376,6 +376,7 @@ def test_every_command_is_known_to_these_tests():
     ("command", "words"),
     [
         (["compare", "--method", "rapidd"], "did you mean 'rapid'"),
+        (["compare", "--method", ""], "--method '' names no method"),
         (["compare", "--epsilons", "1,x"], "--epsilons '1,x' is not a list of numbers"),
         (["compare", "--seeds", "one"], "--seeds 'one'"),
         (["sweep", "rapid", "--over", "method.k"], "--over 'method.k' is not of the form"),

@@ -10,6 +10,7 @@ from flows import compare as flow
 from flows.compare import compare
 from flows.variants import planned, sweep_variants
 from sfumato.errors import BadInput, Refused
+from tasks.comparing import comparing
 from tasks.where import configure, where
 from tests.examples import home_at, keep_samples, make_record
 from tests.sfumato.sources.test_named import offline  # noqa: F401 (a fixture)
@@ -111,3 +112,8 @@ def test_a_comparison_that_is_refused_leaves_no_folder(made, monkeypatch):
     with pytest.raises(Refused, match="1 of 25"):
         compare.fn(["dp-sgd"], seeds=[0], changes=QUICK)
     assert list((where().home / "comparisons").iterdir()) == []
+
+
+def test_two_comparisons_in_the_same_second_have_folders_of_their_own(made):
+    with comparing("a title") as (one, _), comparing("a title") as (other, _):
+        assert one != other and len(list((where().home / "comparisons").iterdir())) == 2
