@@ -192,7 +192,7 @@ def draw_trade_off(path: Path, rows: Sequence[Row]) -> None:
 
 def page(samples: Sequence[ImageSet]) -> Image.Image:
     """The first image of each class, one set a row."""
-    rows = [images.pixels[first_of_each(images.labels, len(images.classes), 1)] for images in samples]
+    rows = [first_of_each(images, 1) for images in samples]
     widest = max(map(len, rows))
     every = np.concatenate([np.resize(row, (widest, *row.shape[1:])) for row in rows])
     return grid(every, widest, enlargement(every.shape[2]))

@@ -189,6 +189,7 @@ def train(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal)
     asked["settings"] = settings.only("schedule", "network", "method", "seed")
     if plan.plain:
         event = plan.event(STAGE_TRAINING)
+        asked["settings"] = settings.only("privacy", "schedule", "network", "method", "seed")
         tuned = book.run(private.train_plainly, event=event, training=plan.plain, paid=common["paid"], **asked)
         return private.Trained(tuned=tuned)
     # What members learn costs nothing and does not depend on what is drawn of them, so that other runs find them again.

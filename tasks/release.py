@@ -51,8 +51,10 @@ def generate(
     title = "generation" if tuned else "generation (public model)"
     with making(Samples, title, context, parents=parents, params=settings.generation.model_dump()) as draft:
         parts = load_parts(draft, settings, facts, public, machine, votes, tuned)
-        draw = METHODS[settings.method.name].draw if tuned else draw_public
-        keep_samples(draft, draw_images(draw, settings, parts, facts, images, device_of(machine), draft.show))
+        method = METHODS[settings.method.name]
+        draw, labels = (method.draw, getattr(method, "labels", None)) if tuned else (draw_public, None)
+        device = device_of(machine)
+        keep_samples(draft, draw_images(draw, settings, parts, facts, images, device, draft.show, labels=labels))
     return draft.ref
 
 
@@ -97,10 +99,9 @@ def generate_privately(
 def keep_samples(draft: Draft, found: ImageSet) -> None:
     """Write images and a picture of the first of each class."""
     contents.save_images(draft.folder, found)
-    classes = len(found.classes)
-    columns = min(GRID_COLUMNS, max(1, len(found) // classes))
-    rows = found.subset(first_of_each(found.labels, classes, columns))
-    save_png(draft.folder / PICTURE, grid(rows.pixels, columns, enlargement(found.pixels.shape[2])))
+    columns = min(GRID_COLUMNS, max(1, len(found) // len(found.classes)))
+    page = grid(first_of_each(found, columns), columns, enlargement(found.pixels.shape[2]))
+    save_png(draft.folder / PICTURE, page)
     draft.files = [draft.folder / PICTURE]
     draft.metrics = {"images": len(found)}
 

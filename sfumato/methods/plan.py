@@ -5,10 +5,12 @@ A method is one file: a settings section `Method`, `plan(settings, facts) -> Pla
     corrupt(settings, parts)                        where the plan has `fine_tuning`: what a private record is turned into
     loss(settings, parts)                           where it has `plain`: the loss of plain training on private records
     draw(settings, parts, y, generator)             how images are made from what was trained
+    labels(settings, parts, x)                      optional: what `draw` made as images and their labels, where these are not
+                                                    the y that was asked for
     draw_privately(settings, parts, private, y, generator)
                                                     instead of `draw`, where a spend of the plan is of the stage `drawing`
-    blueprint(settings, parts, facts)               the network that private training begins afresh, where that is not the
-                                                    public denoiser
+    blueprint(settings, shape, facts)               the network that private training begins afresh, where that is not the
+                                                    public denoiser; `shape` is that of images, or of their latents
 
 A plan is a frozen value; the flow branches on what it holds, never on the method's name.
 """
