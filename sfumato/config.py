@@ -226,15 +226,18 @@ class FineTuning(Section):
 class Hamiltonian(Section):
     """Sampling by Hamiltonian dynamics (Liu et al. 2024, Algorithm 2), for methods whose network is a score."""
 
-    iterations: int = Field(default=20, ge=1)
+    iterations: int = Field(default=40, ge=1)
     """M: how often momentum is drawn anew."""
-    steps: int = Field(default=5, ge=1)
+    steps: int = Field(default=3, ge=1)
     """N: leapfrog steps of an iteration, after which a Metropolis test keeps or undoes them."""
-    step_size: float = Field(default=0.03, gt=0)
-    """lambda_0, the last iteration's leapfrog step; iteration m takes (M / m)^2 times that."""
+    step_size: float = Field(default=0.025, gt=0)
+    """lambda_0, the last iteration's leapfrog step; iteration m takes (M / m)^2 times that. Where the score is known at several
+    noise levels, N steps of half the level are about a quarter of an oscillation, which forgets most."""
+    start: float = Field(default=5.0, gt=0)
+    """Standard deviation of the noise that sampling starts from, on images in [-1, 1], and the largest noise level."""
     noise: float = Field(default=0.05, gt=0)
-    """Where the score is known at several noise levels: that of the last iteration, as a standard deviation on images in [-1, 1].
-    Iteration m takes (M / m)^2 times that, or the largest that the schedule has, and shortens its step with it."""
+    """Where the score is known at several noise levels: that of the last iteration. Iteration m takes (M / m)^2 times that, at
+    most `start`, and its step in proportion."""
     momentum: Literal["gaussian", "rayleigh", "uniform"] = "gaussian"
     """What momenta are drawn from (section 5.3); only with `gaussian` are the images of the network's own density."""
     metropolis: bool = True

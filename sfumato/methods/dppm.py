@@ -21,7 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sfumato.config import Hamiltonian, Network, Section, Training
+from sfumato.config import Network, Section, Training
 from sfumato.diffusion.hamiltonian import walked
 from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal, uniform_times
 from sfumato.diffusion.samplers import NO_CLASS
@@ -61,23 +61,37 @@ score-matching loss pass through a k-ary randomised response: at epsilon 1 and k
 probability 0.232. Nothing can be certified at any epsilon. Those vectors are random numbers drawn without looking at \
 the data, so randomising them hides no record, while the loss and its gradient use each private image as it is, \
 neither clipped nor noised. The proof bounds the probability of a vector and carries the bound over to the image beside it. \
-The honest epsilon for the training data is infinite, and what is drawn from such a network stays internal."""
+The honest epsilon for the training data is infinite, and what is drawn from such a network stays internal. With \
+DP-SGD in its place, PLD certifies the same network."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
 
 class SlicedTraining(Training):
     """Training by Eq. 7."""
 
-    steps: int = Field(default=600, ge=1)
+    steps: int = Field(default=5000, ge=1)
     """Optimiser steps."""
-    batch: int = Field(default=96, ge=1)
+    batch: int = Field(default=128, ge=1)
     """Expected images per step, b."""
-    learning_rate: float = Field(default=4e-3, gt=0)
+    learning_rate: float = Field(default=2e-3, gt=0)
     """Peak learning rate of Adam, gamma."""
     warm_up: int = Field(default=50, ge=0)
     """Steps over which the learning rate rises."""
     ema_decay: float = Field(default=0.99, ge=0, lt=1)
     """Decay of the moving average of the weights."""
+
+
+class ScoreNetwork(Network):
+    """A RefineNet; the paper's are 128 wide with 2 blocks a level and multipliers [1, 2, 2, 2], at 256x256 [1, 2, 2, 2, 4] (Fig. 4)."""
+
+    kind: Literal["mlp", "unet", "refinenet"] = "refinenet"
+    """The paper's, or one of the denoisers."""
+    width: int = Field(default=16, ge=1)
+    """Channels of the first level."""
+    blocks: int = Field(default=1, ge=1)
+    """Residual blocks per level."""
+    condition: int = Field(default=32, ge=2, multiple_of=2)
+    """Length of the vector that carries the noise level."""
 
 
 class Method(Section):
@@ -95,9 +109,8 @@ class Method(Section):
     """Number of vectors that a projection vector may become, itself counted; the larger, the less often it stays."""
     label_rows: int = Field(default=1, ge=1)
     """Rows of an image, or of its latent, that hold its label."""
-    network: Network = Network(kind="refinenet", width=16, blocks=1, multipliers=(1, 2), condition=32)
-    """The score network, which private training begins afresh. The paper's are 128 wide with 2 blocks a level and multipliers
-    [1, 2, 2, 2], at 256x256 [1, 2, 2, 2, 4]."""
+    network: ScoreNetwork = ScoreNetwork()
+    """The score network, which private training begins afresh."""
     training: SlicedTraining = SlicedTraining()
     """For `randomised_response`."""
 
@@ -190,7 +203,8 @@ def _check(settings, facts: Facts) -> None:
 
 def blueprint(settings, shape: tuple[int, int, int], facts: Facts) -> Blueprint:
     """The score network for images or latents of `shape` with the rows of their label; classes are no input of it."""
-    return Blueprint(network=settings.method.network, shape=joint_shape(settings, shape), classes=1)
+    network = Network(**settings.method.network.model_dump())
+    return Blueprint(network=network, shape=joint_shape(settings, shape), classes=1)
 
 
 def joint_shape(settings, shape: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -229,10 +243,11 @@ def joined(settings, parts: Parts, x: Tensor, y: Tensor) -> Tensor:
 
 
 def labels(settings, parts: Parts, u: Tensor) -> tuple[Tensor, Tensor]:
-    """The images `[b, c, h, w]` in u, and the labels `[b]` whose codes are nearest to their rows."""
+    """The images `[b, c, h, w]` in u, brought into range, and the labels `[b]` whose codes are nearest to their rows."""
     codes = label_codes(parts.classes, rows_shape(settings, parts.shape)).to(u.device)
     x, rows = u.split([parts.shape[1], settings.method.label_rows], 2)
-    return x, torch.cdist(rows.flatten(1), codes.flatten(1)).argmin(1)
+    limit = parts.schedule.limit
+    return x.clamp(-limit, limit), torch.cdist(rows.flatten(1), codes.flatten(1)).argmin(1)
 
 
 def score_at(schedule: NoiseSchedule, model: nn.Module, t: Tensor) -> Score:
@@ -290,30 +305,20 @@ def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tenso
 
     Which classes are wanted plays no part: the network draws them as often as it has learnt.
     """
-    sampling, method = settings.generation.hamiltonian, settings.method
-    start = normal(torch.empty(len(y), *joint_shape(settings, parts.shape), device=y.device), generator)
-    if method.mechanism == "randomised_response" and method.objective == "plain":
-        score = score_alone(parts.tuned)
-        lengths = {m: sampling.step_size * shrinking(sampling, m) for m in range(1, sampling.iterations + 1)}
-        return walked(sampling, lambda m: (score, lengths[m]), start, generator=generator)
-    schedule = parts.schedule
+    sampling, method, schedule = settings.generation.hamiltonian, settings.method, parts.schedule
+    alone = method.mechanism == "randomised_response" and method.objective == "plain"
 
-    def at(iteration: int) -> tuple[Score, float]:
-        t, noise = level(schedule, sampling.noise * shrinking(sampling, iteration))
-        times = torch.full((len(y),), t, device=y.device)
+    def at(factor: float) -> tuple[Score, float]:
+        if alone:
+            return score_alone(parts.tuned), sampling.step_size * factor
+        t, noise = level(schedule, min(sampling.start, sampling.noise * factor))
         signal = float(schedule.alpha_bar[t]) ** 0.5
-        score = score_at(schedule, parts.tuned, times)
+        score = score_at(schedule, parts.tuned, torch.full((len(y),), t, device=y.device))
         # Of images with noise added, u + noise z, which are x_t over the signal.
         return lambda u: signal * score(signal * u), sampling.step_size * noise / sampling.noise
 
-    return walked(
-        sampling, at, level(schedule, sampling.noise * shrinking(sampling, 1))[1] * start, generator=generator
-    )
-
-
-def shrinking(sampling: Hamiltonian, iteration: int) -> float:
-    """(M / m)^2."""
-    return (sampling.iterations / iteration) ** 2
+    start = normal(torch.empty(len(y), *joint_shape(settings, parts.shape), device=y.device), generator)
+    return walked(sampling, at, sampling.start * start, generator=generator)
 
 
 def level(schedule: NoiseSchedule, noise: float) -> tuple[int, float]:

@@ -121,7 +121,7 @@ def test_in_latents_every_stage_is_given_the_autoencoder(book, method):
 def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
     settings, plan = planned(method)
     run_plan(settings, plan, preset="digits", publish_to="")
-    tuned = [inputs for _, inputs in book.of(private.fine_tune)]
+    tuned = [inputs for stage in (private.train_plainly, private.fine_tune) for _, inputs in book.of(stage)]
     assert [inputs["paid"] for inputs in tuned] == [True, False][: len(tuned)]
     assert [inputs["terms"].comparison for inputs in tuned] == [False, True][: len(tuned)]
     assert tuned[0]["event"] == plan.spends[-1].event

@@ -13,8 +13,8 @@ from sfumato.diffusion.schedule import make_schedule
 from sfumato.images import to_unit
 from sfumato.latents import PIXELS, train_autoencoder
 from sfumato.methods import METHODS
-from sfumato.methods.parts import Parts, add_votes, untuned
-from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, STAGE_VOTES, Facts, Plan
+from sfumato.methods.parts import Parts, add_votes, begun
+from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, STAGE_VOTES, Facts, Plan
 from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy.door import Access
@@ -31,6 +31,13 @@ TINY = [
     "pretraining.ema_decay=0.5", "pretraining.learning_rate=1e-2", "fine_tuning.steps=2", "fine_tuning.draws=2",
     "generation.images=20", "generation.steps=20",
 ]  # fmt: skip
+TINY_TOO = {
+    "dppm": [
+        "method.training.steps=3", "method.training.batch=20", "method.network.kind=refinenet", "method.network.width=4",
+        "method.network.blocks=1", "method.network.condition=8", "generation.hamiltonian.iterations=4",
+    ]
+}  # fmt: skip
+"""Further settings of methods that have more to make tiny."""
 CPU = torch.device("cpu")
 LITTLE = {"steps": 3, "batch": 32, "width": 4, "features": 8}
 
@@ -58,10 +65,17 @@ class World:
                 classes=len(self.facts.classes), options=self.facts.public_classes, device=CPU, **others,
             )  # fmt: skip
             parts, entries = add_votes(parts, votes.result), dict(votes.entries)
+        if plan.plain:
+            paid = unprotected(
+                access(STAGE_TRAINING, self), plan.event(STAGE_TRAINING), begun(self.method, self.settings, parts, self.facts)[0],
+                self.method.loss(self.settings, parts), plan.plain, sample_rate=plan.plain.batch / self.facts.records,
+                device=CPU, codec=parts.codec, **others,
+            )  # fmt: skip
+            return replace(parts, tuned=paid.result), entries | dict(paid.entries)
         if plan.phase_one:
             started, seen = self.begin(access(STAGE_PHASE_ONE, self), **others)
             parts, entries = replace(parts, started=started), entries | seen
-        model = untuned(parts, self.facts)
+        model, _ = begun(self.method, self.settings, parts, self.facts)
         tuned = fine_tuned(
             access(STAGE_TUNING, self), plan.event(STAGE_TUNING), model, self.method.corrupt(self.settings, parts),
             plan.fine_tuning, records=self.facts.records, device=CPU, physical_batch=64,
@@ -94,7 +108,7 @@ def build_like(world: World) -> torch.nn.Module:
 
 @functools.cache
 def make_world(method: str, *changes: str) -> World:
-    settings, facts, _ = preflight(resolve(method, changes=[*TINY, *changes]))
+    settings, facts, _ = preflight(resolve(method, changes=[*TINY, *TINY_TOO.get(method, []), *changes]))
     plan = plan_for(settings, facts)
     found = sources.load("glyphs", part="all", size=8, glyphs_per_class=settings.data.glyphs_per_class)
     codec = PIXELS
@@ -104,7 +118,7 @@ def make_world(method: str, *changes: str) -> World:
     public = split_public(found, plan.retrieval.reference if plan.retrieval else 0.0, 0, CPU, codec)
     model = build(settings.network, public.shape, facts.public_classes)
     denoiser, _ = pretrain(model, schedule, *public.pre, settings.pretraining, seed=0)
-    parts = Parts(schedule=schedule, shape=public.shape, public=denoiser, codec=codec)
+    parts = Parts(schedule=schedule, shape=public.shape, classes=len(facts.classes), public=denoiser, codec=codec)
     if plan.retrieval:
         little: Extractor = plan.retrieval.extractor.model_copy(update=LITTLE)
         encoder, _ = train_extractor(
