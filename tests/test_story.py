@@ -241,6 +241,53 @@ def test_phase_one_as_published_runs_and_stays_inside_unless_someone_answers_for
         assert card["certificate"] is None and "one step can show" in card["statement"]
 
 
+SCORE = [c for c in TINY if not c.startswith("method.")] + [
+    "evaluation.baseline=false", "method.training.steps=3", "method.network.kind=refinenet", "method.network.width=4",
+    "generation.hamiltonian.iterations=4",
+]  # fmt: skip
+"""DPPM on the tiny setting."""
+
+
+def test_images_that_bring_their_own_labels_leave_on_a_claim_alone(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    with home_at(tmp_path / "home"):
+        configure()
+        record = synthesize(method="dppm", preset="digits", changes=SCORE)
+        assert record.label == Label.INTERNAL and record.certificate is None and record.claim.epsilon == 10
+        assert "without looking at the data" in Path(record.report).read_text()
+        other = [*SCORE, "generation.hamiltonian.momentum=uniform"]
+        again = synthesize(method="dppm", preset="digits", changes=other)
+        made = [stage.name for stage in again.stages if not stage.cached]
+        assert "generate" in made and "train-plainly" not in made and "pretrain" not in made
+        with where().ledger() as ledger:
+            assert ledger.total("digits").spends == 1, "another sampler asks nothing of the private images"
+            assert ledger.verify() == [] and ledger.replay() == []
+        with pytest.raises(Refused, match=r"INTERNAL, because of TunedModel"):
+            publish_run(record, tmp_path / "out")
+        given = publish_run(record, tmp_path / "out", accept_claim="a test of mine")
+        card = json.loads((Path(given.published) / "card.json").read_text())
+        told = [card["statement"], (tmp_path / "out" / "README.md").read_text(), Path(given.report).read_text()]
+        assert card["certificate"] is None and all("No protection of the training data is known." in t for t in told)
+        lines = (tmp_path / "out" / "labels.csv").read_text().splitlines()[1:]
+        labels = [int(line.split(",")[1]) for line in lines]
+        assert len(labels) == 60 and labels != sorted(labels), "as they were drawn, not as they were asked for"
+
+
+def test_a_network_of_the_methods_own_is_certified_published_and_audited(prefect_server, tmp_path):
+    from flows.audit import audit_run
+    from flows.synthesize import synthesize
+
+    sound = ["method.mechanism=dp_sgd", "fine_tuning.trainable=[film,time,rest]"]
+    with home_at(tmp_path / "home"):
+        configure()
+        record = synthesize(method="dppm", preset="digits", changes=[*SCORE, *sound], publish_to=".")
+        assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
+        assert "PLD" in (Path(record.published) / "README.md").read_text()
+        found = audit_run(record.run, canaries=40).audit
+        assert found.bound.canaries == 40 and not found.refuted
+
+
 def test_the_same_seed_gives_the_same_public_half_and_other_noise(record, tmp_path):
     from flows.synthesize import synthesize
 
