@@ -55,6 +55,7 @@ READERS = {
 """Who may decode a source of images."""
 METHOD_NAMERS = {
     "sfumato/methods/__init__.py": "the list of methods",
+    "sfumato/methods/dppm.py": "its mechanism 'dp_sgd' is the engine, not the method of that name",
     "tasks/closing.py": f"{BASELINE_METHOD!r} is the baseline that every run is compared with",
 }
 """Who may name a method besides its own file."""

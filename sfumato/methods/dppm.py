@@ -77,7 +77,7 @@ class SlicedTraining(Training):
     """Peak learning rate of Adam, gamma."""
     warm_up: int = Field(default=50, ge=0)
     """Steps over which the learning rate rises."""
-    ema_decay: float = Field(default=0.99, ge=0, lt=1)
+    ema_decay: float = Field(default=0.998, ge=0, lt=1)
     """Decay of the moving average of the weights."""
 
 
@@ -103,8 +103,8 @@ class Method(Section):
     """`randomised_response`: as published, without a certificate; `dp_sgd`: the same network and sampler by DP-SGD
     (`fine_tuning`), certified."""
     objective: Literal["plain", "annealed"] = "annealed"
-    """Where Eq. 7 is asked for: on the images, or on images with noise of every level of the schedule. For
-    `randomised_response`."""
+    """Where Eq. 7 is asked for: on the images, or on images with noise of every level of the schedule. `plain` has no minimum
+    where data fill no volume, as labels in a row never do. For `randomised_response`."""
     k: int = Field(default=10, ge=FEWEST_CHOICES)
     """Number of vectors that a projection vector may become, itself counted; the larger, the less often it stays."""
     label_rows: int = Field(default=1, ge=1)
