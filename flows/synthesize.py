@@ -137,7 +137,7 @@ def prepare(settings: Settings, plan: Plan, book: Journal) -> private.PublicPart
     seen, schedule = (images, coder), settings.schedule
     model = book.run(public.pretrain, *seen, schedule, network, settings.pretraining, reference=reference, **common)
     if plan.retrieval is None:
-        return private.PublicParts(model=model, autoencoder=coder)
+        return private.PublicParts(model=model, autoencoder=coder, images=images if plan.public_images else None)
     extractor = book.run(public.train_extractor, *seen, model, schedule, plan.retrieval, **common)
     base = book.run(public.build_knowledge_base, *seen, model, extractor, schedule, plan.retrieval, **common)
     return private.PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base)

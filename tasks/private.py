@@ -13,6 +13,7 @@ from artifacts.kinds import (
     NoisedImages,
     PhaseOneModel,
     PublicAutoencoder,
+    PublicImages,
     PublicModel,
     Ref,
     Trajectories,
@@ -22,6 +23,7 @@ from artifacts.kinds import (
 from sfumato.config import Machine, Relation, Section, Training
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Refused
+from sfumato.images import to_unit
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, add_votes, begun, untuned
 from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, Facts, Members, PhaseOne
@@ -59,10 +61,12 @@ class PublicParts(Section):
     """Where the denoisers work on latents."""
     extractor: FeatureExtractor | None = None
     base: Trajectories | None = None
+    images: PublicImages | None = None
+    """Where a drawing needs them beside the models."""
 
     def refs(self) -> list[Ref]:
         """All that are there."""
-        return [ref for ref in (self.model, self.autoencoder, self.extractor, self.base) if ref]
+        return [ref for ref in (self.model, self.autoencoder, self.extractor, self.base, self.images) if ref]
 
 
 class Trained(Section):
@@ -353,6 +357,7 @@ def load_parts(
     device = device_of(machine)
     folder = draft.open(public.autoencoder) if public.autoencoder else None
     codec = contents.load_codec(folder, device, trained_on=draft.store.manifest(public.model)["parents"])
+    shown = contents.load_images(draft.open(public.images)) if public.images else None
     parts = Parts(
         schedule=make_schedule(settings.schedule, codec.limit),
         shape=codec.shape(facts.shape),
@@ -363,6 +368,7 @@ def load_parts(
         members=tuple(contents.load_denoiser(draft.open(member), device) for member in members),
         encoder=contents.load_encoder(draft.open(public.extractor), device) if public.extractor else None,
         base=contents.load_base(draft.open(public.base), device) if public.base else None,
+        images=codec.encode(to_unit(shown.pixels).to(device)) if shown else None,
     )
     return add_votes(parts, contents.load(draft.open(votes))[0]["votes"]) if votes else parts
 

@@ -12,6 +12,7 @@ from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.latents import PIXELS, Codec
 from sfumato.methods.plan import Blueprint, Facts
 from sfumato.networks.build import build, with_classes
+from sfumato.privacy.events import AnyEvent
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 
 
@@ -36,6 +37,12 @@ class Parts:
     base: KnowledgeBase | None = None
     winners: Tensor | None = None
     """`[classes]`, the public class that each private class voted for."""
+    images: Tensor | None = None
+    """Public images `[n, c, h, w]` as the denoisers see them, where the plan asks for them."""
+    facts: Facts | None = None
+    """Public counts, for a drawing that pays."""
+    paid: tuple[AnyEvent, ...] = ()
+    """What a drawing has paid for, in the plan's order; what it does may cost no more."""
 
     @property
     def start(self) -> nn.Module:

@@ -169,6 +169,8 @@ class Plan(Section):
     """Training on private records without clipping or noise, which has no certificate."""
     fine_tuning: FineTuning | None = None
     """None where nothing is trained by DP-SGD."""
+    public_images: bool = False
+    """The drawing needs the public images themselves, beside the network trained on them."""
     noise_multiplier: float | None = None
     """DP-SGD noise, calibrated so that all spends together meet the target (by the claim, where nothing can be certified)."""
     generation: Generation
