@@ -87,9 +87,9 @@ class Method(Section):
     """A clipped kernel mean of private records as the denoiser."""
     grid: Levels = Levels()
     """Noise levels that sampling passes."""
-    percent: float = Field(default=50.0, ge=0, lt=100)
+    percent: float = Field(default=45.0, ge=0, lt=100)
     """The empirical denoiser takes over after this share of the sampling, in percent."""
-    until: float = Field(default=75.0, gt=0, le=100)
+    until: float = Field(default=67.5, gt=0, le=100)
     """The public network takes over again after this share; 100: never."""
     single_step: bool = False
     """Take one empirical step (Table 4), whatever `until` says."""

@@ -1,5 +1,6 @@
 """Noise levels instead of times: a network's prediction against the closed form for Gaussian data, and one noisy step."""
 
+import itertools
 import math
 
 import pytest
@@ -84,6 +85,6 @@ def test_many_steps_end_in_the_data():
     levels = [*(20 ** (1 - i / 60) * 0.02 ** (i / 60) for i in range(61)), 0.0]
     x = levels[0] * torch.randn(4000, 1, 1, 1, generator=generator)
     y = torch.zeros(4000, dtype=torch.long)
-    for sigma, after in zip(levels, levels[1:], strict=False):
+    for sigma, after in itertools.pairwise(levels):
         x = noisy_step(x, clean_image(made, ideal(made), x, y, sigma), sigma, after, generator)
     assert float(x.mean()) == pytest.approx(MEAN, abs=0.03) and float(x.std()) == pytest.approx(SPREAD, rel=0.15)

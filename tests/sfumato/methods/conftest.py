@@ -6,19 +6,21 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from sfumato import sources
 from sfumato.config import Extractor
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.images import to_unit
+from sfumato.drawing import draw_images
+from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, train_autoencoder
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, add_votes, untuned
-from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, STAGE_VOTES, Facts, Plan
+from sfumato.methods.plan import STAGE_DRAWING, STAGE_PHASE_ONE, STAGE_TUNING, STAGE_VOTES, Facts, Plan
 from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy.door import Access
-from sfumato.privacy.mechanisms import fine_tuned, noised_records, noisy_votes, unprotected
+from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_votes, unprotected
 from sfumato.retrieval.features import train_extractor
 from sfumato.retrieval.knowledge_base import build_knowledge_base
 from sfumato.retrieval.split import split_public
@@ -61,6 +63,8 @@ class World:
         if plan.phase_one:
             started, seen = self.begin(access(STAGE_PHASE_ONE, self), **others)
             parts, entries = replace(parts, started=started), entries | seen
+        if plan.events(STAGE_DRAWING):
+            return parts, entries | self.draw_privately(access(STAGE_DRAWING, self), parts, **others)[1]
         model = untuned(parts, self.facts)
         tuned = fine_tuned(
             access(STAGE_TUNING, self), plan.event(STAGE_TUNING), model, self.method.corrupt(self.settings, parts),
@@ -68,6 +72,20 @@ class World:
             codec=parts.codec, **others,
         )  # fmt: skip
         return replace(parts, tuned=tuned.result), entries | dict(tuned.entries)
+
+    def draw_privately(self, access: Access, parts: Parts, **others) -> tuple[ImageSet, dict[int, str]]:
+        """Images by the sampler that pays for them."""
+        events, count = self.plan.events(STAGE_DRAWING), self.plan.generation.images
+        parts = replace(parts, facts=self.facts, paid=events)
+
+        def draw(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
+            def once(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
+                return self.method.draw_privately(settings, parts, (x, y), wanted, generator)
+
+            return draw_images(once, self.settings, parts, self.facts, count, CPU, generator=noise)
+
+        paid = drawn(replace(access, images=count), events, draw, device=CPU, codec=parts.codec, **others)
+        return paid.result, dict(paid.entries)
 
     def begin(self, access: Access, **others) -> tuple[torch.nn.Module, dict[int, str]]:
         """The first phase of the plan."""
@@ -104,7 +122,8 @@ def make_world(method: str, *changes: str) -> World:
     public = split_public(found, plan.retrieval.reference if plan.retrieval else 0.0, 0, CPU, codec)
     model = build(settings.network, public.shape, facts.public_classes)
     denoiser, _ = pretrain(model, schedule, *public.pre, settings.pretraining, seed=0)
-    parts = Parts(schedule=schedule, shape=public.shape, public=denoiser, codec=codec)
+    shown = codec.encode(to_unit(found.pixels)) if plan.public_images else None
+    parts = Parts(schedule=schedule, shape=public.shape, public=denoiser, codec=codec, images=shown)
     if plan.retrieval:
         little: Extractor = plan.retrieval.extractor.model_copy(update=LITTLE)
         encoder, _ = train_extractor(
