@@ -73,9 +73,10 @@ def generate_privately(
     parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned) if ref)]
     asking = {"parents": parents, "behind": trained.members, "params": settings.generation.model_dump()}
     with making(Samples, "private generation", context, **asking) as draft:
-        made = (trained.votes, trained.tuned)
-        parts = load_parts(draft, settings, facts, public, machine, *made, members=trained.members)
-        parts = replace(parts, facts=facts, paid=events)
+        parts = load_parts(
+            draft, settings, facts, public, machine, trained.votes, trained.tuned, members=trained.members
+        )
+        parts = replace(parts, paid=events, facts=facts)
         method, device = METHODS[settings.method.name], device_of(machine)
 
         def draw(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:

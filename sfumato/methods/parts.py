@@ -31,6 +31,8 @@ class Parts:
     """The denoiser after training on private records."""
     members: tuple[nn.Module, ...] = ()
     """Denoisers of single shards, for a priced drawing; INTERNAL."""
+    paid: tuple[AnyEvent, ...] = ()
+    """What a priced drawing has paid: its noise follows from this."""
     codec: Codec = PIXELS
     """From images to what the denoisers work on, and back."""
     encoder: nn.Module | None = None
@@ -40,9 +42,7 @@ class Parts:
     images: Tensor | None = None
     """Public images `[n, c, h, w]` as the denoisers see them, where the plan asks for them."""
     facts: Facts | None = None
-    """Public counts, for a drawing that pays."""
-    paid: tuple[AnyEvent, ...] = ()
-    """What a drawing has paid for, in the plan's order; what it does may cost no more."""
+    """Public counts, for a priced drawing."""
 
     @property
     def start(self) -> nn.Module:

@@ -18,8 +18,10 @@ from sfumato.privacy.ledger import Ledger
 from sfumato.settings import resolve
 
 every_method = pytest.mark.parametrize("method", METHODS)
-trained = pytest.mark.parametrize("method", [name for name, module in METHODS.items() if hasattr(module, "corrupt")])
-"""Methods that train by DP-SGD and release the model."""
+every_tuned = pytest.mark.parametrize(
+    "method", [name for name, module in METHODS.items() if hasattr(module, "corrupt")]
+)
+"""Methods that learn from private images by DP-SGD and release what learnt."""
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def stages(plan):
     return list(dict.fromkeys(spend.stage for spend in plan.spends))
 
 
-@trained
+@every_tuned
 def test_less_epsilon_and_more_steps_need_more_noise(method):
     usual = planned(method).noise_multiplier
     assert planned(method, "privacy.epsilon=5").noise_multiplier > usual
@@ -158,7 +160,7 @@ def as_trained(tiny):
     return replace(tiny.parts, winners=torch.arange(10) % tiny.facts.public_classes)
 
 
-@trained
+@every_tuned
 def test_a_records_examples_depend_on_that_record_alone(method, world):
     tiny = world(method)
     corrupt = tiny.method.corrupt(tiny.settings, as_trained(tiny))
@@ -175,7 +177,7 @@ def test_a_records_examples_depend_on_that_record_alone(method, world):
     assert not torch.equal(one.x_t[7], two.x_t[7]) and not torch.equal(one.y[7], two.y[7])
 
 
-@trained
+@every_tuned
 def test_a_records_examples_stand_in_its_place(method, world):
     """Exchanging two records exchanges their classes, and every copy carries its record's class."""
     tiny = world(method)
@@ -188,7 +190,7 @@ def test_a_records_examples_stand_in_its_place(method, world):
     torch.testing.assert_close(undone, x[:, None].expand_as(undone), rtol=1e-2, atol=1e-2)
 
 
-@trained
+@every_tuned
 def test_no_records_give_no_examples(method, world):
     """A Poisson batch may be empty; that must not show by a crash."""
     tiny = world(method)
@@ -198,7 +200,7 @@ def test_no_records_give_no_examples(method, world):
     assert len(examples.t) == len(examples.y) == len(examples.target) == 0
 
 
-@trained
+@every_tuned
 def test_a_run_of_empty_batches_reaches_its_end(method, world, access_to, ledger):
     tiny = world(method)
     spends = tuple(
@@ -228,7 +230,7 @@ class Counted(torch.nn.Module):
         return self.inner(x, t, y)
 
 
-@trained
+@every_tuned
 @pytest.mark.parametrize("solver", ["ddim", "dpm++", "ddpm", "pndm"])
 @pytest.mark.parametrize(
     "changes",
@@ -251,7 +253,7 @@ def test_the_planned_evaluations_are_those_made(method, changes, solver, world, 
     assert tuned.images > 0 and min(tuned.times + public.times) >= 1
 
 
-@trained
+@every_tuned
 @pytest.mark.parametrize("solver", ["ddim", "dpm++", "ddpm", "pndm"])
 def test_drawing_follows_its_generator_and_the_class(method, solver, world, access_to, ledger):
     tiny = world(method, f"generation.solver={solver}")
