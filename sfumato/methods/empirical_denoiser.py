@@ -13,7 +13,7 @@ its own class alone, so that a record pays for the images of one class. Not cove
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import numpy as np
@@ -32,6 +32,9 @@ from sfumato.privacy import accountant
 from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_rate
 from sfumato.privacy.kernel_mean import contribution, kernel_mean, log_kernel_density, log_peak
+
+DENSITY_IMAGES = 4096
+"""Public images, evenly over all of them, whose kernel density is p_t."""
 
 PROMISE = """\
 The paper claims an epsilon for sampling with a denoiser that averages private images, by the central limit theorem of \
@@ -291,23 +294,32 @@ def _too_dear(settings, facts: Facts, found: float, cost, clip: float) -> str:
 def draw_privately(
     settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Images or latents `[b, c, h, w]` of the classes y `[b]`: Eq. 1 from sigma_max to 0, with the paid denoiser inside the window.
+    """Images or latents `[b, c, h, w]` of the classes y `[b]`: the end of their `trajectory`."""
+    *_, (_, _, x) = trajectory(settings, parts, private, y, generator)
+    return x.clamp(-parts.schedule.limit, parts.schedule.limit)
 
-    C is what the events in `parts.paid` leave to a record, so that what is done is what was paid.
+
+@torch.inference_mode()
+def trajectory(
+    settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, generator: torch.Generator
+) -> Iterator[tuple[float, Tensor, Tensor]]:
+    """Eq. 1 from sigma_max to 0: each step's noise level, the clean images that it expects and where it ends, `[b, c, h, w]`.
+
+    Inside the window the expected images have seen the records without noise; where steps end may leave. What a record
+    makes up of them follows from the events in `parts.paid`, so that what is done is what was paid.
     """
     method, levels = settings.method, settings.method.grid.levels().tolist()
     prices = dict(zip(window(method.percent, method.until, method.single_step, method.grid.N), parts.paid, strict=True))
     x = levels[0] * normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
-    nobody = torch.full_like(y, NO_CLASS)
     for i, (sigma, after) in enumerate(itertools.pairwise(levels)):
-        image = None
+        image = torch.zeros_like(x)
         if i not in prices or method.centre == "public":
-            image = clean_image(parts.schedule, parts.public, x, nobody, sigma)
+            image = clean_image(parts.schedule, parts.public, x, torch.full_like(y, NO_CLASS), sigma)
         if i in prices:
             share = step_noise(sigma, after) / prices[i].noise_multiplier
-            image = _empirical(method, parts, private, (x, y), sigma, image, share, generator)
+            image = _empirical(method, parts, private, (x, y), image, sigma=sigma, share=share, generator=generator)
         x = noisy_step(x, image, sigma, after, generator)
-    return x.clamp(-parts.schedule.limit, parts.schedule.limit)
+        yield sigma, image, x
 
 
 def _empirical(
@@ -315,15 +327,16 @@ def _empirical(
     parts: Parts,
     private: tuple[Tensor, Tensor],
     at: tuple[Tensor, Tensor],
+    centre: Tensor,
+    *,
     sigma: float,
-    image: Tensor | None,
     share: float,
     generator: torch.Generator,
 ) -> Tensor:
-    """The kernel mean at `at` = (x, y), of which one record makes up at most `share`."""
+    """The kernel mean at `at` = (x, y), which one record moves by `share` at most."""
     (x, y), expected = at, expected_terms(method, parts.facts)
     if method.density == "public":
-        density = log_kernel_density(parts.images, x, sigma)
+        density = log_kernel_density(parts.images[:: -(-len(parts.images) // DENSITY_IMAGES)], x, sigma)
     else:
         density = x.new_full((len(x),), -log_peak(sigma, x[0].numel()))
     mean = kernel_mean(
@@ -333,7 +346,7 @@ def _empirical(
         clip=share * expected,
         expected=expected,
         log_density=density + math.log(method.beta),
-        centre=torch.zeros_like(x) if image is None else image,
+        centre=centre,
         labels=private[1] if method.by_class else None,
         wanted=y if method.by_class else None,
         sample_rate=method.sample_rate,

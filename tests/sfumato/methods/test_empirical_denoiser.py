@@ -95,6 +95,17 @@ def test_printed_tables(percent, table, single):
 
 
 @pytest.mark.parametrize(
+    ("rate", "count", "printed"),
+    [(0.5, 39, (0.5019, 0.5204, 0.6909, 0.9999)), (0.01, 50, (0.5000, 0.5002, 0.5031, 0.6927)),
+     (0.005, 39, (0.5000, 0.5001, 0.5012, 0.6371))],
+)  # fmt: skip
+def test_the_attack_success_printed_in_table_2(rate, count, printed):
+    """All steps of one image from T down to t; the rows do not agree about N, one takes 50 levels where the others take 39."""
+    found = [claim(rate, 0, 1, DELTA, False, Grid(N=count), until=until).epsilon for until in (2.5, 25, 50, 75)]
+    assert [attack_success(epsilon) for epsilon in found] == pytest.approx(printed, abs=1.1e-4)
+
+
+@pytest.mark.parametrize(
     ("percent", "count", "start"),
     [(95, 39, 38), (93, 39, 37), (88, 39, 35), (83, 39, 33), (50, 39, 20), (0, 39, 0), (96.25, 39, 39), (96.24, 39, 38),
      (95, 49, 48), (75, 49, 38), (25, 49, 13), (90, 50, 46), (50, 50, 26), (3, 49, 2)],
