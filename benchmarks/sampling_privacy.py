@@ -181,13 +181,15 @@ def study(world: World, seeds: int) -> list[dict]:
 
 def scored(world: World, title: str, epsilon: float, images: int, *changes: str, seed: int = 0) -> dict:
     """One row."""
+    from sfumato.diffusion.edm import step_noise
     from sfumato.methods import METHODS
 
     asked = [f"privacy.epsilon={epsilon}", f"generation.images={images}", *changes]
     x, y, plan = world.drawn(*asked, seed=seed)
     settings, _ = world.planned(*asked)
     method = METHODS[METHOD]
-    clip = method.expected_terms(settings.method, plan.facts) * method.step_noises(settings.method)[0]
+    noise = step_noise(*method.empirical_steps(settings.method)[0])
+    clip = method.expected_terms(settings.method, plan.facts) * noise
     return {
         "title": title,
         "epsilon": epsilon,

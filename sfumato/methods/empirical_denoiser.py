@@ -43,7 +43,9 @@ Here one step's mu reaches the hundreds, and the formula then tends to a constan
 setting (10,000 images, sample rate 2e-5, one step after 93 %) is claimed at epsilon 3.85, while an exact privacy loss \
 distribution of those very steps gives about 33,500 at delta 1e-5. In effect a record that is drawn is shown, so no \
 useful epsilon holds at a delta below 1 - (1 - p)^N, here 0.18. Where a step's mu is small, an exact distribution can \
-certify it."""
+certify it, and that is what a run pays by here: a step is clipped so hard, and kept to noise levels so large, that all \
+steps of all images together meet the target. That needs many records of a class, and shows more of what they have in \
+common than of any one."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
 
@@ -197,14 +199,18 @@ def _checked_grid(grid: Grid | Mapping[str, float]) -> Grid:
 def plan(settings, facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where window and clip do not fit the budget."""
     method, privacy = settings.method, settings.privacy
-    noises, images = step_noises(method), paying(settings, facts)
+    steps, images = empirical_steps(method), paying(settings, facts)
 
     def spends(noise: float, count: int = images) -> list[Spend]:
-        """With `noise` the terms that a mean is taken of, expected / C, in units of which one record contributes 1."""
-        told = f"{count} images of one class" if method.by_class else f"{count} images"
+        """The steps at `noise` = expected / C, the reciprocal of what a record makes up of a mean."""
+        told = f"{count} images of a class" if method.by_class else f"{count} images"
         return [
-            Spend(stage=STAGE_DRAWING, what=f"empirical step of {told}", event=_event(method, scale * noise, count))
-            for scale in noises
+            Spend(
+                stage=STAGE_DRAWING,
+                what=f"step from noise level {sigma:.3g}, {told}",
+                event=_event(method, step_noise(sigma, after) * noise, count),
+            )
+            for sigma, after in steps
         ]
 
     relative, certificate = _priced(settings, facts, spends)
@@ -212,7 +218,7 @@ def plan(settings, facts: Facts) -> Plan:
     grid = Grid(**method.grid.model_dump(), sensitivity=2 * clip / _records(method, facts))
     asked = (method.sample_rate, method.percent, images, privacy.delta, method.single_step, grid, method.until)
     found = claim(*asked)
-    public = method.grid.N if method.centre == "public" else method.grid.N - len(noises)
+    public = method.grid.N if method.centre == "public" else method.grid.N - len(steps)
     return Plan(
         method=method.name,
         facts=facts,
@@ -226,11 +232,10 @@ def plan(settings, facts: Facts) -> Plan:
     )
 
 
-def step_noises(method: Method) -> list[float]:
-    """Standard deviation of the noise of each empirical step, relative to the mean that it takes."""
-    levels = method.grid.levels().tolist()
-    steps = window(method.percent, method.until, method.single_step, method.grid.N)
-    return [step_noise(levels[i], levels[i + 1]) for i in steps]
+def empirical_steps(method: Method) -> list[tuple[float, float]]:
+    """Noise levels from which and to which the empirical denoiser takes its steps."""
+    pairs = list(itertools.pairwise(method.grid.levels().tolist()))
+    return [pairs[i] for i in window(method.percent, method.until, method.single_step, method.grid.N)]
 
 
 def paying(settings, facts: Facts) -> int:
@@ -309,14 +314,15 @@ def trajectory(
     makes up of them follows from the events in `parts.paid`, so that what is done is what was paid.
     """
     method, levels = settings.method, settings.method.grid.levels().tolist()
-    prices = dict(zip(window(method.percent, method.until, method.single_step, method.grid.N), parts.paid, strict=True))
+    prices = dict(zip(empirical_steps(method), parts.paid, strict=True))
     x = levels[0] * normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
-    for i, (sigma, after) in enumerate(itertools.pairwise(levels)):
+    for step in itertools.pairwise(levels):
+        sigma, after = step
         image = torch.zeros_like(x)
-        if i not in prices or method.centre == "public":
+        if step not in prices or method.centre == "public":
             image = clean_image(parts.schedule, parts.public, x, torch.full_like(y, NO_CLASS), sigma)
-        if i in prices:
-            share = step_noise(sigma, after) / prices[i].noise_multiplier
+        if step in prices:
+            share = step_noise(sigma, after) / prices[step].noise_multiplier
             image = _empirical(method, parts, private, (x, y), image, sigma=sigma, share=share, generator=generator)
         x = noisy_step(x, image, sigma, after, generator)
         yield sigma, image, x

@@ -231,6 +231,18 @@ def test_a_first_phase_as_published_opens_the_door_itself(book):
     assert trained["event"].kind == "uncertified" and trained["noised"] is None and trained["paid"]
 
 
+def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_it_needs(book):
+    settings, plan = planned("empirical-denoiser", "evaluation.baseline=false")
+    run_plan(settings, plan, preset="digits", publish_to="")
+    assert stages(book)[1:5] == ["load-public", "pretrain", "generate-privately", "generate"]
+    ((_, drawn),) = book.of(release.generate_privately)
+    assert drawn["events"] == tuple(spend.event for spend in plan.spends) and drawn["paid"]
+    assert isinstance(drawn["public"].images, PublicImages) and drawn["trained"] == private.Trained()
+    ((_, alone),) = book.of(release.generate)
+    assert alone["public"].images is None, "what the public model alone gives is found again by other methods"
+    assert drawn["images"] == plan.certificate.images == settings.generation.images
+
+
 def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
     seen = []
     monkeypatch.setattr(private, "over_budget", lambda secret, events, terms: f"{len(events)} events are too many")

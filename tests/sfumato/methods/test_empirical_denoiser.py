@@ -17,7 +17,7 @@ from sfumato.errors import BadInput
 from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.images import to_unit
 from sfumato.methods import empirical_denoiser
-from sfumato.methods.empirical_denoiser import Grid, attack_success, claim, window
+from sfumato.methods.empirical_denoiser import Grid, attack_success, claim, empirical_steps, window
 from sfumato.methods.plan import STAGE_DRAWING
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accountant import gdp_epsilon, subsampled_gaussian_epsilon
@@ -263,7 +263,7 @@ def test_an_open_clip_is_the_largest_that_the_budget_bears(changes):
     settings, plan = planned(*changes)
     assert 0.99 * 10 <= plan.certificate.epsilon <= 10
     terms = empirical_denoiser.expected_terms(settings.method, plan.facts)
-    clip = terms * empirical_denoiser.step_noises(settings.method)[0] / plan.spends[0].event.noise_multiplier
+    clip = terms * step_noise(*empirical_steps(settings.method)[0]) / plan.spends[0].event.noise_multiplier
     with pytest.raises(BadInput, match=r"method\.clip=.* would cost epsilon"):
         planned(*changes, f"method.clip={1.02 * clip}")
     assert planned(*changes, f"method.clip={0.999 * clip}")[1].certificate.epsilon <= 10
@@ -384,12 +384,8 @@ def test_one_record_moves_each_step_by_what_was_paid_for_it(changes, world, monk
 
     monkeypatch.setattr(empirical_denoiser, "kernel_mean", both)
     drawn_by(tiny, parts, (x, y), torch.arange(10))
-    levels = Grid().levels()
-    steps = empirical_denoiser.window(tiny.settings.method.percent, tiny.settings.method.until, False, 39)
-    paid = [
-        step_noise(levels[i], levels[i + 1]) / event.noise_multiplier
-        for i, event in zip(steps, parts.paid, strict=True)
-    ]
+    steps = zip(empirical_steps(tiny.settings.method), parts.paid, strict=True)
+    paid = [step_noise(*step) / event.noise_multiplier for step, event in steps]
     assert len(moved) == len(paid)
     for (free, cut), most in zip(moved, paid, strict=True):
         assert free <= most * (1 + 1e-4) + 1e-6 and cut <= most * (1 + 1e-4) + 1e-6
