@@ -12,7 +12,7 @@ from typing import Any
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from artifacts.kinds import CanaryImages, ClassVotes, PhaseOneModel, Samples, TunedModel
+from artifacts.kinds import CanaryImages, ClassVotes, PhaseOneModel, PublicImages, Samples, TunedModel
 from artifacts.record import RunRecord, run_folder
 from artifacts.report import markdown
 from sfumato.config import Network
@@ -90,10 +90,11 @@ def _carry_out(
     new_version: bool,
     following: tuple[AnyEvent, ...],
 ) -> RunRecord:
-    secret = private.check_private(book.private, terms(plan), book.context, new_version)
+    images = load_images(settings, plan, book)
+    secret = private.check_private(book.private, terms(plan), book.context, images, new_version)
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
     book.refusal = private.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
-    parts = prepare(settings, plan, book)
+    parts = prepare(settings, plan, images, book)
     votes, tuned = pay(settings, plan, parts, secret, book)
     book.refusal = ""
     recipe = settings.only("schedule", "method", "generation", "seed")
@@ -127,10 +128,18 @@ def show_in_ui(record: RunRecord) -> None:
     create_markdown_artifact(markdown(record), key="report", description=record.run)
 
 
-def prepare(settings: Settings, plan: Plan, book: Journal) -> private.PublicParts:
-    """The public half: images, autoencoder where asked, denoiser, and where the plan retrieves, extractor and knowledge base."""
+def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
+    """The public images, with which the private ones are compared before anything is trained."""
     size = public_size(settings.data, plan.facts.shape[1])
-    images = book.run(public.load_public, settings.data.model_copy(update=PUBLIC_SIDE), size, settings.seed)
+    return book.run(public.load_public, settings.data.model_copy(update=PUBLIC_SIDE), size, settings.seed)
+
+
+PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "limit": 0}
+"""What of the data section the public images do not depend on, set to one value for all runs."""
+
+
+def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal) -> private.PublicParts:
+    """The public half: autoencoder where asked, denoiser, and where the plan retrieves, extractor and knowledge base."""
     common: dict[str, Any] = {"seed": settings.seed, "machine": settings.machine}
     coder = None
     if settings.latent.kind != "none":
@@ -144,10 +153,6 @@ def prepare(settings: Settings, plan: Plan, book: Journal) -> private.PublicPart
     extractor = book.run(public.train_extractor, *seen, model, schedule, plan.retrieval, **common)
     base = book.run(public.build_knowledge_base, *seen, model, extractor, schedule, plan.retrieval, **common)
     return private.PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base)
-
-
-PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "limit": 0}
-"""What of the data section the public images do not depend on, set to one value for all runs."""
 
 
 def pay(

@@ -1,9 +1,10 @@
 """Everything that can be known and refused before work starts, and before any private image is decoded.
 
-From names, headers and listings alone: the shape of both collections, the number of records, the class names. (Where both
-sides are IDX or NPZ files of equal length, their bytes are compared, and a copy is refused.) Fetches data sets by name
-that are missing, fills in what the settings leave open (delta, sample rate, feature extractor) and collects warnings.
-Class names, image size and the number of private records are treated as public knowledge.
+From names, headers and listings alone: the shape of both collections, the number of records, the class names. Fetches
+data sets by name that are missing, fills in what the settings leave open (delta, sample rate, feature extractor) and
+collects warnings. Class names, image size and the number of private records are treated as public knowledge.
+
+Not covered: public images that are copies of private ones, which only the door can find (`sfumato.privacy.door.check_in`).
 """
 
 from pathlib import Path

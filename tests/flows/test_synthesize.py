@@ -7,7 +7,7 @@ import pytest
 
 from artifacts.kinds import NoisedImages, PhaseOneModel, PublicAutoencoder, PublicImages, PublicModel
 from flows import synthesize as flow
-from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, prepare, run_plan, terms
+from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, load_images, prepare, run_plan, terms
 from sfumato import sources
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
@@ -60,21 +60,30 @@ def stages(book):
     return [asked if isinstance(asked, str) else asked.name for asked, _, _ in book.asked]
 
 
-def test_the_private_images_are_checked_before_any_stage(book, monkeypatch):
+def test_the_private_images_are_checked_before_any_stage_but_the_reading_of_the_public_ones(book, monkeypatch):
     def fail(*_):
         raise BadInput("the image '/scans/well/004.png' is corrupt")
 
     monkeypatch.setattr(private, "check_private", fail)
     with pytest.raises(BadInput, match=r"004\.png"):
         run_plan(*planned(), preset="digits", publish_to="")
-    assert book.asked == []
+    assert stages(book) == ["load-public"]
+
+
+def test_the_private_images_are_compared_with_the_public_ones_of_this_run(book, monkeypatch):
+    given = []
+    monkeypatch.setattr(private, "check_private", lambda secret, *others: given.extend(others) or secret)
+    run_plan(*planned(), preset="digits", publish_to="", new_version=True)
+    assert given[2:] == [PublicImages(digest=f"{1:064d}", label="PUBLIC"), True]
+    ((args, _),) = book.of(public.pretrain)
+    assert args[0] == given[2]
 
 
 def test_the_flow_reads_like_the_paper(book):
     assert run_plan(*planned(), preset="digits", publish_to="") == "record"
     assert stages(book) == [
-        "check",
         "load-public",
+        "check",
         "pretrain",
         "train-extractor",
         "build-knowledge-base",
@@ -92,8 +101,8 @@ def test_the_flow_reads_like_the_paper(book):
 def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_itself(book):
     run_plan(*planned(BASELINE_METHOD), preset="digits", publish_to="")
     assert stages(book) == [
-        "check",
         "load-public",
+        "check",
         "pretrain",
         "fine-tune",
         "generate",
@@ -107,7 +116,7 @@ def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_it
 def test_in_latents_every_stage_is_given_the_autoencoder(book, method):
     """It is trained on the public images alone, before the denoiser; without latents there is none."""
     run_plan(*planned(method, "latent.kind=kl"), preset="digits", publish_to="")
-    assert stages(book)[:4] == ["check", "load-public", "train-autoencoder", "pretrain"]
+    assert stages(book)[:4] == ["load-public", "check", "train-autoencoder", "pretrain"]
     (((images, latent), inputs),) = book.of(public.train_autoencoder)
     assert isinstance(images, PublicImages) and latent.kind == "kl" and set(inputs) == {"seed", "machine"}
     coder = PublicAutoencoder(digest=f"{3:064d}", label="PUBLIC")
@@ -167,7 +176,7 @@ def test_public_images_get_the_shape_of_the_private_ones(tmp_path, height, width
     there = [f"data.private={tmp_path / 'scans'}", f"data.public={tmp_path / 'open'}", "method.votes=false"]
     settings, plan = planned("rapid", *there, *changes)
     book = Book()
-    prepare(settings, plan, book)
+    load_images(settings, plan, book)
     (((data, size, seed), _),) = book.of(public.load_public)
     found = sources.load(data.public, part="all", size=size, channels=data.channels, seed=seed)
     assert found.pixels.shape[1:] == plan.facts.shape == (1, *expected)
@@ -177,7 +186,7 @@ def test_public_images_get_the_shape_of_the_private_ones(tmp_path, height, width
 def test_glyphs_are_drawn_at_the_side_of_the_private_images(changes):
     settings, plan = planned("rapid", *changes)
     book = Book()
-    parts = prepare(settings, plan, book)
+    parts = prepare(settings, plan, load_images(settings, plan, book), book)
     (((_, size, _), _),) = book.of(public.load_public)
     assert size == plan.facts.shape[1] == (10 if changes else 8)
     assert isinstance(parts.model, PublicModel) and parts.base is not None
@@ -190,7 +199,7 @@ def test_pictures_of_two_sizes_are_not_stretched_to_one(tmp_path):
     there = [f"data.private={tmp_path / 'scans'}", f"data.public={tmp_path / 'open'}", "method.votes=false"]
     settings, plan = planned("rapid", *there)
     book = Book()
-    prepare(settings, plan, book)
+    load_images(settings, plan, book)
     (((data, size, _), _),) = book.of(public.load_public)
     with pytest.raises(BadInput, match="differ in size"):
         sources.load(data.public, part="all", size=size, channels=data.channels)
@@ -239,7 +248,8 @@ def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
     monkeypatch.setattr(flow, "prepare", lambda *_: seen.append(("prepare", book.refusal)))
     monkeypatch.setattr(flow, "compare", lambda *_: {})
     run_plan(*planned(), preset="digits", publish_to="")
-    assert seen[:3] == [(name, "2 events are too many") for name in ("prepare", "pay")] + [("generate", "")]
+    refused = [(name, "2 events are too many") for name in ("prepare", "pay")]
+    assert seen[:4] == [("load-public", ""), *refused, ("generate", "")]
 
 
 def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch):

@@ -1,5 +1,10 @@
 """What can be known before work starts is refused before work starts, in one line that names the way out."""
 
+import builtins
+import io
+import shutil
+
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -99,6 +104,44 @@ def test_private_and_public_must_not_be_one_place(tmp_path, monkeypatch):
     for private, public in pairs:
         message = refusal(f"data.private={private}", f"data.public={public}")
         assert f"data.public='{public}'" in message and f"'{private}'" in message
+
+
+def test_no_pixel_of_a_private_file_is_read(tmp_path, monkeypatch):
+    """Bytes asked of the images' file: its header and no more, also where the public file is its copy."""
+    for name in ("scans", "open"):
+        write_mnist_like(tmp_path / name, end="")
+    taken = []
+
+    class Counted(io.FileIO):
+        def read(self, size=-1):
+            taken.append(super().read(size))
+            return taken[-1]
+
+        def readinto(self, buffer):
+            taken.append(self.read(len(buffer)))
+            buffer[: len(taken[-1])] = taken[-1]
+            return len(taken[-1])
+
+    def opened(file, *args, real=builtins.open, **others):
+        images = str(file).startswith(str(tmp_path / "scans")) and "images" in str(file)
+        return Counted(file) if images else real(file, *args, **others)
+
+    monkeypatch.setattr(builtins, "open", opened)
+    settle(f"data.private={tmp_path / 'scans'}", f"data.public={tmp_path / 'open'}")
+    assert taken and {len(piece) for piece in taken} == {16}
+
+
+@pytest.mark.parametrize("kind", ["folder", "idx", "npz"])
+def test_copies_are_for_the_door_to_find(tmp_path, kind):
+    """To know them here, pixels would have to be read before the ledger has an entry."""
+    if kind == "npz":
+        np.savez(tmp_path / "a.npz", images=np.arange(640, dtype=np.uint8).reshape(10, 8, 8), labels=np.arange(10) % 2)
+    one = {"folder": tmp_path / "a", "idx": tmp_path / "a", "npz": tmp_path / "a.npz"}[kind]
+    if kind != "npz":
+        {"folder": folder, "idx": write_mnist_like}[kind](one)
+    other = tmp_path / one.name.replace("a", "b")
+    (shutil.copyfile if kind == "npz" else shutil.copytree)(one, other)
+    assert settle(f"data.private={one}", f"data.public={other}")[1].records > 5
 
 
 @pytest.mark.parametrize(
