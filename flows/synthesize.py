@@ -12,12 +12,12 @@ from typing import Any
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from artifacts.kinds import CanaryImages, ClassVotes, PhaseOneModel, PublicImages, Samples, TunedModel
+from artifacts.kinds import CanaryImages, ClassVotes, PhaseOneModel, PublicClassifier, PublicImages, Samples, TunedModel
 from artifacts.record import RunRecord, run_folder
 from artifacts.report import markdown
 from sfumato.config import Network
 from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, STAGE_VOTES, Plan
-from sfumato.preflight import plan_for, preflight, private_set, public_size
+from sfumato.preflight import plan_for, preflight, private_set, public_name, public_size
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
@@ -90,11 +90,11 @@ def _carry_out(
     new_version: bool,
     following: tuple[AnyEvent, ...],
 ) -> RunRecord:
-    images = load_images(settings, plan, book)
-    secret = private.check_private(book.private, terms(plan), book.context, images, new_version)
+    public_images = load_images(settings, plan, book)
+    secret = private.check_private(book.private, terms(plan), book.context, public_images, new_version)
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
     book.refusal = private.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
-    parts = prepare(settings, plan, images, book)
+    parts = prepare(settings, plan, public_images, book)
     votes, tuned = pay(settings, plan, parts, secret, book)
     book.refusal = ""
     recipe = settings.only("schedule", "method", "generation", "seed")
@@ -106,6 +106,7 @@ def _carry_out(
     scores = book.run(
         release.evaluate,
         judged,
+        train_features(settings, public_images, book),
         plan.facts,
         secret,
         terms(plan, comparison=True),
@@ -153,6 +154,17 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
     extractor = book.run(public.train_extractor, *seen, model, schedule, plan.retrieval, **common)
     base = book.run(public.build_knowledge_base, *seen, model, extractor, schedule, plan.retrieval, **common)
     return private.PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base)
+
+
+def train_features(settings: Settings, images: PublicImages, book: Journal) -> PublicClassifier | None:
+    """The CNN in whose features images are compared, of public images alone; None where Inception's are asked for.
+
+    No part of what is paid for, so that to be measured in other features costs nothing.
+    """
+    if settings.evaluation.features != "cnn":
+        return None
+    called = {"source": public_name(settings.data), "seed": settings.seed, "machine": settings.machine}
+    return book.run(public.train_classifier, images, **called)
 
 
 def pay(

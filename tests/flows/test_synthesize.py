@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from artifacts.kinds import NoisedImages, PhaseOneModel, PublicAutoencoder, PublicImages, PublicModel
+from artifacts.kinds import NoisedImages, PhaseOneModel, PublicAutoencoder, PublicClassifier, PublicImages, PublicModel
 from flows import synthesize as flow
 from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, load_images, prepare, run_plan, terms
 from sfumato import sources
@@ -93,6 +93,7 @@ def test_the_flow_reads_like_the_paper(book):
         "generate",
         "fine-tune",
         "generate",
+        "train-classifier",
         "evaluate",
         "check-copies",
     ]
@@ -107,6 +108,7 @@ def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_it
         "fine-tune",
         "generate",
         "generate",
+        "train-classifier",
         "evaluate",
         "check-copies",
     ]
@@ -142,7 +144,24 @@ def test_everything_judged_is_named_and_judged_once(book):
     run_plan(*planned(), preset="digits", publish_to="")
     ((args, _),) = book.of(release.evaluate)
     assert list(args[0]) == [SYNTHETIC, PUBLIC_ONLY, BASELINE]
-    assert len({ref.digest for ref in args[0].values()}) == 3 and args[3].comparison
+    assert len({ref.digest for ref in args[0].values()}) == 3 and args[4].comparison
+
+
+def test_the_eyes_learn_from_public_images_and_are_no_part_of_what_is_paid_for(book):
+    run_plan(*planned(), preset="digits", publish_to="")
+    (((images,), inputs),) = book.of(public.train_classifier)
+    assert isinstance(images, PublicImages) and inputs["source"] == "glyphs"
+    ((args, _),) = book.of(release.evaluate)
+    assert isinstance(args[1], PublicClassifier)
+    for stage in (private.take_votes, private.fine_tune, release.generate):
+        assert all(args[1].digest not in repr(asked) for asked in book.of(stage))
+
+
+def test_with_inceptions_features_no_eyes_are_trained(book):
+    settings, plan = planned()
+    inception = settings.evaluation.model_copy(update={"features": "inception"})
+    run_plan(settings.model_copy(update={"evaluation": inception}), plan, preset="digits", publish_to="")
+    assert not book.of(public.train_classifier) and book.of(release.evaluate)[0][0][1] is None
 
 
 def test_without_a_baseline_none_is_trained(book):
@@ -154,6 +173,7 @@ def test_without_a_baseline_none_is_trained(book):
 def test_public_stages_know_nothing_of_the_private_images(book):
     run_plan(*planned("rapid", "data.name=secret-name", "latent.kind=kl"), preset="digits", publish_to="")
     train = (public.train_autoencoder, public.pretrain, public.train_extractor, public.build_knowledge_base)
+    train = (*train, public.train_classifier)
     for stage in (public.load_public, *train):
         for args, inputs in book.of(stage):
             assert "secret-name" not in repr((args, inputs)) and "'digits'" not in repr((args, inputs))

@@ -11,7 +11,7 @@ from PIL import Image
 from sfumato.config import Network
 from sfumato.errors import BadInput
 from sfumato.evaluation import extractors
-from sfumato.preflight import plan_for, preflight, private_set
+from sfumato.preflight import one_extractor, plan_for, preflight, private_set
 from sfumato.settings import resolve
 from tests.sfumato.sources.writing import write_mnist_like
 
@@ -272,6 +272,23 @@ def test_the_feature_extractor_is_settled_before_any_work(monkeypatch):
     monkeypatch.setattr(extractors, "_obstacle", lambda: "")
     settings, _, _ = preflight(resolve("rapid", changes=["evaluation.features=auto"]))
     assert settings.evaluation.features == "inception"
+
+
+def test_eyes_need_two_public_classes_to_learn_from(tmp_path, monkeypatch):
+    one = [f"data.public={folder(tmp_path / 'one', classes='a')}"]
+    message = refusal(*one)
+    assert "one class" in message and "two or more class folders" in message and "features=inception" in message
+    monkeypatch.setattr(extractors, "_obstacle", lambda: "")
+    assert settle(*one, "evaluation.features=inception")[1].public_classes == 1
+
+
+def test_runs_that_would_be_measured_in_two_ways_are_refused_together(tmp_path):
+    letters, digits = (settle(f"data.glyphs={kind}")[:2] for kind in ("letters", "digits"))
+    other = settle(f"data.public={folder(tmp_path / 'open')}")[:2]
+    assert "(open, 2 classes)" in one_extractor([other, other]) and str(tmp_path) not in one_extractor([other])
+    for pair in ([letters, digits], [letters, other]):
+        with pytest.raises(BadInput, match="two feature extractors .*evaluation.features=inception"):
+            one_extractor(pair)
 
 
 def test_the_embedded_default_is_judged_alike_on_every_machine(monkeypatch):
