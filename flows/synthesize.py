@@ -15,6 +15,7 @@ from prefect.artifacts import create_markdown_artifact
 from artifacts.kinds import CanaryImages, ClassVotes, PhaseOneModel, PublicClassifier, PublicImages, Samples, TunedModel
 from artifacts.record import RunRecord, run_folder
 from artifacts.report import markdown
+from sfumato import sources
 from sfumato.config import Network
 from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, STAGE_VOTES, Plan
 from sfumato.preflight import plan_for, preflight, private_set, public_name, public_size
@@ -131,8 +132,9 @@ def show_in_ui(record: RunRecord) -> None:
 
 def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
     """The public images, with which the private ones are compared before anything is trained."""
-    size = public_size(settings.data, plan.facts.shape[1])
-    return book.run(public.load_public, settings.data.model_copy(update=PUBLIC_SIDE), size, settings.seed)
+    data = settings.data
+    size, content = public_size(data, plan.facts.shape[1]), sources.fingerprint(data.public, folder=data.folder)
+    return book.run(public.load_public, data.model_copy(update=PUBLIC_SIDE), size, settings.seed, content=content)
 
 
 PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "limit": 0}

@@ -28,8 +28,11 @@ RECONSTRUCTIONS = "reconstructions.png"
 
 
 @stage
-def load_public(data: Data, size: int, seed: int, context: RunContext) -> PublicImages:
-    """Read or render the public images, `size` pixels square (0: as they are)."""
+def load_public(data: Data, size: int, seed: int, content: str, context: RunContext) -> PublicImages:
+    """Read or render the public images, `size` pixels square (0: as they are).
+
+    `content` is the fingerprint of their files: the images of a name or a folder are read anew when these have changed.
+    """
     with making(PublicImages, "public images", context, params=data.model_dump(include={"public"})) as draft:
         found = sources.load(
             data.public,

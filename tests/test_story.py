@@ -166,7 +166,7 @@ def test_a_spent_budget_stops_the_run_before_the_door_opens(record):
     with pytest.raises(Refused, match=r"epsilon 0\.5 of .* left .* with these settings .* would fit"):
         synthesize(method="rapid", preset="digits", changes=[*TINY, "seed=7"])
     made = {path.name for path in (store.root / "objects").iterdir()} - kept
-    assert [store.manifest(name)["kind"] for name in made] == ["PublicImages"]  # read to be compared; nothing is trained
+    assert [store.manifest(name)["kind"] for name in made] == ["PublicImages"], "nothing is trained"
     again = synthesize(method="rapid", preset="digits", changes=[*TINY, "evaluation.images=40"])
     assert [
         stage.name for stage in again.stages if not stage.cached and "fine-tune" not in stage.name

@@ -22,6 +22,7 @@ from sfumato.sources.folders import open_class_folders
 from sfumato.sources.identity import (
     absolute,
     existing,
+    fingerprint,
     held_out_by_hash,
     needs_folder,
     parts_of,
@@ -40,6 +41,7 @@ __all__ = [
     "Part",
     "absolute",
     "describe",
+    "fingerprint",
     "held_out_by_hash",
     "load",
     "needs_folder",

@@ -14,8 +14,10 @@ from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
 from tasks import private, public, release
+from tasks.caching import stage_key
 from tasks.closing import BASELINE_METHOD
 from tests.examples import write_classes
+from tests.sfumato.sources.writing import write_mnist_like
 
 QUICK = ["fine_tuning.steps=1", "fine_tuning.sample_rate=1"]
 
@@ -210,6 +212,21 @@ def test_glyphs_are_drawn_at_the_side_of_the_private_images(changes):
     (((_, size, _), _),) = book.of(public.load_public)
     assert size == plan.facts.shape[1] == (10 if changes else 8)
     assert isinstance(parts.model, PublicModel) and parts.base is not None
+
+
+def test_other_images_under_the_same_name_are_loaded_anew(tmp_path):
+    write_classes(tmp_path / "scans", {"a": 3, "b": 3}, height=6, width=6)
+    there = [f"data.private={tmp_path / 'scans'}", "data.public=mnist", f"data.folder={tmp_path / 'data'}"]
+    keys = []
+    for seed in (0, 0, 1):
+        if seed or not keys:  # as many bytes under the same names
+            write_mnist_like(tmp_path / "data" / "mnist", end="", seed=seed)
+        settings, plan = planned("dp-sgd", *there)
+        book = Book()
+        load_images(settings, plan, book)
+        ((args, inputs),) = book.of(public.load_public)
+        keys.append(stage_key(public.load_public, *args, context=book.context, **inputs))
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_pictures_of_two_sizes_are_not_stretched_to_one(tmp_path):
