@@ -2,8 +2,9 @@
 
 The judge is a CNN trained on the real training images; its answers say what is readable. The distances are measured in
 the features of an extractor that has seen none of them (`sfumato.evaluation.extractors`): a small CNN trained on public
-images, or Inception; every Scores value names it. Fidelity is measured against the real *test* images, so a set that repeats the training images gains nothing over
-the reference, which is those training images themselves. Several sets share a bench.
+images, or Inception; every Scores value names it. Fidelity is measured against the real *test* images, so a set that
+repeats the training images gains nothing over the reference, which is those training images themselves. Several sets
+share a bench.
 
 Nothing is chosen by these numbers: no training stops, goes on or keeps its weights by them.
 
