@@ -13,6 +13,7 @@ from artifacts.kinds import (
     NoisedImages,
     PhaseOneModel,
     PublicAutoencoder,
+    PublicImages,
     PublicModel,
     Ref,
     Trajectories,
@@ -73,14 +74,23 @@ class Trained(Section):
     members: tuple[MemberModel, ...] = ()
 
 
-def check_private(private: PrivateSet, terms: Terms, context: RunContext, new_version: bool = False) -> PrivateSet:
+def check_private(
+    private: PrivateSet,
+    terms: Terms,
+    context: RunContext,
+    images: PublicImages | None = None,
+    new_version: bool = False,
+) -> PrivateSet:
     """Decode the whole private set, compare it with what the ledger knows under its name, and refuse what cannot work.
 
-    Returns the set with the version that the ledger counts.
+    Public `images` among which there are private ones are refused too; an audit, which trains on no others than its run
+    did, gives none. Returns the set with the version that the ledger counts.
     """
+    purpose = "check that every image can be read" + (" and that none is among the public ones" if images else "")
+    public = contents.load_images(where().store().folder(images)) if images else None
     with where().ledger() as ledger:
-        asked = access(ledger, private, terms, "check", "check that every image can be read", [], context, "0")
-        check_in(asked, new_version=new_version)
+        asked = access(ledger, private, terms, "check", purpose, [images] if images else [], context, "0")
+        check_in(asked, public, new_version=new_version)
         return private.model_copy(update={"version": ledger.version(private.name)})
 
 
