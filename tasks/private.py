@@ -32,7 +32,7 @@ from sfumato.privacy.door import Access, PrivateSet, check_in
 from sfumato.privacy.events import AnyEvent, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
-from sfumato.training import train_on_noised, unlabelled_losses
+from sfumato.training import denoiser_training, train_on_noised, unlabelled_losses
 from tasks.caching import code_version, stage
 from tasks.keeping import keeping
 from tasks.making import Draft, RunContext, device_of, making
@@ -314,16 +314,14 @@ def train_member(
             )
             trained, draft.entries = shards.shard_trained(
                 asked,
-                untuned(parts, facts),
-                parts.schedule,
-                members.training,
+                denoiser_training(
+                    untuned(parts, facts), parts.schedule, members.training, seed=settings.seed, progress=draft.show
+                ),
                 shard=shard,
                 shards=members.count,
                 key=members.key,
-                seed=settings.seed,
                 device=device,
                 codec=parts.codec,
-                progress=draft.show,
             )
         contents.save_denoiser(draft.folder, trained, settings.network, parts.shape, len(facts.classes))
     return draft.ref
