@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sfumato.errors import BadInput
 from sfumato.methods.plan import Plan
-from sfumato.preflight import plan_for, preflight
+from sfumato.preflight import one_extractor, plan_for, preflight
 from sfumato.settings import DEFAULT_METHOD, Settings, resolve
 from tasks.making import device_of
 
@@ -45,6 +45,7 @@ def planned(
         settings, facts, _ = preflight(resolve(method, preset, given), data_folder)
         device_of(settings.machine)
         cells.append(Cell(variant, settings.privacy.epsilon, settings, plan_for(settings, facts)))
+    one_extractor((cell.settings, cell.plan.facts) for cell in cells)
     return cells
 
 
