@@ -28,15 +28,15 @@ WINDOWS = {
     "late, 0.7 to 0": (60, 100),
 }
 """Name, with the noise levels -> percent and until."""
-RATES, IMAGES, EPSILONS = (1.0, 0.1), (100, 500), (10.0, 1.0)
-USUAL = "mid, 3.2 to 0.4"
+RATES, IMAGES, EPSILONS = (1.0, 0.1), (100, 500), (10.0, 3.0, 1.0, 0.3)
 WITHOUT = {
     "the preset": [],
     "every record, whatever its class": ["method.by_class=false"],
     "images themselves are averaged": ["method.centre=zero"],
     "public density as it is (beta 1)": ["method.beta=1"],
     "nothing cut to a length": ["method.longest=null"],
-    "constant p_t": ["method.density=constant", "method.beta=1"],
+    "records of the class weigh alike (beta 1e-30)": ["method.beta=1e-30"],
+    "constant p_t, 1": ["method.density=constant", "method.beta=1"],
 }
 """Parts of the preset, each left out."""
 PAPER = [
@@ -225,18 +225,17 @@ def paper(world: World, title: str, changes: list[str], rate: float) -> dict:
 def preset(world: World, seeds: int) -> list[dict]:
     """The preset at three numbers of images and two budgets, beside as many real images and the public model's."""
     rows = []
-    for images in (*IMAGES, 1000):
-        real = [world.private[0][::], world.private[1]]
-        for epsilon in EPSILONS:
+    import torch
+
+    for images in (*IMAGES, 1000, 2000):
+        for epsilon in EPSILONS[:3]:
             found = [scored(world, "drawn", epsilon, images, seed=seed) for seed in range(seeds)]
             rows.append({"epsilon": f"{epsilon:g}", "images": images, "title": "drawn"} | spread(found))
         found = []
         for seed in range(seeds):
-            import torch
-
-            index = torch.randperm(len(real[0]), generator=torch.Generator().manual_seed(seed))[:images]
-            found.append(world.scores(real[0][index], real[1][index]))
-        rows.append({"epsilon": "-", "images": images, "title": "real training images"} | spread(found))
+            index = torch.randperm(world.facts.records, generator=torch.Generator().manual_seed(seed))[:images]
+            found.append(world.scores(*(part[index] for part in world.private)))
+        rows.append({"epsilon": "-", "images": len(index), "title": "real training images"} | spread(found))
     return rows
 
 
@@ -259,7 +258,7 @@ def critical_window(world: World) -> dict[str, list[tuple[float, float]]]:
     ways = {
         "preset, epsilon 10": [],
         "preset, epsilon 1": ["privacy.epsilon=1"],
-        "all levels, no privacy": ["privacy.epsilon=1e9", "method.percent=0", "method.until=100", "method.beta=1"],
+        "all levels, no privacy": ["privacy.epsilon=1e9", "method.percent=0", "method.until=100"],
     }
     found = {}
     for name, changes in ways.items():
@@ -267,8 +266,7 @@ def critical_window(world: World) -> dict[str, list[tuple[float, float]]]:
         y, steps = world.trajectory(settings, plan, seed=0)
         curve = []
         for sigma, image, _ in steps:
-            read = predict(reader, image).softmax(1)
-            curve.append((sigma, float(read.gather(1, y[:, None]).mean())))
+            curve.append((sigma, float(predict(reader, image).gather(1, y[:, None]).mean())))
         found[name] = curve
     print("\n**Probability of the wanted digit**, of the image that is expected at a noise level\n")
     levels = [sigma for sigma, _ in curve]
@@ -332,14 +330,20 @@ def picture(world: World, rows: list[dict], curves: dict[str, list[tuple[float, 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, ((a, b), (c, d)) = plt.subplots(2, 2, figsize=(12, 9), constrained_layout=True)
-    for name in WINDOWS:
-        for images, mark in zip(IMAGES, "os", strict=True):
+    figure, axes = plt.subplot_mosaic([["a", "b", "c"], ["d"] * 3], figsize=(18, 12), layout="constrained")
+    a, b, c, d = axes.values()
+    for number, name in enumerate(WINDOWS):
+        for images, line in zip(IMAGES, ("-", "--"), strict=True):
             of = [row for row in rows if (row["title"], row["images"], row["rate"]) == (name, images, 1.0)]
-            style = {"color": f"C{list(WINDOWS).index(name)}", "marker": mark, "label": f"{name}; {images} images"}
-            a.plot([row["certified"] for row in of], [row["LR"] for row in of], **style)
-    a.set(xscale="log", xlabel="certified epsilon", ylabel="accuracy of a logistic regression", title="utility")
-    a.legend(fontsize=7)
+            style = {"color": f"C{number}", "ls": line, "marker": "o", "label": f"{name}; {images} images"}
+            a.plot([row["certified"] for row in of], [row["readable"] for row in of], **style)
+    a.set(
+        xscale="log",
+        xlabel="certified epsilon",
+        ylabel="readable",
+        title="utility of a window, all records in each step",
+    )
+    a.legend(fontsize=8)
     ends = (47.5, 50, 52.5, 55, 57.5, 60, 62.5, 65, 67.5, 70, 75, 80)
     for images in (10, 100, 1000, 10_000):
         costs = []

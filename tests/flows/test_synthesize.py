@@ -135,10 +135,11 @@ def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
     settings, plan = planned(method)
     run_plan(settings, plan, preset="digits", publish_to="")
     tuned = [inputs for _, inputs in book.of(private.fine_tune)]
-    assert [inputs["paid"] for inputs in tuned] == [True, False][: len(tuned)]
-    assert [inputs["terms"].comparison for inputs in tuned] == [False, True][: len(tuned)]
-    assert tuned[0]["event"] == plan.spends[-1].event
-    first, *others = book.of(release.generate)
+    own = [True] if plan.fine_tuning else []
+    assert [inputs["paid"] for inputs in tuned] == [*own, False][: len(tuned)]
+    assert [inputs["terms"].comparison for inputs in tuned] == [*([False] * len(own)), True][: len(tuned)]
+    assert all(inputs["event"] == plan.spends[-1].event for inputs in tuned[: len(own)])
+    first, *others = book.of(release.generate_privately) + book.of(release.generate)
     assert first[1]["paid"] and not any(inputs.get("paid") for _, inputs in others)
 
 
@@ -280,7 +281,7 @@ def test_a_first_phase_as_published_opens_the_door_itself(book):
 def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_it_needs(book):
     settings, plan = planned("empirical-denoiser", "evaluation.baseline=false")
     run_plan(settings, plan, preset="digits", publish_to="")
-    assert stages(book)[1:5] == ["load-public", "pretrain", "generate-privately", "generate"]
+    assert stages(book)[:5] == ["load-public", "check", "pretrain", "generate-privately", "generate"]
     ((_, drawn),) = book.of(release.generate_privately)
     assert drawn["events"] == tuple(spend.event for spend in plan.spends) and drawn["paid"]
     assert isinstance(drawn["public"].images, PublicImages) and drawn["trained"] == private.Trained()
@@ -293,7 +294,7 @@ def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
     seen = []
     monkeypatch.setattr(private, "over_budget", lambda secret, events, terms: f"{len(events)} events are too many")
     monkeypatch.setattr(type(book), "run", lambda self, stage, *_, **__: seen.append((stage.name, self.refusal)))
-    monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or (None, None))
+    monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or private.Trained())
     monkeypatch.setattr(flow, "prepare", lambda *_: seen.append(("prepare", book.refusal)))
     monkeypatch.setattr(flow, "compare", lambda *_: {})
     run_plan(*planned(), preset="digits", publish_to="")

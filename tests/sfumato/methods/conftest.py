@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from torch import Tensor
 
 from sfumato import sources
 from sfumato.config import Extractor
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.drawing import draw_images
+from sfumato.drawing import drawing_that_pays
 from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, train_autoencoder
 from sfumato.methods import METHODS
@@ -78,12 +77,7 @@ class World:
         events, count = self.plan.events(STAGE_DRAWING), self.plan.generation.images
         parts = replace(parts, facts=self.facts, paid=events)
 
-        def draw(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
-            def once(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
-                return self.method.draw_privately(settings, parts, (x, y), wanted, generator)
-
-            return draw_images(once, self.settings, parts, self.facts, count, CPU, generator=noise)
-
+        draw = drawing_that_pays(self.method.draw_privately, self.settings, parts, self.facts, count, CPU)
         paid = drawn(replace(access, images=count), events, draw, device=CPU, codec=parts.codec, **others)
         return paid.result, dict(paid.entries)
 
