@@ -5,7 +5,7 @@ Scores were measured against private images, so the pictures are INTERNAL.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from artifacts.comparison import Comparison, Row
 from artifacts.report import SCORES
@@ -13,6 +13,8 @@ from artifacts.report import SCORES
 PLOTTED = ("frechet", "cnn")
 """Scores that are drawn, each with panels of its own."""
 DOTS = 120
+LEGEND_INCHES = 5.2
+"""Width of a column of the legend: a variant's name may be long."""
 WORDS = {"rotation": 25, "ha": "right"}
 """How the names of values that are no numbers stand below a panel."""
 WIDE = 8.0
@@ -26,7 +28,7 @@ def draw(folder: Path, found: Comparison) -> None:
 
 def draw_trade_off(path: Path, rows: Sequence[Row]) -> None:
     """Scores against epsilon, each variant a colour: by certificate as a full line, by claim dashed."""
-    figure, panels = _panels(1, len(PLOTTED), width=5.2, height=4.4)
+    figure, panels = _panels(1, len(PLOTTED), width=5.2, height=4.4, share="none")
     for panel, key in zip(panels[0], PLOTTED, strict=True):
         for number, (variant, own) in enumerate(by_variant(rows).items()):
             own, colour = [row for row in own if row.scores[key].mean is not None], f"C{number}"
@@ -47,7 +49,7 @@ def draw_sweep(path: Path, found: Comparison) -> None:
     Numbers lie on an axis, joined by lines; words stand side by side. A run without certificate is a cross.
     """
     targets = sorted({row.target for row in found.rows})
-    figure, panels = _panels(len(PLOTTED), len(found.axes), width=2.5, height=2.6)
+    figure, panels = _panels(len(PLOTTED), len(found.axes), width=2.5, height=2.6, share="row")
     for row, key in zip(panels, PLOTTED, strict=True):
         row[0].set_ylabel(SCORES[key], fontsize=9)
         for panel, (setting, values) in zip(row, found.axes.items(), strict=True):
@@ -68,8 +70,7 @@ def draw_sweep(path: Path, found: Comparison) -> None:
             panel.set_xticks(places, list(values), **({} if numbers else WORDS))
             panel.set_xticks([], minor=True)
             panel.set_xlabel(setting, fontsize=8)
-            panel.margins(x=0.1)
-            panel.sharey(row[0])
+            panel.margins(x=0.1 if numbers else 0.2)
     _save(path, figure, panels)
 
 
@@ -99,15 +100,15 @@ def _bars(
     )  # fmt: skip
 
 
-def _panels(rows: int, columns: int, *, width: float, height: float) -> tuple[Any, Any]:
-    """A figure and its panels `[rows, columns]`, each of this size in inches; a row shares one scale."""
+def _panels(rows: int, columns: int, *, width: float, height: float, share: Literal["row", "none"]) -> tuple[Any, Any]:
+    """A figure and its panels `[rows, columns]`, each of this size in inches; those of a row may share one scale."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     size = (width * columns, height * rows)
-    return plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    return plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=share, layout="constrained")
 
 
 def _save(path: Path, figure: Any, panels: Any) -> None:
@@ -117,7 +118,8 @@ def _save(path: Path, figure: Any, panels: Any) -> None:
     for panel in panels.flat:
         panel.tick_params(labelsize=8)
         panel.spines[["top", "right"]].set_visible(False)
-        legend |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
-    figure.legend(legend.values(), legend.keys(), loc="outside lower center", fontsize=8, frameon=False)
+        legend = dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True)) | legend
+    columns = max(1, int(figure.get_figwidth() / LEGEND_INCHES))
+    figure.legend(legend.values(), legend.keys(), loc="outside lower center", fontsize=8, frameon=False, ncols=columns)
     figure.savefig(path, dpi=DOTS)
     plt.close(figure)
