@@ -48,29 +48,12 @@ def draw_sweep(path: Path, found: Comparison) -> None:
 
     Numbers lie on an axis, joined by lines; words stand side by side. A run without certificate is a cross.
     """
-    targets = sorted({row.target for row in found.rows})
     figure, panels = _panels(len(PLOTTED), len(found.axes), width=2.5, height=2.6, share="row")
-    for row, key in zip(panels, PLOTTED, strict=True):
-        row[0].set_ylabel(SCORES[key], fontsize=9)
-        for panel, (setting, values) in zip(row, found.axes.items(), strict=True):
-            numbers = _numbers(values)
-            places = numbers or list(range(len(values)))
-            for number, target in enumerate(targets):
-                own = {row.variant: row for row in found.rows if row.target == target}
-                at = [(place, own[variant]) for place, variant in zip(places, values.values(), strict=True)]
-                points = sorted((p for p in at if p[1].scores[key].mean is not None), key=lambda p: p[0])
-                for sound, marker in ((True, "o"), (False, "x")):
-                    drawn = [point for point in points if bool(point[1].certificate) == sound]
-                    label = f"epsilon {target:g}" + ("" if sound else ", no certificate")
-                    line = "-" if numbers and sound else "none"
-                    if drawn:
-                        _bars(panel, drawn, key, f"C{number}", line=line, label=label, marker=marker)
-            if numbers and max(numbers) >= WIDE * min(numbers) > 0:
-                panel.set_xscale("log")
-            panel.set_xticks(places, list(values), **({} if numbers else WORDS))
-            panel.set_xticks([], minor=True)
+    for line, key in zip(panels, PLOTTED, strict=True):
+        line[0].set_ylabel(SCORES[key], fontsize=9)
+        for panel, (setting, values) in zip(line, found.axes.items(), strict=True):
+            _draw_values(panel, values, found.rows, key)
             panel.set_xlabel(setting, fontsize=8)
-            panel.margins(x=0.1 if numbers else 0.2)
     _save(path, figure, panels)
 
 
@@ -88,6 +71,25 @@ def _numbers(values: Iterable[str]) -> list[float]:
         return [float(value) for value in values]
     except ValueError:
         return []
+
+
+def _draw_values(panel: Any, values: Mapping[str, str], rows: Sequence[Row], key: str) -> None:
+    numbers = _numbers(values)
+    places = numbers or list(range(len(values)))
+    for number, target in enumerate(sorted({row.target for row in rows})):
+        own = {row.variant: row for row in rows if row.target == target and row.scores[key].mean is not None}
+        at = sorted((place, variant) for place, variant in zip(places, values.values(), strict=True) if variant in own)
+        for certified, marker in ((True, "o"), (False, "x")):
+            points = [(place, own[variant]) for place, variant in at if bool(own[variant].certificate) == certified]
+            label = f"epsilon {target:g}" + ("" if certified else ", no certificate")
+            line = "-" if numbers and certified else "none"
+            if points:
+                _bars(panel, points, key, f"C{number}", line=line, label=label, marker=marker)
+    if numbers and max(numbers) >= WIDE * min(numbers) > 0:
+        panel.set_xscale("log")
+    panel.set_xticks(places, list(values), **({} if numbers else WORDS))
+    panel.set_xticks([], minor=True)
+    panel.margins(x=0.1 if numbers else 0.2)
 
 
 def _bars(

@@ -90,6 +90,13 @@ def test_each_epsilon_has_a_line_and_seeds_have_bars(tmp_path, figures):
     assert bar[:, 1].tolist() == pytest.approx([0.8 - half, 0.8 + half])
 
 
+def test_a_sweep_over_epsilon_itself_has_each_value_once(tmp_path, figures):
+    made = [row(tmp_path, f"rapid privacy.epsilon={target:g}", target) for target in (1.0, 10.0)]
+    draw_sweep(tmp_path / "plot.png", swept(*made, **{"privacy.epsilon": {f"{r.target:g}": r.variant for r in made}}))
+    panel = figures[0][1][1, 0]
+    assert [points(panel, number) for number in (0, 1)] == [[(1, 0.8)], [(10, 0.8)]]
+
+
 def test_a_run_without_certificate_is_marked_apart_and_a_score_that_is_missing_is_left_out(tmp_path, figures):
     axes = {"Phase I": {"off": "a", "as published": "b", "neither": "c"}}
     without = row(tmp_path, "b", certificate=None, label="INTERNAL")
