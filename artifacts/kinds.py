@@ -51,8 +51,12 @@ class PhaseOneModel(Ref):
     """The public denoiser after a first phase on noised private images, before DP-SGD."""
 
 
+class MemberModel(Ref):
+    """A denoiser trained plainly on one shard of the private images; always INTERNAL."""
+
+
 class TunedModel(Ref):
-    """A denoiser fine-tuned on private images."""
+    """A denoiser trained on private images."""
 
 
 class WatchedSteps(Ref):

@@ -13,7 +13,7 @@ from artifacts.labels import Label
 from artifacts.record import RunRecord, run_folder
 from artifacts.store import write_text
 from sfumato.evaluation.extractors import only_extractor
-from sfumato.methods.plan import ANY_NUMBER, Certificate
+from sfumato.methods.plan import ANY_NUMBER, Certificate, Plan
 
 REPORT, INTERNAL_REPORT, CURVES = "report.md", "report-internal.md", "training-curves.png"
 COPIES_PICTURE = "copies.png"
@@ -73,7 +73,7 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
         "",
         "## How it was made",
         "",
-        f"{record.plan.evaluations} network evaluations per image; noise multiplier {record.plan.noise_multiplier:.3f}; "
+        f"{record.plan.evaluations} network evaluations per image; {_noise(record.plan)}"
         f"{record.plan.facts.records} private records in {len(record.plan.facts.classes)} classes.",
         "",
         f"![loss of the public stages]({curves})",
@@ -238,6 +238,10 @@ def statement(record: RunRecord) -> str:
         )
     why = f", because {record.plan.lacking}" if record.plan.lacking else ""
     return f"No certificate{why}: these images must not leave."
+
+
+def _noise(plan: Plan) -> str:
+    return "" if plan.noise_multiplier is None else f"noise multiplier {plan.noise_multiplier:.3f}; "
 
 
 def _certificate_row(certificate: Any) -> str:

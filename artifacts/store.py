@@ -88,18 +88,26 @@ class Store:
         folder: Path,
         *,
         parents: Sequence[Ref] = (),
+        behind: Sequence[Ref] = (),
         entries: Mapping[int, str] | None = None,
         summary: Mapping[str, Any] | None = None,
         seconds: float = 0.0,
         tracked: str = "",
     ) -> Kind:
-        """Move the files of `folder` into the store. `entries` maps the ledger entries used to their labels."""
+        """Move the files of `folder` into the store. `entries` maps the ledger entries used to their labels.
+
+        `behind` are artifacts that reached this one only through a mechanism that an entry pays for, as the private
+        images themselves do; their labels are not handed on.
+        """
         entries = dict(entries or {})
+        if behind and not entries:
+            raise ValueError("an artifact may stand behind another one only with a ledger entry between them")
         label = combined([*(self.manifest(parent)["label"] for parent in parents), *entries.values()])
         manifest = {
             "kind": kind.__name__,
             "files": {path.name: file_digest(path) for path in sorted(folder.iterdir())},
             "parents": [parent.digest for parent in parents],
+            **({"behind": [other.digest for other in behind]} if behind else {}),
             "entries": {str(seq): tag for seq, tag in sorted(entries.items())},
             "label": label,
             "summary": dict(summary or {}),

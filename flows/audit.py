@@ -26,6 +26,10 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
     place = configure()
     record = load_record(place.runs, run)
     settings, plan = audited_settings(record, changes or []), record.plan
+    if not plan.fine_tuning:
+        raise BadInput(
+            f"an audit by canaries repeats DP fine-tuning, and run {record.run} of {plan.method} has none: audit another run"
+        )
     limit = int(1 / (2 * plan.privacy.delta))
     if not 2 <= canaries <= limit:
         raise BadInput(
@@ -38,15 +42,15 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
 
     # A name of its own, so that no audit finds another one's coins.
     coins = book.run(audit.make_canaries, f"{record.run} {now()}", canaries, plan.facts)
-    votes, model = pay(settings, plan, parts.public, secret, book, comparison=True, canaries=coins)
+    trained = pay(settings, plan, parts.public, secret, book, comparison=True, canaries=coins)
     findings = book.run(
         audit.attack,
         settings.only("schedule", "network", "method", "fine_tuning", "seed"),
         facts=plan.facts,
         public=parts.public,
         canaries=coins,
-        canary_votes=votes,
-        canary_model=model,
+        canary_votes=trained.votes,
+        canary_model=trained.tuned,
         tuned=parts.tuned,
         samples=parts.samples,
         private=secret,

@@ -24,15 +24,9 @@ MINUTES = 16
 
 def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     """The plan as a person wants to read it before agreeing to it."""
-    facts, tuning = plan.facts, plan.fine_tuning
+    facts = plan.facts
     shape = latent_shape(settings.latent, facts.shape)
-    model = build(settings.network, shape, facts.public_classes)
-    sizes = parameters_by_group(model)
-    sizes["rows"] = len(facts.classes) * settings.network.condition
-    trained = {group: sizes.get(group, 0) for group in tuning.trainable}
-    if tuning.rank:
-        beside = parameters_by_group(adapted(model, tuning.trainable, tuning.rank))
-        trained |= {group: beside.get(group, 0) for group in trained if group != "rows"}
+    sizes = parameters_by_group(build(settings.network, shape, facts.public_classes))
     grid = Table.grid(padding=(0, 2))
     c, h, w = facts.shape
     rows = {
@@ -41,11 +35,8 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "trained on public": autoencoder_line(settings, facts.shape)
         + f"denoiser ({sum(sizes.values()):,} parameters), {settings.pretraining.steps} steps"
         + (f"; extractor, {plan.retrieval.extractor.steps} steps; knowledge base" if plan.retrieval else ""),
-        "trained on private": _first(plan)
-        + ", ".join(f"{group} ({size:,})" for group, size in trained.items())
-        + (f" through adapters of rank {tuning.rank}" if tuning.rank else "")
-        + f"; {tuning.steps} steps, sample rate {tuning.sample_rate:.3g}, K={tuning.draws}",
-        "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {tuning.clip:g})",
+        "trained on private": _trained(settings, plan, shape) or "nothing",
+        "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {plan.fine_tuning.clip:g})" if plan.fine_tuning else "",
         "paid": "; ".join(f"{spend.what} ({_short(spend.event)})" for spend in plan.spends),
         "drawn": f"{plan.generation.images} images, {plan.evaluations} network evaluations each",
         "judged": f"{min(settings.evaluation.images, plan.generation.images)} images of each set, features: "
@@ -55,7 +46,8 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     expected = estimate(settings, plan)
     rows["estimate"] = f"about {expected.minutes:.1f} min on this machine, {expected.gigabytes:.1f} GB of memory"
     for name, text in rows.items():
-        grid.add_row(f"[bold]{name}[/]", escape(text))
+        if text:
+            grid.add_row(f"[bold]{name}[/]", escape(text))
     yield Panel(grid, title=f"plan: {plan.method}", title_align="left")
     if plan.certificate:
         yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
@@ -63,11 +55,26 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         yield f"[bold]no certificate, the images stay INTERNAL:[/] {escape(plan.lacking)}"
 
 
-def _first(plan: Plan) -> str:
-    if not plan.phase_one:
-        return ""
-    copies = "copies noised once" if plan.phase_one.noised_once else "the images themselves"
-    return f"all on {copies}, {plan.phase_one.training.steps} steps; then "
+def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str:
+    """What learns from private images, stage by stage."""
+    parts, tuning = [], plan.fine_tuning
+    if plan.members:
+        parts.append(f"{plan.members.count} members, each on its own shard, {plan.members.training.steps} steps")
+    if plan.plain:
+        parts.append(f"the method's network on the images themselves, {plan.plain.steps} steps")
+    if plan.phase_one:
+        copies = "copies noised once" if plan.phase_one.noised_once else "the images themselves"
+        parts.append(f"all on {copies}, {plan.phase_one.training.steps} steps")
+    if tuning:
+        model = build(settings.network, shape, plan.facts.public_classes)
+        sizes = parameters_by_group(adapted(model, tuning.trainable, tuning.rank) if tuning.rank else model)
+        sizes["rows"] = len(plan.facts.classes) * settings.network.condition
+        parts.append(
+            ", ".join(f"{group} ({sizes.get(group, 0):,})" for group in tuning.trainable)
+            + (f" through adapters of rank {tuning.rank}" if tuning.rank else "")
+            + f"; {tuning.steps} steps, sample rate {tuning.sample_rate:.3g}, K={tuning.draws}"
+        )
+    return "; then ".join(parts)
 
 
 def autoencoder_line(settings: Settings, image: tuple[int, int, int]) -> str:

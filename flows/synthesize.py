@@ -12,11 +12,11 @@ from typing import Any
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from artifacts.kinds import CanaryImages, ClassVotes, PhaseOneModel, Samples, TunedModel
+from artifacts.kinds import CanaryImages, PhaseOneModel, Samples
 from artifacts.record import RunRecord, run_folder
 from artifacts.report import markdown
 from sfumato.config import Network
-from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, STAGE_VOTES, Plan
+from sfumato.methods.plan import STAGE_DRAWING, STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, STAGE_VOTES, Plan
 from sfumato.preflight import plan_for, preflight, private_set, public_size
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
@@ -94,12 +94,9 @@ def _carry_out(
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
     book.refusal = private.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
     parts = prepare(settings, plan, book)
-    votes, tuned = pay(settings, plan, parts, secret, book)
+    trained = pay(settings, plan, parts, secret, book)
+    samples = draw(settings, plan, parts, trained, secret, book)
     book.refusal = ""
-    recipe = settings.only("schedule", "method", "generation", "seed")
-    drawing = {"facts": plan.facts, "public": parts, "machine": settings.machine}
-    images = settings.generation.images
-    samples = book.run(release.generate, recipe, votes=votes, tuned=tuned, images=images, paid=True, **drawing)
 
     judged = {SYNTHETIC: samples} | compare(settings, plan, parts, secret, book)
     scores = book.run(
@@ -160,8 +157,8 @@ def pay(
     book: Journal,
     comparison: bool = False,
     canaries: CanaryImages | None = None,
-) -> tuple[ClassVotes | None, TunedModel]:
-    """The private half: votes and a first phase where the plan has them, and DP fine-tuning."""
+) -> private.Trained:
+    """The private half but for the drawing: votes, a first phase, training with or without protection, as the plan has them."""
     recipe = settings.only("schedule", "network", "method", "fine_tuning")
     common = {
         "settings": recipe,
@@ -174,12 +171,52 @@ def pay(
         "note": "canaries" if canaries else BASELINE if comparison else "",
         "canaries": canaries,
     }
-    tuning, votes = plan.event(STAGE_TUNING), None
+    if plan.members or plan.plain:
+        return train(settings, plan, common, book)
+    votes = None
     if plan.votes:
-        first = {**common, "terms": terms(plan, comparison, following=(tuning,))}
+        rest = plan.events(STAGE_TUNING) + plan.events(STAGE_DRAWING)
+        first = {**common, "terms": terms(plan, comparison, following=rest)}
         votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), **first)
+    if not plan.fine_tuning:
+        return private.Trained(votes=votes)
     started = begin(settings, plan, common, book) if plan.phase_one else None
-    return votes, book.run(private.fine_tune, event=tuning, votes=votes, started=started, **common)
+    tuned = book.run(private.fine_tune, event=plan.event(STAGE_TUNING), votes=votes, started=started, **common)
+    return private.Trained(votes=votes, tuned=tuned)
+
+
+def train(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> private.Trained:
+    """Training without protection: of members, which stay behind a priced drawing, or of a model without certificate."""
+    asked = {name: common[name] for name in ("facts", "private", "terms", "public", "machine", "note")}
+    asked["settings"] = settings.only("schedule", "network", "method", "seed")
+    if plan.plain:
+        event = plan.event(STAGE_TRAINING)
+        tuned = book.run(private.train_plainly, event=event, training=plan.plain, paid=common["paid"], **asked)
+        return private.Trained(tuned=tuned)
+    # What members learn costs nothing and does not depend on what is drawn of them, so that other runs find them again.
+    asked["terms"] = common["terms"].model_copy(update={"claim": None, "comparison": False})
+    asked["settings"] = settings.only("schedule", "network", "seed")
+    shards = range(plan.members.count)
+    members = (book.run(private.train_member, members=plan.members, shard=shard, **asked) for shard in shards)
+    return private.Trained(members=tuple(members))
+
+
+def draw(
+    settings: Settings,
+    plan: Plan,
+    parts: private.PublicParts,
+    trained: private.Trained,
+    secret: PrivateSet,
+    book: Journal,
+) -> Samples:
+    """The images that the run is for: drawn from what was trained, or by a sampler that pays for each of them."""
+    recipe = settings.only("schedule", "method", "generation", "seed")
+    drawing = {"facts": plan.facts, "public": parts, "machine": settings.machine, "images": settings.generation.images}
+    if events := plan.events(STAGE_DRAWING):
+        asked = {"private": secret, "terms": terms(plan), "events": events, "trained": trained}
+        return book.run(release.generate_privately, recipe, paid=True, **asked, **drawing)
+    book.refusal = ""  # what is paid for may be drawn from again
+    return book.run(release.generate, recipe, votes=trained.votes, tuned=trained.tuned, paid=True, **drawing)
 
 
 def begin(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> PhaseOneModel:
@@ -210,9 +247,9 @@ def compare(
     alone = private.PublicParts(model=parts.model, autoencoder=parts.autoencoder)
     sets = {PUBLIC_ONLY: book.run(release.generate, plain, public=alone, tuned=None, note=PUBLIC_ONLY, **drawing)}
     if other := baseline_settings(settings):
-        _, tuned = pay(other, plan_for(other, plan.facts), alone, secret, book, comparison=True)
+        trained = pay(other, plan_for(other, plan.facts), alone, secret, book, comparison=True)
         recipe = other.only("schedule", "method", "generation", "seed")
-        sets[BASELINE] = book.run(release.generate, recipe, public=alone, tuned=tuned, note=BASELINE, **drawing)
+        sets[BASELINE] = book.run(release.generate, recipe, public=alone, tuned=trained.tuned, note=BASELINE, **drawing)
     return sets
 
 

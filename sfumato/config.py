@@ -22,7 +22,7 @@ Clipping = Literal["flat", "per_group", "automatic"]
 class Section(BaseModel):
     """Base of all settings: frozen, unknown names refused, each field explained by the text under it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="constants")
 
 
 class Data(Section):

@@ -31,10 +31,15 @@ def draw_images(
     count: int,
     device: torch.device,
     progress: Progress = silent,
+    generator: torch.Generator | None = None,
 ) -> ImageSet:
-    """`count` images whose classes are spread evenly, in order of class. Drawing is post-processing, so a plain seed serves."""
+    """`count` images whose classes are spread evenly, in order of class.
+
+    Drawing is post-processing, for which a plain seed serves; where it is the mechanism itself, the caller gives the
+    `generator` of its noise.
+    """
     labels = torch.arange(count) * len(facts.classes) // count
-    generator = torch.Generator(device).manual_seed(settings.seed)
+    generator = generator or torch.Generator(device).manual_seed(settings.seed)
     drawn = []
     for y in labels.split(CHUNK):
         drawn.append(to_pixels(parts.codec.decode(draw(settings, parts, y.to(device), generator))))

@@ -39,17 +39,22 @@ class Estimate:
 
 def estimate(settings: Settings, plan: Plan) -> Estimate:
     """Time and memory of the whole plan; a factor of two either way is normal."""
-    latent, image, tuning = settings.latent, plan.facts.shape, plan.fine_tuning
+    latent, image = settings.latent, plan.facts.shape
     shape = latent_shape(latent, image)
     model = build(settings.network, shape, plan.facts.public_classes)
-    copies = plan.facts.records * tuning.sample_rate * tuning.draws
+    copies = plan.facts.records * settings.fine_tuning.sample_rate * settings.fine_tuning.draws
+    private = settings.fine_tuning.steps * copies * PER_RECORD
     images = (
         settings.pretraining.steps * settings.pretraining.batch
-        + tuning.steps * copies * PER_RECORD * (2 if settings.evaluation.baseline else 1)
+        + private * (bool(plan.fine_tuning) + settings.evaluation.baseline)
         + plan.generation.images * plan.evaluations / BACKWARD
     )
     if plan.phase_one:
         images += plan.phase_one.training.steps * plan.phase_one.training.batch
+    if plan.plain:
+        images += plan.plain.steps * plan.plain.batch
+    if plan.members:
+        images += plan.members.count * plan.members.training.steps * plan.members.training.batch
     if plan.retrieval:
         images += plan.retrieval.extractor.steps * plan.retrieval.extractor.batch
     seconds = images * _measure(lambda: _denoiser_step(model, settings, shape)) + OVERHEAD_SECONDS

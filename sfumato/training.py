@@ -140,3 +140,15 @@ def train_on_noised(
         return renoising_loss(model, schedule, latent, y, boundary=boundary, generator=generator)
 
     return train_denoiser(model, loss_of_step, settings, progress=progress)
+
+
+def unlabelled_losses(schedule: NoiseSchedule, boundary: int) -> Callable[..., Tensor]:
+    """The loss of each image, `[b]`, for denoising on the times `boundary`..T without classes (Wang et al. 2024, Algorithm 1,
+    Phase I); called with a model, images `[b, c, h, w]`, labels that it ignores, and a generator."""
+
+    def losses(model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+        times = {"low": boundary, "high": schedule.timesteps}
+        examples = denoising_examples(schedule, x, torch.full_like(y, NO_CLASS), draws=1, generator=generator, **times)
+        return record_losses(model, examples)
+
+    return losses

@@ -62,9 +62,13 @@ def making(
     context: RunContext,
     *,
     parents: Sequence[Ref] = (),
+    behind: Sequence[Ref] = (),
     params: Mapping[str, Any] | None = None,
 ) -> Iterator[Draft[Kind]]:
-    """Work on an artifact of `kind`; at the end it is in the store, logged, and `draft.ref` refers to it."""
+    """Work on an artifact of `kind`; at the end it is in the store, logged, and `draft.ref` refers to it.
+
+    `behind` are artifacts used through a priced mechanism alone, see `Store.keep`.
+    """
     place = where()
     store = place.store()
     started = time.monotonic()
@@ -76,6 +80,7 @@ def making(
             kind,
             folder,
             parents=parents,
+            behind=behind,
             entries=draft.entries,
             summary=draft.metrics,
             seconds=round(seconds, 2),

@@ -9,6 +9,7 @@ from artifacts.kinds import (
     CanaryImages,
     ClassVotes,
     FeatureExtractor,
+    MemberModel,
     NoisedImages,
     PhaseOneModel,
     PublicAutoencoder,
@@ -18,19 +19,19 @@ from artifacts.kinds import (
     TunedModel,
     WatchedSteps,
 )
-from sfumato.config import Machine, Relation, Section
+from sfumato.config import Machine, Relation, Section, Training
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Refused
 from sfumato.methods import METHODS
-from sfumato.methods.parts import Parts, add_votes, untuned
-from sfumato.methods.plan import STAGE_PHASE_ONE, Facts, PhaseOne
+from sfumato.methods.parts import Parts, add_votes, begun, untuned
+from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, Facts, Members, PhaseOne
 from sfumato.networks.checkpointing import checkpoint_blocks
-from sfumato.privacy import mechanisms
+from sfumato.privacy import mechanisms, shards
 from sfumato.privacy.door import Access, PrivateSet, check_in
 from sfumato.privacy.events import AnyEvent, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
-from sfumato.training import train_on_noised
+from sfumato.training import train_on_noised, unlabelled_losses
 from tasks.caching import code_version, stage
 from tasks.keeping import keeping
 from tasks.making import Draft, RunContext, device_of, making
@@ -62,6 +63,14 @@ class PublicParts(Section):
     def refs(self) -> list[Ref]:
         """All that are there."""
         return [ref for ref in (self.model, self.autoencoder, self.extractor, self.base) if ref]
+
+
+class Trained(Section):
+    """References to what the private stages made before anything is drawn."""
+
+    votes: ClassVotes | None = None
+    tuned: TunedModel | None = None
+    members: tuple[MemberModel, ...] = ()
 
 
 def check_private(private: PrivateSet, terms: Terms, context: RunContext, new_version: bool = False) -> PrivateSet:
@@ -175,9 +184,8 @@ def train_phase_one(
                     with_canaries(asked, draft, canaries),
                     event,
                     model,
-                    schedule,
+                    unlabelled_losses(schedule, phase.boundary),
                     phase.training,
-                    boundary=phase.boundary,
                     sample_rate=phase.training.batch / facts.records,
                     device=device,
                     codec=parts.codec,
@@ -210,14 +218,15 @@ def fine_tune(
     kept = contextlib.nullcontext() if canaries else keeping(context)
     with kept as keeper, making(TunedModel, title, context, parents=parents, params=params) as draft:
         parts = load_parts(draft, settings, facts, public, machine, votes, started=started)
-        code = code_version(fine_tune.fn)
+        code, method = code_version(fine_tune.fn), METHODS[settings.method.name]
+        model, built = begun(method, settings, parts, facts)
         with where().ledger() as ledger:
-            asked = access(ledger, private, terms, "fine_tuning", title, parents, context, code)
+            asked = access(ledger, private, terms, STAGE_TUNING, title, parents, context, code)
             paid = mechanisms.fine_tuned(
                 with_canaries(asked, draft, canaries),
                 event,
-                checkpoint_blocks(untuned(parts, facts), machine.checkpointing),
-                METHODS[settings.method.name].corrupt(settings, parts),
+                checkpoint_blocks(model, machine.checkpointing),
+                method.corrupt(settings, parts),
                 settings.fine_tuning,
                 records=facts.records,
                 device=device_of(machine),
@@ -228,10 +237,85 @@ def fine_tune(
                 note=CONSOLE.print,
                 watch=machine.watch,
             )
-        contents.save_denoiser(draft.folder, paid.result, settings.network, parts.shape, len(facts.classes))
+        contents.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
         draft.entries = paid.entries
     if paid.watched:
         keep_watched(paid.watched, draft.ref, title, context)
+    return draft.ref
+
+
+@stage
+def train_plainly(
+    settings: Settings,
+    facts: Facts,
+    private: PrivateSet,
+    terms: Terms,
+    event: Uncertified,
+    training: Training,
+    public: PublicParts,
+    machine: Machine,
+    context: RunContext,
+) -> TunedModel:
+    """Train on the private images without clipping or noise, which has no certificate and stays INTERNAL."""
+    parents = public.refs()
+    with making(TunedModel, "training", context, parents=parents, params=training.model_dump()) as draft:
+        parts, device = load_parts(draft, settings, facts, public, machine), device_of(machine)
+        method = METHODS[settings.method.name]
+        model, built = begun(method, settings, parts, facts)
+        with where().ledger() as ledger:
+            asked = access(
+                ledger, private, terms, STAGE_TRAINING, "training", parents, context, code_version(train_plainly.fn)
+            )
+            paid = mechanisms.unprotected(
+                asked,
+                event,
+                model.to(device),
+                method.loss(settings, parts),
+                training,
+                sample_rate=training.batch / facts.records,
+                device=device,
+                codec=parts.codec,
+                progress=draft.show,
+            )
+        contents.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
+        draft.entries = paid.entries
+    return draft.ref
+
+
+@stage
+def train_member(
+    settings: Settings,
+    facts: Facts,
+    private: PrivateSet,
+    terms: Terms,
+    members: Members,
+    shard: int,
+    public: PublicParts,
+    machine: Machine,
+    context: RunContext,
+) -> MemberModel:
+    """Train the public denoiser plainly on one shard of the private images; INTERNAL, for a priced drawing alone."""
+    parents, title = public.refs(), f"member {shard + 1} of {members.count} (INTERNAL)"
+    with making(MemberModel, title, context, parents=parents, params=members.training.model_dump()) as draft:
+        parts, device = load_parts(draft, settings, facts, public, machine), device_of(machine)
+        with where().ledger() as ledger:
+            asked = access(
+                ledger, private, terms, STAGE_TRAINING, title, parents, context, code_version(train_member.fn)
+            )
+            trained, draft.entries = shards.shard_trained(
+                asked,
+                untuned(parts, facts),
+                parts.schedule,
+                members.training,
+                shard=shard,
+                shards=members.count,
+                key=members.key,
+                seed=settings.seed,
+                device=device,
+                codec=parts.codec,
+                progress=draft.show,
+            )
+        contents.save_denoiser(draft.folder, trained, settings.network, parts.shape, len(facts.classes))
     return draft.ref
 
 
@@ -260,6 +344,7 @@ def load_parts(
     votes: ClassVotes | None = None,
     tuned: TunedModel | None = None,
     started: PhaseOneModel | None = None,
+    members: Sequence[MemberModel] = (),
 ) -> Parts:
     """Everything that a method works with, read from the store.
 
@@ -275,6 +360,7 @@ def load_parts(
         public=contents.load_denoiser(draft.open(public.model), device),
         tuned=contents.load_denoiser(draft.open(tuned), device) if tuned else None,
         started=contents.load_denoiser(draft.open(started), device) if started else None,
+        members=tuple(contents.load_denoiser(draft.open(member), device) for member in members),
         encoder=contents.load_encoder(draft.open(public.extractor), device) if public.extractor else None,
         base=contents.load_base(draft.open(public.base), device) if public.base else None,
     )

@@ -2,7 +2,11 @@
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from artifacts import certify, contents, report, spending
 from artifacts.kinds import ClassVotes, Judgement, Samples, TunedModel
@@ -12,15 +16,17 @@ from artifacts.record import RunRecord, save_record
 from sfumato import __version__
 from sfumato.config import Evaluation, Machine
 from sfumato.drawing import draw_images, draw_public, first_of_each
-from sfumato.images import enlargement, grid, save_png
+from sfumato.images import ImageSet, enlargement, grid, save_png
 from sfumato.methods import METHODS
-from sfumato.methods.plan import Facts
-from sfumato.privacy import looks
+from sfumato.methods.parts import Parts
+from sfumato.methods.plan import STAGE_DRAWING, Facts
+from sfumato.privacy import looks, mechanisms
 from sfumato.privacy.door import PrivateSet
+from sfumato.privacy.events import AnyEvent
 from sfumato.settings import Settings
 from tasks.caching import code_version, stage
-from tasks.making import RunContext, device_of, making
-from tasks.private import PublicParts, Terms, access, load_parts
+from tasks.making import Draft, RunContext, device_of, making
+from tasks.private import PublicParts, Terms, Trained, access, load_parts
 from tasks.progress import progress
 from tasks.where import where
 
@@ -46,14 +52,57 @@ def generate(
     with making(Samples, title, context, parents=parents, params=settings.generation.model_dump()) as draft:
         parts = load_parts(draft, settings, facts, public, machine, votes, tuned)
         draw = METHODS[settings.method.name].draw if tuned else draw_public
-        found = draw_images(draw, settings, parts, facts, images, device_of(machine), draft.show)
-        contents.save_images(draft.folder, found)
-        columns = min(GRID_COLUMNS, max(1, len(found) // len(facts.classes)))
-        rows = found.subset(first_of_each(found.labels, len(facts.classes), columns))
-        save_png(draft.folder / PICTURE, grid(rows.pixels, columns, enlargement(facts.shape[1])))
-        draft.files = [draft.folder / PICTURE]
-        draft.metrics = {"images": len(found)}
+        keep_samples(draft, draw_images(draw, settings, parts, facts, images, device_of(machine), draft.show))
     return draft.ref
+
+
+@stage
+def generate_privately(
+    settings: Settings,
+    facts: Facts,
+    private: PrivateSet,
+    terms: Terms,
+    events: tuple[AnyEvent, ...],
+    public: PublicParts,
+    trained: Trained,
+    images: int,
+    machine: Machine,
+    context: RunContext,
+) -> Samples:
+    """Draw `images` images by a sampler that pays for each of them with its own noise."""
+    parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned) if ref)]
+    asking = {"parents": parents, "behind": trained.members, "params": settings.generation.model_dump()}
+    with making(Samples, "private generation", context, **asking) as draft:
+        parts = load_parts(
+            draft, settings, facts, public, machine, trained.votes, trained.tuned, members=trained.members
+        )
+        method, device = METHODS[settings.method.name], device_of(machine)
+
+        def draw(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
+            def once(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
+                return method.draw_privately(settings, parts, (x, y), wanted, generator)
+
+            return draw_images(once, settings, parts, facts, images, device, draft.show, noise)
+
+        code = code_version(generate_privately.fn)
+        with where().ledger() as ledger:
+            behind = [*parents, *trained.members]
+            asked = access(ledger, private, terms, STAGE_DRAWING, "private generation", behind, context, code)
+            paid = mechanisms.drawn(replace(asked, images=images), events, draw, device=device, codec=parts.codec)
+        draft.entries = paid.entries
+        keep_samples(draft, paid.result)
+    return draft.ref
+
+
+def keep_samples(draft: Draft, found: ImageSet) -> None:
+    """Write images and a picture of the first of each class."""
+    contents.save_images(draft.folder, found)
+    classes = len(found.classes)
+    columns = min(GRID_COLUMNS, max(1, len(found) // classes))
+    rows = found.subset(first_of_each(found.labels, classes, columns))
+    save_png(draft.folder / PICTURE, grid(rows.pixels, columns, enlargement(found.pixels.shape[2])))
+    draft.files = [draft.folder / PICTURE]
+    draft.metrics = {"images": len(found)}
 
 
 @stage

@@ -45,6 +45,7 @@ OPENERS = {
     "sfumato/privacy/mechanisms.py": {"spending", "note_look", "Visit"},
     "sfumato/privacy/looks.py": {"looking"},
     "tasks/private.py": {"check_in"},
+    "sfumato/privacy/shards.py": {"looking"},
 }
 """Who may open the door, and how."""
 READERS = {
@@ -261,7 +262,7 @@ def library_imports(file: Source) -> Iterator[tuple[str, int, bool]]:
 
 
 def door(file: Source) -> Iterator[str]:
-    """Only mechanisms, looks and the check open the door, each in its own way; others may know its value types."""
+    """Only mechanisms, looks, the training of shards and the check open the door, each in its own way; others may know its value types."""
     allowed = VALUE_TYPES | OPENERS.get(file.path, set())
     for found in imports(file):
         if found.module == "sfumato.privacy.door" and found.name not in allowed:

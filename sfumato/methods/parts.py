@@ -2,14 +2,16 @@
 
 import copy
 from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
 
 from torch import Tensor, nn
 
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.latents import PIXELS, Codec
-from sfumato.methods.plan import Facts
-from sfumato.networks.build import with_classes
+from sfumato.methods.plan import Blueprint, Facts
+from sfumato.networks.build import build, with_classes
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 
 
@@ -25,7 +27,9 @@ class Parts:
     started: nn.Module | None = None
     """The same after a first phase on noised private images, where the plan has one."""
     tuned: nn.Module | None = None
-    """The denoiser after DP fine-tuning."""
+    """The denoiser after training on private records."""
+    members: tuple[nn.Module, ...] = ()
+    """Denoisers of single shards, for a priced drawing; INTERNAL."""
     codec: Codec = PIXELS
     """From images to what the denoisers work on, and back."""
     encoder: nn.Module | None = None
@@ -59,3 +63,11 @@ def private_rows(parts: Parts, facts: Facts) -> Tensor:
 def untuned(parts: Parts, facts: Facts) -> nn.Module:
     """A copy of the denoiser so far with rows for the private classes: what fine-tuning starts from."""
     return with_classes(copy.deepcopy(parts.start), private_rows(parts, facts))
+
+
+def begun(method: ModuleType, settings: Any, parts: Parts, facts: Facts) -> tuple[nn.Module, Blueprint]:
+    """What private training by the module `method` starts from, and how it is built: the denoiser so far, or one of its own."""
+    if hasattr(method, "blueprint"):
+        own = method.blueprint(settings, parts, facts)
+        return build(own.network, own.shape, own.classes, seed=settings.seed), own
+    return untuned(parts, facts), Blueprint(network=settings.network, shape=parts.shape, classes=len(facts.classes))

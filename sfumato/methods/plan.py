@@ -1,8 +1,16 @@
 """What a method declares before any private image is opened: what is trained, what is paid, what that is worth.
 
-A method is one file: a settings section `Method`, `plan(settings, facts) -> Plan`, and the two functions that its plan
-calls for: `corrupt(parts)` (what a private record is turned into for training) and `draw(parts, y, generator)` (how
-images are made). A plan is a frozen value; the flow branches on what it holds, never on the method's name.
+A method is one file: a settings section `Method`, `plan(settings, facts) -> Plan`, and the functions that its plan calls for:
+
+    corrupt(settings, parts)                        where the plan has `fine_tuning`: what a private record is turned into
+    loss(settings, parts)                           where it has `plain`: the loss of plain training on private records
+    draw(settings, parts, y, generator)             how images are made from what was trained
+    draw_privately(settings, parts, private, y, generator)
+                                                    instead of `draw`, where a spend of the plan is of the stage `drawing`
+    blueprint(settings, parts, facts)               the network that private training begins afresh, where that is not the
+                                                    public denoiser
+
+A plan is a frozen value; the flow branches on what it holds, never on the method's name.
 """
 
 import math
@@ -11,11 +19,12 @@ from typing import Any
 
 from pydantic import model_validator
 
-from sfumato.config import Extractor, FineTuning, Generation, Privacy, Relation, Section, Training
+from sfumato.config import Extractor, FineTuning, Generation, Network, Pretraining, Privacy, Relation, Section, Training
 from sfumato.privacy import accountant
 from sfumato.privacy.events import AnyEvent
 
 STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "votes", "phase_one", "fine_tuning"
+STAGE_TRAINING, STAGE_DRAWING = "training", "drawing"
 """Names of the stages that spend."""
 ANY_NUMBER = "any"
 """Images covered by a certificate when a released model may draw as many as it likes."""
@@ -32,6 +41,15 @@ class Facts(Section):
     """Number of public classes."""
     shape: tuple[int, int, int]
     """Channels, height and width of an image."""
+
+
+class Blueprint(Section):
+    """What it takes to build a network again before its weights are read."""
+
+    network: Network
+    shape: tuple[int, int, int]
+    """Channels, height and width of its input."""
+    classes: int
 
 
 class Claim(Section):
@@ -122,8 +140,18 @@ class PhaseOne(Section):
     training: Training
 
 
+class Members(Section):
+    """Denoisers trained plainly, each on its own shard of the private records; INTERNAL, used by a priced drawing alone."""
+
+    count: int
+    """Number of shards, and of models."""
+    key: str
+    """Key of the hash that deals records to shards."""
+    training: Pretraining
+
+
 class Spend(Section):
-    """One planned access to private data and what it costs."""
+    """One planned access to private data and what it costs; a stage may have several."""
 
     stage: str
     what: str
@@ -138,8 +166,12 @@ class Plan(Section):
     retrieval: Retrieval | None = None
     votes: Votes | None = None
     phase_one: PhaseOne | None = None
-    fine_tuning: FineTuning
-    noise_multiplier: float
+    members: Members | None = None
+    plain: Training | None = None
+    """Training on private records without clipping or noise, which has no certificate."""
+    fine_tuning: FineTuning | None = None
+    """None where nothing is trained by DP-SGD."""
+    noise_multiplier: float | None = None
     """DP-SGD noise, calibrated so that all spends together meet the target (by the claim, where nothing can be certified)."""
     generation: Generation
     evaluations: int
@@ -161,8 +193,12 @@ class Plan(Section):
         return {**fields, "privacy": terms}
 
     def event(self, stage: str) -> AnyEvent:
-        """What `stage` may spend."""
-        return next(spend.event for spend in self.spends if spend.stage == stage)
+        """What `stage` may spend, where it has one price."""
+        return self.events(stage)[0]
+
+    def events(self, stage: str) -> tuple[AnyEvent, ...]:
+        """Everything that `stage` may spend; empty where the plan has no such stage."""
+        return tuple(spend.event for spend in self.spends if spend.stage == stage)
 
     @property
     def lacking(self) -> str:

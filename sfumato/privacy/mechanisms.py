@@ -11,15 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.config import FineTuning, Training
-from sfumato.diffusion.objective import Corrupt, denoising_examples, record_losses
-from sfumato.diffusion.samplers import NO_CLASS
-from sfumato.diffusion.schedule import NoiseSchedule
+from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
-from sfumato.images import to_unit
+from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.door import Access, Visit, note_look, spending
 from sfumato.privacy.dp_sgd import poisson_sample, train_privately
-from sfumato.privacy.events import Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import AnyEvent, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.noise import system_generator
 from sfumato.privacy.resuming import Keeper, TrainingState
 from sfumato.privacy.watching import Seen
@@ -31,13 +29,15 @@ MOST_LOST = 0.05
 CPU = torch.device("cpu")
 VOTE_CHUNK = 1024
 """Records that vote at once."""
+Loss = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
+"""From a model, images `[b, c, h, w]` and labels `[b]` to the loss of each, `[b]`; b may be 0."""
 
 
 @dataclass(frozen=True)
 class Paid:
     """What a mechanism lets out, with the ledger entries (and their labels) that it stands on."""
 
-    result: Tensor | nn.Module
+    result: Tensor | nn.Module | ImageSet
     entries: Mapping[int, str]
     watched: "Watched | None" = None
 
@@ -103,35 +103,54 @@ def unprotected(
     access: Access,
     event: Uncertified,
     model: nn.Module,
-    schedule: NoiseSchedule,
+    loss: Loss,
     settings: Training,
     *,
-    boundary: int,
     sample_rate: float,
     device: torch.device,
     codec: Codec = PIXELS,
     generator: torch.Generator | None = None,
     progress: Progress = silent,
 ) -> Paid:
-    """`model` trained plainly on the times `boundary`..T of the images without their labels, on Poisson batches.
+    """All of `model` trained plainly on the images: no clipping, no noise, the mean of `loss` over Poisson batches.
 
-    Price: none that could be certified (`Uncertified`); all that comes of it is INTERNAL. Wang et al. 2024, Algorithm 1,
-    Phase I.
+    Price: none that could be certified (`Uncertified`); all that comes of it is INTERNAL.
     """
     with spending(access, [event], insecure=generator is not None) as visit:
         generator = generator or system_generator(device)
         x = codec.encode(to_unit(visit.images.pixels).to(device))
-        y = torch.full((len(x),), NO_CLASS, device=device)
-        times = {"low": boundary, "high": schedule.timesteps}
+        y = torch.as_tensor(visit.images.labels).to(device)
 
         def loss_of_step() -> Tensor:
             index = poisson_sample(len(x), sample_rate, generator)
-            examples = denoising_examples(schedule, x[index], y[index], draws=1, generator=generator, **times)
-            return record_losses(model, examples).sum() / max(1, len(index))
+            return loss(model, x[index], y[index], generator).sum() / max(1, len(index))
 
         trained, _ = train_denoiser(model.to(device), loss_of_step, settings, progress=progress)
         entries = visit.entries
     return Paid(trained, entries)
+
+
+def drawn(
+    access: Access,
+    events: Sequence[AnyEvent],
+    draw: Callable[[Tensor, Tensor, torch.Generator], ImageSet],
+    *,
+    device: torch.device,
+    codec: Codec = PIXELS,
+    generator: torch.Generator | None = None,
+) -> Paid:
+    """Images drawn by a sampler whose steps are the mechanism: its noise hides each record, and nothing else does.
+
+    Price: `events`, which count every step of every image. `draw` maps the private records as `codec` has them and their
+    labels to the images, with the noise of the generator that it is given; how far one record moves a step is its
+    method's to bound.
+    """
+    with spending(access, events, insecure=generator is not None) as visit:
+        x = codec.encode(to_unit(visit.images.pixels).to(device))
+        y = torch.as_tensor(visit.images.labels).to(device)
+        images = draw(x, y, generator or system_generator(device))
+        entries = visit.entries
+    return Paid(images, entries)
 
 
 def fine_tuned(

@@ -23,7 +23,7 @@ from sfumato.retrieval.features import train_extractor
 from sfumato.retrieval.knowledge_base import build_knowledge_base
 from sfumato.retrieval.split import split_public
 from sfumato.settings import Settings, resolve
-from sfumato.training import pretrain, train_on_noised
+from sfumato.training import pretrain, train_on_noised, unlabelled_losses
 
 TINY = [
     "data.limit=60", "data.glyphs_per_class=8", "schedule.timesteps=50", "network.width=16", "network.blocks=1",
@@ -78,8 +78,10 @@ class World:
             trained, _ = train_on_noised(model, schedule, paid.result, phase.training, boundary=phase.boundary, seed=0)
             return trained, dict(paid.entries)
         rate = phase.training.batch / self.facts.records
-        asked = {"boundary": phase.boundary, "sample_rate": rate, "device": CPU, "codec": codec, **others}
-        paid = unprotected(access, event, model, schedule, phase.training, **asked)
+        loss = unlabelled_losses(schedule, phase.boundary)
+        paid = unprotected(
+            access, event, model, loss, phase.training, sample_rate=rate, device=CPU, codec=codec, **others
+        )
         return paid.result, dict(paid.entries)
 
 

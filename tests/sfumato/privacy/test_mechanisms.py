@@ -17,6 +17,7 @@ from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.events import Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.mechanisms import fine_tuned, noised_records, noisy_votes, unprotected
+from sfumato.training import unlabelled_losses
 
 DIGITS = PrivateSet(name="digits", source="digits", limit=200)
 CPU = torch.device("cpu")
@@ -356,8 +357,8 @@ def test_an_injected_generator_and_a_comparison_keep_noised_copies_inside(ledger
 def plain(access, steps=3, sample_rate=0.1, **others):
     settings = Training(steps=steps, batch=20, learning_rate=1e-2, ema_decay=0.0)
     leak = Uncertified(reason="one step leaks")
-    choice = {"boundary": 15, "sample_rate": sample_rate, "device": CPU} | others
-    return unprotected(access, leak, network(), SCHEDULE, settings, **choice)
+    choice = {"sample_rate": sample_rate, "device": CPU} | others
+    return unprotected(access, leak, network(), unlabelled_losses(SCHEDULE, 15), settings, **choice)
 
 
 def test_training_without_protection_is_written_as_such_and_internal(ledger):
@@ -382,7 +383,7 @@ def test_training_without_protection_sees_large_times_and_no_labels(ledger, monk
         seen.append((y, others["low"], others["high"]))
         return denoising_examples(schedule, x, y, **others)
 
-    monkeypatch.setattr("sfumato.privacy.mechanisms.denoising_examples", spy)
+    monkeypatch.setattr("sfumato.training.denoising_examples", spy)
     plain(access(ledger), steps=20, sample_rate=0.25)
     assert all((low, high) == (15, 20) and y.eq(-1).all() for y, low, high in seen)
     drawn = sum(len(y) for y, _, _ in seen) / 20

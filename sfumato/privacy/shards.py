@@ -1,0 +1,65 @@
+"""Models of single shards: a hash deals each record to a shard by itself, and a model learns one shard without protection.
+
+What comes of it is INTERNAL. It serves a mechanism that bounds what one model, and so one record, can change.
+"""
+
+import hashlib
+
+import numpy as np
+import torch
+from torch import nn
+
+from sfumato.config import Pretraining
+from sfumato.diffusion.schedule import NoiseSchedule
+from sfumato.errors import BadInput
+from sfumato.images import ImageSet, to_unit
+from sfumato.latents import PIXELS, Codec
+from sfumato.privacy.door import Access, looking
+from sfumato.progress import Progress, silent
+from sfumato.training import pretrain
+
+
+def dealt(images: ImageSet, shards: int, key: str) -> np.ndarray:
+    """The shard, 0 to `shards` - 1, of each record, int64 `[n]`, by a hash of its pixels and class name under `key`.
+
+    As on which side of the split it lies, a record never changes shard when others come or go, and equal records stand
+    together. The key keeps the two hashes apart and is no secret.
+    """
+
+    def shard(pixels: np.ndarray, label: int) -> int:
+        digest = hashlib.blake2b(repr((pixels.shape, images.classes[label])).encode(), digest_size=8, key=key.encode())
+        digest.update(np.ascontiguousarray(pixels))
+        return int.from_bytes(digest.digest(), "big") % shards
+
+    return np.array([shard(*record) for record in zip(images.pixels, images.labels, strict=True)], dtype=np.int64)
+
+
+def shard_trained(
+    access: Access,
+    model: nn.Module,
+    schedule: NoiseSchedule,
+    settings: Pretraining,
+    *,
+    shard: int,
+    shards: int,
+    key: str,
+    seed: int,
+    device: torch.device,
+    codec: Codec = PIXELS,
+    progress: Progress = silent,
+) -> tuple[nn.Module, dict[int, str]]:
+    """`model` trained plainly, classes and all, on the records that a keyed hash deals to one of `shards` shards.
+
+    Returns the averaged model and the entry of the look. `BadInput` for a shard that lacks a class.
+    """
+    with looking(access, "train") as visit:
+        own = visit.images.subset(dealt(visit.images, shards, key) == shard)
+        if lacking := set(range(len(own.classes))) - set(own.labels.tolist()):
+            raise BadInput(
+                f"shard {shard} of {shards} of {access.private.name!r} holds no record of the class "
+                f"{own.classes[min(lacking)]!r}: use fewer members"
+            )
+        x = codec.encode(to_unit(own.pixels).to(device))
+        y = torch.as_tensor(own.labels).to(device)
+        trained, _ = pretrain(model.to(device), schedule, x, y, settings, seed=seed, progress=progress)
+        return trained, visit.entries
