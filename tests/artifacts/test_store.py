@@ -69,6 +69,16 @@ def test_the_same_content_has_one_address_however_long_it_took(store):
     assert type(first) is PublicModel
 
 
+def test_what_stands_behind_a_spend_does_not_hand_its_label_on(store):
+    member = keep(store, "member", entries={1: "INTERNAL"})
+    drawn = keep(store, "drawn", kind=Samples, behind=[member], entries={2: "DP"})
+    assert drawn.label == Label.DP and store.manifest(drawn)["behind"] == [member.digest]
+    assert store.entries(drawn) == [2] and store.tainted_by(drawn) == "nothing"
+    assert keep(store, "of a look", kind=Samples, behind=[member], entries={3: "INTERNAL"}).label == Label.INTERNAL
+    with pytest.raises(ValueError, match="only with a ledger entry"):
+        keep(store, "free", kind=Samples, behind=[member])
+
+
 def test_whatever_differs_has_another_address(store):
     parent = keep(store, "parent")
     refs = [

@@ -11,12 +11,13 @@ from sfumato.config import FineTuning, Network, Schedule, Training
 from sfumato.diffusion.objective import denoising_examples
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Refused
+from sfumato.images import ImageSet, to_pixels
 from sfumato.networks.build import build
 from sfumato.privacy import accountant, door
 from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.events import Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
-from sfumato.privacy.mechanisms import fine_tuned, noised_records, noisy_votes, unprotected
+from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_votes, unprotected
 from sfumato.training import unlabelled_losses
 
 DIGITS = PrivateSet(name="digits", source="digits", limit=200)
@@ -64,7 +65,19 @@ def tune(access, corrupt=corrupt, event=STEPS, **others):
     return fine_tuned(access, event, network(), corrupt, TUNING, **settings)
 
 
-MECHANISMS = {"votes": (vote, VOTE), "fine tuning": (tune, STEPS)}
+def sample(access, corrupt=None, event=Gaussian(noise_multiplier=2.0, count=3), **others):
+    def draw(x, y, generator):
+        noise = torch.randn((3, *x.shape[1:]), generator=generator)
+        return ImageSet(to_pixels(x.mean(0) + noise), torch.arange(3).numpy(), tuple("0123456789"))
+
+    return drawn(access, [event], corrupt or draw, **({"device": CPU} | others))
+
+
+MECHANISMS = {
+    "votes": (vote, VOTE),
+    "fine tuning": (tune, STEPS),
+    "drawing": (sample, Gaussian(noise_multiplier=2.0, count=3)),
+}
 each_mechanism = pytest.mark.parametrize(("run", "event"), MECHANISMS.values(), ids=MECHANISMS)
 
 
@@ -349,6 +362,21 @@ def test_an_injected_generator_and_a_comparison_keep_noised_copies_inside(ledger
     assert torch.equal(same[0].result, same[1].result) and set(same[0].entries.values()) == {"INTERNAL"}
     compared = noised_records(access(ledger, relation="replace_one", comparison=True), NOISED)
     assert ledger.entries()[-1].kind == "look" and set(compared.entries.values()) == {"INTERNAL"}
+
+
+# Drawing that pays
+
+
+def test_a_drawing_sees_the_records_as_the_denoiser_does_and_the_systems_noise(ledger):
+    seen = []
+
+    def draw(x, y, generator):
+        seen.append((tuple(x.shape), len(y), generator.initial_seed()))
+        return ImageSet(to_pixels(x[:2]), y[:2].numpy(), tuple("0123456789"))
+
+    found = [sample(access(ledger, images=2), draw).result for _ in range(2)]
+    assert seen[0][:2] == ((200, 1, 8, 8), 200) and seen[0][2] != seen[1][2], "a fresh seed each time"
+    assert len(found[0]) == 2 and ledger.entries()[0].body["images"] == 2
 
 
 # Training without protection
