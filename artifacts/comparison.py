@@ -172,7 +172,7 @@ def report(found: Comparison) -> str:
             "",
             comparison_table(found),
             "",
-            f"Over {seeds} seeds: mean and {CONFIDENCE:.0%} interval of the mean (Student). A claim is what a paper's own analysis "
+            f"Over {seeds} seed{'s' * (seeds > 1)}: mean and {CONFIDENCE:.0%} interval of the mean (Student). A claim is what a paper's own analysis "
             "says; only a certificate is a promise. `evaluations`: network evaluations per image. Frechet distance and coverage in: "
             f"{found.rows[0].feature_extractor or 'features not named'}.",
             "",

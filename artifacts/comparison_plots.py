@@ -96,9 +96,10 @@ def _bars(
     panel: Any, points: Sequence[tuple[float, Row]], key: str, colour: str, *, line: str, label: str, marker: str = "o"
 ) -> None:
     scores = [row.scores[key] for _, row in points]
+    bars = [score.half or 0.0 for score in scores] if any(score.half for score in scores) else None
     panel.errorbar(
-        [place for place, _ in points], [score.mean for score in scores], [score.half or 0.0 for score in scores],
-        color=colour, linestyle=line, marker=marker, markersize=4, linewidth=1.2, capsize=2, label=label,
+        [place for place, _ in points], [score.mean for score in scores], bars,
+        color=colour, linestyle=line, marker=marker, markersize=5, linewidth=1.2, capsize=2, label=label,
     )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def show(found: Comparison) -> None:
     """The table and where the rest lies."""
     shown = Table(title="Scores against private images: INTERNAL", title_justify="left")
     for column in found.heads:
-        shown.add_column(column)
+        shown.add_column(column, no_wrap=True)
     for column in ("epsilon", "claim", "certificate", *SCORES.values()):
         shown.add_column(column, justify="right")
     for names, row in lines(found):
