@@ -12,7 +12,7 @@ from typing import Any
 
 from sfumato.errors import BadInput
 from sfumato.methods.plan import Plan
-from sfumato.preflight import plan_for, preflight
+from sfumato.preflight import one_extractor, plan_for, preflight
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, known, resolve, sweeps
 from tasks.making import device_of
 
@@ -65,6 +65,7 @@ def planned(
         settings, facts, _ = preflight(resolve(method, start, given), data_folder)
         device_of(settings.machine)
         cells.append(Cell(variant, settings.privacy.epsilon, start, settings, plan_for(settings, facts)))
+    one_extractor((cell.settings, cell.plan.facts) for cell in cells)
     return cells
 
 

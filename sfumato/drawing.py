@@ -19,6 +19,7 @@ from sfumato.progress import Progress, silent
 from sfumato.settings import Settings
 
 Draw = Callable[[Settings, Parts, Tensor, torch.Generator], Tensor]
+PrivateDraw = Callable[[Settings, Parts, tuple[Tensor, Tensor], Tensor, torch.Generator], Tensor]
 CHUNK = 1000
 """Images drawn at once."""
 
@@ -45,6 +46,26 @@ def draw_images(
         drawn.append(to_pixels(parts.codec.decode(draw(settings, parts, y.to(device), generator))))
         progress(sum(map(len, drawn)), count)
     return ImageSet(np.concatenate(drawn), labels.numpy(), facts.classes)
+
+
+def drawing_that_pays(
+    draw: PrivateDraw,
+    settings: Settings,
+    parts: Parts,
+    facts: Facts,
+    count: int,
+    device: torch.device,
+    progress: Progress = silent,
+) -> Callable[[Tensor, Tensor, torch.Generator], ImageSet]:
+    """From private images, their labels and the generator of the mechanism's noise to `count` images."""
+
+    def images(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
+        def of_private(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
+            return draw(settings, parts, (x, y), wanted, generator)
+
+        return draw_images(of_private, settings, parts, facts, count, device, progress, noise)
+
+    return images
 
 
 def first_of_each(labels: np.ndarray, classes: int, count: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from artifacts.kinds import (
     NoisedImages,
     PhaseOneModel,
     PublicAutoencoder,
+    PublicImages,
     PublicModel,
     Ref,
     Trajectories,
@@ -31,7 +32,7 @@ from sfumato.privacy.door import Access, PrivateSet, check_in
 from sfumato.privacy.events import AnyEvent, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
-from sfumato.training import train_on_noised, unlabelled_losses
+from sfumato.training import denoiser_training, train_on_noised, unlabelled_losses
 from tasks.caching import code_version, stage
 from tasks.keeping import keeping
 from tasks.making import Draft, RunContext, device_of, making
@@ -73,14 +74,23 @@ class Trained(Section):
     members: tuple[MemberModel, ...] = ()
 
 
-def check_private(private: PrivateSet, terms: Terms, context: RunContext, new_version: bool = False) -> PrivateSet:
+def check_private(
+    private: PrivateSet,
+    terms: Terms,
+    context: RunContext,
+    images: PublicImages | None = None,
+    new_version: bool = False,
+) -> PrivateSet:
     """Decode the whole private set, compare it with what the ledger knows under its name, and refuse what cannot work.
 
-    Returns the set with the version that the ledger counts.
+    Public `images` among which there are private ones are refused too; an audit, which trains on no others than its run
+    did, gives none. Returns the set with the version that the ledger counts.
     """
+    purpose = "check that every image can be read" + (" and that none is among the public ones" if images else "")
+    public = contents.load_images(where().store().folder(images)) if images else None
     with where().ledger() as ledger:
-        asked = access(ledger, private, terms, "check", "check that every image can be read", [], context, "0")
-        check_in(asked, new_version=new_version)
+        asked = access(ledger, private, terms, "check", purpose, [images] if images else [], context, "0")
+        check_in(asked, public, new_version=new_version)
         return private.model_copy(update={"version": ledger.version(private.name)})
 
 
@@ -304,16 +314,14 @@ def train_member(
             )
             trained, draft.entries = shards.shard_trained(
                 asked,
-                untuned(parts, facts),
-                parts.schedule,
-                members.training,
+                denoiser_training(
+                    untuned(parts, facts), parts.schedule, members.training, seed=settings.seed, progress=draft.show
+                ),
                 shard=shard,
                 shards=members.count,
                 key=members.key,
-                seed=settings.seed,
                 device=device,
                 codec=parts.codec,
-                progress=draft.show,
             )
         contents.save_denoiser(draft.folder, trained, settings.network, parts.shape, len(facts.classes))
     return draft.ref
