@@ -150,7 +150,9 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
     model = book.run(public.pretrain, *seen, schedule, network, settings.pretraining, reference=reference, **common)
     if plan.retrieval is None:
         return private.PublicParts(model=model, autoencoder=coder, images=images if plan.public_images else None)
-    extractor = book.run(public.train_extractor, *seen, model, schedule, plan.retrieval, **common)
+    # The extractor does not depend on how the base is kept, and is found again where that alone changes.
+    learnt = plan.retrieval.model_copy(update={"by_class": False, "trajectories": 0})
+    extractor = book.run(public.train_extractor, *seen, model, schedule, learnt, **common)
     base = book.run(public.build_knowledge_base, *seen, model, extractor, schedule, plan.retrieval, **common)
     return private.PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base)
 

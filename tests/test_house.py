@@ -594,6 +594,13 @@ def test_presets_name_only_methods_that_there_are():
         assert preset["why"] and preset["expect"], path.name
 
 
+def test_sweeps_name_only_methods_that_there_are():
+    for path in sorted((ROOT / "sfumato" / "sweeps").glob("*.yaml")):
+        sweep = yaml.safe_load(path.read_text(encoding="utf-8"))
+        variants = [text for values in sweep["axes"].values() if isinstance(values, dict) for text in values.values()]
+        assert {sweep["method"], *(text.split()[0] for text in variants)} <= set(METHODS) and sweep["why"], path.name
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.stem)
 def test_tests_can_be_read_in_one_go_too(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE

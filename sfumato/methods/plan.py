@@ -125,6 +125,8 @@ class Retrieval(Section):
     """One index per public class."""
     reference: float
     """Share of the public images kept out of pretraining for the base."""
+    trajectories: int = 0
+    """The most that the base holds; 0: all of that share."""
 
 
 class PhaseOne(Section):
