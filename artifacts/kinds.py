@@ -27,6 +27,10 @@ class PublicAutoencoder(Ref):
     """An autoencoder trained on public images alone, with the scale of its latents."""
 
 
+class PublicClassifier(Ref):
+    """A small CNN trained on public images alone, in whose features images are compared."""
+
+
 class PublicModel(Ref):
     """A denoiser trained on public images alone."""
 

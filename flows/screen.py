@@ -20,6 +20,8 @@ from sfumato.networks.low_rank import adapted
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
 
+MOST_SPENDS = 4
+"""Spends of a plan that are all shown."""
 MINUTES = 16
 """Characters of a time in ISO-8601, up to the minutes."""
 
@@ -39,7 +41,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         + (f"; extractor, {plan.retrieval.extractor.steps} steps; knowledge base" if plan.retrieval else ""),
         "trained on private": _trained(settings, plan, shape) or "nothing",
         "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {plan.fine_tuning.clip:g})" if plan.fine_tuning else "",
-        "paid": "; ".join(f"{spend.what} ({_short(spend.event)})" for spend in plan.spends),
+        "paid": _paid([f"{spend.what} ({_short(spend.event)})" for spend in plan.spends]),
         "drawn": f"{plan.generation.images} images, {plan.evaluations} network evaluations each",
         "judged": f"{min(settings.evaluation.images, plan.generation.images)} images of each set, features: "
         f"{settings.evaluation.features}, classifiers: {settings.evaluation.classifiers}",
@@ -87,6 +89,12 @@ def autoencoder_line(settings: Settings, image: tuple[int, int, int]) -> str:
     c, h, w = latent_shape(settings.latent, image)
     size = sum(p.numel() for p in build_autoencoder(settings.latent, image).parameters())
     return f"autoencoder to {h}x{w} with {c} channel(s) ({size:,} parameters), {settings.latent.steps} steps; "
+
+
+def _paid(spends: list[str]) -> str:
+    """All of a few spends, of many the first and the last."""
+    many = len(spends) > MOST_SPENDS
+    return "; ".join([spends[0], f"{len(spends) - 2} more", spends[-1]] if many else spends)
 
 
 def _short(event: object) -> str:

@@ -12,12 +12,13 @@ from typing import Any
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from artifacts.kinds import CanaryImages, PhaseOneModel, Samples
+from artifacts.kinds import CanaryImages, PhaseOneModel, PublicClassifier, PublicImages, Samples
 from artifacts.record import RunRecord, run_folder
 from artifacts.report import markdown
+from sfumato import sources
 from sfumato.config import Network
 from sfumato.methods.plan import STAGE_DRAWING, STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, STAGE_VOTES, Plan
-from sfumato.preflight import plan_for, preflight, private_set, public_size
+from sfumato.preflight import plan_for, preflight, private_set, public_name, public_size
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
@@ -90,10 +91,11 @@ def _carry_out(
     new_version: bool,
     following: tuple[AnyEvent, ...],
 ) -> RunRecord:
-    secret = private.check_private(book.private, terms(plan), book.context, new_version)
+    public_images = load_images(settings, plan, book)
+    secret = private.check_private(book.private, terms(plan), book.context, public_images, new_version)
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
     book.refusal = private.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
-    parts = prepare(settings, plan, book)
+    parts = prepare(settings, plan, public_images, book)
     trained = pay(settings, plan, parts, secret, book)
     samples = draw(settings, plan, parts, trained, secret, book)
     book.refusal = ""
@@ -102,6 +104,7 @@ def _carry_out(
     scores = book.run(
         release.evaluate,
         judged,
+        train_features(settings, public_images, book),
         plan.facts,
         secret,
         terms(plan, comparison=True),
@@ -124,10 +127,19 @@ def show_in_ui(record: RunRecord) -> None:
     create_markdown_artifact(markdown(record), key="report", description=record.run)
 
 
-def prepare(settings: Settings, plan: Plan, book: Journal) -> private.PublicParts:
-    """The public half: images, autoencoder where asked, denoiser, and where the plan retrieves, extractor and knowledge base."""
-    size = public_size(settings.data, plan.facts.shape[1])
-    images = book.run(public.load_public, settings.data.model_copy(update=PUBLIC_SIDE), size, settings.seed)
+def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
+    """The public images, with which the private ones are compared before anything is trained."""
+    data = settings.data
+    size, content = public_size(data, plan.facts.shape[1]), sources.fingerprint(data.public, folder=data.folder)
+    return book.run(public.load_public, data.model_copy(update=PUBLIC_SIDE), size, settings.seed, content=content)
+
+
+PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "limit": 0}
+"""What of the data section the public images do not depend on, set to one value for all runs."""
+
+
+def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal) -> private.PublicParts:
+    """The public half: autoencoder where asked, denoiser, and where the plan retrieves, extractor and knowledge base."""
     common: dict[str, Any] = {"seed": settings.seed, "machine": settings.machine}
     coder = None
     if settings.latent.kind != "none":
@@ -137,14 +149,23 @@ def prepare(settings: Settings, plan: Plan, book: Journal) -> private.PublicPart
     seen, schedule = (images, coder), settings.schedule
     model = book.run(public.pretrain, *seen, schedule, network, settings.pretraining, reference=reference, **common)
     if plan.retrieval is None:
-        return private.PublicParts(model=model, autoencoder=coder)
-    extractor = book.run(public.train_extractor, *seen, model, schedule, plan.retrieval, **common)
+        return private.PublicParts(model=model, autoencoder=coder, images=images if plan.public_images else None)
+    # The extractor does not depend on how the base is kept, and is found again where that alone changes.
+    learnt = plan.retrieval.model_copy(update={"by_class": False, "trajectories": 0})
+    extractor = book.run(public.train_extractor, *seen, model, schedule, learnt, **common)
     base = book.run(public.build_knowledge_base, *seen, model, extractor, schedule, plan.retrieval, **common)
     return private.PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base)
 
 
-PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "limit": 0}
-"""What of the data section the public images do not depend on, set to one value for all runs."""
+def train_features(settings: Settings, images: PublicImages, book: Journal) -> PublicClassifier | None:
+    """The CNN in whose features images are compared, of public images alone; None where Inception's are asked for.
+
+    No part of what is paid for, so that to be measured in other features costs nothing.
+    """
+    if settings.evaluation.features != "cnn":
+        return None
+    called = {"source": public_name(settings.data), "seed": settings.seed, "machine": settings.machine}
+    return book.run(public.train_classifier, images, **called)
 
 
 def pay(

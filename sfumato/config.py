@@ -274,8 +274,8 @@ class Evaluation(Section):
     baseline: bool = True
     """Also train plain DP-SGD at the same budget for comparison; its model and scores are INTERNAL and never leave."""
     features: Literal["auto", "cnn", "inception"] = "auto"
-    """In whose features images are compared: `cnn` (small, trained on the private training images), `inception` (published FIDs'; its
-    weights are fetched where they are missing), or `auto`: Inception where it is on the machine, the CNN elsewhere."""
+    """In whose features images are compared: `cnn` (small, trained on the public images), `inception` (published FIDs'; its weights are
+    fetched where they are missing), or `auto`: Inception where it is on the machine, the CNN elsewhere."""
     classifiers: Literal["fast", "all"] = "fast"
     """What learns from the synthetic images and is tested on held-out private ones: `fast`, logistic regression and a small CNN; `all`,
     also the papers' MLP, CNN and (in colour) ResNet-9, and ten more of scikit-learn's (dp-promise, Table 2)."""

@@ -22,6 +22,7 @@ from sfumato.settings import Settings
 
 Draw = Callable[[Settings, Parts, Tensor, torch.Generator], Tensor]
 Labels = Callable[[Settings, Parts, Tensor], tuple[Tensor, Tensor]]
+PrivateDraw = Callable[[Settings, Parts, tuple[Tensor, Tensor], Tensor, torch.Generator], Tensor]
 CHUNK = 1000
 """Images drawn at once."""
 
@@ -51,6 +52,26 @@ def draw_images(
         found.append(y.cpu().numpy())
         progress(sum(map(len, drawn)), count)
     return ImageSet(np.concatenate(drawn), np.concatenate(found), facts.classes)
+
+
+def drawing_that_pays(
+    draw: PrivateDraw,
+    settings: Settings,
+    parts: Parts,
+    facts: Facts,
+    count: int,
+    device: torch.device,
+    progress: Progress = silent,
+) -> Callable[[Tensor, Tensor, torch.Generator], ImageSet]:
+    """From private images, their labels and the generator of the mechanism's noise to `count` images."""
+
+    def images(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
+        def of_private(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
+            return draw(settings, parts, (x, y), wanted, generator)
+
+        return draw_images(of_private, settings, parts, facts, count, device, progress, noise)
+
+    return images
 
 
 def first_of_each(images: ImageSet, count: int) -> np.ndarray:

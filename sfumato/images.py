@@ -53,6 +53,20 @@ def joined(one: ImageSet, other: ImageSet) -> ImageSet:
     return ImageSet(pixels, labels, one.classes)
 
 
+def share_a_picture(one: ImageSet, other: ImageSet) -> bool:
+    """Whether a picture is in both, pixel by pixel, as it is or with its grey levels turned round.
+
+    Pictures of one grey level alone are left out: they show nothing, so that two of them say nothing.
+    """
+    return not _pictures(one).isdisjoint(_pictures(other))
+
+
+def _pictures(images: ImageSet) -> set[bytes]:
+    """A digest of each picture, the same for its negative."""
+    shown = (pixels for pixels in images.pixels if pixels.min() != pixels.max())
+    return {hashlib.blake2b(min(p.tobytes(), (255 - p).tobytes()), digest_size=16).digest() for p in shown}
+
+
 def to_unit(pixels: np.ndarray) -> Tensor:
     """Grey levels 0..255 as float32 in [-1, 1], same shape."""
     return torch.from_numpy(pixels.astype(np.float32)) / 127.5 - 1

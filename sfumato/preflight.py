@@ -1,17 +1,19 @@
 """Everything that can be known and refused before work starts, and before any private image is decoded.
 
-From names, headers and listings alone: the shape of both collections, the number of records, the class names. (Where both
-sides are IDX or NPZ files of equal length, their bytes are compared, and a copy is refused.) Fetches data sets by name
-that are missing, fills in what the settings leave open (delta, sample rate, feature extractor) and collects warnings.
-Class names, image size and the number of private records are treated as public knowledge.
+From names, headers and listings alone: the shape of both collections, the number of records, the class names. Fetches
+data sets by name that are missing, fills in what the settings leave open (delta, sample rate, feature extractor) and
+collects warnings. Class names, image size and the number of private records are treated as public knowledge.
+
+Not covered: public images that are copies of private ones, which only the door can find (`sfumato.privacy.door.check_in`).
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from sfumato import sources
 from sfumato.config import Data
 from sfumato.errors import BadInput
-from sfumato.evaluation.extractors import chosen
+from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
 from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts, Plan
@@ -118,6 +120,11 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
             f"judge: ask for {NEIGHBOURS + 1} or more"
         )
     evaluation = settings.evaluation.model_copy(update={"features": chosen(settings.evaluation.features)})
+    if evaluation.features == "cnn" and facts.public_classes < 2:
+        raise BadInput(
+            f"data.public={settings.data.public!r} has one class, and the small CNN in whose features images are compared learns to tell "
+            "public classes apart: sort the public images into two or more class folders, or use --set evaluation.features=inception"
+        )
     if tuning.batch > facts.records:
         raise BadInput(
             f"fine_tuning.batch={tuning.batch} records are expected in a batch, but the private set has only {facts.records}: "
@@ -134,6 +141,21 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
         )
     update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings), "evaluation": evaluation}
     return settings.model_copy(update=update), warnings
+
+
+def public_name(data: Data) -> str:
+    """What the public images are called in scores: names of sources, without their places."""
+    return "+".join(Path(part).name for part in sources.parts_of(data.public))
+
+
+def one_extractor(runs: Iterable[tuple[Settings, Facts]]) -> str:
+    """The feature extractor that will measure all these runs; `BadInput` where their scores could not stand in one table."""
+    return only_extractor(
+        cnn_name(public_name(settings.data), facts.public_classes)
+        if settings.evaluation.features == "cnn"
+        else INCEPTION
+        for settings, facts in runs
+    )
 
 
 def named(settings: Settings):

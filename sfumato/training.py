@@ -98,6 +98,18 @@ def pretrain(
     return train_denoiser(model, loss_of_step, settings, progress=progress)
 
 
+def denoiser_training(
+    model: nn.Module, schedule: NoiseSchedule, settings: Pretraining, *, seed: int, progress: Progress = silent
+) -> Callable[[Tensor, Tensor], nn.Module]:
+    """`pretrain` for images and labels that come later."""
+
+    def train_on(images: Tensor, labels: Tensor) -> nn.Module:
+        trained, _ = pretrain(model.to(images.device), schedule, images, labels, settings, seed=seed, progress=progress)
+        return trained
+
+    return train_on
+
+
 def train_denoiser(
     model: nn.Module, loss_of_step: Callable[[], Tensor], settings: Training, *, progress: Progress = silent
 ) -> tuple[nn.Module, list[float]]:

@@ -13,6 +13,7 @@ from artifacts.kinds import (
     NoisedImages,
     PhaseOneModel,
     PublicAutoencoder,
+    PublicImages,
     PublicModel,
     Ref,
     Trajectories,
@@ -22,6 +23,7 @@ from artifacts.kinds import (
 from sfumato.config import Machine, Relation, Section, Training
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Refused
+from sfumato.images import to_unit
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, add_votes, begun, untuned
 from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, Facts, Members, PhaseOne
@@ -31,7 +33,7 @@ from sfumato.privacy.door import Access, PrivateSet, check_in
 from sfumato.privacy.events import AnyEvent, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
-from sfumato.training import train_on_noised, unlabelled_losses
+from sfumato.training import denoiser_training, train_on_noised, unlabelled_losses
 from tasks.caching import code_version, stage
 from tasks.keeping import keeping
 from tasks.making import Draft, RunContext, device_of, making
@@ -59,10 +61,12 @@ class PublicParts(Section):
     """Where the denoisers work on latents."""
     extractor: FeatureExtractor | None = None
     base: Trajectories | None = None
+    images: PublicImages | None = None
+    """Where a drawing needs them beside the models."""
 
     def refs(self) -> list[Ref]:
         """All that are there."""
-        return [ref for ref in (self.model, self.autoencoder, self.extractor, self.base) if ref]
+        return [ref for ref in (self.model, self.autoencoder, self.extractor, self.base, self.images) if ref]
 
 
 class Trained(Section):
@@ -73,14 +77,23 @@ class Trained(Section):
     members: tuple[MemberModel, ...] = ()
 
 
-def check_private(private: PrivateSet, terms: Terms, context: RunContext, new_version: bool = False) -> PrivateSet:
+def check_private(
+    private: PrivateSet,
+    terms: Terms,
+    context: RunContext,
+    images: PublicImages | None = None,
+    new_version: bool = False,
+) -> PrivateSet:
     """Decode the whole private set, compare it with what the ledger knows under its name, and refuse what cannot work.
 
-    Returns the set with the version that the ledger counts.
+    Public `images` among which there are private ones are refused too; an audit, which trains on no others than its run
+    did, gives none. Returns the set with the version that the ledger counts.
     """
+    purpose = "check that every image can be read" + (" and that none is among the public ones" if images else "")
+    public = contents.load_images(where().store().folder(images)) if images else None
     with where().ledger() as ledger:
-        asked = access(ledger, private, terms, "check", "check that every image can be read", [], context, "0")
-        check_in(asked, new_version=new_version)
+        asked = access(ledger, private, terms, "check", purpose, [images] if images else [], context, "0")
+        check_in(asked, public, new_version=new_version)
         return private.model_copy(update={"version": ledger.version(private.name)})
 
 
@@ -304,16 +317,14 @@ def train_member(
             )
             trained, draft.entries = shards.shard_trained(
                 asked,
-                untuned(parts, facts),
-                parts.schedule,
-                members.training,
+                denoiser_training(
+                    untuned(parts, facts), parts.schedule, members.training, seed=settings.seed, progress=draft.show
+                ),
                 shard=shard,
                 shards=members.count,
                 key=members.key,
-                seed=settings.seed,
                 device=device,
                 codec=parts.codec,
-                progress=draft.show,
             )
         contents.save_denoiser(draft.folder, trained, settings.network, parts.shape, len(facts.classes))
     return draft.ref
@@ -353,6 +364,7 @@ def load_parts(
     device = device_of(machine)
     folder = draft.open(public.autoencoder) if public.autoencoder else None
     codec = contents.load_codec(folder, device, trained_on=draft.store.manifest(public.model)["parents"])
+    shown = contents.load_images(draft.open(public.images)) if public.images else None
     parts = Parts(
         schedule=make_schedule(settings.schedule, codec.limit),
         shape=codec.shape(facts.shape),
@@ -364,6 +376,7 @@ def load_parts(
         members=tuple(contents.load_denoiser(draft.open(member), device) for member in members),
         encoder=contents.load_encoder(draft.open(public.extractor), device) if public.extractor else None,
         base=contents.load_base(draft.open(public.base), device) if public.base else None,
+        images=codec.encode(to_unit(shown.pixels).to(device)) if shown else None,
     )
     return add_votes(parts, contents.load(draft.open(votes))[0]["votes"]) if votes else parts
 

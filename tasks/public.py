@@ -1,10 +1,18 @@
 """Stages that see public images alone."""
 
 from artifacts import contents
-from artifacts.kinds import FeatureExtractor, PublicAutoencoder, PublicImages, PublicModel, Trajectories
+from artifacts.kinds import (
+    FeatureExtractor,
+    PublicAutoencoder,
+    PublicClassifier,
+    PublicImages,
+    PublicModel,
+    Trajectories,
+)
 from sfumato import latents, sources
 from sfumato.config import Data, Latent, Machine, Network, Pretraining, Schedule
 from sfumato.diffusion.schedule import make_schedule
+from sfumato.evaluation.classifier import classifier_of
 from sfumato.images import pairs_picture, save_png, to_unit
 from sfumato.methods.plan import Retrieval
 from sfumato.networks.build import build
@@ -20,8 +28,11 @@ RECONSTRUCTIONS = "reconstructions.png"
 
 
 @stage
-def load_public(data: Data, size: int, seed: int, context: RunContext) -> PublicImages:
-    """Read or render the public images, `size` pixels square (0: as they are)."""
+def load_public(data: Data, size: int, seed: int, content: str, context: RunContext) -> PublicImages:
+    """Read or render the public images, `size` pixels square (0: as they are).
+
+    `content` is the fingerprint of their files: the images of a name or a folder are read anew when these have changed.
+    """
     with making(PublicImages, "public images", context, params=data.model_dump(include={"public"})) as draft:
         found = sources.load(
             data.public,
@@ -134,6 +145,19 @@ def train_extractor(
 
 
 @stage
+def train_classifier(
+    images: PublicImages, source: str, seed: int, machine: Machine, context: RunContext
+) -> PublicClassifier:
+    """Train the small CNN in whose features images are compared, on the public images of the name `source` alone."""
+    with making(PublicClassifier, "public classifier", context, parents=[images]) as draft:
+        found = contents.load_images(draft.open(images))
+        model = classifier_of(found, seed=seed, device=device_of(machine), progress=draft.show)
+        contents.save_classifier(draft.folder, model, found.pixels.shape[1:], source)
+        draft.metrics = {"classes": len(found.classes)}
+    return draft.ref
+
+
+@stage
 def build_knowledge_base(
     images: PublicImages,
     autoencoder: PublicAutoencoder | None,
@@ -155,7 +179,13 @@ def build_knowledge_base(
         encoder = contents.load_encoder(draft.open(extractor), device)
         where_keys_are = {"time": retrieval.time, "seed": seed}
         base = knowledge_base.build_knowledge_base(
-            levels, denoise, encoder, *parts.reference, by_class=retrieval.by_class, **where_keys_are
+            levels,
+            denoise,
+            encoder,
+            *parts.reference,
+            by_class=retrieval.by_class,
+            most=retrieval.trajectories,
+            **where_keys_are,
         )
         asked = (base, levels, denoise, encoder)
         accuracy, chance = knowledge_base.retrieval_accuracy(*asked, *parts.queries, **where_keys_are)

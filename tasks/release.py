@@ -5,20 +5,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from artifacts import certify, contents, report, spending
-from artifacts.kinds import ClassVotes, Judgement, Samples, TunedModel
+from artifacts.kinds import ClassVotes, Judgement, PublicClassifier, Samples, TunedModel
 from artifacts.labels import Label
 from artifacts.publish import check_label, destination, publish
 from artifacts.record import RunRecord, save_record
 from sfumato import __version__
 from sfumato.config import Evaluation, Machine
-from sfumato.drawing import draw_images, draw_public, first_of_each
+from sfumato.drawing import draw_images, draw_public, drawing_that_pays, first_of_each
+from sfumato.evaluation.extractors import inception, small_cnn
 from sfumato.images import ImageSet, enlargement, grid, save_png
 from sfumato.methods import METHODS
-from sfumato.methods.parts import Parts
 from sfumato.methods.plan import STAGE_DRAWING, Facts
 from sfumato.privacy import looks, mechanisms
 from sfumato.privacy.door import PrivateSet
@@ -78,14 +75,9 @@ def generate_privately(
         parts = load_parts(
             draft, settings, facts, public, machine, trained.votes, trained.tuned, members=trained.members
         )
+        parts = replace(parts, paid=events, facts=facts)
         method, device = METHODS[settings.method.name], device_of(machine)
-
-        def draw(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
-            def once(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
-                return method.draw_privately(settings, parts, (x, y), wanted, generator)
-
-            return draw_images(once, settings, parts, facts, images, device, draft.show, noise)
-
+        draw = drawing_that_pays(method.draw_privately, settings, parts, facts, images, device, draft.show)
         code = code_version(generate_privately.fn)
         with where().ledger() as ledger:
             behind = [*parents, *trained.members]
@@ -109,6 +101,7 @@ def keep_samples(draft: Draft, found: ImageSet) -> None:
 @stage
 def evaluate(
     sets: dict[str, Samples],
+    classifier: PublicClassifier | None,
     facts: Facts,
     private: PrivateSet,
     terms: Terms,
@@ -117,20 +110,26 @@ def evaluate(
     machine: Machine,
     context: RunContext,
 ) -> Judgement:
-    """Judge each named set against the private images; INTERNAL, because it looks without noise."""
+    """Judge each named set against the private images, in the features of the public classifier, or of Inception without one.
+
+    INTERNAL, because it looks without noise.
+    """
+    parents = [*sets.values(), *([classifier] if classifier else [])]
     with (
-        making(Judgement, "evaluation (INTERNAL)", context, parents=list(sets.values())) as draft,
+        making(Judgement, "evaluation (INTERNAL)", context, parents=parents) as draft,
         where().ledger() as ledger,
     ):
+        device = device_of(machine)
         rows, draft.entries = looks.judged(
-            access(
-                ledger, private, terms, "evaluation", "judge", list(sets.values()), context, code_version(evaluate.fn)
-            ),
+            access(ledger, private, terms, "evaluation", "judge", parents, context, code_version(evaluate.fn)),
             {name: looks.tensors(contents.load_images(draft.open(ref)), how.images) for name, ref in sets.items()},
             classes=len(facts.classes),
+            extractor=small_cnn(*contents.load_classifier(draft.open(classifier), device))
+            if classifier
+            else inception(device),
             how=how,
             seed=seed,
-            device=device_of(machine),
+            device=device,
             progress=draft.show,
         )
         contents.save(draft.folder, {}, {name: row.model_dump(mode="json") for name, row in rows.items()})

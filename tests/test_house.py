@@ -86,6 +86,8 @@ JUDGES = {
     "artifacts/comparison.py": "shows it",
 }
 """Who may know what was measured against private images: nobody who trains, draws or pays."""
+BLIND = {"sfumato.evaluation.classifier"}
+"""What of the evaluation measures nothing: it trains a network on the images that it is given."""
 IDLE = {("sfumato/progress.py", "silent"): "the progress callback that shows nothing"}
 TORCH = {
     "tasks/making.py": {"device", "cuda", "set_num_threads"},
@@ -311,7 +313,10 @@ def scores_seen(file: Source) -> Iterator[str]:
     """Imports through which a file could learn what was measured."""
     measuring = ("sfumato.evaluation", "sfumato.privacy.looks")
     for found in imports(file):
-        if f"{found.module}.{found.name}".startswith(measuring) or found.name in ("Judgement", "Scores"):
+        if (found.module not in BLIND and f"{found.module}.{found.name}".startswith(measuring)) or found.name in (
+            "Judgement",
+            "Scores",
+        ):
             yield f"line {found.line} imports {found.name or found.module} of {found.module}"
 
 
@@ -466,6 +471,7 @@ BROKEN = [
     (no_choice_by_scores, "sfumato/privacy/dp_sgd.py", "from sfumato.evaluation.scores import judge"),
     (no_choice_by_scores, "sfumato/training.py", "def f():\n    import sfumato.evaluation.fidelity"),
     (no_choice_by_scores, "sfumato/methods/x.py", "from sfumato.privacy import looks"),
+    (no_choice_by_scores, "tasks/public.py", "from sfumato.evaluation import classifier, scores"),
     (no_choice_by_scores, "tasks/private.py", "from artifacts.kinds import Judgement"),
     (no_seed, "sfumato/privacy/x.py", "torch.Generator().manual_seed(0)"),
     (no_seed, "sfumato/privacy/x.py", "def noise(shape, seed): return shape"),
@@ -573,8 +579,10 @@ def test_the_tree_is_the_one_that_was_meant():
 def test_a_method_supplies_what_the_contract_asks(name):
     module = METHODS[name]
     assert module.Method.model_fields["name"].default == name
-    for needed in ("plan", "corrupt", "draw"):
-        assert callable(getattr(module, needed)), needed
+    supplied = {needed for needed in ("plan", "corrupt", "loss", "draw", "draw_privately") if hasattr(module, needed)}
+    ways = [{"corrupt", "draw"}, {"loss", "draw"}, {"draw_privately"}]
+    assert "plan" in supplied and any(way <= supplied for way in ways)
+    assert all(callable(getattr(module, needed)) for needed in supplied)
     file = next(file for file in tree() if file.module == module.__name__)
     touched = {found for found, _, _ in library_imports(file)}
     assert not touched & {f"sfumato.privacy.{part}" for part in ("door", "ledger", "mechanisms", "noise", "clipping")}
@@ -585,6 +593,13 @@ def test_presets_name_only_methods_that_there_are():
         preset = yaml.safe_load(path.read_text(encoding="utf-8"))
         assert set(preset.get("methods", {})) <= set(METHODS), path.name
         assert preset["why"] and preset["expect"], path.name
+
+
+def test_sweeps_name_only_methods_that_there_are():
+    for path in sorted((ROOT / "sfumato" / "sweeps").glob("*.yaml")):
+        sweep = yaml.safe_load(path.read_text(encoding="utf-8"))
+        variants = [text for values in sweep["axes"].values() if isinstance(values, dict) for text in values.values()]
+        assert {sweep["method"], *(text.split()[0] for text in variants)} <= set(METHODS) and sweep["why"], path.name
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.stem)

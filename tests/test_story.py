@@ -161,10 +161,12 @@ def test_a_spent_budget_stops_the_run_before_the_door_opens(record):
     with where().ledger() as ledger:
         total = ledger.total("digits")
         ledger.set_budget("digits", total.epsilon + 0.5, total.delta)
-    kept = {path.name for path in (where().store().root / "objects").iterdir()}
+    store = where().store()
+    kept = {path.name for path in (store.root / "objects").iterdir()}
     with pytest.raises(Refused, match=r"epsilon 0\.5 of .* left .* with these settings .* would fit"):
         synthesize(method="rapid", preset="digits", changes=[*TINY, "seed=7"])
-    assert {path.name for path in (where().store().root / "objects").iterdir()} == kept  # not even public work began
+    made = {path.name for path in (store.root / "objects").iterdir()} - kept
+    assert [store.manifest(name)["kind"] for name in made] == ["PublicImages"], "nothing is trained"
     again = synthesize(method="rapid", preset="digits", changes=[*TINY, "evaluation.images=40"])
     assert [
         stage.name for stage in again.stages if not stage.cached and "fine-tune" not in stage.name
@@ -224,6 +226,27 @@ def test_a_phase_on_noised_copies_is_published_under_an_exchange(prefect_server,
         found = audit_run(record.run, canaries=40).audit
         assert found.certificate == pytest.approx(record.certificate.epsilon), "no coin hides how many copies there are"
         assert found.bound.canaries == 40 and not found.refuted
+
+
+def test_images_that_are_paid_one_by_one_are_published_with_their_number(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    asked = [*(c for c in PROMISE if "method." not in c), "generation.images=40"]
+    with home_at(tmp_path / "home"):
+        configure()
+        record = synthesize(method="empirical-denoiser", preset="digits", changes=asked, publish_to=".")
+        assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
+        assert "covering 40 images" in (Path(record.published) / "README.md").read_text()
+        with where().ledger() as ledger:
+            ((entry, events),) = ledger.spends("digits")
+            assert entry.body["images"] == 40 and events == tuple(spend.event for spend in record.plan.spends)
+            assert ledger.verify() == [] and ledger.replay() == []
+        again = synthesize(method="empirical-denoiser", preset="digits", changes=asked)
+        assert "generate-privately" in [stage.name for stage in again.stages if stage.cached]
+        more = synthesize(method="empirical-denoiser", preset="digits", changes=[*asked, "generation.images=41"])
+        assert more.certificate.epsilon <= 10, "its own spends"
+        with where().ledger() as ledger:
+            assert ledger.total("digits").spends == 2 and ledger.total("digits").epsilon > 12, "more images add up"
 
 
 def test_phase_one_as_published_runs_and_stays_inside_unless_someone_answers_for_it(prefect_server, tmp_path):

@@ -1,12 +1,12 @@
-"""A small CNN that reads images: the judge of fidelity and one of the two yardsticks of utility.
+"""A small CNN that reads images: the features of fidelity, the judge of what is readable, and one of the yardsticks of utility.
 
 Convolutions halve the image down to 4 x 4 or less, GroupNorm keeps records independent of each other, the result is
 pooled to 2 x 2, and a hidden layer of 64 numbers feeds the classes. Those 64 numbers are the `features` in which
 `sfumato.evaluation.fidelity` compares image sets. They are not Inception features: a distance measured in them compares
-with others from the same judge and with no published FID.
+with others from the same classifier and with no published FID.
 
-Label: a classifier trained on private images is INTERNAL, and so is all that it says. One trained on synthetic images
-is as public as they are.
+Label: a classifier trained on private images is INTERNAL, and so is all that it says. One trained on public or on
+synthetic images is as public as they are.
 Not covered: bit-equal results across devices, thread counts or versions of torch. Within one, on a CPU, a seed fixes
 every bit.
 """
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sfumato.errors import BadInput
+from sfumato.images import ImageSet, to_unit
 from sfumato.progress import Progress
 
 FEATURES = 64
@@ -128,6 +129,14 @@ def train_classifier(
         if progress is not None:
             progress(step + 1, steps)
     return model.eval()
+
+
+def classifier_of(
+    images: ImageSet, *, seed: int = 0, device: str | torch.device = "cpu", progress: Progress | None = None
+) -> Classifier:
+    """A classifier that tells the classes of an image set apart."""
+    x, y = to_unit(images.pixels), torch.from_numpy(images.labels)
+    return train_classifier(x, y, len(images.classes), seed=seed, device=device, progress=progress)
 
 
 def predict(model: Classifier, images: Tensor) -> Tensor:

@@ -5,9 +5,9 @@ two. Inception is torchmetrics' (by torch-fidelity, the weights of Szegedy et al
 resizes as those do. The weights lie in torch's hub folder; here they are checked by the digest in their name and read
 without running code before anyone else opens them.
 
-Label: Inception knows nothing of private images, the small CNN was trained on them (`sfumato.evaluation.classifier`);
-what either says of private images is INTERNAL.
-Not covered: whether features learnt on photographs suit other images.
+Label: neither has seen a private image: the small CNN (`sfumato.evaluation.classifier`) learns to tell the classes of the
+run's public images apart. What either says of private images is INTERNAL all the same.
+Not covered: whether features learnt on photographs, or on the public images, suit the private ones.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from sfumato.errors import BadInput
 from sfumato.evaluation.classifier import FEATURES, Classifier, features, predict
 
 Choice = Literal["auto", "cnn", "inception"]
-CNN = f"hidden layer ({FEATURES} features) of a small CNN trained on the real training images; not Inception"
+CNN = "hidden layer ({} features) of a small CNN trained on public images ({}, {} classes); not Inception"
 INCEPTION_FEATURES = 2048
 INCEPTION = f"Inception v3 ({INCEPTION_FEATURES} features), the weights of published FIDs"
 PACKAGE = "torch_fidelity"
@@ -46,9 +46,15 @@ class Extractor:
     """Images [n, c, h, w] in [-1, 1] to features [n, width] and class probabilities [n, classes], on the CPU."""
 
 
-def small_cnn(model: Classifier) -> Extractor:
-    """The features of the judging CNN, and its class probabilities."""
-    return Extractor(CNN, FEATURES, lambda images: (features(model, images), predict(model, images)))
+def small_cnn(model: Classifier, trained_on: str) -> Extractor:
+    """The features of a CNN trained on the public images of that name, and its class probabilities."""
+    name = cnn_name(trained_on, model.head.out_features)
+    return Extractor(name, FEATURES, lambda images: (features(model, images), predict(model, images)))
+
+
+def cnn_name(trained_on: str, classes: int) -> str:
+    """What the scores of a small CNN trained on so many classes of public images of that name say of it."""
+    return CNN.format(FEATURES, trained_on, classes)
 
 
 def chosen(asked: Choice) -> Literal["cnn", "inception"]:
@@ -105,7 +111,10 @@ def only_extractor(names: Iterable[str]) -> str:
     """The one extractor that all these scores were measured with; `BadInput` where there are two, "" where there is none."""
     found = sorted(set(names))
     if len(found) > 1:
-        raise BadInput(f"scores from two feature extractors in one table ({'; '.join(found)}): judge all sets with one")
+        raise BadInput(
+            f"scores from two feature extractors in one table ({'; '.join(found)}): judge all sets with one, by the same "
+            "data.public or by evaluation.features=inception"
+        )
     return found[0] if found else ""
 
 

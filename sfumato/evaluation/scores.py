@@ -1,9 +1,10 @@
 """All scores of one image set in one frozen value, always measured against the same held-out real images.
 
 The judge is a CNN trained on the real training images; its answers say what is readable. The distances are measured in
-the features of an extractor (`sfumato.evaluation.extractors`), the judge's own or Inception's, which every Scores value
-names. Fidelity is measured against the real *test* images, so a set that repeats the training images gains nothing over
-the reference, which is those training images themselves. Several sets share a bench.
+the features of an extractor that has seen none of them (`sfumato.evaluation.extractors`): a small CNN trained on public
+images, or Inception; every Scores value names it. Fidelity is measured against the real *test* images, so a set that
+repeats the training images gains nothing over the reference, which is those training images themselves. Several sets
+share a bench.
 
 Nothing is chosen by these numbers: no training stops, goes on or keeps its weights by them.
 
@@ -23,7 +24,7 @@ from sfumato.config import Evaluation
 from sfumato.errors import BadInput
 from sfumato.evaluation import intervals, utility
 from sfumato.evaluation.classifier import Classifier, Progress, predict, train_classifier
-from sfumato.evaluation.extractors import Extractor, chosen, inception, small_cnn
+from sfumato.evaluation.extractors import Extractor
 from sfumato.evaluation.fidelity import frechet_distance, inception_score, kernel_distance, neighbours
 from sfumato.evaluation.intervals import Interval
 
@@ -105,13 +106,13 @@ def make_bench(
     labels: Tensor,
     *,
     judge_model: Classifier,
+    extractor: Extractor,
     how: Evaluation,
     seed: int = 0,
     device: str | torch.device = "cpu",
 ) -> Bench:
     """The bench of real test images [n, c, h, w] in [-1, 1] with labels int64 [n]; they are read once, for all sets."""
     _enough(real_test, "real test images")
-    extractor = inception(device) if chosen(how.features) == "inception" else small_cnn(judge_model)
     read, _ = extractor.read(real_test)
     classes = judge_model.head.out_features
     return Bench(real_test, labels, read, classes, judge_model, extractor, how, seed, device)

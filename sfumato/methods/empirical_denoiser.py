@@ -1,26 +1,40 @@
-"""Empirical denoiser: what diffusion sampling reveals when it averages private images (Anonymous 2025).
+"""Empirical denoiser: diffusion sampling that averages private images in place of a trained network (Anonymous 2025).
 
-The denoiser E[x | x_t] is the kernel-weighted mean of the private records, or of a random sample of them, each clipped;
-the sampler's own noise makes a step a Gaussian mechanism (section 3.1). A public network takes the steps before, the
-empirical denoiser one step or all the rest (section 3.4, appendix D). Here: what the paper claims for that, and the
-attack success that it derives from an epsilon.
+Inside a window of noise levels the denoiser E[x | x_t] is the clipped kernel mean of the private records, or of a random
+sample of them; the sampler's own noise makes a step a Gaussian mechanism (section 3.1). A public network takes the
+steps before the window and after it (section 3.4, appendix D). Nothing is trained on private records; every image pays
+for its own steps.
 
-Not covered: a certificate. `accountant.subsampled_gaussian_epsilon` prices the same steps soundly, each with its own
-noise. By the paper's convention the sensitivity 2C / (p_t |D|) is 1 at every sample rate; that a mean over a sample
-moves further than a mean over all records is not counted.
+Certificate: exact PLD over the steps and over the images that were asked for. Beyond the paper, as the default: terms
+are clipped after the division by p_t, which bounds a step's cost whatever p_t is; p_t is estimated from public images;
+deviations from the public network's prediction are averaged in place of images; an image is drawn from the records of
+its own class alone, so that a record pays for the images of one class. Not covered: more images than were asked for.
 """
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Literal
 
 import numpy as np
+import torch
 from pydantic import Field, ValidationError, model_validator
+from torch import Tensor
 
 from sfumato.config import Section
+from sfumato.diffusion.edm import clean_image, noisy_step, step_noise
+from sfumato.diffusion.objective import normal
+from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.errors import BadInput
-from sfumato.methods.plan import Claim
+from sfumato.methods.parts import Parts
+from sfumato.methods.plan import STAGE_DRAWING, Certificate, Claim, Facts, Plan, Spend, calibrated
 from sfumato.privacy import accountant
+from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_rate
+from sfumato.privacy.kernel_mean import contribution, kernel_mean, log_kernel_density, log_peak
+
+DENSITY_IMAGES = 4096
+"""Public images, evenly over all of them, whose kernel density is p_t."""
 
 PROMISE = """\
 The paper claims an epsilon for sampling with a denoiser that averages private images, by the central limit theorem of \
@@ -29,11 +43,13 @@ Here one step's mu reaches the hundreds, and the formula then tends to a constan
 setting (10,000 images, sample rate 2e-5, one step after 93 %) is claimed at epsilon 3.85, while an exact privacy loss \
 distribution of those very steps gives about 33,500 at delta 1e-5. In effect a record that is drawn is shown, so no \
 useful epsilon holds at a delta below 1 - (1 - p)^N, here 0.18. Where a step's mu is small, an exact distribution can \
-certify it."""
+certify it, and that is what a run pays by here: a step is clipped so hard, and kept to noise levels so large, that all \
+steps of all images together meet the target. That needs many records of a class, and shows more of what they have in \
+common than of any one."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
 
-class Grid(Section):
+class Levels(Section):
     """Noise levels of the sampler (Karras et al. 2022, Eq. 5), ending with a step to zero; the defaults are the paper's appendix D."""
 
     sigma_min: float = Field(default=0.002, gt=0, allow_inf_nan=False)
@@ -44,11 +60,9 @@ class Grid(Section):
     """How strongly the levels crowd towards `sigma_min`."""
     N: int = Field(default=39, ge=2)
     """Number of levels above zero, which is the number of steps."""
-    sensitivity: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """2C / (p_t |D|), how far an exchange of one record moves the denoiser's mean; the paper's tables take 1."""
 
     @model_validator(mode="after")
-    def _falling(self) -> "Grid":
+    def _falling(self) -> "Levels":
         if self.sigma_max <= self.sigma_min:
             raise ValueError(f"sigma_max = {self.sigma_max} must be above sigma_min = {self.sigma_min}")
         return self
@@ -58,10 +72,47 @@ class Grid(Section):
         ends = self.sigma_max ** (1 / self.rho), self.sigma_min ** (1 / self.rho)
         return np.append(np.linspace(*ends, self.N) ** self.rho, 0.0)
 
+
+class Grid(Levels):
+    """Noise levels and what a step at each costs, by the paper."""
+
+    sensitivity: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """2C / (p_t |D|), how far an exchange of one record moves the denoiser's mean; the paper's tables take 1."""
+
     def mus(self) -> np.ndarray:
         """`[N]` Gaussian DP parameters: mu_i = sensitivity sqrt(2 dt_i / t_i^3), dt_i = t_i - t_{i+1} (section 3.2)."""
         levels = self.levels()
         return self.sensitivity * np.sqrt(-2 * np.diff(levels) / levels[:-1] ** 3)
+
+
+class Method(Section):
+    """The empirical denoiser's own settings; how many images are drawn is `generation.images`."""
+
+    name: Literal["empirical-denoiser"] = "empirical-denoiser"
+    """A clipped kernel mean of private records as the denoiser."""
+    grid: Levels = Levels()
+    """Noise levels that sampling passes."""
+    percent: float = Field(default=45.0, ge=0, lt=100)
+    """The empirical denoiser takes over after this share of the sampling, in percent."""
+    until: float = Field(default=67.5, gt=0, le=100)
+    """The public network takes over again after this share; 100: never."""
+    single_step: bool = False
+    """Take one empirical step (Table 4), whatever `until` says."""
+    clip: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """C, the largest norm of one record's term x_0 p(x_t|x_0) / p_t; none takes the largest that the budget bears."""
+    sample_rate: float = Field(default=1.0, gt=0, le=1)
+    """p, the probability with which a record takes part in one step of one image; 1 takes all."""
+    density: Literal["public", "constant"] = "public"
+    """p_t: `beta` times the kernel density of the public images at x_t, or `beta` itself as in the paper's experiments. Certificates do
+    not depend on it, since terms are clipped after the division."""
+    beta: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Less lets records weigh more, up to C each; useful where public images lie where private ones do not."""
+    centre: Literal["public", "zero"] = "public"
+    """What deviations are taken from and added to: the public network's prediction, or nothing as in the paper."""
+    longest: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Largest distance between the mean and its centre; a longer one is cut to it, which costs nothing. None leaves it."""
+    by_class: bool = True
+    """Average records of the wanted class alone; otherwise, as in the paper, all records, and labels mean nothing."""
 
 
 class SamplerClaim(Claim):
@@ -78,18 +129,20 @@ def claim(
     delta: float,
     single_step: bool,
     grid: Grid | Mapping[str, float] = Grid(),
+    until: float = 100.0,
 ) -> SamplerClaim:
     """What Anonymous 2025 prints in Tables 3 and 4: the epsilon of `images` images, empirical after `percent` % of the sampling.
 
     `single_step` takes one empirical step there (Table 4), else all that follow (Table 3); the first is the one from
-    level round-half-up(percent (N + 1) / 100), `percent` from 0 to below 100. `sample_rate` below 1: Poisson samples,
-    by the central limit of Appendix A (`accountant.subsampled_gaussian_clt`); exactly 1: all records, composed exactly
-    (section 3.2). `grid` may be a dict with the fields of `Grid`.
+    level round-half-up(percent (N + 1) / 100), `percent` from 0 to below 100, and with `until` below 100 a public network
+    takes over again at that share. `sample_rate` below 1: Poisson samples, by the central limit of Appendix A
+    (`accountant.subsampled_gaussian_clt`); exactly 1: all records, composed exactly (section 3.2). `grid` may be a dict with the
+    fields of `Grid`.
     """
     rate, delta, count = checked_rate(sample_rate), checked_delta(delta), checked_count("images", images)
     grid = _checked_grid(grid)
-    start = _start(percent, grid)
-    mus = grid.mus()[start : start + 1 if single_step else None].tolist()
+    private = window(percent, until, single_step, grid.N)
+    mus = grid.mus()[private.start : private.stop].tolist()
     if rate < 1:
         mu, how = (
             accountant.subsampled_gaussian_clt(mus, rate, count),
@@ -114,14 +167,22 @@ def attack_success(epsilon: float) -> float:
     return 1 / (1 + math.exp(-epsilon))
 
 
-def _start(percent: float, grid: Grid) -> int:
-    """Index of the noise level at which the empirical denoiser takes over."""
+def window(percent: float, until: float, single_step: bool, count: int) -> range:
+    """Which of `count` steps are empirical; `BadInput` where none is."""
     if not 0 <= percent < 100:
         raise BadInput(f"percent = {percent}: must be from 0 to below 100")
-    start = math.floor(percent * (grid.N + 1) / 100 + 0.5)
-    if start >= grid.N:
-        raise BadInput(f"percent = {percent}: leaves no empirical step on a grid of N = {grid.N} levels; choose less")
-    return start
+    if not 0 < until <= 100:
+        raise BadInput(f"until = {until}: must lie above 0 and be at most 100")
+    start, stop = (math.floor(share * (count + 1) / 100 + 0.5) for share in (percent, until))
+    if start >= count:
+        raise BadInput(f"percent = {percent}: leaves no empirical step on a grid of N = {count} levels; choose less")
+    if single_step:
+        return range(start, start + 1)
+    if stop <= start:
+        raise BadInput(
+            f"until = {until}: leaves no empirical step after percent = {percent} on a grid of N = {count} levels; choose more"
+        )
+    return range(start, min(stop, count))
 
 
 def _checked_grid(grid: Grid | Mapping[str, float]) -> Grid:
@@ -133,3 +194,169 @@ def _checked_grid(grid: Grid | Mapping[str, float]) -> Grid:
         first = error.errors()[0]
         where = ".".join(["grid", *map(str, first["loc"])])
         raise BadInput(f"{where} = {first['input']!r}: {first['msg']}") from None
+
+
+def plan(settings, facts: Facts) -> Plan:
+    """The whole run; raises `BadInput` where window and clip do not fit the budget."""
+    method, privacy = settings.method, settings.privacy
+    steps, images = empirical_steps(method), paying(settings, facts)
+
+    def spends(noise: float, count: int = images) -> list[Spend]:
+        """The steps at `noise` = expected / C, the reciprocal of what a record makes up of a mean."""
+        told = f"{count} images of a class" if method.by_class else f"{count} images"
+        return [
+            Spend(
+                stage=STAGE_DRAWING,
+                what=f"step from noise level {sigma:.3g}, {told}",
+                event=_event(method, step_noise(sigma, after) * noise, count),
+            )
+            for sigma, after in steps
+        ]
+
+    relative, certificate = _priced(settings, facts, spends)
+    clip = expected_terms(settings.method, facts) / relative
+    grid = Grid(**method.grid.model_dump(), sensitivity=2 * clip / _records(method, facts))
+    asked = (method.sample_rate, method.percent, images, privacy.delta, method.single_step, grid, method.until)
+    found = claim(*asked)
+    public = method.grid.N if method.centre == "public" else method.grid.N - len(steps)
+    return Plan(
+        method=method.name,
+        facts=facts,
+        public_images=method.density == "public",
+        generation=settings.generation,
+        evaluations=public,
+        spends=tuple(spends(relative)),
+        privacy=privacy,
+        certificate=certificate.model_copy(update={"images": settings.generation.images}),
+        claim=Claim(epsilon=found.epsilon, source=f"{found.source}, C = {clip:.4g}"),
+    )
+
+
+def empirical_steps(method: Method) -> list[tuple[float, float]]:
+    """Noise levels from which and to which the empirical denoiser takes its steps."""
+    pairs = list(itertools.pairwise(method.grid.levels().tolist()))
+    return [pairs[i] for i in window(method.percent, method.until, method.single_step, method.grid.N)]
+
+
+def paying(settings, facts: Facts) -> int:
+    """Images whose steps one record takes part in."""
+    images = settings.generation.images
+    return -(-images // len(facts.classes)) if settings.method.by_class else images
+
+
+def expected_terms(method: Method, facts: Facts) -> float:
+    """What a sum of terms is divided by: the number that is expected in it, from public counts."""
+    return method.sample_rate * _records(method, facts)
+
+
+def _records(method: Method, facts: Facts) -> float:
+    return facts.records / len(facts.classes) if method.by_class else float(facts.records)
+
+
+def _event(method: Method, noise_multiplier: float, images: int) -> Gaussian | SubsampledGaussian:
+    if method.sample_rate < 1:
+        return SubsampledGaussian(noise_multiplier=noise_multiplier, sample_rate=method.sample_rate, steps=images)
+    return Gaussian(noise_multiplier=noise_multiplier, count=images)
+
+
+def _priced(settings, facts: Facts, spends) -> tuple[float, Certificate]:
+    """expected / C and what it costs: calibrated where C is open, else checked against the budget."""
+    method, privacy = settings.method, settings.privacy
+    if method.clip is None:
+        return calibrated(privacy, spends)
+    terms = expected_terms(method, facts)
+
+    def cost(count: int) -> float:
+        events = [spend.event for spend in spends(1 / contribution(method.clip, terms), count)]
+        return accountant.epsilon(events, privacy.delta, privacy.relation)
+
+    images = paying(settings, facts)
+    if (found := cost(images)) > privacy.epsilon:
+        raise BadInput(_too_dear(settings, facts, found, cost, terms / calibrated(privacy, spends)[0]))
+    return terms / method.clip, Certificate(
+        epsilon=found,
+        delta=privacy.delta,
+        relation=privacy.relation,
+        accountant=accountant.accountant_name(),
+    )
+
+
+def _too_dear(settings, facts: Facts, found: float, cost, clip: float) -> str:
+    """What would fit: as many images by bisection, or a smaller C."""
+    method, low, high = settings.method, 0, paying(settings, facts)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if cost(middle) <= settings.privacy.epsilon else (low, middle)
+    fits = low * len(facts.classes) if method.by_class else low
+    return (
+        f"method.clip={method.clip:g} with generation.images={settings.generation.images} would cost epsilon {found:.4g}, above "
+        f"privacy.epsilon={settings.privacy.epsilon:g}: ask for at most {fits} images, or take method.clip={clip:.4g} or less, or "
+        "end the window sooner (method.until)"
+    )
+
+
+@torch.inference_mode()
+def draw_privately(
+    settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Images or latents `[b, c, h, w]` of the classes y `[b]`: the end of their `trajectory`."""
+    *_, (_, _, x) = trajectory(settings, parts, private, y, generator)
+    return x.clamp(-parts.schedule.limit, parts.schedule.limit)
+
+
+@torch.inference_mode()
+def trajectory(
+    settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, generator: torch.Generator
+) -> Iterator[tuple[float, Tensor, Tensor]]:
+    """Eq. 1 from sigma_max to 0: each step's noise level, the clean images that it expects and where it ends, `[b, c, h, w]`.
+
+    Inside the window the expected images have seen the records without noise; where steps end may leave. What a record
+    makes up of them follows from the events in `parts.paid`, so that what is done is what was paid.
+    """
+    method, levels = settings.method, settings.method.grid.levels().tolist()
+    prices = dict(zip(empirical_steps(method), parts.paid, strict=True))
+    x = levels[0] * normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
+    for step in itertools.pairwise(levels):
+        sigma, after = step
+        image = torch.zeros_like(x)
+        if step not in prices or method.centre == "public":
+            image = clean_image(parts.schedule, parts.public, x, torch.full_like(y, NO_CLASS), sigma)
+        if step in prices:
+            share = step_noise(sigma, after) / prices[step].noise_multiplier
+            image = _empirical(method, parts, private, (x, y), image, sigma=sigma, share=share, generator=generator)
+        x = noisy_step(x, image, sigma, after, generator)
+        yield sigma, image, x
+
+
+def _empirical(
+    method: Method,
+    parts: Parts,
+    private: tuple[Tensor, Tensor],
+    at: tuple[Tensor, Tensor],
+    centre: Tensor,
+    *,
+    sigma: float,
+    share: float,
+    generator: torch.Generator,
+) -> Tensor:
+    """The kernel mean at `at` = (x, y), which one record moves by `share` at most."""
+    (x, y), expected = at, expected_terms(method, parts.facts)
+    if method.density == "public":
+        density = log_kernel_density(parts.images[:: -(-len(parts.images) // DENSITY_IMAGES)], x, sigma)
+    else:
+        density = x.new_full((len(x),), -log_peak(sigma, x[0].numel()))
+    mean = kernel_mean(
+        private[0],
+        x,
+        sigma,
+        clip=share * expected,
+        expected=expected,
+        log_density=density + math.log(method.beta),
+        centre=centre,
+        labels=private[1] if method.by_class else None,
+        wanted=y if method.by_class else None,
+        sample_rate=method.sample_rate,
+        longest=method.longest or math.inf,
+        generator=generator,
+    )
+    return mean.clamp(-parts.schedule.limit, parts.schedule.limit)

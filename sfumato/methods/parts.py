@@ -12,6 +12,7 @@ from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.latents import PIXELS, Codec
 from sfumato.methods.plan import Blueprint, Facts
 from sfumato.networks.build import build, with_classes
+from sfumato.privacy.events import AnyEvent
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 
 
@@ -32,12 +33,18 @@ class Parts:
     """The denoiser after training on private records."""
     members: tuple[nn.Module, ...] = ()
     """Denoisers of single shards, for a priced drawing; INTERNAL."""
+    paid: tuple[AnyEvent, ...] = ()
+    """What a priced drawing has paid: its noise follows from this."""
     codec: Codec = PIXELS
     """From images to what the denoisers work on, and back."""
     encoder: nn.Module | None = None
     base: KnowledgeBase | None = None
     winners: Tensor | None = None
     """`[classes]`, the public class that each private class voted for."""
+    images: Tensor | None = None
+    """Public images `[n, c, h, w]` as the denoisers see them, where the plan asks for them."""
+    facts: Facts | None = None
+    """Public counts, for a priced drawing."""
 
     @property
     def start(self) -> nn.Module:

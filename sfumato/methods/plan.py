@@ -127,6 +127,8 @@ class Retrieval(Section):
     """One index per public class."""
     reference: float
     """Share of the public images kept out of pretraining for the base."""
+    trajectories: int = 0
+    """The most that the base holds; 0: all of that share."""
 
 
 class PhaseOne(Section):
@@ -171,6 +173,8 @@ class Plan(Section):
     """Training on private records without clipping or noise, which has no certificate."""
     fine_tuning: FineTuning | None = None
     """None where nothing is trained by DP-SGD."""
+    public_images: bool = False
+    """The drawing needs the public images themselves, beside the network trained on them."""
     noise_multiplier: float | None = None
     """DP-SGD noise, calibrated so that all spends together meet the target (by the claim, where nothing can be certified)."""
     generation: Generation

@@ -19,7 +19,7 @@ from sfumato import sources
 from sfumato.config import Crop, Relation, Section
 from sfumato.errors import BadInput, Stopped
 from sfumato.evaluation.scores import NEIGHBOURS
-from sfumato.images import ImageSet, joined
+from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.events import AnyEvent
 from sfumato.privacy.ledger import Entry, Ledger, Reservation, entry_label
 
@@ -95,18 +95,30 @@ def identify(private: PrivateSet) -> str:
     return sources.source_digest(private.source, folder=private.folder)
 
 
-def check_in(access: Access, *, new_version: bool = False) -> Entry:
-    """Decode the whole set once, as every run does before any work, and write that look.
+def check_in(access: Access, public: ImageSet | None = None, *, new_version: bool = False) -> Entry:
+    """Decode the whole set once, as every run does before it trains anything, and write that look.
 
     Raises `BadInput` for a damaged image, for images or parts that do not fit together, for a part without images, and
     where the ledger knows other images under this name (unless a person declares a `new_version`): all that would
-    otherwise end a run after it has paid.
+    otherwise end a run after it has paid. With the look written, it also refuses `public` images among which there are
+    private ones, records beyond the limit included; both as they are after cropping and resizing, in whatever files and
+    classes they lie. That refusal tells the person who runs this that there is a copy, not which and how many.
+
+    Not covered: copies that differ in a pixel, such as compressed anew or cropped by hand.
     """
-    digest = identify(access.private)
-    check_parts(access.private, read(access.private, "train"), read(access.private, "test"))
+    digest, limit = identify(access.private), access.private.limit
+    everyone = access.private.model_copy(update={"limit": 0})
+    train, test = read(everyone, "train"), read(everyone, "test")
+    check_parts(access.private, train.subset(slice(limit or None)), test)
     if new_version:
         access.ledger.new_version(access.private.name, digest, run=access.run, code_version=access.code_version)
-    return _looked(access, digest)
+    entry = _looked(access, digest)
+    if public and any(share_a_picture(public, part) for part in (train, test)):
+        raise BadInput(
+            f"the public images hold copies of private images of {access.private.source!r}: public images must not come from the "
+            "private collection; take the copies out of data.public, or choose another"
+        )
+    return entry
 
 
 def check_parts(private: PrivateSet, train: ImageSet, test: ImageSet) -> None:

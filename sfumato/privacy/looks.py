@@ -12,6 +12,7 @@ from sfumato.config import Evaluation
 from sfumato.diffusion.objective import Corrupt
 from sfumato.evaluation import scores
 from sfumato.evaluation.copies import CopyCheck, check_copies
+from sfumato.evaluation.extractors import Extractor
 from sfumato.evaluation.membership import Membership, Models, canary_scores, image_attack, loss_attacks, membership
 from sfumato.evaluation.utility import spread
 from sfumato.images import ImageSet, to_unit
@@ -49,6 +50,7 @@ def judged(
     sets: Mapping[str, tuple[Tensor, Tensor]],
     *,
     classes: int,
+    extractor: Extractor,
     how: Evaluation,
     seed: int,
     device: torch.device,
@@ -56,7 +58,8 @@ def judged(
 ) -> tuple[dict[str, scores.Scores], dict[int, str]]:
     """Scores of each named set of images `[n, c, h, w]` in [-1, 1] with labels `[n]`, against the private images.
 
-    One judge, trained on the private training images, serves all sets, and the held-out ones are read once. Returns the scores by name, the real images' row
+    One judge, trained on the private training images, says for all sets what is readable; distances are measured in the
+    features of `extractor`. The held-out images are read once. Returns the scores by name, the real images' row
     included, and the ledger entries of the two looks with their labels.
     """
     with (
@@ -68,6 +71,7 @@ def judged(
             to_unit(test.images.pixels),
             torch.as_tensor(test.images.labels),
             judge_model=scores.train_judge(real, labels, classes=classes, seed=seed, device=device, progress=progress),
+            extractor=extractor,
             how=how,
             seed=seed,
             device=device,

@@ -4,19 +4,16 @@ What comes of it is INTERNAL. It serves a mechanism that bounds what one model, 
 """
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from sfumato.config import Pretraining
-from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.door import Access, looking
-from sfumato.progress import Progress, silent
-from sfumato.training import pretrain
 
 
 def dealt(images: ImageSet, shards: int, key: str) -> np.ndarray:
@@ -36,21 +33,17 @@ def dealt(images: ImageSet, shards: int, key: str) -> np.ndarray:
 
 def shard_trained(
     access: Access,
-    model: nn.Module,
-    schedule: NoiseSchedule,
-    settings: Pretraining,
+    train: Callable[[Tensor, Tensor], nn.Module],
     *,
     shard: int,
     shards: int,
     key: str,
-    seed: int,
     device: torch.device,
     codec: Codec = PIXELS,
-    progress: Progress = silent,
 ) -> tuple[nn.Module, dict[int, str]]:
-    """`model` trained plainly, classes and all, on the records that a keyed hash deals to one of `shards` shards.
+    """What `train` makes of the records `[n, c, h, w]` and labels `[n]` that a keyed hash deals to one of `shards` shards.
 
-    Returns the averaged model and the entry of the look. `BadInput` for a shard that lacks a class.
+    Returns the model and the entry of the look. `BadInput` for a shard that lacks a class.
     """
     with looking(access, "train") as visit:
         own = visit.images.subset(dealt(visit.images, shards, key) == shard)
@@ -61,5 +54,4 @@ def shard_trained(
             )
         x = codec.encode(to_unit(own.pixels).to(device))
         y = torch.as_tensor(own.labels).to(device)
-        trained, _ = pretrain(model.to(device), schedule, x, y, settings, seed=seed, progress=progress)
-        return trained, visit.entries
+        return train(x, y), visit.entries

@@ -5,7 +5,7 @@ folder of class folders, a folder of IDX files, an NPZ file, or for public image
 reads names and headers alone; `load` decodes.
 
 Not covered: pixels of more than 8 bits (refused), transparency (ignored), EXIF orientation (ignored), frames after the
-first, and a check whether two folders hold copies of the same pictures (`same_source` knows copies of IDX and NPZ files).
+first, and a check whether two sources hold copies of the same pictures (`same_source` knows names and places alone).
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from sfumato.sources.folders import open_class_folders
 from sfumato.sources.identity import (
     absolute,
     existing,
+    fingerprint,
     held_out_by_hash,
     needs_folder,
     parts_of,
@@ -40,6 +41,7 @@ __all__ = [
     "Part",
     "absolute",
     "describe",
+    "fingerprint",
     "held_out_by_hash",
     "load",
     "needs_folder",

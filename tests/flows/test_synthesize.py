@@ -5,17 +5,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from artifacts.kinds import NoisedImages, PhaseOneModel, PublicAutoencoder, PublicImages, PublicModel
+from artifacts.kinds import NoisedImages, PhaseOneModel, PublicAutoencoder, PublicClassifier, PublicImages, PublicModel
 from flows import synthesize as flow
-from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, prepare, run_plan, terms
+from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, load_images, prepare, run_plan, terms
 from sfumato import sources
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
 from tasks import private, public, release
+from tasks.caching import stage_key
 from tasks.closing import BASELINE_METHOD
 from tests.examples import write_classes
+from tests.sfumato.sources.writing import write_mnist_like
 
 QUICK = ["fine_tuning.steps=1", "fine_tuning.sample_rate=1"]
 
@@ -60,21 +62,30 @@ def stages(book):
     return [asked if isinstance(asked, str) else asked.name for asked, _, _ in book.asked]
 
 
-def test_the_private_images_are_checked_before_any_stage(book, monkeypatch):
+def test_the_private_images_are_checked_before_any_stage_but_the_reading_of_the_public_ones(book, monkeypatch):
     def fail(*_):
         raise BadInput("the image '/scans/well/004.png' is corrupt")
 
     monkeypatch.setattr(private, "check_private", fail)
     with pytest.raises(BadInput, match=r"004\.png"):
         run_plan(*planned(), preset="digits", publish_to="")
-    assert book.asked == []
+    assert stages(book) == ["load-public"]
+
+
+def test_the_private_images_are_compared_with_the_public_ones_of_this_run(book, monkeypatch):
+    given = []
+    monkeypatch.setattr(private, "check_private", lambda secret, *others: given.extend(others) or secret)
+    run_plan(*planned(), preset="digits", publish_to="", new_version=True)
+    assert given[2:] == [PublicImages(digest=f"{1:064d}", label="PUBLIC"), True]
+    ((args, _),) = book.of(public.pretrain)
+    assert args[0] == given[2]
 
 
 def test_the_flow_reads_like_the_paper(book):
     assert run_plan(*planned(), preset="digits", publish_to="") == "record"
     assert stages(book) == [
-        "check",
         "load-public",
+        "check",
         "pretrain",
         "train-extractor",
         "build-knowledge-base",
@@ -84,6 +95,7 @@ def test_the_flow_reads_like_the_paper(book):
         "generate",
         "fine-tune",
         "generate",
+        "train-classifier",
         "evaluate",
         "check-copies",
     ]
@@ -92,12 +104,13 @@ def test_the_flow_reads_like_the_paper(book):
 def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_itself(book):
     run_plan(*planned(BASELINE_METHOD), preset="digits", publish_to="")
     assert stages(book) == [
-        "check",
         "load-public",
+        "check",
         "pretrain",
         "fine-tune",
         "generate",
         "generate",
+        "train-classifier",
         "evaluate",
         "check-copies",
     ]
@@ -107,7 +120,7 @@ def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_it
 def test_in_latents_every_stage_is_given_the_autoencoder(book, method):
     """It is trained on the public images alone, before the denoiser; without latents there is none."""
     run_plan(*planned(method, "latent.kind=kl"), preset="digits", publish_to="")
-    assert stages(book)[:4] == ["check", "load-public", "train-autoencoder", "pretrain"]
+    assert stages(book)[:4] == ["load-public", "check", "train-autoencoder", "pretrain"]
     (((images, latent), inputs),) = book.of(public.train_autoencoder)
     assert isinstance(images, PublicImages) and latent.kind == "kl" and set(inputs) == {"seed", "machine"}
     coder = PublicAutoencoder(digest=f"{3:064d}", label="PUBLIC")
@@ -122,10 +135,11 @@ def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
     settings, plan = planned(method)
     run_plan(settings, plan, preset="digits", publish_to="")
     tuned = [inputs for stage in (private.train_plainly, private.fine_tune) for _, inputs in book.of(stage)]
-    assert [inputs["paid"] for inputs in tuned] == [True, False][: len(tuned)]
-    assert [inputs["terms"].comparison for inputs in tuned] == [False, True][: len(tuned)]
-    assert tuned[0]["event"] == plan.spends[-1].event
-    first, *others = book.of(release.generate)
+    own = [True] if plan.fine_tuning or plan.plain else []
+    assert [inputs["paid"] for inputs in tuned] == [*own, False][: len(tuned)]
+    assert [inputs["terms"].comparison for inputs in tuned] == [*([False] * len(own)), True][: len(tuned)]
+    assert all(inputs["event"] == plan.spends[-1].event for inputs in tuned[: len(own)])
+    first, *others = book.of(release.generate_privately) + book.of(release.generate)
     assert first[1]["paid"] and not any(inputs.get("paid") for _, inputs in others)
 
 
@@ -133,7 +147,24 @@ def test_everything_judged_is_named_and_judged_once(book):
     run_plan(*planned(), preset="digits", publish_to="")
     ((args, _),) = book.of(release.evaluate)
     assert list(args[0]) == [SYNTHETIC, PUBLIC_ONLY, BASELINE]
-    assert len({ref.digest for ref in args[0].values()}) == 3 and args[3].comparison
+    assert len({ref.digest for ref in args[0].values()}) == 3 and args[4].comparison
+
+
+def test_the_eyes_learn_from_public_images_and_are_no_part_of_what_is_paid_for(book):
+    run_plan(*planned(), preset="digits", publish_to="")
+    (((images,), inputs),) = book.of(public.train_classifier)
+    assert isinstance(images, PublicImages) and inputs["source"] == "glyphs"
+    ((args, _),) = book.of(release.evaluate)
+    assert isinstance(args[1], PublicClassifier)
+    for stage in (private.take_votes, private.fine_tune, release.generate):
+        assert all(args[1].digest not in repr(asked) for asked in book.of(stage))
+
+
+def test_with_inceptions_features_no_eyes_are_trained(book):
+    settings, plan = planned()
+    inception = settings.evaluation.model_copy(update={"features": "inception"})
+    run_plan(settings.model_copy(update={"evaluation": inception}), plan, preset="digits", publish_to="")
+    assert not book.of(public.train_classifier) and book.of(release.evaluate)[0][0][1] is None
 
 
 def test_without_a_baseline_none_is_trained(book):
@@ -145,6 +176,7 @@ def test_without_a_baseline_none_is_trained(book):
 def test_public_stages_know_nothing_of_the_private_images(book):
     run_plan(*planned("rapid", "data.name=secret-name", "latent.kind=kl"), preset="digits", publish_to="")
     train = (public.train_autoencoder, public.pretrain, public.train_extractor, public.build_knowledge_base)
+    train = (*train, public.train_classifier)
     for stage in (public.load_public, *train):
         for args, inputs in book.of(stage):
             assert "secret-name" not in repr((args, inputs)) and "'digits'" not in repr((args, inputs))
@@ -167,7 +199,7 @@ def test_public_images_get_the_shape_of_the_private_ones(tmp_path, height, width
     there = [f"data.private={tmp_path / 'scans'}", f"data.public={tmp_path / 'open'}", "method.votes=false"]
     settings, plan = planned("rapid", *there, *changes)
     book = Book()
-    prepare(settings, plan, book)
+    load_images(settings, plan, book)
     (((data, size, seed), _),) = book.of(public.load_public)
     found = sources.load(data.public, part="all", size=size, channels=data.channels, seed=seed)
     assert found.pixels.shape[1:] == plan.facts.shape == (1, *expected)
@@ -177,10 +209,25 @@ def test_public_images_get_the_shape_of_the_private_ones(tmp_path, height, width
 def test_glyphs_are_drawn_at_the_side_of_the_private_images(changes):
     settings, plan = planned("rapid", *changes)
     book = Book()
-    parts = prepare(settings, plan, book)
+    parts = prepare(settings, plan, load_images(settings, plan, book), book)
     (((_, size, _), _),) = book.of(public.load_public)
     assert size == plan.facts.shape[1] == (10 if changes else 8)
     assert isinstance(parts.model, PublicModel) and parts.base is not None
+
+
+def test_other_images_under_the_same_name_are_loaded_anew(tmp_path):
+    write_classes(tmp_path / "scans", {"a": 3, "b": 3}, height=6, width=6)
+    there = [f"data.private={tmp_path / 'scans'}", "data.public=mnist", f"data.folder={tmp_path / 'data'}"]
+    keys = []
+    for seed in (0, 0, 1):
+        if seed or not keys:  # as many bytes under the same names
+            write_mnist_like(tmp_path / "data" / "mnist", end="", seed=seed)
+        settings, plan = planned("dp-sgd", *there)
+        book = Book()
+        load_images(settings, plan, book)
+        ((args, inputs),) = book.of(public.load_public)
+        keys.append(stage_key(public.load_public, *args, context=book.context, **inputs))
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_pictures_of_two_sizes_are_not_stretched_to_one(tmp_path):
@@ -190,7 +237,7 @@ def test_pictures_of_two_sizes_are_not_stretched_to_one(tmp_path):
     there = [f"data.private={tmp_path / 'scans'}", f"data.public={tmp_path / 'open'}", "method.votes=false"]
     settings, plan = planned("rapid", *there)
     book = Book()
-    prepare(settings, plan, book)
+    load_images(settings, plan, book)
     (((data, size, _), _),) = book.of(public.load_public)
     with pytest.raises(BadInput, match="differ in size"):
         sources.load(data.public, part="all", size=size, channels=data.channels)
@@ -231,15 +278,28 @@ def test_a_first_phase_as_published_opens_the_door_itself(book):
     assert trained["event"].kind == "uncertified" and trained["noised"] is None and trained["paid"]
 
 
+def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_it_needs(book):
+    settings, plan = planned("empirical-denoiser", "evaluation.baseline=false")
+    run_plan(settings, plan, preset="digits", publish_to="")
+    assert stages(book)[:5] == ["load-public", "check", "pretrain", "generate-privately", "generate"]
+    ((_, drawn),) = book.of(release.generate_privately)
+    assert drawn["events"] == tuple(spend.event for spend in plan.spends) and drawn["paid"]
+    assert isinstance(drawn["public"].images, PublicImages) and drawn["trained"] == private.Trained()
+    ((_, alone),) = book.of(release.generate)
+    assert alone["public"].images is None, "what the public model alone gives is found again by other methods"
+    assert drawn["images"] == plan.certificate.images == settings.generation.images
+
+
 def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
     seen = []
     monkeypatch.setattr(private, "over_budget", lambda secret, events, terms: f"{len(events)} events are too many")
     monkeypatch.setattr(type(book), "run", lambda self, stage, *_, **__: seen.append((stage.name, self.refusal)))
-    monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or (None, None))
+    monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or private.Trained())
     monkeypatch.setattr(flow, "prepare", lambda *_: seen.append(("prepare", book.refusal)))
     monkeypatch.setattr(flow, "compare", lambda *_: {})
     run_plan(*planned(), preset="digits", publish_to="")
-    assert seen[:3] == [(name, "2 events are too many") for name in ("prepare", "pay")] + [("generate", "")]
+    refused = [(name, "2 events are too many") for name in ("prepare", "pay")]
+    assert seen[:4] == [("load-public", ""), *refused, ("generate", "")]
 
 
 def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch):

@@ -1,12 +1,17 @@
 """What can be known before work starts is refused before work starts, in one line that names the way out."""
 
+import builtins
+import io
+import shutil
+
+import numpy as np
 import pytest
 from PIL import Image
 
 from sfumato.config import Network
 from sfumato.errors import BadInput
 from sfumato.evaluation import extractors
-from sfumato.preflight import plan_for, preflight, private_set
+from sfumato.preflight import one_extractor, plan_for, preflight, private_set
 from sfumato.settings import resolve
 from tests.sfumato.sources.writing import write_mnist_like
 
@@ -99,6 +104,44 @@ def test_private_and_public_must_not_be_one_place(tmp_path, monkeypatch):
     for private, public in pairs:
         message = refusal(f"data.private={private}", f"data.public={public}")
         assert f"data.public='{public}'" in message and f"'{private}'" in message
+
+
+def test_no_pixel_of_a_private_file_is_read(tmp_path, monkeypatch):
+    """Bytes asked of the images' file: its header and no more, also where the public file is its copy."""
+    for name in ("scans", "open"):
+        write_mnist_like(tmp_path / name, end="")
+    taken = []
+
+    class Counted(io.FileIO):
+        def read(self, size=-1):
+            taken.append(super().read(size))
+            return taken[-1]
+
+        def readinto(self, buffer):
+            taken.append(self.read(len(buffer)))
+            buffer[: len(taken[-1])] = taken[-1]
+            return len(taken[-1])
+
+    def opened(file, *args, real=builtins.open, **others):
+        images = str(file).startswith(str(tmp_path / "scans")) and "images" in str(file)
+        return Counted(file) if images else real(file, *args, **others)
+
+    monkeypatch.setattr(builtins, "open", opened)
+    settle(f"data.private={tmp_path / 'scans'}", f"data.public={tmp_path / 'open'}")
+    assert taken and {len(piece) for piece in taken} == {16}
+
+
+@pytest.mark.parametrize("kind", ["folder", "idx", "npz"])
+def test_copies_are_for_the_door_to_find(tmp_path, kind):
+    """To know them here, pixels would have to be read before the ledger has an entry."""
+    if kind == "npz":
+        np.savez(tmp_path / "a.npz", images=np.arange(640, dtype=np.uint8).reshape(10, 8, 8), labels=np.arange(10) % 2)
+    one = {"folder": tmp_path / "a", "idx": tmp_path / "a", "npz": tmp_path / "a.npz"}[kind]
+    if kind != "npz":
+        {"folder": folder, "idx": write_mnist_like}[kind](one)
+    other = tmp_path / one.name.replace("a", "b")
+    (shutil.copyfile if kind == "npz" else shutil.copytree)(one, other)
+    assert settle(f"data.private={one}", f"data.public={other}")[1].records > 5
 
 
 @pytest.mark.parametrize(
@@ -229,6 +272,23 @@ def test_the_feature_extractor_is_settled_before_any_work(monkeypatch):
     monkeypatch.setattr(extractors, "_obstacle", lambda: "")
     settings, _, _ = preflight(resolve("rapid", changes=["evaluation.features=auto"]))
     assert settings.evaluation.features == "inception"
+
+
+def test_eyes_need_two_public_classes_to_learn_from(tmp_path, monkeypatch):
+    one = [f"data.public={folder(tmp_path / 'one', classes='a')}"]
+    message = refusal(*one)
+    assert "one class" in message and "two or more class folders" in message and "features=inception" in message
+    monkeypatch.setattr(extractors, "_obstacle", lambda: "")
+    assert settle(*one, "evaluation.features=inception")[1].public_classes == 1
+
+
+def test_runs_that_would_be_measured_in_two_ways_are_refused_together(tmp_path):
+    letters, digits = (settle(f"data.glyphs={kind}")[:2] for kind in ("letters", "digits"))
+    other = settle(f"data.public={folder(tmp_path / 'open')}")[:2]
+    assert "(open, 2 classes)" in one_extractor([other, other]) and str(tmp_path) not in one_extractor([other])
+    for pair in ([letters, digits], [letters, other]):
+        with pytest.raises(BadInput, match="two feature extractors .*evaluation.features=inception"):
+            one_extractor(pair)
 
 
 def test_the_embedded_default_is_judged_alike_on_every_machine(monkeypatch):

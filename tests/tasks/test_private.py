@@ -1,12 +1,18 @@
 """Stages that pay: what goes into which experiment."""
 
+import contextlib
+
 import pytest
 
 from artifacts import contents
-from artifacts.kinds import TunedModel, WatchedSteps
+from artifacts.kinds import PublicImages, TunedModel, WatchedSteps
+from sfumato import sources
+from sfumato.errors import BadInput
+from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.mechanisms import Watched
 from sfumato.privacy.watching import Seen
-from tasks.private import keep_watched
+from tasks.private import Terms, check_private, keep_watched
+from tests.examples import picture_set
 from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)
 
 
@@ -29,3 +35,19 @@ def test_what_steps_saw_is_internal_whatever_the_model_is(place, told, watched, 
     kept = WatchedSteps(digest=call["tags"]["artifact"], label="INTERNAL")
     assert contents.load(store.folder(kept))[1]["steps"][0]["median_norm"] == 0.5
     assert "2.0" not in capsys.readouterr().err, "the screen says where they are, not what they are"
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_private_images_among_the_public_ones_end_the_run_in_a_look(place, told, copied):  # noqa: F811
+    digits, store = sources.load("digits", part="test"), place.store()
+    with store.writing() as folder:
+        contents.save_images(folder, digits if copied else picture_set(count=30))
+        public = store.keep(PublicImages, folder, parents=[])
+    secret, terms = PrivateSet(name="digits", source="digits"), Terms(relation="add_remove", delta=1e-5)
+    refused = pytest.raises(BadInput, match="the public images hold copies of private images of 'digits'")
+    with refused if copied else contextlib.nullcontext():
+        check_private(secret, terms, CONTEXT, public)
+    with place.ledger() as ledger:
+        (entry,) = ledger.entries()
+    assert entry.kind == "look" and "none is among the public ones" in entry.body["reason"]
+    assert entry.body["parents"] == [public.digest]

@@ -2,18 +2,21 @@
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from artifacts import contents
 from artifacts.kinds import PublicImages, PublicModel
 from sfumato.config import Latent, Machine, Network
 from sfumato.errors import BadInput
+from sfumato.evaluation.classifier import predict
+from sfumato.images import to_unit
 from sfumato.methods.plan import Facts
 from sfumato.networks.build import build
 from sfumato.settings import resolve
 from tasks.making import Draft, making
 from tasks.private import PublicParts, load_parts
-from tasks.public import RECONSTRUCTIONS, dealt, train_autoencoder
+from tasks.public import RECONSTRUCTIONS, dealt, train_autoencoder, train_classifier
 from tests.examples import picture_set
 from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)
 
@@ -52,6 +55,19 @@ def test_the_autoencoder_is_public_and_shows_what_it_loses(world):
     assert call["label"] == "PUBLIC" and call["files"] == [store.folder(ref) / RECONSTRUCTIONS]
     assert call["metrics"]["reconstruction_error"] > 0 and 0 < call["metrics"]["spread"] < 1
     assert len(call["series"]["loss"]) == TINY.steps
+
+
+def test_the_eyes_are_public_and_learn_from_public_images_alone(world):
+    store, told, (images, others) = world  # noqa: F811
+    ask = {"source": "letters", "seed": 0, "machine": MACHINE, "context": CONTEXT}
+    ref = train_classifier.fn(images, **ask)
+    assert ref.label == "PUBLIC" and store.manifest(ref)["parents"] == [images.digest] and store.entries(ref) == []
+    assert train_classifier.fn(images, **ask).digest == ref.digest != train_classifier.fn(others, **ask).digest
+    model, name = contents.load_classifier(store.folder(ref), torch.device("cpu"))
+    found = contents.load_images(store.folder(images))
+    read = predict(model, to_unit(found.pixels)).argmax(1)
+    assert (read.numpy() == found.labels).mean() > 0.9, "it has learnt these images"
+    assert name == "letters" and told[0]["label"] == "PUBLIC"
 
 
 def test_public_stages_refuse_an_autoencoder_trained_on_other_images(world, tmp_path):

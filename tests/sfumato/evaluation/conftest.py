@@ -5,7 +5,9 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from sfumato.evaluation.classifier import Classifier
+from sfumato import sources
+from sfumato.evaluation.classifier import Classifier, classifier_of
+from sfumato.evaluation.extractors import Extractor, small_cnn
 from sfumato.evaluation.scores import train_judge
 
 
@@ -30,3 +32,14 @@ def digits() -> Digits:
 @pytest.fixture(scope="session")
 def judge_model(digits) -> Classifier:
     return train_judge(digits.train, digits.train_labels, classes=10)
+
+
+@pytest.fixture(scope="session")
+def public_model() -> Classifier:
+    """The small CNN that knows letters alone."""
+    return classifier_of(sources.load("glyphs", part="all", size=8, glyphs_per_class=60))
+
+
+@pytest.fixture(scope="session")
+def eyes(public_model) -> Extractor:
+    return small_cnn(public_model, "glyphs")

@@ -10,7 +10,7 @@ import torch
 from sfumato.errors import BadInput
 from sfumato.evaluation import extractors
 from sfumato.evaluation.classifier import FEATURES, features, predict
-from sfumato.evaluation.extractors import CNN, INCEPTION, WEIGHTS, chosen, inception, only_extractor, small_cnn
+from sfumato.evaluation.extractors import INCEPTION, WEIGHTS, chosen, cnn_name, inception, only_extractor, small_cnn
 
 
 @pytest.fixture
@@ -38,11 +38,12 @@ def put(hub: Path, content: bytes, monkeypatch) -> Path:
     return hub / name
 
 
-def test_the_small_cnn_reads_what_the_judge_reads(digits, judge_model):
-    extractor = small_cnn(judge_model)
+def test_the_small_cnn_reads_what_its_classifier_reads_and_says_on_what_it_was_trained(digits, public_model):
+    extractor = small_cnn(public_model, "glyphs")
     read, probabilities = extractor.read(digits.test)
-    assert torch.equal(read, features(judge_model, digits.test)) and read.shape[1] == extractor.width == FEATURES
-    assert torch.equal(probabilities, predict(judge_model, digits.test)) and extractor.name == CNN
+    assert torch.equal(read, features(public_model, digits.test)) and read.shape[1] == extractor.width == FEATURES
+    assert torch.equal(probabilities, predict(public_model, digits.test)) and probabilities.shape[1] == 52
+    assert "trained on public images (glyphs, 52 classes); not Inception" in extractor.name
 
 
 def test_without_weights_auto_takes_the_cnn_and_inception_is_refused_in_one_line(hub):
@@ -141,6 +142,7 @@ def test_random_weights_go_through_the_real_network(tmp_path, monkeypatch, hub):
 
 
 def test_two_extractors_are_never_in_one_table():
-    assert only_extractor([CNN, CNN]) == CNN and only_extractor([]) == ""
+    letters = cnn_name("letters", 26)
+    assert only_extractor([letters, letters]) == letters and only_extractor([]) == ""
     with pytest.raises(BadInput, match="two feature extractors in one table .*judge all sets with one"):
-        only_extractor([CNN, INCEPTION, CNN])
+        only_extractor([letters, INCEPTION, letters])

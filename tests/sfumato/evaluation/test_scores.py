@@ -5,9 +5,8 @@ import torch
 from sfumato.config import Evaluation
 from sfumato.errors import BadInput
 from sfumato.evaluation import intervals
-from sfumato.evaluation import scores as scores_module
 from sfumato.evaluation.classifier import FEATURES, default_steps, features, predict
-from sfumato.evaluation.extractors import CNN, Extractor
+from sfumato.evaluation.extractors import Extractor, cnn_name
 from sfumato.evaluation.fidelity import frechet_distance, kernel_distance, neighbours
 from sfumato.evaluation.scores import Bench, Scores, judge, make_bench
 from sfumato.evaluation.utility import ELEVEN, TEN, answers, training_steps
@@ -16,8 +15,8 @@ QUICK = Evaluation(features="cnn", resamples=20)
 
 
 @pytest.fixture(scope="module")
-def bench(digits, judge_model) -> Bench:
-    return make_bench(digits.test, digits.test_labels, judge_model=judge_model, how=QUICK)
+def bench(digits, judge_model, eyes) -> Bench:
+    return make_bench(digits.test, digits.test_labels, judge_model=judge_model, extractor=eyes, how=QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +24,8 @@ def reference_scores(digits, bench) -> Scores:
     return judge(digits.train, digits.train_labels, bench)
 
 
-def test_reference_is_what_real_images_score(reference_scores, digits, judge_model):
-    scores, train, test = reference_scores, features(judge_model, digits.train), features(judge_model, digits.test)
+def test_reference_is_what_real_images_score(reference_scores, digits, judge_model, public_model):
+    scores, train, test = reference_scores, features(public_model, digits.train), features(public_model, digits.test)
     near = neighbours(test, train)
     assert scores.frechet == frechet_distance(test, train) and scores.kid == kernel_distance(test, train)[0]
     assert [scores.coverage, scores.recall, scores.precision, scores.density] == [rows.mean() for rows in near]
@@ -35,7 +34,7 @@ def test_reference_is_what_real_images_score(reference_scores, digits, judge_mod
     ((_, right),) = answers(("logistic",), *digits, how=QUICK)
     assert scores.logistic == right.double().mean() and scores.images == 1437
     assert scores.coverage > 0.95 and scores.readable > 0.99 and scores.cnn > 0.96 and scores.logistic > 0.94
-    assert scores.inception_score > 9 and scores.feature_extractor == CNN
+    assert scores.inception_score > 3 and scores.feature_extractor == cnn_name("glyphs", 52)
     assert {scores.mlp, scores.paper_cnn, scores.resnet9, scores.eleven} == {None} and not scores.scikit
 
 
@@ -65,11 +64,13 @@ def test_a_set_of_the_test_images_is_at_no_distance(digits, bench):
 
 
 @pytest.mark.parametrize("few", ["synthetic images", "real test images"])
-def test_no_more_images_than_features_give_a_reason_and_no_frechet_distance(digits, judge_model, few):
+def test_no_more_images_than_features_give_a_reason_and_no_frechet_distance(digits, judge_model, eyes, few):
     for count in (FEATURES, FEATURES + 1):
         synthetic, real = (count, 360) if few.startswith("synthetic") else (300, count)
         how = QUICK.model_copy(update={"resamples": 20})
-        bench = make_bench(digits.test[:real], digits.test_labels[:real], judge_model=judge_model, how=how)
+        bench = make_bench(
+            digits.test[:real], digits.test_labels[:real], judge_model=judge_model, extractor=eyes, how=how
+        )
         scores = judge(digits.train[:synthetic], digits.train_labels[:synthetic], bench)
         if count > FEATURES:
             assert scores.frechet >= 0 and "frechet" in scores.intervals and scores.missing == {}
@@ -86,9 +87,9 @@ def test_wide_features_have_a_distance_and_no_interval(digits, bench, monkeypatc
     assert scores.frechet > 0 and "frechet" not in scores.intervals and "kid" in scores.intervals
 
 
-def test_all_classifiers_on_grey_images_of_8x8(digits, judge_model):
+def test_all_classifiers_on_grey_images_of_8x8(digits, judge_model, eyes):
     how = Evaluation(features="cnn", classifiers="all", resamples=20, epochs=20, scikit_images=200)
-    bench, heard = make_bench(digits.test, digits.test_labels, judge_model=judge_model, how=how), []
+    bench, heard = make_bench(digits.test, digits.test_labels, judge_model=judge_model, extractor=eyes, how=how), []
     task = (digits.train[:600], digits.train_labels[:600])
     scores = judge(*task, bench, progress=lambda *step: heard.append(step))
     assert heard[-1] == (training_steps(("cnn", "mlp"), 600, how),) * 2
@@ -134,19 +135,17 @@ def test_of_a_single_class_there_is_no_accuracy_and_all_else(digits, bench):
     assert 0.05 < scores.readable < 0.15 and scores.coverage > 0.9 and "cnn" not in scores.intervals
 
 
-def test_refuses_too_few_real_images(digits, judge_model):
+def test_refuses_too_few_real_images(digits, judge_model, eyes):
     with pytest.raises(BadInput, match="real test images: 5 are too few to judge; give 6 or more"):
-        make_bench(digits.test[:5], digits.test_labels[:5], judge_model=judge_model, how=QUICK)
+        make_bench(digits.test[:5], digits.test_labels[:5], judge_model=judge_model, extractor=eyes, how=QUICK)
 
 
-def test_distances_are_measured_in_the_chosen_features_and_the_judge_still_reads(digits, judge_model, monkeypatch):
+def test_distances_are_measured_in_the_chosen_features_and_the_judge_still_reads(digits, judge_model):
     def read(images):
         return images.flatten(1), torch.full((len(images), 3), 1 / 3)
 
-    monkeypatch.setattr(scores_module, "chosen", lambda asked: asked)
-    monkeypatch.setattr(scores_module, "inception", lambda device: Extractor("bare pixels", 64, read))
-    how = QUICK.model_copy(update={"features": "inception"})
-    bench = make_bench(digits.test, digits.test_labels, judge_model=judge_model, how=how)
+    pixels = Extractor("bare pixels", 64, read)
+    bench = make_bench(digits.test, digits.test_labels, judge_model=judge_model, extractor=pixels, how=QUICK)
     scores = judge(digits.train, digits.train_labels, bench)
     assert scores.feature_extractor == "bare pixels" and scores.inception_score == pytest.approx(1)
     assert scores.frechet == frechet_distance(digits.test.flatten(1), digits.train.flatten(1))

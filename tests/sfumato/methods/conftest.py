@@ -10,15 +10,24 @@ import torch
 from sfumato import sources
 from sfumato.config import Extractor
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.images import to_unit
+from sfumato.drawing import drawing_that_pays
+from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, train_autoencoder
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, add_votes, begun
-from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, STAGE_VOTES, Facts, Plan
+from sfumato.methods.plan import (
+    STAGE_DRAWING,
+    STAGE_PHASE_ONE,
+    STAGE_TRAINING,
+    STAGE_TUNING,
+    STAGE_VOTES,
+    Facts,
+    Plan,
+)
 from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy.door import Access
-from sfumato.privacy.mechanisms import fine_tuned, noised_records, noisy_votes, unprotected
+from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_votes, unprotected
 from sfumato.retrieval.features import train_extractor
 from sfumato.retrieval.knowledge_base import build_knowledge_base
 from sfumato.retrieval.split import split_public
@@ -75,6 +84,8 @@ class World:
         if plan.phase_one:
             started, seen = self.begin(access(STAGE_PHASE_ONE, self), **others)
             parts, entries = replace(parts, started=started), entries | seen
+        if plan.events(STAGE_DRAWING):
+            return parts, entries | self.draw_privately(access(STAGE_DRAWING, self), parts, **others)[1]
         model, _ = begun(self.method, self.settings, parts, self.facts)
         tuned = fine_tuned(
             access(STAGE_TUNING, self), plan.event(STAGE_TUNING), model, self.method.corrupt(self.settings, parts),
@@ -82,6 +93,15 @@ class World:
             codec=parts.codec, **others,
         )  # fmt: skip
         return replace(parts, tuned=tuned.result), entries | dict(tuned.entries)
+
+    def draw_privately(self, access: Access, parts: Parts, **others) -> tuple[ImageSet, dict[int, str]]:
+        """Images by the sampler that pays for them."""
+        events, count = self.plan.events(STAGE_DRAWING), self.plan.generation.images
+        parts = replace(parts, facts=self.facts, paid=events)
+
+        draw = drawing_that_pays(self.method.draw_privately, self.settings, parts, self.facts, count, CPU)
+        paid = drawn(replace(access, images=count), events, draw, device=CPU, codec=parts.codec, **others)
+        return paid.result, dict(paid.entries)
 
     def begin(self, access: Access, **others) -> tuple[torch.nn.Module, dict[int, str]]:
         """The first phase of the plan."""
@@ -118,7 +138,10 @@ def make_world(method: str, *changes: str) -> World:
     public = split_public(found, plan.retrieval.reference if plan.retrieval else 0.0, 0, CPU, codec)
     model = build(settings.network, public.shape, facts.public_classes)
     denoiser, _ = pretrain(model, schedule, *public.pre, settings.pretraining, seed=0)
-    parts = Parts(schedule=schedule, shape=public.shape, classes=len(facts.classes), public=denoiser, codec=codec)
+    shown = codec.encode(to_unit(found.pixels)) if plan.public_images else None
+    parts = Parts(
+        schedule=schedule, shape=public.shape, classes=len(facts.classes), public=denoiser, codec=codec, images=shown
+    )
     if plan.retrieval:
         little: Extractor = plan.retrieval.extractor.model_copy(update=LITTLE)
         encoder, _ = train_extractor(

@@ -1,17 +1,27 @@
-"""The empirical denoiser's claim: checked numbers, the paper's own tables, its formulas by quadrature, and its edges."""
+"""The empirical denoiser: its claim against the paper's tables and by quadrature, what a plan costs, what a record can move."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from sfumato import sources
+from sfumato.diffusion.edm import clean_image, step_noise
+from sfumato.drawing import draw_images
 from sfumato.errors import BadInput
+from sfumato.evaluation.scores import NEIGHBOURS
+from sfumato.images import to_unit
 from sfumato.methods import empirical_denoiser
-from sfumato.methods.empirical_denoiser import Grid, attack_success, claim
+from sfumato.methods.empirical_denoiser import Grid, attack_success, claim, empirical_steps, window
+from sfumato.methods.plan import STAGE_DRAWING
+from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accountant import gdp_epsilon, subsampled_gaussian_epsilon
+from sfumato.settings import resolve
 from tests.vectors import facts
 
 IMAGES, DELTA = 10_000, 1e-5
@@ -82,6 +92,17 @@ def test_printed_tables(percent, table, single):
     entries = [(rate, printed) for rate, printed in zip(RATES, table[percent], strict=True) if printed is not MISPRINT]
     found = [claim(rate, percent, IMAGES, DELTA, single).epsilon for rate, _ in entries]
     assert found == pytest.approx([printed for _, printed in entries], abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("rate", "count", "printed"),
+    [(0.5, 39, (0.5019, 0.5204, 0.6909, 0.9999)), (0.01, 50, (0.5000, 0.5002, 0.5031, 0.6927)),
+     (0.005, 39, (0.5000, 0.5001, 0.5012, 0.6371))],
+)  # fmt: skip
+def test_the_attack_success_printed_in_table_2(rate, count, printed):
+    """All steps of one image from T down to t; the rows do not agree about N, one takes 50 levels where the others take 39."""
+    found = [claim(rate, 0, 1, DELTA, False, Grid(N=count), until=until).epsilon for until in (2.5, 25, 50, 75)]
+    assert [attack_success(epsilon) for epsilon in found] == pytest.approx(printed, abs=1.1e-4)
 
 
 @pytest.mark.parametrize(
@@ -190,3 +211,227 @@ def test_bad_input_is_named_in_one_line(change, culprit):
     with pytest.raises(BadInput, match=culprit) as refusal:
         claim(**usual | change)
     assert "\n" not in str(refusal.value)
+
+
+# The plan
+
+
+SETTINGS = ["generation.images=60"]
+
+
+def planned(*changes):
+    settings, facts, _ = preflight(resolve("empirical-denoiser", changes=[*SETTINGS, *changes]))
+    return settings, plan_for(settings, facts)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_the_certificate_is_of_every_step_of_every_image(relation):
+    """Eq. 5's noise over C / (|D| / classes), six images of a class; an exchange costs twice the mu."""
+    settings, plan = planned("method.clip=8", f"privacy.relation={relation}")
+    levels = Grid().levels()
+    mus = [8 / 143.7 * math.sqrt(2 * (t - after) / t**3) for t, after in pairwise(levels)][18:27]
+    assert [spend.event.noise_multiplier for spend in plan.spends] == pytest.approx([1 / mu for mu in mus], rel=1e-9)
+    assert {spend.event.count for spend in plan.spends} == {6}
+    total = (2 if relation == "replace_one" else 1) * math.sqrt(6 * sum(mu**2 for mu in mus))
+    assert plan.certificate.epsilon == pytest.approx(gdp_epsilon(total, settings.privacy.delta), rel=1e-6)
+    assert plan.certificate.images == 60 and "covering 60 images" in plan.certificate.sentence()
+
+
+def test_the_claim_is_the_papers_for_the_same_steps():
+    """Full batch: 2C / |D| at each step, an exchange; its composition is exact, so that it agrees with ours under that relation."""
+    _, plan = planned("method.clip=8", "privacy.relation=replace_one")
+    assert plan.claim.epsilon == pytest.approx(plan.certificate.epsilon, rel=1e-6)
+    _, plan = planned("method.clip=8", "method.by_class=false", "privacy.relation=replace_one")
+    assert plan.claim.epsilon == pytest.approx(plan.certificate.epsilon, rel=1e-6)
+    assert {spend.event.count for spend in plan.spends} == {60}
+
+
+def test_a_sample_moves_further_than_the_paper_counts():
+    """A mean over a sample is divided by the sample: one record that is drawn moves it 1 / p times as far."""
+    _, plan = planned("method.clip=2", "method.sample_rate=0.1", "method.until=60", "privacy.epsilon=100")
+    event = plan.spends[0].event
+    t, after = Grid().levels()[18:20]
+    assert (event.sample_rate, event.steps) == (0.1, 6)
+    assert 1 / event.noise_multiplier == pytest.approx(2 / 14.37 * math.sqrt(2 * (t - after) / t**3), rel=1e-9)
+    assert plan.claim.epsilon < plan.certificate.epsilon
+
+
+@pytest.mark.parametrize(
+    "changes", [[], ["method.sample_rate=0.2"], ["method.by_class=false"], ["method.single_step=true"]]
+)
+def test_an_open_clip_is_the_largest_that_the_budget_bears(changes):
+    settings, plan = planned(*changes)
+    assert 0.99 * 10 <= plan.certificate.epsilon <= 10
+    terms = empirical_denoiser.expected_terms(settings.method, plan.facts)
+    clip = terms * step_noise(*empirical_steps(settings.method)[0]) / plan.spends[0].event.noise_multiplier
+    with pytest.raises(BadInput, match=r"method\.clip=.* would cost epsilon"):
+        planned(*changes, f"method.clip={1.02 * clip}")
+    assert planned(*changes, f"method.clip={0.999 * clip}")[1].certificate.epsilon <= 10
+
+
+@pytest.mark.parametrize("changes", [[], ["method.sample_rate=0.2"], ["method.by_class=false"]])
+def test_a_refusal_names_what_fits_and_that_fits(changes):
+    with pytest.raises(BadInput) as refusal:
+        planned(*changes, "method.clip=40", "generation.images=5000")
+    told = str(refusal.value)
+    assert "\n" not in told and "method.until" in told
+    images = int(told.split("at most ")[1].split(" ")[0])
+    clip = float(told.split("method.clip=")[2].split(" ")[0])
+    assert planned(*changes, f"method.clip={0.999 * clip}", "generation.images=5000")[1].certificate.epsilon <= 10
+    if images > NEIGHBOURS:
+        assert planned(*changes, "method.clip=40", f"generation.images={images}")[1].certificate.epsilon <= 10
+    more = images + (1 if "method.by_class=false" in changes else 10)
+    with pytest.raises(BadInput, match="would cost"):
+        planned(*changes, "method.clip=40", f"generation.images={max(more, NEIGHBOURS + 1)}")
+
+
+def test_a_certificate_that_no_budget_bears_is_refused_too():
+    """A tiny noise level: no finite epsilon holds at this delta."""
+    with pytest.raises(BadInput, match="would cost epsilon inf.*at most 0 images"):
+        planned("method.clip=1e12", "method.percent=90", "method.until=100", "method.sample_rate=0.5")
+
+
+@pytest.mark.parametrize(
+    ("change", "culprit"),
+    [
+        ("method.clip=0", "method.clip"),
+        ("method.clip=-1", "method.clip"),
+        ("method.percent=99", "percent = 99"),
+        ("method.percent=100", "method.percent"),
+        ("method.until=20", "until = 20"),
+        ("method.until=101", "method.until"),
+        ("method.sample_rate=0", "method.sample_rate"),
+        ("method.grid.N=1", "method.grid.N"),
+        ("method.grid.sigma_min=90", "sigma_max = 80.0 must be above sigma_min = 90"),
+        ("method.beta=0", "method.beta"),
+        ("generation.images=0", "generation.images"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_in_one_line(change, culprit):
+    with pytest.raises(BadInput, match=culprit) as refusal:
+        planned(change)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("percent", "until", "single", "steps"),
+    [(0, 100, False, range(39)), (45, 67.5, False, range(18, 27)), (45, 100, True, range(18, 19)), (95, 100, False, range(38, 39)),
+     (45, 47.5, False, range(18, 19)), (45, 10, True, range(18, 19))],
+)  # fmt: skip
+def test_the_windows_edges(percent, until, single, steps):
+    assert window(percent, until, single, 39) == steps
+
+
+# What is drawn
+
+
+def ready(tiny):
+    """The parts and the private tensors as the mechanism has them."""
+    parts = replace(tiny.parts, facts=tiny.facts, paid=tiny.plan.events(STAGE_DRAWING))
+    found = sources.load("digits", part="train").subset(slice(60))
+    return parts, (to_unit(found.pixels), torch.from_numpy(found.labels))
+
+
+def drawn_by(tiny, parts, private, y, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return empirical_denoiser.draw_privately(tiny.settings, parts, private, y, generator)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("method.density=constant",),
+        ("method.centre=zero", "method.by_class=false"),
+        ("method.sample_rate=0.3",),
+        ("method.percent=0", "method.until=100"),
+        ("method.single_step=true",),
+    ],
+    ids=str,
+)
+def test_images_are_in_range_follow_the_noise_and_take_the_planned_evaluations(changes, world, monkeypatch):
+    tiny = world("empirical-denoiser", *changes)
+    parts, private = ready(tiny)
+    y, asked = torch.arange(20) % 10, []
+    monkeypatch.setattr(empirical_denoiser, "clean_image", lambda *how: asked.append(len(how[2])) or clean_image(*how))
+    found = drawn_by(tiny, parts, private, y)
+    assert found.shape == (20, 1, 8, 8) and found.isfinite().all() and found.abs().max() <= 1
+    assert sum(asked) == 20 * tiny.plan.evaluations
+    assert torch.equal(found, drawn_by(tiny, parts, private, y))
+    assert not torch.equal(found, drawn_by(tiny, parts, private, y, seed=1))
+
+
+@pytest.mark.parametrize(
+    "changes", [(), ("method.centre=zero", "method.density=constant"), ("method.percent=0", "method.until=100")]
+)
+def test_one_record_moves_each_step_by_what_was_paid_for_it(changes, world, monkeypatch):
+    """The image that a step takes, with and without a record that was made to move it as far as can be."""
+    tiny = world("empirical-denoiser", "method.beta=1e-200", "method.longest=null", *changes)
+    parts, (x, y) = ready(tiny)
+    mean, moved = empirical_denoiser.kernel_mean, []
+
+    def both(records, at, sigma, **how):
+        found = mean(records, at, sigma, **how)
+        extra = (
+            torch.cat([records, torch.where(how["centre"][:1] > 0, -1.0, 1.0)]),
+            torch.cat([how["labels"], how["wanted"][:1]]),
+        )
+        more = mean(extra[0], at, sigma, **how | {"labels": extra[1]})
+        limit = parts.schedule.limit
+        cut = (more.clamp(-limit, limit) - found.clamp(-limit, limit))[0].norm()
+        moved.append((float((more - found)[0].norm()), float(cut)))
+        return found
+
+    monkeypatch.setattr(empirical_denoiser, "kernel_mean", both)
+    drawn_by(tiny, parts, (x, y), torch.arange(10))
+    steps = zip(empirical_steps(tiny.settings.method), parts.paid, strict=True)
+    paid = [step_noise(*step) / event.noise_multiplier for step, event in steps]
+    assert len(moved) == len(paid)
+    for (free, cut), most in zip(moved, paid, strict=True):
+        assert free <= most * (1 + 1e-4) + 1e-6 and cut <= most * (1 + 1e-4) + 1e-6
+    assert max(free / most for (free, _), most in zip(moved, paid, strict=True)) > 0.99, "the bound is attained"
+
+
+def test_images_of_one_class_do_not_see_the_records_of_another(world):
+    tiny = world("empirical-denoiser")
+    parts, (x, y) = ready(tiny)
+    wanted = torch.arange(20) % 10
+    kept = y != 3
+    one, two = drawn_by(tiny, parts, (x, y), wanted), drawn_by(tiny, parts, (x[kept], y[kept]), wanted)
+    same = (one == two).flatten(1).all(1)
+    assert torch.equal(same, wanted != 3)
+
+
+@pytest.mark.parametrize("images", [1, 9, 10, 11, 60, 499])
+def test_no_class_is_drawn_more_often_than_a_record_pays_for(images, world):
+    tiny = world("empirical-denoiser")
+    settings = tiny.settings.model_copy(
+        update={"generation": tiny.settings.generation.model_copy(update={"images": images})}
+    )
+    labels = draw_images(
+        lambda s, p, y, g: torch.zeros(len(y), 1, 8, 8), settings, tiny.parts, tiny.facts, images, torch.device("cpu")
+    ).labels
+    assert max(np.bincount(labels)) == empirical_denoiser.paying(settings, tiny.facts)
+
+
+def test_a_record_taken_out_or_none_left_does_not_show_by_a_crash(world):
+    tiny = world("empirical-denoiser")
+    parts, (x, y) = ready(tiny)
+    for private in ((x[:1], y[:1]), (x[:0], y[:0])):
+        assert drawn_by(tiny, parts, private, torch.arange(10)).isfinite().all()
+
+
+def test_with_its_own_density_and_without_privacy_it_draws_the_records(world):
+    """Unclipped, the kernel mean is the Bayes denoiser of the private set, and Eq. 1 ends in that set."""
+    open_wide = [
+        "method.by_class=false",
+        "method.percent=0",
+        "method.until=100",
+        "method.beta=1",
+        "method.longest=null",
+    ]
+    tiny = world("empirical-denoiser", "privacy.epsilon=1e9", *open_wide)
+    parts, (x, y) = ready(tiny)
+    found = drawn_by(tiny, replace(parts, images=x), (x, y), torch.arange(40) % 10)
+    nearest = torch.cdist(found.flatten(1), x.flatten(1)).min(1)
+    assert float(nearest.values.max()) < 0.1 and len(nearest.indices.unique()) > 20

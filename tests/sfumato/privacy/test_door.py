@@ -8,6 +8,7 @@ from PIL import Image
 
 from sfumato import sources
 from sfumato.errors import BadInput
+from sfumato.images import ImageSet
 from sfumato.privacy import door
 from sfumato.privacy.door import Access, PrivateSet, check_in, identify, looking, read, spending
 from sfumato.privacy.events import Gaussian
@@ -127,6 +128,58 @@ def test_what_would_end_a_run_after_it_has_paid_ends_it_at_check_in(ledger, fold
             check_in(access(ledger, private(folder, **changes)))
     assert ledger.entries() == []
     check_in(access(ledger, private(folder, limit=40)))
+
+
+def public_images(source, **asked):
+    return sources.load(source, part="all", **asked)
+
+
+def copied_to(place, folder, kind):
+    """One private picture of sixty, in a class of another name, among others that are not private."""
+    generator, pixels = np.random.default_rng(1), np.asarray(Image.open(folder / "b" / "7.png"))
+    others = [*generator.integers(0, 256, (5, 6, 6), dtype=np.uint8)]
+    if kind == "npz":
+        np.savez(place / "open.npz", images=np.stack([*others, pixels]), labels=np.arange(6) % 2)
+        return place / "open.npz"
+    for i, picture in enumerate([*others, pixels]):
+        (place / "open" / f"class {i % 2}").mkdir(parents=True, exist_ok=True)
+        picture = np.stack([picture] * 3, axis=2) if kind == "colour" else picture
+        Image.fromarray(picture).save(place / "open" / f"class {i % 2}" / f"{i}.bmp")
+    return place / "open"
+
+
+@pytest.mark.parametrize("kind", ["folder", "npz", "colour"])
+@pytest.mark.parametrize("changes", [{}, {"limit": 20}, {"size": 4}, {"size": 4, "invert": True}])
+def test_public_images_with_a_private_one_among_them_are_refused(ledger, folder, tmp_path, kind, changes):
+    """With the look written, in one line that says neither which nor how many."""
+    changes = {"channels": 1, **changes}
+    public = public_images(copied_to(tmp_path, folder, kind), size=changes.get("size"), channels=1)
+    with pytest.raises(BadInput, match="^the public images hold copies of private images of .*data.public") as caught:
+        check_in(access(ledger, private(folder, **changes)), public)
+    assert "\n" not in str(caught.value) and "7" not in str(caught.value).replace(str(folder), "")
+    assert [entry.kind for entry in ledger.entries()] == ["look"]
+
+
+def test_held_out_images_are_private_too(ledger, folder):
+    asked = access(ledger, private(folder))
+    for part in ("train", "test"):
+        with pytest.raises(BadInput, match="hold copies"):
+            check_in(asked, read(asked.private, part).subset(slice(1)))
+
+
+def test_public_images_of_their_own_are_welcome_and_so_are_empty_pages(ledger, folder):
+    for at in range(2):
+        Image.fromarray(np.full((6, 6), 255 * at, np.uint8)).save(folder / "a" / f"empty {at}.png")
+    own = public_images(folder)
+    pixels = np.concatenate([own.pixels ^ 1, np.zeros((1, 1, 6, 6), np.uint8)])
+    labels = np.append(own.labels, 0)
+    assert check_in(access(ledger, private(folder)), ImageSet(pixels, labels, own.classes)).kind == "look"
+
+
+def test_the_default_public_images_are_no_private_ones(ledger):
+    asked = access(ledger, private("digits"))
+    for characters in sources.ALPHABETS.values():
+        check_in(asked, public_images("glyphs", size=8, characters=characters))
 
 
 def test_the_digest_is_of_the_whole_set_however_it_is_read(folder):

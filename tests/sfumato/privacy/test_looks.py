@@ -35,7 +35,7 @@ def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
         return "the judge"
 
     def make_bench(x, y, **others):
-        made.append((len(x), len(y), others["judge_model"], others["how"]))
+        made.append((len(x), len(y), others["judge_model"], others["extractor"], others["how"]))
         return "the bench"
 
     def judge(x, y, bench, **others):
@@ -50,9 +50,14 @@ def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
         relation="add_remove", delta=1e-5,
     )  # fmt: skip
     sets = {"a": (torch.zeros(3, 1, 8, 8), torch.zeros(3)), "b": (torch.zeros(5, 1, 8, 8), torch.zeros(5))}
-    rows, entries = judged(access, sets, classes=10, how=Evaluation(), seed=0, device=torch.device("cpu"))
+    rows, entries = judged(
+        access, sets, classes=10, extractor="public eyes", how=Evaluation(), seed=0, device=torch.device("cpu")
+    )
     assert rows == {"a": "row of 3", "b": "row of 5", REAL: "row of 50"}
-    assert made == [(360, 360, "the judge", Evaluation())] and [bench for *_, bench in asked] == ["the bench"] * 3
+    assert (
+        made == [(360, 360, "the judge", "public eyes", Evaluation())]
+        and [bench for *_, bench in asked] == ["the bench"] * 3
+    )
     ((x, y),) = trained
     assert torch.equal(x, to_unit(door.read(DIGITS, "train").pixels)) and len(y) == 50
     assert entries == {1: "INTERNAL", 2: "INTERNAL"}

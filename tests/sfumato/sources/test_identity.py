@@ -1,12 +1,14 @@
 """Which side a record lands on, and which sources are one and the same."""
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from sfumato import sources
-from sfumato.sources import load, same_source
+from sfumato.sources import fingerprint, load, same_source
 from tests.sfumato.sources.writing import refused, write_folder, write_mnist_like
 
 
@@ -81,15 +83,40 @@ def test_same_source_knows_names_and_mixtures(tmp_path, folder):
     assert not same_source(folder, f"glyphs+{tmp_path / 'data' / 'mnist'}")
 
 
-def test_same_source_sees_copies_of_idx_and_npz_files(tmp_path):
+def test_same_source_opens_no_file(tmp_path):
+    """Copies are for the door to find."""
     one, two = (write_mnist_like(tmp_path / name) for name in ("one", "two"))
-    assert same_source(one, two)
-    assert same_source("mnist", two, folder=str(write_mnist_like(tmp_path / "data" / "mnist").parent))
-    write_mnist_like(two, seed=1)
     assert not same_source(one, two)
-    for name in ("a.npz", "b.npz", "c.npz"):
-        np.savez(tmp_path / name, images=np.full((2, 4, 4), name == "c.npz", np.uint8), labels=np.arange(2))
-    assert same_source(tmp_path / "a.npz", tmp_path / "b.npz") and not same_source(
-        tmp_path / "a.npz", tmp_path / "c.npz"
-    )
+    assert not same_source("mnist", two, folder=str(write_mnist_like(tmp_path / "data" / "mnist").parent))
+    for name in ("a.npz", "b.npz"):
+        np.savez(tmp_path / name, images=np.zeros((2, 4, 4), np.uint8), labels=np.arange(2))
+    assert not same_source(tmp_path / "a.npz", tmp_path / "b.npz")
     assert same_source(tmp_path / "a.npz", tmp_path)  # a file in the folder
+
+
+def test_a_fingerprint_changes_with_the_content_and_with_nothing_else(tmp_path):
+    place = {"folder": str(tmp_path / "data")}
+    root = write_mnist_like(tmp_path / "data" / "mnist", end="")
+    images = root / "train-images-idx3-ubyte"
+    seen = [fingerprint("mnist", **place)]
+    assert fingerprint("mnist", **place) == seen[0] and len(load("mnist", part="all", **place)) == 40
+    times, content = images.stat(), images.read_bytes()
+    time.sleep(0.02)  # beyond the clock of the file system
+    images.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    os.utime(images, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert images.stat().st_size == times.st_size and images.stat().st_mtime_ns == times.st_mtime_ns
+    seen.append(fingerprint("mnist", **place))
+    (root / "classes.txt").write_text("a\nb\n")
+    seen.append(fingerprint("mnist", **place))
+    (root / "classes.txt").rename(root / "names.txt")
+    seen += [fingerprint("mnist", **place), fingerprint("glyphs", **place), fingerprint("mnist+glyphs", **place)]
+    assert len(set(seen[:5])) == 5 and seen[5] == seen[3], "glyphs add no file"
+    assert fingerprint("kmnist", **place) == fingerprint("digits", **place) == seen[4], "no files"
+
+
+def test_a_fingerprint_sees_into_class_folders_through_a_link_and_opens_nothing(folder, tmp_path, monkeypatch):
+    (tmp_path / "alias").symlink_to(folder)
+    monkeypatch.setattr("builtins.open", lambda *_, **__: pytest.fail("a file was opened"))
+    before = fingerprint(tmp_path / "alias")
+    (folder / "cat" / "000.png").unlink()
+    assert fingerprint(tmp_path / "alias") != before

@@ -1,0 +1,42 @@
+"""Diffusion by noise level instead of time (Karras et al. 2022): x = x_0 + sigma noise, for a network that knows times.
+
+A network trained on q(x_t | x_0) = N(sqrt(ab) x_0, (1 - ab) I) serves here too: x / sqrt(1 + sigma^2) has the signal and
+the noise of the time at which (1 - ab) / ab = sigma^2. Not covered: levels beyond those of its times, where the first or
+the last of them stands in.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from sfumato.diffusion.objective import normal
+from sfumato.diffusion.samplers import Denoiser
+from sfumato.diffusion.schedule import NoiseSchedule
+
+
+def time_of(schedule: NoiseSchedule, sigma: float) -> int:
+    """The time, 1 to T, whose noise relative to the signal is nearest to `sigma`, as a ratio."""
+    levels = schedule.alpha_bar[1:].double()
+    return 1 + int(((1 - levels).log() - levels.log() - 2 * math.log(sigma)).abs().argmin())
+
+
+def clean_image(schedule: NoiseSchedule, denoise: Denoiser, x: Tensor, y: Tensor, sigma: float) -> Tensor:
+    """What the network makes of `x` `[b, c, h, w]` at noise level `sigma` > 0: an estimate of x_0, within the schedule's limit.
+
+    Karras et al. 2022, Table 1, "VP": D(x) = x - sigma F(x / sqrt(1 + sigma^2)), F the predicted noise.
+    """
+    t = torch.full((len(x),), time_of(schedule, sigma), device=x.device)
+    noise = denoise(x / math.sqrt(1 + sigma**2), t, y)
+    return (x - sigma * noise).clamp(-schedule.limit, schedule.limit)
+
+
+def noisy_step(x: Tensor, image: Tensor, sigma: float, after: float, generator: torch.Generator) -> Tensor:
+    """`x` at noise level `after` < `sigma`, given the clean `image` that is expected (Anonymous 2025, Eq. 1); all `[b, c, h, w]`."""
+    pull = 2 * (sigma - after) / sigma
+    return (1 - pull) * x + pull * image + math.sqrt(2 * sigma * (sigma - after)) * normal(x, generator)
+
+
+def step_noise(sigma: float, after: float) -> float:
+    """Standard deviation of the noise in `noisy_step`, relative to its `image`: sqrt(sigma^3 / (2 (sigma - after)))."""
+    return math.sqrt(sigma**3 / (2 * (sigma - after)))
