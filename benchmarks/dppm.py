@@ -1,41 +1,20 @@
-"""DPPM in small: what k, the step size and the momenta do to the images, and what the randomised response leaves open.
+"""What DPPM's randomised response leaves open, in numbers; opens no private image.
 
-    .venv/bin/python benchmarks/dppm.py [--steps 1500] [--images 1000] [--leak-only]
+    .venv/bin/python benchmarks/dppm.py
 
-The runs are those of `sfumato sweep` on the embedded default, through the flow that users run, in a home of its own
-(`sfumato-home/benchmarks`); samplers are varied without training again. Prints where the comparison lies (table, plot
-and one image of each class), and two tables about the leak, which open no private image: the expectation of the loss
-by epsilon, and how one record is told from the weights of a linear score.
+Two tables: the expectation of the loss by epsilon, and how one record is told from the weights of a linear score. What k,
+the step size and the momenta do to images is `sfumato sweep dppm`.
 """
 
 import argparse
 import math
-import os
 from collections.abc import Iterator
 
 import torch
 
 from sfumato.diffusion.score_matching import exchanged, sliced_losses
 from sfumato.methods.dppm import response_probabilities
-from tasks.where import CHECKOUT, configure
 
-SWEEP = [
-    "dppm",
-    "dppm method.k=2",
-    "dppm method.k=100",
-    "dppm generation.hamiltonian.step_size=0.006",
-    "dppm generation.hamiltonian.step_size=0.05",
-    "dppm generation.hamiltonian.momentum=rayleigh",
-    "dppm generation.hamiltonian.momentum=uniform",
-    "dppm generation.hamiltonian.metropolis=false",
-    "dppm method.objective=plain generation.hamiltonian.start=1 generation.hamiltonian.step_size=1e-4",
-    "dppm method.network.kind=refinenet method.network.width=16 method.network.blocks=1 method.training.steps=600",
-]
-SOUND = (
-    "dppm method.mechanism=dp_sgd fine_tuning.trainable=[film,time,rest] fine_tuning.steps=500 fine_tuning.sample_rate=0.25 "
-    "fine_tuning.draws=8 fine_tuning.clip=0.1 fine_tuning.rate_other=0.01 fine_tuning.ema_decay=0.98"
-)
-"""The certified sibling, by the recipe of the preset `dpdm`."""
 EPSILONS = (0.1, 1.0, 10.0, math.inf)
 DIMENSION, RECORDS, CHOICES, ROUNDS, TRIALS = 16, 32, 10, 1000, 200
 RATE = 0.01
@@ -43,43 +22,22 @@ RATE = 0.01
 
 
 def main() -> None:
-    """Sweep, then print the leak."""
+    """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1500, help="training steps of each model (default: 1500)")
-    parser.add_argument("--images", type=int, default=1000, help="images that are drawn and judged (default: 1000)")
-    parser.add_argument("--leak-only", action="store_true", help="no runs, only the two tables about the leak")
-    arguments = parser.parse_args()
-    if not arguments.leak_only:
-        os.environ.setdefault("SFUMATO_HOME", str(CHECKOUT / "sfumato-home" / "benchmarks"))
-        configure()
-        from flows.compare import compare
-
-        usual = [f"method.training.steps={arguments.steps}", "pretraining.steps=1000", "evaluation.resamples=20"]
-        usual += [f"{section}.images={arguments.images}" for section in ("generation", "evaluation")]
-        found = compare(variants=[*SWEEP, SOUND], epsilons=[10.0], changes=usual, title="dppm")
-        print(f"table, plot and page: {found.folder}")
-    leak()
-
-
-def leak() -> None:
-    """Both tables."""
+    parser.parse_args()
     torch.set_num_threads(1)
-    print(
-        f"\nExpectation of Eq. 7 for a fixed score, {ROUNDS * RECORDS} draws, k = {CHOICES}; by hand {by_hand():.3f}\n"
+    print(f"Eq. 7 for a fixed score and {RECORDS} records, {ROUNDS} draws, k = {CHOICES}; by hand {by_hand():.3f}\n")
+    show(["epsilon", "a vector stays itself", "mean", "standard error"], expectations())
+    print(f"\nOne step of a linear score on {RECORDS} records: all zero, or all but one; {TRIALS} trials\n")
+    show(
+        ["epsilon", "turning without it, most", "with it, least", "it off the plane, most", "another, least"],
+        counterexample(),
     )
-    for line in (["epsilon", "a vector stays itself", "mean", "standard error"], ["---"] * 4, *expectations()):
-        print("| " + " | ".join(line) + " |")
-    print(
-        f"\nOne step of a linear score on {RECORDS} records that are zero, or {RECORDS - 1} and one that is not; {TRIALS} trials\n"
-    )
-    head = [
-        "epsilon",
-        "turning without the record, largest",
-        "with it, least",
-        "record outside the plane, largest",
-        "another, least",
-    ]
-    for line in (head, ["---"] * len(head), *counterexample()):
+
+
+def show(head: list[str], rows: Iterator[list[str]]) -> None:
+    """A Markdown table."""
+    for line in (head, ["---"] * len(head), *rows):
         print("| " + " | ".join(line) + " |")
 
 

@@ -77,7 +77,7 @@ class SlicedTraining(Training):
     """Peak learning rate of Adam, gamma."""
     warm_up: int = Field(default=50, ge=0)
     """Steps over which the learning rate rises."""
-    ema_decay: float = Field(default=0.998, ge=0, lt=1)
+    ema_decay: float = Field(default=0.99, ge=0, lt=1)
     """Decay of the moving average of the weights."""
 
 
