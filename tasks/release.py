@@ -19,7 +19,7 @@ from sfumato.drawing import draw_images, draw_public, first_of_each
 from sfumato.images import ImageSet, enlargement, grid, save_png
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts
-from sfumato.methods.plan import STAGE_DRAWING, Facts
+from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Facts
 from sfumato.privacy import looks, mechanisms
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
@@ -45,13 +45,14 @@ def generate(
     images: int,
     machine: Machine,
     context: RunContext,
+    prototypes: Samples | None = None,
 ) -> Samples:
-    """Draw `images` images, as many of each class; without a tuned model, what the public model alone would give."""
-    parents = [*public.refs(), *(ref for ref in (votes, tuned) if ref)]
-    title = "generation" if tuned else "generation (public model)"
+    """Draw `images` images, as many of each class; without tuned model and prototypes, what the public model alone would give."""
+    parents = [*public.refs(), *(ref for ref in (votes, tuned, prototypes) if ref)]
+    title = "generation" if tuned or prototypes else "generation (public model)"
     with making(Samples, title, context, parents=parents, params=settings.generation.model_dump()) as draft:
-        parts = load_parts(draft, settings, facts, public, machine, votes, tuned)
-        draw = METHODS[settings.method.name].draw if tuned else draw_public
+        parts = load_parts(draft, settings, facts, public, machine, votes, tuned, prototypes=prototypes)
+        draw = METHODS[settings.method.name].draw if tuned or prototypes else draw_public
         keep_samples(draft, draw_images(draw, settings, parts, facts, images, device_of(machine), draft.show))
     return draft.ref
 
@@ -68,14 +69,16 @@ def generate_privately(
     images: int,
     machine: Machine,
     context: RunContext,
+    prototypes: bool = False,
 ) -> Samples:
-    """Draw `images` images by a sampler that pays for each of them with its own noise."""
+    """Draw `images` images by a sampler that pays for each of them with its own noise; `prototypes` are drawn from further."""
     parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned) if ref)]
     asking = {"parents": parents, "behind": trained.members, "params": settings.generation.model_dump()}
     with making(Samples, "private generation", context, **asking) as draft:
         parts = load_parts(
             draft, settings, facts, public, machine, trained.votes, trained.tuned, members=trained.members
         )
+        parts = replace(parts, paid=events)
         method, device = METHODS[settings.method.name], device_of(machine)
 
         def draw(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
@@ -88,7 +91,8 @@ def generate_privately(
         with where().ledger() as ledger:
             behind = [*parents, *trained.members]
             asked = access(ledger, private, terms, STAGE_DRAWING, "private generation", behind, context, code)
-            paid = mechanisms.drawn(replace(asked, images=images), events, draw, device=device, codec=parts.codec)
+            asked = replace(asked, images=ANY_NUMBER if prototypes else images)
+            paid = mechanisms.drawn(asked, events, draw, device=device, codec=parts.codec)
         draft.entries = paid.entries
         keep_samples(draft, paid.result)
     return draft.ref

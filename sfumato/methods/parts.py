@@ -12,6 +12,7 @@ from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.latents import PIXELS, Codec
 from sfumato.methods.plan import Blueprint, Facts
 from sfumato.networks.build import build, with_classes
+from sfumato.privacy.events import AnyEvent
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 
 
@@ -30,6 +31,10 @@ class Parts:
     """The denoiser after training on private records."""
     members: tuple[nn.Module, ...] = ()
     """Denoisers of single shards, for a priced drawing; INTERNAL."""
+    paid: tuple[AnyEvent, ...] = ()
+    """What a priced drawing has paid: its noise follows from this."""
+    prototypes: Tensor | None = None
+    """`[n, c, h, w]`, what a priced drawing made for `draw` to go on from, as many of each class, class by class."""
     codec: Codec = PIXELS
     """From images to what the denoisers work on, and back."""
     encoder: nn.Module | None = None
