@@ -19,6 +19,7 @@ from sfumato.progress import Progress, silent
 from sfumato.settings import Settings
 
 Draw = Callable[[Settings, Parts, Tensor, torch.Generator], Tensor]
+PrivateDraw = Callable[[Settings, Parts, tuple[Tensor, Tensor], Tensor, torch.Generator], Tensor]
 CHUNK = 1000
 """Images drawn at once."""
 
@@ -45,6 +46,26 @@ def draw_images(
         drawn.append(to_pixels(parts.codec.decode(draw(settings, parts, y.to(device), generator))))
         progress(sum(map(len, drawn)), count)
     return ImageSet(np.concatenate(drawn), labels.numpy(), facts.classes)
+
+
+def private_drawing(
+    draw: PrivateDraw,
+    settings: Settings,
+    parts: Parts,
+    facts: Facts,
+    count: int,
+    device: torch.device,
+    progress: Progress = silent,
+) -> Callable[[Tensor, Tensor, torch.Generator], ImageSet]:
+    """What a mechanism calls to draw `count` images: from private records, their labels and the mechanism's noise to the set."""
+
+    def drawn(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
+        def once(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
+            return draw(settings, parts, (x, y), wanted, generator)
+
+        return draw_images(once, settings, parts, facts, count, device, progress, noise)
+
+    return drawn
 
 
 def first_of_each(labels: np.ndarray, classes: int, count: int) -> np.ndarray:

@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from artifacts import certify, contents, report, spending
 from artifacts.kinds import ClassVotes, Judgement, Samples, TunedModel
 from artifacts.labels import Label
@@ -15,10 +12,9 @@ from artifacts.publish import check_label, destination, publish
 from artifacts.record import RunRecord, save_record
 from sfumato import __version__
 from sfumato.config import Evaluation, Machine
-from sfumato.drawing import draw_images, draw_public, first_of_each
+from sfumato.drawing import draw_images, draw_public, first_of_each, private_drawing
 from sfumato.images import ImageSet, enlargement, grid, save_png
 from sfumato.methods import METHODS
-from sfumato.methods.parts import Parts
 from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Facts
 from sfumato.privacy import looks, mechanisms
 from sfumato.privacy.door import PrivateSet
@@ -80,13 +76,7 @@ def generate_privately(
         )
         parts = replace(parts, paid=events)
         method, device = METHODS[settings.method.name], device_of(machine)
-
-        def draw(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
-            def once(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
-                return method.draw_privately(settings, parts, (x, y), wanted, generator)
-
-            return draw_images(once, settings, parts, facts, images, device, draft.show, noise)
-
+        draw = private_drawing(method.draw_privately, settings, parts, facts, images, device, draft.show)
         code = code_version(generate_privately.fn)
         with where().ledger() as ledger:
             behind = [*parents, *trained.members]

@@ -70,7 +70,10 @@ MLFLOW = {
 }
 CLOCKS = {"sfumato/estimate.py": {"perf_counter"}, "sfumato/privacy/choice.py": {"perf_counter"}}
 GENERATORS = {"sfumato/privacy/noise.py": "fills a generator's state from the operating system"}
-SEEDED = {"sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL"}
+SEEDED = {
+    "sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL",
+    "sfumato/privacy/shards.py": "the seed of a member's training, which adds no noise and whose model is INTERNAL",
+}
 JUDGES = {
     "sfumato/privacy/looks.py": "measures",
     "sfumato/privacy/audit.py": "measures",
@@ -572,8 +575,10 @@ def test_the_tree_is_the_one_that_was_meant():
 def test_a_method_supplies_what_the_contract_asks(name):
     module = METHODS[name]
     assert module.Method.model_fields["name"].default == name
-    for needed in ("plan", "corrupt", "draw"):
-        assert callable(getattr(module, needed)), needed
+    supplied = {needed for needed in ("plan", "corrupt", "loss", "draw", "draw_privately") if hasattr(module, needed)}
+    ways = [{"corrupt", "draw"}, {"loss", "draw"}, {"draw_privately"}]
+    assert "plan" in supplied and any(way <= supplied for way in ways)
+    assert all(callable(getattr(module, needed)) for needed in supplied)
     file = next(file for file in tree() if file.module == module.__name__)
     touched = {found for found, _, _ in library_imports(file)}
     assert not touched & {f"sfumato.privacy.{part}" for part in ("door", "ledger", "mechanisms", "noise", "clipping")}

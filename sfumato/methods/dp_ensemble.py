@@ -74,7 +74,7 @@ class MemberTraining(Pretraining):
     """Optimiser steps."""
     batch: int = Field(default=64, ge=1)
     """Records per step."""
-    learning_rate: float = Field(default=1e-3, gt=0)
+    learning_rate: float = Field(default=3e-3, gt=0)
     """Peak learning rate of Adam."""
     warm_up: int = Field(default=20, ge=0)
     """Steps over which the learning rate rises."""
@@ -97,7 +97,7 @@ class Method(Section):
     """`prediction`: what a member predicts, as in the paper; `deviation`: by how much it differs from the public model's."""
     radius: float | None = Field(default=None, gt=0)
     """Norm that it is clipped to, C/2; null takes the largest that `privacy.epsilon` pays for."""
-    formulation: Formulation = "B"
+    formulation: Formulation = "min"
     """What is averaged: the predicted noise (A), the predicted clean image (B), or at each time what costs less (min)."""
     skip_first: float = Field(default=0.0, ge=0, le=1)
     """Share of the sampling steps, the first ones, that the public model takes."""
@@ -280,10 +280,11 @@ def plan(settings, facts: Facts) -> Plan:
     takes = math.ceil(method.members * math.sqrt(paid) * needed / noise * (1 - ROUNDING))
     if most < paid:
         asked = f"method.prototypes={method.prototypes} in each of {len(facts.classes)} classes"
+        way = f"{most} such images: ask for no more," if most else "no such image:"
         raise BadInput(
             f"{asked if method.prototypes else f'generation.images={paid}'} with method.radius={radius:g} would cost more than "
-            f"privacy.epsilon={privacy.epsilon:g}, which pays for {most} such images: ask for no more, or take method.members={takes}, "
-            f"or method.radius={_down(at_one / (needed * math.sqrt(paid))):g}"
+            f"privacy.epsilon={privacy.epsilon:g}, which pays for {way} take method.members={takes}, or "
+            f"method.radius={_down(at_one / (needed * math.sqrt(paid))):g}"
         )
     event = Gaussian(noise_multiplier=noise, count=paid)
     what = (

@@ -10,15 +10,25 @@ import torch
 from sfumato import sources
 from sfumato.config import Extractor
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.images import to_unit
+from sfumato.drawing import private_drawing
+from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, train_autoencoder
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, add_votes, untuned
-from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, STAGE_VOTES, Facts, Plan
+from sfumato.methods.plan import (
+    STAGE_DRAWING,
+    STAGE_PHASE_ONE,
+    STAGE_TRAINING,
+    STAGE_TUNING,
+    STAGE_VOTES,
+    Facts,
+    Plan,
+)
 from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy.door import Access
-from sfumato.privacy.mechanisms import fine_tuned, noised_records, noisy_votes, unprotected
+from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_votes, unprotected
+from sfumato.privacy.shards import shard_trained
 from sfumato.retrieval.features import train_extractor
 from sfumato.retrieval.knowledge_base import build_knowledge_base
 from sfumato.retrieval.split import split_public
@@ -31,6 +41,8 @@ TINY = [
     "pretraining.ema_decay=0.5", "pretraining.learning_rate=1e-2", "fine_tuning.steps=2", "fine_tuning.draws=2",
     "generation.images=20", "generation.steps=20",
 ]  # fmt: skip
+OWN = {"dp-ensemble": ["method.members=2", "method.key=two", "method.training.steps=3"]}
+"""What else a method needs to be tiny."""
 CPU = torch.device("cpu")
 LITTLE = {"steps": 3, "batch": 32, "width": 4, "features": 8}
 
@@ -61,6 +73,13 @@ class World:
         if plan.phase_one:
             started, seen = self.begin(access(STAGE_PHASE_ONE, self), **others)
             parts, entries = replace(parts, started=started), entries | seen
+        if plan.members:
+            parts = replace(parts, members=self.trained_members(access))
+        if events := plan.events(STAGE_DRAWING):
+            paid = drawn(
+                access(STAGE_DRAWING, self), events, self.drawing(parts), device=CPU, codec=parts.codec, **others
+            )
+            return parts, entries | dict(paid.entries)
         model = untuned(parts, self.facts)
         tuned = fine_tuned(
             access(STAGE_TUNING, self), plan.event(STAGE_TUNING), model, self.method.corrupt(self.settings, parts),
@@ -68,6 +87,23 @@ class World:
             codec=parts.codec, **others,
         )  # fmt: skip
         return replace(parts, tuned=tuned.result), entries | dict(tuned.entries)
+
+    def trained_members(self, access: Callable[..., Access]) -> tuple[torch.nn.Module, ...]:
+        """The members of the plan, each trained on its own shard."""
+        members, parts = self.plan.members, self.parts
+        return tuple(
+            shard_trained(
+                access(STAGE_TRAINING, self), untuned(parts, self.facts), parts.schedule, members.training, shard=shard,
+                shards=members.count, key=members.key, seed=0, device=CPU, codec=parts.codec,
+            )[0]
+            for shard in range(members.count)
+        )  # fmt: skip
+
+    def drawing(self, parts: Parts) -> Callable[..., ImageSet]:
+        """The priced drawing of the plan, as the task puts it together."""
+        parts = replace(parts, paid=self.plan.events(STAGE_DRAWING))
+        images = self.plan.prototypes or self.plan.generation.images
+        return private_drawing(self.method.draw_privately, self.settings, parts, self.facts, images, CPU)
 
     def begin(self, access: Access, **others) -> tuple[torch.nn.Module, dict[int, str]]:
         """The first phase of the plan."""
@@ -94,7 +130,7 @@ def build_like(world: World) -> torch.nn.Module:
 
 @functools.cache
 def make_world(method: str, *changes: str) -> World:
-    settings, facts, _ = preflight(resolve(method, changes=[*TINY, *changes]))
+    settings, facts, _ = preflight(resolve(method, changes=[*TINY, *OWN.get(method, []), *changes]))
     plan = plan_for(settings, facts)
     found = sources.load("glyphs", part="all", size=8, glyphs_per_class=settings.data.glyphs_per_class)
     codec = PIXELS
