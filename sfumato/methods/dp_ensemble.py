@@ -382,6 +382,8 @@ def draw_privately(
     noise; the norm that is clipped to follows from the event that is paid.
     """
     (event,) = parts.paid
+    if len(y) > event.count:
+        raise ValueError(f"{len(y)} images are asked for and {event.count} are paid for")
     radius = len(parts.members) / (2 * unit_cost(settings) * event.noise_multiplier)
     own = window(settings)
     of_image, of_start, sigma = (w.tolist() for w in (own.grid.of_image, own.grid.of_start, own.grid.sigma))
@@ -432,7 +434,7 @@ def averaged(
 
     centre = view(public) if settings.method.clipped == "deviation" else torch.zeros_like(x)
     total = torch.zeros_like(x)
-    for member in parts.members:
+    for member in parts.members:  # not stacked: that is faster on a CPU for few tiny images alone, else much slower
         predicted = view(guided(member, settings.generation.guidance)(x, t, y))
         total += within((predicted - centre).nan_to_num(0.0, 0.0, 0.0), radius)
     average = centre + total / len(parts.members)

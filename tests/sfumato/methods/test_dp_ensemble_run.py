@@ -157,6 +157,14 @@ def test_the_norm_that_is_clipped_to_follows_from_what_is_paid(monkeypatch):
     torch.testing.assert_close(*same, atol=1e-4, rtol=1e-4)
 
 
+def test_no_more_images_are_drawn_than_were_paid_for():
+    settings, _, _ = settings_with()
+    parts = parts_of(settings, Says(weak), [Says(weak)], images=4)
+    assert len(dp_ensemble.draw_privately(settings, parts, (), torch.arange(4), generator())) == 4
+    with pytest.raises(ValueError, match="5 images are asked for and 4 are paid for"):
+        dp_ensemble.draw_privately(settings, parts, (), torch.arange(5), generator())
+
+
 def test_guidance_is_combined_before_clipping():
     settings, _, _ = settings_with("method.clipped=prediction", "method.formulation=A", "generation.guidance=3")
     member = Says(lambda x, t, y: torch.where((y < 0).view(-1, 1, 1, 1), 0.2, 0.4) * torch.ones_like(x))

@@ -73,6 +73,16 @@ def test_a_method_runs_in_latents_from_the_door_to_the_picture(method, network, 
     assert public.shapes == tuned.shapes == {SHAPE}
 
 
+def test_members_and_their_priced_drawing_work_on_latents(world, access_to, ledger):
+    tiny = world("dp-ensemble", *LATENTS)
+    parts, entries = tiny.pay(access_to(ledger))
+    assert set(entries.values()) == {"DP"} and tiny.plan.spends == world("dp-ensemble").plan.spends
+    watched = replace(parts, public=Watched(parts.public), members=tuple(map(Watched, parts.members)))
+    found = tiny.drawing(watched)(torch.empty(0), torch.empty(0), torch.Generator().manual_seed(0))
+    assert found.pixels.shape == (20, 1, 8, 8) and found.pixels.dtype == np.uint8 and found.pixels.std() > 0
+    assert all(model.shapes == {SHAPE} for model in (watched.public, *watched.members))
+
+
 @every_tuned
 def test_nothing_but_the_mechanism_sees_private_pixels(method, world, access_to, ledger, monkeypatch):
     """What a method's objective is given are the latents of the records behind the door, record by record."""
