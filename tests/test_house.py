@@ -71,7 +71,10 @@ MLFLOW = {
 }
 CLOCKS = {"sfumato/estimate.py": {"perf_counter"}, "sfumato/privacy/choice.py": {"perf_counter"}}
 GENERATORS = {"sfumato/privacy/noise.py": "fills a generator's state from the operating system"}
-SEEDED = {"sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL"}
+SEEDED = {
+    "sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL",
+    "sfumato/privacy/shards.py": "the seed of a member's training, which adds no noise and whose model is INTERNAL",
+}
 JUDGES = {
     "sfumato/privacy/looks.py": "measures",
     "sfumato/privacy/audit.py": "measures",

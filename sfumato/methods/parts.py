@@ -35,6 +35,8 @@ class Parts:
     """Denoisers of single shards, for a priced drawing; INTERNAL."""
     paid: tuple[AnyEvent, ...] = ()
     """What a priced drawing has paid: its noise follows from this."""
+    prototypes: Tensor | None = None
+    """`[n, c, h, w]`, what a priced drawing made for `draw` to go on from, as many of each class, class by class."""
     codec: Codec = PIXELS
     """From images to what the denoisers work on, and back."""
     encoder: nn.Module | None = None
