@@ -269,6 +269,10 @@ class Generation(Section):
     """In place of all the others but `images`, for a method that draws by Hamiltonian dynamics."""
 
 
+NEIGHBOURS = 5
+"""The k of coverage, precision, recall and density (Naeem et al. 2020), and so one less than the fewest images that can be judged."""
+
+
 class Evaluation(Section):
     """How the result is judged. Scores against private images are INTERNAL."""
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from artifacts import certify, contents, report, spending
+from artifacts import certify, classifiers, contents, report, spending
 from artifacts.kinds import ClassVotes, Judgement, PublicClassifier, Samples, TunedModel
 from artifacts.labels import Label
 from artifacts.publish import check_label, destination, publish
@@ -126,7 +126,7 @@ def evaluate(
             access(ledger, private, terms, "evaluation", "judge", parents, context, code_version(evaluate.fn)),
             {name: looks.tensors(contents.load_images(draft.open(ref)), how.images) for name, ref in sets.items()},
             classes=len(facts.classes),
-            extractor=small_cnn(*contents.load_classifier(draft.open(classifier), device))
+            extractor=small_cnn(*classifiers.load_classifier(draft.open(classifier), device))
             if classifier
             else inception(device),
             how=how,

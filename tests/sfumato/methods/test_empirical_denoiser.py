@@ -11,10 +11,10 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from sfumato import sources
+from sfumato.config import NEIGHBOURS
 from sfumato.diffusion.edm import clean_image, step_noise
 from sfumato.drawing import draw_images
 from sfumato.errors import BadInput
-from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.images import to_unit
 from sfumato.methods import empirical_denoiser
 from sfumato.methods.empirical_denoiser import Grid, attack_success, claim, empirical_steps, window
