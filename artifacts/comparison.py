@@ -1,4 +1,4 @@
-"""Runs side by side: scores over seeds as a table, pictures as one page, scores against epsilon as a plot.
+"""Runs side by side: scores over seeds as a table, pictures as one page.
 
 A row is a variant at one target epsilon. Scores were measured against private images, so all of it is INTERNAL.
 """
@@ -6,7 +6,7 @@ A row is a variant at one target epsilon. Scores were measured against private i
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -25,9 +25,8 @@ SYNTHETIC = "synthetic"
 """The judged set of a run that is compared."""
 CONFIDENCE = 0.95
 """Of the intervals over seeds, from Student's distribution."""
-PLOTTED = ("frechet", "cnn")
-"""Scores that are drawn against epsilon."""
-COMPARISON, TABLE, PAGE, PLOT = "comparison.json", "comparison-internal.md", "samples.png", "trade-off-internal.png"
+COMPARISON, TABLE, PAGE = "comparison.json", "comparison-internal.md", "samples.png"
+TRADE_OFF, SWEEP = "trade-off-internal.png", "sweep-internal.png"
 
 
 class Spread(BaseModel):
@@ -76,6 +75,38 @@ class Comparison(BaseModel):
     name: str
     folder: str
     rows: tuple[Row, ...]
+    axes: Mapping[str, Mapping[str, str]] = {}
+    """What a sweep varied: setting -> value as it is shown -> variant; empty where nothing but variants were compared."""
+
+    @property
+    def plot(self) -> str:
+        """The file that draws the scores: against the values of a sweep, or against epsilon."""
+        return SWEEP if self.axes else TRADE_OFF
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """What the names of a line are called."""
+        return ("setting", "value") if self.axes else ("variant",)
+
+
+class Line(NamedTuple):
+    """A row where it is shown: in a sweep once for each value that it stands for."""
+
+    names: tuple[str, ...]
+    row: Row
+
+
+def lines(found: Comparison) -> list[Line]:
+    """The lines of table and page, in order."""
+    if not found.axes:
+        return [Line((row.variant,), row) for row in found.rows]
+    return [
+        Line((setting, value), row)
+        for setting, values in found.axes.items()
+        for value, variant in values.items()
+        for row in found.rows
+        if row.variant == variant
+    ]
 
 
 def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
@@ -107,13 +138,13 @@ def spread(values: Sequence[float | None]) -> Spread:
     return Spread(mean=statistics.fmean(values), half=float(wide))
 
 
-def comparison_table(rows: Sequence[Row]) -> str:
+def comparison_table(found: Comparison) -> str:
     """The table in Markdown; INTERNAL. Refuses rows from two feature extractors."""
-    only_extractor(row.feature_extractor for row in rows)
-    head = ["variant", "target", "claim", "certificate", "relation", "covers", "label", "evaluations", *SCORES.values()]
-    lines = [
+    only_extractor(row.feature_extractor for row in found.rows)
+    head = ["target", "claim", "certificate", "relation", "covers", "label", "evaluations", *SCORES.values()]
+    cells = [
         [
-            row.variant,
+            *names,
             f"{row.target:g}",
             f"{row.claim:.3f}",
             "none" if row.certificate is None else f"{row.certificate:.3f}",
@@ -123,84 +154,43 @@ def comparison_table(rows: Sequence[Row]) -> str:
             row.evaluations,
             *(str(row.scores[key]) for key in SCORES),
         ]
-        for row in rows
+        for names, row in lines(found)
     ]
-    return table(head, lines)
+    return table([*found.heads, *head], cells)
 
 
-def report(comparison: Comparison, captions: Sequence[str]) -> str:
+def report(found: Comparison) -> str:
     """What is written beside the pictures; INTERNAL."""
-    seeds = max(len(row.runs) for row in comparison.rows)
+    seeds = max(len(row.runs) for row in found.rows)
+    drawn = "each value" if found.axes else "epsilon, by certificate (full) and claim (dashed)"
+    captions = [f"{' '.join(names)} at {row.target:g}" for names, row in lines(found)]
     return "\n".join(
         [
-            f"# {comparison.name}",
+            f"# {found.name}",
             "",
             "> INTERNAL. The scores were measured against private images without noise. Do not share this file.",
             "",
-            comparison_table(comparison.rows),
+            comparison_table(found),
             "",
-            f"Over {seeds} seeds: mean and {CONFIDENCE:.0%} interval of the mean (Student). A claim is what a paper's own analysis "
+            f"Over {seeds} seed{'s' * (seeds > 1)}: mean and {CONFIDENCE:.0%} interval of the mean (Student). A claim is what a paper's own analysis "
             "says; only a certificate is a promise. `evaluations`: network evaluations per image. Frechet distance and coverage in: "
-            f"{comparison.rows[0].feature_extractor or 'features not named'}.",
+            f"{found.rows[0].feature_extractor or 'features not named'}.",
             "",
-            f"![scores against epsilon, by certificate (full) and claim (dashed)]({PLOT})",
+            f"![scores against {drawn}]({found.plot})",
             "",
             f"![one image of each class]({PAGE})",
             "",
             "Rows of the picture: " + "; ".join(captions) + ".",
             "",
-            "Runs: " + ", ".join(run for row in comparison.rows for run in row.runs),
+            "Runs: " + ", ".join(run for row in found.rows for run in row.runs),
             "",
         ]
     )
 
 
-def draw_trade_off(path: Path, rows: Sequence[Row]) -> None:
-    """Scores against epsilon, each variant a colour: by certificate as a full line, by claim dashed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(
-        1, len(PLOTTED), figsize=(5.2 * len(PLOTTED), 4.4), squeeze=False, layout="constrained"
-    )
-    for panel, key in zip(panels[0], PLOTTED, strict=True):
-        for number, (variant, own) in enumerate(by_variant(rows).items()):
-            own = [row for row in own if row.scores[key].mean is not None]
-            colour, scores = f"C{number}", [row.scores[key] for row in own]
-            certified = [(row.certificate, score) for row, score in zip(own, scores, strict=True) if row.certificate]
-            bars = [score.half or 0.0 for _, score in certified]
-            panel.errorbar(
-                [x for x, _ in certified], [score.mean for _, score in certified], bars,
-                color=colour, marker="o", markersize=4, linewidth=1.2, capsize=2, label=variant,
-            )  # fmt: skip
-            claims = [row.claim for row in own]
-            panel.plot(
-                claims, [score.mean for score in scores], color=colour, linestyle="--", marker="x", linewidth=0.9
-            )
-        panel.set_xscale("log")
-        panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        panel.set_xlabel("epsilon: certificate (full), claim (dashed)", fontsize=8)
-        panel.set_ylabel(SCORES[key], fontsize=9)
-        panel.tick_params(labelsize=8)
-        panel.spines[["top", "right"]].set_visible(False)
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", fontsize=8, frameon=False)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-
-
 def page(samples: Sequence[ImageSet]) -> Image.Image:
     """The first image of each class, one set a row."""
-    rows = [images.pixels[first_of_each(images.labels, len(images.classes), 1)] for images in samples]
+    rows = [first_of_each(images, 1) for images in samples]
     widest = max(map(len, rows))
     every = np.concatenate([np.resize(row, (widest, *row.shape[1:])) for row in rows])
     return grid(every, widest, enlargement(every.shape[2]))
-
-
-def by_variant(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
-    """Rows of each variant, smallest epsilon first."""
-    found: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row.target):
-        found.setdefault(row.variant, []).append(row)
-    return found

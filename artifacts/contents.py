@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sfumato.config import Extractor, Latent, Network
 from sfumato.errors import BadInput
 from sfumato.evaluation.classifier import Classifier
-from sfumato.images import ImageSet
+from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec, Latents
 from sfumato.networks.autoencoder import build_autoencoder
 from sfumato.networks.build import build
@@ -53,6 +53,11 @@ def load_images(folder: Path) -> ImageSet:
     """Read what `save_images` wrote."""
     tensors, facts = load(folder)
     return ImageSet(tensors["pixels"].numpy(), tensors["labels"].numpy(), tuple(facts["classes"]))
+
+
+def load_encoded(folder: Path, codec: Codec, device: torch.device) -> Tensor:
+    """Images that `save_images` wrote, as `codec` has them, `[n, c, h, w]`."""
+    return codec.encode(to_unit(load_images(folder).pixels).to(device))
 
 
 def save_autoencoder(folder: Path, codec: Latents, trained_on: str) -> None:

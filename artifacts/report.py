@@ -105,6 +105,8 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
     return "\n".join(lines)
 
 
+NO_PROTECTION = "No protection of the training data is known."
+"""Said of whatever leaves without a certificate."""
 NOT_COVERED = (
     "## What is not covered\n\n"
     "Choosing settings by looking at private scores; the number of private records, the class names and the image size, which are "
@@ -234,7 +236,8 @@ def statement(record: RunRecord) -> str:
     if accepted := record.override("claim"):
         return (
             f"No certificate. Handed over on the paper's claim of epsilon {record.claim.epsilon:.3f} ({record.claim.source}), "
-            f'for which someone answered: "{accepted.reason}" (ledger entry {accepted.entry}). What is missing: {accepted.missing}.'
+            f'for which someone answered: "{accepted.reason}" (ledger entry {accepted.entry}). What is missing: {accepted.missing}. '
+            f"{NO_PROTECTION}"
         )
     why = f", because {record.plan.lacking}" if record.plan.lacking else ""
     return f"No certificate{why}: these images must not leave."

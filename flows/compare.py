@@ -6,7 +6,7 @@ from prefect.artifacts import create_markdown_artifact
 from artifacts.comparison import Comparison, row_of
 from artifacts.record import RunRecord
 from flows.synthesize import run_plan
-from flows.variants import planned
+from flows.variants import planned, variants_of
 from sfumato.methods import METHODS
 from sfumato.settings import DEFAULT_PRESET
 from tasks.comparing import comparing, conclude
@@ -22,6 +22,7 @@ def compare(
     seeds: list[int] | None = None,
     changes: list[str] | None = None,
     title: str = "compare",
+    axes: dict[str, dict[str, str]] | None = None,
 ) -> Comparison:
     """Run every variant at every budget with every seed, and lay the results side by side.
 
@@ -32,9 +33,11 @@ def compare(
         seeds: Seeds of the public stages.
         changes: Further settings of all runs as `section.field=value`.
         title: What the comparison is called.
+        axes: What a sweep varies, in place of variants: setting, value as it is shown, variant.
     """
     folder = str(configure().data)
-    cells = planned(variants or list(METHODS), preset, epsilons or [], seeds or [0], changes or [], folder)
+    wanted = variants_of(axes or {}) or variants or list(METHODS)
+    cells = planned(wanted, preset, epsilons or [], seeds or [0], changes or [], folder)
     with comparing(f"{title}-{preset}") as (name, parents):
         records: list[RunRecord] = []
         for number, cell in enumerate(cells):
@@ -43,13 +46,13 @@ def compare(
             )
             later = tuple(spend.event for other in cells[number + 1 :] for spend in other.plan.spends)
             records.append(
-                run_plan(cell.settings, cell.plan, preset=preset, publish_to="", following=later, above=parents)
+                run_plan(cell.settings, cell.plan, preset=cell.preset, publish_to="", following=later, above=parents)
             )
         rows = [
             row_of(variant, epsilon, [record for cell, record in zip(cells, records, strict=True)
                                       if (cell.variant, cell.epsilon) == (variant, epsilon)])
             for variant, epsilon in dict.fromkeys((cell.variant, cell.epsilon) for cell in cells)
         ]  # fmt: skip
-        found = conclude(name, parents, rows)
+        found = conclude(name, parents, rows, axes=axes or {})
     create_markdown_artifact(f"{title}: {len(cells)} runs; INTERNAL, in {found.folder}", key="comparison")
     return found

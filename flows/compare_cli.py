@@ -4,14 +4,15 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from artifacts.comparison import PAGE, PLOT, TABLE, Comparison
+from artifacts.comparison import PAGE, TABLE, Comparison, lines
 from artifacts.report import SCORES
-from flows.variants import planned, sweep_variants
+from flows.variants import Axes, named_sweep, planned, sweep_over, variants_of
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
-from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, presets
+from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, presets, sweeps
 from tasks.where import configure
 
 OUT = Console()
@@ -31,7 +32,7 @@ def compare(
         typer.Option(
             "--method",
             metavar="'NAME [SECTION.FIELD=VALUE ...]'",
-            help=f"A method, with settings of its own; repeatable. Default: all of {', '.join(METHODS)}.",
+            help=f"A method, with settings of its own, preset=NAME among them; repeatable. Default: all of {', '.join(METHODS)}.",
         ),
     ] = None,
     preset: PresetName = DEFAULT_PRESET,
@@ -49,25 +50,47 @@ def compare(
 
 
 def sweep(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help=f"A paper's ablations: {', '.join(sweeps())}; with --over, a method.")
+    ] = "",
     over: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(metavar="SECTION.FIELD=V1,V2,...", help="What to vary, one setting at a time; repeatable."),
-    ],
-    method: Annotated[str, typer.Argument(help=f"One of: {', '.join(METHODS)}.")] = DEFAULT_METHOD,
-    preset: PresetName = DEFAULT_PRESET,
+    ] = None,
+    preset: Annotated[
+        str,
+        typer.Option("--preset", help=f"Named settings to start from. Default: the sweep's own, or {DEFAULT_PRESET}."),
+    ] = "",
     epsilons: Epsilons = "",
     seeds: Seeds = "0",
     changes: Changes = None,
 ) -> None:
-    """Vary settings of one method, one at a time, and lay the results side by side. INTERNAL; every run spends.
+    """Vary settings one at a time, and show scores against values: table, picture, samples. INTERNAL; every run spends.
 
-    Example: sfumato sweep rapid --over method.k=0.3,0.5,0.8 --over fine_tuning.batch=64,256
+    The ablations of a paper, in small: sfumato sweep rapid
+
+    Your own: sfumato sweep rapid --over method.k=0.3,0.5,0.8 --over fine_tuning.batch=64,256
     """
     configure()
-    _carry_out(sweep_variants(over, method), preset, epsilons, seeds, changes or [], f"sweep-{method}")
+    if not over and not name:
+        raise BadInput(
+            f"nothing to vary: name a sweep ({', '.join(sweeps())}), or use --over section.field=value,value"
+        )
+    asked = sweep_over(over, name or DEFAULT_METHOD) if over else named_sweep(name)
+    given, title = [*asked.changes, *(changes or [])], f"sweep-{name or DEFAULT_METHOD}"
+    _carry_out(variants_of(asked.axes), preset or asked.preset, epsilons, seeds, given, title, axes=asked.axes)
 
 
-def _carry_out(variants: list[str], preset: str, epsilons: str, seeds: str, changes: list[str], title: str) -> None:
+def _carry_out(
+    variants: list[str],
+    preset: str,
+    epsilons: str,
+    seeds: str,
+    changes: list[str],
+    title: str,
+    *,
+    axes: Axes | None = None,
+) -> None:
     place = configure()
     asked = {"epsilons": _numbers("--epsilons", epsilons, float), "seeds": _numbers("--seeds", seeds, int)}
     cells = planned(variants, preset, asked["epsilons"], asked["seeds"] or [0], changes, str(place.data))
@@ -75,19 +98,22 @@ def _carry_out(variants: list[str], preset: str, epsilons: str, seeds: str, chan
     from flows.compare import compare as run
 
     OUT.print(f"{len(cells)} runs: {len(variants)} variants, epsilon {epsilons or 'of the settings'}, seeds {seeds}")
-    show(run(variants=variants, preset=preset, changes=changes, title=title, **asked))
+    show(run(variants=variants, preset=preset, changes=changes, title=title, axes=axes, **asked))
 
 
 def show(found: Comparison) -> None:
     """The table and where the rest lies."""
     shown = Table(title="Scores against private images: INTERNAL", title_justify="left")
-    for column in ("variant", "claim", "certificate", *SCORES.values()):
-        shown.add_column(column, justify="left" if column == "variant" else "right")
-    for row in found.rows:
+    for column in found.heads:
+        shown.add_column(column, no_wrap=True)
+    for column in ("epsilon", "claim", "certificate", *SCORES.values()):
+        shown.add_column(column, justify="right")
+    for names, row in lines(found):
         certificate = "none" if row.certificate is None else f"{row.certificate:.3f}"
-        shown.add_row(row.variant, f"{row.claim:.3g}", certificate, *(str(row.scores[key]) for key in SCORES))
+        scores = (str(row.scores[key]) for key in SCORES)
+        shown.add_row(*map(escape, names), f"{row.target:g}", f"{row.claim:.3g}", certificate, *scores)
     OUT.print(shown)
-    for name, file in (("INTERNAL report", TABLE), ("trade-off", PLOT), ("picture", PAGE)):
+    for name, file in (("INTERNAL report", TABLE), ("scores", found.plot), ("picture", PAGE)):
         OUT.print(f"{name:<16} {found.folder}/{file}", soft_wrap=True, highlight=False, markup=False)
 
 

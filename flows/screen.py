@@ -11,6 +11,8 @@ from rich.table import Table
 
 from artifacts.spending import cost, statement, totals, what
 from sfumato.estimate import estimate
+from sfumato.methods import METHODS
+from sfumato.methods.parts import design
 from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.build import build, parameters_by_group
@@ -60,17 +62,18 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
 def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str:
     """What learns from private images, stage by stage."""
     parts, tuning = [], plan.fine_tuning
+    made = design(METHODS[settings.method.name], settings, shape, plan.facts)
+    model = build(made.network, made.shape, made.classes)
     if plan.members:
         parts.append(f"{plan.members.count} members, each on its own shard, {plan.members.training.steps} steps")
     if plan.plain:
-        parts.append(f"the method's network on the images themselves, {plan.plain.steps} steps")
+        size = sum(parameters_by_group(model).values())
+        parts.append(f"all ({size:,} parameters) on the images themselves, {plan.plain.steps} steps")
     if plan.phase_one:
         copies = "copies noised once" if plan.phase_one.noised_once else "the images themselves"
         parts.append(f"all on {copies}, {plan.phase_one.training.steps} steps")
     if tuning:
-        model = build(settings.network, shape, plan.facts.public_classes)
         sizes = parameters_by_group(adapted(model, tuning.trainable, tuning.rank) if tuning.rank else model)
-        sizes["rows"] = len(plan.facts.classes) * settings.network.condition
         parts.append(
             ", ".join(f"{group} ({sizes.get(group, 0):,})" for group in tuning.trainable)
             + (f" through adapters of rank {tuning.rank}" if tuning.rank else "")

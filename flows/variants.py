@@ -1,17 +1,25 @@
-"""Which runs a comparison or a sweep makes: all planned and checked before the first of them begins."""
+"""Which runs a comparison or a sweep makes: all planned and checked before the first of them begins.
+
+A variant is a method's name and settings of its own, for example `rapid method.k=0.3`; `preset=NAME` among them takes
+another preset than the rest. The axes of a sweep are setting -> value as it is shown -> variant.
+"""
 
 import itertools
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sfumato.errors import BadInput
 from sfumato.methods.plan import Plan
 from sfumato.preflight import one_extractor, plan_for, preflight
-from sfumato.settings import DEFAULT_METHOD, Settings, resolve
+from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, known, resolve, sweeps
 from tasks.making import device_of
 
 ALONE = "evaluation.baseline=false"
 """A comparison trains no baseline inside its runs: it holds one as a variant where it is asked to."""
+PRESET = "preset="
+Axes = dict[str, dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -20,8 +28,18 @@ class Cell:
 
     variant: str
     epsilon: float
+    preset: str
     settings: Settings
     plan: Plan
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep varies, and what holds for all its runs."""
+
+    axes: Axes
+    preset: str = DEFAULT_PRESET
+    changes: tuple[str, ...] = ()
 
 
 def planned(
@@ -41,22 +59,46 @@ def planned(
     targets = [f"privacy.epsilon={epsilon}" for epsilon in epsilons] or [""]
     for variant, target, seed in itertools.product(variants, targets, seeds):
         method, *own = variant.split()
+        start = next((text.removeprefix(PRESET) for text in own if text.startswith(PRESET)), preset)
+        own = [text for text in own if not text.startswith(PRESET)]
         given = [*changes, *own, *filter(None, [target]), f"seed={seed}", ALONE]
-        settings, facts, _ = preflight(resolve(method, preset, given), data_folder)
+        settings, facts, _ = preflight(resolve(method, start, given), data_folder)
         device_of(settings.machine)
-        cells.append(Cell(variant, settings.privacy.epsilon, settings, plan_for(settings, facts)))
+        cells.append(Cell(variant, settings.privacy.epsilon, start, settings, plan_for(settings, facts)))
     one_extractor((cell.settings, cell.plan.facts) for cell in cells)
     return cells
 
 
-def sweep_variants(over: Sequence[str], method: str = DEFAULT_METHOD) -> list[str]:
-    """`field=v1,v2` each -> variants of `method` with one field changed at a time."""
-    variants = []
+def sweep_over(over: Sequence[str], method: str = DEFAULT_METHOD) -> Sweep:
+    """`field=v1,v2` each -> a sweep of `method` that changes one field at a time."""
+    axes: Axes = {}
     for axis in over:
         field, equals, values = axis.partition("=")
         if not equals or not field or not values:
             raise BadInput(
                 f"--over {axis!r} is not of the form section.field=value,value: for example method.k=0.3,0.5,0.8"
             )
-        variants += [f"{method} {field}={value}" for value in values.split(",")]
-    return list(dict.fromkeys(variants))
+        axes.setdefault(field, {}).update(_variants(method, field, values.split(",")))
+    return Sweep(axes)
+
+
+def named_sweep(name: str) -> Sweep:
+    """A sweep that is written down; `BadInput` for an unknown name."""
+    known("sweep", name, written := sweeps())
+    found = written[name]
+    axes = {
+        setting: values if isinstance(values, Mapping) else _variants(found["method"], setting, values)
+        for setting, values in found["axes"].items()
+    }
+    changes = tuple(f"{section}={json.dumps(diff)}" for section, diff in found.get("settings", {}).items())
+    return Sweep(axes, found["preset"], changes)
+
+
+def variants_of(axes: Axes) -> list[str]:
+    """All variants, each once."""
+    return list(dict.fromkeys(variant for values in axes.values() for variant in values.values()))
+
+
+def _variants(method: str, field: str, values: Sequence[Any]) -> dict[str, str]:
+    texts = [value if isinstance(value, str) else json.dumps(value, separators=(",", ":")) for value in values]
+    return {text: f"{method} {field}={text}" for text in texts}

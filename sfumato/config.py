@@ -95,14 +95,16 @@ class Schedule(Section):
 class Network(Section):
     """The denoiser."""
 
-    kind: Literal["auto", "mlp", "unet"] = "auto"
-    """`mlp` for tiny images, `unet` from 16x16 up; `auto` chooses by the side of the images."""
+    kind: Literal["auto", "mlp", "unet", "refinenet"] = "auto"
+    """`mlp` for tiny images, `unet` from 16x16 up; `auto` chooses one of the two by the side of the images; `refinenet`: dilated
+    residual blocks whose levels are merged from coarse to fine (Lin et al. 2017)."""
     width: int = Field(default=0, ge=0)
-    """Hidden width of the MLP, channels of the U-Net's first level; 0 takes 192 or 32."""
+    """Hidden width of the MLP, channels of the first level of the others; 0 takes 192, or 32."""
     blocks: int = Field(default=2, ge=1)
-    """Residual blocks (per level in the U-Net)."""
+    """Residual blocks (per level where there are levels)."""
     multipliers: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 2), min_length=1)
-    """Channels of each U-Net level in units of `width`; each level after the first halves the side."""
+    """Channels of each level in units of `width`. In the U-Net each level after the first halves the side; in the RefineNet the second
+    alone does, and those after it see twice as far each."""
     attention: tuple[int, ...] = (7, 8)
     """Sides in pixels at which the U-Net attends over positions."""
     condition: int = Field(default=64, ge=2, multiple_of=2)
@@ -221,6 +223,27 @@ class FineTuning(Section):
     """Decay of the moving average of the weights."""
 
 
+class Hamiltonian(Section):
+    """Sampling by Hamiltonian dynamics (Liu et al. 2024, Algorithm 2), for methods whose network is a score."""
+
+    iterations: int = Field(default=40, ge=1)
+    """M: how often momentum is drawn anew."""
+    steps: int = Field(default=3, ge=1)
+    """N: leapfrog steps of an iteration, after which a Metropolis test keeps or undoes them."""
+    step_size: float = Field(default=0.025, gt=0)
+    """lambda_0, the last iteration's leapfrog step; iteration m takes (M / m)^2 times that. Where the score is known at several
+    noise levels, N steps of half the level are about a quarter of an oscillation, which forgets most."""
+    start: float = Field(default=5.0, gt=0)
+    """Standard deviation of the noise that sampling starts from, on images in [-1, 1], and the largest noise level."""
+    noise: float = Field(default=0.05, gt=0)
+    """Where the score is known at several noise levels: that of the last iteration. Iteration m takes (M / m)^2 times that, at
+    most `start`, and its step in proportion."""
+    momentum: Literal["gaussian", "rayleigh", "uniform"] = "gaussian"
+    """What momenta are drawn from (section 5.3); only with `gaussian` are the images of the network's own density."""
+    metropolis: bool = True
+    """False keeps all steps, which the paper allows where they are many."""
+
+
 class Generation(Section):
     """How images are drawn."""
 
@@ -237,8 +260,13 @@ class Generation(Section):
     """Steps of the public walk from T to the query, where a method retrieves; 0 takes their share of `steps`."""
     late_steps: int = Field(default=0, ge=0)
     """Steps of the walk that goes on from what was retrieved; 0 takes their share of `steps`."""
+    redraw: float = Field(default=0.1, gt=0, le=1)
+    """Time, as a share of T, to which a prototype is noised before the public model draws an image from it, where a method draws
+    from prototypes; more varies more and keeps less."""
     guidance: float = Field(default=0.5, ge=0)
     """Weight w of classifier-free guidance; more reads better and varies less."""
+    hamiltonian: Hamiltonian = Hamiltonian()
+    """In place of all the others but `images`, for a method that draws by Hamiltonian dynamics."""
 
 
 class Evaluation(Section):

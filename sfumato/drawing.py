@@ -1,5 +1,7 @@
 """From a method's `draw` to a set of images: balanced classes, bounded memory, a seed that has nothing to do with privacy.
 
+A method whose images carry their own labels gives these in place of the balanced ones; a class may then have none.
+
 Latents are decoded here; everything after sees pixels.
 """
 
@@ -19,6 +21,7 @@ from sfumato.progress import Progress, silent
 from sfumato.settings import Settings
 
 Draw = Callable[[Settings, Parts, Tensor, torch.Generator], Tensor]
+Labels = Callable[[Settings, Parts, Tensor], tuple[Tensor, Tensor]]
 PrivateDraw = Callable[[Settings, Parts, tuple[Tensor, Tensor], Tensor, torch.Generator], Tensor]
 CHUNK = 1000
 """Images drawn at once."""
@@ -33,22 +36,25 @@ def draw_images(
     device: torch.device,
     progress: Progress = silent,
     generator: torch.Generator | None = None,
+    labels: Labels | None = None,
 ) -> ImageSet:
     """`count` images whose classes are spread evenly, in order of class.
 
     Drawing is post-processing, for which a plain seed serves; where it is the mechanism itself, the caller gives the
-    `generator` of its noise.
+    `generator` of its noise. With `labels`, images and labels are what it finds in what was drawn, in that order.
     """
-    labels = torch.arange(count) * len(facts.classes) // count
     generator = generator or torch.Generator(device).manual_seed(settings.seed)
-    drawn = []
-    for y in labels.split(CHUNK):
-        drawn.append(to_pixels(parts.codec.decode(draw(settings, parts, y.to(device), generator))))
+    drawn, found = [], []
+    for y in (torch.arange(count) * len(facts.classes) // count).split(CHUNK):
+        x = draw(settings, parts, y.to(device), generator)
+        x, y = labels(settings, parts, x) if labels else (x, y)
+        drawn.append(to_pixels(parts.codec.decode(x)))
+        found.append(y.cpu().numpy())
         progress(sum(map(len, drawn)), count)
-    return ImageSet(np.concatenate(drawn), labels.numpy(), facts.classes)
+    return ImageSet(np.concatenate(drawn), np.concatenate(found), facts.classes)
 
 
-def drawing_that_pays(
+def private_drawing(
     draw: PrivateDraw,
     settings: Settings,
     parts: Parts,
@@ -57,20 +63,24 @@ def drawing_that_pays(
     device: torch.device,
     progress: Progress = silent,
 ) -> Callable[[Tensor, Tensor, torch.Generator], ImageSet]:
-    """From private images, their labels and the generator of the mechanism's noise to `count` images."""
+    """What a mechanism calls to draw `count` images: from private records, their labels and the mechanism's noise to the set."""
 
-    def images(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
-        def of_private(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
+    def drawn(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
+        def once(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
             return draw(settings, parts, (x, y), wanted, generator)
 
-        return draw_images(of_private, settings, parts, facts, count, device, progress, noise)
+        return draw_images(once, settings, parts, facts, count, device, progress, noise)
 
-    return images
+    return drawn
 
 
-def first_of_each(labels: np.ndarray, classes: int, count: int) -> np.ndarray:
-    """Positions of the first `count` images of each class, class by class."""
-    return np.concatenate([np.flatnonzero(labels == label)[:count] for label in range(classes)])
+def first_of_each(images: ImageSet, count: int) -> np.ndarray:
+    """The first `count` images of each class, class by class, black ones where a class has too few: uint8 `[n, c, h, w]`."""
+    page = np.zeros((len(images.classes), count, *images.pixels.shape[1:]), np.uint8)
+    for label, row in enumerate(page):
+        found = images.pixels[images.labels == label][:count]
+        row[: len(found)] = found
+    return page.reshape(-1, *images.pixels.shape[1:])
 
 
 @torch.inference_mode()

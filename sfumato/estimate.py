@@ -9,6 +9,8 @@ from torch import nn
 
 from sfumato.diffusion.objective import denoising_examples, record_losses
 from sfumato.diffusion.schedule import make_schedule
+from sfumato.methods import METHODS
+from sfumato.methods.parts import design
 from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.build import build
@@ -44,24 +46,24 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     model = build(settings.network, shape, plan.facts.public_classes)
     copies = plan.facts.records * settings.fine_tuning.sample_rate * settings.fine_tuning.draws
     private = settings.fine_tuning.steps * copies * PER_RECORD
-    images = (
-        settings.pretraining.steps * settings.pretraining.batch
-        + private * (bool(plan.fine_tuning) + settings.evaluation.baseline)
-        + plan.generation.images * plan.evaluations / BACKWARD
-    )
+    images = settings.pretraining.steps * settings.pretraining.batch + private * settings.evaluation.baseline
+    own = private * bool(plan.fine_tuning) + plan.generation.images * plan.evaluations / BACKWARD
     if plan.phase_one:
         images += plan.phase_one.training.steps * plan.phase_one.training.batch
     if plan.plain:
-        images += plan.plain.steps * plan.plain.batch
+        own += plan.plain.steps * plan.plain.batch
     if plan.members:
         images += plan.members.count * plan.members.training.steps * plan.members.training.batch
     if plan.retrieval:
         images += plan.retrieval.extractor.steps * plan.retrieval.extractor.batch
     seconds = images * _measure(lambda: _denoiser_step(model, settings, shape)) + OVERHEAD_SECONDS
+    made = design(METHODS[settings.method.name], settings, shape, plan.facts)
+    other = build(made.network, made.shape, made.classes)
+    seconds += own * _measure(lambda: _denoiser_step(other, settings, made.shape))
     if latent.kind != "none":
         coder = build_autoencoder(latent, image)
         seconds += latent.steps * latent.batch * _measure(lambda: _autoencoder_step(coder, image, shape))
-    weights = sum(p.numel() for p in model.parameters())
+    weights = sum(p.numel() for p in other.parameters())
     gigabytes = (settings.machine.physical_batch * weights + 10 * weights) * BYTES / 1e9 + BASE_GIGABYTES
     return Estimate(seconds / 60, gigabytes)
 

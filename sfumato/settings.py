@@ -34,6 +34,7 @@ from sfumato.methods import METHODS
 
 DEFAULT_METHOD = next(iter(METHODS))
 DEFAULT_PRESET = "digits"
+BELOW = "below_epsilon"
 AnyMethod = Annotated[
     functools.reduce(operator.or_, (module.Method for module in METHODS.values())), Field(discriminator="name")
 ]
@@ -67,8 +68,18 @@ class Settings(Section):
 
 def presets() -> dict[str, dict[str, Any]]:
     """Name -> preset: `why`, `expect`, `settings`, `methods` (further settings by method name), and `below_epsilon` (further
-    settings that hold where the target epsilon is below the number)."""
-    folder = resources.files("sfumato") / "presets"
+    settings that hold where the target epsilon is below the number; a method may have its own in place of these)."""
+    return _written_down("presets")
+
+
+def sweeps() -> dict[str, dict[str, Any]]:
+    """Name -> a paper's ablations: `why`, `preset` and `method` to start from, `settings` of all runs, and `axes`: setting ->
+    its values, or -> value as it is shown -> a variant (method and settings of its own)."""
+    return _written_down("sweeps")
+
+
+def _written_down(kind: str) -> dict[str, dict[str, Any]]:
+    folder = resources.files("sfumato") / kind
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
     return {f.name.removesuffix(".yaml"): yaml.safe_load(f.read_text(encoding="utf-8")) for f in files}
 
@@ -80,12 +91,13 @@ def resolve(method: str, preset: str = DEFAULT_PRESET, changes: Iterable[str] = 
     known("preset", preset, available)
     merged: dict[str, Any] = {"method": {"name": method}}
     chosen, asked = available[preset], [_parse(change) for change in changes]
-    diffs = [chosen.get("settings", {}), chosen.get("methods", {}).get(method, {})]
-    for diff in (*diffs, *asked):
+    own = {BELOW: chosen.get(BELOW, {}), **chosen.get("methods", {}).get(method, {})}
+    small = own.pop(BELOW)
+    for diff in (chosen.get("settings", {}), own, *asked):
         _merge(merged, diff)
     privacy = merged.get("privacy")
     epsilon = privacy.get("epsilon", Privacy().epsilon) if isinstance(privacy, dict) else Privacy().epsilon
-    for bound, diff in chosen.get("below_epsilon", {}).items():
+    for bound, diff in small.items():
         if isinstance(epsilon, int | float) and epsilon < bound:
             for step in (diff, *asked):
                 _merge(merged, step)

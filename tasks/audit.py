@@ -25,7 +25,7 @@ from sfumato.config import Machine, Section
 from sfumato.evaluation.membership import Models
 from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS
-from sfumato.methods.parts import untuned
+from sfumato.methods.parts import begun
 from sfumato.methods.plan import Facts
 from sfumato.privacy import audit, looks
 from sfumato.privacy.door import PrivateSet
@@ -106,14 +106,20 @@ def attack(
     with making(Findings, "attacks (INTERNAL)", context, parents=parents) as draft, where().ledger() as ledger:
         parts = load_parts(draft, settings, facts, public, machine, canary_votes, canary_model)
         common = {"seed": settings.seed, "device": device_of(machine), "codec": parts.codec}
-        corrupt = METHODS[settings.method.name].corrupt(settings, parts)
+        method = METHODS[settings.method.name]
+        corrupt, (start, _) = method.corrupt(settings, parts), begun(method, settings, parts, facts)
         coins, _ = contents.load_canaries(draft.open(canaries))
-        bound, guesses = looks.guessed(corrupt, untuned(parts, facts), parts.tuned, coins, delta=terms.delta, **common)
+        bound, guesses = looks.guessed(
+            corrupt, start.to(common["device"]), parts.tuned, coins, delta=terms.delta, **common
+        )
         model = load_parts(draft, settings, facts, public, machine, tuned=tuned)
         found, draft.entries = looks.attacked(
             access(ledger, private, terms, "audit", "audit", parents, context, code_version(attack.fn)),
             contents.load_images(draft.open(samples)),
-            Models(parts.schedule, model.public, model.tuned) if model.tuned else None,
+            # A network of the method's own cannot be compared with the public denoiser, loss by loss.
+            Models(parts.schedule, model.public, model.tuned)
+            if model.tuned and not hasattr(method, "blueprint")
+            else None,
             progress=draft.show,
             **common,
         )

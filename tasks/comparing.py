@@ -1,12 +1,12 @@
 """The end of a comparison: its folder, its pictures, and what MLflow is told."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import mkdtemp
 
-from artifacts import comparison, contents
+from artifacts import comparison, comparison_plots, contents
 from artifacts.comparison import Comparison, Row
 from artifacts.kinds import Samples
 from artifacts.labels import Label
@@ -39,18 +39,19 @@ def comparing(title: str) -> Iterator[tuple[str, dict[str, str]]]:
         raise
 
 
-def conclude(name: str, parents: dict[str, str], rows: Sequence[Row]) -> Comparison:
-    """Write table, page and plot, and show them in MLflow's internal experiment."""
+def conclude(
+    name: str, parents: dict[str, str], rows: Sequence[Row], *, axes: Mapping[str, Mapping[str, str]]
+) -> Comparison:
+    """Write table, page and plot, and show them in MLflow's internal experiment; `axes` are what a sweep varied."""
     place = where()
     folder = place.home / "comparisons" / name
-    found = Comparison(name=name, folder=str(folder), rows=tuple(rows))
-    samples = [samples_of(load_record(place.runs, row.runs[0])) for row in rows]
+    found = Comparison(name=name, folder=str(folder), rows=tuple(rows), axes=axes)
+    samples = [samples_of(load_record(place.runs, line.row.runs[0])) for line in comparison.lines(found)]
     save_png(folder / comparison.PAGE, comparison.page(samples))
-    comparison.draw_trade_off(folder / comparison.PLOT, rows)
-    captions = [f"{row.variant} at {row.target:g}" for row in rows]
-    write_text(folder / comparison.TABLE, comparison.report(found, captions))
+    comparison_plots.draw(folder, found)
+    write_text(folder / comparison.TABLE, comparison.report(found))
     write_text(folder / comparison.COMPARISON, found.model_dump_json(indent=1))
-    shown = [folder / file for file in (comparison.TABLE, comparison.PLOT, comparison.PAGE)]
+    shown = [folder / file for file in (comparison.TABLE, found.plot, comparison.PAGE)]
     place.tracker().log(name, label=Label.INTERNAL, run=parents[str(Label.INTERNAL)], files=shown)
     return found
 

@@ -179,7 +179,13 @@ def build_knowledge_base(
         encoder = contents.load_encoder(draft.open(extractor), device)
         where_keys_are = {"time": retrieval.time, "seed": seed}
         base = knowledge_base.build_knowledge_base(
-            levels, denoise, encoder, *parts.reference, by_class=retrieval.by_class, **where_keys_are
+            levels,
+            denoise,
+            encoder,
+            *parts.reference,
+            by_class=retrieval.by_class,
+            most=retrieval.trajectories,
+            **where_keys_are,
         )
         asked = (base, levels, denoise, encoder)
         accuracy, chance = knowledge_base.retrieval_accuracy(*asked, *parts.queries, **where_keys_are)

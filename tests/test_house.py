@@ -55,6 +55,7 @@ READERS = {
 """Who may decode a source of images."""
 METHOD_NAMERS = {
     "sfumato/methods/__init__.py": "the list of methods",
+    "sfumato/methods/dppm.py": "its mechanism 'dp_sgd' is the engine, not the method of that name",
     "tasks/closing.py": f"{BASELINE_METHOD!r} is the baseline that every run is compared with",
 }
 """Who may name a method besides its own file."""
@@ -70,7 +71,10 @@ MLFLOW = {
 }
 CLOCKS = {"sfumato/estimate.py": {"perf_counter"}, "sfumato/privacy/choice.py": {"perf_counter"}}
 GENERATORS = {"sfumato/privacy/noise.py": "fills a generator's state from the operating system"}
-SEEDED = {"sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL"}
+SEEDED = {
+    "sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL",
+    "sfumato/privacy/shards.py": "the seed of a member's training, which adds no noise and whose model is INTERNAL",
+}
 JUDGES = {
     "sfumato/privacy/looks.py": "measures",
     "sfumato/privacy/audit.py": "measures",
@@ -592,6 +596,13 @@ def test_presets_name_only_methods_that_there_are():
         preset = yaml.safe_load(path.read_text(encoding="utf-8"))
         assert set(preset.get("methods", {})) <= set(METHODS), path.name
         assert preset["why"] and preset["expect"], path.name
+
+
+def test_sweeps_name_only_methods_that_there_are():
+    for path in sorted((ROOT / "sfumato" / "sweeps").glob("*.yaml")):
+        sweep = yaml.safe_load(path.read_text(encoding="utf-8"))
+        variants = [text for values in sweep["axes"].values() if isinstance(values, dict) for text in values.values()]
+        assert {sweep["method"], *(text.split()[0] for text in variants)} <= set(METHODS) and sweep["why"], path.name
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.stem)

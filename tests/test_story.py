@@ -264,6 +264,110 @@ def test_phase_one_as_published_runs_and_stays_inside_unless_someone_answers_for
         assert card["certificate"] is None and "one step can show" in card["statement"]
 
 
+SCORE = [c for c in TINY if not c.startswith("method.")] + [
+    "evaluation.baseline=false", "method.training.steps=3", "method.network.kind=refinenet", "method.network.width=4",
+    "generation.hamiltonian.iterations=4",
+]  # fmt: skip
+"""DPPM on the tiny setting."""
+
+
+def test_images_that_bring_their_own_labels_leave_on_a_claim_alone(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    with home_at(tmp_path / "home"):
+        configure()
+        record = synthesize(method="dppm", preset="digits", changes=SCORE)
+        assert record.label == Label.INTERNAL and record.certificate is None and record.claim.epsilon == 10
+        assert "without looking at the data" in Path(record.report).read_text()
+        other = [*SCORE, "generation.hamiltonian.momentum=uniform"]
+        again = synthesize(method="dppm", preset="digits", changes=other)
+        made = [stage.name for stage in again.stages if not stage.cached]
+        assert "generate" in made and "train-plainly" not in made and "pretrain" not in made
+        with where().ledger() as ledger:
+            assert ledger.total("digits").spends == 1, "another sampler asks nothing of the private images"
+            assert ledger.verify() == [] and ledger.replay() == []
+        with pytest.raises(Refused, match=r"INTERNAL, because of TunedModel"):
+            publish_run(record, tmp_path / "out")
+        given = publish_run(record, tmp_path / "out", accept_claim="a test of mine")
+        card = json.loads((Path(given.published) / "card.json").read_text())
+        told = [card["statement"], (tmp_path / "out" / "README.md").read_text(), Path(given.report).read_text()]
+        assert card["certificate"] is None and all("No protection of the training data is known." in t for t in told)
+        lines = (tmp_path / "out" / "labels.csv").read_text().splitlines()[1:]
+        labels = [int(line.split(",")[1]) for line in lines]
+        assert len(labels) == 60 and labels != sorted(labels), "as they were drawn, not as they were asked for"
+
+
+def test_a_network_of_the_methods_own_is_certified_published_and_audited(prefect_server, tmp_path):
+    from flows.audit import audit_run
+    from flows.synthesize import synthesize
+
+    sound = ["method.mechanism=dp_sgd", "fine_tuning.trainable=[film,time,rest]"]
+    with home_at(tmp_path / "home"):
+        configure()
+        record = synthesize(method="dppm", preset="digits", changes=[*SCORE, *sound], publish_to=".")
+        assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
+        assert "PLD" in (Path(record.published) / "README.md").read_text()
+        found = audit_run(record.run, canaries=40).audit
+        assert found.bound.canaries == 40 and not found.refuted
+
+
+ENSEMBLE = [c for c in TINY if not c.startswith("method.")] + [
+    *("evaluation.baseline=false", "method.members=2", "method.key=two", "method.training.steps=3"),
+]
+"""The ensemble on the tiny setting."""
+
+
+def test_members_stay_inside_and_every_image_that_they_drew_is_paid_for(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    with home_at(tmp_path / "home"):
+        configure()
+        run = functools.partial(synthesize, method="dp-ensemble", preset="digits")
+        record = run(changes=ENSEMBLE, publish_to=".")
+        assert record.label == Label.DP and record.certificate.images == 60 and record.certificate.epsilon <= 10
+        folder, store = Path(record.published), where().store()
+        assert "covering 60 images" in (folder / "README.md").read_text()
+        kept = {path.name: store.manifest(path.name) for path in (store.root / "objects").iterdir()}
+        members = {digest: m["label"] for digest, m in kept.items() if m["kind"] == "MemberModel"}
+        assert set(members.values()) == {Label.INTERNAL} and len(members) == 2
+        assert set(kept[record.samples_artifact]["behind"]) == set(members)
+        assert {m["kind"] for _, m in store.ancestry(record.samples_artifact)} == {
+            "PublicImages",
+            "PublicModel",
+            "Samples",
+        }
+        assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {".png", ".csv", ".json", ".md"}
+        more = run(changes=[*ENSEMBLE, "generation.images=30"])
+        assert [s.name for s in more.stages if not s.cached and s.name.startswith(("pre", "train", "gen"))] == [
+            "generate-privately",
+            "generate (public model alone)",
+        ]
+        with where().ledger() as ledger:
+            reserved = [entry.body["images"] for entry in ledger.entries() if entry.kind == "reserve"]
+            assert reserved == [60, 30], "other images are another reservation"
+            both = ledger.total("digits").epsilon
+            assert both == pytest.approx(more.spent_total["epsilon"]) and both > record.spent_total["epsilon"]
+            assert ledger.verify() == [] and ledger.replay() == []
+
+
+def test_prototypes_are_paid_for_once_and_any_number_is_drawn_from_them(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    with home_at(tmp_path / "home"):
+        configure()
+        run = functools.partial(synthesize, method="dp-ensemble", preset="digits")
+        once = run(changes=[*ENSEMBLE, "method.prototypes=1"], publish_to=".")
+        again = run(changes=[*ENSEMBLE, "method.prototypes=1", "generation.images=90", "generation.redraw=0.3"])
+        assert "any number of images" in (Path(once.published) / "README.md").read_text()
+        assert once.label == again.label == Label.DP and once.entries == again.entries
+        assert once.spent_total == again.spent_total and again.certificate == once.certificate
+        made = [stage.name for stage in again.stages if not stage.cached]
+        assert "generate" in made and "generate-privately (prototypes)" not in made
+        with where().ledger() as ledger:
+            (entry,) = (entry for entry in ledger.entries() if entry.kind == "reserve")
+            assert entry.body["images"] == "any" and entry.body["events"][0]["count"] == 10
+
+
 def test_the_same_seed_gives_the_same_public_half_and_other_noise(record, tmp_path):
     from flows.synthesize import synthesize
 

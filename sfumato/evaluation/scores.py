@@ -54,9 +54,10 @@ class Scores(BaseModel):
     """How many real neighbourhoods hold an image of the set, on average, divided by k; may exceed 1."""
     readable: float = Field(ge=0, le=1)
     """Share of images that the judge reads as the class they were drawn for."""
-    logistic: float = Field(ge=0, le=1)
-    """Accuracy on the real test images of a logistic regression trained on the set."""
-    cnn: float = Field(ge=0, le=1)
+    logistic: float | None = Field(ge=0, le=1)
+    """Accuracy on the real test images of a logistic regression trained on the set; this and what follows are None where all its
+    images are labelled as one class."""
+    cnn: float | None = Field(ge=0, le=1)
     """Accuracy on the real test images of the small CNN trained on the set."""
     mlp: float | None = Field(default=None, ge=0, le=1)
     """The same of the papers' MLP; this and what follows are None where they were not asked for."""
@@ -129,14 +130,18 @@ def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress
     rows = {"readable": (predict(bench.judge, synthetic).argmax(1) == labels.cpu()).double().numpy()}
 
     names, unread = utility.wanted(bench.how, tuple(synthetic.shape[1:]))
+    if len(labels.unique()) < 2:
+        reason = f"all images are labelled as class {int(labels[0])}, which leaves a classifier nothing to learn"
+        names, unread = (), unread | dict.fromkeys(names, reason)
     task = (synthetic, labels, bench.images, bench.labels)
-    for name, right in utility.answers(
-        names, *task, how=bench.how, seed=bench.seed, device=bench.device, progress=progress
-    ):
-        rows[name] = right.double().numpy()
+    if names:
+        for name, right in utility.answers(
+            names, *task, how=bench.how, seed=bench.seed, device=bench.device, progress=progress
+        ):
+            rows[name] = right.double().numpy()
     if set(utility.ELEVEN) <= set(rows):
         rows["eleven"] = np.mean([rows[name] for name in utility.ELEVEN], axis=0)
-    found = {name: float(row.mean()) for name, row in rows.items()}
+    found = {"logistic": None, "cnn": None} | {name: float(row.mean()) for name, row in rows.items()}
     return Scores(
         **values,
         **{name: value for name, value in found.items() if name not in utility.TEN},

@@ -99,6 +99,8 @@ def answers(
     """
     classes = 1 + max(int(part.max()) if len(part) else 0 for part in (labels, test_labels))
     check_task(synthetic, labels, real_test, test_labels, classes=classes)
+    if len(labels.unique()) < 2:
+        raise BadInput(f"synthetic labels: only class {int(labels[0])}; a classifier needs two classes or more")
     total, done = training_steps(names, len(synthetic), how), 0
 
     def heard(step: int, _: int) -> None:
@@ -132,14 +134,12 @@ def spread(images: int, count: int) -> Tensor:
 
 
 def check_task(synthetic: Tensor, labels: Tensor, real_test: Tensor, test_labels: Tensor, *, classes: int) -> None:
-    """Raise BadInput unless both sets are sound (`check_images`), of one size, with two classes or more to learn."""
+    """Raise BadInput unless both sets are sound (`check_images`) and of one size."""
     check_images(synthetic, labels, classes, name="synthetic images")
     check_images(real_test, test_labels, classes, name="real test images")
     if synthetic.shape[1:] != real_test.shape[1:]:
         sizes = f"{list(synthetic.shape[1:])} and {list(real_test.shape[1:])}"
         raise BadInput(f"synthetic and real test images are {sizes} (c, h, w); bring both to one size")
-    if len(labels.unique()) < 2:
-        raise BadInput(f"synthetic labels: only class {int(labels[0])}; a classifier needs two classes or more")
 
 
 def _scikit(model: Any, images: Tensor, labels: Tensor, others: Tensor) -> Tensor:

@@ -1,21 +1,53 @@
-"""DPPM: score matching whose projection vectors are exchanged at random (Liu et al. 2024).
+"""DPPM: score matching whose projection vectors are exchanged at random, and Hamiltonian sampling (Liu et al. 2024).
 
-A score network is trained by sliced score matching; each random projection vector is replaced, by k-ary randomised
-response, with one of the k vectors nearest to it (Eq. 6), and the paper concludes epsilon-DP for the network and its
-images (Theorem 1). Here: the probabilities of that response, the claim, and the event that the ledger would hold.
+Each label becomes a row of the image by a fixed code, so that a network learns images and labels as one (Fig. 5). The
+network is the score of a density, trained by sliced score matching; each random projection vector is replaced, by k-ary
+randomised response, with one of the k vectors nearest to it (Eq. 6), and the paper concludes epsilon-DP for the network
+and its images (Theorem 1). Images are drawn by leapfrog steps along the score (Algorithm 2), their labels read from
+their row: which classes come, and how often, is up to the network.
 
-Not covered: any guarantee for the training data. There is none at any epsilon; see `EVENT`.
+`objective` says where Eq. 7 is asked for: `plain`, on the images themselves, as printed; `annealed`, on images with
+noise of every level of the schedule, the network being told the level, as score networks are usually made to work (Song
+and Ermon 2019). `mechanism=dp_sgd` is a sound sibling: the same network and sampler, trained by DP-SGD on the squared
+error of the noise.
+
+Not covered: any guarantee for the training data, but with `dp_sgd`. There is none at any epsilon; see `EVENT`.
 """
 
 import math
+from typing import Literal
 
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from sfumato.config import Network, Section, Training
+from sfumato.diffusion.hamiltonian import walked
+from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal, uniform_times
+from sfumato.diffusion.samplers import NO_CLASS
+from sfumato.diffusion.schedule import NoiseSchedule, add_noise
+from sfumato.diffusion.score_matching import Score, exchanged, sliced_losses
 from sfumato.errors import BadInput
-from sfumato.methods.plan import Claim
-from sfumato.privacy.events import Uncertified
+from sfumato.methods.parts import Parts
+from sfumato.methods.plan import (
+    STAGE_TRAINING,
+    STAGE_TUNING,
+    Blueprint,
+    Claim,
+    Facts,
+    Plan,
+    Spend,
+    calibrated,
+)
+from sfumato.networks.autoencoder import latent_shape
+from sfumato.networks.build import build
+from sfumato.privacy.events import SubsampledGaussian, Uncertified
 from sfumato.privacy.gdp import checked_count
 
 FEWEST_CHOICES = 2
 """k >= 2 (Eq. 6)."""
+ONE_LEVEL = 1
+"""The time that the network is told where there are no noise levels."""
 
 EVENT = Uncertified(
     reason="the randomised response acts on projection vectors that are drawn without looking at the data, while the "
@@ -29,8 +61,58 @@ score-matching loss pass through a k-ary randomised response: at epsilon 1 and k
 probability 0.232. Nothing can be certified at any epsilon. Those vectors are random numbers drawn without looking at \
 the data, so randomising them hides no record, while the loss and its gradient use each private image as it is, \
 neither clipped nor noised. The proof bounds the probability of a vector and carries the bound over to the image beside it. \
-The honest epsilon for the training data is infinite, and what is drawn from such a network stays internal."""
+The honest epsilon for the training data is infinite, and what is drawn from such a network stays internal. With \
+DP-SGD in its place, PLD certifies the same network."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
+
+
+class SlicedTraining(Training):
+    """Training by Eq. 7."""
+
+    steps: int = Field(default=5000, ge=1)
+    """Optimiser steps."""
+    batch: int = Field(default=128, ge=1)
+    """Expected images per step, b."""
+    learning_rate: float = Field(default=2e-3, gt=0)
+    """Peak learning rate of Adam, gamma."""
+    warm_up: int = Field(default=50, ge=0)
+    """Steps over which the learning rate rises."""
+    ema_decay: float = Field(default=0.99, ge=0, lt=1)
+    """Decay of the moving average of the weights."""
+
+
+class ScoreNetwork(Network):
+    """A RefineNet; the paper's are 128 wide with 2 blocks a level and multipliers [1, 2, 2, 2], at 256x256 [1, 2, 2, 2, 4] (Fig. 4)."""
+
+    kind: Literal["mlp", "unet", "refinenet"] = "refinenet"
+    """The paper's, or one of the denoisers."""
+    width: int = Field(default=16, ge=1)
+    """Channels of the first level."""
+    blocks: int = Field(default=1, ge=1)
+    """Residual blocks per level."""
+    condition: int = Field(default=32, ge=2, multiple_of=2)
+    """Length of the vector that carries the noise level."""
+
+
+class Method(Section):
+    """DPPM's own settings; how it draws is `generation.hamiltonian`."""
+
+    name: Literal["dppm"] = "dppm"
+    """Score matching with exchanged projections, Hamiltonian sampling."""
+    mechanism: Literal["randomised_response", "dp_sgd"] = "randomised_response"
+    """`randomised_response`: as published, without a certificate; `dp_sgd`: the same network and sampler by DP-SGD
+    (`fine_tuning`), certified."""
+    objective: Literal["plain", "annealed"] = "annealed"
+    """Where Eq. 7 is asked for: on the images, or on images with noise of every level of the schedule. `plain` has no minimum
+    where data fill no volume, as labels in a row never do. For `randomised_response`."""
+    k: int = Field(default=10, ge=FEWEST_CHOICES)
+    """Number of vectors that a projection vector may become, itself counted; the larger, the less often it stays."""
+    label_rows: int = Field(default=1, ge=1)
+    """Rows of an image, or of its latent, that hold its label."""
+    network: ScoreNetwork = ScoreNetwork()
+    """The score network, which private training begins afresh."""
+    training: SlicedTraining = SlicedTraining()
+    """For `randomised_response`."""
 
 
 def response_probabilities(epsilon: float, k: int) -> tuple[float, float]:
@@ -57,3 +139,191 @@ def _checked_epsilon(epsilon: float) -> float:
     if not epsilon >= 0:
         raise BadInput(f"epsilon = {epsilon}: must be 0 or more")
     return float(epsilon)
+
+
+def plan(settings, facts: Facts) -> Plan:
+    """The whole run; raises `BadInput` where k, the batch, the label's rows or the trained groups do not fit."""
+    method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
+    _check(settings, facts)
+    sampling = settings.generation.hamiltonian
+    fields = {
+        "method": method.name,
+        "facts": facts,
+        "generation": settings.generation,
+        "evaluations": sampling.iterations * (sampling.steps + 1),
+        "privacy": privacy,
+    }
+    if method.mechanism == "randomised_response":
+        told = f"sliced score matching, projection vectors exchanged among {method.k}"
+        return Plan(
+            **fields,
+            plain=Training(**method.training.model_dump()),
+            spends=(Spend(stage=STAGE_TRAINING, what=told, event=EVENT),),
+            certificate=None,
+            claim=claim(privacy.epsilon),
+        )
+
+    def spends(noise: float) -> list[Spend]:
+        steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
+        return [Spend(stage=STAGE_TUNING, what="DP-SGD on the score network", event=steps)]
+
+    noise, certificate = calibrated(privacy, spends)
+    source = "not in the paper: DP-SGD in place of the randomised response, and so the certificate's own number"
+    return Plan(
+        **fields,
+        fine_tuning=tuning,
+        noise_multiplier=noise,
+        spends=tuple(spends(noise)),
+        certificate=certificate,
+        claim=Claim(epsilon=certificate.epsilon, source=source),
+    )
+
+
+def _check(settings, facts: Facts) -> None:
+    method, shape = settings.method, latent_shape(settings.latent, facts.shape)
+    own = blueprint(settings, shape, facts)
+    label_codes(len(facts.classes), rows_shape(settings, shape))
+    build(own.network, own.shape, own.classes)
+    if method.mechanism == "dp_sgd":
+        if "rest" not in settings.fine_tuning.trainable:
+            raise BadInput(
+                f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} would leave most of the network as it was drawn at "
+                "random, since it begins afresh: use --set fine_tuning.trainable=[film,time,rest]"
+            )
+        return
+    batch = method.training.batch
+    if batch > facts.records:
+        raise BadInput(f"method.training.batch={batch} is more than the {facts.records} private records: use fewer")
+    if method.k > batch:
+        raise BadInput(
+            f"method.k={method.k} is more than the method.training.batch={batch} vectors that it chooses from: lower k, or raise "
+            "the batch"
+        )
+
+
+def blueprint(settings, shape: tuple[int, int, int], facts: Facts) -> Blueprint:
+    """The score network for images or latents of `shape` with the rows of their label; classes are no input of it."""
+    network = Network(**settings.method.network.model_dump())
+    return Blueprint(network=network, shape=joint_shape(settings, shape), classes=1)
+
+
+def joint_shape(settings, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Shape of images of `shape` with the rows of their labels."""
+    return shape[0], shape[1] + settings.method.label_rows, shape[2]
+
+
+def rows_shape(settings, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Shape of a label's rows beside images of `shape`."""
+    return shape[0], settings.method.label_rows, shape[2]
+
+
+def label_codes(classes: int, shape: tuple[int, int, int]) -> Tensor:
+    """The fixed embedding matrix: a code of values -1 and 1 for each class, `[classes, *shape]`.
+
+    Rows of a Hadamard matrix and their negatives, repeated to fill the shape, so that any two differ in about half of
+    their places (first-order Reed-Muller codes). `BadInput` where there are more classes than these.
+    """
+    length = math.prod(shape)
+    codes = torch.ones(1, 1)
+    while 2 * len(codes) <= length:
+        codes = torch.cat([torch.cat([codes, codes], 1), torch.cat([codes, -codes], 1)])
+    codes = torch.cat([codes, -codes])
+    if classes > len(codes):
+        raise BadInput(
+            f"method.label_rows={shape[1]} of {shape[2]} numbers and {shape[0]} channel(s) hold {len(codes)} codes for {classes} "
+            "classes: use more rows"
+        )
+    return codes[:classes, torch.arange(length) % codes.shape[1]].view(classes, *shape)
+
+
+def joined(settings, parts: Parts, x: Tensor, y: Tensor) -> Tensor:
+    """u: images x `[b, c, h, w]` with the rows of their labels y `[b]` below."""
+    codes = label_codes(parts.classes, rows_shape(settings, parts.shape)).to(x.device)
+    return torch.cat([x, codes[y]], 2)
+
+
+def labels(settings, parts: Parts, u: Tensor) -> tuple[Tensor, Tensor]:
+    """The images `[b, c, h, w]` in u, brought into range, and the labels `[b]` whose codes are nearest to their rows."""
+    codes = label_codes(parts.classes, rows_shape(settings, parts.shape)).to(u.device)
+    x, rows = u.split([parts.shape[1], settings.method.label_rows], 2)
+    limit = parts.schedule.limit
+    return x.clamp(-limit, limit), torch.cdist(rows.flatten(1), codes.flatten(1)).argmin(1)
+
+
+def score_at(schedule: NoiseSchedule, model: nn.Module, t: Tensor) -> Score:
+    """The score of noised images x_t `[b, ...]` at times t `[b]`: minus the predicted noise over its level."""
+    return lambda x_t: -model(x_t, t, torch.full_like(t, NO_CLASS)) / schedule.noise(t)
+
+
+def score_alone(model: nn.Module) -> Score:
+    """The score of the images themselves."""
+
+    def score(u: Tensor) -> Tensor:
+        t = torch.full((len(u),), ONE_LEVEL, device=u.device)
+        return -model(u, t, torch.full_like(t, NO_CLASS))
+
+    return score
+
+
+def loss(settings, parts: Parts):
+    """Algorithm 1, lines 4 to 12: Eq. 7 with exchanged projections, of each image, `[b]`; b may be 0."""
+    method, schedule = settings.method, parts.schedule
+    keep, _ = response_probabilities(settings.privacy.epsilon, method.k)
+
+    def losses(model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+        u = joined(settings, parts, x, y)
+        # A Poisson batch may hold fewer images than k; vectors cost nothing.
+        drawn = normal(u.new_empty(max(len(u), method.k), math.prod(u.shape[1:])), generator)
+        answered = exchanged(drawn, keep=keep, k=method.k, generator=generator)
+        v, answered = (vectors[: len(u)].view_as(u) for vectors in (drawn, answered))
+        if method.objective == "plain":
+            return sliced_losses(score_alone(model), u, v, answered)
+        t = uniform_times(len(u), 1, schedule.timesteps, generator, u.device)
+        x_t = add_noise(schedule, u, t, normal(u, generator))
+        # Weighed by the noise, so that all levels count alike.
+        return schedule.noise(t).flatten().square() * sliced_losses(score_at(schedule, model, t), x_t, v, answered)
+
+    return losses
+
+
+def corrupt(settings, parts: Parts) -> Corrupt:
+    """For DP-SGD: plain denoising of images with their labels, on all times 1..T."""
+
+    def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
+        times = {"low": 1, "high": settings.schedule.timesteps}
+        u, none = joined(settings, parts, x, y), torch.full_like(y, NO_CLASS)
+        return denoising_examples(
+            parts.schedule, u, none, draws=settings.fine_tuning.draws, generator=generator, **times
+        )
+
+    return examples
+
+
+@torch.inference_mode()
+def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+    """As many images with the rows of their labels as y `[b]` is long, `[b, c, h + rows, w]` (Algorithm 2).
+
+    Which classes are wanted plays no part: the network draws them as often as it has learnt.
+    """
+    sampling, method, schedule = settings.generation.hamiltonian, settings.method, parts.schedule
+    alone = method.mechanism == "randomised_response" and method.objective == "plain"
+
+    def at(factor: float) -> tuple[Score, float]:
+        if alone:
+            return score_alone(parts.tuned), sampling.step_size * factor
+        t, noise = level(schedule, min(sampling.start, sampling.noise * factor))
+        signal = float(schedule.alpha_bar[t]) ** 0.5
+        score = score_at(schedule, parts.tuned, torch.full((len(y),), t, device=y.device))
+        # Of images with noise added, u + noise z, which are x_t over the signal.
+        return lambda u: signal * score(signal * u), sampling.step_size * noise / sampling.noise
+
+    start = normal(torch.empty(len(y), *joint_shape(settings, parts.shape), device=y.device), generator)
+    return walked(sampling, at, sampling.start * start, generator=generator)
+
+
+def level(schedule: NoiseSchedule, noise: float) -> tuple[int, float]:
+    """The time at which the noise on an image of full signal is nearest to `noise`, in ratio, and what it is there."""
+    signal = schedule.alpha_bar[1:].double()
+    found = ((1 - signal) / signal).sqrt()
+    nearest = int((found.log() - math.log(noise)).abs().argmin())
+    return nearest + 1, float(found[nearest])

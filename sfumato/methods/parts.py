@@ -23,6 +23,8 @@ class Parts:
     schedule: NoiseSchedule
     shape: tuple[int, int, int]
     """Channels, height and width of what the denoisers work on: an image, or its latent."""
+    classes: int
+    """Number of private classes."""
     public: nn.Module
     """The denoiser trained on public images."""
     started: nn.Module | None = None
@@ -33,6 +35,8 @@ class Parts:
     """Denoisers of single shards, for a priced drawing; INTERNAL."""
     paid: tuple[AnyEvent, ...] = ()
     """What a priced drawing has paid: its noise follows from this."""
+    prototypes: Tensor | None = None
+    """`[n, c, h, w]`, what a priced drawing made for `draw` to go on from, as many of each class, class by class."""
     codec: Codec = PIXELS
     """From images to what the denoisers work on, and back."""
     encoder: nn.Module | None = None
@@ -74,7 +78,14 @@ def untuned(parts: Parts, facts: Facts) -> nn.Module:
 
 def begun(method: ModuleType, settings: Any, parts: Parts, facts: Facts) -> tuple[nn.Module, Blueprint]:
     """What private training by the module `method` starts from, and how it is built: the denoiser so far, or one of its own."""
+    own = design(method, settings, parts.shape, facts)
     if hasattr(method, "blueprint"):
-        own = method.blueprint(settings, parts, facts)
         return build(own.network, own.shape, own.classes, seed=settings.seed), own
-    return untuned(parts, facts), Blueprint(network=settings.network, shape=parts.shape, classes=len(facts.classes))
+    return untuned(parts, facts), own
+
+
+def design(method: ModuleType, settings: Any, shape: tuple[int, int, int], facts: Facts) -> Blueprint:
+    """How the network is built that the module `method` trains on private images, or latents, of `shape`."""
+    if hasattr(method, "blueprint"):
+        return method.blueprint(settings, shape, facts)
+    return Blueprint(network=settings.network, shape=shape, classes=len(facts.classes))

@@ -5,10 +5,13 @@ A method is one file: a settings section `Method`, `plan(settings, facts) -> Pla
     corrupt(settings, parts)                        where the plan has `fine_tuning`: what a private record is turned into
     loss(settings, parts)                           where it has `plain`: the loss of plain training on private records
     draw(settings, parts, y, generator)             how images are made from what was trained
+    labels(settings, parts, x)                      optional: what `draw` made as images and their labels, where these are not
+                                                    the y that was asked for
     draw_privately(settings, parts, private, y, generator)
-                                                    instead of `draw`, where a spend of the plan is of the stage `drawing`
-    blueprint(settings, parts, facts)               the network that private training begins afresh, where that is not the
-                                                    public denoiser
+                                                    where a spend of the plan is of the stage `drawing`: instead of `draw`, or
+                                                    before it where the plan has `prototypes`
+    blueprint(settings, shape, facts)               the network that private training begins afresh, where that is not the
+                                                    public denoiser; `shape` is that of images, or of their latents
 
 A plan is a frozen value; the flow branches on what it holds, never on the method's name.
 """
@@ -125,6 +128,8 @@ class Retrieval(Section):
     """One index per public class."""
     reference: float
     """Share of the public images kept out of pretraining for the base."""
+    trajectories: int = 0
+    """The most that the base holds; 0: all of that share."""
 
 
 class PhaseOne(Section):
@@ -165,6 +170,8 @@ class Plan(Section):
     votes: Votes | None = None
     phase_one: PhaseOne | None = None
     members: Members | None = None
+    prototypes: int = 0
+    """Images that a priced drawing makes for `draw` to draw any number from; 0 where it makes the images themselves."""
     plain: Training | None = None
     """Training on private records without clipping or noise, which has no certificate."""
     fine_tuning: FineTuning | None = None

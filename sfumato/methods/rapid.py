@@ -51,6 +51,8 @@ class Method(Section):
     """Time at which the retrieved trajectory is resumed, as a share of T; below k."""
     reference: float = Field(default=0.5, gt=0, lt=1)
     """Share of the public images that form the knowledge base; the rest pretrains the denoiser."""
+    trajectories: int = Field(default=0, ge=0)
+    """Most trajectories in the knowledge base, drawn at random from the reference share; 0 takes them all."""
     nearest: int = Field(default=1, ge=1)
     """Number m of nearest trajectories that are averaged."""
     votes: bool = False
@@ -101,7 +103,11 @@ def plan(settings, facts: Facts) -> Plan:
         method=method.name,
         facts=facts,
         retrieval=Retrieval(
-            extractor=method.extractor, time=query_time, by_class=method.votes, reference=method.reference
+            extractor=method.extractor,
+            time=query_time,
+            by_class=method.votes,
+            reference=method.reference,
+            trajectories=method.trajectories,
         ),
         votes=votes,
         fine_tuning=tuning,

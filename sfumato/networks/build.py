@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from sfumato.config import Network, ParameterGroup
 from sfumato.errors import BadInput
 from sfumato.networks.mlp import PixelMlp
+from sfumato.networks.refinenet import RefineNet
 from sfumato.networks.unet import UNet
 
 ROWS = "condition.rows.weight"
@@ -18,7 +19,7 @@ TIME = "condition.time."
 
 UNET_FROM = 16
 """Smallest side in pixels for which `auto` chooses the U-Net."""
-WIDTHS = {"mlp": 192, "unet": 32}
+WIDTHS = {"mlp": 192, "unet": 32, "refinenet": 32}
 """Default widths."""
 
 
@@ -38,6 +39,15 @@ def build(settings: Network, shape: tuple[int, int, int], classes: int, *, seed:
         torch.manual_seed(seed)
         if settings.kind == "mlp":
             return PixelMlp(shape, classes, width=settings.width, blocks=settings.blocks, condition=settings.condition)
+        if settings.kind == "refinenet":
+            return RefineNet(
+                shape,
+                classes,
+                width=settings.width,
+                multipliers=settings.multipliers,
+                blocks=settings.blocks,
+                condition=settings.condition,
+            )
         factor = 2 ** (len(settings.multipliers) - 1)
         if shape[1] % factor or shape[2] % factor:
             fitting = max(1, shape[1] // factor) * factor

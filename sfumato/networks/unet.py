@@ -23,12 +23,13 @@ def norm(channels: int) -> nn.GroupNorm:
 
 
 class ResBlock(nn.Module):
-    """Two convolutions with the condition in between; changes the number of channels."""
+    """Two convolutions with the condition in between; changes the number of channels, keeps the sides at any dilation."""
 
-    def __init__(self, inputs: int, outputs: int, condition: int):
+    def __init__(self, inputs: int, outputs: int, condition: int, dilation: int = 1):
         super().__init__()
-        self.norm1, self.conv1 = norm(inputs), nn.Conv2d(inputs, outputs, 3, padding=1)
-        self.norm2, self.conv2 = norm(outputs), nn.Conv2d(outputs, outputs, 3, padding=1)
+        same = {"padding": dilation, "dilation": dilation}
+        self.norm1, self.conv1 = norm(inputs), nn.Conv2d(inputs, outputs, 3, **same)
+        self.norm2, self.conv2 = norm(outputs), nn.Conv2d(outputs, outputs, 3, **same)
         self.modulate = Film(condition, outputs)
         self.skip = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
         nn.init.zeros_(self.conv2.weight)

@@ -125,8 +125,10 @@ def build_knowledge_base(
     time: int,
     by_class: bool,
     seed: int,
+    most: int = 0,
 ) -> KnowledgeBase:
-    """The knowledge base of public reference `images` `[n, c, h, w]` with keys at `time` = k."""
+    """The knowledge base of public reference `images` `[n, c, h, w]`, or of the first `most`, with keys at `time` = k."""
+    images, labels = images[: most or None], labels[: most or None]
     generator = torch.Generator(images.device).manual_seed(seed)
     keys, noises = [], []
     for x in images.split(CHUNK):

@@ -6,9 +6,8 @@ from artifacts import comparison
 from artifacts.comparison import (
     Comparison,
     Spread,
-    by_variant,
     comparison_table,
-    draw_trade_off,
+    lines,
     report,
     row_of,
     spread,
@@ -20,6 +19,10 @@ from tests.examples import SCORES, make_certificate, make_record
 def record(folder, run="run-1", cnn=0.8, **changes):
     metrics = {comparison.SYNTHETIC: {**SCORES, "cnn": cnn}}
     return make_record(folder, run=run, metrics=metrics, **changes)
+
+
+def compared(*rows, **changes):
+    return Comparison(name="compare", folder="", rows=rows, **changes)
 
 
 def rows(tmp_path):
@@ -43,12 +46,11 @@ def test_a_row_holds_the_worst_certificate_and_the_tightest_label(tmp_path):
     assert without.certificate is None and without.label == "INTERNAL"
 
 
-def test_a_score_that_one_seed_lacks_is_a_dash_and_is_not_drawn(tmp_path):
+def test_a_score_that_one_seed_lacks_is_a_dash(tmp_path):
     without = make_record(tmp_path, metrics={comparison.SYNTHETIC: {**SCORES, "frechet": None}})
     row = row_of("rapid", 1.0, [record(tmp_path), without])
     assert str(row.scores["frechet"]) == "-" and row.scores["cnn"].mean is not None
-    assert "| - |" in comparison_table([row])
-    draw_trade_off(tmp_path / "plot.png", [row])
+    assert "| - |" in comparison_table(compared(row))
 
 
 def test_two_feature_extractors_are_refused_in_one_row_and_in_one_table(tmp_path):
@@ -57,14 +59,16 @@ def test_two_feature_extractors_are_refused_in_one_row_and_in_one_table(tmp_path
         row_of("rapid", 1.0, made)
     apart = [row_of("rapid", 1.0, [one]) for one in made]
     with pytest.raises(BadInput, match="two feature extractors"):
-        comparison_table(apart)
-    assert "coverage in: a." in report(Comparison(name="compare", folder="", rows=tuple(apart[:1])), ["one"])
+        comparison_table(compared(*apart))
+    assert "coverage in: a." in report(compared(apart[0]))
+
+
+def cells_of(text):
+    return [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
 
 
 def test_a_claim_is_never_shown_as_a_certificate(tmp_path):
-    head, _, *lines = comparison_table(rows(tmp_path)).splitlines()
-    columns = [cell.strip() for cell in head.split("|")]
-    cells = [[cell.strip() for cell in line.split("|")] for line in lines]
+    columns, _, *cells = cells_of(comparison_table(compared(*rows(tmp_path))))
     at = {name: columns.index(name) for name in ("variant", "claim", "certificate", "CNN", "label")}
     assert [line[at["certificate"]] for line in cells][1] == "none"
     assert all(line[at["claim"]] != line[at["certificate"]] for line in cells)
@@ -72,14 +76,25 @@ def test_a_claim_is_never_shown_as_a_certificate(tmp_path):
 
 
 def test_the_report_says_that_it_is_internal_and_names_all_runs(tmp_path):
-    found = Comparison(name="compare", folder=str(tmp_path), rows=tuple(rows(tmp_path)))
-    text = report(found, ["one", "two"])
+    found = compared(*rows(tmp_path))
+    text = report(found)
     assert "INTERNAL" in text.splitlines()[2] and "Over 3 seeds" in text
     assert all(run in text for run in ("a0", "a1", "a2", "b0"))
+    assert (
+        f"]({comparison.TRADE_OFF})" in text and "Rows of the picture: rapid at 1; dp-sgd at 1; rapid at 0.5." in text
+    )
     assert Comparison.model_validate_json(found.model_dump_json()) == found
 
 
-def test_the_plot_is_drawn_with_and_without_certificates(tmp_path):
-    draw_trade_off(tmp_path / "plot.png", rows(tmp_path))
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    assert [row.target for row in by_variant(rows(tmp_path))["rapid"]] == [0.5, 1.0]
+def test_a_sweep_names_setting_and_value_and_shows_a_shared_variant_at_each(tmp_path):
+    axes = {"method.k": {"0.5": "rapid method.k=0.5", "0.8": "rapid"}, "sampler": {"ddim": "rapid"}}
+    made = [row_of(name, 10.0, [record(tmp_path, name)]) for name in ("rapid", "rapid method.k=0.5")]
+    found = compared(*made, axes=axes)
+    shown = [("method.k", "0.5"), ("method.k", "0.8"), ("sampler", "ddim")]
+    assert [line.names for line in lines(found)] == shown
+    assert [line.row.variant for line in lines(found)] == ["rapid method.k=0.5", "rapid", "rapid"]
+    columns, _, *cells = cells_of(comparison_table(found))
+    assert columns[1:4] == ["setting", "value", "target"] and [tuple(line[1:3]) for line in cells] == shown
+    text = report(found)
+    assert f"]({comparison.SWEEP})" in text and "method.k 0.8 at 10; sampler ddim at 10." in text
+    assert Comparison.model_validate_json(found.model_dump_json()) == found

@@ -381,6 +381,10 @@ def test_every_command_is_known_to_these_tests():
         (["compare", "--seeds", "one"], "--seeds 'one'"),
         (["sweep", "rapid", "--over", "method.k"], "--over 'method.k' is not of the form"),
         (["sweep", "rapid", "--over", "method.kk=1,2"], "unknown setting 'method.kk'"),
+        (["sweep", "rapids"], "unknown sweep 'rapids': did you mean 'rapid'"),
+        (["sweep", "rapids", "--over", "method.k=0.5"], "unknown method 'rapids': did you mean 'rapid'"),
+        (["sweep"], "nothing to vary: name a sweep (dp-promise, rapid, retrieval), or use --over"),
+        (["sweep", "rapid", "--set", "fine_tuning.step=1"], "did you mean 'fine_tuning.steps'"),
     ],
 )
 def test_a_comparison_that_cannot_work_is_refused_before_any_run(sfumato, command, words):

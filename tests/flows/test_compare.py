@@ -8,8 +8,9 @@ import pytest
 from artifacts.record import save_record
 from flows import compare as flow
 from flows.compare import compare
-from flows.variants import planned, sweep_variants
+from flows.variants import named_sweep, planned, sweep_over, variants_of
 from sfumato.errors import BadInput, Refused
+from sfumato.settings import sweeps
 from tasks.comparing import comparing
 from tasks.where import configure, where
 from tests.examples import home_at, keep_samples, make_record
@@ -52,11 +53,51 @@ def test_bad_variants_are_named(variants, message):
         planned(variants, "digits", [], [0], QUICK)
 
 
+def test_a_variant_may_start_from_a_preset_of_its_own():
+    one, other = planned(["dp-sgd", "dp-sgd preset=lora fine_tuning.rank=2"], "digits", [], [0], QUICK)
+    assert (one.preset, one.settings.fine_tuning.rank) == ("digits", 0)
+    assert (other.preset, other.settings.fine_tuning.rank) == ("lora", 2)
+    assert "attention" in other.settings.fine_tuning.trainable
+    with pytest.raises(BadInput, match="did you mean 'lora'"):
+        planned(["dp-sgd preset=lorra"], "digits", [], [0], QUICK)
+
+
 def test_a_sweep_changes_one_setting_at_a_time():
-    found = sweep_variants(["method.k=0.3,0.5", "fine_tuning.batch=16"], "rapid")
-    assert found == ["rapid method.k=0.3", "rapid method.k=0.5", "rapid fine_tuning.batch=16"]
+    found = sweep_over(["method.k=0.3,0.5", "fine_tuning.batch=16"], "rapid")
+    assert found.axes["method.k"] == {"0.3": "rapid method.k=0.3", "0.5": "rapid method.k=0.5"}
+    assert variants_of(found.axes) == ["rapid method.k=0.3", "rapid method.k=0.5", "rapid fine_tuning.batch=16"]
     with pytest.raises(BadInput, match="--over 'method.k='"):
-        sweep_variants(["method.k="])
+        sweep_over(["method.k="])
+
+
+@pytest.mark.parametrize("name", sweeps())
+def test_every_sweep_that_is_written_down_can_be_planned(name):
+    found = named_sweep(name)
+    cells = planned(variants_of(found.axes), found.preset, [], [0], [*found.changes, *QUICK])
+    assert sweeps()[name]["why"] and len(cells) == len(variants_of(found.axes))
+    for values in found.axes.values():
+        assert len(values) > 1 and len({cell.settings for cell in cells if cell.variant in values.values()}) == len(
+            values
+        )
+
+
+def test_what_is_written_down_becomes_variants_and_what_holds_for_all(monkeypatch):
+    axes = {
+        "fine_tuning.batch": [16, 64],
+        "fine_tuning.trainable": [["rows", "film"]],
+        "who": {"me": "dp-sgd preset=lora"},
+    }
+    made = {"preset": "dpdm", "method": "rapid", "settings": {"fine_tuning": {"steps": 3}, "seed": 2}, "axes": axes}
+    monkeypatch.setattr("flows.variants.sweeps", lambda: {"one": made})
+    found = named_sweep("one")
+    assert found.preset == "dpdm" and variants_of(found.axes) == [
+        "rapid fine_tuning.batch=16", "rapid fine_tuning.batch=64",
+        'rapid fine_tuning.trainable=["rows","film"]', "dp-sgd preset=lora",
+    ]  # fmt: skip
+    cells = planned(variants_of(found.axes)[2:], found.preset, [], [0], [*found.changes, *QUICK[1:]])
+    assert cells[0].settings.fine_tuning.steps == 3 and cells[0].settings.fine_tuning.trainable == ("rows", "film")
+    with pytest.raises(BadInput, match="unknown sweep 'oen': did you mean 'one'"):
+        named_sweep("oen")
 
 
 @pytest.fixture
@@ -103,6 +144,15 @@ def test_table_plot_and_page_lie_in_one_folder_and_runs_below_one_parent(made):
     assert len({how["above"]["INTERNAL"] for _, _, how in made}) == 1 and all(
         how["above"]["INTERNAL"] for _, _, how in made
     )
+
+
+def test_a_sweep_draws_its_values_and_each_run_keeps_its_preset(made):
+    axes = {"sampler": {"ddim": "dp-sgd", "pndm": "dp-sgd generation.solver=pndm"}, "rank": {"4": "dp-sgd preset=lora"}}
+    found = compare.fn(axes=axes, seeds=[0], changes=QUICK)
+    assert (Path(found.folder) / "sweep-internal.png").exists()
+    assert not (Path(found.folder) / "trade-off-internal.png").exists()
+    assert [how["preset"] for _, _, how in made] == ["digits", "digits", "lora"]
+    assert "| rank | 4 | 10 |" in (Path(found.folder) / "comparison-internal.md").read_text()
 
 
 def test_a_comparison_that_is_refused_leaves_no_folder(made, monkeypatch):

@@ -9,6 +9,7 @@ from sfumato import drawing
 from sfumato.config import Network
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.drawing import draw_images, draw_public, first_of_each
+from sfumato.images import ImageSet
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import Facts
 from sfumato.networks.build import build
@@ -21,7 +22,7 @@ CPU = torch.device("cpu")
 
 def parts(public=None, tuned=None):
     public = public or build(Network(kind="mlp", width=8, blocks=1, condition=4), SHAPE, 3)
-    return Parts(schedule=make_schedule(SETTINGS.schedule), shape=SHAPE, public=public, tuned=tuned)
+    return Parts(schedule=make_schedule(SETTINGS.schedule), shape=SHAPE, classes=4, public=public, tuned=tuned)
 
 
 def facts(classes="abcd"):
@@ -58,9 +59,29 @@ def test_the_seed_repeats_the_images_and_another_gives_others(monkeypatch):
     assert len(np.unique(one.pixels, axis=0)) == 12, "no piece repeats the noise of another"
 
 
-def test_the_first_of_each_class_are_found_wherever_they_stand():
+def test_the_first_of_each_class_are_found_wherever_they_stand_and_missing_ones_are_black():
     labels = np.array([2, 0, 2, 1, 0, 2, 0])
-    assert first_of_each(labels, 4, 2).tolist() == [1, 4, 3, 0, 2]
+    pixels = np.arange(1, 8, dtype=np.uint8).reshape(7, 1, 1, 1)
+    found = first_of_each(ImageSet(pixels, labels, tuple("abcd")), 2)
+    assert found[:, 0, 0, 0].tolist() == [2, 5, 4, 0, 1, 3, 0, 0]
+
+
+def test_images_may_bring_labels_of_their_own(monkeypatch):
+    """In the order in which they were drawn; a class that none of them has does not matter."""
+    monkeypatch.setattr(drawing, "CHUNK", 3)
+
+    def with_row(settings, parts, y, generator):
+        x = shaded(settings, parts, y, generator)
+        return torch.cat([x, torch.full_like(x[:, :, :1], 0.25)], 2)
+
+    def read(settings, parts, u):
+        assert (u[:, :, -1] == 0.25).all()
+        return u[:, :, :-1], torch.arange(len(u)) % 2
+
+    found = draw_images(with_row, SETTINGS, parts(), facts(), 8, CPU, labels=read)
+    assert found.labels.tolist() == [0, 1, 0, 0, 1, 0, 0, 1] and found.classes == tuple("abcd")
+    assert found.pixels.shape == (8, *SHAPE)
+    assert np.array_equal(found.pixels, draw_images(shaded, SETTINGS, parts(), facts(), 8, CPU).pixels)
 
 
 def test_the_public_picture_asks_public_classes_in_turn_and_no_tuned_model():

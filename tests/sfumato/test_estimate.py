@@ -32,6 +32,14 @@ def test_each_stage_counts(monkeypatch):
     assert minutes(monkeypatch, *none, *long, method="dp-promise").minutes > base + OVERHEAD_SECONDS / 60
 
 
+def test_a_network_of_the_methods_own_is_measured_and_its_plain_training_counts(monkeypatch):
+    none = ["pretraining.steps=0", "generation.images=10", "evaluation.baseline=false"]
+    short, long = (minutes(monkeypatch, *none, f"method.training.steps={n}", method="dppm") for n in (10, 1000))
+    assert long.minutes - short.minutes == pytest.approx(990 * 128 * 1e-3 / 60)
+    large = minutes(monkeypatch, *none, "method.network.kind=refinenet", "method.network.width=64", method="dppm")
+    assert large.gigabytes > short.gigabytes
+
+
 def test_memory_follows_the_physical_batch(monkeypatch):
     one, four = (
         minutes(monkeypatch, f"machine.physical_batch={n}").gigabytes - module.BASE_GIGABYTES for n in (256, 1024)

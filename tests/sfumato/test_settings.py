@@ -84,6 +84,21 @@ def test_some_settings_hold_for_small_budgets_alone_and_a_person_overrides_them(
     assert tuning("fine_tuning.steps=9", "privacy.epsilon=0.1") == (9, 0.5)
 
 
+def test_a_method_may_have_small_budgets_of_its_own(monkeypatch):
+    own = {"fine_tuning": {"draws": 2}, "below_epsilon": {1: {"fine_tuning": {"steps": 7}}}}
+    made = {"below_epsilon": {3: {"fine_tuning": {"steps": 50}}}, "methods": {DEFAULT_METHOD: own}}
+    monkeypatch.setattr("sfumato.settings.presets", lambda: {"tiny": made})
+    other = next(name for name in METHODS if name != DEFAULT_METHOD)
+
+    def steps(method, epsilon):
+        return resolve(method, "tiny", [f"privacy.epsilon={epsilon}"]).fine_tuning.steps
+
+    usual = FineTuning().steps
+    assert [steps(DEFAULT_METHOD, e) for e in (0.5, 2, 4)] == [7, usual, usual]
+    assert [steps(other, e) for e in (0.5, 2, 4)] == [50, 50, usual]
+    assert resolve(DEFAULT_METHOD, "tiny").fine_tuning.draws == 2 and "below_epsilon" in own
+
+
 @pytest.mark.parametrize(
     ("change", "read", "value"),
     [

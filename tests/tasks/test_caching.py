@@ -173,7 +173,9 @@ def followed(stage, extra, monkeypatch) -> set[str]:
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("stage", [private.fine_tune, release.generate], ids=lambda stage: stage.name)
+@pytest.mark.parametrize(
+    "stage", [private.fine_tune, release.generate, release.generate_privately], ids=lambda stage: stage.name
+)
 def test_a_methods_own_file_is_in_the_key_and_no_other_methods(name, stage, monkeypatch):
     module = caching.method_module(resolve(name))
     assert module == METHODS[name].__name__

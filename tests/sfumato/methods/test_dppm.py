@@ -1,14 +1,37 @@
-"""DPPM's randomised response against the checked numbers and exact fractions, and the certificate that there is not."""
+"""DPPM's randomised response against the checked numbers, what it leaves open, its labels, and the sibling that is certified."""
 
+import itertools
 import math
 from fractions import Fraction
 
 import pytest
+import torch
 
+from sfumato.diffusion.score_matching import exchanged, sliced_losses
 from sfumato.errors import BadInput
 from sfumato.methods import dppm
+from sfumato.methods.parts import begun
+from sfumato.preflight import plan_for, preflight
 from sfumato.privacy import accountant
+from sfumato.privacy.clipping import clipped_sum
+from sfumato.privacy.dp_sgd import trainable_parameters
+from sfumato.privacy.events import SubsampledGaussian
+from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.survey import survey
+from sfumato.settings import resolve
+from tests.oracle import clipped, distance, loop
 from tests.vectors import facts
+
+SOUND = ("method.mechanism=dp_sgd", "fine_tuning.trainable=[film,time,rest]")
+
+
+def planned(*changes):
+    settings, known, _ = preflight(resolve("dppm", changes=changes))
+    return plan_for(settings, known)
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("name", ["004-P1", "004-P2"])
@@ -70,3 +93,242 @@ def test_bad_input_is_named_in_one_line(call, culprit):
     with pytest.raises(BadInput, match=culprit) as refusal:
         call()
     assert "\n" not in str(refusal.value)
+
+
+# What the response leaves open
+
+
+def turned(matrix):
+    """The antisymmetric part."""
+    return (matrix - matrix.T) / 2
+
+
+def outside(record, weights):
+    """How much of a record lies outside the plane in which the antisymmetric part of the weights turns, as a share."""
+    plane = torch.linalg.svd(turned(weights))[0][:, :2]
+    return float((record - plane @ (plane.T @ record)).norm() / record.norm())
+
+
+def released(records, *, epsilon, k=10, steps=1, seed=0):
+    """The weights of a linear score after gradient steps on Eq. 7, from a symmetric start that anyone may know."""
+    generator = torch.Generator().manual_seed(seed)
+    keep, _ = dppm.response_probabilities(epsilon, k)
+    weights = torch.diag(torch.arange(1.0, 13.0))
+    for _ in range(steps):
+        v = torch.randn(records.shape, generator=generator)
+        answered = exchanged(v, keep=keep, k=k, generator=generator)
+        weights = weights.detach().requires_grad_()
+        loss = sliced_losses(lambda u, a=weights: u @ a.T, records, v, answered).mean()
+        weights = weights - 0.01 * torch.autograd.grad(loss, weights)[0]
+    return weights.detach()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 10.0])
+def test_one_record_decides_the_antisymmetric_part_of_the_weights(epsilon):
+    """The leak, second half: without the record it is nothing at all, with it the record can be told from any other.
+
+    The response enters Eq. 7 by v^r v^r^T alone, which is symmetric; (v^T A u) v u^T is not, and turns in the plane of v
+    and the record u. So no delta below 1 holds, at any epsilon.
+    """
+    member, other = numbers(2, 12, seed=1)
+    without = torch.zeros(20, 12)
+    joined = torch.cat([without[1:], member[None]])
+    assert turned(released(without, epsilon=epsilon)).abs().max() < 1e-6
+    weights = released(joined, epsilon=epsilon)
+    assert turned(weights).norm() > 1e-3
+    assert outside(member, weights) < 1e-4 and outside(other, weights) > 0.5
+
+
+def test_more_steps_do_not_hide_it():
+    member = numbers(12, seed=1)
+    without = torch.zeros(20, 12)
+    joined = torch.cat([without[1:], member[None]])
+    assert turned(released(without, epsilon=0.1, steps=30)).abs().max() < 1e-5
+    assert turned(released(joined, epsilon=0.1, steps=30)).norm() > 1e-2
+
+
+# Labels as rows
+
+
+@pytest.mark.parametrize(("classes", "shape"), [(10, (1, 1, 8)), (16, (1, 1, 8)), (10, (3, 1, 4)), (64, (1, 2, 28))])
+def test_any_two_labels_differ_in_half_of_a_code_or_more(classes, shape):
+    codes = dppm.label_codes(classes, shape)
+    assert codes.shape == (classes, *shape) and set(codes.unique().tolist()) <= {-1.0, 1.0}
+    flat, used = codes.flatten(1), 2 ** int(math.log2(math.prod(shape)))
+    assert all((one != other).sum() >= used / 2 for one, other in itertools.combinations(flat, 2))
+    assert torch.equal(codes[:3], dppm.label_codes(3, shape)), "a label's code is the same whatever others there are"
+
+
+def test_labels_are_read_back_from_their_rows_through_noise(world):
+    tiny = world("dppm", "method.label_rows=2")
+    x, y = numbers(200, 1, 8, 8).clamp(-1, 1), torch.arange(200) % 10
+    u = dppm.joined(tiny.settings, tiny.parts, x, y)
+    assert u.shape == (200, 1, 10, 8) and u.abs().max() <= 1
+    again, labels = dppm.labels(tiny.settings, tiny.parts, u)
+    assert torch.equal(again, x) and torch.equal(labels, y)
+    noisy, labels = dppm.labels(tiny.settings, tiny.parts, u + 0.3 * numbers(*u.shape, seed=1))
+    assert torch.equal(labels, y) and noisy.abs().max() <= 1
+
+
+# Plans
+
+
+def test_as_published_it_is_planned_without_a_certificate():
+    plan = planned("privacy.epsilon=3")
+    assert plan.certificate is None and plan.fine_tuning is None and plan.noise_multiplier is None
+    assert [spend.event for spend in plan.spends] == [dppm.EVENT] and plan.claim.epsilon == 3
+    assert plan.plain.steps == dppm.SlicedTraining().steps and "without looking at the data" in plan.lacking
+    asked = planned("generation.hamiltonian.iterations=7", "generation.hamiltonian.steps=5")
+    assert asked.evaluations == 42
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_the_sound_sibling_is_certified_by_its_steps(relation):
+    plan = planned(*SOUND, f"privacy.relation={relation}", "fine_tuning.steps=40")
+    (event,) = (spend.event for spend in plan.spends)
+    assert isinstance(event, SubsampledGaussian) and event.steps == 40 and plan.plain is None
+    assert event.noise_multiplier == plan.noise_multiplier
+    priced = accountant.epsilon([event], plan.privacy.delta, relation)
+    assert 9.9 < plan.certificate.epsilon <= 10 and plan.certificate.epsilon == pytest.approx(priced)
+    assert plan.claim.epsilon == plan.certificate.epsilon and "not in the paper" in plan.claim.source
+
+
+@pytest.mark.parametrize(
+    ("changes", "culprit"),
+    [
+        (["method.k=200"], r"method\.k=200 is more than the method\.training\.batch=\d+ vectors"),
+        (["method.k=1"], r"method\.k.* 1: input should be greater than or equal to 2"),
+        (["privacy.epsilon=-1"], r"privacy\.epsilon.* -1: input should be greater than 0"),
+        (["method.training.batch=2000"], r"batch=2000 is more than the 1437 private records: use fewer"),
+        (["method.label_rows=0"], r"method\.label_rows.* 0"),
+        (
+            [SOUND[0]],
+            r"trainable=\['rows', 'film'\] would leave most of the network .*: use --set fine_tuning\.trainable=",
+        ),
+        (["method.mechanism=dpsgd"], r"method\.mechanism"),
+        (["generation.hamiltonian.step_size=0"], r"generation\.hamiltonian\.step_size"),
+        (["generation.hamiltonian.iterations=0"], r"generation\.hamiltonian\.iterations"),
+        (["generation.hamiltonian.momentum=cauchy"], r"generation\.hamiltonian\.momentum"),
+        (["method.network.kind=unet", "method.network.multipliers=[1,2]"], r"9x8 do not allow"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(changes, culprit):
+    with pytest.raises(BadInput, match=culprit) as refusal:
+        planned(*changes)
+    assert "\n" not in str(refusal.value)
+
+
+def test_too_many_classes_for_a_row_are_refused_with_the_way_out():
+    with pytest.raises(
+        BadInput, match=r"label_rows=1 of 4 numbers and 1 channel.* hold 8 codes for 10 classes: use more rows"
+    ):
+        dppm.label_codes(10, (1, 1, 4))
+    assert dppm.label_codes(10, (1, 2, 4)).shape == (10, 1, 2, 4)
+
+
+# Training and drawing
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ticks = itertools.count()
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+        yield opened
+
+
+def test_a_score_network_that_is_changed_in_part_stays_a_refinenet():
+    changed = resolve("dppm", "rapid-mnist", ["method.network.width=8"]).method.network
+    assert (changed.kind, changed.width, changed.blocks) == ("refinenet", 8, 1)
+
+
+@pytest.mark.parametrize("objective", ["plain", "annealed"])
+def test_every_record_has_a_loss_of_its_own(objective, world):
+    """Also of a Poisson batch that is smaller than k, or empty."""
+    tiny = world("dppm", f"method.objective={objective}")
+    model, _ = begun(dppm, tiny.settings, tiny.parts, tiny.facts)
+    losses = dppm.loss(tiny.settings, tiny.parts)
+    x, y = numbers(24, 1, 8, 8), torch.arange(24) % 10
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * numbers(*parameter.shape, seed=1))
+
+    def ask(x, y):
+        return losses(model, x, y, torch.Generator().manual_seed(1))
+
+    other = x.clone()
+    other[7] = -other[7]
+    one, two = ask(x, y), ask(other, y)
+    moved = (one != two).nonzero().flatten().tolist()
+    assert one.shape == (24,) and one.isfinite().all() and moved == [7]
+    for count in (3, 0):
+        few = ask(x[:count], y[:count])
+        assert few.shape == (count,)
+        few.sum().backward()
+
+
+def test_the_plain_form_is_eq_7_of_the_images_themselves(world):
+    """By hand: the same vectors, each exchanged, and the network told one time."""
+    tiny = world("dppm", "method.objective=plain", "method.k=4", "privacy.epsilon=2")
+    model, _ = begun(dppm, tiny.settings, tiny.parts, tiny.facts)
+    x, y = numbers(6, 1, 8, 8), torch.arange(6)
+    found = dppm.loss(tiny.settings, tiny.parts)(model, x, y, torch.Generator().manual_seed(1))
+    generator = torch.Generator().manual_seed(1)
+    v = torch.randn(6, 72, generator=generator)
+    answered = exchanged(v, keep=dppm.response_probabilities(2.0, 4)[0], k=4, generator=generator)
+    u = dppm.joined(tiny.settings, tiny.parts, x, y)
+    none, first = torch.full((6,), -1), torch.ones(6, dtype=torch.long)
+    expected = sliced_losses(lambda u: -model(u, first, none), u, v.view_as(u), answered.view_as(u))
+    torch.testing.assert_close(found, expected)
+
+
+def test_drawing_finds_the_score_at_every_level(world):
+    """With the exact noise prediction for one Gaussian blob, what is drawn is that blob."""
+    changes = ["schedule.timesteps=1000", "generation.hamiltonian.iterations=40", "generation.hamiltonian.steps=3"]
+    tiny = world("dppm", *changes)
+    centre, spread = 0.4, 0.3
+
+    class Exact(torch.nn.Module):
+        def forward(self, x_t, t, y):
+            signal, noise = tiny.parts.schedule.signal(t), tiny.parts.schedule.noise(t)
+            return noise * (x_t - signal * centre) / ((signal * spread) ** 2 + noise**2)
+
+    parts = type(tiny.parts)(**(vars(tiny.parts) | {"tuned": Exact()}))
+    drawn = dppm.draw(tiny.settings, parts, torch.zeros(400), torch.Generator().manual_seed(0))
+    assert drawn.shape == (400, 1, 9, 8)
+    assert drawn.mean().item() == pytest.approx(centre, abs=0.02)
+    assert drawn.std().item() == pytest.approx(math.hypot(spread, 0.05), rel=0.05)
+
+
+def test_the_sibling_learns_from_images_with_their_labels_one_by_one(world, access_to, ledger):
+    tiny = world("dppm", *SOUND)
+    x, y = numbers(24, 1, 8, 8), torch.arange(24) % 10
+    corrupt = dppm.corrupt(tiny.settings, tiny.parts)
+    one, two = (corrupt(part, y, torch.Generator().manual_seed(1)) for part in (x, torch.cat([-x[:1], x[1:]])))
+    assert one.x_t.shape == (24, 2, 1, 9, 8) and (one.y == -1).all(), "classes are in the image and nowhere else"
+    assert torch.equal(one.x_t[1:], two.x_t[1:]) and not torch.equal(one.x_t[0], two.x_t[0])
+    level = tiny.parts.schedule.alpha_bar[one.t][..., None, None, None]
+    undone = (one.x_t - (1 - level).sqrt() * one.target) / level.sqrt()
+    u = dppm.joined(tiny.settings, tiny.parts, x, y)[:, None]
+    torch.testing.assert_close(undone, u.expand_as(undone), rtol=1e-2, atol=1e-2)
+    parts, entries = tiny.pay(access_to(ledger))
+    assert set(entries.values()) == {"DP"} and parts.tuned.output.weight.any()
+    drawn = dppm.draw(tiny.settings, parts, torch.zeros(5), torch.Generator().manual_seed(0))
+    assert drawn.shape == (5, 1, 9, 8) and drawn.isfinite().all()
+
+
+def test_the_clipping_engine_knows_every_layer_of_the_score_network(world):
+    """No layer falls back on single records; the clipped sum is that of the slow oracle."""
+    tiny = world("dppm", *SOUND, "method.network.multipliers=[1,2,2]")
+    model, built = begun(dppm, tiny.settings, tiny.parts, tiny.facts)
+    # The oracle computes in double precision; sines of the time are always single.
+    model.condition.time.register_forward_pre_hook(lambda time, inputs: (inputs[0].to(time[0].weight.dtype),))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * numbers(*parameter.shape, seed=2))
+    trainable = trainable_parameters(model, tiny.settings.fine_tuning.trainable)
+    known = survey(model, trainable, built.shape)
+    assert not known.missing and not known.silent
+    x, y = numbers(5, 1, 8, 8), torch.arange(5)
+    examples = dppm.corrupt(tiny.settings, tiny.parts)(x, y, torch.Generator().manual_seed(1))
+    found = clipped_sum(model, trainable, examples, clip=0.5, chunk=3)
+    assert distance(found, clipped(loop(model, trainable, examples), 0.5)) < 1e-4

@@ -85,7 +85,7 @@ def make_parts(by_class=False, **others):
     keys = F.normalize(torch.randn(count, 9, generator=generator(3)), dim=1)
     base = KnowledgeBase(keys, images, noise, torch.arange(count) % PUBLIC, by_class)
     fields = {"public": Denoiser(), "tuned": Denoiser(0.2), "encoder": Encoder(), "base": base}
-    return Parts(schedule=make_schedule(SETTINGS.schedule), shape=SHAPE, **(fields | others))
+    return Parts(schedule=make_schedule(SETTINGS.schedule), shape=SHAPE, classes=10, **(fields | others))
 
 
 def records(count=8):

@@ -11,6 +11,8 @@ from sfumato.privacy.dp_sgd import trainable_parameters
 
 MLP = Network(kind="mlp", width=16, blocks=2, condition=8)
 UNET = Network(kind="unet", width=8, blocks=1, condition=8, multipliers=(1, 2), attention=(7, 8, 4))
+REFINE = Network(kind="refinenet", width=8, blocks=1, condition=8, multipliers=(1, 2, 2))
+EACH = pytest.mark.parametrize("settings", [MLP, UNET, REFINE], ids=["mlp", "unet", "refinenet"])
 
 
 def awake(settings, shape, classes=5):
@@ -29,7 +31,7 @@ def ask(model, shape, y):
     return model(x, torch.randint(1, 1000, (len(y),), generator=generator), y)
 
 
-@pytest.mark.parametrize("settings", [MLP, UNET], ids=["mlp", "unet"])
+@EACH
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (3, 6, 10)])
 def test_the_answer_has_the_shape_of_the_image_also_for_none(settings, shape):
     model = awake(settings, shape)
@@ -60,7 +62,7 @@ def test_levels_that_do_not_fit_are_refused_and_the_way_out_works(side, levels):
     assert ask(build(settings, (1, advised, advised), 3), (1, advised, advised), torch.tensor([0])).isfinite().all()
 
 
-@pytest.mark.parametrize("settings", [MLP, UNET], ids=["mlp", "unet"])
+@EACH
 def test_no_class_reads_the_mean_of_the_rows(settings):
     model = awake(settings, (1, 8, 8))
     none = ask(model, (1, 8, 8), torch.tensor([NO_CLASS, 2]))
@@ -70,14 +72,14 @@ def test_no_class_reads_the_mean_of_the_rows(settings):
     assert not torch.allclose(none[:1], ask(model, (1, 8, 8), torch.tensor([0, 2]))[:1], atol=1e-4)
 
 
-@pytest.mark.parametrize("settings", [MLP, UNET], ids=["mlp", "unet"])
+@EACH
 def test_time_and_class_both_matter(settings):
     model, x = awake(settings, (1, 8, 8)), torch.randn(1, 1, 8, 8).repeat(3, 1, 1, 1)
     found = model(x, torch.tensor([10, 900, 10]), torch.tensor([0, 0, 1]))
     assert not torch.allclose(found[0], found[1], atol=1e-4) and not torch.allclose(found[0], found[2], atol=1e-4)
 
 
-@pytest.mark.parametrize("settings", [MLP, UNET], ids=["mlp", "unet"])
+@EACH
 def test_every_parameter_belongs_to_one_group(settings):
     model = build(settings, (1, 8, 8), 5)
     sizes = parameters_by_group(model)
@@ -98,7 +100,7 @@ def test_gradient_reaches_the_chosen_groups_and_no_other(groups):
         assert (parameter.grad is not None and bool(parameter.grad.any())) == (name in chosen), name
 
 
-@pytest.mark.parametrize("settings", [MLP, UNET], ids=["mlp", "unet"])
+@EACH
 def test_a_class_moves_its_own_row_alone(settings):
     model = awake(settings, (1, 8, 8))
     ask(model, (1, 8, 8), torch.tensor([1, 3, 1])).square().mean().backward()
@@ -124,6 +126,29 @@ def test_the_seed_alone_decides_the_weights():
     two, other = build(UNET, (1, 8, 8), 4, seed=7).state_dict(), build(UNET, (1, 8, 8), 4, seed=8).state_dict()
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert not torch.equal(one["input.weight"], other["input.weight"])
+
+
+@pytest.mark.parametrize("levels", [(1,), (1, 2, 2, 2), (1, 2, 2, 2, 4)])
+@pytest.mark.parametrize("shape", [(1, 9, 8), (3, 5, 7), (1, 29, 28)])
+def test_a_refinenet_takes_any_sides_and_sees_the_whole_image(levels, shape):
+    """From the second level on each output hears of each input (in a corner, of the opposite one)."""
+    model = awake(REFINE.model_copy(update={"multipliers": levels, "width": 4}), shape)
+    x = torch.randn(2, *shape, requires_grad=True)
+    out = model(x, torch.tensor([5, 500]), torch.tensor([0, 1]))
+    assert out.shape == x.shape
+    out[0, 0, 0, 0].backward()
+    reach = x.grad[0].abs().amax(0) > 0
+    assert reach.all() and not x.grad[1].any(), "group normalisation looks everywhere, and at one record alone"
+
+
+def test_the_levels_of_a_refinenet_look_ever_further():
+    model = build(REFINE.model_copy(update={"multipliers": (1, 1, 1, 1, 1)}), (1, 16, 16), 3)
+    assert [blocks[0].conv1.dilation[0] for blocks in model.levels] == [1, 1, 2, 4, 8]
+    sides = []
+    for blocks in model.levels:
+        blocks[0].register_forward_pre_hook(lambda _, inputs: sides.append(inputs[0].shape[-1]))
+    ask(model, (1, 16, 16), torch.tensor([0]))
+    assert sides == [16, 8, 8, 8, 8]
 
 
 @pytest.mark.parametrize(("side", "kind", "width"), [(8, "mlp", 192), (15, "mlp", 192), (16, "unet", 32)])

@@ -166,6 +166,16 @@ def test_the_seed_decides_the_trajectories():
     assert torch.equal(bases[0].noise, bases[1].noise) and not torch.equal(bases[0].noise, bases[2].noise)
 
 
+def test_a_smaller_base_holds_the_first_trajectories_alone():
+    x, y = digits(30)
+    whole, small = (
+        build_knowledge_base(SCHEDULE, nothing, Pixels(), x, y, time=30, by_class=True, seed=4, most=most)
+        for most in (0, 7)
+    )
+    assert len(whole.keys) == 30 and len(small.keys) == len(small.noise) == 7
+    assert torch.equal(small.images, x[:7]) and torch.equal(small.labels, y[:7])
+
+
 @pytest.mark.parametrize("by_class", [False, True])
 def test_a_base_comes_back_from_disk_as_it_was(tmp_path, by_class):
     knowledge, queries, classes = base(by_class=by_class), unit(30, seed=7), torch.arange(30) % 6
