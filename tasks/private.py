@@ -377,7 +377,7 @@ def load_parts(
     parts = Parts(
         schedule=make_schedule(settings.schedule, codec.limit),
         shape=codec.shape(facts.shape),
-        classes=len(facts.classes),
+        facts=facts,
         codec=codec,
         public=contents.load_denoiser(draft.open(public.model), device),
         tuned=contents.load_denoiser(draft.open(tuned), device) if tuned else None,

@@ -76,7 +76,7 @@ def generate_privately(
         parts = load_parts(
             draft, settings, facts, public, machine, trained.votes, trained.tuned, members=trained.members
         )
-        parts = replace(parts, paid=events, facts=facts)
+        parts = replace(parts, paid=events)
         method, device = METHODS[settings.method.name], device_of(machine)
         draw = private_drawing(method.draw_privately, settings, parts, facts, images, device, draft.show)
         code = code_version(generate_privately.fn)

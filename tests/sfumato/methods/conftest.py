@@ -112,7 +112,7 @@ class World:
 
     def drawing(self, parts: Parts) -> Callable[..., ImageSet]:
         """The priced drawing of the plan, as the task puts it together."""
-        parts = replace(parts, paid=self.plan.events(STAGE_DRAWING), facts=self.facts)
+        parts = replace(parts, paid=self.plan.events(STAGE_DRAWING))
         images = self.plan.prototypes or self.plan.generation.images
         return private_drawing(self.method.draw_privately, self.settings, parts, self.facts, images, CPU)
 
@@ -159,9 +159,7 @@ def make_world(method: str, *changes: str) -> World:
     model = build(settings.network, public.shape, facts.public_classes)
     denoiser, _ = pretrain(model, schedule, *public.pre, settings.pretraining, seed=0)
     shown = codec.encode(to_unit(found.pixels)) if plan.public_images else None
-    parts = Parts(
-        schedule=schedule, shape=public.shape, classes=len(facts.classes), public=denoiser, codec=codec, images=shown
-    )
+    parts = Parts(schedule=schedule, shape=public.shape, facts=facts, public=denoiser, codec=codec, images=shown)
     if plan.retrieval:
         little: Extractor = plan.retrieval.extractor.model_copy(update=LITTLE)
         encoder, _ = train_extractor(

@@ -13,13 +13,14 @@ from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
 from sfumato.methods import dp_ensemble
 from sfumato.methods.parts import Parts
-from sfumato.methods.plan import ANY_NUMBER
+from sfumato.methods.plan import ANY_NUMBER, Facts
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accountant import gdp_epsilon
 from sfumato.privacy.events import Gaussian
 from sfumato.settings import resolve
 
 SHAPE = (1, 8, 8)
+FACTS = Facts(records=1437, classes=tuple("0123456789"), public_classes=52, shape=SHAPE)
 FEW = ["generation.steps=20", "schedule.timesteps=50", "generation.images=20"]
 
 
@@ -61,7 +62,7 @@ def parts_of(settings, public, members, images=1000):
     """Parts as the task puts them together, paid for at radius 1."""
     noise = len(members) / (2 * dp_ensemble.unit_cost(settings))
     event = Gaussian(noise_multiplier=noise, count=images)
-    return Parts(make_schedule(settings.schedule), SHAPE, public, members=tuple(members), paid=(event,))
+    return Parts(make_schedule(settings.schedule), SHAPE, FACTS, public, members=tuple(members), paid=(event,))
 
 
 # The step
@@ -312,7 +313,7 @@ def test_images_are_drawn_from_the_prototypes_of_their_class_by_the_public_model
     marked = torch.linspace(-0.9, 0.9, 30).view(30, 1, 1, 1).expand(30, *SHAPE).clone()
     schedule = make_schedule(settings.schedule)
     public = Says(lambda x, t, y: torch.zeros_like(x))
-    parts = Parts(schedule, SHAPE, public, prototypes=marked)
+    parts = Parts(schedule, SHAPE, FACTS, public, prototypes=marked)
     y = torch.arange(400) % 10
     drawn = dp_ensemble.draw(settings, parts, y, generator())
     nearest = (drawn.mean((1, 2, 3))[:, None] - marked[:, 0, 0, 0]).abs().argmin(1)
