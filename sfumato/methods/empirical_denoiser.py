@@ -13,7 +13,7 @@ its own class alone, so that a record pays for the images of one class. Not cove
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -29,7 +29,7 @@ from sfumato.errors import BadInput
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import STAGE_DRAWING, Certificate, Claim, Facts, Plan, Spend, calibrated
 from sfumato.privacy import accountant
-from sfumato.privacy.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.events import AnyEvent, Gaussian, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_rate
 from sfumato.privacy.kernel_mean import contribution, kernel_mean, log_kernel_density, log_peak
 
@@ -315,6 +315,7 @@ def trajectory(
     """
     method, levels = settings.method, settings.method.grid.levels().tolist()
     prices = dict(zip(empirical_steps(method), parts.paid, strict=True))
+    _check_paid(method, parts.paid, y)
     x = levels[0] * normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     for step in itertools.pairwise(levels):
         sigma, after = step
@@ -326,6 +327,14 @@ def trajectory(
             image = _empirical(method, parts, private, (x, y), image, sigma=sigma, share=share, generator=generator)
         x = noisy_step(x, image, sigma, after, generator)
         yield sigma, image, x
+
+
+def _check_paid(method: Method, paid: Sequence[AnyEvent], y: Tensor) -> None:
+    """No record may take part in more images than were paid for."""
+    asked = int(torch.bincount(y, minlength=1).max()) if method.by_class else len(y)
+    covered = min(event.count if isinstance(event, Gaussian) else event.steps for event in paid)
+    if asked > covered:
+        raise ValueError(f"a record would take part in {asked} images, and {covered} are paid for")
 
 
 def _empirical(

@@ -414,6 +414,14 @@ def test_no_class_is_drawn_more_often_than_a_record_pays_for(images, world):
     assert max(np.bincount(labels)) == empirical_denoiser.paying(settings, tiny.facts)
 
 
+@pytest.mark.parametrize("changes", [(), ("method.sample_rate=0.3",), ("method.by_class=false",)])
+def test_more_images_than_were_paid_for_are_not_drawn(changes, world):
+    tiny = world("empirical-denoiser", *changes)
+    parts, private = ready(tiny)
+    with pytest.raises(ValueError, match="would take part in .* images, and .* are paid for"):
+        drawn_by(tiny, parts, private, torch.arange(30) // 3)
+
+
 def test_a_record_taken_out_or_none_left_does_not_show_by_a_crash(world):
     tiny = world("empirical-denoiser")
     parts, (x, y) = ready(tiny)
@@ -430,7 +438,7 @@ def test_with_its_own_density_and_without_privacy_it_draws_the_records(world):
         "method.beta=1",
         "method.longest=null",
     ]
-    tiny = world("empirical-denoiser", "privacy.epsilon=1e9", *open_wide)
+    tiny = world("empirical-denoiser", "privacy.epsilon=1e9", "generation.images=40", *open_wide)
     parts, (x, y) = ready(tiny)
     found = drawn_by(tiny, replace(parts, images=x), (x, y), torch.arange(40) % 10)
     nearest = torch.cdist(found.flatten(1), x.flatten(1)).min(1)
