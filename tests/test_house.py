@@ -78,7 +78,6 @@ SEEDED = {
 JUDGES = {
     "sfumato/privacy/looks.py": "measures",
     "sfumato/privacy/audit.py": "measures",
-    "sfumato/privacy/door.py": "knows how many records it takes to measure",
     "sfumato/preflight.py": "says what is too little to measure",
     "tasks/release.py": "keeps what was measured, after the last image is drawn",
     "tasks/audit.py": "keeps what was measured of a finished run",
