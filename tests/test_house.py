@@ -73,7 +73,6 @@ CLOCKS = {"sfumato/estimate.py": {"perf_counter"}, "sfumato/privacy/choice.py": 
 GENERATORS = {"sfumato/privacy/noise.py": "fills a generator's state from the operating system"}
 SEEDED = {
     "sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL",
-    "sfumato/privacy/shards.py": "the seed of a member's training, which adds no noise and whose model is INTERNAL",
 }
 JUDGES = {
     "sfumato/privacy/looks.py": "measures",
