@@ -35,6 +35,8 @@ from sfumato.privacy.kernel_mean import contribution, kernel_mean, log_kernel_de
 
 DENSITY_IMAGES = 4096
 """Public images, evenly over all of them, whose kernel density is p_t."""
+SHOWN = 0.999
+"""A C that is told to a person is this much of the largest, so that with four digits it still fits."""
 
 PROMISE = """\
 The paper claims an epsilon for sampling with a denoiser that averages private images, by the central limit theorem of \
@@ -290,7 +292,7 @@ def _too_dear(settings, facts: Facts, found: float, cost, clip: float) -> str:
     fits = low * len(facts.classes) if method.by_class else low
     return (
         f"method.clip={method.clip:g} with generation.images={settings.generation.images} would cost epsilon {found:.4g}, above "
-        f"privacy.epsilon={settings.privacy.epsilon:g}: ask for at most {fits} images, or take method.clip={clip:.4g} or less, or "
+        f"privacy.epsilon={settings.privacy.epsilon:g}: ask for at most {fits} images, or take method.clip={SHOWN * clip:.4g} or less, or "
         "end the window sooner (method.until)"
     )
 
