@@ -149,8 +149,8 @@ def test_members_are_looked_at_first_and_stand_behind_a_priced_drawing(book):
     settings, plan = planned("dp-ensemble", "method.members=3", "method.key=two")
     run_plan(settings, plan, preset="digits", publish_to="")
     members = ["train-member"] * 3
-    drawn = ["generate-privately", "generate", "evaluate", "check-copies"]
-    assert stages(book) == ["check", "check members", "load-public", "pretrain", *members, *drawn]
+    drawn = ["generate-privately", "generate", "train-classifier", "evaluate", "check-copies"]
+    assert stages(book) == ["load-public", "check", "check members", "pretrain", *members, *drawn]
     trained = [inputs for _, inputs in book.of(private.train_member)]
     assert [inputs["shard"] for inputs in trained] == [0, 1, 2] and not any(inputs.get("paid") for inputs in trained)
     ((_, paid),) = book.of(release.generate_privately)
