@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from sfumato.config import Extractor, Latent, Network
 from sfumato.errors import BadInput
-from sfumato.evaluation.classifier import Classifier
-from sfumato.images import ImageSet
+from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec, Latents
 from sfumato.networks.autoencoder import build_autoencoder
 from sfumato.networks.build import build
@@ -53,6 +52,11 @@ def load_images(folder: Path) -> ImageSet:
     """Read what `save_images` wrote."""
     tensors, facts = load(folder)
     return ImageSet(tensors["pixels"].numpy(), tensors["labels"].numpy(), tuple(facts["classes"]))
+
+
+def load_encoded(folder: Path, codec: Codec, device: torch.device) -> Tensor:
+    """Images that `save_images` wrote, as `codec` has them, `[n, c, h, w]`."""
+    return codec.encode(to_unit(load_images(folder).pixels).to(device))
 
 
 def save_autoencoder(folder: Path, codec: Latents, trained_on: str) -> None:
@@ -110,21 +114,6 @@ def load_encoder(folder: Path, device: torch.device) -> nn.Module:
     encoder = make_encoder(Extractor.model_validate(facts["extractor"]), tuple(facts["shape"]))
     encoder.load_state_dict(tensors)
     return encoder.to(device).eval().requires_grad_(False)
-
-
-def save_classifier(folder: Path, model: Classifier, shape: tuple[int, int, int], trained_on: str) -> None:
-    """Weights, what is needed to build the classifier again, and what the public images are called."""
-    facts = {"shape": list(shape), "classes": model.head.out_features, "trained_on": trained_on}
-    save(folder, dict(model.state_dict()), facts)
-
-
-def load_classifier(folder: Path, device: torch.device) -> tuple[Classifier, str]:
-    """A frozen classifier in evaluation mode, and what the images that it was trained on are called."""
-    tensors, facts = load(folder)
-    channels, *sides = facts["shape"]
-    model = Classifier(channels, facts["classes"], side=max(sides))
-    model.load_state_dict(tensors)
-    return model.to(device).eval().requires_grad_(False), facts["trained_on"]
 
 
 def save_base(folder: Path, base: KnowledgeBase) -> None:

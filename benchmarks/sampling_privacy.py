@@ -1,12 +1,13 @@
 """What sampling with averaged private images costs and is worth: window x C x sample rate x images, and a step's memory.
 
-    .venv/bin/python benchmarks/sampling_privacy.py [--seeds 3] [--part study,window,success,kernel]
+    .venv/bin/python benchmarks/sampling_privacy.py [--seeds 3] [--part success,figures,kernel,study,window]
 
 The public half is trained through the flow that users run, in a home of its own (`sfumato-home/benchmarks`). Images are
 then drawn from the embedded digits, which are public in truth, outside the ledger, with repeatable noise; C is the largest
 that the budget bears, unless said. Scores as in `sfumato.evaluation` (they look at private images). Prints tables, and
 writes `docs/sampling-privacy.png`: utility against certified epsilon, cost of a window, the critical window (the class
-probability that a classifier trained on rendered digits gives to the expected image, level by level), samples.
+probability that a classifier trained on rendered digits gives to the expected image, level by level), samples; and
+`docs/sampling-privacy-paper.png`: Figures 4 to 6 of the paper from our claim.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from tasks.where import CHECKOUT, configure
 
 METHOD = "empirical-denoiser"
 PICTURE = CHECKOUT / "docs" / "sampling-privacy.png"
+PAPER_PICTURE = CHECKOUT / "docs" / "sampling-privacy-paper.png"
 WINDOWS = {
     "early, 80 to 3.2": (0, 45),
     "mid, 8 to 0.4": (35, 67.5),
@@ -58,12 +60,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3, help="draws of the preset that are judged (default: 3)")
     parser.add_argument(
-        "--part", default="success,kernel,study,window", help="what to do, comma-separated (default: all)"
+        "--part", default="success,figures,kernel,study,window", help="what to do, comma-separated (default: all)"
     )
     arguments = parser.parse_args()
     parts = arguments.part.split(",")
     if "success" in parts:
         attack_success()
+    if "figures" in parts:
+        figures()
     if "kernel" in parts:
         large_step()
     if not {"study", "window"} & set(parts):
@@ -289,6 +293,48 @@ def attack_success() -> None:
             row[title] = f"{method.attack_success(found.epsilon):.4f}"
         rows.append(row)
     print("\n**Attack success by the claim** (Table 2), one image, delta 1e-5\n")
+    table(rows, list(rows[0]))
+
+
+def figures() -> None:
+    """Figures 4 to 6 of the paper from our claim: mu over noise levels, epsilon over delta, error trade-offs; one image, 50 levels."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    import numpy as np
+    from scipy.stats import norm
+
+    from sfumato.methods import METHODS
+    from sfumato.privacy.accountant import gdp_epsilon
+
+    method, rows = METHODS[METHOD], []
+    figure, (a, b, c) = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    deltas, errors = np.logspace(-10, -1, 40), np.linspace(1e-4, 1, 400)
+    for number, sigma_min in enumerate((5, 0.2, 0.01, 0.002)):
+        grid = method.Grid(N=50, sigma_min=sigma_min)
+        a.plot(grid.levels()[:-1], grid.mus(), color=f"C{number}", label=f"down to {sigma_min}")
+        row = {"sigma_min": sigma_min}
+        for rate, line in ((1.0, "-"), (0.5, "--")):
+            found = method.claim(rate, 0, 1, 1e-5, False, grid)
+            row |= {f"mu, p = {rate:g}": found.mu, f"epsilon, p = {rate:g}": found.epsilon}
+            told = {"color": f"C{number}", "ls": line, "label": f"{sigma_min}, p = {rate:g}"}
+            b.plot(deltas, [gdp_epsilon(found.mu, delta) for delta in deltas], **told)
+            c.plot(errors, norm.cdf(norm.isf(errors) - found.mu), **told)
+        rows.append(row)
+    a.set(
+        xscale="log",
+        yscale="log",
+        xlabel="noise level t",
+        ylabel="mu of the step",
+        title="all records, 2C / (p_t |D|) = 1",
+    )
+    b.set(xscale="log", yscale="log", xlabel="delta", ylabel="claimed epsilon", title="whole sampling of one image")
+    c.set(xlabel="type I error", ylabel="type II error", title="error trade-off, claimed")
+    for axis in (a, b, c):
+        axis.legend(fontsize=7)
+    figure.savefig(PAPER_PICTURE, dpi=80)
+    print("\n**Whole sampling of one image**, claimed, delta 1e-5 (Figures 4 to 6)\n")
     table(rows, list(rows[0]))
 
 

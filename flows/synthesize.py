@@ -16,7 +16,7 @@ from artifacts.kinds import CanaryImages, PhaseOneModel, PublicClassifier, Publi
 from artifacts.record import RunRecord, run_folder
 from artifacts.report import markdown
 from sfumato import sources
-from sfumato.config import Network
+from sfumato.config import Generation, Network
 from sfumato.methods.plan import STAGE_DRAWING, STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, STAGE_VOTES, Plan
 from sfumato.preflight import plan_for, preflight, private_set, public_name, public_size
 from sfumato.privacy.door import PrivateSet
@@ -93,6 +93,8 @@ def _carry_out(
 ) -> RunRecord:
     public_images = load_images(settings, plan, book)
     secret = private.check_private(book.private, terms(plan), book.context, public_images, new_version)
+    if plan.members:
+        private.check_members(secret, terms(plan), plan.members, book.context)
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
     book.refusal = private.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
     parts = prepare(settings, plan, public_images, book)
@@ -233,10 +235,21 @@ def draw(
     recipe = settings.only("schedule", "method", "generation", "seed")
     drawing = {"facts": plan.facts, "public": parts, "machine": settings.machine, "images": settings.generation.images}
     if events := plan.events(STAGE_DRAWING):
-        asked = {"private": secret, "terms": terms(plan), "events": events, "trained": trained}
-        return book.run(release.generate_privately, recipe, paid=True, **asked, **drawing)
+        asked = {"private": secret, "terms": terms(plan), "events": events, "trained": trained, **drawing}
+        if not plan.prototypes:
+            return book.run(release.generate_privately, recipe, paid=True, **asked)
+        asked |= {"images": plan.prototypes, "prototypes": True, "note": "prototypes", "paid": True}
+        first = book.run(release.generate_privately, before_drawing(recipe), **asked)
     book.refusal = ""  # what is paid for may be drawn from again
+    drawing["prototypes"] = first if plan.prototypes else None
     return book.run(release.generate, recipe, votes=trained.votes, tuned=trained.tuned, paid=True, **drawing)
+
+
+def before_drawing(settings: Settings) -> Settings:
+    """The settings without what does not concern prototypes, so that another number of images is drawn from the same ones."""
+    usual = Generation()
+    same = settings.generation.model_copy(update={"images": usual.images, "redraw": usual.redraw})
+    return settings.model_copy(update={"generation": same})
 
 
 def begin(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> PhaseOneModel:

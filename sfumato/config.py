@@ -260,10 +260,17 @@ class Generation(Section):
     """Steps of the public walk from T to the query, where a method retrieves; 0 takes their share of `steps`."""
     late_steps: int = Field(default=0, ge=0)
     """Steps of the walk that goes on from what was retrieved; 0 takes their share of `steps`."""
+    redraw: float = Field(default=0.1, gt=0, le=1)
+    """Time, as a share of T, to which a prototype is noised before the public model draws an image from it, where a method draws
+    from prototypes; more varies more and keeps less."""
     guidance: float = Field(default=0.5, ge=0)
     """Weight w of classifier-free guidance; more reads better and varies less."""
     hamiltonian: Hamiltonian = Hamiltonian()
     """In place of all the others but `images`, for a method that draws by Hamiltonian dynamics."""
+
+
+NEIGHBOURS = 5
+"""The k of coverage, precision, recall and density (Naeem et al. 2020), and so one less than the fewest images that can be judged."""
 
 
 class Evaluation(Section):

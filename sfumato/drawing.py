@@ -54,7 +54,7 @@ def draw_images(
     return ImageSet(np.concatenate(drawn), np.concatenate(found), facts.classes)
 
 
-def drawing_that_pays(
+def private_drawing(
     draw: PrivateDraw,
     settings: Settings,
     parts: Parts,
@@ -63,15 +63,15 @@ def drawing_that_pays(
     device: torch.device,
     progress: Progress = silent,
 ) -> Callable[[Tensor, Tensor, torch.Generator], ImageSet]:
-    """From private images, their labels and the generator of the mechanism's noise to `count` images."""
+    """What a mechanism calls to draw `count` images: from private records, their labels and the mechanism's noise to the set."""
 
-    def images(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
-        def of_private(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
+    def drawn(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
+        def once(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
             return draw(settings, parts, (x, y), wanted, generator)
 
-        return draw_images(of_private, settings, parts, facts, count, device, progress, noise)
+        return draw_images(once, settings, parts, facts, count, device, progress, noise)
 
-    return images
+    return drawn
 
 
 def first_of_each(images: ImageSet, count: int) -> np.ndarray:

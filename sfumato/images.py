@@ -69,7 +69,7 @@ def _pictures(images: ImageSet) -> set[bytes]:
 
 def to_unit(pixels: np.ndarray) -> Tensor:
     """Grey levels 0..255 as float32 in [-1, 1], same shape."""
-    return torch.from_numpy(pixels.astype(np.float32)) / 127.5 - 1
+    return torch.from_numpy(pixels.astype(np.float32)).div_(127.5).sub_(1)  # in place: collections are large
 
 
 def to_pixels(x: Tensor) -> np.ndarray:

@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sfumato import sources
-from sfumato.config import Data
+from sfumato.config import NEIGHBOURS, Data
 from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
-from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts, Plan
 from sfumato.networks.autoencoder import latent_shape

@@ -106,6 +106,13 @@ def library_versions() -> dict[str, str]:
 @functools.cache
 def code_digest(function: Callable[..., Any], extra: frozenset[str] = frozenset()) -> str:
     """Digest of the function's source, what it uses in the same file, and every project module that the names in them lead to."""
+    helpers, modules = code_behind(function, extra)
+    texts = [*(helpers[name] for name in sorted(helpers)), *(module_digest(name) for name in sorted(modules))]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def code_behind(function: Callable[..., Any], extra: frozenset[str] = frozenset()) -> tuple[dict[str, str], set[str]]:
+    """What a stage's result may depend on: pieces of its own file, by name, and the names of whole modules."""
     helpers, modules, todo = {}, set(extra), [function]
     space = vars(sys.modules[function.__module__])
     while todo:
@@ -127,8 +134,7 @@ def code_digest(function: Callable[..., Any], extra: frozenset[str] = frozenset(
         name = (modules - seen).pop()
         seen.add(name)
         modules |= {other for other in _imports(name) if _ours(other)}
-    texts = [*(helpers[name] for name in sorted(helpers)), *(module_digest(name) for name in sorted(seen))]
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    return helpers, seen
 
 
 def _ours(name: str) -> bool:

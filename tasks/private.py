@@ -16,6 +16,7 @@ from artifacts.kinds import (
     PublicImages,
     PublicModel,
     Ref,
+    Samples,
     Trajectories,
     TunedModel,
     WatchedSteps,
@@ -95,6 +96,13 @@ def check_private(
         asked = access(ledger, private, terms, "check", purpose, [images] if images else [], context, "0")
         check_in(asked, public, new_version=new_version)
         return private.model_copy(update={"version": ledger.version(private.name)})
+
+
+def check_members(private: PrivateSet, terms: Terms, members: Members, context: RunContext) -> None:
+    """Refuse shards that lack a class, before anything is trained."""
+    with where().ledger() as ledger:
+        asked = access(ledger, private, terms, "check", "check that every shard holds every class", [], context, "0")
+        shards.check_shards(asked, members.count, members.key)
 
 
 def over_budget(private: PrivateSet, events: Sequence[AnyEvent], terms: Terms) -> str:
@@ -356,6 +364,7 @@ def load_parts(
     tuned: TunedModel | None = None,
     started: PhaseOneModel | None = None,
     members: Sequence[MemberModel] = (),
+    prototypes: Samples | None = None,
 ) -> Parts:
     """Everything that a method works with, read from the store.
 
@@ -368,12 +377,13 @@ def load_parts(
     parts = Parts(
         schedule=make_schedule(settings.schedule, codec.limit),
         shape=codec.shape(facts.shape),
-        classes=len(facts.classes),
+        facts=facts,
         codec=codec,
         public=contents.load_denoiser(draft.open(public.model), device),
         tuned=contents.load_denoiser(draft.open(tuned), device) if tuned else None,
         started=contents.load_denoiser(draft.open(started), device) if started else None,
         members=tuple(contents.load_denoiser(draft.open(member), device) for member in members),
+        prototypes=contents.load_encoded(draft.open(prototypes), codec, device) if prototypes else None,
         encoder=contents.load_encoder(draft.open(public.extractor), device) if public.extractor else None,
         base=contents.load_base(draft.open(public.base), device) if public.base else None,
         images=codec.encode(to_unit(shown.pixels).to(device)) if shown else None,

@@ -1,6 +1,6 @@
 """Stages that see public images alone."""
 
-from artifacts import contents
+from artifacts import classifiers, contents
 from artifacts.kinds import (
     FeatureExtractor,
     PublicAutoencoder,
@@ -152,7 +152,7 @@ def train_classifier(
     with making(PublicClassifier, "public classifier", context, parents=[images]) as draft:
         found = contents.load_images(draft.open(images))
         model = classifier_of(found, seed=seed, device=device_of(machine), progress=draft.show)
-        contents.save_classifier(draft.folder, model, found.pixels.shape[1:], source)
+        classifiers.save_classifier(draft.folder, model, found.pixels.shape[1:], source)
         draft.metrics = {"classes": len(found.classes)}
     return draft.ref
 

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from artifacts import certify, contents, report, spending
+from artifacts import certify, classifiers, contents, report, spending
 from artifacts.kinds import ClassVotes, Judgement, PublicClassifier, Samples, TunedModel
 from artifacts.labels import Label
 from artifacts.publish import check_label, destination, publish
 from artifacts.record import RunRecord, save_record
 from sfumato import __version__
 from sfumato.config import Evaluation, Machine
-from sfumato.drawing import draw_images, draw_public, drawing_that_pays, first_of_each
+from sfumato.drawing import draw_images, draw_public, first_of_each, private_drawing
 from sfumato.evaluation.extractors import inception, small_cnn
 from sfumato.images import ImageSet, enlargement, grid, save_png
 from sfumato.methods import METHODS
-from sfumato.methods.plan import STAGE_DRAWING, Facts
+from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Facts
 from sfumato.privacy import looks, mechanisms
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
@@ -42,15 +42,15 @@ def generate(
     images: int,
     machine: Machine,
     context: RunContext,
+    prototypes: Samples | None = None,
 ) -> Samples:
-    """Draw `images` images, as many of each class; without a tuned model, what the public model alone would give."""
-    parents = [*public.refs(), *(ref for ref in (votes, tuned) if ref)]
-    title = "generation" if tuned else "generation (public model)"
+    """Draw `images` images, as many of each class; without tuned model and prototypes, what the public model alone would give."""
+    parents = [*public.refs(), *(ref for ref in (votes, tuned, prototypes) if ref)]
+    title = "generation" if tuned or prototypes else "generation (public model)"
     with making(Samples, title, context, parents=parents, params=settings.generation.model_dump()) as draft:
-        parts = load_parts(draft, settings, facts, public, machine, votes, tuned)
-        method = METHODS[settings.method.name]
-        draw, labels = (method.draw, getattr(method, "labels", None)) if tuned else (draw_public, None)
-        device = device_of(machine)
+        parts = load_parts(draft, settings, facts, public, machine, votes, tuned, prototypes=prototypes)
+        method, device = METHODS[settings.method.name], device_of(machine)
+        draw, labels = (method.draw, getattr(method, "labels", None)) if tuned or prototypes else (draw_public, None)
         keep_samples(draft, draw_images(draw, settings, parts, facts, images, device, draft.show, labels=labels))
     return draft.ref
 
@@ -67,22 +67,24 @@ def generate_privately(
     images: int,
     machine: Machine,
     context: RunContext,
+    prototypes: bool = False,
 ) -> Samples:
-    """Draw `images` images by a sampler that pays for each of them with its own noise."""
+    """Draw `images` images by a sampler that pays for each of them with its own noise; `prototypes` are drawn from further."""
     parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned) if ref)]
     asking = {"parents": parents, "behind": trained.members, "params": settings.generation.model_dump()}
     with making(Samples, "private generation", context, **asking) as draft:
         parts = load_parts(
             draft, settings, facts, public, machine, trained.votes, trained.tuned, members=trained.members
         )
-        parts = replace(parts, paid=events, facts=facts)
+        parts = replace(parts, paid=events)
         method, device = METHODS[settings.method.name], device_of(machine)
-        draw = drawing_that_pays(method.draw_privately, settings, parts, facts, images, device, draft.show)
+        draw = private_drawing(method.draw_privately, settings, parts, facts, images, device, draft.show)
         code = code_version(generate_privately.fn)
         with where().ledger() as ledger:
             behind = [*parents, *trained.members]
             asked = access(ledger, private, terms, STAGE_DRAWING, "private generation", behind, context, code)
-            paid = mechanisms.drawn(replace(asked, images=images), events, draw, device=device, codec=parts.codec)
+            asked = replace(asked, images=ANY_NUMBER if prototypes else images)
+            paid = mechanisms.drawn(asked, events, draw, device=device, codec=parts.codec)
         draft.entries = paid.entries
         keep_samples(draft, paid.result)
     return draft.ref
@@ -124,7 +126,7 @@ def evaluate(
             access(ledger, private, terms, "evaluation", "judge", parents, context, code_version(evaluate.fn)),
             {name: looks.tensors(contents.load_images(draft.open(ref)), how.images) for name, ref in sets.items()},
             classes=len(facts.classes),
-            extractor=small_cnn(*contents.load_classifier(draft.open(classifier), device))
+            extractor=small_cnn(*classifiers.load_classifier(draft.open(classifier), device))
             if classifier
             else inception(device),
             how=how,

@@ -103,9 +103,7 @@ def fine_tune(url: str, marks: Marks, stage: Stage) -> None:
     settings, facts, terms = stage.settings, stage.facts, stage.plan.certificate
     model = build(settings.network, facts.shape, len(facts.classes))
     model = with_classes(model, model.condition.rows.weight)
-    parts = Parts(
-        schedule=make_schedule(settings.schedule), shape=facts.shape, classes=len(facts.classes), public=model
-    )
+    parts = Parts(schedule=make_schedule(settings.schedule), shape=facts.shape, facts=facts, public=model)
     corrupt = METHODS[settings.method.name].corrupt(settings, parts)
 
     def marked(x, y, generator):

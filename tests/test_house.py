@@ -71,11 +71,12 @@ MLFLOW = {
 }
 CLOCKS = {"sfumato/estimate.py": {"perf_counter"}, "sfumato/privacy/choice.py": {"perf_counter"}}
 GENERATORS = {"sfumato/privacy/noise.py": "fills a generator's state from the operating system"}
-SEEDED = {"sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL"}
+SEEDED = {
+    "sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL",
+}
 JUDGES = {
     "sfumato/privacy/looks.py": "measures",
     "sfumato/privacy/audit.py": "measures",
-    "sfumato/privacy/door.py": "knows how many records it takes to measure",
     "sfumato/preflight.py": "says what is too little to measure",
     "tasks/release.py": "keeps what was measured, after the last image is drawn",
     "tasks/audit.py": "keeps what was measured of a finished run",

@@ -311,6 +311,63 @@ def test_a_network_of_the_methods_own_is_certified_published_and_audited(prefect
         assert found.bound.canaries == 40 and not found.refuted
 
 
+ENSEMBLE = [c for c in TINY if not c.startswith("method.")] + [
+    *("evaluation.baseline=false", "method.members=2", "method.key=two", "method.training.steps=3"),
+]
+"""The ensemble on the tiny setting."""
+
+
+def test_members_stay_inside_and_every_image_that_they_drew_is_paid_for(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    with home_at(tmp_path / "home"):
+        configure()
+        run = functools.partial(synthesize, method="dp-ensemble", preset="digits")
+        record = run(changes=ENSEMBLE, publish_to=".")
+        assert record.label == Label.DP and record.certificate.images == 60 and record.certificate.epsilon <= 10
+        folder, store = Path(record.published), where().store()
+        assert "covering 60 images" in (folder / "README.md").read_text()
+        kept = {path.name: store.manifest(path.name) for path in (store.root / "objects").iterdir()}
+        members = {digest: m["label"] for digest, m in kept.items() if m["kind"] == "MemberModel"}
+        assert set(members.values()) == {Label.INTERNAL} and len(members) == 2
+        assert set(kept[record.samples_artifact]["behind"]) == set(members)
+        assert {m["kind"] for _, m in store.ancestry(record.samples_artifact)} == {
+            "PublicImages",
+            "PublicModel",
+            "Samples",
+        }
+        assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {".png", ".csv", ".json", ".md"}
+        more = run(changes=[*ENSEMBLE, "generation.images=30"])
+        assert [s.name for s in more.stages if not s.cached and s.name.startswith(("pre", "train", "gen"))] == [
+            "generate-privately",
+            "generate (public model alone)",
+        ]
+        with where().ledger() as ledger:
+            reserved = [entry.body["images"] for entry in ledger.entries() if entry.kind == "reserve"]
+            assert reserved == [60, 30], "other images are another reservation"
+            both = ledger.total("digits").epsilon
+            assert both == pytest.approx(more.spent_total["epsilon"]) and both > record.spent_total["epsilon"]
+            assert ledger.verify() == [] and ledger.replay() == []
+
+
+def test_prototypes_are_paid_for_once_and_any_number_is_drawn_from_them(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    with home_at(tmp_path / "home"):
+        configure()
+        run = functools.partial(synthesize, method="dp-ensemble", preset="digits")
+        once = run(changes=[*ENSEMBLE, "method.prototypes=1"], publish_to=".")
+        again = run(changes=[*ENSEMBLE, "method.prototypes=1", "generation.images=90", "generation.redraw=0.3"])
+        assert "any number of images" in (Path(once.published) / "README.md").read_text()
+        assert once.label == again.label == Label.DP and once.entries == again.entries
+        assert once.spent_total == again.spent_total and again.certificate == once.certificate
+        made = [stage.name for stage in again.stages if not stage.cached]
+        assert "generate" in made and "generate-privately (prototypes)" not in made
+        with where().ledger() as ledger:
+            (entry,) = (entry for entry in ledger.entries() if entry.kind == "reserve")
+            assert entry.body["images"] == "any" and entry.body["events"][0]["count"] == 10
+
+
 def test_the_same_seed_gives_the_same_public_half_and_other_noise(record, tmp_path):
     from flows.synthesize import synthesize
 

@@ -20,16 +20,13 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from sfumato.config import Evaluation
+from sfumato.config import NEIGHBOURS, Evaluation
 from sfumato.errors import BadInput
 from sfumato.evaluation import intervals, utility
 from sfumato.evaluation.classifier import Classifier, Progress, predict, train_classifier
 from sfumato.evaluation.extractors import Extractor
 from sfumato.evaluation.fidelity import frechet_distance, inception_score, kernel_distance, neighbours
 from sfumato.evaluation.intervals import Interval
-
-NEIGHBOURS = 5
-"""The k of coverage, precision, recall and density (Naeem et al. 2020)."""
 
 
 class Scores(BaseModel):

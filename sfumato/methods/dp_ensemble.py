@@ -1,26 +1,43 @@
 """DP ensemble: sampling from many non-private diffusion models, clipped and averaged (Anonymous 2023).
 
-k models are trained on disjoint parts of the private records. At each sampling step every model's prediction is
-clipped to norm C/2, the average stands in for the prediction, and the noise that ancestral sampling adds anyway makes
-the step a Gaussian mechanism (Theorem 3.3). Formulation A averages predictions of the noise, B of the clean image. The
-steps that cost most, the first and the last, depend least on the data and are left to a public model.
+k members are trained without protection, each on the private records that a keyed hash deals to its shard. At each
+sampling step every member's prediction is clipped to norm C/2, the average stands in for the prediction, and the noise
+that ancestral sampling adds anyway makes the step a Gaussian mechanism (Theorem 3.3). Formulation A averages predictions
+of the noise, B of the clean image. The steps that cost most, the first and the last, depend least on the data and are
+left to a public model.
 
-Here: the noise scales and what they cost. The composition is exact, so that the claim holds once all images are counted.
+Sensitivity: a record that is added or removed changes the data of one member, and so perhaps all that this member
+predicts; the average moves by C/k at most. An exchange may change two members, which the accountant counts as twice
+that. Steps and images compose exactly, as Gaussian differential privacy.
 
-Not covered: a statement about the models, which are not private and never leave, or about more images than were asked
-for.
+Beyond the paper: what is clipped is a prediction's deviation from the public model's (same sensitivity, shorter vectors,
+so that less clipping is paid for), the norm may follow from the budget, and a few images per class can be drawn
+privately as prototypes from which the public model then draws any number (post-processing; Meng et al. 2022, SDEdit).
+
+Not covered: a statement about the members, which are not private and never leave; about more images than were paid for;
+that a run was not refused, which tells that every shard holds every class.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
 
-from sfumato.config import Schedule
-from sfumato.diffusion.schedule import signal_levels
+from sfumato.config import Pretraining, Schedule, Section
+from sfumato.diffusion.objective import normal
+from sfumato.diffusion.samplers import NO_CLASS, evaluations, guided, solve
+from sfumato.diffusion.schedule import add_noise, signal_levels, time_grid
 from sfumato.errors import BadInput
-from sfumato.methods.plan import Claim
+from sfumato.latents import within
+from sfumato.methods.parts import Parts
+from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Certificate, Claim, Facts, Members, Plan, Spend
 from sfumato.privacy import accountant
+from sfumato.privacy.events import Gaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
 
 Kind = Literal["cosine", "linear"]
@@ -32,6 +49,12 @@ BASE_TIMESTEPS = 1000
 """T of the schedule that the models are trained on (Table 1), before sampling is respaced to fewer steps."""
 FEWEST_STEPS = 2
 """Respacing keeps both ends of the base schedule."""
+ROUNDING = 1e-9
+"""By how much a whole number may be missed for reasons of rounding."""
+DIGITS = 4
+"""Significant digits of an advised radius."""
+TOLD_IMAGES = 1000
+"""A set that is worth training on: the plan says how many members it takes."""
 
 PROMISE = """\
 The paper claims (epsilon, delta)-DP for each generated image: a step adds its sampling noise to the average of k \
@@ -44,11 +67,98 @@ are not private."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
 
+class MemberTraining(Pretraining):
+    """Training of one member on its shard; by default made for about seventy records of the embedded digits."""
+
+    steps: int = Field(default=400, ge=0)
+    """Optimiser steps."""
+    batch: int = Field(default=64, ge=1)
+    """Records per step."""
+    learning_rate: float = Field(default=3e-3, gt=0)
+    """Peak learning rate of Adam."""
+    warm_up: int = Field(default=20, ge=0)
+    """Steps over which the learning rate rises."""
+    ema_decay: float = Field(default=0.97, ge=0, lt=1)
+    """Decay of the moving average of the weights."""
+
+
+class Method(Section):
+    """The ensemble's own settings."""
+
+    name: Literal["dp-ensemble"] = "dp-ensemble"
+    """Models of disjoint shards, their predictions clipped and averaged."""
+    members: int = Field(default=20, ge=1)
+    """Number of shards and of models, k. The images that a budget pays for grow with its square."""
+    key: str = Field(default="shards", min_length=1, max_length=16)
+    """Key of the hash that deals records to shards; no secret."""
+    training: MemberTraining = MemberTraining()
+    """Training of each member, from the public denoiser on."""
+    clipped: Literal["deviation", "prediction"] = "deviation"
+    """`prediction`: what a member predicts, as in the paper; `deviation`: by how much it differs from the public model's."""
+    radius: float | None = Field(default=None, gt=0)
+    """Norm that it is clipped to, C/2; null takes the largest that `privacy.epsilon` pays for."""
+    formulation: Formulation = "min"
+    """What is averaged: the predicted noise (A), the predicted clean image (B), or at each time what costs less (min)."""
+    skip_first: float = Field(default=0.0, ge=0, le=1)
+    """Share of the sampling steps, the first ones, that the public model takes."""
+    skip_last: float = Field(default=0.08, ge=0, le=1)
+    """Share of the sampling steps, the last ones, that the public model takes; at least one step, which adds no noise."""
+    prototypes: int = Field(default=0, ge=0)
+    """Images per class that are drawn privately and that the public model then draws any number from (`generation.redraw`); 0
+    draws each image privately."""
+
+
 class SampledClaim(Claim):
     """The claim with its Gaussian differential privacy parameter."""
 
     mu: float
     """All private steps of all images together."""
+
+
+@dataclass(frozen=True)
+class Respaced:
+    """Ancestral sampling on a thinned schedule, float64 `[steps]` each, from the last sampling step (entry 0) to the first."""
+
+    times: Sequence[int]
+    """The time that the step starts from."""
+    level: np.ndarray
+    """alpha_bar there."""
+    before: np.ndarray
+    """alpha_bar where it ends, 1 for entry 0."""
+
+    @property
+    def alpha(self) -> np.ndarray:
+        """alpha_t of the thinned schedule."""
+        return self.level / self.before
+
+    @property
+    def sigma(self) -> np.ndarray:
+        """Standard deviation of the noise that the step adds: the posterior's (Ho et al. 2020, Eq. 7); 0 for entry 0."""
+        return np.sqrt((1 - self.alpha) * (1 - self.before) / (1 - self.level))
+
+    @property
+    def of_image(self) -> np.ndarray:
+        """Weight of the predicted clean image in the step's mean (Ho et al. 2020, Eq. 7)."""
+        return np.sqrt(self.before) * (1 - self.alpha) / (1 - self.level)
+
+    @property
+    def of_start(self) -> np.ndarray:
+        """Weight of the image that the step starts from."""
+        return np.sqrt(self.alpha) * (1 - self.before) / (1 - self.level)
+
+    @property
+    def scales(self) -> tuple[np.ndarray, np.ndarray]:
+        """(xi_A, xi_B): the step's noise relative to the predicted noise or image that is averaged (Eqs. 7 and 8)."""
+        of_noise = (1 - self.alpha) / (np.sqrt(self.alpha) * np.sqrt(1 - self.level))
+        return self.sigma / of_noise, self.sigma / self.of_image
+
+
+def respaced(schedule: Schedule, steps: int) -> Respaced:
+    """The schedule thinned to the times 1 + round(i (T - 1) / (steps - 1)), which keep both its ends; 2 <= `steps` <= T."""
+    thinned = (i * (schedule.timesteps - 1) / (steps - 1) for i in range(steps))
+    times = [1 + round(place) for place in thinned]
+    level = signal_levels(schedule)[times]
+    return Respaced(times, level, np.concatenate([[1.0], level[:-1]]))
 
 
 def noise_scales(schedule: Kind, steps: int) -> tuple[list[float], list[float]]:
@@ -65,15 +175,8 @@ def noise_scales(schedule: Kind, steps: int) -> tuple[list[float], list[float]]:
     count = checked_count("steps", steps)
     if not FEWEST_STEPS <= count <= BASE_TIMESTEPS:
         raise BadInput(f"steps = {steps}: must lie from {FEWEST_STEPS} to {BASE_TIMESTEPS}")
-    base = signal_levels(Schedule(kind=schedule, timesteps=BASE_TIMESTEPS))[1:]
-    level = base[[round(i * (BASE_TIMESTEPS - 1) / (count - 1)) for i in range(count)]]
-    before = np.concatenate([[1.0], level[:-1]])
-    alpha = level / before
-    beta = 1 - alpha
-    sigma = np.sqrt(beta * (1 - before) / (1 - level))
-    noise_in_noise = np.sqrt(alpha) * np.sqrt(1 - level) * sigma / beta
-    noise_in_image = (1 - level) * sigma / (np.sqrt(before) * beta)
-    return noise_in_noise.tolist(), noise_in_image.tolist()
+    of_noise, of_image = respaced(Schedule(kind=schedule, timesteps=BASE_TIMESTEPS), count).scales
+    return of_noise.tolist(), of_image.tolist()
 
 
 def claim(
@@ -102,13 +205,251 @@ def claim(
     first, last = checked_count("skip_first", skip_first), checked_count("skip_last", skip_last)
     if first + last > len(of_noise):
         raise BadInput(f"skip_first + skip_last = {first + last}: must be at most steps = {len(of_noise)}")
+    one = reach * cost_of_one(of_noise, of_image, formulation, first, last) / models
+    return _composed(one, checked_count("images", images), delta)
+
+
+def cost_of_one(
+    of_noise: Sequence[float], of_image: Sequence[float], formulation: Formulation, first: int, last: int
+) -> float:
+    """sqrt(sum_t 1 / xi_t^2) over the private steps of one image: its mu at k = C = 1; `math.inf` with a step without noise."""
     quietest = {"A": of_noise, "B": of_image, "min": list(map(max, of_noise, of_image))}[formulation]
     private = quietest[last : len(quietest) - first]
-    one = accountant.compose_gdp(reach / models / scale if scale else math.inf for scale in private)
-    count = checked_count("images", images)
-    mu = one * math.sqrt(count) if count else 0.0
+    return accountant.compose_gdp(1 / scale if scale else math.inf for scale in private)
+
+
+def _composed(one: float, images: int, delta: float) -> SampledClaim:
+    mu = one * math.sqrt(images) if images else 0.0
     return SampledClaim(
         epsilon=accountant.gdp_epsilon(mu, delta),
-        source=f"Anonymous 2023 (DP ensemble), Theorem 3.3: GDP over the steps of {count} image(s), one record in one member",
+        source=f"Anonymous 2023 (DP ensemble), Theorem 3.3: GDP over the steps of {images} image(s), one record in one member",
         mu=mu,
     )
+
+
+# ---------------------------------------------------------------------------------------------------------- the run
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which sampling steps the members take."""
+
+    grid: Respaced
+    first: int
+    """Steps of the public model at the beginning."""
+    last: int
+    """Steps of the public model at the end."""
+
+    def private(self, index: int) -> bool:
+        """Whether the members take the step at this place of the grid."""
+        return self.last <= index < len(self.grid.times) - self.first
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that the members take."""
+        return len(self.grid.times) - self.first - self.last
+
+    def formulations(self, asked: Formulation) -> list[Formulation]:
+        """A or B for each step of the grid: the one asked for, or the one with the larger noise."""
+        if asked != "min":
+            return [asked] * len(self.grid.times)
+        return ["A" if a > b else "B" for a, b in zip(*self.grid.scales, strict=True)]
+
+
+def window(settings) -> Window:
+    """The grid and the members' part of it; fewer steps than asked for where T is smaller."""
+    steps, method = min(settings.generation.steps, settings.schedule.timesteps), settings.method
+    grid = respaced(settings.schedule, max(FEWEST_STEPS, steps))
+    return Window(grid, round(method.skip_first * steps), round(method.skip_last * steps))
+
+
+def plan(settings, facts: Facts) -> Plan:
+    """The whole run; raises `BadInput` where shards, sampler, window or budget do not fit."""
+    method, privacy, generation = settings.method, settings.privacy, settings.generation
+    _check(settings, facts)
+    paid = method.prototypes * len(facts.classes) or generation.images
+    own = window(settings)
+    # The noise multiplier that one image would need by itself, and the one that it has at radius 1.
+    needed = accountant.calibrate(
+        privacy.epsilon, privacy.delta, lambda noise: [Gaussian(noise_multiplier=noise)], privacy.relation
+    )
+    at_one = method.members / (2 * unit_cost(settings))
+    radius = method.radius or at_one / (needed * math.sqrt(paid))
+    noise = at_one / radius
+    most = math.floor((noise / needed) ** 2 * (1 + ROUNDING))
+    takes = math.ceil(method.members * math.sqrt(paid) * needed / noise * (1 - ROUNDING))
+    if most < paid:
+        asked = f"method.prototypes={method.prototypes} in each of {len(facts.classes)} classes"
+        way = f"{most} such images: ask for no more," if most else "no such image:"
+        raise BadInput(
+            f"{asked if method.prototypes else f'generation.images={paid}'} with method.radius={radius:g} would cost more than "
+            f"privacy.epsilon={privacy.epsilon:g}, which pays for {way} take method.members={takes}, or "
+            f"method.radius={_down(at_one / (needed * math.sqrt(paid))):g}"
+        )
+    event = Gaussian(noise_multiplier=noise, count=paid)
+    what = (
+        f"{paid} {'prototypes' if method.prototypes else 'images'}, {own.steps} of {len(own.grid.times)} steps each by "
+        f"{method.members} members, the {method.clipped} clipped to norm {radius:.4g}; epsilon {privacy.epsilon:g} pays for "
+        f"{most} such images, and {TOLD_IMAGES:,} take {math.ceil(takes * math.sqrt(TOLD_IMAGES / paid))} members"
+    )
+    return Plan(
+        method=method.name,
+        facts=facts,
+        members=Members(count=method.members, key=method.key, training=Pretraining(**method.training.model_dump())),
+        prototypes=paid if method.prototypes else 0,
+        generation=generation,
+        evaluations=_evaluations(settings, own, paid),
+        spends=(Spend(stage=STAGE_DRAWING, what=what, event=event),),
+        privacy=privacy,
+        certificate=Certificate(
+            epsilon=accountant.epsilon([event], privacy.delta, privacy.relation),
+            delta=privacy.delta,
+            relation=privacy.relation,
+            accountant=accountant.accountant_name(),
+            images=ANY_NUMBER if method.prototypes else paid,
+        ),
+        claim=Claim(**_composed(1 / noise, paid, privacy.delta).model_dump(exclude={"mu"})),
+    )
+
+
+def unit_cost(settings) -> float:
+    """The mu of one image at k = C = 1 for the run's schedule, steps and window."""
+    own = window(settings)
+    of_noise, of_image = own.grid.scales
+    return cost_of_one(of_noise.tolist(), of_image.tolist(), settings.method.formulation, own.first, own.last)
+
+
+def _evaluations(settings, own: Window, paid: int) -> int:
+    """Network evaluations for one image; of the prototypes, each image's share of them, rounded up."""
+    method, generation = settings.method, settings.generation
+    of_members = method.members * (2 if generation.guidance else 1)
+    one = own.steps * of_members + len(own.grid.times)
+    if not method.prototypes:
+        return one
+    return evaluations(generation, redraw_walk(settings)) + math.ceil(one * paid / generation.images)
+
+
+def _down(value: float) -> float:
+    """The next number down with few digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) + 1 - DIGITS)
+    return math.floor(value / unit) * unit
+
+
+def _check(settings, facts: Facts) -> None:
+    method, generation = settings.method, settings.generation
+    if method.members > facts.records:
+        raise BadInput(
+            f"method.members={method.members} is more than the {facts.records} private records: use fewer, so that every shard holds "
+            "records of every class"
+        )
+    if generation.solver != "ddim" or generation.eta != 1:
+        raise BadInput(
+            f"generation.solver={generation.solver} with generation.eta={generation.eta:g}: the noise of ancestral sampling is what "
+            "hides a record (none is added at eta 0), so use generation.solver=ddim with generation.eta=1"
+        )
+    if generation.steps < FEWEST_STEPS:
+        raise BadInput(
+            f"generation.steps={generation.steps}: use {FEWEST_STEPS} or more, the last for the public model"
+        )
+    own = window(settings)
+    steps = len(own.grid.times)
+    if not own.last:
+        raise BadInput(
+            f"method.skip_last={method.skip_last:g} of {steps} steps leaves the last one to the members, where no noise hides a "
+            f"record: use method.skip_last={1 / steps:.2g} or more"
+        )
+    if own.steps < 1:
+        raise BadInput(
+            f"method.skip_first={method.skip_first:g} and method.skip_last={method.skip_last:g} leave none of {steps} steps to the "
+            "members: lower one of them"
+        )
+
+
+def redraw_walk(settings) -> Sequence[int]:
+    """The times that the public model passes on the way from a noised prototype to an image."""
+    generation = settings.generation
+    start = max(1, round(generation.redraw * settings.schedule.timesteps))
+    return time_grid(start, 0, max(1, round(generation.redraw * generation.steps)))
+
+
+@torch.inference_mode()
+def draw_privately(
+    settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Images or latents `[b, c, h, w]` of the private classes y `[b]` by members and public model, from T to 0.
+
+    The private records themselves are not used, only what members learnt of them. `generator` gives the mechanism's
+    noise; the norm that is clipped to follows from the event that is paid.
+    """
+    (event,) = parts.paid
+    if len(y) > event.count:
+        raise ValueError(f"{len(y)} images are asked for and {event.count} are paid for")
+    radius = len(parts.members) / (2 * unit_cost(settings) * event.noise_multiplier)
+    own = window(settings)
+    of_image, of_start, sigma = (w.tolist() for w in (own.grid.of_image, own.grid.of_start, own.grid.sigma))
+    formulations = own.formulations(settings.method.formulation)
+    x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
+    for index in reversed(range(len(own.grid.times))):
+        t, level = torch.full_like(y, own.grid.times[index]), float(own.grid.level[index])
+        noise = parts.public(x, t, torch.full_like(y, NO_CLASS))
+        if own.private(index):
+            image = averaged(settings, parts, x, t, y, level, noise, formulations[index], radius)
+        else:
+            image = implied(x, noise, level, parts.schedule.limit)
+        x = of_image[index] * image + of_start[index] * x
+        if sigma[index]:
+            x = x + sigma[index] * normal(x, generator)
+    return x
+
+
+def implied(x: Tensor, noise: Tensor, level: float, limit: float) -> Tensor:
+    """The clean image that x `[b, c, h, w]` at signal level alpha_bar = `level` and the predicted noise imply, clamped to `limit`.
+
+    As `predicted_image`, with the level in double precision, from which the noise multiplier is worked out too.
+    """
+    return ((x - math.sqrt(1 - level) * noise) / math.sqrt(level)).clamp(-limit, limit)
+
+
+def averaged(
+    settings,
+    parts: Parts,
+    x: Tensor,
+    t: Tensor,
+    y: Tensor,
+    level: float,
+    public: Tensor,
+    formulation: Formulation,
+    radius: float,
+) -> Tensor:
+    """The clean image `[b, c, h, w]` by the clipped average of all members at x `[b, c, h, w]`; `public` is the public noise.
+
+    One member's vectors have norms of at most `radius`, so that the average moves by 2 radius / k at most, whatever the
+    member predicts. Guidance combines a member's own predictions before they are clipped; what is not finite counts as
+    zero; clamping the result brings two results no farther apart.
+    """
+    limit = parts.schedule.limit
+
+    def view(noise: Tensor) -> Tensor:
+        return noise if formulation == "A" else implied(x, noise, level, limit)
+
+    centre = view(public) if settings.method.clipped == "deviation" else torch.zeros_like(x)
+    total = torch.zeros_like(x)
+    for member in parts.members:  # not stacked: that is faster on a CPU for few tiny images alone, else much slower
+        predicted = view(guided(member, settings.generation.guidance)(x, t, y))
+        total += within((predicted - centre).nan_to_num(0.0, 0.0, 0.0), radius)
+    average = centre + total / len(parts.members)
+    return implied(x, average, level, limit) if formulation == "A" else average.clamp(-limit, limit)
+
+
+@torch.inference_mode()
+def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+    """Images or latents `[b, c, h, w]` of the private classes y `[b]`, drawn by the public model from noised prototypes.
+
+    `parts.prototypes` holds as many of each class, class by class. Nothing but them is used (post-processing).
+    """
+    each, walk = settings.method.prototypes, redraw_walk(settings)
+    chosen = y * each + torch.randint(each, y.shape, generator=generator, device=y.device)
+    start = parts.prototypes[chosen]
+    x = add_noise(parts.schedule, start, torch.full_like(y, walk[0]), normal(start, generator))
+    nobody = torch.full_like(y, NO_CLASS)
+    return solve(settings.generation, parts.schedule, parts.public, x, nobody, walk, generator=generator)

@@ -239,13 +239,13 @@ def label_codes(classes: int, shape: tuple[int, int, int]) -> Tensor:
 
 def joined(settings, parts: Parts, x: Tensor, y: Tensor) -> Tensor:
     """u: images x `[b, c, h, w]` with the rows of their labels y `[b]` below."""
-    codes = label_codes(parts.classes, rows_shape(settings, parts.shape)).to(x.device)
+    codes = label_codes(len(parts.facts.classes), rows_shape(settings, parts.shape)).to(x.device)
     return torch.cat([x, codes[y]], 2)
 
 
 def labels(settings, parts: Parts, u: Tensor) -> tuple[Tensor, Tensor]:
     """The images `[b, c, h, w]` in u, brought into range, and the labels `[b]` whose codes are nearest to their rows."""
-    codes = label_codes(parts.classes, rows_shape(settings, parts.shape)).to(u.device)
+    codes = label_codes(len(parts.facts.classes), rows_shape(settings, parts.shape)).to(u.device)
     x, rows = u.split([parts.shape[1], settings.method.label_rows], 2)
     limit = parts.schedule.limit
     return x.clamp(-limit, limit), torch.cdist(rows.flatten(1), codes.flatten(1)).argmin(1)

@@ -13,7 +13,7 @@ its own class alone, so that a record pays for the images of one class. Not cove
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -29,12 +29,14 @@ from sfumato.errors import BadInput
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import STAGE_DRAWING, Certificate, Claim, Facts, Plan, Spend, calibrated
 from sfumato.privacy import accountant
-from sfumato.privacy.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.events import AnyEvent, Gaussian, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_rate
 from sfumato.privacy.kernel_mean import contribution, kernel_mean, log_kernel_density, log_peak
 
 DENSITY_IMAGES = 4096
 """Public images, evenly over all of them, whose kernel density is p_t."""
+SHOWN = 0.999
+"""A C that is told to a person is this much of the largest, so that with four digits it still fits."""
 
 PROMISE = """\
 The paper claims an epsilon for sampling with a denoiser that averages private images, by the central limit theorem of \
@@ -290,7 +292,7 @@ def _too_dear(settings, facts: Facts, found: float, cost, clip: float) -> str:
     fits = low * len(facts.classes) if method.by_class else low
     return (
         f"method.clip={method.clip:g} with generation.images={settings.generation.images} would cost epsilon {found:.4g}, above "
-        f"privacy.epsilon={settings.privacy.epsilon:g}: ask for at most {fits} images, or take method.clip={clip:.4g} or less, or "
+        f"privacy.epsilon={settings.privacy.epsilon:g}: ask for at most {fits} images, or take method.clip={SHOWN * clip:.4g} or less, or "
         "end the window sooner (method.until)"
     )
 
@@ -315,6 +317,7 @@ def trajectory(
     """
     method, levels = settings.method, settings.method.grid.levels().tolist()
     prices = dict(zip(empirical_steps(method), parts.paid, strict=True))
+    _check_paid(method, parts.paid, y)
     x = levels[0] * normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     for step in itertools.pairwise(levels):
         sigma, after = step
@@ -326,6 +329,14 @@ def trajectory(
             image = _empirical(method, parts, private, (x, y), image, sigma=sigma, share=share, generator=generator)
         x = noisy_step(x, image, sigma, after, generator)
         yield sigma, image, x
+
+
+def _check_paid(method: Method, paid: Sequence[AnyEvent], y: Tensor) -> None:
+    """No record may take part in more images than were paid for."""
+    asked = int(torch.bincount(y, minlength=1).max()) if method.by_class else len(y)
+    covered = min(event.count if isinstance(event, Gaussian) else event.steps for event in paid)
+    if asked > covered:
+        raise ValueError(f"a record would take part in {asked} images, and {covered} are paid for")
 
 
 def _empirical(

@@ -23,8 +23,8 @@ class Parts:
     schedule: NoiseSchedule
     shape: tuple[int, int, int]
     """Channels, height and width of what the denoisers work on: an image, or its latent."""
-    classes: int
-    """Number of private classes."""
+    facts: Facts
+    """Public counts and names of the private set."""
     public: nn.Module
     """The denoiser trained on public images."""
     started: nn.Module | None = None
@@ -35,6 +35,8 @@ class Parts:
     """Denoisers of single shards, for a priced drawing; INTERNAL."""
     paid: tuple[AnyEvent, ...] = ()
     """What a priced drawing has paid: its noise follows from this."""
+    prototypes: Tensor | None = None
+    """`[n, c, h, w]`, what a priced drawing made for `draw` to go on from, as many of each class, class by class."""
     codec: Codec = PIXELS
     """From images to what the denoisers work on, and back."""
     encoder: nn.Module | None = None
@@ -43,8 +45,6 @@ class Parts:
     """`[classes]`, the public class that each private class voted for."""
     images: Tensor | None = None
     """Public images `[n, c, h, w]` as the denoisers see them, where the plan asks for them."""
-    facts: Facts | None = None
-    """Public counts, for a priced drawing."""
 
     @property
     def start(self) -> nn.Module:

@@ -8,7 +8,8 @@ A method is one file: a settings section `Method`, `plan(settings, facts) -> Pla
     labels(settings, parts, x)                      optional: what `draw` made as images and their labels, where these are not
                                                     the y that was asked for
     draw_privately(settings, parts, private, y, generator)
-                                                    instead of `draw`, where a spend of the plan is of the stage `drawing`
+                                                    where a spend of the plan is of the stage `drawing`: instead of `draw`, or
+                                                    before it where the plan has `prototypes`
     blueprint(settings, shape, facts)               the network that private training begins afresh, where that is not the
                                                     public denoiser; `shape` is that of images, or of their latents
 
@@ -169,6 +170,8 @@ class Plan(Section):
     votes: Votes | None = None
     phase_one: PhaseOne | None = None
     members: Members | None = None
+    prototypes: int = 0
+    """Images that a priced drawing makes for `draw` to draw any number from; 0 where it makes the images themselves."""
     plain: Training | None = None
     """Training on private records without clipping or noise, which has no certificate."""
     fine_tuning: FineTuning | None = None

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sfumato import sources
-from sfumato.config import Crop, Relation, Section
+from sfumato.config import NEIGHBOURS, Crop, Relation, Section
 from sfumato.errors import BadInput, Stopped
-from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.events import AnyEvent
 from sfumato.privacy.ledger import Entry, Ledger, Reservation, entry_label

@@ -31,6 +31,25 @@ def dealt(images: ImageSet, shards: int, key: str) -> np.ndarray:
     return np.array([shard(*record) for record in zip(images.pixels, images.labels, strict=True)], dtype=np.int64)
 
 
+def check_shards(access: Access, shards: int, key: str) -> dict[int, str]:
+    """Deal all records once, before any work; `BadInput` for a shard that lacks a class. Returns the entry of the look."""
+    with looking(access, "train") as visit:
+        where = dealt(visit.images, shards, key)
+        for shard in range(shards):
+            _shard(visit.images, where, shard, f"{shard + 1} of {shards} of {access.private.name!r}", key)
+        return visit.entries
+
+
+def _shard(images: ImageSet, where: np.ndarray, shard: int, told: str, key: str) -> ImageSet:
+    """The records that `where` deals to `shard`; `BadInput` where these lack a class."""
+    own = images.subset(where == shard)
+    if lacking := set(range(len(own.classes))) - set(own.labels.tolist()):
+        raise BadInput(
+            f"shard {told} holds no record of the class {own.classes[min(lacking)]!r}: use fewer members, or another key than {key!r}"
+        )
+    return own
+
+
 def shard_trained(
     access: Access,
     train: Callable[[Tensor, Tensor], nn.Module],
@@ -46,12 +65,8 @@ def shard_trained(
     Returns the model and the entry of the look. `BadInput` for a shard that lacks a class.
     """
     with looking(access, "train") as visit:
-        own = visit.images.subset(dealt(visit.images, shards, key) == shard)
-        if lacking := set(range(len(own.classes))) - set(own.labels.tolist()):
-            raise BadInput(
-                f"shard {shard} of {shards} of {access.private.name!r} holds no record of the class "
-                f"{own.classes[min(lacking)]!r}: use fewer members"
-            )
+        told = f"{shard + 1} of {shards} of {access.private.name!r}"
+        own = _shard(visit.images, dealt(visit.images, shards, key), shard, told, key)
         x = codec.encode(to_unit(own.pixels).to(device))
         y = torch.as_tensor(own.labels).to(device)
         return train(x, y), visit.entries

@@ -10,7 +10,6 @@ import torch
 from artifacts import contents
 from sfumato.config import Extractor, Latent, Network
 from sfumato.errors import BadInput
-from sfumato.evaluation.classifier import Classifier
 from sfumato.images import ImageSet
 from sfumato.latents import PIXELS, scaled
 from sfumato.networks.autoencoder import build_autoencoder
@@ -95,16 +94,6 @@ def test_an_encoder_comes_back_frozen_and_sees_the_same(tmp_path):
     same_weights(encoder.state_dict(), found.state_dict())
     x = torch.randn(3, 3, 8, 10)
     assert torch.equal(found(x), encoder(x).detach())
-    assert not found.training and not any(parameter.requires_grad for parameter in found.parameters())
-
-
-def test_a_classifier_comes_back_frozen_and_knows_its_images(tmp_path):
-    model = scrambled(Classifier(3, 7, side=10)).eval()
-    contents.save_classifier(tmp_path, model, (3, 8, 10), "letters+photos")
-    found, name = contents.load_classifier(tmp_path, CPU)
-    same_weights(model.state_dict(), found.state_dict())
-    x = torch.randn(3, 3, 8, 10)
-    assert torch.equal(found(x), model(x).detach()) and name == "letters+photos"
     assert not found.training and not any(parameter.requires_grad for parameter in found.parameters())
 
 

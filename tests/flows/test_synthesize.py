@@ -47,6 +47,7 @@ def book(monkeypatch):
     book = Book()
     monkeypatch.setattr(flow.Journal, "begin", lambda settings, secret, above: book)
     monkeypatch.setattr(private, "check_private", lambda secret, *_: book.asked.append(("check", (), {})) or secret)
+    monkeypatch.setattr(private, "check_members", lambda *_: book.asked.append(("check members", (), {})))
     monkeypatch.setattr(private, "over_budget", lambda *_: "")
     monkeypatch.setattr(flow, "close", lambda *_: "record")
     monkeypatch.setattr(flow, "show_in_ui", lambda record: None)
@@ -120,17 +121,18 @@ def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_it
 def test_in_latents_every_stage_is_given_the_autoencoder(book, method):
     """It is trained on the public images alone, before the denoiser; without latents there is none."""
     run_plan(*planned(method, "latent.kind=kl"), preset="digits", publish_to="")
-    assert stages(book)[:4] == ["load-public", "check", "train-autoencoder", "pretrain"]
+    begun = [name for name in stages(book) if not name.startswith("check")]
+    assert begun[:3] == ["load-public", "train-autoencoder", "pretrain"]
     (((images, latent), inputs),) = book.of(public.train_autoencoder)
     assert isinstance(images, PublicImages) and latent.kind == "kl" and set(inputs) == {"seed", "machine"}
-    coder = PublicAutoencoder(digest=f"{3:064d}", label="PUBLIC")
+    coder = PublicAutoencoder(digest=f"{stages(book).index('train-autoencoder') + 1:064d}", label="PUBLIC")
     for stage in (public.pretrain, public.train_extractor, public.build_knowledge_base):
         assert all(args[:2] == (images, coder) for args, _ in book.of(stage))
-    for stage in (private.take_votes, private.fine_tune, release.generate):
+    for stage in (private.take_votes, private.fine_tune, private.train_member, release.generate):
         assert all(inputs["public"].autoencoder == coder for _, inputs in book.of(stage))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name, module in METHODS.items() if hasattr(module, "corrupt")])
 def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
     settings, plan = planned(method)
     run_plan(settings, plan, preset="digits", publish_to="")
@@ -141,6 +143,35 @@ def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
     assert all(inputs["event"] == plan.spends[-1].event for inputs in tuned[: len(own)])
     first, *others = book.of(release.generate_privately) + book.of(release.generate)
     assert first[1]["paid"] and not any(inputs.get("paid") for _, inputs in others)
+
+
+def test_members_are_looked_at_first_and_stand_behind_a_priced_drawing(book):
+    settings, plan = planned("dp-ensemble", "method.members=3", "method.key=two")
+    run_plan(settings, plan, preset="digits", publish_to="")
+    members = ["train-member"] * 3
+    drawn = ["generate-privately", "generate", "evaluate", "check-copies"]
+    assert stages(book) == ["check", "check members", "load-public", "pretrain", *members, *drawn]
+    trained = [inputs for _, inputs in book.of(private.train_member)]
+    assert [inputs["shard"] for inputs in trained] == [0, 1, 2] and not any(inputs.get("paid") for inputs in trained)
+    ((_, paid),) = book.of(release.generate_privately)
+    assert paid["paid"] and paid["events"] == plan.events("drawing") and paid["images"] == plan.generation.images
+    assert len(paid["trained"].members) == 3 and not paid["terms"].comparison
+
+
+def test_prototypes_are_paid_for_whatever_is_drawn_from_them(book):
+    """Neither the number of images nor the way they are drawn again reaches what the prototypes are kept under."""
+    asked = []
+    for images in (50, 500):
+        again = ["method.members=3", "method.key=two", "method.prototypes=2", f"generation.images={images}"]
+        run_plan(*planned("dp-ensemble", *again, f"generation.redraw={images / 1000}"), preset="digits", publish_to="")
+        ((args, first),) = book.of(release.generate_privately)
+        (_, from_them), (_, public_alone) = book.of(release.generate)
+        assert first["paid"] and first["prototypes"] is True and first["images"] == 20
+        assert from_them["prototypes"] is not None and from_them["images"] == images and from_them["paid"]
+        assert public_alone.get("prototypes") is None
+        asked.append((args, {name: first[name] for name in ("events", "images", "terms", "facts")}))
+        book.asked.clear()
+    assert asked[0] == asked[1]
 
 
 def test_everything_judged_is_named_and_judged_once(book):

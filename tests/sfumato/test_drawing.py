@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 def parts(public=None, tuned=None):
     public = public or build(Network(kind="mlp", width=8, blocks=1, condition=4), SHAPE, 3)
-    return Parts(schedule=make_schedule(SETTINGS.schedule), shape=SHAPE, classes=4, public=public, tuned=tuned)
+    return Parts(schedule=make_schedule(SETTINGS.schedule), shape=SHAPE, facts=facts(), public=public, tuned=tuned)
 
 
 def facts(classes="abcd"):

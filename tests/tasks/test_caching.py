@@ -173,7 +173,9 @@ def followed(stage, extra, monkeypatch) -> set[str]:
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("stage", [private.fine_tune, release.generate], ids=lambda stage: stage.name)
+@pytest.mark.parametrize(
+    "stage", [private.fine_tune, release.generate, release.generate_privately], ids=lambda stage: stage.name
+)
 def test_a_methods_own_file_is_in_the_key_and_no_other_methods(name, stage, monkeypatch):
     module = caching.method_module(resolve(name))
     assert module == METHODS[name].__name__
@@ -356,3 +358,18 @@ def test_a_stage_is_cached_and_never_tried_twice():
     for stage in (public.load_public, public.pretrain, private.take_votes, private.fine_tune, release.evaluate):
         assert stage.retries == 0 and stage.persist_result and stage.cache_policy is not None
         assert stage.result_serializer == "json"
+
+
+@pytest.mark.parametrize(
+    "paid",
+    [
+        *(private.take_votes, private.noise_once, private.train_phase_one, private.fine_tune, private.train_plainly),
+        *(private.train_member, release.generate, release.generate_privately),
+    ],
+    ids=lambda paid: paid.name,
+)
+def test_what_is_paid_for_does_not_depend_on_how_it_is_judged(paid):
+    """Another judge must not make private data be paid for twice."""
+    judging = {f"sfumato.evaluation.{name}" for name in ("classifier", "extractors", "fidelity", "scores", "utility")}
+    assert judging <= caching.code_behind(release.evaluate.fn)[1]
+    assert not judging & caching.code_behind(paid.fn)[1]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from artifacts import contents
+from artifacts import classifiers, contents
 from artifacts.kinds import PublicImages, PublicModel
 from sfumato.config import Latent, Machine, Network
 from sfumato.errors import BadInput
@@ -63,7 +63,7 @@ def test_the_eyes_are_public_and_learn_from_public_images_alone(world):
     ref = train_classifier.fn(images, **ask)
     assert ref.label == "PUBLIC" and store.manifest(ref)["parents"] == [images.digest] and store.entries(ref) == []
     assert train_classifier.fn(images, **ask).digest == ref.digest != train_classifier.fn(others, **ask).digest
-    model, name = contents.load_classifier(store.folder(ref), torch.device("cpu"))
+    model, name = classifiers.load_classifier(store.folder(ref), torch.device("cpu"))
     found = contents.load_images(store.folder(images))
     read = predict(model, to_unit(found.pixels)).argmax(1)
     assert (read.numpy() == found.labels).mean() > 0.9, "it has learnt these images"

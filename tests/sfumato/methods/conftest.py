@@ -10,11 +10,11 @@ import torch
 from sfumato import sources
 from sfumato.config import Extractor
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.drawing import drawing_that_pays
+from sfumato.drawing import private_drawing
 from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, train_autoencoder
 from sfumato.methods import METHODS
-from sfumato.methods.parts import Parts, add_votes, begun
+from sfumato.methods.parts import Parts, add_votes, begun, untuned
 from sfumato.methods.plan import (
     STAGE_DRAWING,
     STAGE_PHASE_ONE,
@@ -28,11 +28,12 @@ from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy.door import Access
 from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_votes, unprotected
+from sfumato.privacy.shards import shard_trained
 from sfumato.retrieval.features import train_extractor
 from sfumato.retrieval.knowledge_base import build_knowledge_base
 from sfumato.retrieval.split import split_public
 from sfumato.settings import Settings, resolve
-from sfumato.training import pretrain, train_on_noised, unlabelled_losses
+from sfumato.training import denoiser_training, pretrain, train_on_noised, unlabelled_losses
 
 TINY = [
     "data.limit=60", "data.glyphs_per_class=8", "schedule.timesteps=50", "network.width=16", "network.blocks=1",
@@ -44,7 +45,8 @@ TINY_TOO = {
     "dppm": [
         "method.training.steps=3", "method.training.batch=20", "method.network.kind=refinenet", "method.network.width=4",
         "method.network.blocks=1", "method.network.condition=8", "generation.hamiltonian.iterations=4",
-    ]
+    ],
+    "dp-ensemble": ["method.members=2", "method.key=two", "method.training.steps=3"],
 }  # fmt: skip
 """Further settings of methods that have more to make tiny."""
 CPU = torch.device("cpu")
@@ -84,6 +86,8 @@ class World:
         if plan.phase_one:
             started, seen = self.begin(access(STAGE_PHASE_ONE, self), **others)
             parts, entries = replace(parts, started=started), entries | seen
+        if plan.members:
+            parts = replace(parts, members=self.trained_members(access))
         if plan.events(STAGE_DRAWING):
             return parts, entries | self.draw_privately(access(STAGE_DRAWING, self), parts, **others)[1]
         model, _ = begun(self.method, self.settings, parts, self.facts)
@@ -94,13 +98,29 @@ class World:
         )  # fmt: skip
         return replace(parts, tuned=tuned.result), entries | dict(tuned.entries)
 
+    def trained_members(self, access: Callable[..., Access]) -> tuple[torch.nn.Module, ...]:
+        """The members of the plan, each trained on its own shard."""
+        members, parts = self.plan.members, self.parts
+        return tuple(
+            shard_trained(
+                access(STAGE_TRAINING, self),
+                denoiser_training(untuned(parts, self.facts), parts.schedule, members.training, seed=0), shard=shard,
+                shards=members.count, key=members.key, device=CPU, codec=parts.codec,
+            )[0]
+            for shard in range(members.count)
+        )  # fmt: skip
+
+    def drawing(self, parts: Parts) -> Callable[..., ImageSet]:
+        """The priced drawing of the plan, as the task puts it together."""
+        parts = replace(parts, paid=self.plan.events(STAGE_DRAWING))
+        images = self.plan.prototypes or self.plan.generation.images
+        return private_drawing(self.method.draw_privately, self.settings, parts, self.facts, images, CPU)
+
     def draw_privately(self, access: Access, parts: Parts, **others) -> tuple[ImageSet, dict[int, str]]:
         """Images by the sampler that pays for them."""
-        events, count = self.plan.events(STAGE_DRAWING), self.plan.generation.images
-        parts = replace(parts, facts=self.facts, paid=events)
-
-        draw = drawing_that_pays(self.method.draw_privately, self.settings, parts, self.facts, count, CPU)
-        paid = drawn(replace(access, images=count), events, draw, device=CPU, codec=parts.codec, **others)
+        access = replace(access, images=self.plan.generation.images)
+        events = self.plan.events(STAGE_DRAWING)
+        paid = drawn(access, events, self.drawing(parts), device=CPU, codec=parts.codec, **others)
         return paid.result, dict(paid.entries)
 
     def begin(self, access: Access, **others) -> tuple[torch.nn.Module, dict[int, str]]:
@@ -139,9 +159,7 @@ def make_world(method: str, *changes: str) -> World:
     model = build(settings.network, public.shape, facts.public_classes)
     denoiser, _ = pretrain(model, schedule, *public.pre, settings.pretraining, seed=0)
     shown = codec.encode(to_unit(found.pixels)) if plan.public_images else None
-    parts = Parts(
-        schedule=schedule, shape=public.shape, classes=len(facts.classes), public=denoiser, codec=codec, images=shown
-    )
+    parts = Parts(schedule=schedule, shape=public.shape, facts=facts, public=denoiser, codec=codec, images=shown)
     if plan.retrieval:
         little: Extractor = plan.retrieval.extractor.model_copy(update=LITTLE)
         encoder, _ = train_extractor(

@@ -11,10 +11,10 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from sfumato import sources
+from sfumato.config import NEIGHBOURS
 from sfumato.diffusion.edm import clean_image, step_noise
 from sfumato.drawing import draw_images
 from sfumato.errors import BadInput
-from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.images import to_unit
 from sfumato.methods import empirical_denoiser
 from sfumato.methods.empirical_denoiser import Grid, attack_success, claim, empirical_steps, window
@@ -277,7 +277,7 @@ def test_a_refusal_names_what_fits_and_that_fits(changes):
     assert "\n" not in told and "method.until" in told
     images = int(told.split("at most ")[1].split(" ")[0])
     clip = float(told.split("method.clip=")[2].split(" ")[0])
-    assert planned(*changes, f"method.clip={0.999 * clip}", "generation.images=5000")[1].certificate.epsilon <= 10
+    assert planned(*changes, f"method.clip={clip}", "generation.images=5000")[1].certificate.epsilon <= 10
     if images > NEIGHBOURS:
         assert planned(*changes, "method.clip=40", f"generation.images={images}")[1].certificate.epsilon <= 10
     more = images + (1 if "method.by_class=false" in changes else 10)
@@ -327,7 +327,7 @@ def test_the_windows_edges(percent, until, single, steps):
 
 def ready(tiny):
     """The parts and the private tensors as the mechanism has them."""
-    parts = replace(tiny.parts, facts=tiny.facts, paid=tiny.plan.events(STAGE_DRAWING))
+    parts = replace(tiny.parts, paid=tiny.plan.events(STAGE_DRAWING))
     found = sources.load("digits", part="train").subset(slice(60))
     return parts, (to_unit(found.pixels), torch.from_numpy(found.labels))
 
@@ -414,6 +414,14 @@ def test_no_class_is_drawn_more_often_than_a_record_pays_for(images, world):
     assert max(np.bincount(labels)) == empirical_denoiser.paying(settings, tiny.facts)
 
 
+@pytest.mark.parametrize("changes", [(), ("method.sample_rate=0.3",), ("method.by_class=false",)])
+def test_more_images_than_were_paid_for_are_not_drawn(changes, world):
+    tiny = world("empirical-denoiser", *changes)
+    parts, private = ready(tiny)
+    with pytest.raises(ValueError, match="would take part in .* images, and .* are paid for"):
+        drawn_by(tiny, parts, private, torch.arange(30) // 3)
+
+
 def test_a_record_taken_out_or_none_left_does_not_show_by_a_crash(world):
     tiny = world("empirical-denoiser")
     parts, (x, y) = ready(tiny)
@@ -430,7 +438,7 @@ def test_with_its_own_density_and_without_privacy_it_draws_the_records(world):
         "method.beta=1",
         "method.longest=null",
     ]
-    tiny = world("empirical-denoiser", "privacy.epsilon=1e9", *open_wide)
+    tiny = world("empirical-denoiser", "privacy.epsilon=1e9", "generation.images=40", *open_wide)
     parts, (x, y) = ready(tiny)
     found = drawn_by(tiny, replace(parts, images=x), (x, y), torch.arange(40) % 10)
     nearest = torch.cdist(found.flatten(1), x.flatten(1)).min(1)

@@ -24,6 +24,7 @@ from tests.vectors import facts
 T, K, V = 30, 15, 4
 SHAPE = (1, 3, 3)
 CLASSES, PUBLIC = 4, 6
+FACTS = Facts(records=9, classes=tuple("0123456789"), public_classes=PUBLIC, shape=(1, 8, 8))
 SETTINGS = resolve(
     "rapid",
     changes=[
@@ -85,7 +86,7 @@ def make_parts(by_class=False, **others):
     keys = F.normalize(torch.randn(count, 9, generator=generator(3)), dim=1)
     base = KnowledgeBase(keys, images, noise, torch.arange(count) % PUBLIC, by_class)
     fields = {"public": Denoiser(), "tuned": Denoiser(0.2), "encoder": Encoder(), "base": base}
-    return Parts(schedule=make_schedule(SETTINGS.schedule), shape=SHAPE, classes=10, **(fields | others))
+    return Parts(schedule=make_schedule(SETTINGS.schedule), shape=SHAPE, facts=FACTS, **(fields | others))
 
 
 def records(count=8):

@@ -1,0 +1,23 @@
+"""How the small CNN of public images is written and read; apart, so that what is paid for does not depend on how it is judged."""
+
+from pathlib import Path
+
+import torch
+
+from artifacts.contents import load, save
+from sfumato.evaluation.classifier import Classifier
+
+
+def save_classifier(folder: Path, model: Classifier, shape: tuple[int, int, int], trained_on: str) -> None:
+    """Weights, what is needed to build the classifier again, and what the public images are called."""
+    facts = {"shape": list(shape), "classes": model.head.out_features, "trained_on": trained_on}
+    save(folder, dict(model.state_dict()), facts)
+
+
+def load_classifier(folder: Path, device: torch.device) -> tuple[Classifier, str]:
+    """A frozen classifier in evaluation mode, and what the images that it was trained on are called."""
+    tensors, facts = load(folder)
+    channels, *sides = facts["shape"]
+    model = Classifier(channels, facts["classes"], side=max(sides))
+    model.load_state_dict(tensors)
+    return model.to(device).eval().requires_grad_(False), facts["trained_on"]
