@@ -185,10 +185,11 @@ def _check(settings, facts: Facts) -> None:
     label_codes(len(facts.classes), rows_shape(settings, shape))
     build(own.network, own.shape, own.classes)
     if method.mechanism == "dp_sgd":
-        if "rest" not in settings.fine_tuning.trainable:
+        if "rest" not in settings.fine_tuning.trainable or settings.fine_tuning.rank:
             raise BadInput(
-                f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} would leave most of the network as it was drawn at "
-                "random, since it begins afresh: use --set fine_tuning.trainable=[film,time,rest]"
+                f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} with rank {settings.fine_tuning.rank} would leave most "
+                "of the network as it was drawn at random, since it begins afresh: use --set fine_tuning.trainable=[film,time,rest] "
+                "--set fine_tuning.rank=0"
             )
         return
     batch = method.training.batch

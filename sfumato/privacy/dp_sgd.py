@@ -162,7 +162,8 @@ def train_privately(
         model = adapted(model, settings.trainable, settings.rank, generator)
     trainable = trainable_parameters(model, settings.trainable)
     refuse_clip(settings.clip)
-    known = survey(model, trainable, x.shape[1:])
+    # What the model sees of a record may be larger than the record; of none, nothing is drawn.
+    known = survey(model, trainable, corrupt(x[:0], y[:0], generator).x_t.shape[2:])
     if known.missing and note:
         note(f"gradients are computed record by record, which is slow: {known.missing}")
     rows = [p for name, p in trainable.items() if parameter_group(name) == "rows"]

@@ -203,8 +203,9 @@ def test_the_sound_sibling_is_certified_by_its_steps(relation):
         (["method.label_rows=0"], r"method\.label_rows.* 0"),
         (
             [SOUND[0]],
-            r"trainable=\['rows', 'film'\] would leave most of the network .*: use --set fine_tuning\.trainable=",
+            r"trainable=\['rows', 'film'\] with rank 0 would leave most of the network .*: use --set fine_tuning\.trainable=",
         ),
+        ([*SOUND, "fine_tuning.rank=2"], r"with rank 2 would leave .*: use .*--set fine_tuning\.rank=0"),
         (["method.mechanism=dpsgd"], r"method\.mechanism"),
         (["generation.hamiltonian.step_size=0"], r"generation\.hamiltonian\.step_size"),
         (["generation.hamiltonian.iterations=0"], r"generation\.hamiltonian\.iterations"),
@@ -299,8 +300,10 @@ def test_drawing_finds_the_score_at_every_level(world):
     assert drawn.std().item() == pytest.approx(math.hypot(spread, 0.05), rel=0.05)
 
 
-def test_the_sibling_learns_from_images_with_their_labels_one_by_one(world, access_to, ledger):
-    tiny = world("dppm", *SOUND)
+@pytest.mark.parametrize("kind", ["refinenet", "mlp"])
+def test_the_sibling_learns_from_images_with_their_labels_one_by_one(kind, world, access_to, ledger):
+    """An MLP takes images with their rows and no others."""
+    tiny = world("dppm", *SOUND, f"method.network.kind={kind}", "method.network.width=8")
     x, y = numbers(24, 1, 8, 8), torch.arange(24) % 10
     corrupt = dppm.corrupt(tiny.settings, tiny.parts)
     one, two = (corrupt(part, y, torch.Generator().manual_seed(1)) for part in (x, torch.cat([-x[:1], x[1:]])))
