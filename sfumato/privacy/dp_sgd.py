@@ -20,7 +20,7 @@ from sfumato.networks.build import parameter_group
 from sfumato.networks.low_rank import adapted, merged
 from sfumato.privacy.clipping import Gradients, clipped_sum
 from sfumato.privacy.resuming import TrainingState
-from sfumato.privacy.survey import refuse_clip, survey
+from sfumato.privacy.survey import refuse_clip, refuse_mixers, survey
 from sfumato.privacy.watching import Watch, seen
 from sfumato.progress import Progress, silent
 from sfumato.training import moving_average, warm_then_decay
@@ -162,10 +162,7 @@ def train_privately(
         model = adapted(model, settings.trainable, settings.rank, generator)
     trainable = trainable_parameters(model, settings.trainable)
     refuse_clip(settings.clip)
-    # What the model sees of a record may be larger than the record; of none, nothing is drawn.
-    known = survey(model, trainable, corrupt(x[:0], y[:0], generator).x_t.shape[2:])
-    if known.missing and note:
-        note(f"gradients are computed record by record, which is slow: {known.missing}")
+    refuse_mixers(model, trainable)
     rows = [p for name, p in trainable.items() if parameter_group(name) == "rows"]
     other = [p for name, p in trainable.items() if parameter_group(name) != "rows"]
     groups = [{"params": rows, "lr": settings.rate_rows}, {"params": other, "lr": settings.rate_other}]
@@ -183,6 +180,10 @@ def train_privately(
             until = checkpoint.go_on(step, lambda: taken(trainable, average, optimiser))
         index = poisson_sample(len(x), settings.sample_rate, generator)
         examples = corrupt(x[index], y[index], generator)
+        if step == first:  # what the model sees of a record may be larger than the record
+            known = survey(model, trainable, examples.x_t.shape[2:])
+            if known.missing and note:
+                note(f"gradients are computed record by record, which is slow: {known.missing}")
         norms: list[Tensor] | None = [] if watch else None
         total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch, note, norms)
         if watch:
