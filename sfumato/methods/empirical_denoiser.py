@@ -41,13 +41,11 @@ SHOWN = 0.999
 PROMISE = """\
 The paper claims an epsilon for sampling with a denoiser that averages private images, by the central limit theorem of \
 Gaussian differential privacy over all steps of all images. That theorem needs many steps that each reveal little. \
-Here one step's mu reaches the hundreds, and the formula then tends to a constant however large it grows: the headline \
-setting (10,000 images, sample rate 2e-5, one step after 93 %) is claimed at epsilon 3.85, while an exact privacy loss \
-distribution of those very steps gives about 33,500 at delta 1e-5. In effect a record that is drawn is shown, so no \
-useful epsilon holds at a delta below 1 - (1 - p)^N, here 0.18. Where a step's mu is small, an exact distribution can \
-certify it, and that is what a run pays by here: a step is clipped so hard, and kept to noise levels so large, that all \
-steps of all images together meet the target. That needs many records of a class, and shows more of what they have in \
-common than of any one."""
+Here one step's mu reaches the hundreds, where the formula tends to a constant: the headline setting (10,000 images, \
+sample rate 2e-5, one step after 93 %) is claimed at epsilon 3.85, while an exact privacy loss distribution of those \
+steps gives about 33,500 at delta 1e-5. In effect a record that is drawn is shown. A run can be certified, by an exact \
+distribution, where steps reveal little: here each is clipped so hard, and kept to noise levels so large, that all \
+steps of all images together meet the target. That shows what many records of a class have in common."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
 
