@@ -40,12 +40,12 @@ SHOWN = 0.999
 
 PROMISE = """\
 The paper claims an epsilon for sampling with a denoiser that averages private images, by the central limit theorem of \
-Gaussian differential privacy over all steps of all images. That theorem needs many steps that each reveal little. \
-Here one step's mu reaches the hundreds, where the formula tends to a constant: the headline setting (10,000 images, \
-sample rate 2e-5, one step after 93 %) is claimed at epsilon 3.85, while an exact privacy loss distribution of those \
-steps gives about 33,500 at delta 1e-5. In effect a record that is drawn is shown. A run can be certified, by an exact \
-distribution, where steps reveal little: here each is clipped so hard, and kept to noise levels so large, that all \
-steps of all images together meet the target. That shows what many records of a class have in common."""
+Gaussian differential privacy over all steps of all images. That needs many steps that each reveal little. Here one \
+step's mu reaches the hundreds, where the formula tends to a constant: the headline setting (10,000 images, sample rate \
+2e-5, one step after 93 %) is claimed at epsilon 3.85, while an exact privacy loss distribution of those steps gives \
+about 33,500 at delta 1e-5: a record that is drawn is shown, and no useful epsilon holds at a delta below \
+1 - (1 - p)^N, here 0.18. A run can be certified, exactly, where each step is clipped so hard, at noise levels so \
+large, that all steps of all images meet the target."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
 
