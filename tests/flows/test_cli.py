@@ -383,7 +383,7 @@ def test_every_command_is_known_to_these_tests():
         (["sweep", "rapid", "--over", "method.kk=1,2"], "unknown setting 'method.kk'"),
         (["sweep", "rapids"], "unknown sweep 'rapids': did you mean 'rapid'"),
         (["sweep", "rapids", "--over", "method.k=0.5"], "unknown method 'rapids': did you mean 'rapid'"),
-        (["sweep"], "nothing to vary: name a sweep (dp-promise, "),
+        (["sweep"], "nothing to vary: name a sweep (dp-ensemble, "),
         (["sweep", "rapid", "--set", "fine_tuning.step=1"], "did you mean 'fine_tuning.steps'"),
     ],
 )
