@@ -6,6 +6,7 @@ that break it, so that a rule which sees nothing is found out too.
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -606,3 +607,12 @@ def test_sweeps_name_only_methods_that_there_are():
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.stem)
 def test_tests_can_be_read_in_one_go_too(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST_FILE
+
+
+def test_only_a_priced_drawing_leaves_its_members_behind():
+    """What stands behind an artifact hands no label on, so nothing but the drawing that pays may ask for that."""
+    asking = {file.path for file in tree() if re.search(r"\bbehind=|\"behind\":", file.text)}
+    assert asking == {"artifacts/store.py", "tasks/making.py", "tasks/release.py"}
+    release = next(file for file in tree() if file.path == "tasks/release.py")
+    users = [node.name for node in release.tree.body if "behind" in ast.unparse(node) and hasattr(node, "name")]
+    assert users == ["generate_privately"]
