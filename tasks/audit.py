@@ -27,12 +27,12 @@ from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS
 from sfumato.methods.parts import begun
 from sfumato.methods.plan import Facts
-from sfumato.privacy import audit, looks
+from sfumato.privacy import audit, canaries, looks
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
+from tasks.asking import PublicParts, Terms, access, load_parts
 from tasks.caching import code_version, stage
 from tasks.making import RunContext, device_of, making
-from tasks.private import PublicParts, Terms, access, load_parts
 from tasks.where import where
 
 
@@ -80,8 +80,8 @@ def check_copies(samples: Samples, private: PrivateSet, terms: Terms, context: R
 def make_canaries(audit_name: str, count: int, facts: Facts, context: RunContext) -> CanaryImages:
     """Make up canaries and toss their coins; `audit_name` sets them apart from those of every other audit."""
     with making(CanaryImages, "canaries", context, params={"audit": audit_name, "count": count}) as draft:
-        canaries = audit.make_canaries(count, shape=facts.shape, classes=len(facts.classes))
-        contents.save_canaries(draft.folder, canaries, facts.classes)
+        made = canaries.make_canaries(count, shape=facts.shape, classes=len(facts.classes))
+        contents.save_canaries(draft.folder, made, facts.classes)
         draft.metrics = {"canaries": count}
     return draft.ref
 

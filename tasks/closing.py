@@ -9,8 +9,8 @@ from artifacts.record import RunRecord
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Plan
 from sfumato.settings import Settings
+from tasks.asking import PublicParts
 from tasks.journal import Journal
-from tasks.private import PublicParts
 from tasks.release import PICTURE, finish
 from tasks.where import where
 

@@ -21,9 +21,9 @@ from sfumato.privacy import looks, mechanisms
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import Settings
+from tasks.asking import PublicParts, Terms, Trained, access, load_parts
 from tasks.caching import code_version, stage
 from tasks.making import Draft, RunContext, device_of, making
-from tasks.private import PublicParts, Terms, Trained, access, load_parts
 from tasks.progress import progress
 from tasks.where import where
 

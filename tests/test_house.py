@@ -45,7 +45,7 @@ VALUE_TYPES = {"Access", "PrivateSet"}
 OPENERS = {
     "sfumato/privacy/mechanisms.py": {"spending", "note_look", "Visit"},
     "sfumato/privacy/looks.py": {"looking"},
-    "tasks/private.py": {"check_in"},
+    "tasks/checking.py": {"check_in"},
     "sfumato/privacy/shards.py": {"looking"},
 }
 """Who may open the door, and how."""

@@ -28,8 +28,9 @@ from sfumato.privacy.ledger import Ledger
 from sfumato.settings import resolve
 from sfumato.sources import held_out_by_hash
 from tasks import ui
+from tasks.asking import Terms
+from tasks.checking import check_private
 from tasks.making import RunContext
-from tasks.private import Terms, check_private
 from tasks.where import where
 from tests.examples import PRIVATE_PATH, home_at, keep_samples, make_record, paid_record, reserve, write_classes
 
