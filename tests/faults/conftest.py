@@ -16,7 +16,9 @@ TALLIES: list[Tally] = []
 @pytest.fixture
 def tally(request):
     """A row of the table, named by the test's first line."""
-    found = Tally(request.function.__doc__.splitlines()[0])
+    kind = getattr(request.node, "callspec", None)
+    name = request.function.__doc__.splitlines()[0]
+    found = Tally(f"{name}: {kind.id}" if kind else name)
     TALLIES.append(found)
     return found
 
