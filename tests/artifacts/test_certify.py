@@ -114,7 +114,7 @@ def kept(place, record):
     folder = place.runs / record.run
     folder.mkdir(parents=True, exist_ok=True)
     save_record(folder, record)
-    return record.model_copy(update={"report": str(folder / "report.md")})
+    return record.model_copy(update={"report": str(folder / "report.html")})
 
 
 @pytest.mark.parametrize(

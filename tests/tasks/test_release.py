@@ -46,8 +46,11 @@ def test_the_folder_of_a_run_holds_both_reports_the_record_and_the_pictures(plac
     assert {path.name for path in folder.iterdir()} == {
         "samples.png",
         "training-curves.png",
-        "report.md",
-        "report-internal.md",
+        "report.html",
+        "report-internal.html",
+        "tables",
+        "tables-internal",
+        "trade-off-internal.png",
         "run.json",
         "ledger.json",
         "ledger.md",
@@ -61,10 +64,12 @@ def test_what_may_be_shown_holds_no_score_and_no_internal_file(place, told):
     shown, hidden = told
     assert (shown["label"], shown["run"]) == ("DP", "aaa") and (hidden["label"], hidden["run"]) == ("INTERNAL", "bbb")
     assert shown["metrics"] == {"epsilon": record.certificate.epsilon, "delta": pytest.approx(3.4e-4), "claim": 76.38}
-    assert [path.name for path in shown["files"]] == ["samples.png", "training-curves.png", "report.md"]
+    assert [path.name for path in shown["files"]] == ["report.html", "samples.png", "training-curves.png", "tables"]
     judged = ("synthetic", "public model alone")
     assert set(hidden["metrics"]) == {f"{name}/{key}" for name in judged for key in SCORE_KEYS}
-    assert {"report-internal.md", "ledger.json"} <= {path.name for path in hidden["files"]}
+    assert {"report-internal.html", "tables-internal", "trade-off-internal.png", "ledger.json"} <= {
+        path.name for path in hidden["files"]
+    }
 
 
 def test_a_score_without_a_number_is_not_told(place, told):
