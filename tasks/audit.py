@@ -34,7 +34,7 @@ from sfumato.settings import Settings
 from tasks.caching import code_version, stage
 from tasks.making import RunContext, device_of, making
 from tasks.private import PublicParts, Terms, access, load_parts
-from tasks.release import show_run
+from tasks.release import show_run, telling
 from tasks.where import where
 
 
@@ -159,12 +159,13 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
     record = record.model_copy(update={"audit": result})
     write_reports(folder, record)
     save_record(folder, record)
-    show_run(record)
-    place.tracker().log(
-        record.run,
-        label=Label.INTERNAL,
-        run=record.tracking[Label.INTERNAL],
-        metrics={"audit/epsilon_lower_bound": result.bound.epsilon, "audit/refuted": float(result.refuted)},
-        files=[folder / AUDIT_REPORT],
-    )
+    with telling(record):
+        show_run(record)
+        place.tracker().log(
+            record.run,
+            label=Label.INTERNAL,
+            run=record.tracking[Label.INTERNAL],
+            metrics={"audit/epsilon_lower_bound": result.bound.epsilon, "audit/refuted": float(result.refuted)},
+            files=[folder / AUDIT_REPORT],
+        )
     return record

@@ -1,7 +1,8 @@
 """Stages after the private data is paid for: drawing, judging, reporting, publishing."""
 
+import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from sfumato.settings import Settings
 from tasks.caching import code_version, stage
 from tasks.making import Draft, RunContext, device_of, making
 from tasks.private import PublicParts, Terms, Trained, access, load_parts
-from tasks.progress import progress
+from tasks.progress import CONSOLE, progress
 from tasks.where import where
 
 GRID_COLUMNS = 20
@@ -157,8 +158,18 @@ def finish(record: RunRecord, samples: Samples, curves: dict[str, Sequence[float
         spending.export(ledger, record.settings["data"]["name"], folder, progress=show)
     report.write_reports(folder, record)
     save_record(folder, record)
-    show_run(record)
+    with telling(record):
+        show_run(record)
     return record
+
+
+@contextlib.contextmanager
+def telling(record: RunRecord) -> Iterator[None]:
+    """Whatever MLflow answers, what is told of has happened: a run that is over or published stays so."""
+    try:
+        yield
+    except Exception as error:
+        CONSOLE.print(f"{record.run}: kept, but MLflow could not be told ({type(error).__name__})")
 
 
 def show_run(record: RunRecord) -> None:
@@ -224,8 +235,9 @@ def publish_run(record: RunRecord, to: Path, accept_claim: str = "", accept_copi
     record = record.model_copy(update={"published": str(publish(store, record, to))})
     report.write_reports(folder, record)
     save_record(folder, record)
-    show_run(record)
-    register(record)
+    with telling(record):
+        show_run(record)
+        register(record)
     return record
 
 

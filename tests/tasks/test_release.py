@@ -7,6 +7,7 @@ import pytest
 from artifacts.kinds import Samples
 from artifacts.record import load_record
 from artifacts.tracking import Tracker
+from sfumato.errors import BadInput
 from sfumato.settings import resolve
 from tasks.closing import BASELINE_METHOD, baseline_settings
 from tasks.release import finish, publish_run
@@ -72,6 +73,16 @@ def test_what_may_be_shown_holds_no_score_and_no_internal_file(place, told):
     }
 
 
+def test_what_both_are_told_names_data_by_digest_and_the_private_set_by_name_alone(place, told):
+    record = end(place)
+    for call in told:
+        assert call["inputs"] == [("scans", "")] and call["tags"]["ledger_entries"] == ",".join(
+            map(str, record.entries)
+        )
+        assert call["tags"]["mlflow.note.content"] == record.certificate.sentence()
+    assert [call["tags"]["label"] for call in told] == ["DP", "INTERNAL"] and "digest-of-scans" not in str(told)
+
+
 def test_a_score_without_a_number_is_not_told(place, told):
     end(place, metrics={"synthetic": {**SCORES, "frechet": None, "kid": 0.5, "feature_extractor": "a"}})
     assert set(told[1]["metrics"]) == {f"synthetic/{key}" for key in {*SCORE_KEYS, "kid"} - {"frechet"}}
@@ -86,6 +97,16 @@ def test_the_ledger_beside_the_record_is_of_this_set_alone_and_holds_no_digest(p
     record = end(place)
     text = (place.runs / record.run / "ledger.json").read_text()
     assert {entry["dataset"] for entry in json.loads(text)["entries"]} == {"scans"} and "digest" not in text
+
+
+def test_a_run_stays_finished_and_published_though_mlflow_is_gone(place, monkeypatch, tmp_path, capsys):
+    def gone(self, name, **facts):
+        raise BadInput("no answer")
+
+    monkeypatch.setattr(Tracker, "log", gone)
+    record = publish_run(end(place), tmp_path / "out")
+    assert (tmp_path / "out" / "card.json").exists() and load_record(place.runs) == record
+    assert capsys.readouterr().err.count("MLflow could not be told") == 2
 
 
 def test_publishing_is_noted_in_the_record(place, told, tmp_path):
