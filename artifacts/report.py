@@ -16,6 +16,7 @@ from artifacts.page import Page, Picture, Section, Table, Text, in_html, in_mark
 from artifacts.record import RunRecord, run_folder
 from artifacts.spending import ENTRIES, PAGE, SPENDING, entry_rows
 from artifacts.store import write_text
+from artifacts.tracking import flattened
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.methods.plan import ANY_NUMBER, Certificate
 
@@ -82,7 +83,7 @@ NOTICES = {
     Label.DP: "May leave, with the sentence below attached.",
     Label.INTERNAL: "Must not leave.",
 }
-HIDDEN = ("private", "public", "folder")
+HIDDEN = ("data.private", "data.public", "data.folder")
 """Settings of the data that say where files lie on this machine."""
 
 
@@ -111,7 +112,7 @@ def internal_page(record: RunRecord, entries: Sequence[Mapping[str, Any]] = ()) 
             Section("Copies and audit", _checked(record)),
             *(audit_sections(record.audit) if record.audit else ()),
         ],
-        "Ledger": [Section("The whole ledger of this set", _entries(entries), folded=True)] if entries else [],
+        "Ledger": [Section("All runs on this set", _entries(entries), folded=True)] if entries else [],
     }
     sections = [part for section in public_page(record).sections for part in (section, *own.get(section.title, ()))]
     notice = f"Do not share: scores against private images, measured without noise. What may leave is in {REPORT}."
@@ -226,7 +227,7 @@ def _time(record: RunRecord) -> Section:
         for stage in record.stages
     ]
     total = Text(f"{len(record.stages)} stages in {record.seconds:.0f} seconds.")
-    return Section("Time", [total, Table("time", ["stage", "seconds in this run", "", "seconds when made"], rows)])
+    return Section("Time", [total, Table("time", ["stage", "seconds in this run", "cache", "seconds when made"], rows)])
 
 
 def _ledger(record: RunRecord) -> Section:
@@ -241,16 +242,17 @@ def _ledger(record: RunRecord) -> Section:
     )
 
 
-def _entries(entries: Sequence[Mapping[str, Any]]) -> list[Table | Picture]:
-    return [Picture(SPENDING, "What the set has cost, spend by spend."), Table("entries", *entry_rows(entries))]
+def _entries(entries: Sequence[Mapping[str, Any]]) -> list[Text | Table | Picture]:
+    told = [entry for entry in entries if entry["kind"] != "progress"]
+    return [
+        Picture(SPENDING, "What the set has cost, spend by spend."),
+        Text(f"{len(entries) - len(told)} notes of progress are left out; {ENTRIES} holds every entry."),
+        Table("entries", *entry_rows(told)),
+    ]
 
 
 def _settings(record: RunRecord) -> Section:
-    rows = []
-    for section, values in record.settings.items():
-        for name, value in (values if isinstance(values, dict) else {"": values}).items():
-            if section != "data" or name not in HIDDEN:
-                rows.append([f"{section}.{name}".rstrip("."), str(value)])
+    rows = [[name, value] for name, value in flattened(record.settings).items() if name not in HIDDEN]
     return Section("Settings", [Table("settings", ["setting", "value"], rows)], folded=True)
 
 

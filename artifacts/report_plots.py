@@ -74,6 +74,7 @@ def draw_trade_off(path: Path, record: RunRecord, others: Iterable[RunRecord] = 
         low, high = panel.get_xlim()
         panel.set_xlim(low / 2, high * 2)
         panel.xaxis.set_major_formatter(_as_number)
+        panel.xaxis.set_minor_formatter(_as_number)
         panel.set_xlabel("epsilon", fontsize=9)
         panel.set_ylabel(SCORES[key], fontsize=9)
     named = {}

@@ -19,8 +19,8 @@ from artifacts.kinds import (
 )
 from artifacts.labels import Label
 from artifacts.page import in_html, inside
-from artifacts.record import RunRecord, run_folder, save_record
-from artifacts.report import COPIES_PICTURE, write_reports
+from artifacts.record import RunRecord, run_folder
+from artifacts.report import COPIES_PICTURE
 from artifacts.store import write_text
 from sfumato.config import Machine, Section
 from sfumato.evaluation.membership import Models
@@ -34,7 +34,7 @@ from sfumato.settings import Settings
 from tasks.caching import code_version, stage
 from tasks.making import RunContext, device_of, making
 from tasks.private import PublicParts, Terms, access, load_parts
-from tasks.release import show_run, telling
+from tasks.release import show_run, telling, write_up
 from tasks.where import where
 
 
@@ -157,8 +157,7 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
     draw_audit(folder / AUDIT_PICTURE, result, distances["to_train"], distances["to_test"])
     write_text(folder / AUDIT_REPORT, in_html(audit_page(result), inside(folder)))
     record = record.model_copy(update={"audit": result})
-    write_reports(folder, record)
-    save_record(folder, record)
+    write_up(record)
     with telling(record):
         show_run(record)
         place.tracker().log(

@@ -151,16 +151,23 @@ def finish(record: RunRecord, samples: Samples, curves: dict[str, Sequence[float
     folder = place.runs / record.run
     shutil.copyfile(place.store().folder(samples) / report.SAMPLES, folder / report.SAMPLES)
     report_plots.draw_curves(folder / report.CURVES, curves)
-    if record.curve:
-        report_plots.draw_privacy(folder / report.PRIVACY, record)
-    report_plots.draw_trade_off(folder / report.TRADE_OFF, record, records(place.runs))
     with place.ledger() as ledger, progress("ledger") as show:
         spending.export(ledger, record.settings["data"]["name"], folder, progress=show)
-    report.write_reports(folder, record)
-    save_record(folder, record)
+    write_up(record)
     with telling(record):
         show_run(record)
     return record
+
+
+def write_up(record: RunRecord) -> None:
+    """Write both reports and the record anew, the pictures with what other runs have found since."""
+    place = where()
+    folder = place.runs / record.run
+    if record.curve:
+        report_plots.draw_privacy(folder / report.PRIVACY, record)
+    report_plots.draw_trade_off(folder / report.TRADE_OFF, record, records(place.runs))
+    report.write_reports(folder, record)
+    save_record(folder, record)
 
 
 @contextlib.contextmanager
@@ -233,8 +240,7 @@ def publish_run(record: RunRecord, to: Path, accept_claim: str = "", accept_copi
         )
     save_record(folder, record)
     record = record.model_copy(update={"published": str(publish(store, record, to))})
-    report.write_reports(folder, record)
-    save_record(folder, record)
+    write_up(record)
     with telling(record):
         show_run(record)
         register(record)
