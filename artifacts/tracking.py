@@ -32,6 +32,13 @@ INHERITED = ("method", "data", "epsilon")
 """Tags that a stage takes over from its run."""
 NOTE = "mlflow.note.content"
 """The tag that MLflow shows as the description of a run."""
+EXPERIMENTS = {
+    SHAREABLE: "What may be shown: PUBLIC and DP alone.",
+    INTERNAL: "INTERNAL: do not share. Measured against private images without noise, or made from them without a certificate.",
+}
+"""What the page of each experiment says first."""
+KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""Makes MLflow's pages open with runs, not with traces of language models."""
 MODEL, RELEASED = "model", "released"
 """Folder of a model among the files of its run; alias of the one whose images were handed over last."""
 DIGEST_LENGTH = 32
@@ -74,7 +81,8 @@ class Tracker:
             folder = self.files / name
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                return client.create_experiment(name, artifact_location=folder.as_uri())
+                tags = {**KIND, NOTE: EXPERIMENTS[name]}
+                return client.create_experiment(name, artifact_location=folder.as_uri(), tags=tags)
             except MlflowException:  # another process was first
                 known = client.get_experiment_by_name(name)
         return known.experiment_id

@@ -168,5 +168,10 @@ def test_a_server_that_does_not_answer_is_one_line_without_its_password(tmp_path
     assert int(os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"]) <= 3
 
 
-def test_an_experiment_is_made_once(tracker):
+def test_an_experiment_is_made_once_and_says_what_may_be_done_with_it(tracker):
+    notes = {
+        name: tracker.client().get_experiment(tracker.experiment(name)).tags["mlflow.note.content"]
+        for name in (SHAREABLE, INTERNAL)
+    }
+    assert notes[SHAREABLE].startswith("What may be shown") and notes[INTERNAL].startswith("INTERNAL: do not share")
     assert tracker.experiment(SHAREABLE) == tracker.experiment(SHAREABLE) != tracker.experiment(INTERNAL)
