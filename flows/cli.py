@@ -19,7 +19,7 @@ from rich.table import Table
 from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, verdict
 from artifacts.publish import destination
 from artifacts.record import RunRecord, load_record, run_folder
-from artifacts.report import SCORES, checks, statement
+from artifacts.report import INTERNAL_REPORT, REPORT, SCORES, checks, statement
 from flows import compare_cli, ledger_cli
 from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.methods import METHODS, PAPERS
@@ -124,6 +124,19 @@ def show(run: RunName = "latest", as_json: Json = False) -> None:
         print(record.model_dump_json(indent=1))
     else:
         _summary(record)
+
+
+@app.command()
+def report(run: RunName = "latest") -> None:
+    """Print where the report of a run lies, one HTML file, and that of its INTERNAL sibling; written anew, costs nothing."""
+    place = configure()
+    from tasks.release import write_up
+
+    record = load_record(place.runs, run)
+    write_up(record)
+    folder = run_folder(record)
+    for name, text in {"report": folder / REPORT, "INTERNAL report": folder / INTERNAL_REPORT}.items():
+        OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command()

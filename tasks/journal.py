@@ -63,7 +63,7 @@ class Journal:
         ).what()
         public, internal = (
             tracker.log(name, label=label, parent=above.get(label, ""), tags=tags, params=params)
-            for label in (Label.DP, Label.INTERNAL)
+            for label in (Label.PUBLIC, Label.INTERNAL)
         )
         parents = {Label.PUBLIC: public, Label.DP: public, Label.INTERNAL: internal}
         context = RunContext(run=name, parents={str(k): v for k, v in parents.items()})
