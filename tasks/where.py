@@ -34,6 +34,8 @@ class Where:
     tracking_uri: str
     data: Path
     """Where data sets by name lie unless `data.folder` says otherwise."""
+    ray: str = ""
+    """Address of a Ray cluster; without one, a run that wants Ray starts its own on this machine."""
 
     @property
     def runs(self) -> Path:
@@ -65,6 +67,7 @@ def where() -> Where:
         ledger_url=os.environ.get("SFUMATO_LEDGER") or f"sqlite:///{home / 'ledger.db'}",
         tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home / 'mlflow.db'}",
         data=Path(os.environ.get("SFUMATO_DATA") or home / "data").absolute(),
+        ray=os.environ.get("RAY_ADDRESS", ""),
     )
 
 
@@ -93,6 +96,7 @@ def configure() -> Where:
         "MLFLOW_LOGGING_LEVEL": "WARNING",
         "DO_NOT_TRACK": "true",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "RAY_USAGE_STATS_ENABLED": "0",
     }
     if api := running_server(place):
         defaults["PREFECT_API_URL"] = api
