@@ -22,6 +22,7 @@ from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTa
 from sfumato.config import Machine
 from sfumato.errors import BadInput
 from tasks.progress import progress
+from tasks.together import refuse_company
 from tasks.where import configure, where
 
 SQLITE = "sqlite"
@@ -35,6 +36,7 @@ def side_by_side(
     The first error of a piece is raised here; pieces at work are waited for, others do not begin. `BadInput` for a worker that
     died, and where Ray is wanted and not installed.
     """
+    refuse_company(f"machine.runner={machine.runner!r}")
     books = books_of_this_place()
     with _reachable(), _runner(machine) as runner, progress(title) as show:
         futures = [runner.submit(carry_out, {"work": work, "call": dict(call), "books": books}) for call in calls]
