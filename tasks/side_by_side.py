@@ -11,6 +11,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
 from typing import Any
 
 from prefect import task
@@ -44,10 +45,10 @@ def side_by_side(
         for future in futures:
             try:
                 found.append(future.result())
-            except CrashedRun as error:
+            except (CrashedRun, BrokenExecutor):
                 raise BadInput(
-                    f"a worker of machine.runner={machine.runner!r} died ({error}): what was finished is kept; run again, with a smaller "
-                    "machine.workers if memory was short"
+                    f"a worker of machine.runner={machine.runner!r} died: what was finished is kept; run again, with a smaller "
+                    f"machine.workers={workers_of(machine)} if memory was short"
                 ) from None
             show(len(found), len(futures))
     return found
