@@ -27,6 +27,7 @@ from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.chain import is_there
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, known, presets, resolve
 from tasks.making import device_of
+from tasks.together import together
 from tasks.where import Where, configure, where
 
 CANARIES = 200
@@ -264,7 +265,7 @@ def _summary(record: RunRecord) -> None:
 def main() -> None:
     """Run the command; one line and the right exit code for whatever a person may get wrong."""
     try:
-        app(standalone_mode=False)
+        together(lambda: app(standalone_mode=False), _help_with)
     except (BadInput, Refused, Stopped) as error:
         ERR.print(f"[bold red]sfumato:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
@@ -290,6 +291,13 @@ def main() -> None:
             f"[bold red]sfumato:[/] {told} ({escape(str(where().home))}): {GO_ON}", soft_wrap=True, highlight=False
         )
         sys.exit(BadInput.exit_code)
+
+
+def _help_with(job: str) -> None:
+    from tasks.private import fine_tune_beside
+
+    configure()
+    fine_tune_beside(job)
 
 
 DISK = {
