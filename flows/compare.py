@@ -12,8 +12,8 @@ from flows.variants import Cell, planned, variants_of
 from sfumato.methods import METHODS
 from sfumato.preflight import private_set
 from sfumato.settings import DEFAULT_PRESET
+from tasks.checking import over_budget
 from tasks.comparing import comparing, conclude
-from tasks.private import over_budget
 from tasks.progress import CONSOLE
 from tasks.side_by_side import among_others, side_by_side
 from tasks.where import configure

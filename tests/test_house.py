@@ -227,7 +227,7 @@ def no_clock(file: Source) -> Iterator[str]:
     if in_folder(file, "sfumato"):
         allowed = CLOCKS.get(file.path, set())
         for found in imports(file):
-            if found.module in ("time", "datetime") and not (allowed and not found.name):
+            if found.module in ("time", "datetime") and found.name != "timedelta" and not (allowed and not found.name):
                 yield f"line {found.line} imports {found.module}"
         for name, line in attributes(file):
             if name.startswith("time.") and allowed and name.removeprefix("time.") not in allowed:
