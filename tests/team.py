@@ -3,6 +3,7 @@
 `python -m torch.distributed.run --standalone --nproc-per-node 2 -m tests.team FOLDER`
 """
 
+import contextlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,9 @@ def train(team, x, y, settings=TUNING, corrupt=fixed, noise=NOISE, **more):
         return help_training(network(), *own, corrupt, settings, generator=generator, physical_batch=8, team=team)
     how = {"noise_multiplier": noise, "expected_batch": EXPECTED, "physical_batch": 8}
     try:
-        return dp_sgd.train_privately(network(), *own, corrupt, settings, generator=generator, others=team, **how, **more)
+        return dp_sgd.train_privately(
+            network(), *own, corrupt, settings, generator=generator, others=team, **how, **more
+        )
     finally:
         if team:
             team.dismiss()
@@ -123,10 +126,8 @@ def injected(team):
     gradients = torch.stack(seen.gradients) if seen.gradients else None
     start()
     stop = StopAt(2)
-    try:
+    with contextlib.suppress(Stopped):
         train(team, *records(), **({"checkpoint": stop} if not team or not team.rank else {}))
-    except Stopped:
-        pass
     start(2)
     if team and team.rank:
         train(team, *records())

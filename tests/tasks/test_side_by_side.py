@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from prefect import flow
 
 from artifacts.labels import Label
