@@ -17,11 +17,11 @@ these belong on one machine or in a closed network; a process that dies ends the
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.constants import default_pg_timeout
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from sfumato.config import FineTuning
@@ -30,8 +30,8 @@ from sfumato.networks.low_rank import adapted
 from sfumato.privacy.clipping import Gradients
 from sfumato.privacy.dp_sgd import fitting_sum, poisson_sample, trainable_parameters
 
-PATIENCE = timedelta(days=7)
-"""How long a process waits for the first one, which has public stages to carry out before it needs anyone."""
+PATIENCE = 336
+"""How long a process waits for the first one, in torch's usual half hours: a week, since public stages come first."""
 FIRST = 0
 """Rank of the process that adds the noise."""
 
@@ -106,7 +106,7 @@ class Team:
 
 def join(rank: int, size: int) -> Team:
     """Meet the other processes that torchrun started."""
-    dist.init_process_group("gloo", rank=rank, world_size=size, timeout=PATIENCE)
+    dist.init_process_group("gloo", rank=rank, world_size=size, timeout=PATIENCE * default_pg_timeout)
     return Team(rank, size)
 
 

@@ -38,6 +38,9 @@ class Book:
         kind = stage.fn.__annotations__["return"]
         return kind(digest=f"{len(self.asked):064d}", label="PUBLIC")
 
+    def run_all(self, stage, calls, machine):
+        return [self.run(stage, **call) for call in calls]
+
     def of(self, stage):
         return [(args, inputs) for asked, args, inputs in self.asked if asked is stage]
 
