@@ -159,7 +159,7 @@ def _promise(record: RunRecord) -> Section:
     return Section(
         "Promise",
         [
-            Text(statement(record), f"Label: {record.label}."),
+            Text(statement(record), f"The images are {record.label}."),
             Text(f"Unit: one image with its label. {_covered(certificate)}"),
             Table("promise", ["", "epsilon", "delta", "relation", "source"], rows),
             Text("A claim is what a paper's own analysis says; only the certificate is a promise."),

@@ -164,6 +164,15 @@ class Tracker:
         client.set_registered_model_alias(name, RELEASED, version)
         return str(version)
 
+    def withdraw(self, name: str, *, run: str) -> None:
+        """Take the alias `released` off the model of this run, should it have it."""
+        from mlflow.exceptions import MlflowException
+
+        client = self.client()
+        with contextlib.suppress(MlflowException):  # no such model, or none released
+            if client.get_model_version_by_alias(name, RELEASED).run_id == run:
+                client.delete_registered_model_alias(name, RELEASED)
+
 
 def _input(name: str, digest: str) -> Any:
     from mlflow.entities import Dataset, DatasetInput

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from artifacts.comparison import PAGE, TABLE, Comparison, lines
+from artifacts.comparison import PICTURES, REPORT, Comparison, lines
 from artifacts.report import SCORES
 from flows.variants import Axes, named_sweep, planned, sweep_over, variants_of
 from sfumato.errors import BadInput
@@ -127,7 +127,7 @@ def show(found: Comparison) -> None:
             *values,
         )
     OUT.print(shown)
-    for name, file in (("INTERNAL report", TABLE), ("scores", found.plot), ("picture", PAGE)):
+    for name, file in (("INTERNAL report", REPORT), ("scores", found.plot), ("picture", PICTURES)):
         OUT.print(f"{name:<16} {found.folder}/{file}", soft_wrap=True, highlight=False, markup=False)
 
 

@@ -34,7 +34,7 @@ from sfumato.settings import Settings
 from tasks.asking import PublicParts, Terms, access, load_parts
 from tasks.caching import code_version, stage
 from tasks.making import RunContext, device_of, making
-from tasks.release import show_run, telling, write_up
+from tasks.release import model_name, show_run, telling, write_up
 from tasks.where import where
 
 
@@ -159,6 +159,8 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
     record = record.model_copy(update={"audit": result})
     write_up(record)
     with telling(record):
+        if result.refuted:
+            place.tracker().withdraw(model_name(record), run=record.tracking[Label.DP])
         show_run(record)
         place.tracker().log(
             record.run,

@@ -263,9 +263,14 @@ def register(record: RunRecord) -> None:
     told = {key: str(value) for key, value in certificate.model_dump(mode="json").items()}
     tags = {**told, "method": record.method, "run": record.run, "label": manifest["label"], "artifact": model}
     place.tracker().release(
-        f"{safe_name(record.settings['data']['name'])}-{record.method}",
+        model_name(record),
         place.store().folder(model),
         run=record.tracking[Label.DP],
         tags=tags,
         note=certificate.sentence(),
     )
+
+
+def model_name(record: RunRecord) -> str:
+    """What the denoisers that a method released from a private set are called in MLflow's registry."""
+    return f"{safe_name(record.settings['data']['name'])}-{record.method}"

@@ -88,7 +88,7 @@ def test_certificate_and_claim_are_rows_of_their_own(record):
 def test_without_a_certificate_the_report_says_so_and_covers_nothing(tmp_path):
     text = public_report(make_record(tmp_path, certificate=None, label="INTERNAL"))
     assert row(text, "certificate")[:2] == ["certificate", "none"]
-    assert "No certificate" in text and "must not leave" in text and "Label: INTERNAL" in text
+    assert "No certificate" in text and "must not leave" in text and "The images are INTERNAL." in text
     assert "9.876" not in text and "differential privacy for" not in text
     assert "Covers any number" not in text
     assert row(text, "claim")[1] == "76.380"

@@ -126,6 +126,11 @@ def test_a_released_model_is_a_version_with_its_certificate_and_nothing_pickled(
     assert (str(found.version), found.tags, found.description) == ("2", {"epsilon": "3.0", "label": "DP"}, "a sentence")
     assert [path.path for path in tracker.client().list_artifacts(run, "model")] == ["model/tensors.safetensors"]
     assert found.source.endswith(f"{run}/artifacts/model") and found.run_id == run
+    for name, other in (("scans-rapid", "another run"), ("no such model", run)):
+        tracker.withdraw(name, run=other)
+    assert tracker.client().get_model_version_by_alias("scans-rapid", RELEASED).version == found.version
+    tracker.withdraw("scans-rapid", run=run)
+    assert not tracker.client().get_registered_model("scans-rapid").aliases
 
 
 def test_a_number_that_is_none_does_not_stop_a_run(tracker):

@@ -410,14 +410,24 @@ def save(folder, record=None, **changes):
     return record
 
 
+def test_the_report_is_written_anew_and_found(sfumato, folder):
+    record = save(folder, report=str(folder / "runs" / "20260101-120000-rapid-scans-eps10" / "report.html"))
+    told = sfumato("report")
+    assert told.code == 0 and told.err == ""
+    public, internal = (line.split(maxsplit=1)[-1].removeprefix("report").strip() for line in told.out.splitlines())
+    assert public == record.report and internal == record.report.replace("report.html", "report-internal.html")
+    assert '<body class="DP">' in Path(public).read_text(encoding="utf-8")
+    assert '<body class="INTERNAL">' in Path(internal).read_text(encoding="utf-8")
+
+
 def test_without_a_run_the_way_to_one_is_shown(sfumato, folder):
-    for command in ("show", "publish"):
+    for command in ("show", "publish", "report"):
         assert sfumato(command).is_one_line("no run yet", str(folder / "runs"), "sfumato run")
 
 
 def test_an_unknown_run_is_named_with_those_there_are(sfumato, folder):
     record = save(folder)
-    for command in ("show", "publish"):
+    for command in ("show", "publish", "report"):
         assert sfumato(command, "tomorrow").is_one_line("'tomorrow'", record.run, "latest")
 
 
