@@ -1,6 +1,7 @@
 """Stages that pay for private data: each opens the door through one mechanism, once, with the ledger's leave."""
 
 import contextlib
+from typing import Any
 
 from artifacts import contents
 from artifacts.kinds import (
@@ -111,8 +112,10 @@ def train_phase_one(
         model, schedule = parts.public, parts.schedule
         if noised:
             images = contents.load(draft.open(noised))[0]["noised"].to(device)
-            choice = {"boundary": phase.boundary, "seed": settings.seed, "progress": draft.show}
+            choice: dict[str, Any] = {"boundary": phase.boundary, "seed": settings.seed, "progress": draft.show}
             trained, _ = train_on_noised(model, schedule, images, phase.training, **choice)
+        elif isinstance(event, NoisedRecords):
+            raise ValueError("Phase I was planned for images that are noised once: give these")
         else:
             code = code_version(train_phase_one.fn)
             with where().ledger() as ledger:

@@ -1,9 +1,10 @@
 """Stages after the private data is paid for: drawing, judging, reporting, publishing."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from artifacts import certify, classifiers, contents, report, spending
 from artifacts.kinds import ClassVotes, Judgement, PublicClassifier, Samples, TunedModel
@@ -71,7 +72,7 @@ def generate_privately(
 ) -> Samples:
     """Draw `images` images by a sampler that pays for each of them with its own noise; `prototypes` are drawn from further."""
     parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned) if ref)]
-    asking = {"parents": parents, "behind": trained.members, "params": settings.generation.model_dump()}
+    asking: dict[str, Any] = {"parents": parents, "behind": trained.members, "params": settings.generation.model_dump()}
     with making(Samples, "private generation", context, **asking) as draft:
         parts = load_parts(
             draft, settings, facts, public, machine, trained.votes, trained.tuned, members=trained.members
@@ -143,7 +144,7 @@ def evaluate(
     return draft.ref
 
 
-def finish(record: RunRecord, samples: Samples, curves: dict[str, Sequence[float]]) -> RunRecord:
+def finish(record: RunRecord, samples: Samples, curves: Mapping[str, Sequence[float]]) -> RunRecord:
     """Write the folder of a run: samples, curves, both reports, the record; and show them in MLflow."""
     place = where()
     folder = place.runs / record.run
