@@ -8,14 +8,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from sfumato import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILT_FROM = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "sfumato", "artifacts", "tasks", "flows")
 LEFT_OUT = shutil.ignore_patterns("__pycache__")
-OUTER = ("prefect", "mlflow", "lightly", "typer", "fastapi", "faiss", "opacus", "torchvision", "flows", "tasks")
-"""What the library must do without."""
+OUTER = ("prefect", "mlflow", "lightly", "typer", "rich", "fastapi", "faiss", "opacus", "torchvision")
+"""What comes with an extra; the library must do without."""
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,11 @@ def test_the_wheel_is_that_of_the_library(wheel, names):
     assert {name.split("/")[0] for name in names} == {"sfumato", info}
     assert {"sfumato/py.typed", f"{info}/METADATA", f"{info}/licenses/LICENSE"} <= names
     assert f"{info}/entry_points.txt" not in names  # the command line belongs to the checkout
+
+
+def test_the_version_is_said_alike():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == __version__
+    assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("pattern", ["**/*.py", "presets/*.yaml", "sweeps/*.yaml"])
