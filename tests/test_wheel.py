@@ -15,7 +15,7 @@ from sfumato import __version__
 ROOT = Path(__file__).resolve().parent.parent
 BUILT_FROM = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "sfumato", "artifacts", "tasks", "flows")
 LEFT_OUT = shutil.ignore_patterns("__pycache__")
-OUTER = ("prefect", "mlflow", "lightly", "typer", "rich", "fastapi", "faiss", "opacus", "torchvision")
+OUTER = ("prefect", "mlflow", "lightly", "typer", "rich", "fastapi", "faiss", "torchvision")
 """What comes with an extra; the library must do without."""
 
 
