@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict
 from scipy.stats import t as student
 
 from artifacts.labels import combined
+from artifacts.page import table
 from artifacts.record import RunRecord
-from artifacts.report import SCORES, table
+from artifacts.report import SCORES
 from sfumato.drawing import first_of_each
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.images import ImageSet, enlargement, grid

@@ -209,20 +209,20 @@ def pay(
 
 def train(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> Trained:
     """Training without protection: of members, which stay behind a priced drawing, or of a model without certificate."""
-    asked = {name: common[name] for name in ("facts", "private", "terms", "public", "machine", "note")}
+    asked = {name: common[name] for name in ("facts", "private", "terms", "public", "machine")}
     asked["settings"] = settings.only("schedule", "network", "method", "seed")
     if plan.plain:
         event = plan.event(STAGE_TRAINING)
         asked["settings"] = settings.only("privacy", "schedule", "network", "method", "seed")
-        tuned = book.run(private.train_plainly, event=event, training=plan.plain, paid=common["paid"], **asked)
+        how = {name: common[name] for name in ("paid", "note")}
+        tuned = book.run(private.train_plainly, event=event, training=plan.plain, **how, **asked)
         return Trained(tuned=tuned)
     # What members learn costs nothing and does not depend on what is drawn of them, so that other runs find them again.
     asked["terms"] = common["terms"].model_copy(update={"claim": None, "comparison": False})
     asked["settings"] = settings.only("schedule", "network", "seed")
     assert plan.members  # nothing else is left to train
-    shards = range(plan.members.count)
-    members = (book.run(private.train_member, members=plan.members, shard=shard, **asked) for shard in shards)
-    return Trained(members=tuple(members))
+    calls = [{"members": plan.members, "shard": shard, **asked} for shard in range(plan.members.count)]
+    return Trained(members=tuple(book.run_all(private.train_member, calls, settings.machine)))
 
 
 def draw(

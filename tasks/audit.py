@@ -4,7 +4,7 @@ import math
 from typing import Any, TypeVar
 
 from artifacts import contents
-from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, audit_report, draw_audit
+from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, audit_page, draw_audit
 from artifacts.kinds import (
     CanaryImages,
     ClassVotes,
@@ -19,8 +19,9 @@ from artifacts.kinds import (
     TunedModel,
 )
 from artifacts.labels import Label
-from artifacts.record import RunRecord, run_folder, save_record
-from artifacts.report import COPIES_PICTURE, write_reports
+from artifacts.page import in_html, inside
+from artifacts.record import RunRecord, run_folder
+from artifacts.report import COPIES_PICTURE
 from artifacts.store import write_text
 from sfumato.config import Machine, Section
 from sfumato.evaluation.copies import CopyCheck
@@ -35,6 +36,7 @@ from sfumato.settings import Settings
 from tasks.asking import PublicParts, Terms, access, load_parts
 from tasks.caching import code_version, stage
 from tasks.making import RunContext, device_of, making
+from tasks.release import show_run, telling, write_up
 from tasks.where import where
 
 Kind = TypeVar("Kind", bound=Ref)
@@ -160,15 +162,16 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
         **found,
     )
     draw_audit(folder / AUDIT_PICTURE, result, distances["to_train"], distances["to_test"])
-    write_text(folder / AUDIT_REPORT, audit_report(result))
+    write_text(folder / AUDIT_REPORT, in_html(audit_page(result), inside(folder)))
     record = record.model_copy(update={"audit": result})
-    write_reports(folder, record)
-    save_record(folder, record)
-    place.tracker().log(
-        record.run,
-        label=Label.INTERNAL,
-        run=record.tracking[Label.INTERNAL],
-        metrics={"audit/epsilon_lower_bound": found["bound"]["epsilon"], "audit/refuted": float(result.refuted)},
-        files=[folder / AUDIT_PICTURE, folder / AUDIT_REPORT],
-    )
+    write_up(record)
+    with telling(record):
+        show_run(record)
+        place.tracker().log(
+            record.run,
+            label=Label.INTERNAL,
+            run=record.tracking[Label.INTERNAL],
+            metrics={"audit/epsilon_lower_bound": found["bound"]["epsilon"], "audit/refuted": float(result.refuted)},
+            files=[folder / AUDIT_REPORT],
+        )
     return record

@@ -31,7 +31,7 @@ def comparing(title: str) -> Iterator[tuple[str, dict[str, str]]]:
     name = folder.name
     try:
         tracker = place.tracker()
-        public, internal = (tracker.log(name, label=label) for label in (Label.DP, Label.INTERNAL))
+        public, internal = (tracker.log(name, label=label) for label in (Label.PUBLIC, Label.INTERNAL))
         yield name, {str(Label.PUBLIC): public, str(Label.DP): public, str(Label.INTERNAL): internal}
     except BaseException:
         with contextlib.suppress(OSError):

@@ -14,21 +14,24 @@ from artifacts.kinds import (
     TunedModel,
     WatchedSteps,
 )
-from sfumato.config import Machine, Training
+from sfumato.config import Machine, Section, Training
+from sfumato.diffusion.objective import Corrupt
 from sfumato.methods import METHODS
-from sfumato.methods.parts import begun, untuned
-from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, Facts, Members, PhaseOne
+from sfumato.methods.parts import Parts, begun, untuned
+from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, Blueprint, Facts, Members, PhaseOne
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy import mechanisms, shards
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.progress import silent
 from sfumato.settings import Settings
 from sfumato.training import denoiser_training, train_on_noised, unlabelled_losses
 from tasks.asking import PublicParts, Terms, access, load_parts, with_canaries
 from tasks.caching import code_version, stage
 from tasks.keeping import keeping
-from tasks.making import RunContext, device_of, making
+from tasks.making import Draft, RunContext, device_of, making
 from tasks.progress import CONSOLE
+from tasks.together import gathering, refuse_company, team
 from tasks.where import where
 
 
@@ -157,16 +160,21 @@ def fine_tune(
     # No audit finds another one's canaries, so what it kept would never be found again.
     kept = contextlib.nullcontext() if canaries else keeping(context)
     with kept as keeper, making(TunedModel, title, context, parents=parents, params=params) as draft:
-        parts = load_parts(draft, settings, facts, public, machine, votes, started=started)
-        code, method = code_version(fine_tune.fn), METHODS[settings.method.name]
-        model, built = begun(method, settings, parts, facts)
+        code = code_version(fine_tune.fn)
+        job = Tuning(
+            settings=settings, facts=facts, private=private, terms=terms, event=event, public=public, votes=votes,
+            machine=machine, context=context, canaries=canaries, started=started, title=title, code=code,
+        )  # fmt: skip
+        model, built, corrupt, parts = load_tuning(job, draft)
+        if machine.watch:
+            refuse_company("machine.watch")
         with where().ledger() as ledger:
             asked = access(ledger, private, terms, STAGE_TUNING, title, parents, context, code)
             paid = mechanisms.fine_tuned(
                 with_canaries(asked, draft, canaries),
                 event,
-                checkpoint_blocks(model, machine.checkpointing),
-                method.corrupt(settings, parts),
+                model,
+                corrupt,
                 settings.fine_tuning,
                 records=facts.records,
                 device=device_of(machine),
@@ -176,12 +184,66 @@ def fine_tune(
                 keeper=keeper,
                 note=CONSOLE.print,
                 watch=machine.watch,
+                gather=gathering(job),
             )
         contents.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
         draft.entries = paid.entries
     if paid.watched:
         keep_watched(paid.watched, draft.ref, title, context)
     return draft.ref
+
+
+class Tuning(Section):
+    """What DP fine-tuning is given, as another process that helps must know it."""
+
+    settings: Settings
+    facts: Facts
+    private: PrivateSet
+    terms: Terms
+    event: SubsampledGaussian
+    public: PublicParts
+    votes: ClassVotes | None
+    machine: Machine
+    context: RunContext
+    canaries: CanaryImages | None
+    started: PhaseOneModel | None
+    title: str
+    code: str
+    reservation: str = ""
+
+    def under(self, reservation: str) -> "Tuning":
+        """The same under a reservation."""
+        return self.model_copy(update={"reservation": reservation})
+
+
+def load_tuning(job: Tuning, draft: Draft) -> tuple[Any, Blueprint, Corrupt, Parts]:
+    """The network that is trained, how it is built, how examples are made, and what else there is."""
+    parts = load_parts(draft, job.settings, job.facts, job.public, job.machine, job.votes, started=job.started)
+    method = METHODS[job.settings.method.name]
+    model, built = begun(method, job.settings, parts, job.facts)
+    return checkpoint_blocks(model, job.machine.checkpointing), built, method.corrupt(job.settings, parts), parts
+
+
+def fine_tune_beside(text: str) -> None:
+    """Help another process with its DP fine-tuning; `text` is the `Tuning` that it tells."""
+    job = Tuning.model_validate_json(text)
+    store = where().store()
+    draft: Draft[TunedModel] = Draft(store, store.root, silent)
+    model, _, corrupt, parts = load_tuning(job, draft)
+    with where().ledger() as ledger:
+        asked = access(ledger, job.private, job.terms, STAGE_TUNING, job.title, [], job.context, job.code)
+        mechanisms.fine_tuned_beside(
+            with_canaries(asked, draft, job.canaries),
+            job.event,
+            model,
+            corrupt,
+            job.settings.fine_tuning,
+            reservation=job.reservation,
+            team=team(),
+            device=device_of(job.machine),
+            physical_batch=job.machine.physical_batch,
+            codec=parts.codec,
+        )
 
 
 @stage

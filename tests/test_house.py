@@ -43,7 +43,7 @@ FLOORS = [
 VALUE_TYPES = {"Access", "PrivateSet"}
 """Names of the door that open nothing."""
 OPENERS = {
-    "sfumato/privacy/mechanisms.py": {"spending", "note_look", "Visit"},
+    "sfumato/privacy/mechanisms.py": {"spending", "joining", "note_look", "Visit"},
     "sfumato/privacy/looks.py": {"looking"},
     "tasks/checking.py": {"check_in"},
     "sfumato/privacy/shards.py": {"looking"},

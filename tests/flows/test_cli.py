@@ -707,3 +707,28 @@ def test_internal_images_leave_only_with_a_reason(sfumato, folder, tmp_path):
     assert not (tmp_path / "out").exists()
     assert sfumato("publish", record.run, "--to", tmp_path / "out", "--accept-claim", "the board agreed").code == 0
     assert "No certificate" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Error while serializing: I/O error: No space left on device (os error 28)", "no space left on the disk"),
+        ("(sqlite3.OperationalError) database or disk is full", "no space left on the disk"),
+        ("[Errno 30] Read-only file system: 'x'", "the disk is read-only"),
+    ],
+)
+def test_a_disk_that_fails_under_a_library_is_one_line(monkeypatch, capsys, said, told):
+    def fail(**_):
+        try:
+            raise RuntimeError(said)
+        except RuntimeError as error:
+            raise ValueError("a stage failed") from error
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    message = capsys.readouterr().err
+    assert left.value.code == 2 and told in message and len(message.strip().splitlines()) == 1
+    monkeypatch.setattr(cli, "app", lambda **_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
