@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 help:
 	@echo "make demo   run RAPID on the embedded default and publish the result"
 	@echo "make test   run all tests"
-	@echo "make lint   check style"
+	@echo "make lint   check style and types"
 	@echo "make ui     open the Prefect and MLflow UIs"
 
 $(READY): pyproject.toml constraints.txt
@@ -26,6 +26,8 @@ test: $(READY)
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 
 ui: $(READY)
 	$(VENV)/bin/sfumato ui

@@ -100,7 +100,7 @@ def _telling(audit: Audit) -> list[str]:
 def verdict(audit: Audit) -> str:
     """The audit in a sentence or two."""
     said = []
-    if audit.refuted:
+    if audit.refuted and audit.bound:
         said.append(
             f"The canaries refute what is promised: epsilon is above {audit.bound.epsilon:.2f}, not {audit.promised:.2f}; "
             "do not hand this run over, and look for the fault in the mechanism or its accounting."
@@ -273,7 +273,7 @@ def _draw_curves(panel: Any, audit: Audit) -> None:
 
 
 def _draw_times(panel: Any, audit: Audit) -> None:
-    rows = sorted((row for row in audit.memberships if row.t is not None), key=lambda row: row.t)
+    rows = sorted((row for row in audit.memberships if row.t is not None), key=lambda row: row.t or 0)
     panel.set_title("Loss attack at each diffusion time", fontsize=11, loc="left")
     if not rows:
         _nothing(panel, "no released model to attack")
@@ -340,7 +340,7 @@ def _copies(audit: Audit) -> list[Text | Table]:
     check = audit.copies
     if check is None:
         return [Text("No copy check was done.")]
-    rows = [
+    rows: list[list[Any]] = [
         ["published images", check.images],
         [f"copies of one of {check.train} training records", check.copies],
         [f"copies of one of {check.test} held-out records", check.copies_held_out],

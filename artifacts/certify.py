@@ -7,6 +7,7 @@ leaves. A person may let samples leave on the paper's claim, or in spite of the 
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 from artifacts.kinds import Ref
 from artifacts.labels import Label
@@ -97,7 +98,7 @@ def accepted(
     store: Store, ledger: Ledger, record: RunRecord, *, claim: str = "", copies: str = "", code_version: str
 ) -> RunRecord:
     """The record with what a person accepts, each reason written into the ledger first; `BadInput` for what needs none."""
-    asked = []
+    asked: list[tuple[Literal["claim", "copies"], str, str]] = []
     if claim:
         if record.label != Label.INTERNAL:
             raise BadInput(
@@ -128,7 +129,7 @@ def accepted(
 def check_audits(runs: Path, record: RunRecord) -> None:
     """`Refused` where an audit of this run, or of one that stands on the same spends, refuted the certificate."""
     for other in (record, *_relatives(records(runs), record)):
-        if other.audit is not None and other.audit.refuted:
+        if other.audit is not None and other.audit.bound is not None and other.audit.refuted:
             raise Refused(
                 f"the audit of run {other.run} refutes its promise: canaries show an epsilon of at least "
                 f"{other.audit.bound.epsilon:.3f} at {other.audit.bound.confidence:.0%} confidence, above "

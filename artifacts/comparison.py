@@ -113,7 +113,7 @@ def lines(found: Comparison) -> list[Line]:
 
 def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
     """One row from the runs that differ by their seed alone; `BadInput` where two feature extractors measured them."""
-    certificates = [record.certificate for record in records]
+    certificates = [record.certificate for record in records if record.certificate]
     first, judged = records[0], [record.metrics[SYNTHETIC] for record in records]
     return Row(
         variant=variant,
@@ -121,7 +121,7 @@ def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
         runs=tuple(record.run for record in records),
         label=combined(record.label for record in records),
         claim=max(record.claim.epsilon for record in records),
-        certificate=None if None in certificates else max(one.epsilon for one in certificates),
+        certificate=max(one.epsilon for one in certificates) if len(certificates) == len(records) else None,
         relation=first.plan.privacy.relation,
         images=first.certificate.images if first.certificate else ANY_NUMBER,
         evaluations=first.plan.evaluations,
@@ -132,12 +132,13 @@ def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
 
 def spread(values: Sequence[float | None]) -> Spread:
     """Mean, and half the width of its interval; nothing of values that are not all there."""
-    if None in values:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
         return Spread(mean=None, half=None)
-    if len(values) < 2:
-        return Spread(mean=values[0], half=None)
-    wide = student.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return Spread(mean=statistics.fmean(values), half=float(wide))
+    if len(known) < 2:
+        return Spread(mean=known[0], half=None)
+    wide = student.ppf((1 + CONFIDENCE) / 2, len(known) - 1) * statistics.stdev(known) / math.sqrt(len(known))
+    return Spread(mean=statistics.fmean(known), half=float(wide))
 
 
 def comparison_table(found: Comparison) -> Table:

@@ -117,7 +117,7 @@ def _panels(rows: int, columns: int, *, width: float, height: float, share: Lite
 def _save(path: Path, figure: Any, panels: Any) -> None:
     import matplotlib.pyplot as plt
 
-    legend = {}
+    legend: dict[str, Any] = {}
     for panel in panels.flat:
         panel.tick_params(labelsize=8)
         panel.spines[["top", "right"]].set_visible(False)

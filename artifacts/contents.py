@@ -85,8 +85,8 @@ def load_codec(folder: Path | None, device: torch.device, *, trained_on: Collect
     prefix = "network."
     network.load_state_dict({n.removeprefix(prefix): value for n, value in tensors.items() if n.startswith(prefix)})
     network = network.to(device).eval().requires_grad_(False)
-    scale = (tensors[name].to(device) for name in ("mean", "spread"))
-    return Latents(network, settings, image, *scale, limit=facts["limit"])
+    mean, spread = (tensors[name].to(device) for name in ("mean", "spread"))
+    return Latents(network, settings, image, mean, spread, limit=facts["limit"])
 
 
 def save_denoiser(folder: Path, model: nn.Module, network: Network, shape: tuple[int, int, int], classes: int) -> None:
@@ -141,7 +141,7 @@ def load_canaries(folder: Path) -> tuple[Canaries, ImageSet]:
     return canaries, canaries.joined(facts["classes"])
 
 
-def save_curve(folder: Path, losses: list[float]) -> None:
+def save_curve(folder: Path, losses: Sequence[float]) -> None:
     """The training curve of a public stage, beside what it trained."""
     (folder / CURVE).write_text(json.dumps(losses), encoding="utf-8")
 

@@ -191,7 +191,7 @@ NO_CURVE = "No epsilon at other deltas was kept."
 
 def _making(record: RunRecord) -> Section:
     facts, noise = record.plan.facts, record.plan.noise_multiplier
-    blocks = [
+    blocks: list[Text | Table | Picture] = [
         Text(
             f"{record.plan.evaluations} network evaluations per image; "
             + ("" if noise is None else f"noise multiplier {noise:.3f}; ")
@@ -263,7 +263,7 @@ def _scores(record: RunRecord) -> Section:
     how, single = record.settings["evaluation"], [row["scikit"] for row in rows.values() if row.get("scikit")]
     by_classifier = [[name, *map(_number, row["scikit"].values())] for name, row in rows.items() if row.get("scikit")]
     eleven = "; the last column: eleven of scikit-learn's classifiers. " if "eleven" in shown(rows.values()) else ". "
-    blocks = [
+    blocks: list[Text | Table | Picture] = [
         Text(
             f"Distances and neighbourhoods (k = 5) in: {extractor or 'features not named'}. In brackets 95 % intervals "
             f"({how.get('resamples', 'no')} bootstrap resamples of the images)."

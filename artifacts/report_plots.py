@@ -32,6 +32,7 @@ def draw_curves(path: Path, curves: Mapping[str, Sequence[float]]) -> None:
 def draw_privacy(path: Path, record: RunRecord) -> None:
     """Epsilon of the spends over delta, the certificate on that line, and the paper's claim beside it."""
     certificate, claim = record.certificate, record.claim
+    assert certificate  # without one there is no curve
     figure, (panel,) = _panels(1, width=6.4, height=3.4)
     panel.plot(*zip(*record.curve, strict=True), color=GREEN, linewidth=1.5, label="the same spends")
     own = f"certificate: {certificate.shown_epsilon}"
@@ -77,7 +78,7 @@ def draw_trade_off(path: Path, record: RunRecord, others: Iterable[RunRecord] = 
         panel.xaxis.set_minor_formatter(_as_number)
         panel.set_xlabel("epsilon", fontsize=9)
         panel.set_ylabel(SCORES[key], fontsize=9)
-    named = {}
+    named: dict[str, Any] = {}
     for panel in panels:
         named |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
     figure.legend(named.values(), named.keys(), loc="outside lower center", fontsize=8, frameon=False, ncols=3)

@@ -96,9 +96,8 @@ def draw(path: Path, ledger: Ledger, dataset: str, *, progress: Progress = silen
     places = {entry.seq: number for number, (entry, _) in enumerate(spends, 1)}
     alone = [(places[entry.seq], entry.body["epsilon"]) for entry, _ in spends]
     known = [(place, epsilon) for place, epsilon in alone if epsilon is not None]
-    axes.bar(
-        *(zip(*known, strict=True) if known else ([], [])), width=BAR, color="#9bb8d3", label="one spend as reserved"
-    )
+    at, heights = [place for place, _ in known], [epsilon for _, epsilon in known]
+    axes.bar(at, heights, width=BAR, color="#9bb8d3", label="one spend as reserved")
     sums = [(places[seq], epsilon) for seq, epsilon in grown if math.isfinite(epsilon)]
     if sums:
         axes.step(*zip(*sums, strict=True), where="post", color="#1f4e79", marker="o", markersize=3, label="all so far")
@@ -108,7 +107,7 @@ def draw(path: Path, ledger: Ledger, dataset: str, *, progress: Progress = silen
         axes.axhline(budget.epsilon, color="#b03a2e", label="budget")
     axes.set_xlabel("spends, in order")
     axes.set_ylabel("epsilon")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params("x", integer=True)
     bound = f" of {budget.epsilon:g}" if budget else ""
     axes.set_title(
         f"{dataset}: epsilon {total.epsilon:.4g}{bound} at delta {total.delta:.3g} ({total.relation})", fontsize=10

@@ -177,6 +177,7 @@ def audit(
 
     record = audit_run(run, canaries, changes)
     found, folder = record.audit, run_folder(record)
+    assert found  # which the audit has just put there
     for line in (verdict(found), f"report   {folder / AUDIT_REPORT}", f"picture  {folder / AUDIT_PICTURE}"):
         OUT.print(line, soft_wrap=True, highlight=False, markup=False)
     if found.refuted:

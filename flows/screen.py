@@ -17,6 +17,7 @@ from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.networks.low_rank import adapted
+from sfumato.privacy.events import AnyEvent
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
 
@@ -97,7 +98,7 @@ def _paid(spends: list[str]) -> str:
     return "; ".join([spends[0], f"{len(spends) - 2} more", spends[-1]] if many else spends)
 
 
-def _short(event: object) -> str:
+def _short(event: AnyEvent) -> str:
     values = event.model_dump(exclude={"kind", "reason"})
     return ", ".join(f"{key} {value:.4g}" for key, value in values.items()) or "no certificate"
 

@@ -167,7 +167,7 @@ def train_features(settings: Settings, images: PublicImages, book: Journal) -> P
     """
     if settings.evaluation.features != "cnn":
         return None
-    called = {"source": public_name(settings.data), "seed": settings.seed, "machine": settings.machine}
+    called: dict[str, Any] = {"source": public_name(settings.data), "seed": settings.seed, "machine": settings.machine}
     return book.run(public.train_classifier, images, **called)
 
 
@@ -182,7 +182,7 @@ def pay(
 ) -> Trained:
     """The private half but for the drawing: votes, a first phase, training with or without protection, as the plan has them."""
     recipe = settings.only("schedule", "network", "method", "fine_tuning")
-    common = {
+    common: dict[str, Any] = {
         "settings": recipe,
         "facts": plan.facts,
         "private": secret,
@@ -198,7 +198,7 @@ def pay(
     votes = None
     if plan.votes:
         rest = plan.events(STAGE_TUNING) + plan.events(STAGE_DRAWING)
-        first = {**common, "terms": terms(plan, comparison, following=rest)}
+        first: dict[str, Any] = {**common, "terms": terms(plan, comparison, following=rest)}
         votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), **first)
     if not plan.fine_tuning:
         return Trained(votes=votes)
@@ -220,6 +220,7 @@ def train(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal)
     # What members learn costs nothing and does not depend on what is drawn of them, so that other runs find them again.
     asked["terms"] = common["terms"].model_copy(update={"claim": None, "comparison": False})
     asked["settings"] = settings.only("schedule", "network", "seed")
+    assert plan.members  # nothing else is left to train
     calls = [{"members": plan.members, "shard": shard, **asked} for shard in range(plan.members.count)]
     return Trained(members=tuple(book.run_all(private.train_member, calls, settings.machine)))
 
@@ -234,9 +235,20 @@ def draw(
 ) -> Samples:
     """The images that the run is for: drawn from what was trained, or by a sampler that pays for each of them."""
     recipe = settings.only("schedule", "method", "generation", "seed")
-    drawing = {"facts": plan.facts, "public": parts, "machine": settings.machine, "images": settings.generation.images}
+    drawing: dict[str, Any] = {
+        "facts": plan.facts,
+        "public": parts,
+        "machine": settings.machine,
+        "images": settings.generation.images,
+    }
     if events := plan.events(STAGE_DRAWING):
-        asked = {"private": secret, "terms": terms(plan), "events": events, "trained": trained, **drawing}
+        asked: dict[str, Any] = {
+            "private": secret,
+            "terms": terms(plan),
+            "events": events,
+            "trained": trained,
+            **drawing,
+        }
         if not plan.prototypes:
             return book.run(release.generate_privately, recipe, paid=True, **asked)
         asked |= {"images": plan.prototypes, "prototypes": True, "note": "prototypes", "paid": True}
@@ -256,8 +268,9 @@ def before_drawing(settings: Settings) -> Settings:
 def begin(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> PhaseOneModel:
     """The first phase, on copies that are noised once where the plan says so; `common` is what all private stages are told."""
     event, rest = plan.event(STAGE_PHASE_ONE), (plan.event(STAGE_TUNING),)
-    first = {**common, "terms": common["terms"].model_copy(update={"following": rest})}
+    first: dict[str, Any] = {**common, "terms": common["terms"].model_copy(update={"following": rest})}
     noised = None
+    assert plan.phase_one  # the caller has seen it
     if plan.phase_one.noised_once:
         # The claim is of the whole run and would keep another run from finding these copies and what they trained.
         first["terms"] = first["terms"].model_copy(update={"claim": None})
@@ -276,7 +289,7 @@ def compare(
 ) -> dict[str, Samples]:
     """What the public model alone gives and, where asked, plain DP-SGD at the same budget; the latter is INTERNAL."""
     images = min(settings.evaluation.images, settings.generation.images)
-    drawing = {"facts": plan.facts, "votes": None, "images": images, "machine": settings.machine}
+    drawing: dict[str, Any] = {"facts": plan.facts, "votes": None, "images": images, "machine": settings.machine}
     plain = settings.only("schedule", "generation", "seed")
     alone = PublicParts(model=parts.model, autoencoder=parts.autoencoder)
     sets = {PUBLIC_ONLY: book.run(release.generate, plain, public=alone, tuned=None, note=PUBLIC_ONLY, **drawing)}

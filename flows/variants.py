@@ -86,8 +86,8 @@ def named_sweep(name: str) -> Sweep:
     """A sweep that is written down; `BadInput` for an unknown name."""
     known("sweep", name, written := sweeps())
     found = written[name]
-    axes = {
-        setting: values if isinstance(values, Mapping) else _variants(found["method"], setting, values)
+    axes: Axes = {
+        setting: dict(values) if isinstance(values, Mapping) else _variants(found["method"], setting, values)
         for setting, values in found["axes"].items()
     }
     changes = tuple(f"{section}={json.dumps(diff)}" for section, diff in found.get("settings", {}).items())

@@ -86,7 +86,7 @@ def first_of_each(images: ImageSet, count: int) -> np.ndarray:
 @torch.inference_mode()
 def draw_public(settings: Settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
     """What the public model gives without any private data: public classes in turn, whatever class y `[b]` was asked for."""
-    public_classes = len(parts.public.condition.rows.weight)
+    public_classes = len(parts.public.get_parameter("condition.rows.weight"))
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     wanted = torch.arange(len(y), device=y.device) % public_classes
     walk = time_grid(settings.schedule.timesteps, 0, settings.generation.steps)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -88,7 +89,7 @@ def _autoencoder_step(coder: nn.Module, image: Shape, latent: Shape) -> None:
 
 def _kernel_step(shape: Shape) -> None:
     x, records = torch.zeros(PROBE_IMAGES, *shape), torch.zeros(PROBE_RECORDS, *shape)
-    choice = {"clip": 1.0, "expected": 1.0, "log_density": torch.zeros(PROBE_IMAGES), "centre": x}
+    choice: dict[str, Any] = {"clip": 1.0, "expected": 1.0, "log_density": torch.zeros(PROBE_IMAGES), "centre": x}
     kernel_mean(records, x, 1.0, **choice, generator=torch.Generator())
 
 

@@ -119,7 +119,7 @@ def fonts_of(look: Look) -> tuple[str, ...]:
 def letter_bitmap(font: ImageFont.FreeTypeFont, character: str, widest: float) -> np.ndarray:
     """One letter, `GLYPH` pixels high and at most `widest` times as wide, centred; bool `[FIELD, FIELD]`."""
     left, top, right, bottom = font.getbbox(character)
-    image = Image.new("L", (right - left, bottom - top))
+    image = Image.new("L", (int(right - left), int(bottom - top)))
     ImageDraw.Draw(image).text((-left, -top), character, font=font, fill=255)
     image = image.crop(image.getbbox())
     aspect = min(image.width / image.height, widest)

@@ -67,6 +67,12 @@ def _pictures(images: ImageSet) -> set[bytes]:
     return {hashlib.blake2b(min(p.tobytes(), (255 - p).tobytes()), digest_size=16).digest() for p in shown}
 
 
+def shape_of(images: Tensor) -> tuple[int, int, int]:
+    """Channels, height and width of images `[n, c, h, w]`."""
+    channels, height, width = images.shape[1:]
+    return channels, height, width
+
+
 def to_unit(pixels: np.ndarray) -> Tensor:
     """Grey levels 0..255 as float32 in [-1, 1], same shape."""
     return torch.from_numpy(pixels.astype(np.float32)).div_(127.5).sub_(1)  # in place: collections are large
@@ -82,7 +88,7 @@ def content_digest(images: ImageSet) -> str:
     head = json.dumps([images.pixels.shape, images.classes])
     digest = hashlib.sha256(f"{len(head)}:{head}".encode())
     digest.update(images.labels.astype("<i8").tobytes())
-    digest.update(np.ascontiguousarray(images.pixels))
+    digest.update(np.ascontiguousarray(images.pixels).data)
     return digest.hexdigest()
 
 

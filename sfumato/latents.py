@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sfumato.config import Latent
 from sfumato.errors import BadInput
-from sfumato.images import to_pixels
+from sfumato.images import shape_of, to_pixels
 from sfumato.networks.autoencoder import Autoencoder, Shape, build_autoencoder, largest_norm, latent_shape
 from sfumato.progress import Progress, silent
 from sfumato.training import batches, train
@@ -125,7 +125,7 @@ def train_autoencoder(settings: Latent, images: Tensor, *, seed: int, progress: 
     The loss of an image is the sum of its pixels' errors plus `kl_weight` times the divergence of its posterior from a
     standard normal, over the number of pixels.
     """
-    shape = tuple(images.shape[1:])
+    shape = shape_of(images)
     network = build_autoencoder(settings, shape, seed=seed).to(images.device)
     generator = torch.Generator(images.device).manual_seed(seed)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).to(images.device)
@@ -161,7 +161,7 @@ def scaled(network: Autoencoder, settings: Latent, images: Tensor) -> Latents:
     mean = means.mean((0, 2, 3))[:, None, None]
     spread = means.std((0, 2, 3), correction=0)[:, None, None] + FLAT
     limit = float(((means - mean) / spread).abs().max())
-    return Latents(network, settings, tuple(images.shape[1:]), mean, spread, limit)
+    return Latents(network, settings, shape_of(images), mean, spread, limit)
 
 
 def reconstruction_error(codec: Codec, images: Tensor) -> float:

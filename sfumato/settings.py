@@ -11,7 +11,7 @@ import json
 import operator
 from collections.abc import Iterable
 from importlib import resources
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
 from pydantic import Field, ValidationError
@@ -35,9 +35,18 @@ from sfumato.methods import METHODS
 DEFAULT_METHOD = next(iter(METHODS))
 DEFAULT_PRESET = "digits"
 BELOW = "below_epsilon"
-AnyMethod = Annotated[
-    functools.reduce(operator.or_, (module.Method for module in METHODS.values())), Field(discriminator="name")
-]
+
+if TYPE_CHECKING:
+
+    class AnyMethod(Section):
+        """What a type checker knows of every method's section; at run time it is one of those that there are."""
+
+        name: str
+
+else:
+    AnyMethod = Annotated[
+        functools.reduce(operator.or_, (module.Method for module in METHODS.values())), Field(discriminator="name")
+    ]
 
 
 class Settings(Section):
@@ -157,7 +166,7 @@ def _explain(error: ValidationError) -> str:
         chosen = METHODS[where.pop(1)].Method  # pydantic puts the method's name after its section's
     path = ".".join(where)
     if first["type"] == "extra_forbidden":
-        section = Settings
+        section: Any = Settings
         for part in where[:-1]:
             section = chosen if section is Settings and part == "method" else section.model_fields[part].annotation
         known = list(section.model_fields)

@@ -5,6 +5,7 @@ images themselves are trained on in `sfumato.privacy.dp_sgd` alone, or without a
 """
 
 from collections.abc import Callable, Iterable
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ from sfumato.diffusion.objective import denoising_examples, record_losses, renoi
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.progress import Progress, silent
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def warm_then_decay(warm_up: int, steps: int, final: float) -> Callable[[int], float]:
@@ -42,7 +45,7 @@ def batches(records: int, batch: int, generator: torch.Generator) -> Iterable[Te
 
 
 def train(
-    model: nn.Module,
+    model: Model,
     loss_of_step: Callable[[], Tensor],
     *,
     steps: int,
@@ -51,7 +54,7 @@ def train(
     final_rate: float,
     ema_decay: float,
     progress: Progress = silent,
-) -> tuple[nn.Module, list[float]]:
+) -> tuple[Model, list[float]]:
     """Minimise `loss_of_step` over the model's parameters; returns the averaged model and the loss at each step."""
     optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
     rate = torch.optim.lr_scheduler.LambdaLR(optimiser, warm_then_decay(warm_up, steps, final_rate))
@@ -66,7 +69,8 @@ def train(
         average.update_parameters(model)
         losses.append(loss.detach())
         progress(step + 1, steps)
-    return average.module, torch.stack(losses).tolist() if losses else []
+    # torch's average does not say that it holds a copy of the very model.
+    return cast("Model", average.module), torch.stack(losses).tolist() if losses else []
 
 
 def pretrain(

@@ -114,7 +114,7 @@ def access(
     terms: Terms,
     stage_name: str,
     purpose: str,
-    parents: list[Ref],
+    parents: Sequence[Ref],
     context: RunContext,
     code: str,
 ) -> Access:

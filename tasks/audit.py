@@ -1,6 +1,7 @@
 """Stages that try to break a finished run, and the check for copies that every run makes. All results are INTERNAL."""
 
 import math
+from typing import Any, TypeVar
 
 from artifacts import contents
 from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, audit_page, draw_audit
@@ -23,10 +24,11 @@ from artifacts.record import RunRecord, run_folder
 from artifacts.report import COPIES_PICTURE
 from artifacts.store import write_text
 from sfumato.config import Machine, Section
+from sfumato.evaluation.copies import CopyCheck
 from sfumato.evaluation.membership import Models
 from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS
-from sfumato.methods.parts import begun
+from sfumato.methods.parts import begun, planned
 from sfumato.methods.plan import Facts
 from sfumato.privacy import audit, canaries, looks
 from sfumato.privacy.door import PrivateSet
@@ -36,6 +38,8 @@ from tasks.caching import code_version, stage
 from tasks.making import RunContext, device_of, making
 from tasks.release import model_name, show_run, telling, write_up
 from tasks.where import where
+
+Kind = TypeVar("Kind", bound=Ref)
 
 
 class Released(Section):
@@ -50,16 +54,19 @@ def released(record: RunRecord) -> Released:
     """What the samples of a run were made of, by kind; `Damaged` where something is gone from the store."""
     found = {m["kind"]: (digest, m["label"]) for digest, m in where().store().ancestry(record.samples_artifact)}
 
-    def ref(kind: type[Ref]) -> Ref | None:
+    def ref(kind: type[Kind]) -> Kind | None:
         return kind(digest=found[kind.__name__][0], label=found[kind.__name__][1]) if kind.__name__ in found else None
 
+    model, samples = ref(PublicModel), ref(Samples)
+    if model is None or samples is None:
+        raise ValueError(f"the samples of run {record.run} do not stand on a public model")
     public = PublicParts(
-        model=ref(PublicModel),
+        model=model,
         autoencoder=ref(PublicAutoencoder),
         extractor=ref(FeatureExtractor),
         base=ref(Trajectories),
     )
-    return Released(public=public, samples=ref(Samples), tuned=ref(TunedModel))
+    return Released(public=public, samples=samples, tuned=ref(TunedModel))
 
 
 @stage
@@ -107,12 +114,12 @@ def attack(
     parents = [*public.refs(), *(ref for ref in (canaries, canary_votes, canary_model, tuned, samples) if ref)]
     with making(Findings, "attacks (INTERNAL)", context, parents=parents) as draft, where().ledger() as ledger:
         parts = load_parts(draft, settings, facts, public, machine, canary_votes, canary_model)
-        common = {"seed": settings.seed, "device": device_of(machine), "codec": parts.codec}
+        common: dict[str, Any] = {"seed": settings.seed, "device": device_of(machine), "codec": parts.codec}
         method = METHODS[settings.method.name]
         corrupt, (start, _) = method.corrupt(settings, parts), begun(method, settings, parts, facts)
         coins, _ = contents.load_canaries(draft.open(canaries))
         bound, guesses = looks.guessed(
-            corrupt, start.to(common["device"]), parts.tuned, coins, delta=terms.delta, **common
+            corrupt, start.to(common["device"]), planned(parts.tuned), coins, delta=terms.delta, **common
         )
         model = load_parts(draft, settings, facts, public, machine, tuned=tuned)
         found, draft.entries = looks.attacked(
@@ -151,7 +158,7 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
         certificate=certificate,
         claim=record.claim.epsilon,
         delta=record.plan.privacy.delta,
-        copies=copied,
+        copies=CopyCheck.model_validate(copied),
         **found,
     )
     draw_audit(folder / AUDIT_PICTURE, result, distances["to_train"], distances["to_test"])
@@ -166,7 +173,7 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
             record.run,
             label=Label.INTERNAL,
             run=record.tracking[Label.INTERNAL],
-            metrics={"audit/epsilon_lower_bound": result.bound.epsilon, "audit/refuted": float(result.refuted)},
+            metrics={"audit/epsilon_lower_bound": found["bound"]["epsilon"], "audit/refuted": float(result.refuted)},
             files=[folder / AUDIT_REPORT],
         )
     return record

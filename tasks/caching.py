@@ -49,14 +49,13 @@ GPU = "gpu"
 def stage(function: Callable[..., Ref]) -> Any:
     """Make a cached, never retried Prefect task of `function`, which takes settings and references and returns one."""
     return task(
-        function,
         name=function.__name__.replace("_", "-"),
         tags=[GPU],
         retries=0,
         persist_result=True,
         result_serializer="json",
         cache_policy=CacheKeyFnPolicy(cache_key_fn=functools.partial(_key, function)),
-    )
+    )(function)
 
 
 def _key(function: Callable[..., Ref], _: Any, inputs: dict[str, Any]) -> str:
@@ -150,7 +149,7 @@ def module_digest(name: str) -> str:
 @functools.cache
 def _source(name: str) -> str:
     module = sys.modules.get(name) or importlib.import_module(name)
-    return Path(module.__file__).read_text(encoding="utf-8")
+    return Path(inspect.getfile(module)).read_text(encoding="utf-8")
 
 
 @functools.cache
@@ -177,7 +176,7 @@ def _without_docstrings(tree: ast.AST) -> ast.AST:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [
+            body[:] = [
                 item
                 for item in body
                 if not (
@@ -198,8 +197,8 @@ def is_cached(stage_task: Any, *args: Any, **kwargs: Any) -> bool:
     """Whether a stage called like this would find its result."""
     from prefect.results import get_result_store
 
-    store = get_result_store().update_for_task(stage_task, _sync=True)
-    return store.exists(stage_key(stage_task, *args, **kwargs))
+    store: Any = get_result_store()  # its signatures do not tell of `_sync`
+    return store.update_for_task(stage_task, _sync=True).exists(stage_key(stage_task, *args, **kwargs))
 
 
 def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:

@@ -6,6 +6,7 @@ from artifacts import contents, report
 from artifacts.certify import certificate_of, curve_of
 from artifacts.kinds import Copies, Judgement, Samples
 from artifacts.record import RunRecord
+from sfumato.evaluation.copies import CopyCheck
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Plan
 from sfumato.settings import Settings
@@ -72,7 +73,7 @@ def close(
         samples=str(folder / report.SAMPLES),
         published="",
         tracking=book.context.parents,
-        copies=contents.load(store.folder(copies))[1],
+        copies=CopyCheck.model_validate(contents.load(store.folder(copies))[1]),
     )
     shutil.copyfile(store.folder(copies) / report.COPIES_PICTURE, folder / report.COPIES_PICTURE)
     curves = {title: contents.load_curve(store.folder(ref)) for title, ref in trained.items() if ref}

@@ -62,5 +62,5 @@ def conclude(
 
 def samples_of(record: RunRecord) -> ImageSet:
     """The images of a run."""
-    ref = Samples(digest=record.samples_artifact, label=record.label)
+    ref = Samples(digest=record.samples_artifact, label=Label(record.label))
     return contents.load_images(where().store().folder(ref))

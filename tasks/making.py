@@ -48,7 +48,15 @@ class Draft(Generic[Kind]):
     series: dict[str, Sequence[float]] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
     """Files of the result that MLflow should show."""
-    ref: Kind | None = None
+    kept: Kind | None = None
+    """The result, once it is in the store."""
+
+    @property
+    def ref(self) -> Kind:
+        """The reference to the result, after `making`."""
+        if self.kept is None:
+            raise ValueError("nothing is kept yet: ask for the reference after `with making(...)`")
+        return self.kept
 
     def open(self, ref: Ref) -> Path:
         """The checked folder of an input."""
@@ -92,7 +100,7 @@ def making(
             summary=draft.metrics,
             seconds=round(seconds, 2),
         )
-    draft.ref = ref
+    draft.kept = ref
     try:
         tracked = place.tracker().log(
             title,
@@ -106,7 +114,7 @@ def making(
             inputs=[(type(ref).__name__, ref.digest) for ref in parents],
             files=[store.folder(ref) / path.name for path in draft.files],
         )
-        draft.ref = ref.model_copy(update={"tracked": tracked})
+        draft.kept = ref.model_copy(update={"tracked": tracked})
     except Exception as error:  # the result is kept and perhaps paid for: a lost log line must not lose it
         CONSOLE.print(f"{title}: kept, but MLflow could not be told ({type(error).__name__})")
 

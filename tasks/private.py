@@ -115,8 +115,10 @@ def train_phase_one(
         model, schedule = parts.public, parts.schedule
         if noised:
             images = contents.load(draft.open(noised))[0]["noised"].to(device)
-            choice = {"boundary": phase.boundary, "seed": settings.seed, "progress": draft.show}
+            choice: dict[str, Any] = {"boundary": phase.boundary, "seed": settings.seed, "progress": draft.show}
             trained, _ = train_on_noised(model, schedule, images, phase.training, **choice)
+        elif isinstance(event, NoisedRecords):
+            raise ValueError("Phase I was planned for images that are noised once: give these")
         else:
             code = code_version(train_phase_one.fn)
             with where().ledger() as ledger:
@@ -226,7 +228,7 @@ def fine_tune_beside(text: str) -> None:
     """Help another process with its DP fine-tuning; `text` is the `Tuning` that it tells."""
     job = Tuning.model_validate_json(text)
     store = where().store()
-    draft = Draft(store, store.root, silent)
+    draft: Draft[TunedModel] = Draft(store, store.root, silent)
     model, _, corrupt, parts = load_tuning(job, draft)
     with where().ledger() as ledger:
         asked = access(ledger, job.private, job.terms, STAGE_TUNING, job.title, [], job.context, job.code)

@@ -56,9 +56,10 @@ def _artifact(title: str) -> UUID | None:
 
     if TaskRunContext.get() is None:
         return None
-    return create_progress_artifact(
+    made = create_progress_artifact(
         0.0, key="progress-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"), description=title
     )
+    return made if isinstance(made, UUID) else None
 
 
 def _tell(artifact: UUID, percent: float) -> None:

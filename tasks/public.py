@@ -1,5 +1,7 @@
 """Stages that see public images alone."""
 
+from typing import Any
+
 from artifacts import classifiers, contents
 from artifacts.kinds import (
     FeatureExtractor,
@@ -177,7 +179,7 @@ def build_knowledge_base(
         levels = make_schedule(schedule, parts.codec.limit)
         denoise = contents.load_denoiser(draft.open(model), device)
         encoder = contents.load_encoder(draft.open(extractor), device)
-        where_keys_are = {"time": retrieval.time, "seed": seed}
+        where_keys_are: dict[str, Any] = {"time": retrieval.time, "seed": seed}
         base = knowledge_base.build_knowledge_base(
             levels,
             denoise,

@@ -2,9 +2,10 @@
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from artifacts import certify, classifiers, contents, report, report_plots, spending
 from artifacts.kinds import ClassVotes, Judgement, PublicClassifier, PublicImages, Samples, TunedModel
@@ -73,7 +74,7 @@ def generate_privately(
 ) -> Samples:
     """Draw `images` images by a sampler that pays for each of them with its own noise; `prototypes` are drawn from further."""
     parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned) if ref)]
-    asking = {"parents": parents, "behind": trained.members, "params": settings.generation.model_dump()}
+    asking: dict[str, Any] = {"parents": parents, "behind": trained.members, "params": settings.generation.model_dump()}
     with making(Samples, "private generation", context, **asking) as draft:
         parts = load_parts(
             draft, settings, facts, public, machine, trained.votes, trained.tuned, members=trained.members
@@ -145,7 +146,7 @@ def evaluate(
     return draft.ref
 
 
-def finish(record: RunRecord, samples: Samples, curves: dict[str, Sequence[float]]) -> RunRecord:
+def finish(record: RunRecord, samples: Samples, curves: Mapping[str, Sequence[float]]) -> RunRecord:
     """Write the folder of a run: samples, pictures, ledger, both reports, the record; and show them in MLflow."""
     place = where()
     folder = place.runs / record.run
@@ -185,7 +186,7 @@ def show_run(record: RunRecord) -> None:
     folder, tracker = place.runs / record.run, place.tracker()
     public_data = [one for one in made_of(record) if one[0] == PublicImages.__name__]
     public = {"epsilon": certificate.epsilon, "delta": certificate.delta} if certificate else {}
-    told = {
+    told: dict[str, Any] = {
         "tags": {
             "label": record.label,
             "ledger_entries": ",".join(map(str, record.entries)),

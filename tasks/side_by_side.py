@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 from prefect import task
@@ -103,7 +104,7 @@ def _runner(machine: Machine) -> TaskRunner:
     return RayTaskRunner(init_kwargs={**quiet, "num_cpus": workers_of(machine), "include_dashboard": False})
 
 
-def _reachable() -> temporary_settings:
+def _reachable() -> AbstractContextManager[Any]:
     """Workers talk to the server of this run, in place of starting one each."""
     context = FlowRunContext.get()
     return temporary_settings({PREFECT_API_URL: str(context.client.api_url)} if context else {})

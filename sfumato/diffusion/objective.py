@@ -41,7 +41,7 @@ def repeat_records(x: Tensor, y: Tensor, draws: int) -> tuple[Tensor, Tensor]:
     return x.repeat_interleave(draws, 0), y.repeat_interleave(draws, 0)
 
 
-def normal(like: Tensor, generator: torch.Generator) -> Tensor:
+def normal(like: Tensor, generator: torch.Generator | None) -> Tensor:
     """Standard normal noise of the shape and device of `like`."""
     return torch.randn(like.shape, generator=generator, device=like.device, dtype=like.dtype)
 
@@ -66,7 +66,7 @@ def grouped(x_t: Tensor, t: Tensor, y: Tensor, target: Tensor, *, draws: int) ->
     return Examples(*(part.unflatten(0, (-1, draws)) for part in (x_t, t, y, target)))
 
 
-def record_losses(model: nn.Module, examples: Examples) -> Tensor:
+def record_losses(model: Callable[[Tensor, Tensor, Tensor], Tensor], examples: Examples) -> Tensor:
     """Mean squared error of the predicted noise, averaged over a record's copies and pixels: one loss per record `[b]`."""
     shape = examples.x_t.shape[:2]
     predicted = model(examples.x_t.flatten(0, 1), examples.t.flatten(), examples.y.flatten()).unflatten(0, shape)

@@ -5,8 +5,10 @@ the denoiser once for each step, but for the first steps of PNDM (`evaluations`)
 sampler called twice with two lists. Not covered: learned variances.
 """
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 
 import torch
@@ -161,15 +163,20 @@ def pndm(schedule: NoiseSchedule, denoise: Denoiser, x: Tensor, y: Tensor, times
         first = ask(x, now)
         past = [first, *past[:WARM_UP]]
         if len(past) > WARM_UP or after == 0:
-            noise = sum(weight * one for weight, one in zip(BEFORE[len(past) - 1], past, strict=True))
+            noise = weighed(BEFORE[len(past) - 1], past)
         else:
             middle = (now + after) // 2
             second = ask(moved(schedule, x, first, now, middle), middle)
             third = ask(moved(schedule, x, second, now, middle), middle)
             fourth = ask(moved(schedule, x, third, now, after), after)
-            noise = sum(weight * one for weight, one in zip(WITHIN, (first, second, third, fourth), strict=True))
+            noise = weighed(WITHIN, (first, second, third, fourth))
         x = moved(schedule, x, noise, now, after)
     return x
+
+
+def weighed(weights: Sequence[float], parts: Sequence[Tensor]) -> Tensor:
+    """The sum of tensors of one shape, each times its weight."""
+    return functools.reduce(operator.add, [weight * part for weight, part in zip(weights, parts, strict=True)])
 
 
 def moved(schedule: NoiseSchedule, x: Tensor, noise: Tensor, now: int, after: int) -> Tensor:

@@ -12,6 +12,7 @@ successful one proves a leak only as far as members and others are alike but for
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -154,7 +155,7 @@ def loss_gaps(
     The public model is asked without a class, since it knows other classes. The first is the attack: the public loss takes
     out how hard a record is. The second knows no private record and serves as `CONTROL`. The seed draws the attacker's noise.
     """
-    asked = {"times": times, "draws": draws}
+    asked: dict[str, Any] = {"times": times, "draws": draws}
     public = denoising_losses(
         models.schedule, models.public, x, torch.full_like(y, NO_CLASS), generator=_noise(x, seed), **asked
     )

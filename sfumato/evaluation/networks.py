@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sfumato.images import shape_of
 from sfumato.progress import Progress, silent
 
 RATE, BATCH_IMAGES = 3e-4, 128
@@ -122,7 +123,7 @@ def trained(
     device = torch.device(device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        model = build(tuple(images.shape[1:]), classes).to(device)
+        model = build(shape_of(images), classes).to(device)
         order = torch.randperm(len(images))
         held, taught = order.tensor_split([held_back(len(images))])
         images, labels = images.to(device, torch.float32), labels.to(device)

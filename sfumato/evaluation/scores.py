@@ -14,6 +14,7 @@ judges, seeds and draws of the images.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from sfumato.evaluation.classifier import Classifier, Progress, predict, train_c
 from sfumato.evaluation.extractors import Extractor
 from sfumato.evaluation.fidelity import frechet_distance, inception_score, kernel_distance, neighbours
 from sfumato.evaluation.intervals import Interval
+from sfumato.images import shape_of
 
 
 class Scores(BaseModel):
@@ -126,7 +128,7 @@ def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress
     values, spans, missing = _distances(synthetic, bench)
     rows = {"readable": (predict(bench.judge, synthetic).argmax(1) == labels.cpu()).double().numpy()}
 
-    names, unread = utility.wanted(bench.how, tuple(synthetic.shape[1:]))
+    names, unread = utility.wanted(bench.how, shape_of(synthetic))
     if len(labels.unique()) < 2:
         reason = f"all images are labelled as class {int(labels[0])}, which leaves a classifier nothing to learn"
         names, unread = (), unread | dict.fromkeys(names, reason)
@@ -138,7 +140,7 @@ def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress
             rows[name] = right.double().numpy()
     if set(utility.ELEVEN) <= set(rows):
         rows["eleven"] = np.mean([rows[name] for name in utility.ELEVEN], axis=0)
-    found = {"logistic": None, "cnn": None} | {name: float(row.mean()) for name, row in rows.items()}
+    found: dict[str, Any] = {"logistic": None, "cnn": None} | {name: float(row.mean()) for name, row in rows.items()}
     return Scores(
         **values,
         **{name: value for name, value in found.items() if name not in utility.TEN},
@@ -150,7 +152,7 @@ def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress
     )
 
 
-def _distances(synthetic: Tensor, bench: Bench) -> tuple[dict[str, float | None], dict[str, Interval], dict[str, str]]:
+def _distances(synthetic: Tensor, bench: Bench) -> tuple[dict[str, Any], dict[str, Interval], dict[str, str]]:
     """Fidelity scores in the extractor's features, their intervals, and why some have no number."""
     sampling = {"resamples": bench.how.resamples, "seed": bench.seed}
     drawn, probabilities = bench.extractor.read(synthetic)

@@ -34,7 +34,7 @@ from sfumato.diffusion.samplers import NO_CLASS, evaluations, guided, solve
 from sfumato.diffusion.schedule import add_noise, signal_levels, time_grid
 from sfumato.errors import BadInput
 from sfumato.latents import within
-from sfumato.methods.parts import Parts
+from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Certificate, Claim, Facts, Members, Plan, Spend
 from sfumato.privacy import accountant
 from sfumato.privacy.events import Gaussian
@@ -381,7 +381,7 @@ def draw_privately(
     The private records themselves are not used, only what members learnt of them. `generator` gives the mechanism's
     noise; the norm that is clipped to follows from the event that is paid.
     """
-    (event,) = parts.paid
+    (event,) = [event for event in parts.paid if isinstance(event, Gaussian)]
     if len(y) > event.count:
         raise ValueError(f"{len(y)} images are asked for and {event.count} are paid for")
     radius = len(parts.members) / (2 * unit_cost(settings) * event.noise_multiplier)
@@ -449,7 +449,7 @@ def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tenso
     """
     each, walk = settings.method.prototypes, redraw_walk(settings)
     chosen = y * each + torch.randint(each, y.shape, generator=generator, device=y.device)
-    start = parts.prototypes[chosen]
+    start = planned(parts.prototypes)[chosen]
     x = add_noise(parts.schedule, start, torch.full_like(y, walk[0]), normal(start, generator))
     nobody = torch.full_like(y, NO_CLASS)
     return solve(settings.generation, parts.schedule, parts.public, x, nobody, walk, generator=generator)

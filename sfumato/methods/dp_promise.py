@@ -24,11 +24,11 @@ from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, n
 from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import signal_levels, time_grid
 from sfumato.errors import BadInput
-from sfumato.methods.parts import Parts
+from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, Claim, Facts, PhaseOne, Plan, Spend, calibrated
 from sfumato.networks.autoencoder import largest_norm
 from sfumato.privacy import accountant
-from sfumato.privacy.events import NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import AnyEvent, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
 
 PIXEL_RANGE = 2.0
@@ -124,7 +124,7 @@ def claim(
     return composed(mu_base, mu_one, mu_two, delta)
 
 
-def one_image(dimension: int, level: float) -> float:
+def one_image(dimension: float, level: float) -> float:
     """The mu of one image of `dimension` values noised to signal level alpha_bar = `level` (Proposition 2)."""
     return PIXEL_RANGE * math.sqrt(dimension * level / (1 - level)) if level < 1 else math.inf
 
@@ -175,7 +175,11 @@ def plan(settings, facts: Facts) -> Plan:
     level = float(signal_levels(settings.schedule)[start])
     base = one_image(largest_norm(settings.latent, facts.shape) ** 2, level)
     # A certificate is relative to the norm of one image, of which an exchange moves the release by two.
-    events = {"off": [], "paper": [LEAK], "noised_once": [NoisedRecords(noise_multiplier=PIXEL_RANGE / base)]}
+    events: dict[str, list[AnyEvent]] = {
+        "off": [],
+        "paper": [LEAK],
+        "noised_once": [NoisedRecords(noise_multiplier=PIXEL_RANGE / base)],
+    }
     what = {"paper": f"Phase I: plain training on times {start} to {settings.schedule.timesteps}"}
     what["noised_once"] = f"Phase I: each image noised once to time {start}"
 
@@ -296,5 +300,5 @@ def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tenso
     """Images `[b, c, h, w]` in [-1, 1] of the private classes y `[b]`, by the fine-tuned denoiser from T to 0 (Algorithm 2)."""
     generation = settings.generation
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
-    tuned = guided(parts.tuned, generation.guidance)
+    tuned = guided(planned(parts.tuned), generation.guidance)
     return solve(generation, parts.schedule, tuned, x, y, walk(settings), generator=generator)

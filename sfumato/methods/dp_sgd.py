@@ -16,7 +16,7 @@ from sfumato.config import Section
 from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal
 from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import time_grid
-from sfumato.methods.parts import Parts
+from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated
 from sfumato.privacy import accountant
 from sfumato.privacy.events import SubsampledGaussian
@@ -89,5 +89,5 @@ def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tenso
     """Images or latents `[b, c, h, w]` of the private classes y `[b]`, by the fine-tuned denoiser from T to 0."""
     generation = settings.generation
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
-    tuned = guided(parts.tuned, generation.guidance)
+    tuned = guided(planned(parts.tuned), generation.guidance)
     return solve(generation, parts.schedule, tuned, x, y, walk(settings), generator=generator)

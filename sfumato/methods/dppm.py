@@ -28,7 +28,7 @@ from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
 from sfumato.diffusion.score_matching import Score, exchanged, sliced_losses
 from sfumato.errors import BadInput
-from sfumato.methods.parts import Parts
+from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import (
     STAGE_TRAINING,
     STAGE_TUNING,
@@ -311,10 +311,10 @@ def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tenso
 
     def at(factor: float) -> tuple[Score, float]:
         if alone:
-            return score_alone(parts.tuned), sampling.step_size * factor
+            return score_alone(planned(parts.tuned)), sampling.step_size * factor
         t, noise = level(schedule, min(sampling.start, sampling.noise * factor))
         signal = float(schedule.alpha_bar[t]) ** 0.5
-        score = score_at(schedule, parts.tuned, torch.full((len(y),), t, device=y.device))
+        score = score_at(schedule, planned(parts.tuned), torch.full((len(y),), t, device=y.device))
         # Of images with noise added, u + noise z, which are x_t over the signal.
         return lambda u: signal * score(signal * u), sampling.step_size * noise / sampling.noise
 

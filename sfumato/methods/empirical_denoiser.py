@@ -26,10 +26,10 @@ from sfumato.diffusion.edm import clean_image, noisy_step, step_noise
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.errors import BadInput
-from sfumato.methods.parts import Parts
+from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import STAGE_DRAWING, Certificate, Claim, Facts, Plan, Spend, calibrated
 from sfumato.privacy import accountant
-from sfumato.privacy.events import AnyEvent, Gaussian, SubsampledGaussian
+from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_rate
 from sfumato.privacy.kernel_mean import contribution, kernel_mean, log_kernel_density, log_peak
 
@@ -315,8 +315,9 @@ def trajectory(
     makes up of them follows from the events in `parts.paid`, so that what is done is what was paid.
     """
     method, levels = settings.method, settings.method.grid.levels().tolist()
-    prices = dict(zip(empirical_steps(method), parts.paid, strict=True))
-    _check_paid(method, parts.paid, y)
+    paid = [event for event in parts.paid if isinstance(event, Gaussian | SubsampledGaussian)]
+    prices = dict(zip(empirical_steps(method), paid, strict=True))
+    _check_paid(method, paid, y)
     x = levels[0] * normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     for step in itertools.pairwise(levels):
         sigma, after = step
@@ -330,7 +331,7 @@ def trajectory(
         yield sigma, image, x
 
 
-def _check_paid(method: Method, paid: Sequence[AnyEvent], y: Tensor) -> None:
+def _check_paid(method: Method, paid: Sequence[Gaussian | SubsampledGaussian], y: Tensor) -> None:
     """No record may take part in more images than were paid for."""
     asked = int(torch.bincount(y, minlength=1).max()) if method.by_class else len(y)
     covered = min(event.count if isinstance(event, Gaussian) else event.steps for event in paid)
@@ -352,7 +353,8 @@ def _empirical(
     """The kernel mean at `at` = (x, y), which one record moves by `share` at most."""
     (x, y), expected = at, expected_terms(method, parts.facts)
     if method.density == "public":
-        density = log_kernel_density(parts.images[:: -(-len(parts.images) // DENSITY_IMAGES)], x, sigma)
+        images = planned(parts.images)
+        density = log_kernel_density(images[:: -(-len(images) // DENSITY_IMAGES)], x, sigma)
     else:
         density = x.new_full((len(x),), -log_peak(sigma, x[0].numel()))
     mean = kernel_mean(

@@ -3,7 +3,7 @@
 import copy
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -14,6 +14,8 @@ from sfumato.methods.plan import Blueprint, Facts
 from sfumato.networks.build import build, with_classes
 from sfumato.privacy.events import AnyEvent
 from sfumato.retrieval.knowledge_base import KnowledgeBase
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,13 @@ class Parts:
         return y.new_full(y.shape, NO_CLASS) if self.winners is None else self.winners.to(y.device)[y]
 
 
+def planned(part: Part | None) -> Part:
+    """A part that the method's own plan asks for, so that it is there."""
+    if part is None:
+        raise ValueError("the method uses a part that its plan does not ask for")
+    return part
+
+
 def add_votes(parts: Parts, votes: Tensor) -> Parts:
     """The parts with the winners of a noisy histogram `[classes, public classes]`."""
     return replace(parts, winners=votes.argmax(1))
@@ -63,7 +72,7 @@ def add_votes(parts: Parts, votes: Tensor) -> Parts:
 
 def private_rows(parts: Parts, facts: Facts) -> Tensor:
     """Class rows `[classes, condition]` to start from: those of the winning public classes, or the mean of all public rows."""
-    rows = parts.start.condition.rows.weight
+    rows = parts.start.get_parameter("condition.rows.weight")
     if parts.winners is None:
         return rows.mean(0, keepdim=True).repeat(len(facts.classes), 1)
     return rows[parts.winners.to(rows.device)]

@@ -18,7 +18,7 @@ A plan is a frozen value; the flow branches on what it holds, never on the metho
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -29,7 +29,7 @@ from sfumato.privacy.events import AnyEvent
 STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "votes", "phase_one", "fine_tuning"
 STAGE_TRAINING, STAGE_DRAWING = "training", "drawing"
 """Names of the stages that spend."""
-ANY_NUMBER = "any"
+ANY_NUMBER: Literal["any"] = "any"
 """Images covered by a certificate when a released model may draw as many as it likes."""
 
 

@@ -23,7 +23,7 @@ from sfumato.diffusion.objective import Corrupt, Examples, grouped, normal, repe
 from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import NoiseSchedule, time_grid
 from sfumato.errors import BadInput
-from sfumato.methods.parts import Parts
+from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import STAGE_TUNING, STAGE_VOTES, Claim, Facts, Plan, Retrieval, Spend, Votes, calibrated
 from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
@@ -153,7 +153,8 @@ def ballot(parts: Parts) -> Callable[[Tensor], Tensor]:
 
     A base of latents is compared as the images that they decode to.
     """
-    images, labels = parts.codec.decode(parts.base.images).flatten(1), parts.base.labels
+    base = planned(parts.base)
+    images, labels = parts.codec.decode(base.images).flatten(1), base.labels
 
     def vote(x: Tensor) -> Tensor:
         return labels[torch.cdist(x.flatten(1), images).argmin(1)]
@@ -181,8 +182,9 @@ def corrupt(settings, parts: Parts) -> Corrupt:
 def look_up(settings, parts: Parts, clean: Tensor, y: Tensor) -> Tensor:
     """Latents at time v of the trajectories whose keys are nearest to the features of images `clean` `[b, c, h, w]`."""
     classes = parts.public_class(y) if settings.method.votes else None
-    rows = parts.base.search(parts.encoder(clean), settings.method.nearest, classes)
-    return parts.base.value(parts.schedule, rows, times(settings)[1])
+    base = planned(parts.base)
+    rows = base.search(planned(parts.encoder)(clean), settings.method.nearest, classes)
+    return base.value(parts.schedule, rows, times(settings)[1])
 
 
 @torch.inference_mode()
@@ -193,5 +195,5 @@ def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tenso
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     x = solve(generation, schedule, parts.public, x, parts.public_class(y), early, generator=generator)
     latent = look_up(settings, parts, clean_guess(schedule, parts.public, x, early[-1]), y)
-    tuned = guided(parts.tuned, generation.guidance)
+    tuned = guided(planned(parts.tuned), generation.guidance)
     return solve(generation, schedule, tuned, latent, y, late, generator=generator)

@@ -94,5 +94,5 @@ def with_classes(model: nn.Module, rows: Tensor) -> nn.Module:
     Only the private classes' rows remain, so that every row can receive gradient and no noise is spent on one that
     cannot.
     """
-    model.condition.rows = nn.Embedding.from_pretrained(rows.detach().clone(), freeze=False)
+    model.get_submodule("condition").rows = nn.Embedding.from_pretrained(rows.detach().clone(), freeze=False)
     return model

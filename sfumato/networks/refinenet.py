@@ -6,6 +6,9 @@ after it keep theirs and double the dilation. Refine blocks then merge the level
 feature-wise modulation; SiLU and average pooling, so that second derivatives exist everywhere. No layer mixes records.
 """
 
+import functools
+import itertools
+import operator
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -32,7 +35,7 @@ class RefineBlock(nn.Module):
         """`[b, inputs[i], h_i, w_i]` each -> `[b, outputs, h_0, w_0]`."""
         adapted = [adapt(level, condition) for adapt, level in zip(self.adapt, levels, strict=True)]
         parts = [merge(level) for merge, level in zip(self.merge, adapted, strict=True)]
-        hidden = sum(fitted(part, levels[0]) for part in parts)
+        hidden = functools.reduce(operator.add, (fitted(part, levels[0]) for part in parts))
         wider = hidden = F.silu(hidden)
         for convolve in self.chain:
             wider = convolve(F.avg_pool2d(wider, POOL, stride=1, padding=POOL // 2))
@@ -72,7 +75,7 @@ class RefineNet(nn.Module):
             sizes = [inputs] + [outputs] * blocks
             reach = 2 ** max(0, level - 1)
             self.levels.append(
-                nn.ModuleList(ResBlock(*sizes[i : i + 2], condition, dilation=reach) for i in range(blocks))
+                nn.ModuleList(ResBlock(a, b, condition, dilation=reach) for a, b in itertools.pairwise(sizes))
             )
         merged = channels[-1]
         for level, outputs in reversed(list(enumerate(channels))):
@@ -89,7 +92,7 @@ class RefineNet(nn.Module):
         for level, blocks in enumerate(self.levels):
             if level == 1:
                 hidden = F.avg_pool2d(hidden, 2, ceil_mode=True)
-            for block in blocks:
+            for block in blocks.children():
                 hidden = block(hidden, condition)
             seen.append(hidden)
         merged: list[Tensor] = []

@@ -5,6 +5,8 @@ down and nearest-neighbour up (after Ho et al. 2020, appendix B). No layer mixes
 exact.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -27,7 +29,7 @@ class ResBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, condition: int, dilation: int = 1):
         super().__init__()
-        same = {"padding": dilation, "dilation": dilation}
+        same: dict[str, Any] = {"padding": dilation, "dilation": dilation}
         self.norm1, self.conv1 = norm(inputs), nn.Conv2d(inputs, outputs, 3, **same)
         self.norm2, self.conv2 = norm(outputs), nn.Conv2d(outputs, outputs, 3, **same)
         self.modulate = Film(condition, outputs)
@@ -129,7 +131,7 @@ class UNet(nn.Module):
         hidden = self.input(x)
         skips = [hidden]
         for stages, shrink in zip(self.down, self.shrink, strict=True):
-            for stage in stages:
+            for stage in stages.children():
                 hidden = block(stage, hidden, condition, checkpointed=self.checkpointed)
                 skips.append(hidden)
             if not isinstance(shrink, nn.Identity):
@@ -137,7 +139,7 @@ class UNet(nn.Module):
                 skips.append(hidden)
         hidden = block(self.middle, hidden, condition, checkpointed=self.checkpointed)
         for stages, grow in zip(self.up, self.grow, strict=True):
-            for stage in stages:
+            for stage in stages.children():
                 both = torch.cat([hidden, skips.pop()], 1)
                 hidden = block(stage, both, condition, checkpointed=self.checkpointed)
             if not isinstance(grow, nn.Identity):

@@ -263,7 +263,7 @@ def _certify(gaussian_mus: Iterable[float], steps: Iterable[Step], delta: float,
     """PLD epsilon of Gaussians and subsampled Gaussians, mus relative to one record's norm; remembers what it was asked."""
     counts: dict[tuple[float, float], int] = defaultdict(int)
     for step in steps:
-        counts[step.mu, step.rate] += step.count
+        counts[step.mu, step.rate] += step.repeats
     grouped = tuple(Step(mu, rate, count) for (mu, rate), count in sorted(counts.items(), reverse=True) if count and mu)
     return _certified(tuple(sorted(gaussian_mus)), grouped, checked_delta(delta), checked_relation(relation))
 

@@ -26,9 +26,9 @@ def what_fits(planned: Sequence[Event], alone: Cost, with_spent: Cost, limit: fl
     The event that is changed is the largest: DP-SGD where the plan has it, else the last query. `alone` prices the plan
     by itself, which is what --epsilon names.
     """
-    found = [event for event in planned if isinstance(event, SubsampledGaussian)] or [
-        event for event in planned if isinstance(event, Gaussian)
-    ]
+    found: Sequence[SubsampledGaussian | Gaussian] = [
+        event for event in planned if isinstance(event, SubsampledGaussian)
+    ] or [event for event in planned if isinstance(event, Gaussian)]
     if not found or any(isinstance(event, Uncertified) for event in planned):
         return ""
     chosen = found[-1]

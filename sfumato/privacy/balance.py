@@ -146,7 +146,7 @@ def reserved_entries(entries: Sequence[Entry], seqs: Sequence[int], dataset: str
 
 def dumped(events: Sequence[Event]) -> list[dict[str, Any]]:
     """Events as JSON values."""
-    return _EVENTS.dump_python(tuple(events), mode="json")
+    return [event.model_dump(mode="json") for event in events]
 
 
 def events_of(entry: Entry) -> tuple[Event, ...]:

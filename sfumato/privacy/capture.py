@@ -93,7 +93,10 @@ class Capture(TorchFunctionMode):
             raise Unknown(f"{name} meets an input of shape {list(x.shape)}, whose first axis is not that of the batch")
         if not torch.is_grad_enabled():
             raise Unknown(f"{name} is used where gradients are switched off")
-        out, saved = layer.forward(x, *(part if part is None else part.detach() for part in (weight, bias)))
+        kept: Any = (
+            part if part is None else part.detach() for part in (weight, bias)
+        )  # which may lack, a layer knows
+        out, saved = layer.forward(x, *kept)
         if not out.requires_grad:
             self.leaves.append(out.detach().requires_grad_())
             out = self.leaves[-1].clone()  # so that what follows may work in place
@@ -217,9 +220,9 @@ READERS: dict[Callable, Callable[..., Call]] = {
 ADDED = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__}
 ENTRYWISE = ADDED | {torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__}
 """Functions of an input and a free scale or shift, in either order."""
-ATTRIBUTES = ("shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_leaf", "is_cuda", "is_sparse")
+ATTRIBUTES = ("shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_leaf", "is_cuda", "is_sparse", "data")
 QUESTIONS = {getattr(Tensor, name).__get__ for name in ATTRIBUTES} | {
     Tensor.size, Tensor.dim, Tensor.numel, Tensor.stride, Tensor.is_floating_point, Tensor.is_contiguous,
-    Tensor.detach, Tensor.data.__get__, Tensor.__len__, Tensor.element_size,
+    Tensor.detach, Tensor.__len__, Tensor.element_size,
 }  # fmt: skip
 """What may be asked of a parameter without differentiating it."""

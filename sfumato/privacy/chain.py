@@ -151,7 +151,7 @@ class Chain:
 def is_there(url: str) -> bool:
     """Whether there is a chain to open: False only for an SQLite file that no one has written yet."""
     parsed = sa.make_url(url)
-    return parsed.get_backend_name() != "sqlite" or (bool(parsed.database) and Path(parsed.database).exists())
+    return parsed.get_backend_name() != "sqlite" or bool(parsed.database and Path(parsed.database).exists())
 
 
 def canonical(value: Any) -> str:

@@ -12,6 +12,8 @@ Three rules scale a gradient g down, and under each of them a record's contribut
 - `automatic`: g clip / (|g| + gamma), so that clip only sets the scale (Bu et al. 2023).
 """
 
+import functools
+import operator
 from collections.abc import Callable, Mapping
 
 import torch
@@ -55,7 +57,7 @@ def clipped_sum(
     known = survey(model, trainable, examples.x_t.shape[2:])
     total = {name: torch.zeros_like(p) for name, p in trainable.items()}
     for start in range(0, len(examples.y), chunk):
-        part = examples.map(lambda field, at=start: field[at : at + chunk])
+        part = examples.map(operator.itemgetter(slice(start, start + chunk)))
         weighed = _weighed(model, trainable, part, choose, group_of, folded=not known.missing)
         bounded = {name for names in weighed for name in names}
         for name in trainable:
@@ -65,7 +67,7 @@ def clipped_sum(
             squares = [(group_of(names[0]), one.squares) for names, one in weighed.items()]
             finite = torch.stack([value for _, value in squares]).isfinite().all(0)
             if tell_norms:
-                tell_norms(sum(value for _, value in squares).sqrt())
+                tell_norms(total_of([value for _, value in squares]).sqrt())
             factors = factors_of(squares, clip, rule, gamma, {group_of(name) for name in trainable})
             some = None if finite.all() else finite
             with torch.autocast(examples.x_t.device.type, enabled=False):  # half precision could exceed the clip
@@ -106,12 +108,17 @@ def factors_of(
     return dict.fromkeys(groups, one)
 
 
+def total_of(parts: list[Tensor]) -> Tensor:
+    """The sum of one tensor or more."""
+    return functools.reduce(operator.add, parts)
+
+
 def clip_factors(squares: list[Tensor], clip: float) -> Tensor:
     """min(1, clip / norm) for each record over all its squared norms `[b]`: `[b]`, 0 where the norm is not finite.
 
     The norm times the factor is at most `clip`.
     """
-    norms = sum(squares).sqrt()
+    norms = total_of(squares).sqrt()
     factors = (clip / norms.clamp(min=torch.finfo(norms.dtype).tiny)).clamp(max=1.0)
     return factors.where(norms.isfinite(), 0.0)
 
@@ -121,5 +128,5 @@ def automatic_factors(squares: list[Tensor], clip: float, gamma: float) -> Tenso
 
     The norm times the factor is below `clip` for any gamma > 0.
     """
-    norms = sum(squares).sqrt()
+    norms = total_of(squares).sqrt()
     return (clip / (norms + gamma)).where(norms.isfinite(), 0.0)

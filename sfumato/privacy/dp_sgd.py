@@ -202,8 +202,9 @@ def train_privately(
             known = survey(model, trainable, examples.x_t.shape[2:])
             if known.missing and note:
                 note(f"gradients are computed record by record, which is slow: {known.missing}")
-        norms: list[Tensor] | None = [] if watch else None
-        total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch, note, norms)
+        norms: list[Tensor] = []
+        told = norms if watch else None
+        total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch, note, told)
         if others:
             total = others.total(total)
         if watch:

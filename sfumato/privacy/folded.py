@@ -49,7 +49,7 @@ def weigh_records(
             saved, q = tuple(fine(part) for part in saved), fine(gradient).contiguous()
             if isinstance(use.layer, Affine):
                 for name, rows in zip((use.weight, use.bias), use.layer.affine(saved, q, records), strict=True):
-                    if name:
+                    if name and rows is not None:
                         add(name, rows)
                 return
             if use.bias:

@@ -53,6 +53,8 @@ def kernel_mean(
     Each image draws a Poisson sample of its own with probability `sample_rate`. What is added to c is brought to a norm
     of at most `longest`: a projection, by which no two sums come to lie further apart.
     """
+    if (labels is None) != (wanted is None):
+        raise ValueError("labels and wanted go together: give both or none")
     flat, middle = x.flatten(1).double(), centre.flatten(1).double()
     total = torch.zeros_like(flat)
     for start in range(0, len(records), BLOCK):
@@ -61,7 +63,7 @@ def kernel_mean(
         sizes = middle.square().sum(1, keepdim=True) + block.square().sum(1)
         norm = (squared_distances(middle, block) + ROUNDING * sizes + LEAST).sqrt()
         weight = torch.minimum(log_weight, math.log(clip) - norm.log()).exp()
-        if labels is not None:
+        if labels is not None and wanted is not None:
             weight = weight * (wanted[:, None] == labels[start : start + BLOCK])
         if sample_rate < 1:
             weight = weight * coins(weight.shape, sample_rate, generator)

@@ -18,6 +18,7 @@ Not here: which way is taken (`choice`), and making norms sound (`weighing`).
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -192,6 +193,7 @@ class Conv:
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Saved]:
         axes = len(self.stride) - 1
+        run: Callable[..., Tensor]
         if self.transposed:
             run = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[axes]
             out = run(x, weight, bias, self.stride, self.padding, self.extra, self.groups, self.dilation)
@@ -263,6 +265,7 @@ class Conv:
             ]
             part = between[(slice(None), slice(None), *window, slice(None), *window)]
             patches = part.clone() if patches is None else patches.add_(part)
+        assert patches is not None  # a filter has a tap
         q = q.view(records, -1, q.shape[1], out.numel()).transpose(1, 2).flatten(2)
         return patches.view(records, q.shape[2], q.shape[2]), q.transpose(1, 2) @ q
 

@@ -193,8 +193,9 @@ class Ledger:
         with self._chain.appending() as (entries, write):
             check_set(entries, dataset, digest)
             overrun = self._overrun(entries, dataset, rest, relation, delta)
-            entry = None if overrun else write(dataset, "reserve", body)
-        if entry is None:
+            if overrun is None:
+                entry = write(dataset, "reserve", body)
+        if overrun is not None:
             raise Refused(self._told(dataset, rest, delta, *overrun))
         return Reservation(
             entry.seq,
@@ -497,8 +498,10 @@ class Ledger:
         delta, strictest = own if delta is None else delta, relation_of(spends)
         relation = strictest if relation is None else relation
         epsilon = self._compose(spends, delta, relation)
-        in_terms = budget is not None and (delta, relation) == (budget.delta, strictest) and not all_versions
-        return Total(epsilon, delta, relation, len(spends), max(0.0, budget.epsilon - epsilon) if in_terms else None)
+        left = None
+        if budget and (delta, relation) == (budget.delta, strictest) and not all_versions:
+            left = max(0.0, budget.epsilon - epsilon)
+        return Total(epsilon, delta, relation, len(spends), left)
 
     def _overrun(
         self, entries: list[Entry], dataset: str, planned: Sequence[Event], relation: Relation, delta: float
@@ -550,5 +553,6 @@ class Ledger:
 
 
 def _same(recorded: float | None, found: float | None, tolerance: float) -> bool:
-    known = recorded is not None and found is not None
-    return math.isclose(recorded, found, rel_tol=tolerance) if known else recorded is found
+    if recorded is None or found is None:
+        return recorded is found
+    return math.isclose(recorded, found, rel_tol=tolerance)

@@ -79,11 +79,11 @@ ROUNDING_LOSS = 1e-14
 
 
 class Step(NamedTuple):
-    """`count` Poisson-subsampled Gaussians, mu relative to one record's norm."""
+    """`repeats` Poisson-subsampled Gaussians, mu relative to one record's norm."""
 
     mu: float
     rate: float
-    count: int
+    repeats: int
 
 
 class _Pair(NamedTuple):
@@ -135,7 +135,7 @@ def grid_epsilon(gaussian_mus: Iterable[float], steps: Iterable[Step], delta: fl
     sampled = [Step(mu, rate, count) for (mu, rate), count in sorted(counts.items(), reverse=True)]
     if not sampled:
         return gdp_epsilon(mu_whole, delta)
-    no_noise = math.fsum(s.count * math.log1p(-s.rate) for s in sampled if s.mu >= NO_NOISE_MU)
+    no_noise = math.fsum(s.repeats * math.log1p(-s.rate) for s in sampled if s.mu >= NO_NOISE_MU)
     if -math.expm1(no_noise) > delta:
         return math.inf
     total = math.inf
@@ -148,7 +148,7 @@ def grid_epsilon(gaussian_mus: Iterable[float], steps: Iterable[Step], delta: fl
 
 def _pair_epsilon(pair: _Pair, mu_whole: float, steps: Sequence[Step], delta: float) -> float:
     """PLD epsilon of one worst pair: one Gaussian of `mu_whole` and all `steps`, composed."""
-    counts = np.array([float(step.count) for step in steps])
+    counts = np.array([float(step.repeats) for step in steps])
     number = 1 + float(counts.sum())
     left = delta - ROUNDING_FLOOR - ROUNDING_PER_COUNT * float(np.linalg.norm(counts))
     if left <= 0:
@@ -189,7 +189,7 @@ def _dots(pair: _Pair, steps: Sequence[Step], tail: float, squares: np.ndarray) 
     """
     from scipy.special import ndtr, ndtri
 
-    mu, rate, counts = np.transpose(steps)
+    mu, rate, counts = np.array(steps).T
     noisy = mu < NO_NOISE_MU
     low, high = np.full(mu.size, float(ndtri(tail))), np.full(mu.size, -float(ndtri(tail / 2)))
     if pair.up:
@@ -350,7 +350,7 @@ def _read_epsilon(cells: np.ndarray, bottom: float, top: float, infinite: float,
 def _loss(pair: _Pair, mu: float | np.ndarray, rate: float | np.ndarray, z: np.ndarray) -> np.ndarray:
     """Privacy loss log(P/Q) at z; increasing in z."""
     half = np.square(mu) / 2
-    return (log_ratio(mu * z - half, rate) if pair.up else 0.0) - (
+    return np.asarray(log_ratio(mu * z - half, rate) if pair.up else 0.0) - (
         log_ratio(-mu * z - half, rate) if pair.down else 0.0
     )
 
@@ -365,7 +365,7 @@ def _moments(pair: _Pair, steps: Sequence[Step], rare: float) -> tuple[np.ndarra
     t = np.linspace(-8.0, 8.0, 65)
     weights = np.exp(-t * t / 2)
     weights /= weights.sum()
-    mu, rate, _ = np.transpose(steps)[:, :, None]
+    mu, rate, _ = np.array(steps).T[:, :, None]
     sums = np.zeros((3, len(steps)))
     for shift, share in ((0.0, 1 - rate), (mu, rate)) if pair.up else ((0.0, 1.0),):
         z = t + shift

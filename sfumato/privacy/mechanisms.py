@@ -6,6 +6,7 @@ The price is the event that stands beside it, reserved in the ledger before the 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from sfumato.config import FineTuning, Training
 from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
-from sfumato.images import ImageSet, to_unit
+from sfumato.images import ImageSet, shape_of, to_unit
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.distributed import Team, help_training
 from sfumato.privacy.door import Access, Visit, joining, note_look, spending
@@ -32,13 +33,14 @@ VOTE_CHUNK = 1024
 """Records that vote at once."""
 Loss = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
 """From a model, images `[b, c, h, w]` and labels `[b]` to the loss of each, `[b]`; b may be 0."""
+Result = TypeVar("Result", Tensor, nn.Module, ImageSet)
 
 
 @dataclass(frozen=True)
-class Paid:
+class Paid(Generic[Result]):
     """What a mechanism lets out, with the ledger entries (and their labels) that it stands on."""
 
-    result: Tensor | nn.Module | ImageSet
+    result: Result
     entries: Mapping[int, str]
     watched: "Watched | None" = None
 
@@ -47,7 +49,7 @@ class Paid:
 class Watched:
     """What training saw without noise, with the look that it stands on; INTERNAL."""
 
-    steps: Sequence[Seen]
+    steps: list[Seen]
     entries: Mapping[int, str]
 
 
@@ -60,7 +62,7 @@ def noisy_votes(
     options: int,
     device: torch.device,
     generator: torch.Generator | None = None,
-) -> Paid:
+) -> Paid[Tensor]:
     """A histogram `[classes, options]`: each record adds 1 to one cell of its own class, then every cell gets noise.
 
     Price: `Gaussian(noise_multiplier)`, since one record changes one cell by 1 (add/remove), or two cells
@@ -84,7 +86,7 @@ def noised_records(
     codec: Codec = PIXELS,
     device: torch.device = CPU,
     generator: torch.Generator | None = None,
-) -> Paid:
+) -> Paid[Tensor]:
     """Every record as `codec` has it with Gaussian noise, once, in random order and without its label.
 
     Price: `NoisedRecords(noise_multiplier)`: a record has a norm of at most `codec.largest_norm`, sqrt(d) for an image of
@@ -94,7 +96,7 @@ def noised_records(
     with spending(access, [event], insecure=generator is not None) as visit:
         generator = generator or system_generator()
         images = to_unit(visit.images.pixels).clamp(-1, 1)[torch.randperm(len(visit.images), generator=generator)]
-        x, largest_norm = codec.encode(images.to(device)).cpu(), codec.largest_norm(tuple(images.shape[1:]))
+        x, largest_norm = codec.encode(images.to(device)).cpu(), codec.largest_norm(shape_of(images))
         noised = x + event.noise_multiplier * largest_norm * torch.randn(x.shape, generator=generator)
         entries = visit.entries
     return Paid(noised, entries)
@@ -112,7 +114,7 @@ def unprotected(
     codec: Codec = PIXELS,
     generator: torch.Generator | None = None,
     progress: Progress = silent,
-) -> Paid:
+) -> Paid[nn.Module]:
     """All of `model` trained plainly on the images: no clipping, no noise, the mean of `loss` over Poisson batches.
 
     Price: none that could be certified (`Uncertified`); all that comes of it is INTERNAL.
@@ -139,7 +141,7 @@ def drawn(
     device: torch.device,
     codec: Codec = PIXELS,
     generator: torch.Generator | None = None,
-) -> Paid:
+) -> Paid[ImageSet]:
     """Images drawn by a sampler whose steps are the mechanism: its noise hides each record, and nothing else does.
 
     Price: `events`, which count every step of every image. `draw` maps the private records as `codec` has them and their
@@ -171,7 +173,7 @@ def fine_tuned(
     note: Callable[[str], None] | None = None,
     watch: bool = False,
     gather: Callable[[str], Team | None] = lambda reservation: None,
-) -> Paid:
+) -> Paid[nn.Module]:
     """`model` fine-tuned by DP-SGD, from the state that `keeper` holds, if it holds one.
 
     Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the

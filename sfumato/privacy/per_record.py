@@ -3,6 +3,7 @@
 All records at once by `vmap` over `grad` where torch knows how, one after the other otherwise.
 """
 
+import operator
 from collections.abc import Mapping
 
 import torch
@@ -31,7 +32,7 @@ def one_by_one(model: nn.Module, trainable: Mapping[str, Tensor], examples: Exam
     """The same by an ordinary backward pass for each record."""
     rows: dict[str, list[Tensor]] = {name: [] for name in trainable}
     for record in range(len(examples.y)):
-        loss = record_losses(model, examples.map(lambda field, at=record: field[at : at + 1])).sum()
+        loss = record_losses(model, examples.map(operator.itemgetter(slice(record, record + 1)))).sum()
         found = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
         for (name, parameter), gradient in zip(trainable.items(), found, strict=True):
             rows[name].append(torch.zeros_like(parameter) if gradient is None else gradient)

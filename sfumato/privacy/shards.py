@@ -25,7 +25,7 @@ def dealt(images: ImageSet, shards: int, key: str) -> np.ndarray:
 
     def shard(pixels: np.ndarray, label: int) -> int:
         digest = hashlib.blake2b(repr((pixels.shape, images.classes[label])).encode(), digest_size=8, key=key.encode())
-        digest.update(np.ascontiguousarray(pixels))
+        digest.update(np.ascontiguousarray(pixels).data)
         return int.from_bytes(digest.digest(), "big") % shards
 
     return np.array([shard(*record) for record in zip(images.pixels, images.labels, strict=True)], dtype=np.int64)

@@ -16,6 +16,7 @@ from sfumato.config import Extractor
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.samplers import NO_CLASS, Denoiser
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise, predicted_image
+from sfumato.images import shape_of
 from sfumato.latents import PIXELS, Codec
 from sfumato.progress import Progress, silent
 from sfumato.training import batches, train
@@ -96,7 +97,7 @@ def train_extractor(
     from lightly.models.modules.heads import SimCLRProjectionHead
 
     generator = torch.Generator(images.device).manual_seed(seed)
-    encoder = make_encoder(settings, codec.shape(tuple(images.shape[1:])), seed=seed).to(images.device)
+    encoder = make_encoder(settings, codec.shape(shape_of(images)), seed=seed).to(images.device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         head = SimCLRProjectionHead(settings.features, settings.features, settings.features).to(images.device)

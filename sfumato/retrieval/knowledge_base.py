@@ -7,17 +7,22 @@ An index of more than `EXACT_KEYS` keys is an inverted file instead, which misse
 measured and reported. Not covered: bases that do not fit into memory.
 """
 
+import functools
 import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-import faiss
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sfumato.diffusion.samplers import Denoiser
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
+from sfumato.errors import BadInput
 from sfumato.retrieval.features import one_step_image
+
+if TYPE_CHECKING:
+    import faiss
 
 BLAS_QUERIES_PER_THREAD = 800
 """FAISS leaves BLAS below 1,000 queries a call with few threads, which makes small batches 12 to 20 times slower."""
@@ -33,7 +38,16 @@ PROBED = 1 / 32
 KEYS_PER_LIST = 40
 """Keys that the lists are learnt from, for each list: just above where FAISS warns of too few."""
 
-faiss.cvar.distance_compute_blas_threshold = BLAS_QUERIES_PER_THREAD * faiss.omp_get_max_threads()
+
+@functools.cache
+def searching() -> Any:
+    """FAISS, told once to use BLAS for small batches; `BadInput` where it is not installed, for CPU or for GPU."""
+    try:
+        import faiss
+    except ModuleNotFoundError:
+        raise BadInput("a knowledge base needs FAISS: pip install faiss-cpu, or faiss-gpu-cu12 beside a GPU") from None
+    faiss.cvar.distance_compute_blas_threshold = BLAS_QUERIES_PER_THREAD * faiss.omp_get_max_threads()
+    return faiss
 
 
 @dataclass(frozen=True)
@@ -50,7 +64,7 @@ class KnowledgeBase:
     """`[n]`, public classes."""
     by_class: bool
     """Whether a query may be confined to one public class."""
-    indices: dict[int, tuple[faiss.Index, np.ndarray]] = field(init=False, repr=False, compare=False)
+    indices: "dict[int, tuple[faiss.Index, np.ndarray]]" = field(init=False, repr=False, compare=False)
     """Class (-1: all) -> FAISS index and the row numbers of its keys."""
 
     def __post_init__(self):
@@ -89,24 +103,25 @@ class KnowledgeBase:
         return add_noise(schedule, self.images[rows].mean(1), t, self.noise[rows[:, 0]])
 
 
-def _index(keys: np.ndarray) -> faiss.Index:
+def _index(keys: np.ndarray) -> "faiss.Index":
     """Exact up to `EXACT_KEYS` keys, an inverted file beyond."""
     return exact_index(keys) if len(keys) <= EXACT_KEYS else inverted_index(keys)
 
 
-def exact_index(keys: np.ndarray) -> faiss.Index:
+def exact_index(keys: np.ndarray) -> "faiss.Index":
     """Compares a query with every key `[n, features]`."""
-    index = faiss.IndexFlatIP(keys.shape[1])
+    index = searching().IndexFlatIP(keys.shape[1])
     index.add(np.ascontiguousarray(keys, dtype=np.float32))
     return index
 
 
-def inverted_index(keys: np.ndarray) -> faiss.Index:
+def inverted_index(keys: np.ndarray) -> "faiss.Index":
     """Compares a query with the keys `[n, features]` of the lists whose centres are nearest to it (FAISS IndexIVFFlat)."""
     keys = np.ascontiguousarray(keys, dtype=np.float32)
     lists = max(1, min(round(LISTS_PER_ROOT * math.sqrt(len(keys))), len(keys) // KEYS_PER_LIST))
-    centres = faiss.IndexFlatIP(keys.shape[1])
-    index = faiss.IndexIVFFlat(centres, keys.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
+    found = searching()
+    centres = found.IndexFlatIP(keys.shape[1])
+    index = found.IndexIVFFlat(centres, keys.shape[1], lists, found.METRIC_INNER_PRODUCT)
     index.cp.max_points_per_centroid = KEYS_PER_LIST
     index.train(keys)
     index.add(keys)
@@ -158,7 +173,8 @@ def search_recall(
     generator = torch.Generator(images.device).manual_seed(seed)
     queries = encoder(one_step_image(schedule, denoise, images, time, generator)[0])
     vectors, keys = (np.ascontiguousarray(part.float().cpu().numpy()) for part in (queries, base.keys))
-    nearest = faiss.knn(vectors, keys, 1, metric=faiss.METRIC_INNER_PRODUCT)[1]
+    found = searching()
+    nearest = found.knn(vectors, keys, 1, metric=found.METRIC_INNER_PRODUCT)[1]
     return float((base.search(queries, 1).cpu().numpy() == nearest).mean())
 
 

@@ -74,8 +74,9 @@ def one_source(a: str, b: str, folder: str) -> bool:
     """`same_source` for two sources that are no mixtures."""
     if a == b or a in BUILT_IN or b in BUILT_IN:
         return a == b
-    places = [locate(name, folder) if name in NAMED else Path(name) for name in (a, b)]
-    if None in places:
+    found = [locate(name, folder) if name in NAMED else Path(name) for name in (a, b)]
+    places = [place for place in found if place]
+    if len(places) < len(found):
         return False
     one, two = (Path(os.path.realpath(place)) for place in places)
     if one.is_relative_to(two) or two.is_relative_to(one):
@@ -94,8 +95,10 @@ def fingerprint(source: str | Path, *, folder: str = "") -> str:
     found = hashlib.sha256()
     for part in parts_of(source):
         place = None if part in BUILT_IN else locate(part, folder) if part in NAMED else Path(part)
-        top = place and place.resolve()
-        for file in [] if top is None else [top, *sorted(top.rglob("*"))]:
+        if place is None:
+            continue
+        top = place.resolve()
+        for file in [top, *sorted(top.rglob("*"))]:
             facts = file.lstat()
             # The time of the last change of the inode is none that a copying tool can set back.
             told = (part, str(file.relative_to(top)), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
@@ -119,5 +122,5 @@ def held_out_by_hash(pixels: np.ndarray, name: str, share: float) -> bool:
     most that one: the neighbours that the privacy statement is about. Equal records land on the same side.
     """
     digest = hashlib.blake2b(repr((pixels.shape, name)).encode(), digest_size=8)
-    digest.update(np.ascontiguousarray(pixels))
+    digest.update(np.ascontiguousarray(pixels).data)
     return int.from_bytes(digest.digest(), "big") < share * 2**64

@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -124,7 +124,7 @@ def idx_classes(folder: Path, values: list[np.ndarray], layout: Layout) -> tuple
 
 
 @contextmanager
-def opened_idx(path: Path) -> Iterator[BinaryIO]:
+def opened_idx(path: Path) -> Iterator[BufferedIOBase]:
     """An IDX file, unpacked on the way; whatever goes wrong inside is said of `path`."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 
@@ -70,7 +70,7 @@ def opened_npz(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 @contextmanager
-def member(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[tuple[BinaryIO, tuple[int, ...], np.dtype]]:
+def member(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[tuple[IO[bytes], tuple[int, ...], np.dtype]]:
     """One array of the archive: the file behind its header, its shape and type; nothing that would be unpickled."""
     if f"{name}.npy" not in archive.namelist():
         raise KeyError(f"holds no array {name!r}")

@@ -74,7 +74,7 @@ def reshape(pixels: np.ndarray, size: int | None, channels: int | None) -> np.nd
     image = Image.fromarray(pixels[:, :, 0] if depth == 1 else pixels)
     if recolour:
         image = image.convert("L" if channels == 1 else "RGB")
-    if resize:
+    if resize and size:
         shrinks = size <= min(height, width)
         image = image.resize((size, size), Image.Resampling.BOX if shrinks else Image.Resampling.BICUBIC)
     return np.asarray(image).reshape(image.height, image.width, -1)

@@ -232,6 +232,7 @@ def test_chance_follows_the_shares_of_the_classes():
 
 def test_small_batches_of_queries_use_blas():
     """FAISS' own default waits for far more queries; see the constant."""
+    module.searching()
     threads, rest = divmod(faiss.cvar.distance_compute_blas_threshold, BLAS_QUERIES_PER_THREAD)
     assert not rest and 1 <= threads <= os.cpu_count(), "other tests change the number of threads after the import"
 

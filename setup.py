@@ -1,0 +1,24 @@
+"""What pyproject.toml cannot say: an editable install holds the whole checkout, a wheel the library alone."""
+
+from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
+
+LIBRARY = "sfumato"
+
+
+class LibraryWheel(bdist_wheel):
+    """A wheel without the folders and the command that are run from a checkout, which is how Prefect deploys a project.
+
+    In a stranger's environment `flows`, `tasks` and `artifacts` would be names that anyone's project may have.
+    """
+
+    def run(self) -> None:
+        """Build it."""
+        everything = self.distribution.packages
+        self.distribution.packages = [name for name in everything if name.split(".")[0] == LIBRARY]
+        self.distribution.entry_points = {}
+        self.dist_info_dir = None  # it was written for the whole checkout
+        super().run()
+
+
+setup(cmdclass={"bdist_wheel": LibraryWheel})
