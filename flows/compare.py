@@ -10,11 +10,13 @@ from flows.variants import planned, variants_of
 from sfumato.methods import METHODS
 from sfumato.settings import DEFAULT_PRESET
 from tasks.comparing import comparing, conclude
+from tasks.lifeline import attended
 from tasks.progress import CONSOLE
 from tasks.where import configure
 
 
 @flow(name="compare", flow_run_name="compare-{preset}", persist_result=False, validate_parameters=True)
+@attended
 def compare(
     variants: list[str] | None = None,
     preset: str = DEFAULT_PRESET,
