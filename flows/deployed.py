@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from prefect import Flow, flow
 from pydantic import Field, create_model
+from pydantic.fields import FieldInfo
 
 from artifacts.record import RunRecord
 from flows import synthesize as whole
@@ -24,6 +25,7 @@ from tasks.lifeline import attended, call_run
 from tasks.making import RunContext, device_of
 from tasks.where import configure, now
 
+BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 CHOSEN = ("method", "name")
 """The setting that a form has not: its flow is of one method."""
 
@@ -51,7 +53,8 @@ def of_method(method: str, preset: str) -> Flow:
         """Turn private images into a synthetic set.
 
         Args:
-            settings: What is done. All values are checked, and the cost is known, before any private image is opened.
+            settings: What is done; a preset may take other values than these for a smaller epsilon. All are checked, and
+                the cost is known, before any private image is opened.
             publish_to: Folder to publish to; `.` takes the folder of the run, empty keeps the result in the store.
             another_edition: Draw other images than in the editions published before. A released model draws them at no
                 cost; a method that pays for each image pays again, and is refused where the budget does not bear it.
@@ -82,10 +85,22 @@ def form_of(values: Section, *path: str) -> type[Section]:
             value = kind()
         elif field.metadata:
             kind = Annotated[kind, *field.metadata]
-        about = field.description or (type(value).__doc__ if isinstance(value, Section) else None)
+        about = field.description or (type(value).__doc__ if isinstance(value, Section) else "")
         title = name.replace("_", " ").capitalize()
-        fields[name] = (kind, Field(default=value, title=title, description=about))
+        fields[name] = (kind, Field(default=value, title=title, description=" ".join([about, *bounds(field)])))
     return create_model("-".join(path) or "settings", __base__=Section, __doc__=type(values).__doc__, **fields)
+
+
+def bounds(field: FieldInfo) -> Iterator[str]:
+    """The bounds of a number as a person reads them; the form refuses a value outside, and does not show where they are."""
+    limits = [
+        f"{words} {getattr(limit, name):g}"
+        for limit in field.metadata
+        for name, words in BOUNDS.items()
+        if isinstance(getattr(limit, name, None), int | float)
+    ]
+    if limits:
+        yield f"({', '.join(limits)})"
 
 
 def changes(given: Section, start: Section, *path: str) -> Iterator[str]:

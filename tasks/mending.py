@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate
+from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterId,
@@ -26,8 +26,9 @@ from prefect.client.schemas.filters import (
     TaskRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.states import Crashed
+from prefect.workers.process import ProcessWorker
 
 from artifacts.store import write_text
 from tasks.caching import GPU
@@ -60,6 +61,13 @@ def mend(place: Where, api: str) -> list[str]:
         if len(gone) == len(runs):
             _free_gpu(client)
     return [f"{run.name}: {GONE}" for run in gone]
+
+
+def make_pool(api: str) -> None:
+    """The work pool in which the runs of prefect.yaml wait for the worker."""
+    with SyncPrefectClient(api) as client, contextlib.suppress(ObjectAlreadyExists):
+        template = ProcessWorker.get_default_base_job_template()
+        client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
 
 
 def end_runs(place: Where, api: str, seconds: float) -> None:

@@ -11,7 +11,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 NAME = "sfumato-notify"
 ENDINGS = ("Failed", "Crashed", "BadInput", "Refused", "Stopped")
 """Names of the states that are told: Prefect's own, and those of `tasks.lifeline`."""
-TEXT = "{{ flow_run.name }}: {{ flow_run.state.name }}. {{ flow_run.state.message }}"
+PAYLOAD = """{"text": {{ (flow_run.name ~ ": " ~ flow_run.state.name ~ ". " ~ flow_run.state.message) | tojson }}}"""
 
 
 def set_up(api: str, url: str) -> None:
@@ -34,6 +34,6 @@ def set_up(api: str, url: str) -> None:
                     threshold=1,
                     within=timedelta(0),
                 ),
-                actions=[CallWebhook(block_document_id=block, payload={"text": TEXT})],
+                actions=[CallWebhook(block_document_id=block, payload=PAYLOAD)],
             )
         )

@@ -27,7 +27,9 @@ PAGES = {"Prefect": "/", "MLflow": "/#/experiments"}
 WORKER = "worker"
 LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
 """Turns on the GPU outlive a restart of the server, and end when their holder has died."""
-START_SECONDS = 90
+QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+"""MLflow only shows what is there; it needs no workers of its own."""
+START_SECONDS = 180
 STOP_SECONDS = 60
 """How long runs have to save their state, and servers to end, before they are killed."""
 SHORT_SECONDS = 30
@@ -45,7 +47,7 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
         if _listening(number):
             raise BadInput(f"port {number} for {name} is taken: choose another with --port")
     api = f"http://{HOST}:{port}/api"
-    environment = {**os.environ, "PREFECT_UI_API_URL": api, "PREFECT_API_URL": api, **LEASES}
+    environment = {**os.environ, "PREFECT_UI_API_URL": api, "PREFECT_API_URL": api, **LEASES, **QUIET}
     commands = {
         "Prefect": [*PREFECT, "server", "start", "--host", HOST, "--port", str(port)],
         "MLflow": [
@@ -114,12 +116,11 @@ def _watch(
 
 
 def _deploy(place: Where, api: str, environment: dict[str, str], log: IO[bytes]) -> None:
-    pool = [*PREFECT, "work-pool", "create", mending.POOL, "--type", "process", "--overwrite"]
-    deploy = [*PREFECT, "--no-prompt", "deploy", "--all"]
+    mending.make_pool(api)
     with mending.schedules_kept(place, api, CHECKOUT / "prefect.yaml"):
-        for command in (pool, deploy):
-            if subprocess.run(command, env=environment, stdout=log, stderr=log, cwd=CHECKOUT).returncode:
-                raise BadInput(f"the deployments of prefect.yaml could not be made: see {place.home / LOG}")
+        deploy = [*PREFECT, "--no-prompt", "deploy", "--all"]
+        if subprocess.run(deploy, env=environment, stdout=log, stderr=log, cwd=CHECKOUT).returncode:
+            raise BadInput(f"the deployments of prefect.yaml could not be made: see {place.home / LOG}")
 
 
 def _stop(place: Where, api: str, started: dict[str, subprocess.Popen]) -> None:
@@ -134,9 +135,9 @@ def _stop(place: Where, api: str, started: dict[str, subprocess.Popen]) -> None:
 
 
 def _end(processes: list[subprocess.Popen]) -> None:
+    """Each hands the signal on to its children; what hangs is killed with them."""
     for process in processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
+        process.terminate()
     for process in processes:
         try:
             process.wait(timeout=STOP_SECONDS)

@@ -22,7 +22,7 @@ SERVER_FILE = "prefect-server.json"
 """Where `sfumato serve` notes the address of its server."""
 LOG = "serve.log"
 """What the server, the worker and MLflow say."""
-HEALTH_SECONDS, OK = 2.0, 200
+HEALTH_SECONDS, OK = 15.0, 200
 SERVER_STARTUP_SECONDS = "120"
 """The embedded Prefect server takes 12 to 16 s to start, more on a busy machine."""
 
