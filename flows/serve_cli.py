@@ -5,13 +5,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from tasks.where import configure
+from tasks.where import configure, running_server
 
 OUT = Console()
-STYLES = {"runs": "green", "waits": "yellow", "next": "cyan", "failed": "red", "done": ""}
-NO_SERVER = "server down: nothing scheduled will run, start it with `sfumato serve`"
+STYLES = {"runs": "green", "waits": "yellow", "next": "cyan", "failed": "red", "budget": "bold", "server": "bold"}
+NO_SERVER = "down: nothing that is scheduled runs; start it with `sfumato serve`"
 
 
 def serve(
@@ -33,15 +32,23 @@ def serve(
 def status() -> None:
     """Show what runs, waits, comes next, failed and why, and what is left of each budget."""
     place = configure()
-    from tasks.status import budgets, running_server, states
+    from tasks.status import budgets, lines
+
+    def say(kind: str, text: str) -> None:
+        OUT.print(f"{_styled(kind)}{escape(text)}", highlight=False, soft_wrap=True)
 
     api = running_server(place)
-    OUT.print(f"server   {api}" if api else f"[red]{NO_SERVER}[/]", highlight=False, soft_wrap=True)
-    shown = Table(box=None, pad_edge=False)
-    for column in ("", "run", "when (UTC)", ""):
-        shown.add_column(column, no_wrap=column != "")
-    for one in states(place, api):
-        shown.add_row(f"[{STYLES[one.kind]}]{one.kind}[/]" if STYLES[one.kind] else one.kind, *map(escape, one.cells))
-    OUT.print(shown if shown.row_count else "no run yet", highlight=False)
+    say("server", api or NO_SERVER)
+    found = list(lines(place, api))
+    width = max((len(one.name) for one in found), default=0)
+    for one in found:
+        say(one.kind, f"{one.name:<{width}}  {one.about}")
+    if not found:
+        say("runs", "none yet")
     for line in budgets(place):
-        OUT.print(line, markup=False, highlight=False, soft_wrap=True)
+        say("budget", line)
+
+
+def _styled(kind: str) -> str:
+    style = STYLES.get(kind)
+    return f"[{style}]{kind:<8}[/]" if style else f"{kind:<8}"

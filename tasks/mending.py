@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate, WorkPoolCreate
+from prefect.client.schemas.actions import DeploymentScheduleUpdate, DeploymentUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterId,
@@ -95,7 +95,7 @@ def schedules_kept(place: Where, api: str, file: Path) -> Iterator[None]:
         before = {one.id: one.schedules for one in client.read_deployments()} if same else {}
         yield
         for deployment, schedules in before.items():
-            kept = [DeploymentScheduleCreate(**one.model_dump(include=SCHEDULE)) for one in schedules]
+            kept = [DeploymentScheduleUpdate(**one.model_dump(include=SCHEDULE)) for one in schedules]
             client.update_deployment(deployment, DeploymentUpdate(schedules=kept))
     write_text(mark, digest)
 

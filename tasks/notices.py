@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from prefect.automations import Automation, EventTrigger, Posture
+from prefect.automations import AutomationCore, EventTrigger, Posture
 from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.events.actions import CallWebhook
@@ -24,7 +24,7 @@ def set_up(api: str, url: str) -> None:
         with temporary_settings({PREFECT_API_URL: api}):
             block = Webhook(url=url).save(NAME, overwrite=True)
         client.create_automation(
-            Automation(
+            AutomationCore(
                 name=NAME,
                 description="Posts a line when a run ends badly.",
                 trigger=EventTrigger(

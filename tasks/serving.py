@@ -29,7 +29,7 @@ LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrenc
 """Turns on the GPU outlive a restart of the server, and end when their holder has died."""
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 """MLflow only shows what is there; it needs no workers of its own."""
-START_SECONDS = 180
+START_SECONDS = 300
 STOP_SECONDS = 60
 """How long runs have to save their state, and servers to end, before they are killed."""
 SHORT_SECONDS = 30

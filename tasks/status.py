@@ -3,34 +3,43 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterType,
+    FlowRunFilter,
+    FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.sorting import ArtifactSort, FlowRunSort
+
 from artifacts.record import records
 from sfumato.privacy.chain import is_there
-from tasks.where import Where, running_server
-
-__all__ = ["budgets", "running_server", "states"]
+from tasks.where import Where
 
 MOST = 5
 """Lines of each kind."""
-MINUTES = 16
-"""Characters of a time in ISO-8601, up to the minutes."""
 
 
 class Line(NamedTuple):
-    """One run: what it does, and the cells that say which, since or till when, and what about it."""
+    """One run: what becomes of it, what it is called, and what there is to say."""
 
     kind: str
-    cells: tuple[str, str, str]
+    name: str
+    about: str
 
 
-def states(place: Where, api: str) -> Iterator[Line]:
+def lines(place: Where, api: str) -> Iterator[Line]:
     """What runs, waits, comes next, failed and why, and what was finished last; without a server, the last alone."""
     if api:
-        yield from _at_server(api)
+        with SyncPrefectClient(api) as client:
+            yield from _at_server(client)
     for record in list(records(place.runs))[-MOST:][::-1]:
         epsilon = f"epsilon {record.certificate.epsilon:.3f}" if record.certificate else "no certificate"
-        stamp = record.run[:15]
-        when = f"{stamp[:4]}-{stamp[4:6]}-{stamp[6:8]} {stamp[9:11]}:{stamp[11:13]}"
-        yield Line("done", (record.run, when, f"{record.label}, {epsilon}, {record.published or 'not published'}"))
+        published = f"published to {record.published}" if record.published else "not published"
+        yield Line("done", record.run, f"{record.label}, {epsilon}, {published}")
 
 
 def budgets(place: Where) -> Iterator[str]:
@@ -41,35 +50,38 @@ def budgets(place: Where) -> Iterator[str]:
         for name in dict.fromkeys(entry.dataset for entry in ledger.entries()):
             total, budget = ledger.total(name), ledger.budget(name)
             left = f"{total.left:.4g} left of {budget.epsilon:g}" if budget else "no budget set"
-            yield f"budget   '{name}': epsilon {total.epsilon:.4g} spent at delta {total.delta:.3g}, {left}"
+            yield f"'{name}': epsilon {total.epsilon:.4g} spent at delta {total.delta:.3g}, {left}"
 
 
-def _at_server(api: str) -> Iterator[Line]:
-    from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
-    from prefect.client.schemas.objects import FlowRun, StateType
-    from prefect.client.schemas.sorting import FlowRunSort
+def _at_server(client: SyncPrefectClient) -> Iterator[Line]:
+    deployments = {one.id: one.name for one in client.read_deployments()}
+    for run in _found(client, StateType.RUNNING, StateType.CANCELLING, sort=FlowRunSort.START_TIME_DESC):
+        yield Line("runs", run.name, _progress(client, run))
+    for run in _found(client, StateType.PENDING, StateType.PAUSED, sort=FlowRunSort.START_TIME_DESC):
+        yield Line("waits", deployments.get(run.deployment_id, run.name), run.state.name)
+    seen: set[object] = set()
+    for run in _found(client, StateType.SCHEDULED, sort=FlowRunSort.EXPECTED_START_TIME_ASC):
+        if run.deployment_id not in seen:
+            seen.add(run.deployment_id)
+            kind = "waits" if run.state.name == "Late" else "next"
+            due = run.state.state_details.scheduled_time or run.expected_start_time
+            yield Line(kind, deployments.get(run.deployment_id, run.name), f"due {due:%Y-%m-%d %H:%M} UTC")
+    for run in _found(client, StateType.FAILED, StateType.CRASHED, sort=FlowRunSort.END_TIME_DESC):
+        why = (run.state.message or "").strip().splitlines() or ["no reason given"]
+        yield Line("failed", run.name, f"{run.state.timestamp:%Y-%m-%d %H:%M} {run.state.name}: {why[0]}")
 
-    with SyncPrefectClient(api) as client:
-        deployments = {one.id: one.name for one in client.read_deployments()}
 
-        def found(*types: StateType, sort: FlowRunSort) -> list[FlowRun]:
-            state = FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
-            return client.read_flow_runs(flow_run_filter=FlowRunFilter(state=state), sort=sort, limit=MOST)
+def _found(client: SyncPrefectClient, *types: StateType, sort: FlowRunSort) -> list[FlowRun]:
+    state = FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
+    return client.read_flow_runs(flow_run_filter=FlowRunFilter(state=state), sort=sort, limit=MOST)
 
-        def line(kind: str, run: FlowRun, when: object, about: str) -> Line:
-            return Line(kind, (run.name, str(when or "")[:MINUTES], about))
 
-        for run in found(StateType.RUNNING, StateType.CANCELLING, sort=FlowRunSort.START_TIME_DESC):
-            yield line("runs", run, run.start_time, deployments.get(run.deployment_id, ""))
-        for run in found(StateType.PENDING, StateType.PAUSED, sort=FlowRunSort.START_TIME_DESC):
-            yield line("waits", run, run.expected_start_time, run.state.name)
-        seen: set[object] = set()
-        for run in found(StateType.SCHEDULED, sort=FlowRunSort.EXPECTED_START_TIME_ASC):
-            if run.deployment_id not in seen:
-                seen.add(run.deployment_id)
-                kind = "waits" if run.state.name == "Late" else "next"
-                yield line(kind, run, run.next_scheduled_start_time, deployments.get(run.deployment_id, ""))
-        for run in found(StateType.FAILED, StateType.CRASHED, sort=FlowRunSort.END_TIME_DESC):
-            why = (run.state.message or "").strip().splitlines() or ["no reason given"]
-            yield line("failed", run, run.end_time, f"{run.state.name}: {why[0]}")
+def _progress(client: SyncPrefectClient, run: FlowRun) -> str:
+    """How far the last stage is, as `tasks.progress` tells it."""
+    told = client.read_artifacts(
+        artifact_filter=ArtifactFilter(type=ArtifactFilterType(any_=["progress"])),
+        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])),
+        sort=ArtifactSort.CREATED_DESC,
+        limit=1,
+    )
+    return told[0].description or "" if told else ""

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate
+from prefect.client.schemas.actions import DeploymentScheduleUpdate, DeploymentUpdate
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.schedules import IntervalSchedule
 from rich.console import Console
@@ -130,7 +130,7 @@ def test_a_schedule_publishes_within_the_budget_and_then_refuses(served):
     schedule = IntervalSchedule(interval=timedelta(seconds=20))
     parameters = {"settings": TINY, "publish_to": ".", "another_edition": True}
     weekly = served.deployment("empirical-denoiser").id
-    fires = [DeploymentScheduleCreate(schedule=schedule, active=True)]
+    fires = [DeploymentScheduleUpdate(schedule=schedule, active=True)]
     served.client.update_deployment(weekly, DeploymentUpdate(parameters=parameters, schedules=fires))
     first, second, third = until(lambda: (found := served.runs_of("empirical-denoiser"))[2:] and found[:3], served)
     served.client.update_deployment(weekly, DeploymentUpdate(schedules=[]))
@@ -160,7 +160,7 @@ def test_what_a_killed_worker_left_behind_is_repaired_and_the_next_run_is_carrie
     run = served.client.create_flow_run_from_deployment(deployment, parameters={"settings": LONG})
     sign = sign_of(served.place.home, run.id)
     until(lambda: sign.exists() and sign.read_text(), served)
-    until(lambda: served.client.read_concurrency_limit_by_tag("gpu").active_slots, served)
+    until(lambda: served.client.read_global_concurrency_limit_by_name("tag:gpu").active_slots, served)
     (worker,) = subprocess.check_output(
         ["pgrep", "-P", str(served.process.pid), "-f", "worker start"], text=True
     ).split()
@@ -169,7 +169,7 @@ def test_what_a_killed_worker_left_behind_is_repaired_and_the_next_run_is_carrie
     until(lambda: served.run(run.id).state.is_final(), served)
     state = served.run(run.id).state
     assert (state.name, state.message) == ("Crashed", GONE) and not sign.exists()
-    assert not served.client.read_concurrency_limit_by_tag("gpu").active_slots
+    assert not served.client.read_global_concurrency_limit_by_name("tag:gpu").active_slots
     until(lambda: [text for text in served.notices if "Crashed" in text], served)
     bad = {**TINY, "method": {"k": 0.3, "v": 0.4}}
     again = served.client.create_flow_run_from_deployment(deployment, parameters={"settings": bad})
@@ -182,7 +182,7 @@ def test_one_screen_says_how_things_are(served, monkeypatch, capsys):
     monkeypatch.setattr(serve_cli, "OUT", Console(width=400))
     serve_cli.status()
     shown = capsys.readouterr().out
-    assert "server   http://127.0.0.1" in shown and "budget   'digits': epsilon 4.6" in shown
+    assert "server  http://127.0.0.1" in shown and "budget  'digits': epsilon 4.6" in shown
     assert "Refused: " in shown and f"Crashed: {GONE}" in shown and "BadInput: " in shown
     assert shown.count("DP, epsilon 2.9") == 2
 
@@ -201,4 +201,4 @@ def test_a_stop_ends_all_and_the_screen_says_that_the_server_is_down(served, mon
     assert left == "" and not (served.place.home / SERVER_FILE).exists()
     monkeypatch.setattr(serve_cli, "OUT", Console(width=400))
     serve_cli.status()
-    assert "server down" in capsys.readouterr().out
+    assert "server  down" in capsys.readouterr().out
