@@ -51,7 +51,7 @@ def worker_name() -> str:
 
 
 def mend(place: Where, api: str) -> list[str]:
-    """Repair what dead processes left behind, and say what was repaired; call while this home's worker is not at work."""
+    """Repair what dead processes left behind, and say what was repaired; for a server with the pool, while this home's worker is not at work."""
     with SyncPrefectClient(api) as client:
         runs = _at_work(client)
         gone = [run for run in runs if _is_gone(place, run, alone=_alone(client))]
@@ -116,10 +116,7 @@ def _is_gone(place: Where, run: FlowRun, alone: bool) -> bool:
 
 def _alone(client: SyncPrefectClient) -> bool:
     """Whether no other machine's worker carries out runs of the pool."""
-    try:
-        workers = client.read_workers_for_work_pool(POOL)
-    except ObjectNotFound:
-        return True
+    workers = client.read_workers_for_work_pool(POOL)
     return not any(one.status == WorkerStatus.ONLINE and one.name != worker_name() for one in workers)
 
 

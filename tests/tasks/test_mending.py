@@ -30,6 +30,7 @@ def work() -> None:
 
 @pytest.fixture
 def api(prefect_server) -> str:
+    make_pool(PREFECT_API_URL.value())
     return PREFECT_API_URL.value()
 
 
@@ -50,7 +51,6 @@ def place(tmp_path):
 @pytest.fixture
 def deployment(client, api):
     """A deployment whose runs wait in the pool of this home's worker."""
-    make_pool(api)
     make_pool(api)
     found = client.create_deployment(client.create_flow(work), name="some", work_pool_name=POOL, path=".")
     yield found
