@@ -29,19 +29,28 @@ def attended(work: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(work)
     def run(*args: Any, **kwargs: Any) -> Any:
-        home, run_id = configure().home, _run_id()
-        with turn(home, sign(run_id), "") if run_id else contextlib.nullcontext():
-            if run_id:
-                sign_of(home, run_id).write_text(str(os.getpid()), encoding="utf-8")
-            try:
-                return work(*args, **kwargs)
-            except (BadInput, Refused, Stopped) as error:
-                return Failed(name=type(error).__name__, message=str(error), data=error)
+        if run_id := _run_id():
+            show_life(configure().home, run_id)
+        try:
+            return work(*args, **kwargs)
+        except (BadInput, Refused, Stopped) as error:
+            return Failed(name=type(error).__name__, message=str(error), data=error)
 
     return run
 
 
-def sign(run_id: UUID) -> str:
+def show_life(home: Path, run_id: UUID) -> None:
+    """Hold the lock of a run until this process ends, after the last word to the server."""
+    if run_id not in _SHOWN:
+        _SHOWN.add(run_id)
+        _LIFE.enter_context(turn(home, sign(run_id), ""))
+        sign_of(home, run_id).write_text(str(os.getpid()), encoding="utf-8")
+
+
+_LIFE, _SHOWN = contextlib.ExitStack(), set()
+
+
+def sign(run_id: UUID | str) -> str:
     """Name of the lock that a flow run holds while its process lives."""
     return f"run-{run_id}"
 

@@ -32,7 +32,7 @@ from prefect.workers.process import ProcessWorker
 
 from artifacts.store import write_text
 from tasks.caching import GPU
-from tasks.lifeline import sign_of
+from tasks.lifeline import sign, sign_of
 from tasks.turns import is_free
 from tasks.where import Where
 
@@ -57,9 +57,11 @@ def mend(place: Where, api: str) -> list[str]:
         gone = [run for run in runs if _is_gone(place, run, alone=_alone(client))]
         for run in gone:
             _crash(client, run)
-            sign_of(place.home, run.id).unlink(missing_ok=True)
         if len(gone) == len(runs):
             _free_gpu(client)
+    for path in (place.home / "locks").glob(sign("*")):
+        if is_free(path):
+            path.unlink()
     return [f"{run.name}: {GONE}" for run in gone]
 
 

@@ -5,6 +5,7 @@ ends is started again. At a stop the worker goes first, and runs in mid-training
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -34,6 +35,10 @@ STOP_SECONDS = 60
 """How long runs have to save their state, and servers to end, before they are killed."""
 SHORT_SECONDS = 30
 """A worker that does not live longer than this is not started again."""
+RUNS_AT_ONCE = 2
+"""Their stages take turns; more would only hold memory. The others wait, and `sfumato status` says so."""
+PR_SET_PDEATHSIG = 1
+"""Linux: the signal that a process gets when its parent dies (prctl)."""
 PREFECT = [sys.executable, "-m", "prefect"]
 
 
@@ -167,7 +172,20 @@ def _interruptible() -> Iterator[None]:
 
 
 def _start(command: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen:
-    return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=CHECKOUT, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=log,
+        stderr=log,
+        cwd=CHECKOUT,
+        start_new_session=True,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+    )
+
+
+def _end_with_parent() -> None:
+    """Of a child: end as at a stop when the parent is killed, so that its ports are free for the next start."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _listening(port: int) -> bool:

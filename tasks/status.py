@@ -21,6 +21,8 @@ from tasks.where import Where
 
 MOST = 5
 """Lines of each kind."""
+AHEAD = 200
+"""Scheduled runs that are asked for, the most that the server gives; a schedule makes many, of which one is shown."""
 
 
 class Line(NamedTuple):
@@ -60,7 +62,7 @@ def _at_server(client: SyncPrefectClient) -> Iterator[Line]:
     for run in _found(client, StateType.PENDING, StateType.PAUSED, sort=FlowRunSort.START_TIME_DESC):
         yield Line("waits", deployments.get(run.deployment_id, run.name), run.state.name)
     seen: set[object] = set()
-    for run in _found(client, StateType.SCHEDULED, sort=FlowRunSort.EXPECTED_START_TIME_ASC):
+    for run in _found(client, StateType.SCHEDULED, sort=FlowRunSort.EXPECTED_START_TIME_ASC, most=AHEAD):
         if run.deployment_id not in seen:
             seen.add(run.deployment_id)
             kind = "waits" if run.state.name == "Late" else "next"
@@ -71,9 +73,9 @@ def _at_server(client: SyncPrefectClient) -> Iterator[Line]:
         yield Line("failed", run.name, f"{run.state.timestamp:%Y-%m-%d %H:%M} {run.state.name}: {why[0]}")
 
 
-def _found(client: SyncPrefectClient, *types: StateType, sort: FlowRunSort) -> list[FlowRun]:
+def _found(client: SyncPrefectClient, *types: StateType, sort: FlowRunSort, most: int = MOST) -> list[FlowRun]:
     state = FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
-    return client.read_flow_runs(flow_run_filter=FlowRunFilter(state=state), sort=sort, limit=MOST)
+    return client.read_flow_runs(flow_run_filter=FlowRunFilter(state=state), sort=sort, limit=most)
 
 
 def _progress(client: SyncPrefectClient, run: FlowRun) -> str:

@@ -29,7 +29,7 @@ from tasks.mending import GONE
 from tasks.where import SERVER_FILE, Where, configure
 from tests.examples import home_at
 
-PATIENCE_SECONDS = 400
+PATIENCE_SECONDS = 600
 """How long anything may take on a machine that is busy with other things; on an idle one all takes about a minute."""
 BUDGET, DELTA = 5.0, 1e-3
 """Two editions of epsilon 3 cost 4.62 together, three would cost 5.99."""
@@ -134,6 +134,9 @@ def test_a_schedule_publishes_within_the_budget_and_then_refuses(served):
     served.client.update_deployment(weekly, DeploymentUpdate(parameters=parameters, schedules=fires))
     first, second, third = until(lambda: (found := served.runs_of("empirical-denoiser"))[2:] and found[:3], served)
     served.client.update_deployment(weekly, DeploymentUpdate(schedules=[]))
+    for run in served.client.read_flow_runs():
+        if run.deployment_id == weekly and run.state.is_scheduled():
+            served.client.delete_flow_run(run.id)
     assert first.state.is_completed() and second.state.is_completed() and first.auto_scheduled
     made = [record for record in records(served.place.runs) if record.published]
     assert [record.settings["generation"]["edition"] for record in made] == [1, 2]
@@ -142,7 +145,7 @@ def test_a_schedule_publishes_within_the_budget_and_then_refuses(served):
     assert made[0].samples_artifact != made[1].samples_artifact
     assert all(len(list(Path(record.published).glob("images/*/*.png"))) == 20 for record in made)
     assert (third.state.type.value, third.state.name) == ("FAILED", "Refused")
-    assert third.state.message.startswith("the budget of 'digits'") or "'digits'" in third.state.message
+    assert third.state.message.startswith("epsilon 0.3768 of 5 left for 'digits'")
     assert "\n" not in third.state.message and "Traceback" not in third.state.message
     with served.place.ledger() as ledger:
         total = ledger.total("digits")
