@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint ui clean help
+.PHONY: demo test lint serve clean help
 
 help:
 	@echo "make demo   run RAPID on the embedded default and publish the result"
 	@echo "make test   run all tests"
 	@echo "make lint   check style and types"
-	@echo "make ui     open the Prefect and MLflow UIs"
+	@echo "make serve  start both UIs and carry out what is scheduled"
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sfumato needs Python 3.11 or newer; set PYTHON=...")'
@@ -29,8 +29,8 @@ lint: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-ui: $(READY)
-	$(VENV)/bin/sfumato ui
+serve: $(READY)
+	$(VENV)/bin/sfumato serve
 
 clean:
 	rm -rf $(VENV) sfumato-home

@@ -10,11 +10,13 @@ from sfumato.preflight import private_set
 from sfumato.settings import Settings, resolve
 from tasks import audit, checking
 from tasks.journal import Journal
+from tasks.lifeline import attended
 from tasks.making import RunContext, device_of
 from tasks.where import configure, now
 
 
 @flow(name="audit", flow_run_name="audit-{run}", persist_result=False, validate_parameters=True)
+@attended
 def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | None = None) -> RunRecord:
     """Try to break a finished run.
 

@@ -20,7 +20,7 @@ from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, verdict
 from artifacts.publish import destination
 from artifacts.record import RunRecord, load_record, run_folder
 from artifacts.report import INTERNAL_REPORT, REPORT, SCORES, checks, statement
-from flows import compare_cli, ledger_cli
+from flows import compare_cli, ledger_cli, serve_cli
 from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.methods import METHODS, PAPERS
 from sfumato.preflight import plan_for, preflight
@@ -42,6 +42,8 @@ app = typer.Typer(
 app.add_typer(ledger_cli.app, name="ledger")
 app.command()(compare_cli.compare)
 app.command()(compare_cli.sweep)
+app.command()(serve_cli.serve)
+app.command()(serve_cli.status)
 STOPPED = 130
 """Exit code after Ctrl-C, as shells have it."""
 OUT, ERR = Console(), Console(stderr=True)
@@ -191,19 +193,6 @@ def explain(method: Annotated[str, typer.Argument(help=f"One of: {', '.join(PAPE
     OUT.print(Markdown(f"# {method}\n\n{PAPERS[method].PROMISE}"))
 
 
-@app.command()
-def ui(
-    port: Annotated[
-        int, typer.Option(min=1, max=65534, help="Port of the Prefect UI; MLflow takes the next one.")
-    ] = 4200,
-    worker: Annotated[bool, typer.Option("--worker", help="Also deploy prefect.yaml and carry out its runs.")] = False,
-) -> None:
-    """Open both UIs on this machine: Prefect (runs, progress) and MLflow (artifacts, scores). Ctrl-C closes them."""
-    from tasks.ui import serve_uis
-
-    serve_uis(configure(), port, OUT, worker)
-
-
 def _planned(place: Where, method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> None:
     given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
     settings, facts, warnings = preflight(resolve(method, preset, given), str(place.data))
@@ -257,7 +246,7 @@ def _summary(record: RunRecord) -> None:
         "INTERNAL report": record.internal_report,
         "picture": record.samples,
         "published": record.published or f"not yet: sfumato publish {record.run} --to DIR",
-        "open both UIs": "make ui (or sfumato ui)",
+        "open both UIs": "make serve (or sfumato serve)",
     }
     for name, text in lines.items():
         OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False, markup=False)

@@ -14,12 +14,14 @@ from sfumato.preflight import private_set
 from sfumato.settings import DEFAULT_PRESET
 from tasks.checking import over_budget
 from tasks.comparing import comparing, conclude
+from tasks.lifeline import attended
 from tasks.progress import CONSOLE
 from tasks.side_by_side import among_others, side_by_side
 from tasks.where import configure
 
 
 @flow(name="compare", flow_run_name="compare-{preset}", persist_result=False, validate_parameters=True)
+@attended
 def compare(
     variants: list[str] | None = None,
     preset: str = DEFAULT_PRESET,

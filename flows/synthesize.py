@@ -5,7 +5,8 @@ generation, evaluation, report, and publishing where asked. It branches on what 
 name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
 from tasks import audit, checking, private, public, release
 from tasks.asking import PublicParts, Terms, Trained
 from tasks.closing import baseline_settings, close
+from tasks.editions import next_edition
 from tasks.journal import Journal
+from tasks.lifeline import attended
 from tasks.making import device_of
 from tasks.where import configure
 
@@ -37,6 +40,7 @@ PUBLISHED = "published"
 
 
 @flow(name="synthesize", flow_run_name="{method}-{preset}", persist_result=False, validate_parameters=True)
+@attended
 def synthesize(
     method: str = DEFAULT_METHOD,
     preset: str = DEFAULT_PRESET,
@@ -53,11 +57,30 @@ def synthesize(
         publish_to: Folder to publish to; `.` takes the folder of the run, empty keeps the result in the store.
         new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
     """
+    return run_changed(method, preset, changes or [], publish_to=publish_to, new_version=new_version)
+
+
+def run_changed(
+    method: str,
+    preset: str,
+    changes: Sequence[str],
+    *,
+    publish_to: str,
+    new_version: bool = False,
+    another: bool = False,
+) -> RunRecord:
+    """Plan and carry out a method with settings as a person gives them.
+
+    With `another`, draw the edition after the last that was published, and publish it into a folder of its own.
+    """
     place = configure()
-    settings, facts, _ = preflight(resolve(method, preset, changes or []), str(place.data))
+    settings, facts, _ = preflight(resolve(method, preset, changes), str(place.data))
     device_of(settings.machine)
-    plan = plan_for(settings, facts)
-    return run_plan(settings, plan, preset=preset, publish_to=publish_to, new_version=new_version)
+    with next_edition(settings, place) if another else nullcontext(settings) as settings:
+        plan = plan_for(settings, facts)
+        return run_plan(
+            settings, plan, preset=preset, publish_to=publish_to, new_version=new_version, own_folder=another
+        )
 
 
 def run_plan(
@@ -69,13 +92,16 @@ def run_plan(
     new_version: bool = False,
     following: tuple[AnyEvent, ...] = (),
     above: Mapping[str, str] | None = None,
+    own_folder: bool = False,
 ) -> RunRecord:
     """Carry a plan out, stage by stage.
 
     The budget must also bear the events `following`, of runs that come after this one. `above` are the MLflow runs, by
-    label, to which this run belongs.
+    label, to which this run belongs. With `own_folder`, what is published lies in `publish_to` under the name of the run.
     """
     book = Journal.begin(settings, private_set(settings), above or {})
+    if own_folder and publish_to not in ("", RUN_FOLDER):
+        publish_to = str(Path(publish_to) / book.context.run)
     with book.kept_if_filled():
         return _carry_out(
             settings, plan, book, preset=preset, publish_to=publish_to, new_version=new_version, following=following
@@ -261,7 +287,9 @@ def draw(
 def before_drawing(settings: Settings) -> Settings:
     """The settings without what does not concern prototypes, so that another number of images is drawn from the same ones."""
     usual = Generation()
-    same = settings.generation.model_copy(update={"images": usual.images, "redraw": usual.redraw})
+    same = settings.generation.model_copy(
+        update={"images": usual.images, "redraw": usual.redraw, "edition": usual.edition}
+    )
     return settings.model_copy(update={"generation": same})
 
 
@@ -288,6 +316,9 @@ def compare(
     settings: Settings, plan: Plan, parts: PublicParts, secret: PrivateSet, book: Journal
 ) -> dict[str, Samples]:
     """What the public model alone gives and, where asked, plain DP-SGD at the same budget; the latter is INTERNAL."""
+    # One edition is compared with the same as the others.
+    first = settings.generation.model_copy(update={"edition": Generation().edition})
+    settings = settings.model_copy(update={"generation": first})
     images = min(settings.evaluation.images, settings.generation.images)
     drawing: dict[str, Any] = {"facts": plan.facts, "votes": None, "images": images, "machine": settings.machine}
     plain = settings.only("schedule", "generation", "seed")

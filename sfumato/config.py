@@ -249,6 +249,8 @@ class Generation(Section):
 
     images: int = Field(default=2000, ge=1)
     """Number of images, spread evenly over the classes."""
+    edition: int = Field(default=0, ge=0)
+    """Which of the sets that are drawn with the same settings this is; another number draws other images."""
     steps: int = Field(default=100, ge=1)
     """Sampling steps for the whole way from T to 0."""
     solver: Literal["ddim", "dpm++", "ddpm", "pndm"] = "ddim"

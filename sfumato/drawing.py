@@ -25,6 +25,8 @@ Labels = Callable[[Settings, Parts, Tensor], tuple[Tensor, Tensor]]
 PrivateDraw = Callable[[Settings, Parts, tuple[Tensor, Tensor], Tensor, torch.Generator], Tensor]
 CHUNK = 1000
 """Images drawn at once."""
+EDITIONS_APART = 2**32
+"""Between the seeds of two editions, further than any seed that a person chooses."""
 
 
 def draw_images(
@@ -43,7 +45,8 @@ def draw_images(
     Drawing is post-processing, for which a plain seed serves; where it is the mechanism itself, the caller gives the
     `generator` of its noise. With `labels`, images and labels are what it finds in what was drawn, in that order.
     """
-    generator = generator or torch.Generator(device).manual_seed(settings.seed)
+    start = settings.seed + EDITIONS_APART * settings.generation.edition
+    generator = generator or torch.Generator(device).manual_seed(start)
     drawn, found = [], []
     for y in (torch.arange(count) * len(facts.classes) // count).split(CHUNK):
         x = draw(settings, parts, y.to(device), generator)

@@ -20,6 +20,7 @@ from sfumato.errors import Refused
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
 from tasks.caching import code_version, is_cached, run_stage
+from tasks.lifeline import call_run
 from tasks.making import RunContext, device_of
 from tasks.progress import CONSOLE
 from tasks.side_by_side import among_others, side_by_side
@@ -46,11 +47,13 @@ class Journal:
     ) -> "Journal":
         """A new run: a unique name that tells method, data and epsilon, a folder, a parent run in each experiment.
 
-        `above` are the MLflow runs, by label, to which the parents belong.
+        `above` are the MLflow runs, by label, to which the parents belong; without them the flow run has this name too.
         """
         place = where()
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         base = f"{stamp}-{settings.method.name}-{safe_name(private.name)}-eps{settings.privacy.epsilon:g}"
+        if settings.generation.edition:
+            base += f"-edition{settings.generation.edition}"
         name, number = base, 1
         while True:
             try:
@@ -59,6 +62,8 @@ class Journal:
             except FileExistsError:
                 number += 1
                 name = f"{base}-{number}"
+        if not above:
+            call_run(name)
         tracker = place.tracker()
         tags = {"method": settings.method.name, "data": private.name, "epsilon": f"{settings.privacy.epsilon:g}"}
         params = settings.model_copy(

@@ -72,15 +72,17 @@ def making(
     parents: Sequence[Ref] = (),
     behind: Sequence[Ref] = (),
     params: Mapping[str, Any] | None = None,
+    images: float = 0,
 ) -> Iterator[Draft[Kind]]:
     """Work on an artifact of `kind`; at the end it is in the store, logged, and `draft.ref` refers to it.
 
-    `behind` are artifacts used through a priced mechanism alone, see `Store.keep`.
+    `behind` are artifacts used through a priced mechanism alone, see `Store.keep`. `images` is how many images one step
+    takes on average.
     """
     place = where()
     store = place.store()
     started = time.monotonic()
-    with store.writing() as folder, progress(title) as show:
+    with store.writing() as folder, progress(title, images) as show:
         steps = 0
 
         def counted(done: int, total: int) -> None:

@@ -110,7 +110,8 @@ def train_phase_one(
 ) -> PhaseOneModel:
     """Train the public denoiser on the large times: on the noised copies, which costs nothing more, or on the images themselves."""
     parents = [*public.refs(), *(ref for ref in (noised, canaries) if ref)]
-    with making(PhaseOneModel, "Phase I", context, parents=parents, params=phase.training.model_dump()) as draft:
+    shown = {"params": phase.training.model_dump(), "images": phase.training.batch}
+    with making(PhaseOneModel, "Phase I", context, parents=parents, **shown) as draft:
         parts, device = load_parts(draft, settings, facts, public, machine), device_of(machine)
         model, schedule = parts.public, parts.schedule
         if noised:
@@ -156,10 +157,10 @@ def fine_tune(
     """Fine-tune the denoiser on the private images by DP-SGD."""
     parents = [*public.refs(), *(ref for ref in (votes, canaries, started) if ref)]
     title = "DP fine-tuning" + (" (canaries)" if canaries else " (baseline)" if terms.comparison else "")
-    params = settings.fine_tuning.model_dump()
+    shown = {"params": settings.fine_tuning.model_dump(), "images": event.sample_rate * facts.records}
     # No audit finds another one's canaries, so what it kept would never be found again.
     kept = contextlib.nullcontext() if canaries else keeping(context)
-    with kept as keeper, making(TunedModel, title, context, parents=parents, params=params) as draft:
+    with kept as keeper, making(TunedModel, title, context, parents=parents, **shown) as draft:
         code = code_version(fine_tune.fn)
         job = Tuning(
             settings=settings, facts=facts, private=private, terms=terms, event=event, public=public, votes=votes,
@@ -260,7 +261,8 @@ def train_plainly(
 ) -> TunedModel:
     """Train on the private images without clipping or noise, which has no certificate and stays INTERNAL."""
     parents = public.refs()
-    with making(TunedModel, "training", context, parents=parents, params=training.model_dump()) as draft:
+    shown = {"params": training.model_dump(), "images": training.batch}
+    with making(TunedModel, "training", context, parents=parents, **shown) as draft:
         parts, device = load_parts(draft, settings, facts, public, machine), device_of(machine)
         method = METHODS[settings.method.name]
         model, built = begun(method, settings, parts, facts)
@@ -298,7 +300,8 @@ def train_member(
 ) -> MemberModel:
     """Train the public denoiser plainly on one shard of the private images; INTERNAL, for a priced drawing alone."""
     parents, title = public.refs(), f"member {shard + 1} of {members.count} (INTERNAL)"
-    with making(MemberModel, title, context, parents=parents, params=members.training.model_dump()) as draft:
+    shown = {"params": members.training.model_dump(), "images": members.training.batch}
+    with making(MemberModel, title, context, parents=parents, **shown) as draft:
         parts, device = load_parts(draft, settings, facts, public, machine), device_of(machine)
         with where().ledger() as ledger:
             asked = access(

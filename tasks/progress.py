@@ -1,4 +1,4 @@
-"""Progress that a person can follow, in the terminal and in the Prefect UI: steps and time, nothing that looks at data."""
+"""Progress that a person can follow, in the terminal and in the Prefect UI: steps, speed and time, nothing that looks at data."""
 
 import contextlib
 import multiprocessing
@@ -6,10 +6,19 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from uuid import UUID
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 CONSOLE = Console(stderr=True)
 REPORT_EVERY_SECONDS = 3.0
@@ -18,29 +27,35 @@ TITLE_WIDTH = 24
 
 
 @contextlib.contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A callback (done, total) that moves a bar in the terminal and, inside a Prefect run, a progress artifact."""
+def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], None]]:
+    """A callback (done, total) that moves a bar in the terminal and, inside a Prefect run, a progress artifact.
+
+    `images` is how many images one step takes on average, where images per second say more than steps.
+    """
     columns = (
         TextColumn("{task.description:<" + str(TITLE_WIDTH) + "}"),
         BarColumn(),
         MofNCompleteColumn(),
+        TextColumn("{task.fields[speed]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
     artifact, told = _artifact(title), time.monotonic()
     with Progress(*columns, console=CONSOLE, disable=_among_others()) as bars:
-        bar = bars.add_task(title, total=None)
+        bar = bars.add_task(title, total=None, speed="")
+        (task,) = bars.tasks
 
         def show(done: int, total: int) -> None:
             nonlocal told
             bars.update(bar, completed=done, total=total)
+            bars.update(bar, speed=speed(task, images))
             if artifact and (done == total or time.monotonic() - told > REPORT_EVERY_SECONDS):
                 told = time.monotonic()
-                _tell(artifact, 100 * done / max(1, total))
+                _tell(artifact, 100 * done / max(1, total), f"{title}: {in_words(task)}")
 
         yield show
-        if bars.tasks[0].total is None:
+        if task.total is None:
             show(1, 1)
 
 
@@ -48,6 +63,22 @@ def _among_others() -> bool:
     """Whether this is one of several pieces at work on one terminal, whose bars would overwrite each other."""
     main = threading.current_thread() is threading.main_thread()
     return not main or multiprocessing.parent_process() is not None
+
+
+def speed(task: Task, images: float) -> str:
+    """How fast it goes, in images where these are known; nothing before that can be told."""
+    steps = task.finished_speed or task.speed
+    if not steps or task.total == 1:
+        return ""
+    return f"{steps * images:,.0f} images/s" if images else f"{steps:,.1f} steps/s"
+
+
+def in_words(task: Task) -> str:
+    """Steps, speed and time left as a line."""
+    parts = [f"{task.completed:.0f} of {task.total:.0f}", task.fields["speed"]]
+    if task.time_remaining:
+        parts.append(f"{timedelta(seconds=round(task.time_remaining))} left")
+    return ", ".join(filter(None, parts))
 
 
 def _artifact(title: str) -> UUID | None:
@@ -62,9 +93,9 @@ def _artifact(title: str) -> UUID | None:
     return made if isinstance(made, UUID) else None
 
 
-def _tell(artifact: UUID, percent: float) -> None:
+def _tell(artifact: UUID, percent: float, about: str) -> None:
     from prefect.artifacts import update_progress_artifact
 
     # A server that is gone for a moment must not end a stage that has already paid for private data.
     with contextlib.suppress(Exception):
-        update_progress_artifact(artifact, min(100.0, percent))
+        update_progress_artifact(artifact, min(100.0, percent), description=about)

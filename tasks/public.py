@@ -59,13 +59,13 @@ def train_autoencoder(
     images: PublicImages, latent: Latent, seed: int, machine: Machine, context: RunContext
 ) -> PublicAutoencoder:
     """Train the autoencoder whose latents the denoisers work on, and measure it on public images that it did not learn from."""
-    params = latent.model_dump()
-    with making(PublicAutoencoder, "autoencoder", context, parents=[images], params=params) as draft:
+    shown = {"params": latent.model_dump(), "images": latent.batch}
+    with making(PublicAutoencoder, "autoencoder", context, parents=[images], **shown) as draft:
         pixels = to_unit(contents.load_images(draft.open(images)).pixels).to(device_of(machine))
         found = latents.train_autoencoder(latent, pixels, seed=seed, progress=draft.show)
         contents.save_autoencoder(draft.folder, found.codec, images.digest)
-        shown = latents.reconstructions(found.codec, found.held_out, SHOWN)
-        save_png(draft.folder / RECONSTRUCTIONS, pairs_picture(shown))
+        pairs = latents.reconstructions(found.codec, found.held_out, SHOWN)
+        save_png(draft.folder / RECONSTRUCTIONS, pairs_picture(pairs))
         draft.files = [draft.folder / RECONSTRUCTIONS]
         draft.metrics = {"reconstruction_error": latents.reconstruction_error(found.codec, found.held_out)}
         draft.metrics["spread"] = latents.pixel_spread(found.held_out)
@@ -103,7 +103,8 @@ def pretrain(
 ) -> PublicModel:
     """Train the denoiser on D_pre, the public images outside the reference share."""
     parents = [ref for ref in (images, autoencoder) if ref]
-    with making(PublicModel, "public pretraining", context, parents=parents, params=pretraining.model_dump()) as draft:
+    shown = {"params": pretraining.model_dump(), "images": pretraining.batch}
+    with making(PublicModel, "public pretraining", context, parents=parents, **shown) as draft:
         parts = dealt(draft, images, autoencoder, reference, seed, machine)
         model = build(network, parts.shape, parts.classes, seed=seed).to(device_of(machine))
         checkpoint_blocks(model, machine.checkpointing)
@@ -127,8 +128,9 @@ def train_extractor(
     context: RunContext,
 ) -> FeatureExtractor:
     """Train the contrastive feature extractor on D_ref."""
-    parents, params = [ref for ref in (images, autoencoder, model) if ref], retrieval.model_dump()
-    with making(FeatureExtractor, "feature extractor", context, parents=parents, params=params) as draft:
+    parents = [ref for ref in (images, autoencoder, model) if ref]
+    shown = {"params": retrieval.model_dump(), "images": retrieval.extractor.batch}
+    with making(FeatureExtractor, "feature extractor", context, parents=parents, **shown) as draft:
         parts = dealt(draft, images, autoencoder, retrieval.reference, seed, machine)
         encoder, losses = features.train_extractor(
             retrieval.extractor,

@@ -50,7 +50,8 @@ def generate(
     """Draw `images` images, as many of each class; without tuned model and prototypes, what the public model alone would give."""
     parents = [*public.refs(), *(ref for ref in (votes, tuned, prototypes) if ref)]
     title = "generation" if tuned or prototypes else "generation (public model)"
-    with making(Samples, title, context, parents=parents, params=settings.generation.model_dump()) as draft:
+    shown = {"params": settings.generation.model_dump(), "images": 1}
+    with making(Samples, title, context, parents=parents, **shown) as draft:
         parts = load_parts(draft, settings, facts, public, machine, votes, tuned, prototypes=prototypes)
         method, device = METHODS[settings.method.name], device_of(machine)
         draw, labels = (method.draw, getattr(method, "labels", None)) if tuned or prototypes else (draw_public, None)
@@ -74,7 +75,12 @@ def generate_privately(
 ) -> Samples:
     """Draw `images` images by a sampler that pays for each of them with its own noise; `prototypes` are drawn from further."""
     parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned) if ref)]
-    asking: dict[str, Any] = {"parents": parents, "behind": trained.members, "params": settings.generation.model_dump()}
+    asking: dict[str, Any] = {
+        "parents": parents,
+        "behind": trained.members,
+        "params": settings.generation.model_dump(),
+        "images": 1,
+    }
     with making(Samples, "private generation", context, **asking) as draft:
         parts = load_parts(
             draft, settings, facts, public, machine, trained.votes, trained.tuned, members=trained.members

@@ -2,7 +2,7 @@
 
 A turn is a lock on a file, which the operating system gives back when its holder dies, however it dies. Two identical
 runs at once so do the work once: the second waits and finds the result, and private data is paid for once. Prefect's
-tag limit, which `sfumato ui` sets on its server, says the same of the GPU to runs on several machines.
+tag limit, which `sfumato serve` sets on its server, says the same of the GPU to runs on several machines.
 """
 
 import contextlib
@@ -30,10 +30,20 @@ def turn(home: Path, name: str, waiting: str) -> Iterator[None]:
     """Wait for the turn called `name`, saying so in the terminal, and hold it."""
     folder = home / "locks"
     folder.mkdir(exist_ok=True)
-    with (folder / name).open("w") as file:
+    with (folder / name).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             CONSOLE.print(waiting)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def is_free(path: Path) -> bool:
+    """Whether nobody holds the turn whose lock is this file."""
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

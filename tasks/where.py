@@ -1,14 +1,14 @@
 """Where things are kept: the only file that reads the environment.
 
 `SFUMATO_HOME` holds everything a run leaves behind (default: `sfumato-home` in the checkout). `SFUMATO_LEDGER` and
-`MLFLOW_TRACKING_URI` point ledger and tracking elsewhere, `SFUMATO_DATA` says where data sets by name lie. Prefect is
-kept quiet, offline and below the same home.
+`MLFLOW_TRACKING_URI` point ledger and tracking elsewhere, `SFUMATO_DATA` says where data sets by name lie, and
+`SFUMATO_NOTIFY` who is told of a run that fails. Prefect is kept quiet, offline and below the same home.
 """
 
 import json
 import os
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,8 +19,10 @@ from sfumato.privacy.ledger import Ledger
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SERVER_FILE = "prefect-server.json"
-"""Where `sfumato ui` notes the address of its server."""
-HEALTH_SECONDS, OK = 2.0, 200
+"""Where `sfumato serve` notes the address of its server."""
+LOG = "serve.log"
+"""What the server, the worker and MLflow say."""
+HEALTH_SECONDS, OK = 15.0, 200
 SERVER_STARTUP_SECONDS = "120"
 """The embedded Prefect server takes 12 to 16 s to start, more on a busy machine."""
 
@@ -40,6 +42,8 @@ class Where:
     """Which one this is of the processes that torchrun started together."""
     processes: int = 1
     """How many these are."""
+    notify: str = field(default="", repr=False)
+    """Address that is told of a run that fails; empty tells nobody. May hold a secret."""
 
     @property
     def runs(self) -> Path:
@@ -75,6 +79,7 @@ def where() -> Where:
         ray=os.environ.get("RAY_ADDRESS", ""),
         rank=int(os.environ["RANK"]) if together else 0,
         processes=int(os.environ["WORLD_SIZE"]) if together else 1,
+        notify=os.environ.get("SFUMATO_NOTIFY", ""),
     )
 
 
@@ -113,7 +118,7 @@ def configure() -> Where:
 
 
 def running_server(place: Where) -> str:
-    """Address of the Prefect server that `sfumato ui` started on this home and that still answers; empty otherwise."""
+    """Address of the Prefect server that `sfumato serve` started on this home and that still answers; empty otherwise."""
     try:
         api = json.loads((place.home / SERVER_FILE).read_text(encoding="utf-8"))["api"]
         with urllib.request.urlopen(f"{api}/health", timeout=HEALTH_SECONDS) as answer:

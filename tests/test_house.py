@@ -62,12 +62,12 @@ METHOD_NAMERS = {
 """Who may name a method besides its own file."""
 ENVIRONMENT = {
     "tasks/where.py": "the places",
-    "tasks/ui.py": "hands it on to the servers that it starts",
+    "tasks/serving.py": "hands it on to the servers that it starts",
     "artifacts/tracking.py": "switches telemetry off before MLflow is imported",
 }
 MLFLOW = {
     "artifacts/tracking.py": "all that is said to MLflow",
-    "tasks/ui.py": "starts its server",
+    "tasks/serving.py": "starts its server",
     "tasks/where.py": "its address in the environment, its folder in the home",
 }
 CLOCKS = {"sfumato/estimate.py": {"perf_counter"}, "sfumato/privacy/choice.py": {"perf_counter"}}

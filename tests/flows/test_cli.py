@@ -27,7 +27,7 @@ from sfumato.privacy.events import Gaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import resolve
 from sfumato.sources import held_out_by_hash
-from tasks import ui
+from tasks import serving
 from tasks.asking import Terms
 from tasks.checking import check_private
 from tasks.making import RunContext
@@ -73,7 +73,7 @@ def sfumato(folder, monkeypatch, capsys):
     flow = ModuleType("flows.synthesize")
     flow.synthesize, flow.RUN_FOLDER = started, "."
     monkeypatch.setitem(sys.modules, "flows.synthesize", flow)
-    monkeypatch.setattr(ui, "serve_uis", started)
+    monkeypatch.setattr(serving, "serve", started)
 
     def command(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["sfumato", *map(str, arguments)])
@@ -145,8 +145,8 @@ def test_a_bad_setting_is_named_with_its_value(sfumato, command, arguments, word
         ["plan", "--bogus"],
         ["show", "a", "b"],
         ["run", "--epsilon"],
-        ["ui", "--port", "99999"],
-        ["ui", "--port", "0"],
+        ["serve", "--port", "99999"],
+        ["serve", "--port", "0"],
         ["ledger", "bogus"],
     ],
     ids=" ".join,
@@ -356,7 +356,8 @@ def test_a_plan_shows_the_parts_that_learn_and_what_cannot_be_certified(sfumato)
         ["ledger", "verify"],
         ["compare"],
         ["sweep"],
-        ["ui"],
+        ["serve"],
+        ["status"],
     ],
     ids=lambda command: " ".join(command) or "sfumato",
 )
@@ -368,7 +369,7 @@ def test_every_command_explains_itself(sfumato, command):
 
 def test_every_command_is_known_to_these_tests():
     group = typer.main.get_command(cli.app)
-    known = {"run", "plan", "show", "publish", "audit", "compare", "sweep", "explain", "ledger", "ui"}
+    known = {"run", "plan", "show", "publish", "audit", "compare", "sweep", "explain", "ledger", "serve", "status"}
     assert set(group.commands) == known
     assert set(group.commands["ledger"].commands) == {"show", "budget", "verify", "replay", "export"}
 

@@ -1,0 +1,32 @@
+"""Editions: sets that are drawn one after the other with the same settings, each of other images.
+
+The number of an edition follows from what was published, so a run that died is taken up again under its number and finds
+what it has paid for. A person may delete the folders of old runs but for the last, which holds the count.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+from artifacts.publish import safe_name
+from artifacts.record import records
+from sfumato.preflight import private_set
+from sfumato.settings import Settings
+from tasks.turns import turn
+from tasks.where import Where
+
+
+@contextlib.contextmanager
+def next_edition(settings: Settings, place: Where) -> Iterator[Settings]:
+    """The settings with the number after the last edition that this method published of these private images.
+
+    Two runs at once wait for each other, or both would draw the same one.
+    """
+    method, name = settings.method.name, private_set(settings).name
+    with turn(place.home, f"edition-{method}-{safe_name(name)}", f"waiting for another edition of '{name}'"):
+        published = [
+            record.settings["generation"].get("edition", 0)
+            for record in records(place.runs)
+            if record.published and (record.method, record.settings["data"]["name"]) == (method, name)
+        ]
+        generation = settings.generation.model_copy(update={"edition": max(published, default=0) + 1})
+        yield settings.model_copy(update={"generation": generation})
