@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,12 @@ from typing import Any, TypeVar
 
 from artifacts.kinds import Ref
 from artifacts.labels import Label, combined
+from artifacts.remote import MANIFEST, Remote
 from sfumato.errors import BadInput
 
 Kind = TypeVar("Kind", bound=Ref)
 VERSION = 1
 """Layout of the store; another version is refused."""
-MANIFEST = "manifest.json"
 
 
 class Damaged(BadInput):
@@ -37,10 +38,15 @@ class Store:
     """A folder of artifacts."""
 
     root: Path
+    remote: Remote | None = None
+    """Where artifacts lie for other machines too; then `root` holds working copies."""
 
     @classmethod
-    def open(cls, root: Path) -> "Store":
-        """Open or create the store; `BadInput` where it was written by another version or cannot be written."""
+    def open(cls, root: Path, remote: str = "") -> "Store":
+        """Open or create the store; `BadInput` where it was written by another version or cannot be written.
+
+        `remote` is a URL, see `artifacts.remote`.
+        """
         root = Path(root)
         mark = root / "store.json"
         try:
@@ -67,7 +73,7 @@ class Store:
             )
         if not os.access(root / "objects", os.W_OK):
             raise BadInput(f"cannot write to the store {root}: permission denied; set SFUMATO_HOME to a folder you own")
-        return cls(root)
+        return cls(root, Remote.open(remote, VERSION) if remote else None)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Path]:
@@ -118,30 +124,45 @@ class Store:
         for path in folder.iterdir():
             synced(path)
         target = self.root / "objects" / digest
-        if target.exists() and not self.intact(digest):
+        if target.exists() and not self._whole(digest):
             shutil.rmtree(target)
         if not target.exists():
             try:
                 os.rename(folder, target)
             except OSError:
-                if not self.intact(digest):  # otherwise another writer of the same content was first
+                if not self._whole(digest):  # otherwise another writer of the same content was first
                     raise
+        if self.remote:
+            try:
+                self.remote.push(digest, target)
+            except BadInput as error:  # what was made, and perhaps paid for, is here: the next run sends it
+                warnings.warn(f"artifact {digest[:12]} is on this machine only: {error}", stacklevel=2)
         return kind(digest=digest, label=label, seconds=seconds, tracked=tracked)
 
     def manifest(self, ref: Ref | str) -> dict[str, Any]:
         """The manifest at an address, checked against it; `Damaged` where it is gone or changed."""
         digest = ref if isinstance(ref, str) else ref.digest
         try:
-            text = (self.root / "objects" / digest / MANIFEST).read_text(encoding="utf-8")
+            text = (self.root / "objects" / digest / MANIFEST).read_bytes()
         except OSError:
-            raise Damaged(f"artifact {digest[:12]} is not in the store {self.root}: run again") from None
-        if hashlib.sha256(text.encode()).hexdigest() != digest:
+            text = self.remote.manifest(digest) if self.remote else None
+        if text is None:
+            raise Damaged(f"artifact {digest[:12]} is not in the store {self.root}: run again")
+        if hashlib.sha256(text).hexdigest() != digest:
             raise Damaged(f"the manifest of artifact {digest[:12]} in the store {self.root} was changed: run again")
         return json.loads(text)
 
     def folder(self, ref: Ref | str) -> Path:
-        """The folder of an artifact, every file checked; `Damaged` where one is gone or changed."""
+        """The folder of an artifact, every file checked; `Damaged` where one is gone or changed.
+
+        What is missing or damaged here is brought from the remote store, if there is one.
+        """
         digest = ref if isinstance(ref, str) else ref.digest
+        if self.remote and not self._whole(digest):
+            self._bring(digest)
+        return self._checked(digest)
+
+    def _checked(self, digest: str) -> Path:
         folder = self.root / "objects" / digest
         for name, expected in self.manifest(digest)["files"].items():
             if not (folder / name).is_file() or file_digest(folder / name) != expected:
@@ -149,6 +170,54 @@ class Store:
                     f"file {name} of artifact {digest[:12]} in the store {self.root} is missing or damaged: run again"
                 )
         return folder
+
+    def _whole(self, digest: str) -> bool:
+        """Whether the artifact is on this machine and unchanged."""
+        with contextlib.suppress(Damaged):
+            return (self._checked(digest) / MANIFEST).is_file()
+        return False
+
+    def _bring(self, digest: str) -> None:
+        """Fetch an artifact from the remote store, whole or not at all."""
+        manifest = self.remote.manifest(digest)
+        if manifest is None or hashlib.sha256(manifest).hexdigest() != digest:
+            raise Damaged(f"artifact {digest[:12]} is missing or damaged at {self.remote.url}: run again")
+        with self.writing() as folder:
+            for name, expected in json.loads(manifest)["files"].items():
+                if name != Path(name).name:
+                    raise Damaged(f"artifact {digest[:12]} names the file {name!r}, which leaves its folder: run again")
+                self.remote.fetch(digest, name, folder / name)
+                if not (folder / name).is_file() or file_digest(folder / name) != expected:
+                    raise Damaged(
+                        f"file {name} of artifact {digest[:12]} is missing or damaged at {self.remote.url}: run again"
+                    )
+            (folder / MANIFEST).write_bytes(manifest)
+            for path in folder.iterdir():
+                synced(path)
+            target = self.root / "objects" / digest
+            shutil.rmtree(target, ignore_errors=True)
+            try:
+                os.rename(folder, target)
+            except OSError:
+                if not self._whole(digest):
+                    raise
+
+    def remember(self, key: str, ref: Ref) -> None:
+        """Let other machines find under a cache key what was made here; they are sent what the remote store lacks."""
+        if self.remote and self.remote.recall(key) != (ref.digest, ref.seconds):
+            if self.remote.manifest(ref.digest) is None:
+                self.remote.push(ref.digest, self.folder(ref))
+            self.remote.remember(key, ref.digest, ref.seconds)
+
+    def recall(self, key: str) -> Ref | None:
+        """What another machine made under a cache key, brought here and checked; None where there is nothing whole."""
+        note = self.remote.recall(key) if self.remote else None
+        if note is None or not self.intact(note[0]):
+            return None
+        digest, seconds = note
+        manifest = self.manifest(digest)
+        kind = next((kind for kind in Ref.__subclasses__() if kind.__name__ == manifest["kind"]), None)
+        return kind(digest=digest, label=manifest["label"], seconds=seconds) if kind else None
 
     def intact(self, ref: Ref | str) -> bool:
         """Whether the artifact is there and unchanged."""

@@ -24,8 +24,10 @@ from prefect.cache_policies import CacheKeyFnPolicy
 from pydantic import BaseModel
 
 from artifacts.kinds import Ref
+from sfumato.errors import BadInput
+from tasks.progress import CONSOLE
 from tasks.turns import turn
-from tasks.where import where
+from tasks.where import Where, where
 
 PROJECT = ("sfumato", "artifacts", "tasks")
 LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
@@ -194,11 +196,17 @@ def stage_key(stage_task: Any, *args: Any, **kwargs: Any) -> str:
 
 
 def is_cached(stage_task: Any, *args: Any, **kwargs: Any) -> bool:
-    """Whether a stage called like this would find its result."""
+    """Whether a stage called like this would find its result, here or in the shared store."""
+    key = stage_key(stage_task, *args, **kwargs)
+    return is_here(stage_task, key) or recalled(where(), key) is not None
+
+
+def is_here(stage_task: Any, key: str) -> bool:
+    """Whether this machine has a result under a cache key."""
     from prefect.results import get_result_store
 
     store: Any = get_result_store()  # its signatures do not tell of `_sync`
-    return store.update_for_task(stage_task, _sync=True).exists(stage_key(stage_task, *args, **kwargs))
+    return store.update_for_task(stage_task, _sync=True).exists(key)
 
 
 def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:
@@ -211,12 +219,29 @@ def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:
     if "context" in kwargs:
         kwargs["context"] = kwargs["context"].model_copy(update={"key": key})
     with turn(place.home, key, f"waiting for {stage_task.name} of another run"):
+        if place.shared_store and not is_here(stage_task, key) and (ref := recalled(place, key)):
+            return ref, True
         state = stage_task(*args, **kwargs, return_state=True)
         ref = state.result()
         cached = state.name == "Cached"
         if cached and not place.store().intact(ref):
             ref, cached = stage_task.with_options(refresh_cache=True)(*args, **kwargs), False
+        if place.shared_store:
+            share(place, key, ref)
     return ref, cached
+
+
+def recalled(place: Where, key: str) -> Ref | None:
+    """What a machine that writes into the same ledger made under a cache key; entries of another would mean something else."""
+    return place.store().recall(f"{place.books}/{key}") if place.shared_store else None
+
+
+def share(place: Where, key: str, ref: Ref) -> None:
+    """Let other machines find a result; one that cannot be sent stays here, and the next run sends it."""
+    try:
+        place.store().remember(f"{place.books}/{key}", ref)
+    except BadInput as error:
+        CONSOLE.print(f"{type(ref).__name__} {ref.digest[:12]} is on this machine only: {error}")
 
 
 def code_version(function: Callable[..., Any]) -> str:

@@ -7,7 +7,6 @@ into another ledger than the run's is refused before it opens anything.
 Not covered: turns on the file system hold among processes of one machine; `tasks.turns` says how machines take turns.
 """
 
-import hashlib
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +26,6 @@ from tasks.progress import progress
 from tasks.together import refuse_company
 from tasks.where import configure, where
 
-SQLITE = "sqlite"
-
 
 def side_by_side(
     title: str, machine: Machine, work: Callable[..., Any], calls: Sequence[Mapping[str, Any]]
@@ -39,7 +36,7 @@ def side_by_side(
     died, and where Ray is wanted and not installed.
     """
     refuse_company(f"machine.runner={machine.runner!r}")
-    books = books_of_this_place()
+    books = where().books
     with _reachable(), _runner(machine) as runner, progress(title) as show:
         futures = [runner.submit(carry_out, {"work": work, "call": dict(call), "books": books}) for call in calls]
         found = []
@@ -67,22 +64,16 @@ def workers_of(machine: Machine) -> int:
 
 
 @task(name="piece", persist_result=False, retries=0)
-def carry_out(work: Callable[..., Any], call: dict[str, Any], books: tuple[str, str]) -> Any:
+def carry_out(work: Callable[..., Any], call: dict[str, Any], books: str) -> Any:
     """One piece, in a worker."""
     configure()
     check_books(books)
     return work(**call)
 
 
-def books_of_this_place() -> tuple[str, str]:
-    """Which ledger this process writes into, without its address, and the machine if only that machine can."""
-    url = where().ledger_url
-    return hashlib.sha256(url.encode()).hexdigest(), platform.node() if url.startswith(SQLITE) else ""
-
-
-def check_books(books: tuple[str, str]) -> None:
+def check_books(books: str) -> None:
     """`BadInput` where this process would write into another ledger than the one that `books` stands for."""
-    if books_of_this_place() != books:
+    if where().books != books:
         raise BadInput(
             f"the worker on {platform.node()!r} writes into another ledger than the run: give every machine the same SFUMATO_LEDGER, a "
             "PostgreSQL server's, before its worker starts"

@@ -1,12 +1,15 @@
 """Where things are kept: the only file that reads the environment.
 
 `SFUMATO_HOME` holds everything a run leaves behind (default: `sfumato-home` in the checkout). `SFUMATO_LEDGER` and
-`MLFLOW_TRACKING_URI` point ledger and tracking elsewhere, `SFUMATO_DATA` says where data sets by name lie, and
+`MLFLOW_TRACKING_URI` point ledger and tracking elsewhere, `SFUMATO_STORE` names a store that
+several machines share, `SFUMATO_DATA` says where data sets by name lie, and
 `SFUMATO_NOTIFY` who is told of a run that fails. Prefect is kept quiet, offline and below the same home.
 """
 
+import hashlib
 import json
 import os
+import platform
 import urllib.request
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,6 +41,8 @@ class Where:
     """Where data sets by name lie unless `data.folder` says otherwise."""
     ray: str = ""
     """Address of a Ray cluster; without one, a run that wants Ray starts its own on this machine."""
+    shared_store: str = ""
+    """URL of a store that several machines share; empty keeps artifacts in the home alone."""
     rank: int = 0
     """Which one this is of the processes that torchrun started together."""
     processes: int = 1
@@ -50,9 +55,15 @@ class Where:
         """One folder per run: record, reports, pictures."""
         return self.home / "runs"
 
+    @property
+    def books(self) -> str:
+        """Which ledger this is, without its address: the same on two machines only where both write into one."""
+        alone = platform.node() if self.ledger_url.startswith("sqlite") else ""
+        return hashlib.sha256(f"{alone} {self.ledger_url}".encode()).hexdigest()
+
     def store(self) -> Store:
         """The artifact store; `BadInput` where it cannot be used."""
-        return Store.open(self.home / "store")
+        return Store.open(self.home / "store", self.shared_store)
 
     def ledger(self) -> Ledger:
         """The privacy ledger, with the clock of this machine."""
@@ -77,6 +88,7 @@ def where() -> Where:
         tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home / 'mlflow.db'}",
         data=Path(os.environ.get("SFUMATO_DATA") or home / "data").absolute(),
         ray=os.environ.get("RAY_ADDRESS", ""),
+        shared_store=os.environ.get("SFUMATO_STORE", ""),
         rank=int(os.environ["RANK"]) if together else 0,
         processes=int(os.environ["WORLD_SIZE"]) if together else 1,
         notify=os.environ.get("SFUMATO_NOTIFY", ""),

@@ -169,3 +169,21 @@ def test_a_comparison_that_is_refused_leaves_no_folder(made, monkeypatch):
 def test_two_comparisons_in_the_same_second_have_folders_of_their_own(made):
     with comparing("a title") as (one, _), comparing("a title") as (other, _):
         assert one != other and len(list((where().home / "comparisons").iterdir())) == 2
+
+
+# Side by side
+
+
+def test_side_by_side_where_the_budget_bears_all(prefect_server, made):
+    """Nobody is told of the others then: what they reserve is in the ledger."""
+    found = compare.fn(["dp-sgd"], seeds=[0, 1, 2], changes=[*QUICK, "machine.runner=threads", "machine.workers=1"])
+    assert found.rows[0].runs == ("run-0", "run-1", "run-2")
+    assert [how.get("following", ()) for _, _, how in made] == [()] * 3
+    assert {settings.machine.runner for settings, _, _ in made} == {"inline"}
+
+
+def test_one_after_another_where_it_does_not(prefect_server, made):
+    with where().ledger() as ledger:
+        ledger.set_budget("digits", 12.0, 1e-3)
+    compare.fn(["dp-sgd"], seeds=[0, 1], changes=[*QUICK, "machine.runner=threads"])
+    assert [len(how["following"]) for _, _, how in made] == [1, 0]

@@ -8,16 +8,23 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
+from prefect import flow
+from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
 from artifacts.kinds import FeatureExtractor, PublicAutoencoder, PublicImages, PublicModel, Samples
+from flows.synthesize import load_images
 from sfumato.config import Latent, Machine, Network, Pretraining, Schedule
+from sfumato.errors import BadInput
 from sfumato.methods import METHODS
+from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.settings import resolve
 from tasks import audit, caching, private, public, release
 from tasks.asking import PublicParts
 from tasks.caching import cache_key, run_stage
+from tasks.journal import Journal
 from tasks.making import RunContext
-from tests.examples import make_plan
+from tasks.where import configure, where
+from tests.examples import home_at, make_plan
 
 CONTEXT = RunContext(run="run-1", parents={"DP": "aaa"})
 MODEL = PublicModel(digest="m" * 64, label="PUBLIC")
@@ -348,7 +355,7 @@ class FakeTask:
 @pytest.mark.parametrize(("intact", "expected"), [(True, [False]), (False, [False, True])])
 def test_a_hit_whose_artifact_is_damaged_is_made_again(monkeypatch, intact, expected, tmp_path):
     store = SimpleNamespace(intact=lambda ref: intact)
-    monkeypatch.setattr(caching, "where", lambda: SimpleNamespace(store=lambda: store, home=tmp_path))
+    monkeypatch.setattr(caching, "where", lambda: SimpleNamespace(store=lambda: store, home=tmp_path, shared_store=""))
     fake = FakeTask(Samples(digest="s" * 64, label="DP"))
     assert run_stage(fake, 1) == (fake.ref, intact)
     assert fake.asked == expected
@@ -375,3 +382,40 @@ def test_what_is_paid_for_does_not_depend_on_how_it_is_judged(paid):
     judging = {"sfumato.privacy.audit", "sfumato.privacy.looks", *(f"sfumato.evaluation.{name}" for name in names)}
     assert judging <= set().union(*(caching.code_behind(judge.fn)[1] for judge in judges))
     assert not judging & caching.code_behind(paid.fn)[1]
+
+
+# Another machine
+
+
+@flow
+def read_public():
+    """One stage, as a run calls it; its reference and whether it was found."""
+    settings, facts, _ = preflight(resolve("dp-sgd", changes=["data.glyphs_per_class=2", "fine_tuning.steps=1"]))
+    book = Journal.begin(settings, private_set(settings))
+    return load_images(settings, plan_for(settings, facts), book), book.stages[0].cached
+
+
+def test_another_machine_finds_what_this_one_made_if_both_write_into_one_ledger(prefect_server, tmp_path, monkeypatch):
+    """A machine is a home of its own; what it made lies in the shared store too."""
+    monkeypatch.setenv("SFUMATO_STORE", f"file://{tmp_path}/share")
+    found = {}
+    for name, ledger in (("one", "books"), ("two", "books"), ("three", "others")):
+        with home_at(tmp_path / name), monkeypatch.context() as patch:
+            patch.setenv("SFUMATO_LEDGER", f"sqlite:///{tmp_path}/{ledger}.db")
+            patch.setenv("PREFECT_LOCAL_STORAGE_PATH", str(tmp_path / name / "results"))
+            with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: tmp_path / name / "results"}):
+                configure()
+                found[name] = (*read_public(), where().store().root)
+    assert [cached for _, cached, _ in found.values()] == [False, True, False]
+    assert len({ref.digest for ref, *_ in found.values()}) == 1
+    ref, _, root = found["two"]
+    assert (root / "objects" / ref.digest / "manifest.json").is_file()
+
+
+def test_a_result_that_cannot_be_sent_is_said_and_kept(monkeypatch, capsys):
+    def remember(*_):
+        raise BadInput("the store at s3://bucket cannot be used")
+
+    place = SimpleNamespace(store=lambda: SimpleNamespace(remember=remember), books="books")
+    caching.share(place, "key", Samples(digest="s" * 64, label="DP"))
+    assert "is on this machine only" in " ".join(capsys.readouterr().err.split())

@@ -16,8 +16,9 @@ from sfumato.errors import BadInput
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.settings import resolve
 from tasks import side_by_side as module
+from tasks import where as places
 from tasks.journal import Journal
-from tasks.side_by_side import among_others, books_of_this_place, check_books, side_by_side
+from tasks.side_by_side import among_others, check_books, side_by_side
 from tasks.where import configure, where
 from tests.examples import home_at
 
@@ -120,11 +121,11 @@ def test_a_worker_that_dies_is_said_in_one_line(prefect_server, home):
 
 
 def test_a_worker_with_another_ledger_is_refused(home, monkeypatch):
-    books = books_of_this_place()
+    books = where().books
     check_books(books)
     assert str(Path(where().home)) not in repr(books)
     with monkeypatch.context() as patch:
-        patch.setattr(module.platform, "node", lambda: "the-other-machine")
+        patch.setattr(places.platform, "node", lambda: "the-other-machine")
         with pytest.raises(BadInput, match="'the-other-machine' writes into another ledger"):
             check_books(books)
     monkeypatch.setenv("SFUMATO_LEDGER", "sqlite:////elsewhere/ledger.db")
@@ -134,8 +135,8 @@ def test_a_worker_with_another_ledger_is_refused(home, monkeypatch):
 
 def test_a_server_for_the_ledger_may_be_reached_from_every_machine(home, monkeypatch):
     monkeypatch.setenv("SFUMATO_LEDGER", "postgresql+psycopg://keeper:secret@books/ledger")
-    books = books_of_this_place()
-    monkeypatch.setattr(module.platform, "node", lambda: "the-other-machine")
+    books = where().books
+    monkeypatch.setattr(places.platform, "node", lambda: "the-other-machine")
     check_books(books)
     assert "secret" not in repr(books)
 

@@ -1,0 +1,117 @@
+"""Artifacts beyond this machine: a folder at any fsspec URL (`s3://bucket/sfumato`, `file:///mnt/share`, ...).
+
+Artifacts lie there under their addresses, as they do in the local store, which is then a working copy. The manifest of
+one is written last, and whatever comes back is checked against its digest, so a half-written or damaged artifact is
+found out and counts as missing. Beside them it is kept which artifact was made under which cache key, so that another
+machine finds it too. INTERNAL artifacts lie there as well: it must be as well guarded as the machine itself.
+
+Not covered: removing what nobody needs any more; encryption. Secrets come from the environment (AWS_ACCESS_KEY_ID, ...).
+"""
+
+import functools
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sfumato.errors import BadInput
+
+PASSWORD = re.compile(r"//[^/@\s]*@")
+"""User and password in an address."""
+MARK, MANIFEST = "store.json", "manifest.json"
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A folder of artifacts at a URL."""
+
+    url: str
+
+    @classmethod
+    def open(cls, url: str, version: int) -> "Remote":
+        """Open or create it; `BadInput` where it cannot be used or was written by another version."""
+        return _open(url, version)
+
+    def push(self, digest: str, folder: Path) -> None:
+        """Send an artifact, its manifest last; it takes the place of a damaged one."""
+        with self._spoken() as (files, root):
+            for path in sorted(folder.iterdir(), key=lambda path: path.name == MANIFEST):
+                files.pipe_file(f"{root}/objects/{digest}/{path.name}", path.read_bytes())
+
+    def manifest(self, digest: str) -> bytes | None:
+        """The manifest of an artifact as it lies there, unchecked; None where there is none."""
+        return self._read(f"objects/{digest}/{MANIFEST}")
+
+    def fetch(self, digest: str, name: str, to: Path) -> None:
+        """Bring a file of an artifact, unchecked; nothing where there is none."""
+        data = self._read(f"objects/{digest}/{name}")
+        if data is not None:
+            to.write_bytes(data)
+
+    def remember(self, key: str, digest: str, seconds: float) -> None:
+        """Note which artifact was made under a cache key, and how long that took."""
+        with self._spoken() as (files, root):
+            files.pipe_file(f"{root}/keys/{key}", json.dumps({"artifact": digest, "seconds": seconds}).encode())
+
+    def recall(self, key: str) -> tuple[str, float] | None:
+        """The artifact that was made under a cache key, and the time; None where none was, or the note is damaged."""
+        try:
+            note = json.loads(self._read(f"keys/{key}") or b"")
+            return str(note["artifact"]), float(note["seconds"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def _read(self, path: str) -> bytes | None:
+        with self._spoken() as (files, root):
+            try:
+                return files.cat_file(f"{root}/{path}")
+            except FileNotFoundError:
+                return None
+
+    @contextmanager
+    def _spoken(self) -> Iterator[tuple[Any, str]]:
+        """The file system and the path on it; one line for whatever goes wrong there."""
+        try:
+            yield _connected(self.url)
+        except Exception as error:  # of a protocol, its library or the network
+            cause = (str(error).strip().splitlines() or [""])[0][:200]
+            raise BadInput(
+                PASSWORD.sub(
+                    "//", f"the store at {self.url} cannot be used ({type(error).__name__}: {cause}): set SFUMATO_STORE"
+                )
+            ) from error
+
+
+@functools.cache
+def _open(url: str, version: int) -> Remote:
+    if "://" not in url:
+        raise BadInput(f"SFUMATO_STORE={url!r} is no URL: write for example s3://bucket/folder or file:///mnt/share")
+    remote = Remote(url)
+    mark = remote._read(MARK)
+    if mark is None:
+        with remote._spoken() as (files, root):
+            files.pipe_file(f"{root}/{MARK}", json.dumps({"version": version}).encode())
+        return remote
+    try:
+        found = json.loads(mark)["version"]
+    except (ValueError, KeyError, TypeError):
+        found = "none that can be read"
+    if found != version:
+        raise BadInput(
+            PASSWORD.sub(
+                "//",
+                f"the store at {url} was written by version {found}, this program reads version {version}: set SFUMATO_STORE",
+            )
+        )
+    return remote
+
+
+@functools.cache
+def _connected(url: str) -> tuple[Any, str]:
+    import fsspec
+
+    files, root = fsspec.core.url_to_fs(url, auto_mkdir=True) if url.startswith("file:") else fsspec.core.url_to_fs(url)
+    return files, root.rstrip("/")

@@ -1,0 +1,157 @@
+"""One command in several processes: what the others are told, where they go through the door, and how it ends."""
+
+import signal
+
+import pytest
+
+from artifacts import contents
+from artifacts.kinds import PublicModel
+from sfumato.errors import BadInput, Refused
+from sfumato.methods.plan import STAGE_TUNING
+from sfumato.networks.build import build
+from sfumato.preflight import plan_for, preflight, private_set
+from sfumato.privacy import mechanisms
+from sfumato.settings import resolve
+from tasks import private, together
+from tasks.asking import PublicParts, Terms
+from tasks.private import fine_tune, fine_tune_beside
+from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)
+
+QUICK = ["data.limit=101", "network.width=8", "network.blocks=1", "fine_tuning.steps=2", "fine_tuning.sample_rate=0.5"]
+
+
+class Company:
+    """A team of two of which this process plays both, one after the other."""
+
+    def __init__(self, rank, jobs=()):
+        self.rank, self.size, self.part = rank, 2, slice(rank, None, 2)
+        self.did, self.jobs, self.sums = [], list(jobs), []
+
+    def begin(self, model):
+        self.did.append("begin")
+
+    def lead(self, trainable):
+        self.did.append("lead")
+
+    def follow(self, trainable):
+        self.did.append("follow")
+        return self.did.count("follow") == 1
+
+    def total(self, own):
+        self.sums.append(sum(float(value.abs().sum()) for value in own.values()))
+        return own
+
+    def dismiss(self):
+        self.did.append("dismiss")
+
+    def farewell(self):
+        self.did.append("farewell")
+
+    def tell(self, text=""):
+        return self.jobs.pop(0)
+
+
+@pytest.fixture
+def torchrun(monkeypatch):
+    """The environment of one of two processes, and a company for it."""
+
+    def start(rank, company):
+        for name, value in {"TORCHELASTIC_RUN_ID": "none", "RANK": str(rank), "WORLD_SIZE": "2"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(together, "team", lambda: company)
+        monkeypatch.setattr(private, "team", lambda: company)
+        return company
+
+    return start
+
+
+def tune(place, **changes):  # noqa: F811
+    """The stage on a public model that has learnt nothing."""
+    settings, facts, _ = preflight(resolve("dp-sgd", changes=QUICK))
+    plan, store = plan_for(settings, facts), place.store()
+    with store.writing() as folder:
+        model = build(settings.network, facts.shape, facts.public_classes)
+        contents.save_denoiser(folder, model, settings.network, facts.shape, facts.public_classes)
+        public = PublicParts(model=store.keep(PublicModel, folder))
+    asked = {
+        "settings": settings.only("schedule", "network", "method", "fine_tuning"),
+        "facts": facts,
+        "private": private_set(settings),
+        "terms": Terms(relation="add_remove", delta=1e-3),
+        "event": plan.event(STAGE_TUNING),
+        "public": public,
+        "votes": None,
+        "machine": settings.machine,
+        "context": CONTEXT,
+    }
+    return fine_tune.fn(**{**asked, **changes})
+
+
+@pytest.mark.parametrize("comparison", [False, True])
+def test_the_other_process_joins_under_the_reservation_and_draws_for_its_own_part(
+    place,  # noqa: F811
+    told,  # noqa: F811
+    torchrun,
+    monkeypatch,
+    comparison,
+):
+    first, second, drawn = Company(0), Company(1), []
+    real = mechanisms.help_training
+
+    def help_training(model, x, y, *rest, **how):
+        drawn.append(len(x))
+        return real(model, x, y, *rest, **how)
+
+    def tell(text=""):
+        torchrun(1, second)
+        fine_tune_beside(text)
+        torchrun(0, first)
+
+    monkeypatch.setattr(mechanisms, "help_training", help_training)
+    first.tell = tell
+    torchrun(0, first)
+    ref = tune(place, terms=Terms(relation="add_remove", delta=1e-3, comparison=comparison))
+    assert drawn == [50] and second.did == ["begin", "follow", "follow"] and second.sums[0] > 0
+    assert first.did == ["begin", "lead", "lead", "dismiss"] and len(first.sums) == 2
+    with place.ledger() as ledger:
+        kinds = [entry.kind for entry in ledger.entries() if entry.kind != "progress"]
+        assert kinds == (["look", "look"] if comparison else ["reserve", "open", "commit"])
+        assert ledger.verify() == [] and ref.label == ("INTERNAL" if comparison else "DP")
+        if not comparison:
+            with pytest.raises(Refused, match="is not open: nobody may join"):
+                ledger.standing_open(next(e for e in ledger.entries() if e.kind == "reserve").hash, "digest")
+
+
+def test_alone_nobody_is_told_anything(place, told):  # noqa: F811
+    assert tune(place).label == "DP" and together.gathering(None)("reservation") is None
+
+
+def test_what_the_others_cannot_see_is_refused(place, told, torchrun):  # noqa: F811
+    torchrun(0, Company(0))
+    machine = resolve("dp-sgd").machine.model_copy(update={"watch": True})
+    with pytest.raises(BadInput, match="machine.watch does not go with torchrun, which started 2 processes"):
+        tune(place, machine=machine)
+    with place.ledger() as ledger:
+        assert ledger.entries() == []
+
+
+def test_the_first_says_farewell_however_the_command_ends(place, torchrun, monkeypatch):  # noqa: F811
+    def command():
+        raise BadInput("no")
+
+    monkeypatch.setattr(together, "leave", lambda: None)
+    company = torchrun(0, Company(0))
+    with pytest.raises(BadInput):
+        together.together(command, lambda job: None)
+    assert company.did == ["farewell"]
+
+
+def test_another_one_helps_until_there_is_nothing_more_and_leaves_stopping_to_the_first(place, torchrun, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(together, "leave", lambda: None)
+    set_to = {}
+    monkeypatch.setattr(together.signal, "signal", set_to.__setitem__)
+    torchrun(1, Company(1, ["one job", "another", ""]))
+    heard = []
+    together.together(lambda: pytest.fail("the command is the first one's"), heard.append)
+    assert heard == ["one job", "another"]
+    assert set_to == {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN}
