@@ -45,6 +45,8 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
         crop=data.crop,
         held_out=data.held_out,
         folder=data.folder,
+        columns=data.columns,
+        group=data.group,
     )
     sources.require_classes(private)
     public = sources.describe(
@@ -57,6 +59,7 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
         glyphs_per_class=data.glyphs_per_class,
         characters=sources.ALPHABETS[data.glyphs],
         shares=data.shares,
+        columns=data.columns,
     )
     shapes = [(found.channels, found.height, found.width) for found in (private, public)]
     if shapes[0] != shapes[1]:
@@ -183,4 +186,6 @@ def private_set(settings: Settings) -> PrivateSet:
         held_out=data.held_out,
         folder=data.folder,
         limit=data.limit,
+        columns=data.columns,
+        group=data.group,
     )

@@ -45,6 +45,7 @@ def load_public(data: Data, size: int, seed: int, content: str, context: RunCont
             glyphs_per_class=data.glyphs_per_class,
             characters=sources.ALPHABETS[data.glyphs],
             shares=data.shares,
+            columns=data.columns,
             seed=seed,
         )
         contents.save_images(draft.folder, found)

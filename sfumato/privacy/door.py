@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sfumato import sources
-from sfumato.config import NEIGHBOURS, Crop, Relation, Section
+from sfumato.config import NEIGHBOURS, Columns, Crop, Relation, Section
 from sfumato.errors import BadInput, Stopped
 from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.events import AnyEvent
@@ -37,6 +37,9 @@ class PrivateSet(Section):
     """Where data sets by name lie; says where, not what."""
     limit: int = 0
     """Only the first so many training records; 0 for all."""
+    columns: Columns = Columns()
+    group: str = sources.NO_GROUPS
+    """Which records belong together (`Data.group`)."""
     version: int = 1
     """Which version of the set the ledger counts, so that what was made of another one is not found in a cache."""
 
@@ -91,7 +94,7 @@ class Visit:
 
 def identify(private: PrivateSet) -> str:
     """Decode every image of the set and return its content digest (INTERNAL); `BadInput` names an image that fails."""
-    return sources.source_digest(private.source, folder=private.folder)
+    return sources.source_digest(private.source, folder=private.folder, columns=private.columns, group=private.group)
 
 
 def check_in(access: Access, public: ImageSet | None = None, *, new_version: bool = False) -> Entry:
@@ -153,6 +156,8 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
         invert=private.invert,
         held_out=private.held_out,
         folder=private.folder,
+        columns=private.columns,
+        group=private.group,
     )
     return found.subset(slice(private.limit)) if private.limit and part == "train" else found
 
