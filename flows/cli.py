@@ -19,7 +19,7 @@ from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, verdict
 from artifacts.publish import destination
 from artifacts.record import RunRecord, load_record, run_folder
 from artifacts.report import SCORES, checks, statement
-from flows import compare_cli, ledger_cli
+from flows import check_cli, compare_cli, ledger_cli
 from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.methods import METHODS, PAPERS
 from sfumato.preflight import plan_for, preflight
@@ -38,6 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(ledger_cli.app, name="ledger")
+app.command()(check_cli.check)
 app.command()(compare_cli.compare)
 app.command()(compare_cli.sweep)
 STOPPED = 130

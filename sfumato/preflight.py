@@ -32,11 +32,7 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
     """
     settings = settings.model_copy(update={"data": placed(settings.data, data_folder)})
     data = settings.data
-    if sources.same_source(data.private, data.public, folder=data.folder):
-        raise BadInput(
-            f"data.public={data.public!r} is, holds or lies in the private data {data.private!r}: public images must not come "
-            "from the private collection"
-        )
+    _refuse_same(data)
     private = sources.describe(
         data.private,
         part="train",
@@ -96,6 +92,28 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
     return settings, facts, warnings
 
 
+def _refuse_same(data: Data) -> None:
+    if sources.same_source(data.private, data.public, folder=data.folder):
+        raise BadInput(
+            f"data.public={data.public!r} is, holds or lies in the private data {data.private!r}: public images must not come "
+            "from the private collection"
+        )
+
+
+def for_sheet(settings: Settings, data_folder: str = "") -> Settings:
+    """Settings whose data section has nothing left open, for a data sheet, which needs no public side.
+
+    `BadInput` for a side of which there is nothing to look at.
+    """
+    data = placed(settings.data, data_folder)
+    reading = {"part": "all", "folder": data.folder, "columns": data.columns, "forgiving": True}
+    sources.describe(data.private, group=data.group, **reading)
+    if data.public:
+        _refuse_same(data)
+        sources.describe(data.public, **reading)
+    return settings.model_copy(update={"data": named(data)})
+
+
 def placed(data: Data, data_folder: str) -> Data:
     """The data section with the absolute folder of data sets by name, or none where no side names one."""
     folder = data.folder or data_folder
@@ -141,7 +159,7 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
             f"privacy.delta={privacy.delta:g} is not below 1/records = {1 / facts.records:.3g}: a mechanism could publish a whole "
             "record and still keep this promise"
         )
-    update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings), "evaluation": evaluation}
+    update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings.data), "evaluation": evaluation}
     return settings.model_copy(update=update), warnings
 
 
@@ -160,10 +178,9 @@ def one_extractor(runs: Iterable[tuple[Settings, Facts]]) -> str:
     )
 
 
-def named(settings: Settings):
+def named(data: Data) -> Data:
     """The data section with the private set's ledger name and absolute paths filled in."""
-    data = settings.data
-    private, public = (sources.absolute(source) for source in (data.private, data.public))
+    private, public = (source and sources.absolute(source) for source in (data.private, data.public))
     name = data.name or Path(private).name
     return data.model_copy(update={"private": private, "public": public, "name": name})
 

@@ -4,6 +4,8 @@
 therefore INTERNAL. Records live inside the `with` block and nowhere else: never a task's argument or result, never in
 a cache key. Each time the door opens, the images are checked against the digest under which the ledger knows them.
 
+`inspecting` looks through a set before it is settled what belongs to it.
+
 Not covered: `identify` itself reads the images before it can write an entry, since the entry holds what it finds;
 nothing but the digest leaves it.
 """
@@ -21,6 +23,7 @@ from sfumato.errors import BadInput, Stopped
 from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.events import AnyEvent
 from sfumato.privacy.ledger import Entry, Ledger, Reservation, entry_label
+from sfumato.progress import Progress, silent
 
 
 class PrivateSet(Section):
@@ -223,13 +226,25 @@ def looking(access: Access, part: sources.Part) -> Iterator[Visit]:
     yield Visit(read(access.private, part), entry.seq, entry_label(entry))
 
 
+@contextlib.contextmanager
+def inspecting(access: Access, *, progress: Progress = silent) -> Iterator[tuple[sources.Inspection, dict[int, str]]]:
+    """Open the door for a look at everything that lies in the set, readable or not; with the entry and its label.
+
+    The entry is written first and names no content, so that what is mended afterwards is not taken for a change of the set.
+    """
+    entry = _looked(access, None)
+    private = access.private
+    reading = {"folder": private.folder, "columns": private.columns, "group": private.group}
+    yield sources.inspect(private.source, **reading, progress=progress), {entry.seq: entry_label(entry)}
+
+
 def note_look(access: Access, purpose: str) -> dict[int, str]:
     """Write that numbers without noise are taken from work behind an open door; the entry and its label."""
     entry = _looked(access, identify(access.private), purpose)
     return {entry.seq: entry_label(entry)}
 
 
-def _looked(access: Access, digest: str, purpose: str = "") -> Entry:
+def _looked(access: Access, digest: str | None, purpose: str = "") -> Entry:
     return access.ledger.look(
         access.private.name,
         digest,

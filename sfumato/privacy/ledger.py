@@ -290,7 +290,7 @@ class Ledger:
     def look(
         self,
         dataset: str,
-        digest: str,
+        digest: str | None,
         reason: str,
         *,
         stage: str,
@@ -298,15 +298,20 @@ class Ledger:
         code_version: str,
         parents: Sequence[str] = (),
     ) -> Entry:
-        """Write, before it happens, an access without noise; all that comes of it is INTERNAL."""
+        """Write, before it happens, an access without noise; all that comes of it is INTERNAL.
+
+        Without a digest (None) it does not say of which content, for a look at a set that is still being put together.
+        """
         check_reason("a look at", dataset, reason)
+        check_name(dataset)
         with self._chain.appending() as (entries, write):
-            check_set(entries, dataset, digest)
+            if digest is not None:
+                check_set(entries, dataset, digest)
             return write(
                 dataset,
                 "look",
                 {
-                    "digest": digest,
+                    **({} if digest is None else {"digest": digest}),
                     "reason": reason,
                     "stage": stage,
                     "run": run,

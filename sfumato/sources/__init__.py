@@ -12,6 +12,7 @@ check whether two sources hold copies of the same pictures (`same_source` knows 
 """
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from sfumato.config import Columns, Crop
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet
+from sfumato.progress import Progress, silent
 from sfumato.sources.built_in import ALPHABETS, open_digits, open_glyphs
 from sfumato.sources.catalogue import NO_GROUPS, Catalogue, Facts, Part, Record, Request, group_number
 from sfumato.sources.files import of_files
@@ -36,6 +38,7 @@ from sfumato.sources.identity import (
     same_source,
 )
 from sfumato.sources.idx import holds_idx, open_idx
+from sfumato.sources.inspecting import Inspection, inspected
 from sfumato.sources.mixture import mix
 from sfumato.sources.named import NAMED, open_named
 from sfumato.sources.npz import open_npz
@@ -46,11 +49,13 @@ __all__ = [
     "ALPHABETS",
     "NO_GROUPS",
     "Facts",
+    "Inspection",
     "Part",
     "absolute",
     "describe",
     "fingerprint",
     "held_out_by_hash",
+    "inspect",
     "load",
     "needs_folder",
     "parts_of",
@@ -74,10 +79,12 @@ def describe(
     shares: tuple[float, ...] = (),
     columns: Columns = Columns(),
     group: str = NO_GROUPS,
+    forgiving: bool = False,
 ) -> Facts:
     """Records, classes and shape of a part of a source, from names and headers alone; arguments as in `load`.
 
-    A data set by name that is not there is fetched now, or refused.
+    A data set by name that is not there is fetched now, or refused. `forgiving` takes the shape of the first picture whose
+    header can be read.
     """
     asked = Request(
         part=part,
@@ -91,6 +98,7 @@ def describe(
         shares=shares,
         columns=columns,
         group=group,
+        forgiving=forgiving,
     )
     catalogue = open_source(source, asked)
     facts = catalogue.facts
@@ -195,6 +203,22 @@ def record_digest(record: Record, names: tuple[str, ...]) -> bytes:
     return hashlib.sha256(repr(head).encode() + record.pixels.tobytes()).digest()
 
 
+def inspect(
+    source: str | Path,
+    *,
+    folder: str = "",
+    columns: Columns = Columns(),
+    group: str = NO_GROUPS,
+    glyphs_per_class: int = 400,
+    characters: str | None = None,
+    progress: Progress = silent,
+) -> Inspection:
+    """Look through all records of a source as they are stored, and go on after those that cannot be read; arguments as in `load`."""
+    asked = Request("all", folder=folder, columns=columns, group=group, forgiving=True)
+    asked = replace(asked, glyphs_per_class=glyphs_per_class, characters=characters)
+    return inspected(str(source), open_source(source, asked), progress=progress)
+
+
 def require_classes(facts: Facts, at_least: int = 2) -> None:
     """Refuse a source with fewer classes than the caller can work with."""
     if len(facts.classes) < at_least:
@@ -221,7 +245,7 @@ def open_one(source: str, asked: Request) -> Catalogue:
     place = None if source in NAMES else existing(source)
     if place and place.suffix in READERS and not place.is_dir():
         files, grouped = table_files(place, asked.columns, asked.group)
-        return of_files(str(place), files, tuple(sorted({file.label for file in files})), grouped=grouped)
+        return of_files(str(place), files, tuple(sorted({file.label for file in files})), asked, grouped=grouped)
     if place and place.is_dir() and not holds_idx(place):
         return open_image_folder(place, asked)
     if asked.group not in ("", NO_GROUPS):

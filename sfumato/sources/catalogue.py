@@ -84,6 +84,8 @@ class Request:
     seed: int = 0
     columns: Columns = USUAL_COLUMNS
     group: str = NO_GROUPS
+    forgiving: bool = False
+    """Go on where the first picture cannot be read, for `sfumato.sources.inspect`."""
 
     def __post_init__(self) -> None:
         if self.part not in ("train", "test", "all"):

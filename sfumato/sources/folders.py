@@ -24,7 +24,7 @@ def open_image_folder(folder: Path, asked: Request) -> Catalogue:
     chosen = {"train": ["train"], "test": [test], "all": list(splits)}[asked.part] if test else list(listed)
     files = [file for name in chosen for file in listed[name][0]]
     grouped = all(found for _, found in listed.values())
-    return of_files(str(folder), files, classes, has_parts=bool(test), grouped=grouped)
+    return of_files(str(folder), files, classes, asked, has_parts=bool(test), grouped=grouped)
 
 
 def split_folders(folder: Path) -> dict[str, Path]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from PIL import ExifTags, Image, ImageFile, ImageOps
+from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Record, Request
@@ -50,6 +50,10 @@ def opened(path: Path) -> Iterator[Image.Image]:
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         limit = f"{Image.MAX_IMAGE_PIXELS:,}" if Image.MAX_IMAGE_PIXELS else "the allowed number of"
         raise BadInput(f"the image {str(path)!r} has more than {limit} pixels; shrink or remove it") from None
+    except UnidentifiedImageError:
+        raise BadInput(
+            f"the image {str(path)!r} is corrupt or cut off (no kind of image); replace or remove it"
+        ) from None
     except Exception as fault:  # decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error and others
         reason = " ".join(str(fault).split())[:100] or type(fault).__name__
         raise BadInput(f"the image {str(path)!r} is corrupt or cut off ({reason}); replace or remove it") from None
@@ -75,6 +79,12 @@ def shape_of(path: Path) -> tuple[int, int, int]:
     with opened(path) as image:
         sides = image.height, image.width
         return channels_of(image, path), *(reversed(sides) if orientation(image) in ON_THE_SIDE else sides)
+
+
+def kind_of(path: Path) -> str:
+    """Size and mode of a picture as it is stored, such as `640x480 RGB`, from its header."""
+    with opened(path) as image:
+        return f"{image.width}x{image.height} {image.mode}"
 
 
 def orientation(image: Image.Image) -> int:
