@@ -17,7 +17,7 @@ from pathlib import Path
 from artifacts import contents
 from artifacts.labels import Label
 from artifacts.record import RunRecord
-from artifacts.report import COPIES_PICTURE, NOT_COVERED, statement
+from artifacts.report import COPIES_PICTURE, not_covered, statement
 from artifacts.store import Store, full_disk
 from sfumato.errors import BadInput, Refused
 from sfumato.images import ImageSet, picture, save_png
@@ -152,7 +152,7 @@ def data_card(card: dict, record: RunRecord) -> str:
             "",
             "![samples](samples.png)",
             "",
-            NOT_COVERED,
+            not_covered(record.plan),
             "",
         ]
     )

@@ -48,6 +48,7 @@ UTILITY = {
 def public_report(record: RunRecord, samples: str = "samples.png", curves: str = CURVES) -> str:
     """The version that may leave with the images."""
     certificate, claim = record.certificate, record.claim
+    unit = unit_of(record.plan)
     lines = [
         f"# {record.method} on {record.settings['data']['name']}: {record.run}",
         "",
@@ -69,12 +70,12 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
             [[spend.stage, spend.what, _event(spend.event), "paid"] for spend in record.plan.spends],
         ),
         "",
-        f"Ledger entries {', '.join(map(str, record.entries))}. Unit: one image with its label. {_covered(certificate)}",
+        f"Ledger entries {', '.join(map(str, record.entries))}. Unit: {unit}. {_covered(certificate)}",
         "",
         "## How it was made",
         "",
         f"{record.plan.evaluations} network evaluations per image; {_noise(record.plan)}"
-        f"{record.plan.facts.records} private records in {len(record.plan.facts.classes)} classes.",
+        f"{_private(record.plan)} in {len(record.plan.facts.classes)} classes.",
         "",
         f"![loss of the public stages]({curves})",
         "",
@@ -101,7 +102,7 @@ def public_report(record: RunRecord, samples: str = "samples.png", curves: str =
             f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%} ({verdict}).{search}",
             "",
         ]
-    lines += ["## Time", "", _times(record), "", "## Settings", "", _settings(record), "", NOT_COVERED]
+    lines += ["## Time", "", _times(record), "", "## Settings", "", _settings(record), "", not_covered(record.plan)]
     return "\n".join(lines)
 
 
@@ -113,6 +114,21 @@ NOT_COVERED = (
     "treated as public; people with several images (the unit is one image); side channels and floating-point effects of the noise."
 )
 """The edge of the promise, said wherever the promise is."""
+SEVERAL = "people with several images (the unit is one image)"
+"""What of it is another where the unit is a group."""
+
+
+def not_covered(plan: Plan) -> str:
+    """The edge of the promise of a plan."""
+    unit = plan.facts.unit
+    return (
+        NOT_COVERED.replace(SEVERAL, f"a {unit} under several names (the unit is one {unit})") if unit else NOT_COVERED
+    )
+
+
+def unit_of(plan: Plan) -> str:
+    """What is protected as a whole."""
+    return Certificate.model_fields["unit"].default if not plan.certificate else plan.certificate.unit
 
 
 def internal_report(record: RunRecord, samples: str = "samples.png", curves: str = CURVES) -> str:
@@ -241,6 +257,11 @@ def statement(record: RunRecord) -> str:
         )
     why = f", because {record.plan.lacking}" if record.plan.lacking else ""
     return f"No certificate{why}: these images must not leave."
+
+
+def _private(plan: Plan) -> str:
+    facts = plan.facts
+    return facts.private if facts.unit else f"{facts.records} private records"
 
 
 def _noise(plan: Plan) -> str:

@@ -222,6 +222,8 @@ class FineTuning(Section):
     """Expected number of records in a step; sets `sample_rate` where it is not 0."""
     draws: int = Field(default=4, ge=1)
     """Noised copies K of each record, averaged before clipping."""
+    images_per_group: int = Field(default=4, ge=1)
+    """Where records have groups: how many of a group's a step looks at, drawn at random; K copies of each are averaged."""
     clip: float = Field(default=0.05, gt=0)
     """Largest l2 norm that one record contributes."""
     clipping: Clipping = "flat"

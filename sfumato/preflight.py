@@ -15,7 +15,7 @@ from sfumato.config import NEIGHBOURS, Data
 from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
 from sfumato.methods import METHODS
-from sfumato.methods.plan import Facts, Plan
+from sfumato.methods.plan import Facts, Plan, protecting_groups
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.networks.low_rank import adapted
@@ -69,8 +69,16 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
             f"private images ({data.private!r}) are {shown[0]}, public ones ({data.public!r}) {shown[1]}: "
             f"bring them together with --set {way}"
         )
-    records = min(private.records, data.limit or private.records)
-    facts = Facts(records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0])
+    grouped = private.groups is not None
+    if grouped and data.limit:
+        raise BadInput(
+            f"data.limit={data.limit} would take a part of a {data.unit}'s images: leave it out, or --set data.group=none"
+        )
+    records = private.groups if grouped else min(private.records, data.limit or private.records)
+    told = {"unit": data.unit, "images": private.records} if grouped else {}
+    facts = Facts(records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0], **told)
+    group = (data.group or sources.GROUP) if grouped else sources.NO_GROUPS
+    settings = settings.model_copy(update={"data": data.model_copy(update={"group": group})})
     settings, warnings = _filled(settings, facts)
     shape = latent_shape(settings.latent, facts.shape)
     model = build(settings.network, shape, facts.public_classes)
@@ -130,7 +138,7 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
     privacy, tuning, warnings = settings.privacy, settings.fine_tuning, []
     if facts.records < 2:
         raise BadInput(
-            f"{facts.records} private training records of {settings.data.private!r} are too few for any promise: add images, or "
+            f"{facts.records} private training {facts.unit or 'record'}s of {settings.data.private!r} are too few for any promise: add images, or "
             f"change data.held_out={settings.data.held_out} or data.limit={settings.data.limit}"
         )
     judged = min(settings.generation.images, settings.evaluation.images)
@@ -186,8 +194,9 @@ def named(data: Data) -> Data:
 
 
 def plan_for(settings: Settings, facts: Facts) -> Plan:
-    """The method's plan for resolved settings."""
-    return METHODS[settings.method.name].plan(settings, facts)
+    """The method's plan for resolved settings; `BadInput` where it cannot protect the groups that the images have."""
+    plan = METHODS[settings.method.name].plan(settings, facts)
+    return protecting_groups(plan) if facts.unit else plan
 
 
 def private_set(settings: Settings) -> PrivateSet:
@@ -205,4 +214,5 @@ def private_set(settings: Settings) -> PrivateSet:
         limit=data.limit,
         columns=data.columns,
         group=data.group,
+        unit="" if data.group == sources.NO_GROUPS else data.unit,
     )

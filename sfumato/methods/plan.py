@@ -23,6 +23,7 @@ from typing import Any
 from pydantic import model_validator
 
 from sfumato.config import Extractor, FineTuning, Generation, Network, Pretraining, Privacy, Relation, Section, Training
+from sfumato.errors import BadInput
 from sfumato.privacy import accountant
 from sfumato.privacy.events import AnyEvent
 
@@ -37,13 +38,22 @@ class Facts(Section):
     """What is known without opening a private image."""
 
     records: int
-    """Number of private training records; treated as public knowledge."""
+    """Number of private training records, or of groups where they have some; treated as public knowledge."""
     classes: tuple[str, ...]
     """Names of the private classes; treated as public knowledge."""
     public_classes: int
     """Number of public classes."""
     shape: tuple[int, int, int]
     """Channels, height and width of an image."""
+    unit: str = ""
+    """What a group of private images is, such as `person`; empty where each image stands for itself."""
+    images: int = 0
+    """Private training images, where they have groups."""
+
+    @property
+    def private(self) -> str:
+        """How many there are, for a person."""
+        return f"{self.records} {self.unit}s with {self.images} images" if self.unit else f"{self.records} records"
 
 
 class Blueprint(Section):
@@ -78,6 +88,8 @@ class Certificate(Section):
     images: int | str = ANY_NUMBER
     """Images covered: a number, or `any`."""
     unit: str = "one image with its label"
+    neighbour: str = "record"
+    """What the relation adds, removes or exchanges: a record, or a whole group."""
     entries: tuple[int, ...] = ()
     """The ledger entries of all spends that it covers; none in a plan."""
 
@@ -95,13 +107,19 @@ class Certificate(Section):
         """The statement that travels with every shared image."""
         covered = "any number of images" if self.images == ANY_NUMBER else f"{self.images} images"
         neighbours = {
-            "add_remove": "adding or removing one record",
-            "replace_one": "exchanging one record for another",
+            "add_remove": f"adding or removing one {self.neighbour}",
+            "replace_one": f"exchanging one {self.neighbour} for another",
         }[self.relation]
         return (
             f"({self.shown_epsilon}, {self.shown_delta})-differential privacy for {self.unit}, under {neighbours} "
             f"({self.relation}), covering {covered}; accountant: {self.accountant}{self._spends()}."
         )
+
+    def protecting(self, unit: str) -> "Certificate":
+        """The same for groups that are a `unit` each; an empty one stands for single images."""
+        own = {"unit": f"one {unit} with all images and labels", "neighbour": unit}
+        usual = {name: type(self).model_fields[name].default for name in own}
+        return self.model_copy(update=own if unit else usual)
 
     def _spends(self) -> str:
         if not self.entries:
@@ -212,6 +230,25 @@ class Plan(Section):
         """Why there is no certificate; empty where there is one."""
         reasons = [spend.event.uncertified(self.privacy.relation) for spend in self.spends]
         return "; ".join(filter(None, reasons))
+
+
+def protecting_groups(plan: Plan) -> Plan:
+    """The plan of private images that have groups; `BadInput` where one of its stages can bound single images alone."""
+    facts = plan.facts
+    alone = {
+        "its first phase": plan.phase_one,
+        "its training without clipping": plan.plain,
+        "its drawing": plan.events(STAGE_DRAWING) and not plan.members,
+    }
+    for stage, there in alone.items():
+        if there:
+            raise BadInput(
+                f"method.name={plan.method} protects single images, not each {facts.unit} with several ({stage} has no bound for a group): "
+                "choose another method, or --set data.group=none"
+            )
+    claim = plan.claim.model_copy(update={"source": f"{plan.claim.source}; one {facts.unit} taken for one record"})
+    certificate = plan.certificate and plan.certificate.protecting(facts.unit)
+    return plan.model_copy(update={"certificate": certificate, "claim": claim})
 
 
 def calibrated(privacy: Privacy, spends: Callable[[float], Sequence[Spend]]) -> tuple[float, Certificate]:

@@ -43,6 +43,8 @@ class PrivateSet(Section):
     columns: Columns = Columns()
     group: str = sources.NO_GROUPS
     """Which records belong together (`Data.group`)."""
+    unit: str = ""
+    """What a group is, for the ledger; empty where each record stands for itself."""
     version: int = 1
     """Which version of the set the ledger counts, so that what was made of another one is not found in a cache."""
 
@@ -162,6 +164,10 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
         columns=private.columns,
         group=private.group,
     )
+    if (found.groups is not None) != bool(private.unit):
+        raise ValueError(
+            f"unit {private.unit!r} does not fit images with{'' if private.unit else 'out'} a name for their groups"
+        )
     return found.subset(slice(private.limit)) if private.limit and part == "train" else found
 
 
@@ -201,6 +207,7 @@ def spending(
         claim=access.claim,
         insecure=insecure,
         following=access.following,
+        unit=access.private.unit,
     )
     label = entry_label(access.ledger.opened(ticket))
     allow = functools.partial(access.ledger.progress, ticket)

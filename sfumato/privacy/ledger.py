@@ -151,6 +151,7 @@ class Ledger:
         claim: dict[str, Any] | None = None,
         insecure: bool = False,
         following: Iterable[Event] = (),
+        unit: str = "",
     ) -> Reservation:
         """Write down the whole cost of a plan before its door opens, or raise Refused with nothing written.
 
@@ -164,6 +165,7 @@ class Ledger:
         claim: what the paper's own analysis gives for these settings, if it gives anything (JSON).
         insecure: a test injected the noise generator; all that follows is INTERNAL.
         following: events that the run will reserve after this one; the budget must bear them too, or nothing is paid.
+        unit: what the price protects as a whole where that is a group of records, such as a person; empty for one record.
         """
         check_delta(delta)
         planned = check_events(events)
@@ -189,6 +191,7 @@ class Ledger:
             "parents": list(parents),
             "purpose": purpose,
             "insecure": bool(insecure),
+            **({"unit": unit} if unit else {}),
         }
         with self._chain.appending() as (entries, write):
             check_set(entries, dataset, digest)

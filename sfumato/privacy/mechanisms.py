@@ -20,6 +20,7 @@ from sfumato.privacy.dp_sgd import poisson_sample, train_privately
 from sfumato.privacy.events import AnyEvent, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.noise import system_generator
 from sfumato.privacy.resuming import Keeper, TrainingState
+from sfumato.privacy.units import one_by_one, shares, units_of
 from sfumato.privacy.watching import Seen
 from sfumato.progress import Progress, silent
 from sfumato.training import train_denoiser
@@ -62,14 +63,17 @@ def noisy_votes(
 ) -> Paid:
     """A histogram `[classes, options]`: each record adds 1 to one cell of its own class, then every cell gets noise.
 
-    Price: `Gaussian(noise_multiplier)`, since one record changes one cell by 1 (add/remove), or two cells
+    Records of a group add one over their number, so that a group adds 1 in all, and at most 1 in l2 norm.
+
+    Price: `Gaussian(noise_multiplier)`, since one record or group changes the histogram by 1 (add/remove), or by two such
     (replace-one, for which the accountant takes 2). `ballot` maps images `[b, c, h, w]` to options `[b]`, each image
     by itself.
     """
     with spending(access, [event], insecure=generator is not None) as visit:
         x, y = to_unit(visit.images.pixels), torch.as_tensor(visit.images.labels)
         chosen = torch.cat([ballot(part.to(device)).cpu() for part in x.split(VOTE_CHUNK)])
-        counts = torch.bincount(y * options + chosen, minlength=classes * options).view(classes, options)
+        cells = torch.bincount(y * options + chosen, shares(visit.images), minlength=classes * options)
+        counts = cells.view(classes, options).float()
         noise = torch.randn(counts.shape, generator=generator or system_generator())
         votes = counts + event.noise_multiplier * noise
         entries = visit.entries
@@ -92,7 +96,9 @@ def noised_records(
     """
     with spending(access, [event], insecure=generator is not None) as visit:
         generator = generator or system_generator()
-        images = to_unit(visit.images.pixels).clamp(-1, 1)[torch.randperm(len(visit.images), generator=generator)]
+        images = to_unit(one_by_one(visit.images).pixels).clamp(-1, 1)[
+            torch.randperm(len(visit.images), generator=generator)
+        ]
         x, largest_norm = codec.encode(images.to(device)).cpu(), codec.largest_norm(tuple(images.shape[1:]))
         noised = x + event.noise_multiplier * largest_norm * torch.randn(x.shape, generator=generator)
         entries = visit.entries
@@ -118,7 +124,7 @@ def unprotected(
     """
     with spending(access, [event], insecure=generator is not None) as visit:
         generator = generator or system_generator(device)
-        x = codec.encode(to_unit(visit.images.pixels).to(device))
+        x = codec.encode(to_unit(one_by_one(visit.images).pixels).to(device))
         y = torch.as_tensor(visit.images.labels).to(device)
 
         def loss_of_step() -> Tensor:
@@ -173,7 +179,7 @@ def fine_tuned(
     """`model` fine-tuned by DP-SGD, from the state that `keeper` holds, if it holds one.
 
     Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the
-    public count, which sets the expected batch that sums are divided by. `codec` turns each record, by itself, into what
+    public count of records, or of groups where they have some, which sets the expected batch that sums are divided by. `codec` turns each record, by itself, into what
     the model works on; it costs nothing, since it was made without private data. With `watch`, what the steps saw without
     noise comes beside the model and is INTERNAL.
     """
@@ -199,6 +205,7 @@ def fine_tuned(
             start=state,
             checkpoint=_Stretches(keeper, visit, event, entries, state.step if state else 0) if keeper else None,
             watch=watched.steps.append if watched else None,
+            units=units_of(visit.images, each=settings.images_per_group, device=device),
         )
     return Paid(trained, entries, watched)
 

@@ -22,7 +22,7 @@ from sfumato.errors import BadInput
 from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
 from sfumato.sources.built_in import ALPHABETS, open_digits, open_glyphs
-from sfumato.sources.catalogue import NO_GROUPS, Catalogue, Facts, Part, Record, Request, group_number
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Facts, Part, Record, Request, group_number
 from sfumato.sources.files import of_files
 from sfumato.sources.folders import open_image_folder
 from sfumato.sources.identity import (
@@ -47,6 +47,7 @@ from sfumato.sources.tables import READERS, table_files
 
 __all__ = [
     "ALPHABETS",
+    "GROUP",
     "NO_GROUPS",
     "Facts",
     "Inspection",

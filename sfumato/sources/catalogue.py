@@ -13,6 +13,8 @@ from sfumato.errors import BadInput
 
 NO_GROUPS = "none"
 """The value of `data.group` with which each record stands for itself."""
+GROUP = "group"
+"""The column that is taken for the groups where none is named."""
 USUAL_COLUMNS = Columns()
 Part = Literal["train", "test", "all"]
 """`train` is trained on, `test` is kept for evaluation, `all` is both (public sources)."""

@@ -15,13 +15,11 @@ from typing import Any
 
 from sfumato.config import Columns
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import NO_GROUPS, File
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, File
 from sfumato.sources.listing import entries
 
 METADATA = "metadata"
 """Name of the table that makes an image folder of the folder that it lies in."""
-GROUP = "group"
-"""Column that is taken for the groups where none is named."""
 PATHS = ("path", "file_name")
 """Columns that are taken for the paths where none is named, the first that is there."""
 Rows = Iterable[Mapping[str, Any]]
