@@ -343,10 +343,14 @@ def test_the_ensemble_has_groups_too(tmp_path):
 @pytest.mark.parametrize(
     ("method", "changes", "stage"),
     [
-        ("dp-promise", ["method.phase_one=noised_once", "privacy.relation=replace_one"], "its first phase"),
+        (
+            "dp-promise",
+            ["method.phase_one=noised_once", "privacy.relation=replace_one", "method.training.batch=8"],
+            "its first phase",
+        ),
         ("dp-promise", ["method.phase_one=paper", "method.training.batch=8"], "its first phase"),
         ("empirical-denoiser", ["generation.images=6"], "its drawing"),
-        ("dppm", ["method.training.batch=8"], "its training without clipping"),
+        ("dppm", ["method.training.batch=8", "method.k=4"], "its training without clipping"),
     ],
 )
 def test_what_cannot_bound_a_group_is_refused_in_one_line(tmp_path, method, changes, stage):
