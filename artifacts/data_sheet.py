@@ -1,6 +1,6 @@
 """The data sheet of a private collection as a page in Markdown; INTERNAL, as its first line says."""
 
-from artifacts.report import table
+from artifacts.page import table
 from sfumato.privacy.data_sheet import SHOWN, Alike, DataSheet
 
 FIRST_LINE = "**INTERNAL**: made by looking at private images without noise. Do not share this sheet."

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from artifacts import contents
 from artifacts.labels import Label
+from artifacts.page import section_in_markdown
 from artifacts.record import RunRecord
 from artifacts.report import COPIES_PICTURE, not_covered, statement
 from artifacts.store import Store, full_disk
@@ -152,8 +153,7 @@ def data_card(card: dict, record: RunRecord) -> str:
             "",
             "![samples](samples.png)",
             "",
-            not_covered(record.plan),
-            "",
+            *section_in_markdown(not_covered(record.plan)),
         ]
     )
 

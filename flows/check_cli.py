@@ -33,7 +33,7 @@ def check(
     data = asked.data.model_copy(update={"private": private, "public": public})
     settings = for_sheet(asked.model_copy(update={"data": data}), str(place.data))
     from artifacts.data_sheet import sheet_page
-    from tasks.checking import check_data
+    from tasks.sheet import check_data
 
     sheet, path = check_data(private_set(settings), settings.data if public else None)
     OUT.print(Markdown(sheet_page(sheet)))

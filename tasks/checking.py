@@ -1,43 +1,51 @@
-"""The data sheet of a private collection: a look with an entry in the ledger, kept in the home and told to nobody else."""
+"""What is looked at before anything is trained: the private images, the shards, and whether the budget bears the plan."""
 
-from pathlib import Path
+from collections.abc import Sequence
 
-from artifacts.data_sheet import sheet_page
-from artifacts.publish import safe_name
-from artifacts.store import write_text
-from sfumato.config import Data
-from sfumato.privacy import looks
-from sfumato.privacy.data_sheet import DataSheet
-from sfumato.privacy.door import Access, PrivateSet
-from tasks.caching import code_version
-from tasks.progress import progress
-from tasks.public import inspect_public
+from artifacts import contents
+from artifacts.kinds import PublicImages
+from sfumato.errors import Refused
+from sfumato.methods.plan import Members
+from sfumato.privacy import shards
+from sfumato.privacy.door import PrivateSet, check_in
+from sfumato.privacy.events import AnyEvent
+from tasks.asking import Terms, access
+from tasks.making import RunContext
 from tasks.where import where
 
-RUN = "check"
-"""What the ledger has in the place of a run's name."""
+
+def check_private(
+    private: PrivateSet,
+    terms: Terms,
+    context: RunContext,
+    images: PublicImages | None = None,
+    new_version: bool = False,
+) -> PrivateSet:
+    """Decode the whole private set, compare it with what the ledger knows under its name, and refuse what cannot work.
+
+    Public `images` among which there are private ones are refused too; an audit, which trains on no others than its run
+    did, gives none. Returns the set with the version that the ledger counts.
+    """
+    purpose = "check that every image can be read" + (" and that none is among the public ones" if images else "")
+    public = contents.load_images(where().store().folder(images)) if images else None
+    with where().ledger() as ledger:
+        asked = access(ledger, private, terms, "check", purpose, [images] if images else [], context, "0")
+        check_in(asked, public, new_version=new_version)
+        return private.model_copy(update={"version": ledger.version(private.name)})
 
 
-def check_data(private: PrivateSet, data: Data | None) -> tuple[DataSheet, Path]:
-    """Look through a private collection, compare it with the public side of `data` if there is one, and keep the sheet."""
-    place = where()
-    public = None
-    if data:
-        with progress("public images") as show:
-            public = inspect_public(data, show)
-    with place.ledger() as ledger, progress("private images (INTERNAL)") as show:
-        asked = Access(
-            ledger=ledger,
-            private=private,
-            run=RUN,
-            stage=RUN,
-            purpose="data sheet",
-            code_version=code_version(check_data),
-            relation="add_remove",
-            delta=0.0,
-        )
-        sheet, _ = looks.sheet_of(asked, public, progress=show)
-    path = place.home / "checks" / f"{safe_name(private.name)}.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, sheet_page(sheet))
-    return sheet, path
+def check_members(private: PrivateSet, terms: Terms, members: Members, context: RunContext) -> None:
+    """Refuse shards that lack a class, before anything is trained."""
+    with where().ledger() as ledger:
+        asked = access(ledger, private, terms, "check", "check that every shard holds every class", [], context, "0")
+        shards.check_shards(asked, members.count, members.key)
+
+
+def over_budget(private: PrivateSet, events: Sequence[AnyEvent], terms: Terms) -> str:
+    """Why the budget does not bear these events, or nothing."""
+    with where().ledger() as ledger:
+        try:
+            ledger.check(private.name, events, terms.relation, terms.delta)
+        except Refused as refusal:
+            return str(refusal)
+    return ""

@@ -1,7 +1,9 @@
 """Progress that a person can follow, in the terminal and in the Prefect UI: steps and time, nothing that looks at data."""
 
 import contextlib
+import multiprocessing
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from uuid import UUID
@@ -27,7 +29,7 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn(),
     )
     artifact, told = _artifact(title), time.monotonic()
-    with Progress(*columns, console=CONSOLE) as bars:
+    with Progress(*columns, console=CONSOLE, disable=_among_others()) as bars:
         bar = bars.add_task(title, total=None)
 
         def show(done: int, total: int) -> None:
@@ -40,6 +42,12 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
         yield show
         if bars.tasks[0].total is None:
             show(1, 1)
+
+
+def _among_others() -> bool:
+    """Whether this is one of several pieces at work on one terminal, whose bars would overwrite each other."""
+    main = threading.current_thread() is threading.main_thread()
+    return not main or multiprocessing.parent_process() is not None
 
 
 def _artifact(title: str) -> UUID | None:

@@ -32,6 +32,8 @@ STAGE_TRAINING, STAGE_DRAWING = "training", "drawing"
 """Names of the stages that spend."""
 ANY_NUMBER = "any"
 """Images covered by a certificate when a released model may draw as many as it likes."""
+ONE_IMAGE = "one image with its label"
+"""The unit of privacy where images have no groups."""
 
 
 class Facts(Section):
@@ -53,7 +55,9 @@ class Facts(Section):
     @property
     def private(self) -> str:
         """How many there are, for a person."""
-        return f"{self.records} {self.unit}s with {self.images} images" if self.unit else f"{self.records} records"
+        return (
+            f"{self.records} {self.unit}s with {self.images} images" if self.unit else f"{self.records} private records"
+        )
 
 
 class Blueprint(Section):
@@ -78,6 +82,11 @@ def _up(value: float, decimals: int) -> float:
     return round(math.ceil(value * 10.0**decimals * (1 - 1e-12)) / 10.0**decimals, decimals)
 
 
+def in_full(unit: str) -> str:
+    """What is protected as a whole, where a group of images is a `unit`; an empty one stands for single images."""
+    return f"one {unit} with all images and labels" if unit else ONE_IMAGE
+
+
 class Certificate(Section):
     """The epsilon that a sound numerical accountant gives for what the code does."""
 
@@ -87,7 +96,7 @@ class Certificate(Section):
     accountant: str
     images: int | str = ANY_NUMBER
     """Images covered: a number, or `any`."""
-    unit: str = "one image with its label"
+    unit: str = ONE_IMAGE
     neighbour: str = "record"
     """What the relation adds, removes or exchanges: a record, or a whole group."""
     entries: tuple[int, ...] = ()
@@ -117,9 +126,8 @@ class Certificate(Section):
 
     def protecting(self, unit: str) -> "Certificate":
         """The same for groups that are a `unit` each; an empty one stands for single images."""
-        own = {"unit": f"one {unit} with all images and labels", "neighbour": unit}
-        usual = {name: type(self).model_fields[name].default for name in own}
-        return self.model_copy(update=own if unit else usual)
+        usual = type(self).model_fields["neighbour"].default
+        return self.model_copy(update={"unit": in_full(unit), "neighbour": unit or usual})
 
     def _spends(self) -> str:
         if not self.entries:
@@ -201,6 +209,8 @@ class Plan(Section):
     generation: Generation
     evaluations: int
     """Network evaluations per image during sampling, guidance counted."""
+    comparisons: int = 0
+    """Private records that each image is compared with while it is drawn, summed over its steps."""
     spends: tuple[Spend, ...]
     privacy: Privacy
     """The target, and the terms in which all is paid: delta and relation."""
@@ -224,6 +234,11 @@ class Plan(Section):
     def events(self, stage: str) -> tuple[AnyEvent, ...]:
         """Everything that `stage` may spend; empty where the plan has no such stage."""
         return tuple(spend.event for spend in self.spends if spend.stage == stage)
+
+    @property
+    def unit(self) -> str:
+        """What is protected as a whole."""
+        return in_full(self.facts.unit)
 
     @property
     def lacking(self) -> str:

@@ -15,12 +15,13 @@ from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
 from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec
-from sfumato.privacy.door import Access, Visit, note_look, spending
+from sfumato.privacy.distributed import Team, help_training
+from sfumato.privacy.door import Access, Visit, joining, note_look, spending
 from sfumato.privacy.dp_sgd import poisson_sample, train_privately
 from sfumato.privacy.events import AnyEvent, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.noise import system_generator
 from sfumato.privacy.resuming import Keeper, TrainingState
-from sfumato.privacy.units import one_by_one, shares, units_of
+from sfumato.privacy.units import Units, every_few, one_by_one, shares, units_of
 from sfumato.privacy.watching import Seen
 from sfumato.progress import Progress, silent
 from sfumato.training import train_denoiser
@@ -175,13 +176,15 @@ def fine_tuned(
     keeper: Keeper | None = None,
     note: Callable[[str], None] | None = None,
     watch: bool = False,
+    gather: Callable[[str], Team | None] = lambda reservation: None,
 ) -> Paid:
     """`model` fine-tuned by DP-SGD, from the state that `keeper` holds, if it holds one.
 
     Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the
-    public count of records, or of groups where they have some, which sets the expected batch that sums are divided by. `codec` turns each record, by itself, into what
-    the model works on; it costs nothing, since it was made without private data. With `watch`, what the steps saw without
-    noise comes beside the model and is INTERNAL.
+    public count of records, or of groups where they have some, which sets the expected batch that sums are divided by.
+    `codec` turns each record, by itself, into what the model works on; it costs nothing, since it was made without private data. With `watch`, what the steps saw without
+    noise comes beside the model and is INTERNAL. `gather` is given the hash of the reservation and returns the processes that
+    train together, this one first among them, or None.
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     state = keeper.load() if keeper else None
@@ -190,24 +193,74 @@ def fine_tuned(
     with spending(access, left, insecure=generator is not None, settles=settles) as visit:
         entries = {**(state.entries if state else {}), **visit.entries}
         watched = Watched([], note_look(access, f"{access.purpose}: losses and norms")) if watch else None
-        trained = train_privately(
+        team = gather(visit.hash)
+        x, y, units = _records(visit, codec, settings, device, team)
+        try:
+            trained = train_privately(
+                model.to(device),
+                x,
+                y,
+                corrupt,
+                settings,
+                noise_multiplier=event.noise_multiplier,
+                generator=generator or system_generator(device),
+                expected_batch=event.sample_rate * records,
+                physical_batch=physical_batch,
+                progress=progress,
+                note=note,
+                start=state,
+                checkpoint=_Stretches(keeper, visit, event, entries, state.step if state else 0) if keeper else None,
+                watch=watched.steps.append if watched else None,
+                units=units,
+                others=team,
+            )
+        finally:
+            if team:
+                team.dismiss()
+    return Paid(trained, entries, watched)
+
+
+def fine_tuned_beside(
+    access: Access,
+    event: SubsampledGaussian,
+    model: nn.Module,
+    corrupt: Corrupt,
+    settings: FineTuning,
+    *,
+    reservation: str,
+    team: Team,
+    device: torch.device,
+    physical_batch: int,
+    codec: Codec = PIXELS,
+    generator: torch.Generator | None = None,
+) -> None:
+    """Be one of the other processes of `fine_tuned`, which has reserved under this hash and pays for all of them.
+
+    Nothing comes of it here: the clipped sums go to the first process alone, which adds the noise.
+    """
+    settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
+    with joining(access, reservation) as visit:
+        x, y, units = _records(visit, codec, settings, device, team)
+        help_training(
             model.to(device),
-            codec.encode(to_unit(visit.images.pixels).to(device)),
-            torch.as_tensor(visit.images.labels).to(device),
+            x,
+            y,
             corrupt,
             settings,
-            noise_multiplier=event.noise_multiplier,
             generator=generator or system_generator(device),
-            expected_batch=event.sample_rate * records,
             physical_batch=physical_batch,
-            progress=progress,
-            note=note,
-            start=state,
-            checkpoint=_Stretches(keeper, visit, event, entries, state.step if state else 0) if keeper else None,
-            watch=watched.steps.append if watched else None,
-            units=units_of(visit.images, each=settings.images_per_group, device=device),
+            units=units,
+            team=team,
         )
-    return Paid(trained, entries, watched)
+
+
+def _records(
+    visit: Visit, codec: Codec, settings: FineTuning, device: torch.device, team: Team | None
+) -> tuple[Tensor, Tensor, Units]:
+    """The records that this process draws for, as the model sees them `[n, c, h, w]`, their labels `[n]` and units."""
+    images = every_few(visit.images, team.part) if team else visit.images
+    x, y = codec.encode(to_unit(images.pixels).to(device)), torch.as_tensor(images.labels).to(device)
+    return x, y, units_of(images, each=settings.images_per_group, device=device)
 
 
 @dataclass(frozen=True)

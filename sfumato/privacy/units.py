@@ -63,6 +63,14 @@ def units_of(images: ImageSet, *, each: int, device: torch.device | str = "cpu")
     return Units(*(torch.as_tensor(part, device=device) for part in parts), each)
 
 
+def every_few(images: ImageSet, part: slice) -> ImageSet:
+    """The units at the places `part` with all their records, for one of several processes that share the units out."""
+    if images.groups is None:
+        return images.subset(part)
+    names, which = np.unique(images.groups, return_inverse=True)
+    return images.subset(np.isin(which, np.arange(len(names))[part]))
+
+
 def shares(images: ImageSet) -> Tensor:
     """What each record makes up of its unit, float64 `[n]`: one over the unit's records, so that they sum to 1."""
     if images.groups is None:

@@ -18,7 +18,7 @@ from sfumato.privacy.dp_sgd import train_privately, trainable_parameters
 from sfumato.privacy.events import Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.shards import dealt
-from sfumato.privacy.units import shares, single_records, unit_examples, units_of
+from sfumato.privacy.units import every_few, shares, single_records, unit_examples, units_of
 from sfumato.settings import resolve
 from tests.examples import picture_set, write_classes
 from tests.spends import clock
@@ -151,6 +151,15 @@ def test_training_samples_whole_units(model):
     assert all(len(batch) == 3 * step.records for batch, step in zip(seen, watched, strict=True))
     drawn = [step.records for step in watched]
     assert max(drawn) <= len(SIZES) and min(drawn) < 2 and abs(np.mean(drawn) - 2) < 6 / np.sqrt(60)
+
+
+def test_several_processes_share_the_persons_out():
+    images = grouped()
+    parts = [every_few(images, slice(rank, None, 2)) for rank in range(2)]
+    assert sum(map(len, parts)) == len(images)
+    assert sum(len(units_of(part, each=2)) for part in parts) == len(SIZES)
+    assert not set(parts[0].groups) & set(parts[1].groups)
+    assert len(every_few(picture_set(5), slice(1, None, 2))) == 2
 
 
 def test_shares_and_cells_of_a_person_sum_to_one():
