@@ -24,13 +24,22 @@ SAME = 1e-6
 def certificate_of(store: Store, ledger: Ledger, samples: Ref | str, terms: Certificate | None) -> Certificate | None:
     """The certificate of an artifact with label DP: what all the spends that it stands on cost together, each named.
 
-    `terms` gives delta, relation and the number of images; None for any other label, and where the plan promised none.
+    `terms` gives delta, relation and the number of images; None for any other label, and where the plan promised none. What is
+    protected as a whole, an image or a group, is what the entries say; `BadInput` where they do not agree.
     """
     if terms is None or store.manifest(samples)["label"] != Label.DP:
         return None
     entries = store.entries(samples)
     spent = ledger.price_of(entries, terms.delta, terms.relation)
-    return terms.model_copy(update={"epsilon": spent, "entries": tuple(entries)})
+    units = {
+        entry.body.get("unit", "") for entry in ledger.entries() if entry.kind == "reserve" and entry.seq in entries
+    }
+    if len(units) != 1:
+        told = " and ".join(sorted(f"one {unit or 'image'}" for unit in units))
+        raise BadInput(
+            f"entries {', '.join(map(str, entries))} protect {told}, which no one certificate says: run again"
+        )
+    return terms.protecting(units.pop()).model_copy(update={"epsilon": spent, "entries": tuple(entries)})
 
 
 CURVE_DELTAS = tuple(10.0**-n for n in range(9, 1, -1))

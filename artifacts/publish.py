@@ -18,7 +18,7 @@ from artifacts import contents
 from artifacts.labels import Label
 from artifacts.page import section_in_markdown
 from artifacts.record import RunRecord
-from artifacts.report import COPIES_PICTURE, NOT_COVERED, statement
+from artifacts.report import COPIES_PICTURE, not_covered, statement
 from artifacts.store import Store, full_disk
 from sfumato.errors import BadInput, Refused
 from sfumato.images import ImageSet, picture, save_png
@@ -153,7 +153,7 @@ def data_card(card: dict, record: RunRecord) -> str:
             "",
             "![samples](samples.png)",
             "",
-            *section_in_markdown(NOT_COVERED),
+            *section_in_markdown(not_covered(record.plan)),
         ]
     )
 

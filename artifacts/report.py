@@ -18,7 +18,7 @@ from artifacts.spending import ENTRIES, PAGE, SPENDING, entry_rows
 from artifacts.store import write_text
 from artifacts.tracking import flattened
 from sfumato.evaluation.extractors import only_extractor
-from sfumato.methods.plan import ANY_NUMBER, Certificate
+from sfumato.methods.plan import ANY_NUMBER, Certificate, Plan
 
 REPORT, INTERNAL_REPORT = "report.html", "report-internal.html"
 TABLES, INTERNAL_TABLES = "tables", "tables-internal"
@@ -78,6 +78,8 @@ NOT_COVERED = Section(
     ],
 )
 """The edge of the promise, said wherever the promise is."""
+SEVERAL = "people with several images (the unit is one image)"
+"""What of it is another where the unit is a group."""
 NOTICES = {
     Label.PUBLIC: "Made from public data alone: may leave.",
     Label.DP: "May leave, with the sentence below attached.",
@@ -85,6 +87,13 @@ NOTICES = {
 }
 HIDDEN = ("data.private", "data.public", "data.folder")
 """Settings of the data that say where files lie on this machine."""
+
+
+def not_covered(plan: Plan) -> Section:
+    """The edge of the promise of a plan."""
+    unit, (edge,) = plan.facts.unit, NOT_COVERED.blocks
+    told = f"a {unit} under several names (the unit is one {unit})" if unit else SEVERAL
+    return NOT_COVERED._replace(blocks=[Text(edge.text.replace(SEVERAL, told))])
 
 
 def public_page(record: RunRecord) -> Page:
@@ -97,7 +106,7 @@ def public_page(record: RunRecord) -> Page:
         _time(record),
         _ledger(record),
         _settings(record),
-        NOT_COVERED,
+        not_covered(record.plan),
     ]
     accepted = "Handed over on the paper's claim alone: no certificate." if record.override("claim") else ""
     return Page(_title(record), record.label, accepted or NOTICES[Label(record.label)], sections)
@@ -160,7 +169,7 @@ def _promise(record: RunRecord) -> Section:
         "Promise",
         [
             Text(statement(record), f"The images are {record.label}."),
-            Text(f"Unit: one image with its label. {_covered(certificate)}"),
+            Text(f"Unit: {record.plan.unit}. {_covered(certificate)}"),
             Table("promise", ["", "epsilon", "delta", "relation", "source"], rows),
             Text("A claim is what a paper's own analysis says; only the certificate is a promise."),
         ],
@@ -195,7 +204,7 @@ def _making(record: RunRecord) -> Section:
         Text(
             f"{record.plan.evaluations} network evaluations per image; "
             + ("" if noise is None else f"noise multiplier {noise:.3f}; ")
-            + f"{facts.records} private records in {len(facts.classes)} classes."
+            + f"{facts.private} in {len(facts.classes)} classes."
         ),
         Picture(CURVES, "Loss of the public stages."),
     ]

@@ -20,7 +20,7 @@ from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, verdict
 from artifacts.publish import destination
 from artifacts.record import RunRecord, load_record, run_folder
 from artifacts.report import INTERNAL_REPORT, REPORT, SCORES, checks, statement
-from flows import compare_cli, ledger_cli, serve_cli
+from flows import check_cli, compare_cli, ledger_cli, serve_cli
 from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.methods import METHODS, PAPERS
 from sfumato.preflight import plan_for, preflight
@@ -40,6 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(ledger_cli.app, name="ledger")
+app.command()(check_cli.check)
 app.command()(compare_cli.compare)
 app.command()(compare_cli.sweep)
 app.command()(serve_cli.serve)

@@ -35,7 +35,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     grid = Table.grid(padding=(0, 2))
     c, h, w = facts.shape
     rows = {
-        "private": f"{settings.data.name}: {facts.records} records, {len(facts.classes)} classes, {h}x{w}, {c} channel(s)",
+        "private": f"{settings.data.name}: {facts.private}, {len(facts.classes)} classes, {h}x{w}, {c} channel(s)",
         "public": f"{settings.data.public}: {facts.public_classes} classes",
         "trained on public": autoencoder_line(settings, facts.shape)
         + f"denoiser ({sum(sizes.values()):,} parameters), {settings.pretraining.steps} steps"

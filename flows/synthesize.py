@@ -163,7 +163,7 @@ def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
     return book.run(public.load_public, data.model_copy(update=PUBLIC_SIDE), size, settings.seed, content=content)
 
 
-PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "limit": 0}
+PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "limit": 0, "group": "", "unit": "person"}
 """What of the data section the public images do not depend on, set to one value for all runs."""
 
 

@@ -25,18 +25,36 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="constants")
 
 
+class Columns(Section):
+    """What the columns of a table of images are called."""
+
+    path: str = ""
+    """Column of the paths, each below the table's own folder; empty takes `path`, or `file_name` where there is none."""
+    label: str = "label"
+    """Column of the class names."""
+
+
 class Data(Section):
     """Which images are private and which are public."""
 
     private: str = "digits"
-    """`digits` (scikit-learn's, 8x8), a data set by name (`mnist`, `cifar10`, ...), a folder of class folders, a folder with IDX
-    files, or an NPZ file."""
+    """`digits` (scikit-learn's, 8x8), a data set by name (`mnist`, `cifar10`, ...), a folder of class folders (also below `train/` and
+    `test/`), a table of paths and labels (CSV, JSON lines, Parquet) or a folder with one called `metadata`, a folder with IDX files,
+    or an NPZ file."""
     public: str = "glyphs"
     """`glyphs` (characters rendered from matplotlib's fonts), anything that `private` may be, or a mixture such as
     `omniglot+glyphs`, whose class names begin with the name of their source."""
     shares: tuple[float, ...] = ()
     """Shares of the sources in a public mixture, summing to 1; empty takes all that each has. A mixture with glyphs is brought to
     the height of the private images."""
+    columns: Columns = Columns()
+    """Names of the columns, where a side is a table."""
+    group: str = ""
+    """Which private images belong together, to one person for example, who is then protected with all of them: in a table the name
+    of a column (empty takes `group` where there is one); in class folders `folder` (`class/PERSON/image.png`) or `prefix` (the file
+    name up to its first `_`). `none` makes each image stand for itself."""
+    unit: str = Field(default="person", pattern=r"^[a-z][a-z -]{0,30}$")
+    """What such a group is, in one word for the certificate."""
     folder: str = ""
     """Where data sets by name lie, or are put after a download; empty takes `SFUMATO_DATA`, else `data` in the home."""
     name: str = ""
@@ -204,6 +222,8 @@ class FineTuning(Section):
     """Expected number of records in a step; sets `sample_rate` where it is not 0."""
     draws: int = Field(default=4, ge=1)
     """Noised copies K of each record, averaged before clipping."""
+    images_per_group: int = Field(default=4, ge=1)
+    """Where records have groups: how many of a group's a step looks at, drawn at random; K copies of each are averaged."""
     clip: float = Field(default=0.05, gt=0)
     """Largest l2 norm that one record contributes."""
     clipping: Clipping = "flat"

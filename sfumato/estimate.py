@@ -49,6 +49,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     shape = latent_shape(latent, image)
     model = build(settings.network, shape, plan.facts.public_classes)
     copies = plan.facts.records * settings.fine_tuning.sample_rate * settings.fine_tuning.draws
+    copies *= settings.fine_tuning.images_per_group if plan.facts.unit else 1
     private = settings.fine_tuning.steps * copies * PER_RECORD
     images = settings.pretraining.steps * settings.pretraining.batch + private * settings.evaluation.baseline
     own = private * bool(plan.fine_tuning) + plan.generation.images * plan.evaluations / BACKWARD

@@ -27,6 +27,8 @@ class ImageSet:
     """int64 `[n]`, positions in `classes`."""
     classes: tuple[str, ...]
     """Names, all different."""
+    groups: np.ndarray | None = None
+    """int64 `[n]`, equal for records that belong together; None where each record stands for itself."""
 
     def __post_init__(self) -> None:
         pixels, labels = self.pixels, self.labels
@@ -34,6 +36,8 @@ class ImageSet:
             raise ValueError(f"pixels must be uint8 [n, 1 or 3, h, w], not {pixels.dtype} {list(pixels.shape)}")
         if labels.dtype != np.int64 or labels.shape != pixels.shape[:1]:
             raise ValueError(f"labels must be int64 [{len(pixels)}], not {labels.dtype} {list(labels.shape)}")
+        if self.groups is not None and (self.groups.dtype != np.int64 or self.groups.shape != labels.shape):
+            raise ValueError(f"groups must be int64 [{len(pixels)}], not {self.groups.dtype} {list(self.groups.shape)}")
         if len(set(self.classes)) != len(self.classes):
             raise ValueError(f"class names repeat: {self.classes}")
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(self.classes):
@@ -44,13 +48,20 @@ class ImageSet:
 
     def subset(self, index: np.ndarray | slice) -> "ImageSet":
         """The records at `index` (positions, a mask or a slice), with all class names kept."""
-        return ImageSet(self.pixels[index], self.labels[index], self.classes)
+        groups = None if self.groups is None else self.groups[index]
+        return ImageSet(self.pixels[index], self.labels[index], self.classes, groups)
 
 
 def joined(one: ImageSet, other: ImageSet) -> ImageSet:
-    """The records of both, in this order; classes are those of the first, to which the labels of both refer."""
+    """The records of both, in this order; classes are those of the first, to which the labels of both refer.
+
+    Where the first has groups, each record of the other, which must have none, becomes a group of its own.
+    """
     pixels, labels = np.concatenate([one.pixels, other.pixels]), np.concatenate([one.labels, other.labels])
-    return ImageSet(pixels, labels, one.classes)
+    if one.groups is None:
+        return ImageSet(pixels, labels, one.classes)
+    free = np.setdiff1d(np.arange(len(one) + len(other)), one.groups)[: len(other)]
+    return ImageSet(pixels, labels, one.classes, np.concatenate([one.groups, free]))
 
 
 def share_a_picture(one: ImageSet, other: ImageSet) -> bool:

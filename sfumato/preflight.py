@@ -15,7 +15,7 @@ from sfumato.config import NEIGHBOURS, Data
 from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
 from sfumato.methods import METHODS
-from sfumato.methods.plan import Facts, Plan
+from sfumato.methods.plan import Facts, Plan, protecting_groups
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.networks.low_rank import adapted
@@ -32,11 +32,7 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
     """
     settings = settings.model_copy(update={"data": placed(settings.data, data_folder)})
     data = settings.data
-    if sources.same_source(data.private, data.public, folder=data.folder):
-        raise BadInput(
-            f"data.public={data.public!r} is, holds or lies in the private data {data.private!r}: public images must not come "
-            "from the private collection"
-        )
+    _refuse_same(data)
     private = sources.describe(
         data.private,
         part="train",
@@ -45,6 +41,8 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
         crop=data.crop,
         held_out=data.held_out,
         folder=data.folder,
+        columns=data.columns,
+        group=data.group,
     )
     sources.require_classes(private)
     public = sources.describe(
@@ -57,6 +55,7 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
         glyphs_per_class=data.glyphs_per_class,
         characters=sources.ALPHABETS[data.glyphs],
         shares=data.shares,
+        columns=data.columns,
     )
     shapes = [(found.channels, found.height, found.width) for found in (private, public)]
     if shapes[0] != shapes[1]:
@@ -70,8 +69,16 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
             f"private images ({data.private!r}) are {shown[0]}, public ones ({data.public!r}) {shown[1]}: "
             f"bring them together with --set {way}"
         )
-    records = min(private.records, data.limit or private.records)
-    facts = Facts(records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0])
+    grouped = private.groups is not None
+    if grouped and data.limit:
+        raise BadInput(
+            f"data.limit={data.limit} would take a part of a {data.unit}'s images: leave it out, or --set data.group=none"
+        )
+    records = private.groups if grouped else min(private.records, data.limit or private.records)
+    told = {"unit": data.unit, "images": private.records} if grouped else {}
+    facts = Facts(records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0], **told)
+    group = (data.group or sources.GROUP) if grouped else sources.NO_GROUPS
+    settings = settings.model_copy(update={"data": data.model_copy(update={"group": group})})
     settings, warnings = _filled(settings, facts)
     shape = latent_shape(settings.latent, facts.shape)
     model = build(settings.network, shape, facts.public_classes)
@@ -93,6 +100,28 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
     return settings, facts, warnings
 
 
+def _refuse_same(data: Data) -> None:
+    if sources.same_source(data.private, data.public, folder=data.folder):
+        raise BadInput(
+            f"data.public={data.public!r} is, holds or lies in the private data {data.private!r}: public images must not come "
+            "from the private collection"
+        )
+
+
+def for_sheet(settings: Settings, data_folder: str = "") -> Settings:
+    """Settings whose data section has nothing left open, for a data sheet, which needs no public side.
+
+    `BadInput` for a side of which there is nothing to look at.
+    """
+    data = placed(settings.data, data_folder)
+    reading = {"part": "all", "folder": data.folder, "columns": data.columns, "forgiving": True}
+    sources.describe(data.private, group=data.group, **reading)
+    if data.public:
+        _refuse_same(data)
+        sources.describe(data.public, **reading)
+    return settings.model_copy(update={"data": named(data)})
+
+
 def placed(data: Data, data_folder: str) -> Data:
     """The data section with the absolute folder of data sets by name, or none where no side names one."""
     folder = data.folder or data_folder
@@ -109,7 +138,7 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
     privacy, tuning, warnings = settings.privacy, settings.fine_tuning, []
     if facts.records < 2:
         raise BadInput(
-            f"{facts.records} private training records of {settings.data.private!r} are too few for any promise: add images, or "
+            f"{facts.records} private training {facts.unit or 'record'}s of {settings.data.private!r} are too few for any promise: add images, or "
             f"change data.held_out={settings.data.held_out} or data.limit={settings.data.limit}"
         )
     judged = min(settings.generation.images, settings.evaluation.images)
@@ -138,7 +167,7 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
             f"privacy.delta={privacy.delta:g} is not below 1/records = {1 / facts.records:.3g}: a mechanism could publish a whole "
             "record and still keep this promise"
         )
-    update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings), "evaluation": evaluation}
+    update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings.data), "evaluation": evaluation}
     return settings.model_copy(update=update), warnings
 
 
@@ -157,17 +186,17 @@ def one_extractor(runs: Iterable[tuple[Settings, Facts]]) -> str:
     )
 
 
-def named(settings: Settings):
+def named(data: Data) -> Data:
     """The data section with the private set's ledger name and absolute paths filled in."""
-    data = settings.data
-    private, public = (sources.absolute(source) for source in (data.private, data.public))
+    private, public = (source and sources.absolute(source) for source in (data.private, data.public))
     name = data.name or Path(private).name
     return data.model_copy(update={"private": private, "public": public, "name": name})
 
 
 def plan_for(settings: Settings, facts: Facts) -> Plan:
-    """The method's plan for resolved settings."""
-    return METHODS[settings.method.name].plan(settings, facts)
+    """The method's plan for resolved settings; `BadInput` where it cannot protect the groups that the images have."""
+    plan = METHODS[settings.method.name].plan(settings, facts)
+    return protecting_groups(plan) if facts.unit else plan
 
 
 def private_set(settings: Settings) -> PrivateSet:
@@ -183,4 +212,7 @@ def private_set(settings: Settings) -> PrivateSet:
         held_out=data.held_out,
         folder=data.folder,
         limit=data.limit,
+        columns=data.columns,
+        group=data.group,
+        unit="" if data.group == sources.NO_GROUPS else data.unit,
     )

@@ -19,6 +19,7 @@ from sfumato.images import pairs_picture, save_png, to_unit
 from sfumato.methods.plan import Retrieval
 from sfumato.networks.build import build
 from sfumato.networks.checkpointing import checkpoint_blocks
+from sfumato.progress import Progress
 from sfumato.retrieval import features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
 from tasks.caching import stage
@@ -47,6 +48,7 @@ def load_public(data: Data, size: int, seed: int, content: str, context: RunCont
             glyphs_per_class=data.glyphs_per_class,
             characters=sources.ALPHABETS[data.glyphs],
             shares=data.shares,
+            columns=data.columns,
             seed=seed,
         )
         contents.save_images(draft.folder, found)
@@ -198,3 +200,15 @@ def build_knowledge_base(
         draft.metrics = {"keys": len(base.keys), "search_recall": recall}
         draft.metrics |= {"retrieval_accuracy": accuracy, "retrieval_chance": chance}
     return draft.ref
+
+
+def inspect_public(data: Data, show: Progress) -> sources.Inspection:
+    """Look through the public images, as they are stored."""
+    return sources.inspect(
+        data.public,
+        folder=data.folder,
+        columns=data.columns,
+        glyphs_per_class=data.glyphs_per_class,
+        characters=sources.ALPHABETS[data.glyphs],
+        progress=show,
+    )

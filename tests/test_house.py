@@ -44,7 +44,7 @@ VALUE_TYPES = {"Access", "PrivateSet"}
 """Names of the door that open nothing."""
 OPENERS = {
     "sfumato/privacy/mechanisms.py": {"spending", "joining", "note_look", "Visit"},
-    "sfumato/privacy/looks.py": {"looking"},
+    "sfumato/privacy/looks.py": {"looking", "inspecting"},
     "tasks/checking.py": {"check_in"},
     "sfumato/privacy/shards.py": {"looking"},
 }
@@ -78,9 +78,11 @@ SEEDED = {
 JUDGES = {
     "sfumato/privacy/looks.py": "measures",
     "sfumato/privacy/audit.py": "measures",
+    "sfumato/privacy/data_sheet.py": "measures how near private images lie to each other",
     "sfumato/preflight.py": "says what is too little to measure",
     "tasks/release.py": "keeps what was measured, after the last image is drawn",
     "tasks/audit.py": "keeps what was measured of a finished run",
+    "tasks/sheet.py": "keeps what was measured before any run",
     "tasks/closing.py": "writes it down",
     "artifacts/record.py": "holds it",
     "artifacts/report.py": "shows it",
@@ -281,7 +283,7 @@ def readers(file: Source) -> Iterator[str]:
     if file.path in READERS or in_folder(file, "sfumato/sources"):
         return
     kinds = {other.module.split(".")[2] for other in tree() if other.module.startswith("sfumato.sources.")}
-    reading = {"load", "source_digest", "open_source", "open_one", *kinds}
+    reading = {"load", "inspect", "source_digest", "open_source", "open_one", *kinds}
     aliases = {found.bound for found in imports(file) if f"{found.module}.{found.name}" == "sfumato.sources"}
     for name, line in attributes(file):
         if name.split(".")[0] in aliases and name.split(".")[1] in reading:

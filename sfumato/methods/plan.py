@@ -23,6 +23,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from sfumato.config import Extractor, FineTuning, Generation, Network, Pretraining, Privacy, Relation, Section, Training
+from sfumato.errors import BadInput
 from sfumato.privacy import accountant
 from sfumato.privacy.events import AnyEvent
 
@@ -31,19 +32,32 @@ STAGE_TRAINING, STAGE_DRAWING = "training", "drawing"
 """Names of the stages that spend."""
 ANY_NUMBER: Literal["any"] = "any"
 """Images covered by a certificate when a released model may draw as many as it likes."""
+ONE_IMAGE = "one image with its label"
+"""The unit of privacy where images have no groups."""
 
 
 class Facts(Section):
     """What is known without opening a private image."""
 
     records: int
-    """Number of private training records; treated as public knowledge."""
+    """Number of private training records, or of groups where they have some; treated as public knowledge."""
     classes: tuple[str, ...]
     """Names of the private classes; treated as public knowledge."""
     public_classes: int
     """Number of public classes."""
     shape: tuple[int, int, int]
     """Channels, height and width of an image."""
+    unit: str = ""
+    """What a group of private images is, such as `person`; empty where each image stands for itself."""
+    images: int = 0
+    """Private training images, where they have groups."""
+
+    @property
+    def private(self) -> str:
+        """How many there are, for a person."""
+        return (
+            f"{self.records} {self.unit}s with {self.images} images" if self.unit else f"{self.records} private records"
+        )
 
 
 class Blueprint(Section):
@@ -68,6 +82,11 @@ def _up(value: float, decimals: int) -> float:
     return round(math.ceil(value * 10.0**decimals * (1 - 1e-12)) / 10.0**decimals, decimals)
 
 
+def in_full(unit: str) -> str:
+    """What is protected as a whole, where a group of images is a `unit`; an empty one stands for single images."""
+    return f"one {unit} with all images and labels" if unit else ONE_IMAGE
+
+
 class Certificate(Section):
     """The epsilon that a sound numerical accountant gives for what the code does."""
 
@@ -77,7 +96,9 @@ class Certificate(Section):
     accountant: str
     images: int | str = ANY_NUMBER
     """Images covered: a number, or `any`."""
-    unit: str = "one image with its label"
+    unit: str = ONE_IMAGE
+    neighbour: str = "record"
+    """What the relation adds, removes or exchanges: a record, or a whole group."""
     entries: tuple[int, ...] = ()
     """The ledger entries of all spends that it covers; none in a plan."""
 
@@ -95,13 +116,18 @@ class Certificate(Section):
         """The statement that travels with every shared image."""
         covered = "any number of images" if self.images == ANY_NUMBER else f"{self.images} images"
         neighbours = {
-            "add_remove": "adding or removing one record",
-            "replace_one": "exchanging one record for another",
+            "add_remove": f"adding or removing one {self.neighbour}",
+            "replace_one": f"exchanging one {self.neighbour} for another",
         }[self.relation]
         return (
             f"({self.shown_epsilon}, {self.shown_delta})-differential privacy for {self.unit}, under {neighbours} "
             f"({self.relation}), covering {covered}; accountant: {self.accountant}{self._spends()}."
         )
+
+    def protecting(self, unit: str) -> "Certificate":
+        """The same for groups that are a `unit` each; an empty one stands for single images."""
+        usual = type(self).model_fields["neighbour"].default
+        return self.model_copy(update={"unit": in_full(unit), "neighbour": unit or usual})
 
     def _spends(self) -> str:
         if not self.entries:
@@ -210,10 +236,34 @@ class Plan(Section):
         return tuple(spend.event for spend in self.spends if spend.stage == stage)
 
     @property
+    def unit(self) -> str:
+        """What is protected as a whole."""
+        return in_full(self.facts.unit)
+
+    @property
     def lacking(self) -> str:
         """Why there is no certificate; empty where there is one."""
         reasons = [spend.event.uncertified(self.privacy.relation) for spend in self.spends]
         return "; ".join(filter(None, reasons))
+
+
+def protecting_groups(plan: Plan) -> Plan:
+    """The plan of private images that have groups; `BadInput` where one of its stages can bound single images alone."""
+    facts = plan.facts
+    alone = {
+        "its first phase": plan.phase_one,
+        "its training without clipping": plan.plain,
+        "its drawing": plan.events(STAGE_DRAWING) and not plan.members,
+    }
+    for stage, there in alone.items():
+        if there:
+            raise BadInput(
+                f"method.name={plan.method} protects single images, not each {facts.unit} with several ({stage} has no bound for a group): "
+                "choose another method, or --set data.group=none"
+            )
+    claim = plan.claim.model_copy(update={"source": f"{plan.claim.source}; one {facts.unit} taken for one record"})
+    certificate = plan.certificate and plan.certificate.protecting(facts.unit)
+    return plan.model_copy(update={"certificate": certificate, "claim": claim})
 
 
 def calibrated(privacy: Privacy, spends: Callable[[float], Sequence[Spend]]) -> tuple[float, Certificate]:

@@ -1,6 +1,6 @@
 """Data-parallel DP-SGD: several processes, each with a part of the records, one sum and one noise.
 
-Every record lies in the part of one process. At each step the first process shows its weights; every process takes each
+Every record, or group where records have groups, lies in the part of one process. At each step the first process shows its weights; every process takes each
 record of its part with the sample rate, on its own, and sums the clipped gradients; the sums meet at the first process,
 which alone adds noise and moves the weights. So it alone holds the optimiser, the moving average and what is kept of an
 unfinished training, and goes on after a stop with any number of others.
@@ -29,6 +29,7 @@ from sfumato.diffusion.objective import Corrupt
 from sfumato.networks.low_rank import adapted
 from sfumato.privacy.clipping import Gradients
 from sfumato.privacy.dp_sgd import fitting_sum, poisson_sample, trainable_parameters
+from sfumato.privacy.units import Units, single_records, unit_examples
 
 PATIENCE = 336
 """How long a process waits for the first one, in torch's usual half hours: a week, since public stages come first."""
@@ -46,7 +47,7 @@ class Team:
 
     @property
     def part(self) -> slice:
-        """Which of the records, in their order, this process draws for."""
+        """Which of the units, records or whole groups, in their order, this process draws for."""
         return slice(self.rank, None, self.size)
 
     def tell(self, text: str = "") -> str:
@@ -126,18 +127,20 @@ def help_training(
     generator: torch.Generator,
     physical_batch: int,
     team: Team,
+    units: Units | None = None,
 ) -> None:
     """Stand by the first process while it runs `train_privately`, with this process's records x `[n, c, h, w]`, y `[n]`.
 
     `model`, `corrupt` and `settings` are the first process's; `generator` draws who takes part and how records are noised,
-    and belongs to this process alone.
+    and belongs to this process alone. `units` are those that its records make up, as in `train_privately`.
     """
+    units = single_records(len(x), x.device) if units is None else units
     if settings.rank:
         model = adapted(model, settings.trainable, settings.rank, generator)
     trainable = trainable_parameters(model, settings.trainable)
     team.begin(model)
     while team.follow(trainable):
-        index = poisson_sample(len(x), settings.sample_rate, generator)
-        examples = corrupt(x[index], y[index], generator)
+        index = poisson_sample(len(units), settings.sample_rate, generator)
+        examples = unit_examples(units, index, x, y, corrupt, generator)
         total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch)
         team.total(total)

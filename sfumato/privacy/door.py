@@ -4,6 +4,8 @@
 therefore INTERNAL. Records live inside the `with` block and nowhere else: never a task's argument or result, never in
 a cache key. Each time the door opens, the images are checked against the digest under which the ledger knows them.
 
+`inspecting` looks through a set before it is settled what belongs to it.
+
 Not covered: `identify` itself reads the images before it can write an entry, since the entry holds what it finds;
 nothing but the digest leaves it.
 """
@@ -16,11 +18,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sfumato import sources
-from sfumato.config import NEIGHBOURS, Crop, Relation, Section
+from sfumato.config import NEIGHBOURS, Columns, Crop, Relation, Section
 from sfumato.errors import BadInput, Stopped
 from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.events import AnyEvent
 from sfumato.privacy.ledger import Entry, Ledger, Reservation, entry_label
+from sfumato.progress import Progress, silent
 
 
 class PrivateSet(Section):
@@ -37,6 +40,11 @@ class PrivateSet(Section):
     """Where data sets by name lie; says where, not what."""
     limit: int = 0
     """Only the first so many training records; 0 for all."""
+    columns: Columns = Columns()
+    group: str = sources.NO_GROUPS
+    """Which records belong together (`Data.group`)."""
+    unit: str = ""
+    """What a group is, for the ledger; empty where each record stands for itself."""
     version: int = 1
     """Which version of the set the ledger counts, so that what was made of another one is not found in a cache."""
 
@@ -91,7 +99,7 @@ class Visit:
 
 def identify(private: PrivateSet) -> str:
     """Decode every image of the set and return its content digest (INTERNAL); `BadInput` names an image that fails."""
-    return sources.source_digest(private.source, folder=private.folder)
+    return sources.source_digest(private.source, folder=private.folder, columns=private.columns, group=private.group)
 
 
 def check_in(access: Access, public: ImageSet | None = None, *, new_version: bool = False) -> Entry:
@@ -153,7 +161,13 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
         invert=private.invert,
         held_out=private.held_out,
         folder=private.folder,
+        columns=private.columns,
+        group=private.group,
     )
+    if (found.groups is not None) != bool(private.unit):
+        raise ValueError(
+            f"unit {private.unit!r} does not fit images with{'' if private.unit else 'out'} a name for their groups"
+        )
     return found.subset(slice(private.limit)) if private.limit and part == "train" else found
 
 
@@ -193,6 +207,7 @@ def spending(
         claim=access.claim,
         insecure=insecure,
         following=access.following,
+        unit=access.private.unit,
     )
     label = entry_label(access.ledger.opened(ticket))
     allow = functools.partial(access.ledger.progress, ticket)
@@ -230,13 +245,25 @@ def looking(access: Access, part: sources.Part) -> Iterator[Visit]:
     yield Visit(read(access.private, part), entry.seq, entry_label(entry))
 
 
+@contextlib.contextmanager
+def inspecting(access: Access, *, progress: Progress = silent) -> Iterator[tuple[sources.Inspection, dict[int, str]]]:
+    """Open the door for a look at everything that lies in the set, readable or not; with the entry and its label.
+
+    The entry is written first and names no content, so that what is mended afterwards is not taken for a change of the set.
+    """
+    entry = _looked(access, None)
+    private = access.private
+    reading = {"folder": private.folder, "columns": private.columns, "group": private.group}
+    yield sources.inspect(private.source, **reading, progress=progress), {entry.seq: entry_label(entry)}
+
+
 def note_look(access: Access, purpose: str) -> dict[int, str]:
     """Write that numbers without noise are taken from work behind an open door; the entry and its label."""
     entry = _looked(access, identify(access.private), purpose)
     return {entry.seq: entry_label(entry)}
 
 
-def _looked(access: Access, digest: str, purpose: str = "") -> Entry:
+def _looked(access: Access, digest: str | None, purpose: str = "") -> Entry:
     return access.ledger.look(
         access.private.name,
         digest,

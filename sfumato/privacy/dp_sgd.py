@@ -1,7 +1,7 @@
 """DP-SGD: Poisson batches, clipped sums, Gaussian noise, Adam.
 
-What it costs is `SubsampledGaussian(noise_multiplier, sample_rate, steps)`: in each of the `steps` steps a record
-takes part with probability `sample_rate`, moves the sum by at most `clip`, and the sum receives noise of standard
+What it costs is `SubsampledGaussian(noise_multiplier, sample_rate, steps)`: in each of the `steps` steps a record, or a
+whole group where records have groups (`sfumato.privacy.units`), takes part with probability `sample_rate`, moves the sum by at most `clip`, and the sum receives noise of standard
 deviation `noise_multiplier * clip` on every number that can receive gradient. Dividing by the *expected* batch, Adam,
 decay and averaging are post-processing. Not covered here: opening the data, the ledger and the price
 (`sfumato.privacy.mechanisms`).
@@ -21,6 +21,7 @@ from sfumato.networks.low_rank import adapted, merged
 from sfumato.privacy.clipping import Gradients, clipped_sum
 from sfumato.privacy.resuming import TrainingState
 from sfumato.privacy.survey import refuse_clip, refuse_mixers, survey
+from sfumato.privacy.units import Units, single_records, unit_examples
 from sfumato.privacy.watching import Watch, seen
 from sfumato.progress import Progress, silent
 from sfumato.training import moving_average, warm_then_decay
@@ -160,9 +161,12 @@ def train_privately(
     start: TrainingState | None = None,
     checkpoint: Checkpoint | None = None,
     watch: Watch | None = None,
+    units: Units | None = None,
     others: Others | None = None,
 ) -> nn.Module:
     """Fine-tune `model` on records x `[n, c, h, w]`, y `[n]`; returns the averaged model.
+
+    `units` are sampled and clipped as wholes; without them each record is.
 
     `start` is the state to go on from. `checkpoint` is asked before a stretch of steps: given the steps done and a function
     that takes the state, it returns the step up to which to go, or raises `Stopped`; the second value says at any step
@@ -183,6 +187,7 @@ def train_privately(
     groups = [{**group, "initial_lr": group["lr"]} for group in groups if group["params"]]
     optimiser = torch.optim.Adam(groups)
     average = moving_average(model, settings.ema_decay)
+    units = single_records(len(x), x.device) if units is None else units
     first = start.step if start else 0
     if start:
         restore(start.tensors, trainable, average, optimiser)
@@ -196,8 +201,8 @@ def train_privately(
             until = checkpoint.go_on(step, lambda: taken(trainable, average, optimiser))
         if others:
             others.lead(trainable)
-        index = poisson_sample(len(x), settings.sample_rate, generator)
-        examples = corrupt(x[index], y[index], generator)
+        index = poisson_sample(len(units), settings.sample_rate, generator)
+        examples = unit_examples(units, index, x, y, corrupt, generator)
         if step == first:  # what the model sees of a record may be larger than the record
             known = survey(model, trainable, examples.x_t.shape[2:])
             if known.missing and note:

@@ -151,6 +151,7 @@ class Ledger:
         claim: dict[str, Any] | None = None,
         insecure: bool = False,
         following: Iterable[Event] = (),
+        unit: str = "",
     ) -> Reservation:
         """Write down the whole cost of a plan before its door opens, or raise Refused with nothing written.
 
@@ -164,6 +165,7 @@ class Ledger:
         claim: what the paper's own analysis gives for these settings, if it gives anything (JSON).
         insecure: a test injected the noise generator; all that follows is INTERNAL.
         following: events that the run will reserve after this one; the budget must bear them too, or nothing is paid.
+        unit: what the price protects as a whole where that is a group of records, such as a person; empty for one record.
         """
         check_delta(delta)
         planned = check_events(events)
@@ -189,6 +191,7 @@ class Ledger:
             "parents": list(parents),
             "purpose": purpose,
             "insecure": bool(insecure),
+            **({"unit": unit} if unit else {}),
         }
         with self._chain.appending() as (entries, write):
             check_set(entries, dataset, digest)
@@ -302,7 +305,7 @@ class Ledger:
     def look(
         self,
         dataset: str,
-        digest: str,
+        digest: str | None,
         reason: str,
         *,
         stage: str,
@@ -310,15 +313,20 @@ class Ledger:
         code_version: str,
         parents: Sequence[str] = (),
     ) -> Entry:
-        """Write, before it happens, an access without noise; all that comes of it is INTERNAL."""
+        """Write, before it happens, an access without noise; all that comes of it is INTERNAL.
+
+        Without a digest (None) it does not say of which content, for a look at a set that is still being put together.
+        """
         check_reason("a look at", dataset, reason)
+        check_name(dataset)
         with self._chain.appending() as (entries, write):
-            check_set(entries, dataset, digest)
+            if digest is not None:
+                check_set(entries, dataset, digest)
             return write(
                 dataset,
                 "look",
                 {
-                    "digest": digest,
+                    **({} if digest is None else {"digest": digest}),
                     "reason": reason,
                     "stage": stage,
                     "run": run,

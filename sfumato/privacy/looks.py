@@ -19,8 +19,10 @@ from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.audit import Bound, epsilon_lower_bound
 from sfumato.privacy.canaries import Canaries
-from sfumato.privacy.door import Access, looking
+from sfumato.privacy.data_sheet import DataSheet, data_sheet
+from sfumato.privacy.door import Access, inspecting, looking
 from sfumato.progress import Progress, silent
+from sfumato.sources import Inspection
 
 REAL = "real training images"
 """Name of the row to compare with: the private training images judged as if they were synthetic. Its `readable` flatters, since
@@ -135,6 +137,14 @@ def copied(access: Access, images: ImageSet) -> Copied:
         check, to_train, to_test = check_copies(*(to_unit(part.pixels) for part in (images, train, test)))
         pairs = [(images.pixels[pair.image], train.pixels[pair.record]) for pair in check.closest]
         return Copied(check, to_train, to_test, np.array(pairs), entries)
+
+
+def sheet_of(
+    access: Access, public: Inspection | None, *, progress: Progress = silent
+) -> tuple[DataSheet, dict[int, str]]:
+    """The data sheet of the private set, compared with public pictures if there are any; with the entry of the look."""
+    with inspecting(access, progress=progress) as (found, entries):
+        return data_sheet(access.private.name, found, public, progress=progress), entries
 
 
 @contextlib.contextmanager

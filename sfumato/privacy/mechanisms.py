@@ -22,6 +22,7 @@ from sfumato.privacy.dp_sgd import poisson_sample, train_privately
 from sfumato.privacy.events import AnyEvent, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.noise import system_generator
 from sfumato.privacy.resuming import Keeper, TrainingState
+from sfumato.privacy.units import Units, every_few, one_by_one, shares, units_of
 from sfumato.privacy.watching import Seen
 from sfumato.progress import Progress, silent
 from sfumato.training import train_denoiser
@@ -65,14 +66,17 @@ def noisy_votes(
 ) -> Paid[Tensor]:
     """A histogram `[classes, options]`: each record adds 1 to one cell of its own class, then every cell gets noise.
 
-    Price: `Gaussian(noise_multiplier)`, since one record changes one cell by 1 (add/remove), or two cells
+    Records of a group add one over their number, so that a group adds 1 in all, and at most 1 in l2 norm.
+
+    Price: `Gaussian(noise_multiplier)`, since one record or group changes the histogram by 1 (add/remove), or by two such
     (replace-one, for which the accountant takes 2). `ballot` maps images `[b, c, h, w]` to options `[b]`, each image
     by itself.
     """
     with spending(access, [event], insecure=generator is not None) as visit:
         x, y = to_unit(visit.images.pixels), torch.as_tensor(visit.images.labels)
         chosen = torch.cat([ballot(part.to(device)).cpu() for part in x.split(VOTE_CHUNK)])
-        counts = torch.bincount(y * options + chosen, minlength=classes * options).view(classes, options)
+        cells = torch.bincount(y * options + chosen, shares(visit.images), minlength=classes * options)
+        counts = cells.view(classes, options).float()
         noise = torch.randn(counts.shape, generator=generator or system_generator())
         votes = counts + event.noise_multiplier * noise
         entries = visit.entries
@@ -95,7 +99,9 @@ def noised_records(
     """
     with spending(access, [event], insecure=generator is not None) as visit:
         generator = generator or system_generator()
-        images = to_unit(visit.images.pixels).clamp(-1, 1)[torch.randperm(len(visit.images), generator=generator)]
+        images = to_unit(one_by_one(visit.images).pixels).clamp(-1, 1)[
+            torch.randperm(len(visit.images), generator=generator)
+        ]
         x, largest_norm = codec.encode(images.to(device)).cpu(), codec.largest_norm(shape_of(images))
         noised = x + event.noise_multiplier * largest_norm * torch.randn(x.shape, generator=generator)
         entries = visit.entries
@@ -121,7 +127,7 @@ def unprotected(
     """
     with spending(access, [event], insecure=generator is not None) as visit:
         generator = generator or system_generator(device)
-        x = codec.encode(to_unit(visit.images.pixels).to(device))
+        x = codec.encode(to_unit(one_by_one(visit.images).pixels).to(device))
         y = torch.as_tensor(visit.images.labels).to(device)
 
         def loss_of_step() -> Tensor:
@@ -177,8 +183,8 @@ def fine_tuned(
     """`model` fine-tuned by DP-SGD, from the state that `keeper` holds, if it holds one.
 
     Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the
-    public count, which sets the expected batch that sums are divided by. `codec` turns each record, by itself, into what
-    the model works on; it costs nothing, since it was made without private data. With `watch`, what the steps saw without
+    public count of records, or of groups where they have some, which sets the expected batch that sums are divided by.
+    `codec` turns each record, by itself, into what the model works on; it costs nothing, since it was made without private data. With `watch`, what the steps saw without
     noise comes beside the model and is INTERNAL. `gather` is given the hash of the reservation and returns the processes that
     train together, this one first among them, or None.
     """
@@ -190,10 +196,12 @@ def fine_tuned(
         entries = {**(state.entries if state else {}), **visit.entries}
         watched = Watched([], note_look(access, f"{access.purpose}: losses and norms")) if watch else None
         team = gather(visit.hash)
+        x, y, units = _records(visit, codec, settings, device, team)
         try:
             trained = train_privately(
                 model.to(device),
-                *_records(visit, codec, device, team),
+                x,
+                y,
                 corrupt,
                 settings,
                 noise_multiplier=event.noise_multiplier,
@@ -205,6 +213,7 @@ def fine_tuned(
                 start=state,
                 checkpoint=_Stretches(keeper, visit, event, entries, state.step if state else 0) if keeper else None,
                 watch=watched.steps.append if watched else None,
+                units=units,
                 others=team,
             )
         finally:
@@ -233,21 +242,27 @@ def fine_tuned_beside(
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     with joining(access, reservation) as visit:
+        x, y, units = _records(visit, codec, settings, device, team)
         help_training(
             model.to(device),
-            *_records(visit, codec, device, team),
+            x,
+            y,
             corrupt,
             settings,
             generator=generator or system_generator(device),
             physical_batch=physical_batch,
+            units=units,
             team=team,
         )
 
 
-def _records(visit: Visit, codec: Codec, device: torch.device, team: Team | None) -> tuple[Tensor, Tensor]:
-    """The records that this process draws for, as the model sees them `[n, c, h, w]`, and their labels `[n]`."""
-    images = visit.images.subset(team.part) if team else visit.images
-    return codec.encode(to_unit(images.pixels).to(device)), torch.as_tensor(images.labels).to(device)
+def _records(
+    visit: Visit, codec: Codec, settings: FineTuning, device: torch.device, team: Team | None
+) -> tuple[Tensor, Tensor, Units]:
+    """The records that this process draws for, as the model sees them `[n, c, h, w]`, their labels `[n]` and units."""
+    images = every_few(visit.images, team.part) if team else visit.images
+    x, y = codec.encode(to_unit(images.pixels).to(device)), torch.as_tensor(images.labels).to(device)
+    return x, y, units_of(images, each=settings.images_per_group, device=device)
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,17 @@ def dealt(images: ImageSet, shards: int, key: str) -> np.ndarray:
     """The shard, 0 to `shards` - 1, of each record, int64 `[n]`, by a hash of its pixels and class name under `key`.
 
     As on which side of the split it lies, a record never changes shard when others come or go, and equal records stand
-    together. The key keeps the two hashes apart and is no secret.
+    together. The key keeps the two hashes apart and is no secret. A group is dealt as a whole, by its number.
     """
 
-    def shard(pixels: np.ndarray, label: int) -> int:
-        digest = hashlib.blake2b(repr((pixels.shape, images.classes[label])).encode(), digest_size=8, key=key.encode())
-        digest.update(np.ascontiguousarray(pixels).data)
-        return int.from_bytes(digest.digest(), "big") % shards
+    def shard(record: bytes) -> int:
+        return int.from_bytes(hashlib.blake2b(record, digest_size=8, key=key.encode()).digest(), "big") % shards
 
-    return np.array([shard(*record) for record in zip(images.pixels, images.labels, strict=True)], dtype=np.int64)
+    if images.groups is not None:
+        return np.array([shard(group.tobytes()) for group in images.groups], dtype=np.int64)
+    names = (images.classes[label] for label in images.labels)
+    each = zip(images.pixels, names, strict=True)
+    return np.array([shard(repr((p.shape, name)).encode() + p.tobytes()) for p, name in each], dtype=np.int64)
 
 
 def check_shards(access: Access, shards: int, key: str) -> dict[int, str]:

@@ -1,28 +1,36 @@
 """Image collections: described without opening a picture, loaded with every fault named, split by the record itself.
 
 A source is `digits` (scikit-learn's), `glyphs` (see `sfumato.glyphs`), a data set by name (`sfumato.sources.named`), a
-folder of class folders, a folder of IDX files, an NPZ file, or for public images several of these as `a+b`. `describe`
-reads names and headers alone; `load` decodes.
+folder of pictures (`sfumato.sources.folders`), a table of them (`sfumato.sources.tables`), a folder of IDX files, an NPZ
+file, or for public images several of these as `a+b`. `describe` reads names and headers alone; `load` decodes. Pictures
+are turned as their EXIF orientation says, and grey of 16 bits is rounded to 8.
 
-Not covered: pixels of more than 8 bits (refused), transparency (ignored), EXIF orientation (ignored), frames after the
-first, and a check whether two sources hold copies of the same pictures (`same_source` knows names and places alone).
+Records of a folder or a table may have groups; then a group lies on one side of the split as a whole, by its name.
+
+Not covered: more than 8 bits of colour (Pillow keeps the upper 8), transparency (ignored), frames after the first, and a
+check whether two sources hold copies of the same pictures (`same_source` knows names and places alone).
 """
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from sfumato.config import Crop
+from sfumato.config import Columns, Crop
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet
+from sfumato.progress import Progress, silent
 from sfumato.sources.built_in import ALPHABETS, open_digits, open_glyphs
-from sfumato.sources.catalogue import Catalogue, Facts, Part, Record, Request
-from sfumato.sources.folders import open_class_folders
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Facts, Part, Record, Request, group_number
+from sfumato.sources.files import of_files
+from sfumato.sources.folders import open_image_folder
 from sfumato.sources.identity import (
+    NAMES,
     absolute,
     existing,
     fingerprint,
+    group_held_out,
     held_out_by_hash,
     needs_folder,
     parts_of,
@@ -30,19 +38,25 @@ from sfumato.sources.identity import (
     same_source,
 )
 from sfumato.sources.idx import holds_idx, open_idx
+from sfumato.sources.inspecting import Inspection, inspected
 from sfumato.sources.mixture import mix
 from sfumato.sources.named import NAMED, open_named
 from sfumato.sources.npz import open_npz
 from sfumato.sources.pictures import check_same_shape, shaped
+from sfumato.sources.tables import READERS, table_files
 
 __all__ = [
     "ALPHABETS",
+    "GROUP",
+    "NO_GROUPS",
     "Facts",
+    "Inspection",
     "Part",
     "absolute",
     "describe",
     "fingerprint",
     "held_out_by_hash",
+    "inspect",
     "load",
     "needs_folder",
     "parts_of",
@@ -64,10 +78,14 @@ def describe(
     glyphs_per_class: int = 400,
     characters: str | None = None,
     shares: tuple[float, ...] = (),
+    columns: Columns = Columns(),
+    group: str = NO_GROUPS,
+    forgiving: bool = False,
 ) -> Facts:
     """Records, classes and shape of a part of a source, from names and headers alone; arguments as in `load`.
 
-    A data set by name that is not there is fetched now, or refused.
+    A data set by name that is not there is fetched now, or refused. `forgiving` takes the shape of the first picture whose
+    header can be read.
     """
     asked = Request(
         part=part,
@@ -79,13 +97,21 @@ def describe(
         glyphs_per_class=glyphs_per_class,
         characters=characters,
         shares=shares,
+        columns=columns,
+        group=group,
+        forgiving=forgiving,
     )
     catalogue = open_source(source, asked)
-    facts, records = catalogue.facts, catalogue.facts.records
-    if not catalogue.has_parts and part != "all":
-        kept = round(records * held_out)
-        records = kept if part == "test" else records - kept
-    return Facts(str(source), records, facts.classes, *asked.shape(facts))
+    facts = catalogue.facts
+
+    def expected(count: int) -> int:
+        if catalogue.has_parts or part == "all":
+            return count
+        kept = round(count * held_out)
+        return kept if part == "test" else count - kept
+
+    groups = None if facts.groups is None else expected(facts.groups)
+    return Facts(str(source), expected(facts.records), facts.classes, *asked.shape(facts), groups)
 
 
 def load(
@@ -101,6 +127,8 @@ def load(
     glyphs_per_class: int = 400,
     characters: str | None = None,
     shares: tuple[float, ...] = (),
+    columns: Columns = Columns(),
+    group: str = NO_GROUPS,
     seed: int = 0,
 ) -> ImageSet:
     """Decode a part of a source, as `[n, c, h, w]` pictures of one size.
@@ -108,7 +136,7 @@ def load(
     `crop="centre"` takes the largest square from the middle, `size` then stretches every picture to that many pixels
     square, `channels` turns all grey (1) or into colour (3); None or 0 keeps them. `invert` turns the grey levels round,
     so that dark ink on paper stands beside light ink. `held_out` is the share kept for testing where the source has no
-    test part, `folder` where data sets by name lie. The other arguments are for glyphs (`characters` are all letters
+    test part, `folder` where data sets by name lie. `columns` and `group` are for tables and folders (`Data`). The other arguments are for glyphs (`characters` are all letters
     unless given) and for mixtures (`shares`, see `sfumato.sources.mixture.mix`).
     """
     asked = Request(
@@ -122,43 +150,74 @@ def load(
         glyphs_per_class=glyphs_per_class,
         characters=characters,
         shares=shares,
+        columns=columns,
+        group=group,
         seed=seed,
     )
     catalogue = open_source(source, asked)
     classes, by_hash = catalogue.facts.classes, part != "all" and not catalogue.has_parts
     pixels: list[np.ndarray] = []
     labels: list[int] = []
+    groups: list[int] = []
     first: Record | None = None
     for record in catalogue.records():
         # The split looks at the picture as stored, so that asking for another size moves no record to the other side.
-        if by_hash and held_out_by_hash(record.pixels, classes[record.label], held_out) != (part == "test"):
+        if by_hash and held_out_of(record, classes, held_out) != (part == "test"):
             continue
         record = record._replace(pixels=shaped(record.pixels, asked))
         first = first or record
         check_same_shape(first, record)
         pixels.append(record.pixels)
         labels.append(record.label)
+        groups.append(group_number(record.group))
     if not pixels:
         raise BadInput(
             f"the {part} part of {str(source)!r} holds none of its {catalogue.facts.records} records;"
             f" change data.held_out={held_out} or add images"
         )
     stacked = np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2))
-    return ImageSet(stacked, np.array(labels, dtype=np.int64), classes)
+    grouped = None if catalogue.facts.groups is None else np.array(groups, dtype=np.int64)
+    return ImageSet(stacked, np.array(labels, dtype=np.int64), classes, grouped)
 
 
-def source_digest(source: str | Path, *, folder: str = "") -> str:
-    """SHA-256 of everything a source holds, as stored: shape, pixels and class name of every record, in any order.
+def held_out_of(record: Record, classes: tuple[str, ...], share: float) -> bool:
+    """Whether a record is kept for testing where the source does not say: with its group, or by itself."""
+    if record.group:
+        return group_held_out(record.group, share)
+    return held_out_by_hash(record.pixels, classes[record.label], share)
+
+
+def source_digest(source: str | Path, *, folder: str = "", columns: Columns = Columns(), group: str = NO_GROUPS) -> str:
+    """SHA-256 of everything a source holds, as stored: shape, pixels, class name and group of every record, in any order.
 
     Decodes every record, so a damaged one is found (`BadInput` names it). Resizing, splitting and file names do not change it.
     """
-    catalogue = open_source(source, Request(part="all", folder=folder))
+    catalogue = open_source(source, Request(part="all", folder=folder, columns=columns, group=group))
     names = catalogue.facts.classes
-    each = sorted(
-        hashlib.sha256(repr((r.pixels.shape, names[r.label])).encode() + r.pixels.tobytes()).digest()
-        for r in catalogue.records()
-    )
+    each = sorted(record_digest(record, names) for record in catalogue.records())
     return hashlib.sha256(b"".join(each)).hexdigest()
+
+
+def record_digest(record: Record, names: tuple[str, ...]) -> bytes:
+    """SHA-256 of one record: shape, class name, group where it has one, pixels."""
+    head = (record.pixels.shape, names[record.label], *([record.group] if record.group else []))
+    return hashlib.sha256(repr(head).encode() + record.pixels.tobytes()).digest()
+
+
+def inspect(
+    source: str | Path,
+    *,
+    folder: str = "",
+    columns: Columns = Columns(),
+    group: str = NO_GROUPS,
+    glyphs_per_class: int = 400,
+    characters: str | None = None,
+    progress: Progress = silent,
+) -> Inspection:
+    """Look through all records of a source as they are stored, and go on after those that cannot be read; arguments as in `load`."""
+    asked = Request("all", folder=folder, columns=columns, group=group, forgiving=True)
+    asked = replace(asked, glyphs_per_class=glyphs_per_class, characters=characters)
+    return inspected(str(source), open_source(source, asked), progress=progress)
 
 
 def require_classes(facts: Facts, at_least: int = 2) -> None:
@@ -184,13 +243,18 @@ def open_source(source: str | Path, asked: Request) -> Catalogue:
 
 def open_one(source: str, asked: Request) -> Catalogue:
     """A source that is no mixture."""
-    if source == "digits":
-        return open_digits(asked.part)
-    if source == "glyphs":
-        return open_glyphs(asked)
+    place = None if source in NAMES else existing(source)
+    if place and place.suffix in READERS and not place.is_dir():
+        files, grouped = table_files(place, asked.columns, asked.group)
+        return of_files(str(place), files, tuple(sorted({file.label for file in files})), asked, grouped=grouped)
+    if place and place.is_dir() and not holds_idx(place):
+        return open_image_folder(place, asked)
+    if asked.group not in ("", NO_GROUPS):
+        raise BadInput(
+            f"data.group={asked.group!r} is for tables and folders of pictures, and {source!r} is neither; leave it out"
+        )
+    if place:
+        return open_idx(place, asked.part) if place.is_dir() else open_npz(place)
     if source in NAMED:
         return open_named(source, asked.folder, asked.part)
-    place = existing(source)
-    if not place.is_dir():
-        return open_npz(place)
-    return open_idx(place, asked.part) if holds_idx(place) else open_class_folders(place)
+    return open_digits(asked.part) if source == "digits" else open_glyphs(asked)

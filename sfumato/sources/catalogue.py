@@ -1,14 +1,21 @@
 """What every kind of source comes down to: facts, and records to decode one after the other."""
 
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from sfumato.config import Crop
+from sfumato.config import Columns, Crop
 from sfumato.errors import BadInput
 
+NO_GROUPS = "none"
+"""The value of `data.group` with which each record stands for itself."""
+GROUP = "group"
+"""The column that is taken for the groups where none is named."""
+USUAL_COLUMNS = Columns()
 Part = Literal["train", "test", "all"]
 """`train` is trained on, `test` is kept for evaluation, `all` is both (public sources)."""
 
@@ -25,6 +32,16 @@ class Facts:
     height: int
     width: int
     """Of the asked size; else of the first picture, and `load` refuses a folder that mixes sizes."""
+    groups: int | None = None
+    """Groups in the asked part, counted as `records` are; None where each record stands for itself."""
+
+
+class File(NamedTuple):
+    """A picture that is a file of its own."""
+
+    path: Path
+    label: str
+    group: str = ""
 
 
 class Record(NamedTuple):
@@ -35,6 +52,8 @@ class Record(NamedTuple):
     pixels: np.ndarray
     """uint8 `[h, w, c]`."""
     label: int
+    group: str = ""
+    """Name of the group that it belongs to; empty where it stands for itself."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +65,8 @@ class Catalogue:
     """Decodes one record after the other."""
     has_parts: bool
     """The source says itself which records are for testing; otherwise the hash decides."""
+    files: tuple[File, ...] = ()
+    """The records' files, in order, where each record has one of its own."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +84,10 @@ class Request:
     characters: str | None = None
     shares: tuple[float, ...] = ()
     seed: int = 0
+    columns: Columns = USUAL_COLUMNS
+    group: str = NO_GROUPS
+    forgiving: bool = False
+    """Go on where the first picture cannot be read, for `sfumato.sources.inspect`."""
 
     def __post_init__(self) -> None:
         if self.part not in ("train", "test", "all"):
@@ -86,3 +111,8 @@ class Request:
         if self.crop == "centre":
             height = width = min(height, width)
         return self.channels or facts.channels, self.size or height, self.size or width
+
+
+def group_number(name: str) -> int:
+    """A number for a group that depends on its name alone, so that groups keep theirs when others come or go; 64 bits, signed."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)

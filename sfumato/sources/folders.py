@@ -1,80 +1,78 @@
-"""Folders of class folders, and what may be read of a folder at all."""
+"""Folders of pictures, in class folders or listed by a table, whole or in splits."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import Catalogue, Facts, Record
-from sfumato.sources.pictures import channels_of, decode, opened
+from sfumato.sources import tables
+from sfumato.sources.catalogue import NO_GROUPS, Catalogue, File, Request
+from sfumato.sources.files import of_files
+from sfumato.sources.listing import check_inside, class_names, entries, is_picture, picture_files
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
-
-
-def open_class_folders(folder: Path) -> Catalogue:
-    """A folder of class folders: names are listed, the first file's header gives the shape."""
-    names = class_names(folder)
-    files = [(path, label) for label, name in enumerate(names) for path in picture_files(folder, name)]
-    with opened(files[0][0]) as image:
-        shape = (channels_of(image, files[0][0]), image.height, image.width)
-    facts = Facts(str(folder), len(files), names, *shape)
-
-    def records() -> Iterator[Record]:
-        for path, label in files:
-            yield Record(str(path), decode(path), label)
-
-    return Catalogue(facts, records, has_parts=False)
+SPLITS = {"train": ("train",), "test": ("test",), "validation": ("validation", "valid", "val", "dev")}
+"""Names of the folders that a data set is split into, by what the splits are called here."""
 
 
-def entries(folder: Path) -> list[os.DirEntry]:
-    """What lies in a folder, sorted by name, without hidden files; links may not lead out of the source."""
-    try:
-        with os.scandir(folder) as found:
-            return sorted((e for e in found if not e.name.startswith(".")), key=lambda e: e.name)
-    except PermissionError:
-        raise BadInput(f"the folder {str(folder)!r} may not be read; grant this user read permission") from None
+def open_image_folder(folder: Path, asked: Request) -> Catalogue:
+    """A folder of class folders, or with a table called `metadata`; either also below `train` and `test` (or `validation`).
+
+    Where there are all three, `validation` is in the part `all` only.
+    """
+    splits = split_folders(folder)
+    listed = {name: folder_files(place, folder, asked) for name, place in (splits or {"": folder}).items()}
+    classes = tuple(sorted({file.label for files, _ in listed.values() for file in files}))
+    test = next((name for name in ("test", "validation") if name in splits), "")
+    chosen = {"train": ["train"], "test": [test], "all": list(splits)}[asked.part] if test else list(listed)
+    files = [file for name in chosen for file in listed[name][0]]
+    grouped = all(found for _, found in listed.values())
+    return of_files(str(folder), files, classes, asked, has_parts=bool(test), grouped=grouped)
 
 
-def check_inside(entry: os.DirEntry, root: Path) -> None:
-    """Refuse a link that leads out of the source: a data set must not pull in other files of the machine."""
-    if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(os.path.realpath(root)):
-        raise BadInput(
-            f"{entry.path!r} is a link to {os.path.realpath(entry.path)!r}, and paths from data files cannot leave"
-            " their folder; copy the images in, or remove the link"
-        )
-
-
-def class_names(folder: Path) -> tuple[str, ...]:
-    """Sorted names of the class folders."""
-    found = entries(folder)
-    names = []
-    for entry in found:
+def split_folders(folder: Path) -> dict[str, Path]:
+    """The folders of the splits by name, where a folder holds `train` and no folder that is not a split; else none."""
+    found = {entry.name: folder / entry.name for entry in entries(folder) if entry.is_dir()}
+    named = {name: next((found[word] for word in words if word in found), None) for name, words in SPLITS.items()}
+    if not named["train"] or len(found) != sum(place is not None for place in named.values()):
+        return {}
+    for entry in entries(folder):
         check_inside(entry, folder)
-        if entry.is_dir():
-            names.append(entry.name)
-    if not names and any(is_picture(entry) for entry in found):
-        raise BadInput(f"{str(folder)!r} holds images but no class folders; move them into one folder per class")
-    if not names:
-        raise BadInput(f"the folder {str(folder)!r} holds no images; add them, one folder per class")
-    strange = [name for name in names if not name.isprintable()]
-    if strange:
-        raise BadInput(f"the class folder {strange[0]!r} of {str(folder)!r} has unprintable characters; rename it")
-    return tuple(names)
+    return {name: place for name, place in named.items() if place}
 
 
-def picture_files(root: Path, name: str) -> list[Path]:
-    """Sorted picture files of one class."""
-    found = [entry for entry in entries(root / name) if is_picture(entry)]
-    for entry in found:
-        check_inside(entry, root)
-    if not found:
+def folder_files(folder: Path, root: Path, asked: Request) -> tuple[list[File], bool]:
+    """The files of a folder that no splits are below, and whether they have groups; links may not lead out of `root`."""
+    if table := tables.metadata_of(folder):
+        return tables.table_files(table, asked.columns, asked.group, root=root)
+    if asked.group not in ("", NO_GROUPS, *GROUPINGS):
+        known = ", ".join(GROUPINGS)
         raise BadInput(
-            f"the class folder {str(root / name)!r} holds no images ({', '.join(SUFFIXES)}); add some or remove it"
+            f"data.group={asked.group!r} is no way to group class folders; use {known}, or a table with a group column"
         )
-    return [Path(entry.path) for entry in found]
+    grouping = GROUPINGS.get(asked.group)
+    names = class_names(folder)
+    if not grouping:
+        return [File(path, name) for name in names for path in picture_files(folder, name)], False
+    return [File(path, name, group) for name in names for path, group in grouping(folder, name)], True
 
 
-def is_picture(entry: os.DirEntry) -> bool:
-    """Whether an entry is a file named like a picture; a broken link is one too, so that opening it says so."""
-    broken = entry.is_symlink() and not os.path.exists(entry.path)
-    return entry.name.lower().endswith(SUFFIXES) and (entry.is_file() or broken)
+def by_folder(root: Path, name: str) -> list[tuple[Path, str]]:
+    """The pictures of a class with the folder that each lies in: `class/group/picture`."""
+    loose = [entry.path for entry in entries(root / name) if is_picture(entry)]
+    if loose:
+        raise BadInput(f"{loose[0]!r} lies in no folder of a group, as data.group=folder has it; move it into one")
+    within = class_names(root / name)
+    for entry in entries(root / name):
+        check_inside(entry, root)
+    return [(path, group) for group in within for path in picture_files(root, f"{name}/{group}")]
+
+
+def by_prefix(root: Path, name: str) -> list[tuple[Path, str]]:
+    """The pictures of a class with what their names begin with, up to the first underscore."""
+    found = [(path, path.name.partition("_")) for path in picture_files(root, name)]
+    for path, (group, mark, _) in found:
+        if not (group and mark):
+            raise BadInput(f"{str(path)!r} does not begin with a group and '_', as data.group=prefix has it; rename it")
+    return [(path, group) for path, (group, _, _) in found]
+
+
+GROUPINGS = {"folder": by_folder, "prefix": by_prefix}
+"""How class folders tell which pictures belong together, by the value of `data.group`."""

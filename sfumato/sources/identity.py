@@ -10,9 +10,12 @@ import numpy as np
 from sfumato.errors import BadInput
 from sfumato.sources.built_in import BUILT_IN
 from sfumato.sources.named import NAMED, locate
+from sfumato.sources.tables import READERS
 
 NAMES = (*BUILT_IN, *NAMED)
 """Everything that is a source by its name alone; a folder of such a name is written `./name`."""
+FILES = (".npz", *READERS)
+"""Ends of the names of files that are sources."""
 
 
 def parts_of(source: str | Path) -> tuple[str, ...]:
@@ -50,12 +53,14 @@ def needs_folder(*sources: str) -> bool:
 def existing(source: str) -> Path:
     """The folder or NPZ file of that name, or the reason why there is none."""
     path = Path(source)
-    known = f"give {', '.join(NAMES)}, a folder of class folders, a folder with IDX files, or an .npz file"
+    known = (
+        f"give {', '.join(NAMES)}, a folder of class folders, a folder with IDX files, or a file ({', '.join(FILES)})"
+    )
     if not os.path.lexists(source):
         near = difflib.get_close_matches(Path(source).name.lower(), NAMES, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise BadInput(f"the data source {source!r} does not exist; {hint}{known}")
-    if not path.is_dir() and path.suffix != ".npz":
+    if not path.is_dir() and path.suffix not in FILES:
         raise BadInput(f"the data source {source!r} is not a folder; {known}")
     return path
 
@@ -87,7 +92,8 @@ def one_source(a: str, b: str, folder: str) -> bool:
 
 
 def fingerprint(source: str | Path, *, folder: str = "") -> str:
-    """A digest of the names, lengths and times of all files of a source, which changes where their content does.
+    """A digest of the names, lengths and times of all files of a source, for a table of all in its folder, which changes
+    where their content does.
 
     Nothing is opened, and built-in sources have no files. It also changes where a file is replaced by its like. `folder`
     is where named data sets lie; one that is not there has no files either.
@@ -97,7 +103,7 @@ def fingerprint(source: str | Path, *, folder: str = "") -> str:
         place = None if part in BUILT_IN else locate(part, folder) if part in NAMED else Path(part)
         if place is None:
             continue
-        top = place.resolve()
+        top = (place.parent if place.suffix in READERS else place).resolve()
         for file in [top, *sorted(top.rglob("*"))]:
             facts = file.lstat()
             # The time of the last change of the inode is none that a copying tool can set back.
@@ -124,3 +130,8 @@ def held_out_by_hash(pixels: np.ndarray, name: str, share: float) -> bool:
     digest = hashlib.blake2b(repr((pixels.shape, name)).encode(), digest_size=8)
     digest.update(np.ascontiguousarray(pixels).data)
     return int.from_bytes(digest.digest(), "big") < share * 2**64
+
+
+def group_held_out(name: str, share: float) -> bool:
+    """Whether a group is kept for testing, with all its records: by its name and nothing else, as above."""
+    return held_out_by_hash(np.zeros(0, np.uint8), name, share)

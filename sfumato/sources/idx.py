@@ -13,7 +13,7 @@ import numpy as np
 
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Catalogue, Facts, Part, Record
-from sfumato.sources.folders import check_inside, entries
+from sfumato.sources.listing import check_inside, entries
 
 IDX_IMAGES, IDX_LABELS = 0x0803, 0x0801
 """Magic numbers: unsigned bytes in three dimensions, and in one."""

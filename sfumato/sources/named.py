@@ -23,8 +23,8 @@ from PIL import Image
 
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Catalogue, Facts, Part, Record
-from sfumato.sources.folders import check_inside, class_names, entries, picture_files
 from sfumato.sources.idx import Layout, holds_idx, open_idx
+from sfumato.sources.listing import check_inside, class_names, entries, picture_files
 from sfumato.sources.pictures import channels_of, decode, opened
 
 SILENCE_SECONDS = 30.0

@@ -6,10 +6,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageFile
+from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Record, Request
+
+DEEP = ("I;16", "I;16B", "I;16L", "I;16N")
+"""Modes of grey with 16 bits."""
+LEVELS_OF_DEEP = 65535 / 255
+"""Of their grey levels, one of 8 bits: black stays black and white white, and all between are rounded."""
+UPRIGHT = 1
+ON_THE_SIDE = (5, 6, 7, 8)
+"""EXIF orientations: none to be turned, and those that exchange height and width."""
 
 
 @contextmanager
@@ -30,7 +38,8 @@ def strict_pillow() -> Iterator[None]:
 def opened(path: Path) -> Iterator[Image.Image]:
     """A picture with its header read and its pixels not; whatever goes wrong inside is said of `path`."""
     try:
-        with strict_pillow(), Image.open(path) as image:
+        # Through a file of our own: Pillow maps named TIFFs into memory, and turns those round wrongly.
+        with strict_pillow(), open(path, "rb") as file, Image.open(file) as image:
             yield image
     except (BadInput, MemoryError):
         raise
@@ -41,6 +50,10 @@ def opened(path: Path) -> Iterator[Image.Image]:
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         limit = f"{Image.MAX_IMAGE_PIXELS:,}" if Image.MAX_IMAGE_PIXELS else "the allowed number of"
         raise BadInput(f"the image {str(path)!r} has more than {limit} pixels; shrink or remove it") from None
+    except UnidentifiedImageError:
+        raise BadInput(
+            f"the image {str(path)!r} is corrupt or cut off (no kind of image); replace or remove it"
+        ) from None
     except Exception as fault:  # decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error and others
         reason = " ".join(str(fault).split())[:100] or type(fault).__name__
         raise BadInput(f"the image {str(path)!r} is corrupt or cut off ({reason}); replace or remove it") from None
@@ -51,18 +64,45 @@ def decode(path: Path) -> np.ndarray:
     with opened(path) as image:
         image.verify()
     with opened(path) as image:
-        mode = "L" if channels_of(image, path) == 1 else "RGB"
+        channels, turn = channels_of(image, path), orientation(image)
         image.load()
-        return np.asarray(image.convert(mode)).reshape(image.height, image.width, -1)
+        upright = image if turn == UPRIGHT else ImageOps.exif_transpose(image)
+        if upright.mode in DEEP:
+            pixels = np.round(np.asarray(upright).astype(np.float64) / LEVELS_OF_DEEP).astype(np.uint8)
+        else:
+            pixels = np.asarray(upright.convert("L" if channels == 1 else "RGB"))
+        return pixels.reshape(upright.height, upright.width, channels)
+
+
+def shape_of(path: Path) -> tuple[int, int, int]:
+    """Channels, height and width of a picture as `decode` gives it, from its header."""
+    with opened(path) as image:
+        sides = image.height, image.width
+        return channels_of(image, path), *(reversed(sides) if orientation(image) in ON_THE_SIDE else sides)
+
+
+def kind_of(path: Path) -> str:
+    """Size and mode of a picture as it is stored, such as `640x480 RGB`, from its header."""
+    with opened(path) as image:
+        return f"{image.width}x{image.height} {image.mode}"
+
+
+def orientation(image: Image.Image) -> int:
+    """How an opened picture is still to be turned, from its header alone: a PNG's EXIF behind the pixels is not looked for."""
+    if image.format == "TIFF":  # turned by Pillow itself, header and all
+        return UPRIGHT
+    return Image.Image.getexif(image).get(ExifTags.Base.Orientation, UPRIGHT)
 
 
 def channels_of(image: Image.Image, path: Path) -> int:
-    """1 for grey, 3 for colour and palettes; refuses more than 8 bits, which conversion would cut off in silence."""
-    if image.mode in ("1", "L", "LA"):
+    """1 for grey, 3 for colour and palettes; refuses grey of more than 16 bits, whose white nobody can know."""
+    if image.mode in ("1", "L", "LA", *DEEP):
         return 1
     if image.mode in ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"):
         return 3
-    raise BadInput(f"the image {str(path)!r} has pixels of mode {image.mode!r}; convert it to 8 bits per channel")
+    raise BadInput(
+        f"the image {str(path)!r} has pixels of mode {image.mode!r}; convert it to 8 bits per channel, or to grey of 16"
+    )
 
 
 def reshape(pixels: np.ndarray, size: int | None, channels: int | None) -> np.ndarray:

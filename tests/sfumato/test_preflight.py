@@ -294,3 +294,82 @@ def test_runs_that_would_be_measured_in_two_ways_are_refused_together(tmp_path):
 def test_the_embedded_default_is_judged_alike_on_every_machine(monkeypatch):
     monkeypatch.setattr(extractors, "_obstacle", lambda: "")
     assert preflight(resolve("rapid"))[0].evaluation.features == "cnn"
+
+
+def persons(root, count=20, each=3):
+    """Class folders whose file names begin with a person."""
+    for name in "ab":
+        (root / name).mkdir(parents=True)
+        for i in range(count * each):
+            Image.new("L", (8, 8), (i,)).save(root / name / f"p{i // each}_{i}.png")
+    return root
+
+
+GROUPED = ("data.group=prefix", "fine_tuning.steps=2", "fine_tuning.sample_rate=0.5")
+
+
+@pytest.mark.parametrize(("method", "more"), [("rapid", ["method.votes=true"]), ("dp-sgd", []), ("dp-promise", [])])
+def test_groups_are_the_unit_of_all_numbers_and_of_the_certificate(tmp_path, method, more):
+    scans = f"data.private={persons(tmp_path / 'scans')}"
+    settings, facts, _ = settle(scans, *GROUPED, "data.unit=patient", *more, method=method)
+    assert (facts.records, facts.unit, facts.images) == (16, "patient", 96)
+    assert settings.privacy.delta == pytest.approx(16**-1.1)
+    plan = plan_for(settings, facts)
+    assert (
+        "for one patient with all images and labels, under adding or removing one patient"
+        in plan.certificate.sentence()
+    )
+    assert "patient" in plan.claim.source
+    secret = private_set(settings)
+    assert (secret.group, secret.unit) == ("prefix", "patient")
+    alone = plan_for(*settle(scans, *GROUPED[1:], *more, method=method)[:2])
+    assert alone.certificate.unit == "one image with its label" and alone.facts.unit == ""
+    assert "adding or removing one record" in alone.certificate.sentence()
+
+
+def test_the_ensemble_has_groups_too(tmp_path):
+    scans = f"data.private={persons(tmp_path / 'scans')}"
+    settings, facts, _ = settle(
+        scans,
+        "data.group=prefix",
+        "method.members=3",
+        "generation.images=10",
+        "generation.steps=20",
+        method="dp-ensemble",
+    )
+    assert "one person" in plan_for(settings, facts).certificate.unit
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "stage"),
+    [
+        (
+            "dp-promise",
+            ["method.phase_one=noised_once", "privacy.relation=replace_one", "method.training.batch=8"],
+            "its first phase",
+        ),
+        ("dp-promise", ["method.phase_one=paper", "method.training.batch=8"], "its first phase"),
+        ("empirical-denoiser", ["generation.images=6"], "its drawing"),
+        ("dppm", ["method.training.batch=8", "method.k=4"], "its training without clipping"),
+    ],
+)
+def test_what_cannot_bound_a_group_is_refused_in_one_line(tmp_path, method, changes, stage):
+    scans = f"data.private={persons(tmp_path / 'scans')}"
+    told = refusal(scans, *GROUPED, *changes, method=method)
+    assert f"method.name={method} protects single images" in told and stage in told and "data.group=none" in told
+
+
+def test_a_limit_and_groups_do_not_go_together(tmp_path):
+    scans = f"data.private={persons(tmp_path / 'scans')}"
+    assert "data.limit=9 would take a part of a person's images" in refusal(scans, *GROUPED, "data.limit=9")
+
+
+def test_a_column_called_group_is_found_and_can_be_left_out(tmp_path):
+    root = persons(tmp_path / "scans")
+    rows = [f"{p.relative_to(root)},{p.parent.name},{p.name.partition('_')[0]}" for p in sorted(root.rglob("*.png"))]
+    (root / "list.csv").write_text("\n".join(["path,label,group", *rows]))
+    settings, facts, _ = settle(f"data.private={root / 'list.csv'}")
+    assert (facts.records, facts.unit, settings.data.group) == (16, "person", "group")
+    assert preflight(settings)[:2] == (settings, facts)
+    settings, facts, _ = settle(f"data.private={root / 'list.csv'}", "data.group=none")
+    assert (facts.records, facts.unit, settings.data.group) == (96, "", "none")

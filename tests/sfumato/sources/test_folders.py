@@ -6,10 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
-from PIL import Image, ImageFile
+from PIL import ExifTags, Image, ImageFile
 
 from sfumato.images import to_unit
-from sfumato.sources import describe, load
+from sfumato.sources import describe, load, source_digest
+from sfumato.sources.catalogue import group_number
 from sfumato.sources.pictures import reshape
 from tests.sfumato.sources.writing import draw, refused, write_folder, write_mnist_like
 
@@ -126,10 +127,41 @@ def test_pictures_far_too_large_are_refused_before_decoding(folder, monkeypatch,
         load(folder)
 
 
-def test_sixteen_bits_are_refused_instead_of_cut(folder):
-    Image.fromarray(np.full((8, 8), 1000, np.uint16)).save(folder / "cat" / "000.png")
-    with refused("cat/000.png' has pixels of mode 'I;16'", "8 bits"):
-        load(folder)
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_sixteen_bits_are_scaled_to_eight(tmp_path, suffix):
+    values = np.array([[0, 128, 129, 257], [1000, 32896, 65406, 65535]], np.uint16)
+    (tmp_path / "a").mkdir()
+    Image.fromarray(values).save(tmp_path / "a" / f"1{suffix}")
+    found = load(tmp_path, part="all").pixels[0, 0]
+    assert found.tolist() == [[0, 0, 1, 1], [4, 128, 254, 255]]
+    assert np.abs(found / 255 - values / 65535).max() <= 0.5 / 255 + 1e-9
+
+
+@pytest.mark.parametrize("values", [np.full((8, 8), 70000, np.int32), np.full((8, 8), 0.5, np.float32)])
+def test_deeper_grey_is_refused_instead_of_cut(folder, values):
+    Image.fromarray(values).save(folder / "cat" / "000.tif")
+    with refused("cat/000.tif' has pixels of mode", "8 bits"):
+        load(folder, part="all")
+
+
+TURNED = {1: lambda a: a, 3: lambda a: np.rot90(a, 2), 5: lambda a: a.T, 6: lambda a: np.rot90(a, -1)}
+
+
+@pytest.mark.parametrize("orientation", TURNED)
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [(".png", {}), (".tif", {}), (".tif", {"compression": "tiff_lzw"}), (".jpg", {"quality": 95})],
+)
+def test_pictures_are_turned_as_their_orientation_says(tmp_path, orientation, suffix, options):
+    values = np.linspace(0, 255, 12 * 8).reshape(12, 8).astype(np.uint8)
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    (tmp_path / "a").mkdir()
+    Image.fromarray(values).save(tmp_path / "a" / f"1{suffix}", exif=exif, **options)
+    wanted, told = TURNED[orientation](values), describe(tmp_path, part="all")
+    found = load(tmp_path, part="all").pixels[0, 0]
+    assert (told.height, told.width) == found.shape == wanted.shape
+    assert np.abs(found.astype(int) - wanted).max() <= (8 if suffix == ".jpg" else 0)
 
 
 def test_loading_is_silent(folder):
@@ -186,3 +218,83 @@ def test_things_that_are_no_files_are_passed_over(folder):
     (folder / "ant" / "folder.png").mkdir()
     (folder / "ant" / "link.png").symlink_to("pipe.png")
     assert len(load(folder, part="all")) == 50
+
+
+def persons(root, names=("p1_a", "p1_b", "p2_a", "p3_a")):
+    """Class folders whose file names begin with a person."""
+    for at, name in enumerate(names):
+        for label in ("cat", "dog"):
+            (root / label).mkdir(parents=True, exist_ok=True)
+            draw(np.random.default_rng((at, len(label)))).save(root / label / f"{name}{label}.png")
+    return root
+
+
+def test_file_names_can_begin_with_the_group(tmp_path):
+    root = persons(tmp_path / "x")
+    found = load(root, part="all", group="prefix")
+    assert found.groups.tolist() == 2 * [group_number(name) for name in ("p1", "p1", "p2", "p3")]
+    assert describe(root, part="all", group="prefix").groups == 3
+    assert load(root, part="all").groups is None and describe(root, part="all").groups is None
+    draw(np.random.default_rng(0)).save(root / "cat" / "loose.png")
+    with refused("cat/loose.png' does not begin with a group"):
+        describe(root, group="prefix")
+
+
+def test_folders_inside_class_folders_can_be_the_groups(tmp_path):
+    root = tmp_path / "x"
+    write_folder(root / "cat", {"ann": 2, "bob": 1})
+    write_folder(root / "dog", {"ann": 3}, seed=1)
+    found = load(root, part="all", group="folder")
+    ann, bob = group_number("ann"), group_number("bob")
+    assert found.groups.tolist() == [ann, ann, bob, ann, ann, ann] and found.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    draw(np.random.default_rng(0)).save(root / "cat" / "loose.png")
+    with refused("cat/loose.png' lies in no folder of a group"):
+        describe(root, group="folder")
+
+
+def test_a_group_lies_on_one_side_of_the_split(tmp_path):
+    root = persons(tmp_path / "x", [f"p{i // 3}_{i}" for i in range(60)])
+    train, test = (load(root, part=part, held_out=0.4, group="prefix") for part in ("train", "test"))
+    assert len(train) + len(test) == 120 and not set(train.groups) & set(test.groups)
+    assert describe(root, part="train", held_out=0.4, group="prefix").groups == 12
+    without = root.parent / "y"
+    persons(without, [f"p{i // 3}_{i}" for i in range(57)])
+    less = load(without, part="train", held_out=0.4, group="prefix")
+    assert set(train.groups) - set(less.groups) <= {group_number("p19")} and set(less.groups) <= set(train.groups)
+
+
+def test_groups_are_part_of_what_a_set_is(tmp_path):
+    root = persons(tmp_path / "x")
+    one, two = source_digest(root), source_digest(root, group="prefix")
+    (root / "cat" / "p1_acat.png").rename(root / "cat" / "p9_acat.png")
+    assert one != two != source_digest(root, group="prefix") and source_digest(root) == one
+
+
+@pytest.mark.parametrize("source", ["digits", "idx", "folder"])
+def test_other_groupings_are_refused(tmp_path, source):
+    known = {"digits": "digits", "idx": write_mnist_like(tmp_path / "i"), "folder": persons(tmp_path / "f")}
+    with refused("data.group='patient'"):
+        describe(known[source], group="patient")
+
+
+@pytest.mark.parametrize("other", ["test", "validation", "val"])
+def test_train_and_test_folders_are_the_parts(tmp_path, other):
+    write_folder(tmp_path / "x" / "train", {"ant": 4, "cat": 3})
+    write_folder(tmp_path / "x" / other, {"ant": 2}, seed=1)
+    found = {part: load(tmp_path / "x", part=part) for part in ("train", "test", "all")}
+    assert {part: len(images) for part, images in found.items()} == {"train": 7, "test": 2, "all": 9}
+    assert all(images.classes == ("ant", "cat") for images in found.values())
+    assert describe(tmp_path / "x", part="test").records == 2
+
+
+def test_validation_beside_test_is_in_the_whole_only(tmp_path):
+    for seed, name in enumerate(("train", "test", "valid")):
+        write_folder(tmp_path / "x" / name, {"ant": 2}, seed=seed)
+    assert [describe(tmp_path / "x", part=part).records for part in ("train", "test", "all")] == [2, 2, 6]
+
+
+def test_train_alone_is_split_by_hash_and_a_class_may_be_called_train(tmp_path):
+    write_folder(tmp_path / "x" / "train", {"ant": 30})
+    assert describe(tmp_path / "x", part="train", held_out=0.2).records == 24
+    write_folder(tmp_path / "y", {"train": 2, "tram": 2})
+    assert load(tmp_path / "y", part="all").classes == ("train", "tram")

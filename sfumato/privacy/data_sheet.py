@@ -1,0 +1,164 @@
+"""What a private collection is like before a run: counts, sizes, duplicates, copies among the public images. INTERNAL.
+
+Pictures are duplicates if they are the same pixel by pixel, and near duplicates if their grey thumbnails differ by no more
+than the copy check allows (`sfumato.evaluation.copies`): saved anew, resized, a little brighter. Every number comes from
+private images without noise.
+
+Not covered: near duplicates that are cropped, mirrored or turned; pictures of one grey level, which show nothing.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato.config import Section
+from sfumato.evaluation.copies import copy_distance
+from sfumato.images import to_unit
+from sfumato.progress import Progress, silent
+from sfumato.sources import Inspection
+
+SHOWN = 20
+"""Pairs and sets that are named; all are counted."""
+ROWS = 1024
+"""Thumbnails compared with all others at once."""
+
+
+class Alike(Section):
+    """Pictures that are alike, closest first."""
+
+    pictures: int
+    """How many private pictures are like another one."""
+    across_groups: int
+    """How many of them are like one of another group; 0 without groups."""
+    across_classes: int
+    """How many of them are like one of another class; 0 where they are compared with public ones."""
+    named: tuple[tuple[str, str], ...]
+    """Some pairs of them, each once."""
+
+
+class DataSheet(Section):
+    """The data sheet of a private collection; INTERNAL."""
+
+    name: str
+    source: str
+    public: str
+    """The public source that it was compared with; empty for none."""
+    records: int
+    """Pictures that can be read."""
+    classes: dict[str, int]
+    """Readable pictures of each class."""
+    groups: int | None
+    """Groups among them; None where each picture stands for itself."""
+    largest_group: int
+    """Pictures of the largest group; 1 without groups."""
+    kinds: dict[str, int]
+    """Pictures of each size and mode, the most frequent first."""
+    duplicates: Alike
+    """The same pixels twice."""
+    near: Alike
+    """Nearly the same, beyond the duplicates."""
+    copies: Alike
+    """The same pixels among the public pictures."""
+    near_public: Alike
+    """Nearly the same as a public picture, or as its negative."""
+    broken: tuple[str, ...]
+    """A line for each picture that cannot be read."""
+
+    @property
+    def refused(self) -> str:
+        """Why no run would begin with these pictures; empty where one would."""
+        if self.broken:
+            return f"{len(self.broken)} of {self.records + len(self.broken)} pictures cannot be read: replace or remove them"
+        if self.copies.pictures:
+            return (
+                f"{self.copies.pictures} private pictures are among the public ones of {self.public!r}: public images must not come "
+                "from the private collection; take the copies out of the public side"
+            )
+        return ""
+
+
+def data_sheet(
+    name: str, private: Inspection, public: Inspection | None = None, *, progress: Progress = silent
+) -> DataSheet:
+    """Compare the pictures of a private collection with each other and with public ones; INTERNAL."""
+    counts = np.bincount(private.labels, minlength=len(private.classes)).tolist()
+    sizes = Counter([] if private.groups is None else private.groups.tolist())
+    firsts = {digest: at for at, digest in reversed(list(enumerate(private.digests)))}
+    again = [(at, firsts[digest]) for at, digest in enumerate(private.digests) if firsts[digest] != at]
+    kept = np.array(sorted(firsts.values()), np.int64)
+    kept = kept[np.ptp(private.thumbnails[kept].reshape(len(kept), -1), axis=1) > 0] if len(kept) else kept
+    shown = private.thumbnails[kept]
+    limit = copy_distance(_flat(shown)) if len(kept) else 0.0
+    near = [(int(kept[a]), int(kept[b])) for a, b in close(shown, None, limit, progress=progress)]
+    copies, near_public = [], []
+    if public is not None:
+        places = {digest: at for at, digest in enumerate(public.digests)}
+        copies = [(at, places[digest]) for at, digest in enumerate(private.digests) if digest in places]
+        copied = {at for at, _ in copies}
+        both = np.concatenate([public.thumbnails, 255 - public.thumbnails])
+        found = [(int(kept[a]), b % len(public.where)) for a, b in close(shown, both, limit, progress=progress)]
+        near_public = [pair for pair in found if pair[0] not in copied]
+    others = public.where if public else ()
+    return DataSheet(
+        name=name,
+        source=private.source,
+        public=public.source if public else "",
+        records=len(private.where),
+        classes=dict(zip(private.classes, counts, strict=True)),
+        groups=None if private.groups is None else len(sizes),
+        largest_group=max(sizes.values(), default=1),
+        kinds=dict(Counter(private.kinds).most_common()),
+        duplicates=_alike(again, private, private.where),
+        near=_alike(near, private, private.where),
+        copies=_alike(copies, private, others, within=False),
+        near_public=_alike(near_public, private, others, within=False),
+        broken=private.broken,
+    )
+
+
+def _alike(pairs: Sequence[tuple[int, int]], private: Inspection, others: Sequence[str], within: bool = True) -> Alike:
+    """The pairs (a private picture, another) by name and number; `within` for another private one."""
+
+    def differing(of: np.ndarray | None) -> int:
+        return 0 if of is None or not within else sum(bool(of[a] != of[b]) for a, b in pairs)
+
+    once = {frozenset(pair) if within else pair: pair for pair in reversed(pairs)}.values()
+    return Alike(
+        pictures=len(pairs),
+        across_groups=differing(private.groups),
+        across_classes=differing(private.labels),
+        named=tuple((private.where[a], others[b]) for a, b in list(once)[: -SHOWN - 1 : -1]),
+    )
+
+
+def close(
+    pictures: np.ndarray, others: np.ndarray | None, limit: float, *, progress: Progress = silent
+) -> list[tuple[int, int]]:
+    """Pictures uint8 `[n, s, s]` that lie within `limit` of their nearest one among `others` `[m, s, s]`, with that; closest first.
+
+    Without `others` each is compared with the pictures after and before it. Distances are root mean squares per pixel,
+    pixels in [-1, 1].
+    """
+    flat = _flat(pictures)
+    reference = flat if others is None else _flat(others)
+    if len(flat) == 0 or len(reference) < (2 if others is None else 1):
+        return []
+    found = []
+    for start in range(0, len(flat), ROWS):
+        rows = flat[start : start + ROWS]
+        distances = torch.cdist(rows, reference)
+        if others is None:
+            distances[torch.arange(len(rows)), torch.arange(start, start + len(rows))] = math.inf
+        which = distances.argmin(1)
+        exact = (rows - reference[which]).square().mean(1).sqrt()
+        found += [(float(d), start + a, int(which[a])) for a, d in enumerate(exact) if d <= limit]
+        progress(min(start + ROWS, len(flat)), len(flat))
+    return [(a, b) for _, a, b in sorted(found)]
+
+
+def _flat(thumbnails: np.ndarray) -> Tensor:
+    return to_unit(thumbnails).flatten(1)

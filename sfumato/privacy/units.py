@@ -1,0 +1,98 @@
+"""Units of privacy: what a person brings in as a whole. Without groups that is one record, with groups all records of one.
+
+A mechanism samples units, bounds what a unit contributes, and so adding or removing one, with all its records, changes a
+sum by no more than one record would: a step of training looks at a few records of a unit, drawn at random from its own,
+and clips the gradient of their mean; in a histogram each record of a unit counts for its share of one vote. How many
+records a unit has therefore changes nothing in the price.
+
+Not covered: a person whose records lie in several groups, who is protected as so many units are.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato.diffusion.objective import Corrupt, Examples
+from sfumato.images import ImageSet
+
+
+@dataclass(frozen=True)
+class Units:
+    """Which of n records make up each of u units."""
+
+    order: Tensor
+    """`[n]`, positions of the records, unit after unit."""
+    first: Tensor
+    """`[u]`, where each unit begins in `order`."""
+    size: Tensor
+    """`[u]`, records of each unit, 1 or more."""
+    each: int
+    """Records of a unit that a step looks at; 1 where all units are single records."""
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def pick(self, index: Tensor, generator: torch.Generator) -> Tensor:
+        """`each` records of each of the units at `index` `[b]`, spread evenly over its own from a random start: `[b, each]`.
+
+        All of a unit's records are equally likely, and a record comes twice only where a unit has fewer than `each`.
+        """
+        if self.each == 1 and len(self.order) == len(self):
+            return self.order[self.first[index]][:, None]
+        size = self.size[index][:, None]
+        start = torch.rand(len(index), 1, generator=generator, device=generator.device)
+        place = (torch.arange(self.each, device=size.device) + start) * size / self.each
+        return self.order[self.first[index][:, None] + place.long().clamp(max=size - 1)]
+
+
+def single_records(records: int, device: torch.device | str = "cpu") -> Units:
+    """Each of so many records is a unit."""
+    places = torch.arange(records, device=device)
+    return Units(places, places, torch.ones_like(places), 1)
+
+
+def units_of(images: ImageSet, *, each: int, device: torch.device | str = "cpu") -> Units:
+    """The groups of a set, of which a step looks at `each` records, or its single records where it has no groups."""
+    if images.groups is None:
+        return single_records(len(images), device)
+    order = np.argsort(images.groups, kind="stable")
+    _, size = np.unique(images.groups, return_counts=True)
+    parts = (order, np.cumsum(size) - size, size)
+    return Units(*(torch.as_tensor(part, device=device) for part in parts), each)
+
+
+def every_few(images: ImageSet, part: slice) -> ImageSet:
+    """The units at the places `part` with all their records, for one of several processes that share the units out."""
+    if images.groups is None:
+        return images.subset(part)
+    names, which = np.unique(images.groups, return_inverse=True)
+    return images.subset(np.isin(which, np.arange(len(names))[part]))
+
+
+def shares(images: ImageSet) -> Tensor:
+    """What each record makes up of its unit, float64 `[n]`: one over the unit's records, so that they sum to 1."""
+    if images.groups is None:
+        return torch.ones(len(images), dtype=torch.float64)
+    _, which, size = np.unique(images.groups, return_inverse=True, return_counts=True)
+    return torch.from_numpy(1 / size[which])
+
+
+def unit_examples(
+    units: Units, index: Tensor, x: Tensor, y: Tensor, corrupt: Corrupt, generator: torch.Generator
+) -> Examples:
+    """Noised copies of the units at `index`, those of all its picked records side by side as if of one record.
+
+    x `[n, ...]` and y `[n]` are the records. The loss of a unit is then the mean over these records.
+    """
+    picked = units.pick(index, generator)
+    examples = corrupt(x[picked.flatten()], y[picked.flatten()], generator)
+    return examples.map(lambda field: field.unflatten(0, picked.shape).flatten(1, 2))
+
+
+def one_by_one(images: ImageSet) -> ImageSet:
+    """The images, for a mechanism that can protect single records alone."""
+    if images.groups is not None:
+        raise ValueError("this mechanism knows no groups: the plan should have been refused")
+    return images

@@ -1,0 +1,83 @@
+"""A source looked through picture by picture: what each one is, and every one that cannot be read."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sfumato.errors import BadInput
+from sfumato.progress import Progress, silent
+from sfumato.sources.catalogue import Catalogue, Record, group_number
+from sfumato.sources.pictures import decode, kind_of, reshape
+
+THUMBNAIL = 16
+"""Side of the grey thumbnails by which pictures of any size are compared."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What is in a source, record by record; as private as the source is."""
+
+    source: str
+    classes: tuple[str, ...]
+    where: tuple[str, ...]
+    """File, or place in it, of each record that could be read; files from the source's own folder on."""
+    labels: np.ndarray
+    """int64 `[n]`."""
+    groups: np.ndarray | None
+    """int64 `[n]`, as in `ImageSet`."""
+    kinds: tuple[str, ...]
+    """Size and mode of each record as it is stored, such as `640x480 RGB`."""
+    digests: tuple[bytes, ...]
+    """Of the pixels of each record; equal for pictures that are the same pixel by pixel."""
+    thumbnails: np.ndarray
+    """uint8 `[n, THUMBNAIL, THUMBNAIL]`."""
+    broken: tuple[str, ...]
+    """For each picture that cannot be read, in one line, which it is and why."""
+
+
+def inspected(source: str, catalogue: Catalogue, *, progress: Progress = silent) -> Inspection:
+    """Decode every record of a catalogue, and go on after those that cannot be read.
+
+    In a file of many pictures a fault ends the file.
+    """
+    broken: list[str] = []
+    found: list[tuple[str, int, int, str, bytes, np.ndarray]] = []
+    folder = f"{source}/" if Path(source).is_dir() else f"{Path(source).parent}/"
+    for done, (record, kind) in enumerate(_readable(catalogue, broken), 1):
+        pixels, where = record.pixels, record.where.removeprefix(folder)
+        digest = hashlib.blake2b(repr(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest()
+        thumbnail = reshape(pixels, THUMBNAIL, 1)[:, :, 0]
+        found.append((where, record.label, group_number(record.group), kind, digest, thumbnail))
+        progress(done + len(broken), catalogue.facts.records)
+    where, labels, groups, kinds, digests, thumbnails = zip(*found, strict=True) if found else ((),) * 6
+    return Inspection(
+        source=source,
+        classes=catalogue.facts.classes,
+        where=where,
+        labels=np.array(labels, np.int64),
+        groups=None if catalogue.facts.groups is None else np.array(groups, np.int64),
+        kinds=kinds,
+        digests=digests,
+        thumbnails=np.array(thumbnails, np.uint8).reshape(-1, THUMBNAIL, THUMBNAIL),
+        broken=tuple(broken),
+    )
+
+
+def _readable(catalogue: Catalogue, broken: list[str]) -> Iterator[tuple[Record, str]]:
+    """The records that can be read, with their kinds; a line for each of the others goes to `broken`."""
+    numbers = {name: number for number, name in enumerate(catalogue.facts.classes)}
+    for file in catalogue.files:
+        try:
+            yield Record(str(file.path), decode(file.path), numbers[file.label], file.group), kind_of(file.path)
+        except BadInput as fault:
+            broken.append(str(fault))
+    if not catalogue.files:
+        try:
+            for record in catalogue.records():
+                height, width, channels = record.pixels.shape
+                yield record, f"{width}x{height} {'L' if channels == 1 else 'RGB'}"
+        except BadInput as fault:
+            broken.append(str(fault))

@@ -1,0 +1,62 @@
+"""What may be read of a folder at all: names in order, no hidden files, no link that leads out."""
+
+import os
+from pathlib import Path
+
+from sfumato.errors import BadInput
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+
+
+def entries(folder: Path) -> list[os.DirEntry]:
+    """What lies in a folder, sorted by name, without hidden files; links may not lead out of the source."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted((e for e in found if not e.name.startswith(".")), key=lambda e: e.name)
+    except PermissionError:
+        raise BadInput(f"the folder {str(folder)!r} may not be read; grant this user read permission") from None
+
+
+def check_inside(entry: os.DirEntry, root: Path) -> None:
+    """Refuse a link that leads out of the source: a data set must not pull in other files of the machine."""
+    if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(os.path.realpath(root)):
+        raise BadInput(
+            f"{entry.path!r} is a link to {os.path.realpath(entry.path)!r}, and paths from data files cannot leave"
+            " their folder; copy the images in, or remove the link"
+        )
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    """Sorted names of the class folders."""
+    found = entries(folder)
+    names = []
+    for entry in found:
+        check_inside(entry, folder)
+        if entry.is_dir():
+            names.append(entry.name)
+    if not names and any(is_picture(entry) for entry in found):
+        raise BadInput(f"{str(folder)!r} holds images but no class folders; move them into one folder per class")
+    if not names:
+        raise BadInput(f"the folder {str(folder)!r} holds no images; add them, one folder per class")
+    strange = [name for name in names if not name.isprintable()]
+    if strange:
+        raise BadInput(f"the class folder {strange[0]!r} of {str(folder)!r} has unprintable characters; rename it")
+    return tuple(names)
+
+
+def picture_files(root: Path, name: str) -> list[Path]:
+    """Sorted picture files of one class."""
+    found = [entry for entry in entries(root / name) if is_picture(entry)]
+    for entry in found:
+        check_inside(entry, root)
+    if not found:
+        raise BadInput(
+            f"the class folder {str(root / name)!r} holds no images ({', '.join(SUFFIXES)}); add some or remove it"
+        )
+    return [Path(entry.path) for entry in found]
+
+
+def is_picture(entry: os.DirEntry) -> bool:
+    """Whether an entry is a file named like a picture; a broken link is one too, so that opening it says so."""
+    broken = entry.is_symlink() and not os.path.exists(entry.path)
+    return entry.name.lower().endswith(SUFFIXES) and (entry.is_file() or broken)

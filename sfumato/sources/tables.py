@@ -1,0 +1,144 @@
+"""Tables of images: each row names a file below the table's own folder and its class, and may name its group.
+
+Read as CSV (UTF-8, commas), JSON lines (`.jsonl`) and Parquet; all values are taken as text, and nothing in them can run
+code. A folder with a table called `metadata` is one as well, which is how Hugging Face's image folders are kept.
+
+Not covered: pictures inside the table, and more than one class for a picture.
+"""
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+from sfumato.config import Columns
+from sfumato.errors import BadInput
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, File
+from sfumato.sources.listing import entries
+
+METADATA = "metadata"
+"""Name of the table that makes an image folder of the folder that it lies in."""
+PATHS = ("path", "file_name")
+"""Columns that are taken for the paths where none is named, the first that is there."""
+Rows = Iterable[Mapping[str, Any]]
+
+
+def rows_of_csv(path: Path) -> Rows:
+    """Rows of a CSV file with a head."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file, strict=True))
+
+
+def rows_of_lines(path: Path) -> Rows:
+    """Rows of a file with one JSON object in each line."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    if strange := [row for row in rows if not isinstance(row, dict)]:
+        raise ValueError(f"{strange[0]!r} is no JSON object")
+    return rows
+
+
+def rows_of_parquet(path: Path) -> Rows:
+    """Rows of a Parquet file, without what pictures it may hold."""
+    try:
+        import pyarrow
+        from pyarrow import parquet  # here, since nothing else needs it
+    except ImportError:
+        raise BadInput(f"{str(path)!r} needs pyarrow: pip install pyarrow, or save the table as CSV") from None
+    with parquet.ParquetFile(path, memory_map=False) as file:
+        plain = [field.name for field in file.schema_arrow if not pyarrow.types.is_nested(field.type)]
+        return file.read(columns=plain).to_pylist()
+
+
+READERS: dict[str, Callable[[Path], Rows]] = {
+    ".csv": rows_of_csv,
+    ".jsonl": rows_of_lines,
+    ".parquet": rows_of_parquet,
+}
+"""How each kind of table is read, by the end of its name."""
+
+
+def metadata_of(folder: Path) -> Path | None:
+    """The table called `metadata` in a folder, or None; `BadInput` for two of them."""
+    found = [entry.name for entry in entries(folder) if entry.name in {METADATA + suffix for suffix in READERS}]
+    if len(found) > 1:
+        raise BadInput(f"{str(folder)!r} holds both {found[0]!r} and {found[1]!r}; keep one of them")
+    return folder / found[0] if found else None
+
+
+def table_files(table: Path, columns: Columns, group: str, *, root: Path | None = None) -> tuple[list[File], bool]:
+    """The files that a table names, and whether they have groups; `root` is what no path may leave, else the table's folder.
+
+    `BadInput` for a path that leads out or to nothing, for a picture that is named twice, and for a row without class or
+    group.
+    """
+    root = root or table.parent
+    rows = read_rows(table)
+    if not rows:
+        raise BadInput(f"the table {str(table)!r} has no rows; add one for each image")
+    present = list(rows[0])
+    path_name = columns.path or next((name for name in PATHS if name in present), PATHS[0])
+    group_name = group or (GROUP if GROUP in present else NO_GROUPS)
+    grouped = group_name != NO_GROUPS
+    settings = {path_name: "data.columns.path", columns.label: "data.columns.label"}
+    for name, setting in (settings | ({group_name: "data.group"} if grouped else {})).items():
+        if name not in present:
+            told = ", ".join(map(repr, present))
+            raise BadInput(
+                f"the table {str(table)!r} has no column {name!r} (its columns: {told}); name it by {setting}"
+            )
+    real, seen, files = Path(os.path.realpath(root)), {}, []
+    for number, row in enumerate(rows, 1):
+        where = f"row {number} of {str(table)!r}"
+        path = inside(table.parent, text(row[path_name]), real, where)
+        if (first := seen.setdefault(os.path.realpath(path), number)) != number:
+            raise BadInput(f"{where} names the picture {str(path)!r} again, as row {first} does; keep one of the two")
+        label, own = text(row[columns.label]), text(row[group_name]) if grouped else ""
+        for name, value in ((columns.label, label), *([(group_name, own)] if grouped else [])):
+            if not value or not value.isprintable():
+                raise BadInput(f"{where} has {value!r} in the column {name!r}; write a name that can be printed")
+        files.append(File(path, label, own))
+    return files, grouped
+
+
+def read_rows(table: Path) -> list[Mapping[str, Any]]:
+    """All rows of a table; whatever goes wrong is said of it."""
+    try:
+        return list(READERS[table.suffix](table))
+    except (BadInput, MemoryError):
+        raise
+    except PermissionError:
+        raise BadInput(f"the table {str(table)!r} may not be read; grant this user read permission") from None
+    except Exception as fault:  # decoding, csv, json and pyarrow each raise their own
+        reason = " ".join(str(fault).split())[:100] or type(fault).__name__
+        raise BadInput(
+            f"the table {str(table)!r} is damaged or no {table.suffix[1:]} ({reason}); make it again"
+        ) from None
+
+
+def text(value: Any) -> str:
+    """A value of a table as text, without spaces around it; empty for a value that is missing."""
+    return "" if value is None else str(value).strip()
+
+
+def inside(folder: Path, name: str, real: Path, where: str) -> Path:
+    """The file of that name below `folder`; `BadInput` for one that is not there, or that is not in the folder `real`."""
+    parts = PurePath(name)
+    if not name or "\0" in name or parts.is_absolute() or ".." in parts.parts:
+        raise BadInput(
+            f"{where} names {name!r}: paths from data files cannot leave their folder; write them from the table's folder on,"
+            " without '..'"
+        )
+    path = folder / parts
+    if not Path(os.path.realpath(path)).is_relative_to(real):
+        raise BadInput(
+            f"{where} names {name!r}, a link out of its folder: paths from data files cannot leave it; copy the images in"
+        )
+    try:
+        there = path.is_file()
+    except OSError:  # a name that is too long
+        there = False
+    if not there:
+        raise BadInput(f"{where} names {name!r}, which is no file below {str(folder)!r}; correct the row or remove it")
+    return path

@@ -1,0 +1,166 @@
+"""Tables of images: what they name, and every way in which they can be wrong."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from sfumato.config import Columns
+from sfumato.sources import describe, fingerprint, load
+from sfumato.sources.catalogue import group_number
+from tests.sfumato.sources.writing import draw, refused
+
+ROWS = [
+    {"path": "a/1.png", "label": "cat", "group": "ann"},
+    {"path": "a/2.png", "label": "dog", "group": "bob"},
+    {"path": "b.png", "label": "cat", "group": "ann"},
+]
+
+
+def pictures(root):
+    """The pictures of `ROWS`."""
+    (root / "a").mkdir(parents=True, exist_ok=True)
+    for at, row in enumerate(ROWS):
+        draw(np.random.default_rng(at)).save(root / row["path"])
+    return root
+
+
+def write(path, rows=ROWS):
+    """A table of any kind, with its pictures."""
+    pictures(path.parent)
+    if path.suffix == ".parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_all_kinds_of_tables(tmp_path, suffix):
+    table = write(tmp_path / f"list{suffix}")
+    found, told = load(table, part="all", group=""), describe(table, part="all", group="")
+    assert found.classes == ("cat", "dog") and found.labels.tolist() == [0, 1, 0]
+    assert np.array_equal(found.pixels[2, 0], np.asarray(Image.open(tmp_path / "b.png")))
+    ann, bob = group_number("ann"), group_number("bob")
+    assert found.groups.tolist() == [ann, bob, ann] and (told.records, told.groups) == (3, 2)
+    assert load(table, part="all", group="none").groups is None
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_folder_with_metadata_is_one_too(tmp_path, suffix):
+    rows = [{"file_name": row["path"], "label": number} for number, row in enumerate(ROWS)]
+    write(tmp_path / "x" / "train" / f"metadata{suffix}", rows)
+    found = load(tmp_path / "x", part="all")
+    assert found.classes == ("0", "1", "2") and found.groups is None
+    assert load(tmp_path / "x" / "train", part="all").labels.tolist() == [0, 1, 2]
+    (tmp_path / "x" / "train" / "metadata.other").write_text("")
+    write(tmp_path / "x" / "train" / ("metadata.csv" if suffix != ".csv" else "metadata.jsonl"), rows)
+    with refused("holds both", "keep one"):
+        describe(tmp_path / "x")
+
+
+def test_columns_by_other_names(tmp_path):
+    rows = [{"scan": row["path"], "finding": row["label"], "patient": row["group"]} for row in ROWS]
+    table = write(tmp_path / "list.csv", rows)
+    columns = Columns(path="scan", label="finding")
+    assert describe(table, part="all", columns=columns, group="patient").groups == 2
+    assert describe(table, part="all", columns=columns, group="").groups is None
+    with refused("has no column 'path'", "'scan', 'finding', 'patient'", "data.columns.path"):
+        describe(table)
+    with refused("has no column 'person'", "data.group"):
+        describe(table, columns=columns, group="person")
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.png", "a/../../secret.png", "{outside}", "/etc/passwd", "a\0.png", "", "."]
+)
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_paths_cannot_leave_the_folder(tmp_path, name, suffix):
+    outside = tmp_path / "secret.png"
+    draw(np.random.default_rng(0)).save(outside)
+    row = {**ROWS[0], "path": name.format(outside=outside)}
+    if "\0" in name and suffix == ".csv":
+        suffix = ".jsonl"
+    table = write(tmp_path / "x" / f"list{suffix}", [*ROWS, row])
+    with refused("row 4 of", "list" + suffix):
+        describe(table)
+
+
+def test_links_out_of_the_folder_are_refused_and_others_followed(tmp_path):
+    draw(np.random.default_rng(9)).save(tmp_path / "secret.png")
+    table = write(tmp_path / "x" / "list.csv", [*ROWS, {"path": "link.png", "label": "cat", "group": "ann"}])
+    link = tmp_path / "x" / "link.png"
+    link.symlink_to(tmp_path / "secret.png")
+    with refused("row 4 of", "'link.png', a link out of its folder"):
+        describe(table)
+    link.unlink()
+    (tmp_path / "x" / "c.png").write_bytes((tmp_path / "secret.png").read_bytes())
+    link.symlink_to("c.png")
+    assert describe(table, part="all").records == 4
+    (tmp_path / "y").symlink_to(tmp_path)
+    (tmp_path / "x" / "up").symlink_to(tmp_path)
+    write(table, [{"path": "up/secret.png", "label": "cat", "group": "ann"}])
+    with refused("row 1 of", "a link out of its folder"):
+        describe(table)
+
+
+def test_a_picture_is_one_record(tmp_path):
+    table = write(tmp_path / "list.csv", [*ROWS, {**ROWS[0], "path": "a/./1.png"}])
+    with refused("row 4 of", "again, as row 1 does"):
+        describe(table)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"path": "a/9.png"}, ["row 2 of", "'a/9.png', which is no file"]),
+        ({"path": "a"}, ["row 2 of", "'a', which is no file"]),
+        ({"path": "a/" + 300 * "x"}, ["row 2 of", "which is no file"]),
+        ({"label": " "}, ["row 2 of", "'' in the column 'label'"]),
+        ({"label": "a\x07"}, ["row 2 of", "in the column 'label'"]),
+        ({"group": ""}, ["row 2 of", "'' in the column 'group'"]),
+    ],
+)
+def test_wrong_rows_are_named(tmp_path, change, words):
+    table = write(tmp_path / "list.csv", [ROWS[0], {**ROWS[1], **change}, ROWS[2]])
+    with refused(*words):
+        describe(table, group="")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00 no table", b"[1, 2]\n", b"{", b"path,label\n"])
+def test_damaged_tables_are_named(tmp_path, suffix, content):
+    table = tmp_path / f"list{suffix}"
+    table.write_bytes(content)
+    with refused(f"list{suffix}'"):
+        describe(table)
+
+
+def test_short_rows_are_named(tmp_path):
+    table = write(tmp_path / "list.csv")
+    table.write_text("path,label,group\na/1.png,cat\n")
+    with refused("row 1 of", "'group'"):
+        describe(table, group="")
+
+
+def test_a_damaged_picture_is_named(tmp_path):
+    table = write(tmp_path / "list.csv")
+    (tmp_path / "a" / "2.png").write_bytes(b"no picture")
+    with refused("a/2.png' is corrupt or cut off"):
+        load(table, part="all")
+
+
+def test_a_fingerprint_changes_with_a_picture(tmp_path):
+    table = write(tmp_path / "list.csv")
+    before = fingerprint(table)
+    draw(np.random.default_rng(7), 9, 9).save(tmp_path / "b.png")
+    assert fingerprint(table) != before
