@@ -1,4 +1,4 @@
-"""What an audit found, as a picture and as Markdown. INTERNAL, both: they were measured against private images.
+"""What an audit found, as a picture and as a page. INTERNAL, both: they were measured against private images.
 
 The picture has four panels: epsilon (what the canaries refute, beside certificate and claim), ROC curves of the attacks,
 the area under them at each diffusion time, and how near published images come to real records.
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from artifacts.report import table
+from artifacts.labels import Label
+from artifacts.page import Page, Picture, Section, Table, Text
 from sfumato.evaluation.membership import (
     COMBINED,
     CONTROL,
@@ -23,7 +24,7 @@ from sfumato.evaluation.membership import (
 )
 from sfumato.privacy.audit import Audit, Bound
 
-AUDIT_REPORT, AUDIT_PICTURE = "audit-internal.md", "audit-internal.png"
+AUDIT_REPORT, AUDIT_PICTURE = "audit-internal.html", "audit-internal.png"
 CANARIES = "canaries"
 """Name of the canary attack in the picture."""
 RED, GREEN, BLUE, GREY, LIGHT, AMBER = "#b3261e", "#2e7d32", "#1f5fa8", "#8a8f98", "#dfe2e7", "#b26a00"
@@ -34,57 +35,53 @@ BINS = 60
 LEANING = 1e-3
 """p-value below which the report says that images lean towards training records."""
 
-NOT_COVERED = (
-    "## What is not covered\n\n"
-    "A failed attack proves nothing: another one may succeed. The bound holds for this attack on one training of this kind, on "
-    "a copy of the private set with canaries in it, with the confidence stated; it says nothing about other settings. It counts "
-    "adding or removing a record, also where the certificate speaks of exchanging one. The copy check compares whole images "
-    "pixel by pixel: shifted, mirrored or partial copies are not found. Attacks that compare training with held-out records "
-    "need both to be alike but for their membership; the control shows whether they are."
+NOT_COVERED = Section(
+    "What an audit does not cover",
+    [
+        Text(
+            "A failed attack proves nothing: another one may succeed. The bound holds for this attack on one training of this kind, on "
+            "a copy of the private set with canaries in it, with the confidence stated; it says nothing about other settings. It counts "
+            "adding or removing a record, also where the certificate speaks of exchanging one. The copy check compares whole images "
+            "pixel by pixel: shifted, mirrored or partial copies are not found. Attacks that compare training with held-out records "
+            "need both to be alike but for their membership; the control shows whether they are."
+        )
+    ],
 )
 """The edge of an audit, said wherever its result is."""
+NOTICE = "Do not share: measured against private images without noise."
+PICTURE_SHOWS = "What the audit found: epsilon, attacks, attacks at each diffusion time, distances to real records."
 
 
-def audit_report(audit: Audit, picture: str = AUDIT_PICTURE) -> str:
-    """The result as Markdown, each with its verdict."""
-    lines = [
-        f"# Audit of {audit.run}",
-        "",
-        "> INTERNAL. Measured against private images without noise. Do not share this file.",
-        "",
-        f"**{outcome(audit).capitalize()}.** {verdict(audit)}",
-        "",
-        f"![what the audit found]({picture})",
-        "",
-        "## Epsilon",
-        "",
-        table(["", "epsilon", "delta", "what it is"], _epsilons(audit)),
-        "",
-        bound_verdict(audit),
-        "",
-        "## Attacks",
-        "",
-    ]
+def audit_page(audit: Audit) -> Page:
+    """The result as a page of its own."""
+    return Page(f"Audit of {audit.run}", Label.INTERNAL, NOTICE, audit_sections(audit))
+
+
+def audit_sections(audit: Audit) -> list[Section]:
+    """The result, each part with its verdict."""
     attacks = [*([audit.canary_attack] if audit.canary_attack else []), *audit.memberships]
-    if attacks:
-        head = ["attack", "AUC", "95 % interval", f"TPR at {STRICT_RATE:.0%} FPR", f"TPR at {LOOSE_RATE:.0%} FPR"]
-        rows = [
-            [
-                row.name,
-                f"{row.auc:.3f}",
-                "{:.3f} to {:.3f}".format(*row.auc_interval),
-                f"{row.strict_rate:.1%}",
-                f"{row.loose_rate:.1%}",
-                f"{row.members} and {row.others}",
-                attack_verdict(row),
-            ]
-            for row in attacks
+    head = ["attack", "AUC", "95 % interval", f"TPR at {STRICT_RATE:.0%} FPR", f"TPR at {LOOSE_RATE:.0%} FPR"]
+    rows = [
+        [
+            row.name,
+            f"{row.auc:.3f}",
+            "{:.3f} to {:.3f}".format(*row.auc_interval),
+            f"{row.strict_rate:.1%}",
+            f"{row.loose_rate:.1%}",
+            f"{row.members} and {row.others}",
+            attack_verdict(row),
         ]
-        lines += [table([*head, "members and others", "verdict"], rows), ""]
-    else:
-        lines += ["No attack was run.", ""]
-    lines += ["## Copies", "", *_copies(audit), "", NOT_COVERED, ""]
-    return "\n".join(lines)
+        for row in attacks
+    ]
+    tried = Table("attacks", [*head, "members and others", "verdict"], rows) if rows else Text("No attack was run.")
+    epsilons = Table("audit-epsilon", ["", "epsilon", "delta", "what it is"], _epsilons(audit))
+    said = Text(verdict(audit), f"{outcome(audit).capitalize()}.")
+    return [
+        Section("Audit", [said, Picture(AUDIT_PICTURE, PICTURE_SHOWS), epsilons, Text(bound_verdict(audit))]),
+        Section("Attacks", [tried]),
+        Section("Copies", _copies(audit)),
+        NOT_COVERED,
+    ]
 
 
 def outcome(audit: Audit) -> str:
@@ -141,7 +138,7 @@ def bound_verdict(audit: Audit) -> str:
         return f"{found} Nothing is promised that it could be compared with."
     what = f"{'claim' if audit.certificate is None else 'certificate'} of {audit.promised:.2f}"
     if audit.refuted:
-        return f"{found} **That is above the {what}, which therefore cannot hold.**"
+        return f"{found} That is above the {what}, which therefore cannot hold."
     if bound.attainable < audit.promised:
         return (
             f"{found} The {what} is not refuted. This audit could not have refuted it: with so few canaries "
@@ -339,10 +336,10 @@ def _epsilons(audit: Audit) -> list[list[str]]:
     return rows
 
 
-def _copies(audit: Audit) -> list[str]:
+def _copies(audit: Audit) -> list[Text | Table]:
     check = audit.copies
     if check is None:
-        return ["No copy check was done."]
+        return [Text("No copy check was done.")]
     rows = [
         ["published images", check.images],
         [f"copies of one of {check.train} training records", check.copies],
@@ -356,22 +353,17 @@ def _copies(audit: Audit) -> list[str]:
     pairs = [
         [pair.image, pair.record, f"{pair.distance:.4f}", f"{pair.held_out_distance:.4f}"] for pair in check.closest
     ]
-    said = (
-        "No published image repeats a training record that the held-out part does not hold as well."
-        if check.passed
-        else f"**{_count(check.unexplained, 'image')} too near to a training record.** Look at the pairs: a trivial picture, such as "
-        "a blank one, may be chance; anything else is a leak."
-    )
+    said = Text("No published image repeats a training record that the held-out part does not hold as well.")
+    if not check.passed:
+        lead = f"{_count(check.unexplained, 'image')} too near to a training record."
+        rest = "Look at the pairs: a trivial picture, such as a blank one, may be chance; anything else is a leak."
+        said = Text(rest, lead)
     return [
-        f"A copy differs by at most {check.copy_distance:.4f} per pixel (root mean square, pixels in -1 to 1).",
-        "",
-        table(["copy check", ""], rows),
-        "",
+        Text(f"A copy differs by at most {check.copy_distance:.4f} per pixel (root mean square, pixels in -1 to 1)."),
+        Table("copies", ["copy check", ""], rows),
         said,
-        "",
-        "The closest pairs:",
-        "",
-        table(["image", "training record", "distance", "to the nearest held-out record"], pairs),
+        Text("The closest pairs:"),
+        Table("closest", ["image", "training record", "distance", "to the nearest held-out record"], pairs),
     ]
 
 

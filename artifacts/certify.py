@@ -32,6 +32,19 @@ def certificate_of(store: Store, ledger: Ledger, samples: Ref | str, terms: Cert
     return terms.model_copy(update={"epsilon": spent, "entries": tuple(entries)})
 
 
+CURVE_DELTAS = tuple(10.0**-n for n in range(9, 1, -1))
+"""Deltas at which the epsilon of a certificate's spends is told beside its own."""
+
+
+def curve_of(ledger: Ledger, certificate: Certificate | None) -> tuple[tuple[float, float], ...]:
+    """Delta and epsilon of a certificate's spends at those deltas and its own, in order; empty where there is none."""
+    if certificate is None or not certificate.entries:
+        return ()
+    priced = {d: ledger.price_of(certificate.entries, d, certificate.relation) for d in CURVE_DELTAS}
+    points = {**priced, certificate.delta: certificate.epsilon}
+    return tuple((delta, epsilon) for delta, epsilon in sorted(points.items()) if math.isfinite(epsilon))
+
+
 def missing(store: Store, ledger: Ledger, samples: Ref | str) -> str:
     """Why an INTERNAL artifact has no certificate: each ledger entry that made it so, in words."""
     entries = {entry.seq: entry for entry in ledger.entries()}

@@ -13,9 +13,11 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict
 from scipy.stats import t as student
 
-from artifacts.labels import combined
+from artifacts.audit_report import NOTICE
+from artifacts.labels import Label, combined
+from artifacts.page import Page, Picture, Section, Table, Text
 from artifacts.record import RunRecord
-from artifacts.report import SCORES, table
+from artifacts.report import SCORES
 from sfumato.drawing import first_of_each
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.images import ImageSet, enlargement, grid
@@ -25,7 +27,7 @@ SYNTHETIC = "synthetic"
 """The judged set of a run that is compared."""
 CONFIDENCE = 0.95
 """Of the intervals over seeds, from Student's distribution."""
-COMPARISON, TABLE, PAGE = "comparison.json", "comparison-internal.md", "samples.png"
+COMPARISON, REPORT, PICTURES = "comparison.json", "comparison-internal.html", "samples.png"
 TRADE_OFF, SWEEP = "trade-off-internal.png", "sweep-internal.png"
 
 
@@ -138,8 +140,8 @@ def spread(values: Sequence[float | None]) -> Spread:
     return Spread(mean=statistics.fmean(values), half=float(wide))
 
 
-def comparison_table(found: Comparison) -> str:
-    """The table in Markdown; INTERNAL. Refuses rows from two feature extractors."""
+def comparison_table(found: Comparison) -> Table:
+    """The table; INTERNAL. Refuses rows from two feature extractors."""
     only_extractor(row.feature_extractor for row in found.rows)
     head = ["target", "claim", "certificate", "relation", "covers", "label", "evaluations", *SCORES.values()]
     cells = [
@@ -156,39 +158,29 @@ def comparison_table(found: Comparison) -> str:
         ]
         for names, row in lines(found)
     ]
-    return table([*found.heads, *head], cells)
+    return Table("comparison", [*found.heads, *head], cells)
 
 
-def report(found: Comparison) -> str:
+def comparison_page(found: Comparison) -> Page:
     """What is written beside the pictures; INTERNAL."""
     seeds = max(len(row.runs) for row in found.rows)
     drawn = "each value" if found.axes else "epsilon, by certificate (full) and claim (dashed)"
-    captions = [f"{' '.join(names)} at {row.target:g}" for names, row in lines(found)]
-    return "\n".join(
-        [
-            f"# {found.name}",
-            "",
-            "> INTERNAL. The scores were measured against private images without noise. Do not share this file.",
-            "",
-            comparison_table(found),
-            "",
-            f"Over {seeds} seed{'s' * (seeds > 1)}: mean and {CONFIDENCE:.0%} interval of the mean (Student). A claim is what a paper's own analysis "
-            "says; only a certificate is a promise. `evaluations`: network evaluations per image. Frechet distance and coverage in: "
-            f"{found.rows[0].feature_extractor or 'features not named'}.",
-            "",
-            f"![scores against {drawn}]({found.plot})",
-            "",
-            f"![one image of each class]({PAGE})",
-            "",
-            "Rows of the picture: " + "; ".join(captions) + ".",
-            "",
-            "Runs: " + ", ".join(run for row in found.rows for run in row.runs),
-            "",
-        ]
+    captions = "; ".join(f"{' '.join(names)} at {row.target:g}" for names, row in lines(found))
+    explained = (
+        f"Over {seeds} seed{'s' * (seeds > 1)}: mean and {CONFIDENCE:.0%} interval of the mean (Student). A claim is what a paper's own "
+        "analysis says; only a certificate is a promise. evaluations: network evaluations per image. Frechet distance and coverage in: "
+        f"{found.rows[0].feature_extractor or 'features not named'}."
     )
+    sections = [
+        Section("Scores against private images", [comparison_table(found), Text(explained)]),
+        Section("Trade-off", [Picture(found.plot, f"Scores against {drawn}.")]),
+        Section("Pictures", [Picture(PICTURES, f"One image of each class. Rows of the picture: {captions}.")]),
+        Section("Runs", [Text(", ".join(run for row in found.rows for run in row.runs))]),
+    ]
+    return Page(found.name, Label.INTERNAL, NOTICE, sections)
 
 
-def page(samples: Sequence[ImageSet]) -> Image.Image:
+def pictures(samples: Sequence[ImageSet]) -> Image.Image:
     """The first image of each class, one set a row."""
     rows = [first_of_each(images, 1) for images in samples]
     widest = max(map(len, rows))

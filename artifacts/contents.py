@@ -18,7 +18,7 @@ from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec, Latents
 from sfumato.networks.autoencoder import build_autoencoder
 from sfumato.networks.build import build
-from sfumato.privacy.audit import Canaries
+from sfumato.privacy.canaries import Canaries
 from sfumato.retrieval.features import make_encoder
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 

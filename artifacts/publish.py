@@ -16,6 +16,7 @@ from pathlib import Path
 
 from artifacts import contents
 from artifacts.labels import Label
+from artifacts.page import section_in_markdown
 from artifacts.record import RunRecord
 from artifacts.report import COPIES_PICTURE, NOT_COVERED, statement
 from artifacts.store import Store, full_disk
@@ -152,8 +153,7 @@ def data_card(card: dict, record: RunRecord) -> str:
             "",
             "![samples](samples.png)",
             "",
-            NOT_COVERED,
-            "",
+            *section_in_markdown(NOT_COVERED),
         ]
     )
 

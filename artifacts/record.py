@@ -59,6 +59,8 @@ class RunRecord(BaseModel):
     certificate: Certificate | None
     """Of these samples, from the ledger's entries; None where there is none."""
     claim: Claim
+    curve: tuple[tuple[float, float], ...] = ()
+    """Delta and epsilon of the certificate's spends, over other deltas than its own too."""
     entries: list[int]
     """Ledger entries that the samples stand on."""
     spent_total: dict[str, Any]

@@ -1,22 +1,42 @@
-"""The report of a run as Markdown with its pictures beside it, in two versions.
+"""The report of a run as one HTML file, in two versions.
 
-`report.md` may leave: settings, plan, certificate beside claim, samples, public training curves, retrieval accuracy,
-time. `report-internal.md` adds the scores against private images and is INTERNAL.
+`report.html` may leave where the images may: promise, pictures, epsilon at other deltas, how it was made, time, ledger entries,
+settings. `report-internal.html` adds what was measured against private images (scores, what privacy cost of them, copies
+and audit) and the whole ledger of the set; it is INTERNAL. The first one serves in Markdown too, for Prefect.
 """
 
-import base64
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from artifacts.audit_report import AUDIT_PICTURE, audit_sections
 from artifacts.labels import Label
+from artifacts.page import Page, Picture, Section, Table, Text, in_html, in_markdown, inside, write_tables
 from artifacts.record import RunRecord, run_folder
+from artifacts.spending import ENTRIES, PAGE, SPENDING, entry_rows
 from artifacts.store import write_text
+from artifacts.tracking import flattened
 from sfumato.evaluation.extractors import only_extractor
-from sfumato.methods.plan import ANY_NUMBER, Certificate, Plan
+from sfumato.methods.plan import ANY_NUMBER, Certificate
 
-REPORT, INTERNAL_REPORT, CURVES = "report.md", "report-internal.md", "training-curves.png"
+REPORT, INTERNAL_REPORT = "report.html", "report-internal.html"
+TABLES, INTERNAL_TABLES = "tables", "tables-internal"
+"""Folders of the tables of the two reports, as CSV."""
+SAMPLES, CURVES, PRIVACY, TRADE_OFF = (
+    "samples.png",
+    "training-curves.png",
+    "privacy-curve.png",
+    "trade-off-internal.png",
+)
 COPIES_PICTURE = "copies.png"
+PICTURES = (SAMPLES, CURVES, PRIVACY)
+"""Those of the report that may leave."""
+INTERNAL_FILES = (
+    *(INTERNAL_REPORT, INTERNAL_TABLES, *PICTURES, TRADE_OFF, COPIES_PICTURE, AUDIT_PICTURE),
+    *(ENTRIES, PAGE, SPENDING),
+)
+"""All that may be seen where INTERNAL things are."""
 SCORES = {
     "frechet": "Frechet distance",
     "coverage": "coverage",
@@ -45,103 +65,225 @@ UTILITY = {
 }
 
 
-def public_report(record: RunRecord, samples: str = "samples.png", curves: str = CURVES) -> str:
-    """The version that may leave with the images."""
-    certificate, claim = record.certificate, record.claim
-    lines = [
-        f"# {record.method} on {record.settings['data']['name']}: {record.run}",
-        "",
-        f"**Label: {record.label}.** " + statement(record),
-        "",
-        "| | epsilon | delta | relation | source |",
-        "| --- | --- | --- | --- | --- |",
-        _certificate_row(certificate),
-        f"| claim of the paper | {claim.epsilon:.3f} | {record.plan.privacy.delta:.3g} | | {claim.source} |",
-        "",
-        "A claim is what a paper's own analysis says; only the certificate is a promise.",
-        "",
-        f"![samples, one class a row]({samples})",
-        "",
-        "## What touched private images",
-        "",
-        table(
-            ["stage", "what", "mechanism", "ledger"],
-            [[spend.stage, spend.what, _event(spend.event), "paid"] for spend in record.plan.spends],
-        ),
-        "",
-        f"Ledger entries {', '.join(map(str, record.entries))}. Unit: one image with its label. {_covered(certificate)}",
-        "",
-        "## How it was made",
-        "",
-        f"{record.plan.evaluations} network evaluations per image; {_noise(record.plan)}"
-        f"{record.plan.facts.records} private records in {len(record.plan.facts.classes)} classes.",
-        "",
-        f"![loss of the public stages]({curves})",
-        "",
+NO_PROTECTION = "No protection of the training data is known."
+"""Said of whatever leaves without a certificate."""
+NOT_COVERED = Section(
+    "What is not covered",
+    [
+        Text(
+            "Choosing settings by looking at private scores; the number of private records, the class names and the image size, "
+            "which are treated as public; people with several images (the unit is one image); side channels and floating-point "
+            "effects of the noise."
+        )
+    ],
+)
+"""The edge of the promise, said wherever the promise is."""
+NOTICES = {
+    Label.PUBLIC: "Made from public data alone: may leave.",
+    Label.DP: "May leave, with the sentence below attached.",
+    Label.INTERNAL: "Must not leave.",
+}
+HIDDEN = ("data.private", "data.public", "data.folder")
+"""Settings of the data that say where files lie on this machine."""
+
+
+def public_page(record: RunRecord) -> Page:
+    """The version that may leave where the images may."""
+    sections = [
+        _promise(record),
+        _pictures(record),
+        _trade_off(record),
+        _making(record),
+        _time(record),
+        _ledger(record),
+        _settings(record),
+        NOT_COVERED,
     ]
-    if record.latents:
-        lines += [
-            "## Latents",
-            "",
+    accepted = "Handed over on the paper's claim alone: no certificate." if record.override("claim") else ""
+    return Page(_title(record), record.label, accepted or NOTICES[Label(record.label)], sections)
+
+
+def internal_page(record: RunRecord, entries: Sequence[Mapping[str, Any]] = ()) -> Page:
+    """The INTERNAL version: the public one, scores against private images, and the ledger's `entries`."""
+    own = {
+        "Pictures": [_scores(record)],
+        "Trade-off": [Section("What privacy cost", [Picture(TRADE_OFF, TRADE_OFF_SHOWS)])],
+        "Time": [
+            Section("Copies and audit", _checked(record)),
+            *(audit_sections(record.audit) if record.audit else ()),
+        ],
+        "Ledger": [Section("All runs on this set", _entries(entries), folded=True)] if entries else [],
+    }
+    sections = [part for section in public_page(record).sections for part in (section, *own.get(section.title, ()))]
+    notice = f"Do not share: scores against private images, measured without noise. What may leave is in {REPORT}."
+    return Page(_title(record), Label.INTERNAL, notice if record.label != Label.INTERNAL else INTERNAL_NOTICE, sections)
+
+
+INTERNAL_NOTICE = (
+    "Do not share: scores against private images, measured without noise; the images must not leave either."
+)
+TRADE_OFF_SHOWS = (
+    "Scores of this run (filled), of earlier runs on the same images (hollow), and of what needs no privacy or none of these "
+    "images (dashed), against epsilon: by certificate, or by claim where there is none (cross). INTERNAL."
+)
+
+
+def write_reports(folder: Path, record: RunRecord) -> None:
+    """Write both versions, and their tables, into the folder of the run."""
+    books = folder / ENTRIES
+    entries = json.loads(books.read_text(encoding="utf-8"))["entries"] if books.is_file() else []
+    public, internal = public_page(record), internal_page(record, entries)
+    for page, name, tables in ((public, REPORT, TABLES), (internal, INTERNAL_REPORT, INTERNAL_TABLES)):
+        write_text(folder / name, in_html(page, inside(folder)))
+        write_tables(folder / tables, page)
+
+
+def markdown(record: RunRecord) -> str:
+    """The report that may leave with its pictures inside, for Prefect's Markdown artifacts."""
+    return in_markdown(public_page(record), inside(run_folder(record)))
+
+
+def _title(record: RunRecord) -> str:
+    return f"{record.method} on {record.settings['data']['name']}: {record.run}"
+
+
+def _promise(record: RunRecord) -> Section:
+    certificate, claim = record.certificate, record.claim
+    promised = ["none", "", "", ""]
+    if certificate:
+        promised = [certificate.shown_epsilon, certificate.shown_delta, certificate.relation, certificate.accountant]
+    rows = [
+        ["certificate", *promised],
+        ["claim of the paper", f"{claim.epsilon:.3f}", f"{record.plan.privacy.delta:.3g}", "", claim.source],
+    ]
+    return Section(
+        "Promise",
+        [
+            Text(statement(record), f"The images are {record.label}."),
+            Text(f"Unit: one image with its label. {_covered(certificate)}"),
+            Table("promise", ["", "epsilon", "delta", "relation", "source"], rows),
+            Text("A claim is what a paper's own analysis says; only the certificate is a promise."),
+        ],
+    )
+
+
+def _pictures(record: RunRecord) -> Section:
+    classes = record.plan.facts.classes
+    rows = ", ".join(classes[:MOST_NAMES]) + (f" and {len(classes) - MOST_NAMES} more" if classes[MOST_NAMES:] else "")
+    return Section("Pictures", [Picture(SAMPLES, f"Synthetic images, one class a row, from the top: {rows}.")])
+
+
+MOST_NAMES = 60
+"""Class names that a caption lists."""
+
+
+def _trade_off(record: RunRecord) -> Section:
+    if not record.certificate:
+        return Section("Trade-off", [Text("Without a certificate there is no epsilon to weigh anything against.")])
+    shows = (
+        "Epsilon that the same spends have at other deltas (line), as certified (dot), and the paper's claim (cross)."
+    )
+    return Section("Trade-off", [Picture(PRIVACY, shows)] if record.curve else [Text(NO_CURVE)])
+
+
+NO_CURVE = "No epsilon at other deltas was kept."
+
+
+def _making(record: RunRecord) -> Section:
+    facts, noise = record.plan.facts, record.plan.noise_multiplier
+    blocks = [
+        Text(
+            f"{record.plan.evaluations} network evaluations per image; "
+            + ("" if noise is None else f"noise multiplier {noise:.3f}; ")
+            + f"{facts.records} private records in {len(facts.classes)} classes."
+        ),
+        Picture(CURVES, "Loss of the public stages."),
+    ]
+    if found := record.latents:
+        said = (
             "Denoisers work on latents of an autoencoder that saw public images alone; what it loses, no method can bring back. "
             "Root mean squared error per pixel, on public images that it did not learn from, of its reconstructions: "
-            f"{record.latents['reconstruction_error']:.3f}; of the mean image: {record.latents['spread']:.3f} (pixels from -1 to 1).",
-            "",
-        ]
-    if record.retrieval:
-        accuracy, chance = record.retrieval["retrieval_accuracy"], record.retrieval["retrieval_chance"]
+            f"{found['reconstruction_error']:.3f}; of the mean image: {found['spread']:.3f} (pixels from -1 to 1)."
+        )
+        blocks.append(Text(said, "Latents."))
+    if found := record.retrieval:
+        accuracy, chance, recall = (
+            found["retrieval_accuracy"],
+            found["retrieval_chance"],
+            found.get("search_recall", 1.0),
+        )
         verdict = (
             "above chance" if accuracy > 2 * chance else "near chance: at this k a latent hardly tells classes apart"
         )
-        recall = record.retrieval.get("search_recall", 1.0)
         search = "" if recall == 1 else f" Search is approximate: it finds the nearest key {recall:.1%} of the time."
-        lines += [
-            "## Retrieval",
-            "",
-            f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%} ({verdict}).{search}",
-            "",
-        ]
-    lines += ["## Time", "", _times(record), "", "## Settings", "", _settings(record), "", NOT_COVERED]
-    return "\n".join(lines)
+        said = f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%} ({verdict})."
+        blocks.append(Text(said + search, "Retrieval."))
+    return Section("How it was made", blocks)
 
 
-NO_PROTECTION = "No protection of the training data is known."
-"""Said of whatever leaves without a certificate."""
-NOT_COVERED = (
-    "## What is not covered\n\n"
-    "Choosing settings by looking at private scores; the number of private records, the class names and the image size, which are "
-    "treated as public; people with several images (the unit is one image); side channels and floating-point effects of the noise."
-)
-"""The edge of the promise, said wherever the promise is."""
+def _time(record: RunRecord) -> Section:
+    rows = [
+        [stage.name, f"{stage.seconds:.1f}", "from cache" if stage.cached else "", f"{stage.made_in:.1f}"]
+        for stage in record.stages
+    ]
+    total = Text(f"{len(record.stages)} stages in {record.seconds:.0f} seconds.")
+    return Section("Time", [total, Table("time", ["stage", "seconds in this run", "cache", "seconds when made"], rows)])
 
 
-def internal_report(record: RunRecord, samples: str = "samples.png", curves: str = CURVES) -> str:
-    """The INTERNAL version: the public one plus the scores against private images."""
-    head = (
-        "> INTERNAL. The scores below were measured against private images without noise. Do not share this file.\n\n"
-        "## Scores against private images\n\n" + _scores(record) + "## Copies and audit\n\n" + checks(record) + "\n\n"
+def _ledger(record: RunRecord) -> Section:
+    rows = [[spend.stage, spend.what, _event(spend.event), "paid"] for spend in record.plan.spends]
+    return Section(
+        "Ledger",
+        [
+            Text("What touched private images:"),
+            Table("ledger", ["stage", "what", "mechanism", "ledger"], rows),
+            Text(f"Ledger entries {', '.join(map(str, record.entries))}."),
+        ],
     )
-    return head + public_report(record, samples, curves)
 
 
-def _scores(record: RunRecord) -> str:
+def _entries(entries: Sequence[Mapping[str, Any]]) -> list[Text | Table | Picture]:
+    told = [entry for entry in entries if entry["kind"] != "progress"]
+    return [
+        Picture(SPENDING, "What the set has cost, spend by spend."),
+        Text(f"{len(entries) - len(told)} notes of progress are left out; {ENTRIES} holds every entry."),
+        Table("entries", *entry_rows(told)),
+    ]
+
+
+def _settings(record: RunRecord) -> Section:
+    rows = [[name, value] for name, value in flattened(record.settings).items() if name not in HIDDEN]
+    return Section("Settings", [Table("settings", ["setting", "value"], rows)], folded=True)
+
+
+def _scores(record: RunRecord) -> Section:
     rows = record.metrics
     extractor = only_extractor(row["feature_extractor"] for row in rows.values() if "feature_extractor" in row)
     reasons = {f"{key}: {reason}." for row in rows.values() for key, reason in row.get("missing", {}).items()}
     how, single = record.settings["evaluation"], [row["scikit"] for row in rows.values() if row.get("scikit")]
     by_classifier = [[name, *map(_number, row["scikit"].values())] for name, row in rows.items() if row.get("scikit")]
-    return (
-        f"Distances and neighbourhoods (k = 5) in: {extractor or 'features not named'}. In brackets 95 % intervals "
-        f"({how.get('resamples', 'no')} bootstrap resamples of the images).\n\n"
-        + score_table(rows, FIDELITY)
-        + "\n\nreadable: share of images that a small CNN trained on the private images reads as the wanted class.\n\n"
-        + score_table(rows, UTILITY)
-        + "\n\nAccuracy on held-out private images after training on the images of the row alone"
-        + ("; the last column: eleven of scikit-learn's classifiers. " if "eleven" in shown(rows.values()) else ". ")
-        + "No model was chosen by any of these numbers.\n\n"
-        + (table(["images", *single[0]], by_classifier) + "\n\n" if single else "")
-        + ("Not measured: " + " ".join(sorted(reasons)) + "\n\n" if reasons else "")
-    )
+    eleven = "; the last column: eleven of scikit-learn's classifiers. " if "eleven" in shown(rows.values()) else ". "
+    blocks = [
+        Text(
+            f"Distances and neighbourhoods (k = 5) in: {extractor or 'features not named'}. In brackets 95 % intervals "
+            f"({how.get('resamples', 'no')} bootstrap resamples of the images)."
+        ),
+        score_table(rows, "fidelity", FIDELITY),
+        Text("readable: share of images that a small CNN trained on the private images reads as the wanted class."),
+        score_table(rows, "utility", UTILITY),
+        Text(
+            f"Accuracy on held-out private images after training on the images of the row alone{eleven}No model was chosen by any of these numbers."
+        ),
+    ]
+    if single:
+        blocks.append(Table("classifiers", ["images", *single[0]], by_classifier))
+    if reasons:
+        blocks.append(Text("Not measured: " + " ".join(sorted(reasons))))
+    return Section("Scores against private images", blocks)
+
+
+def _checked(record: RunRecord) -> list[Text | Picture]:
+    return [Text(checks(record)), Picture(COPIES_PICTURE, "The closest pairs: a synthetic image beside a record.")]
 
 
 def checks(record: RunRecord) -> str:
@@ -160,13 +302,13 @@ def checks(record: RunRecord) -> str:
     return f"{copied} Audited: {found}; {promised}."
 
 
-def score_table(metrics: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) -> str:
+def score_table(metrics: Mapping[str, Mapping[str, Any]], name: str, titles: Mapping[str, str]) -> Table:
     """Scores by image set, one set a row, those of `titles` that any set was asked for; refuses two extractors."""
     only_extractor(row["feature_extractor"] for row in metrics.values() if "feature_extractor" in row)
     asked = {key for row in metrics.values() for key in (*shown([row]), *row.get("missing", {}))}
     keys = [key for key in titles if key in asked]
-    rows = [[name, *(score(row, key) for key in keys)] for name, row in metrics.items()]
-    return table(["images", *(titles[key] for key in keys)], rows)
+    rows = [[images, *(score(row, key) for key in keys)] for images, row in metrics.items()]
+    return Table(name, ["images", *(titles[key] for key in keys)], rows)
 
 
 def shown(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -181,50 +323,6 @@ def score(row: Mapping[str, Any], key: str) -> str:
         return "-"
     low, high = row.get("intervals", {}).get(key, (None, None))
     return _number(row[key]) + (f" ({low:.3g} to {high:.3g})" if low is not None else "")
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def write_reports(folder: Path, record: RunRecord) -> None:
-    """Write both versions into the folder of the run."""
-    write_text(folder / REPORT, public_report(record))
-    write_text(folder / INTERNAL_REPORT, internal_report(record))
-
-
-def markdown(record: RunRecord) -> str:
-    """The report that may leave with its pictures inside, for Prefect's Markdown artifacts."""
-    folder = run_folder(record)
-    return public_report(record, data_uri(folder / "samples.png"), data_uri(folder / CURVES))
-
-
-def draw_curves(path: Path, curves: Mapping[str, Sequence[float]]) -> None:
-    """Losses of the public stages, each in its own panel."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(1, max(1, len(curves)), figsize=(4.2 * max(1, len(curves)), 2.8), squeeze=False)
-    for panel, (name, values) in zip(panels[0], curves.items(), strict=False):
-        panel.plot(values, linewidth=1.2)
-        panel.set_title(name, fontsize=10)
-        panel.set_xlabel("training progress", fontsize=8)
-        panel.set_ylabel("loss", fontsize=8)
-        panel.tick_params(labelsize=8)
-        panel.set_xticks([])
-        panel.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
-def data_uri(path: Path) -> str:
-    """A picture as a data address, for Prefect's Markdown artifacts."""
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
 
 
 def statement(record: RunRecord) -> str:
@@ -243,19 +341,6 @@ def statement(record: RunRecord) -> str:
     return f"No certificate{why}: these images must not leave."
 
 
-def _noise(plan: Plan) -> str:
-    return "" if plan.noise_multiplier is None else f"noise multiplier {plan.noise_multiplier:.3f}; "
-
-
-def _certificate_row(certificate: Any) -> str:
-    if certificate is None:
-        return "| certificate | none | | | |"
-    return (
-        f"| **certificate** | **{certificate.shown_epsilon}** | {certificate.shown_delta} | {certificate.relation} | "
-        f"{certificate.accountant} |"
-    )
-
-
 def _covered(certificate: Certificate | None) -> str:
     if certificate is None:
         return "Without a certificate nothing is covered."
@@ -269,20 +354,3 @@ def _event(event: Any) -> str:
 
 def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _times(record: RunRecord) -> str:
-    rows = [
-        [stage.name, f"{stage.seconds:.1f}", "from cache" if stage.cached else "", f"{stage.made_in:.1f}"]
-        for stage in record.stages
-    ]
-    return table(["stage", "seconds in this run", "", "seconds when made"], rows)
-
-
-def _settings(record: RunRecord) -> str:
-    rows = []
-    for section, values in record.settings.items():
-        for name, value in (values if isinstance(values, dict) else {"": values}).items():
-            if section != "data" or name not in ("private", "public", "folder"):
-                rows.append([f"{section}.{name}".rstrip("."), f"`{value}`"])
-    return table(["setting", "value"], rows)

@@ -5,17 +5,17 @@ No digest of content goes in; when the images were looked at and for what does, 
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from artifacts.report import table
+from artifacts.page import table
 from artifacts.store import synced, write_text
 from sfumato.privacy.balance import RELATIONS
 from sfumato.privacy.ledger import Ledger
 from sfumato.progress import Progress, silent
 
-ENTRIES, PICTURE, PAGE = "ledger.json", "spending.png", "ledger.md"
+ENTRIES, SPENDING, PAGE = "ledger.json", "spending.png", "ledger.md"
 POINTS = 40
 """Totals that are worked out for the picture, at most."""
 INCHES, DOTS, BAR = (7.2, 3.6), 120, 0.5
@@ -44,29 +44,27 @@ def totals(ledger: Ledger, dataset: str) -> dict[str, Any]:
 def export(ledger: Ledger, dataset: str, folder: Path, *, progress: Progress = silent) -> list[Path]:
     """Write the three files of a private set into a folder and return them."""
     said = statement(ledger, dataset)
-    draw(folder / PICTURE, ledger, dataset, progress=progress)
+    draw(folder / SPENDING, ledger, dataset, progress=progress)
     write_text(folder / ENTRIES, json.dumps(said, indent=1))
     write_text(folder / PAGE, page(said, dataset))
-    return [folder / name for name in (PAGE, ENTRIES, PICTURE)]
+    return [folder / name for name in (PAGE, ENTRIES, SPENDING)]
 
 
 def page(said: dict[str, Any], dataset: str) -> str:
     """The ledger of a set in Markdown."""
     found = said["totals"].get(dataset, {})
-    rows = [
-        [
-            entry["seq"],
-            entry["time"],
-            entry["kind"],
-            entry.get("run", ""),
-            what(entry),
-            cost(entry),
-        ]
-        for entry in said["entries"]
-    ]
     facts = [f"- {name}: {value}" for name, value in found.items()]
-    head = ["#", "time", "kind", "run", "what", "epsilon"]
-    return "\n".join([f"# Ledger of '{dataset}'", "", *facts, "", table(head, rows), "", f"![spending]({PICTURE})", ""])
+    entries = table(*entry_rows(said["entries"]))
+    return "\n".join([f"# Ledger of '{dataset}'", "", *facts, "", entries, "", f"![spending]({SPENDING})", ""])
+
+
+def entry_rows(entries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Entries as a table: its head, and a row for each."""
+    rows = [
+        [entry["seq"], entry["time"], entry["kind"], entry.get("run", ""), what(entry), cost(entry)]
+        for entry in entries
+    ]
+    return ["#", "time", "kind", "run", "what", "epsilon"], rows
 
 
 def what(entry: Mapping[str, Any]) -> str:

@@ -1,10 +1,11 @@
 """Everything that is said to MLflow. Two experiments: what may be shown, and what is INTERNAL.
 
 A flow run is a parent run in each experiment that it writes to; each stage is a child. Logging never decides anything:
-a tracking server that cannot be reached stops the run before it starts, not in the middle. No model flavours: weights
-stay in the store.
+a tracking server that cannot be reached stops the run before it starts, not in the middle. No model flavours: a model in
+the registry is a folder of safetensors and JSON.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -27,6 +28,23 @@ PASSWORD = re.compile(r"//[^/@\s]*@")
 """User and password in an address."""
 SERIES_BATCH, PARAMS_BATCH = 1000, 100
 """Metrics and parameters that MLflow takes in one call."""
+INHERITED = ("method", "data", "epsilon")
+"""Tags that a stage takes over from its run."""
+NOTE = "mlflow.note.content"
+"""The tag that MLflow shows as the description of a run."""
+EXPERIMENTS = {
+    SHAREABLE: "What may be shown: PUBLIC and DP alone.",
+    INTERNAL: "INTERNAL: do not share. Measured against private images without noise, or made from them without a certificate.",
+}
+"""What the page of each experiment says first."""
+KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""Makes MLflow's pages open with runs, not with traces of language models."""
+MODEL, RELEASED = "model", "released"
+"""Folder of a model among the files of its run; alias of the one whose images were handed over last."""
+DIGEST_LENGTH = 32
+"""Of a content address; MLflow takes 36 characters."""
+WITHHELD = "withheld"
+"""Stands where the digest of a private set would: it stays INTERNAL."""
 
 
 def experiment_of(label: str) -> str:
@@ -51,7 +69,7 @@ class Tracker:
         self.files.mkdir(parents=True, exist_ok=True)
         with (self.files / LOCK).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            return MlflowClient(tracking_uri=self.uri)
+            return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
 
     def experiment(self, name: str) -> str:
         """Id of the experiment, created with its own artifact folder when new."""
@@ -63,7 +81,8 @@ class Tracker:
             folder = self.files / name
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                return client.create_experiment(name, artifact_location=folder.as_uri())
+                tags = {**KIND, NOTE: EXPERIMENTS[name]}
+                return client.create_experiment(name, artifact_location=folder.as_uri(), tags=tags)
             except MlflowException:  # another process was first
                 known = client.get_experiment_by_name(name)
         return known.experiment_id
@@ -79,10 +98,14 @@ class Tracker:
         params: Mapping[str, Any] | None = None,
         metrics: Mapping[str, float] | None = None,
         series: Mapping[str, Sequence[float]] | None = None,
+        steps: int = 0,
+        inputs: Sequence[tuple[str, str]] = (),
         files: Sequence[Path] = (),
     ) -> str:
         """Write one finished run into the experiment of its label (or add to `run`) and return its id.
 
+        `steps` is the step at which a series ends, else its points are counted; `inputs` are names of data with their
+        digests; of a folder among `files` all goes below its name.
         `BadInput` where MLflow cannot be used, which the first call of a run finds before any work.
         """
         from mlflow.entities import Metric, Param
@@ -92,7 +115,14 @@ class Tracker:
             all_tags["mlflow.parentRunId"] = parent
         try:
             client = self.client()
-            run = run or client.create_run(self.experiment(experiment_of(label)), tags=all_tags).info.run_id
+            if parent:
+                above = client.get_run(parent).data.tags
+                all_tags = {tag: above[tag] for tag in INHERITED if tag in above} | all_tags
+            if run:
+                for tag, value in all_tags.items():
+                    client.set_tag(run, tag, value)
+            else:
+                run = client.create_run(self.experiment(experiment_of(label)), tags=all_tags).info.run_id
         except Exception as error:  # of MLflow, its database or its connection
             cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             raise BadInput(
@@ -101,16 +131,54 @@ class Tracker:
         stamp = client.get_run(run).info.start_time
         points = [Metric(key, float(value), stamp, 0) for key, value in (metrics or {}).items()]
         for key, values in (series or {}).items():
-            points += [Metric(key, float(value), stamp, step) for step, value in enumerate(values)]
+            at = [step * steps // len(values) if steps else step - 1 for step in range(1, len(values) + 1)]
+            points += [Metric(key, float(value), stamp, step) for step, value in zip(at, values, strict=True)]
         named = [Param(key, value) for key, value in flattened(params or {}).items()]
         for start in range(0, len(named), PARAMS_BATCH):
             client.log_batch(run, params=named[start : start + PARAMS_BATCH])
         for start in range(0, len(points), SERIES_BATCH):
             client.log_batch(run, metrics=points[start : start + SERIES_BATCH])
+        if inputs:
+            client.log_inputs(run, datasets=[_input(name, digest) for name, digest in inputs])
         for path in files:
-            client.log_artifact(run, str(path))
+            if path.is_dir():
+                client.log_artifacts(run, str(path), path.name)
+            else:
+                client.log_artifact(run, str(path))
         client.set_terminated(run)
         return run
+
+    def release(self, name: str, folder: Path, *, run: str, tags: Mapping[str, str], note: str) -> str:
+        """Put the model in `folder` into the registry as a new version of `name`, alias `released`; returns the version.
+
+        Its files are shown with `run`, which must be one that may be shown.
+        """
+        from mlflow.exceptions import MlflowException
+
+        client = self.client()
+        client.log_artifacts(run, str(folder), MODEL)
+        source = f"{client.get_run(run).info.artifact_uri}/{MODEL}"
+        with contextlib.suppress(MlflowException):  # it is there already
+            client.create_registered_model(name)
+        version = client.create_model_version(name, source, run_id=run, tags=dict(tags), description=note).version
+        client.set_registered_model_alias(name, RELEASED, version)
+        return str(version)
+
+    def withdraw(self, name: str, *, run: str) -> None:
+        """Take the alias `released` off the model of this run, should it have it."""
+        from mlflow.exceptions import MlflowException
+
+        client = self.client()
+        with contextlib.suppress(MlflowException):  # no such model, or none released
+            if client.get_model_version_by_alias(name, RELEASED).run_id == run:
+                client.delete_registered_model_alias(name, RELEASED)
+
+
+def _input(name: str, digest: str) -> Any:
+    from mlflow.entities import Dataset, DatasetInput
+
+    short = digest[:DIGEST_LENGTH] or WITHHELD
+    return DatasetInput(Dataset(name=name, digest=short, source_type="sfumato", source=json.dumps({"digest": short})))
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

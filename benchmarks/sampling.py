@@ -97,7 +97,7 @@ def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]
     """Scores of each draw of each way, by one judge; drawing and judging are the stages of the flow, cached like them."""
     from flows.synthesize import load_images, terms, train_features
     from sfumato.preflight import private_set
-    from tasks import private, release
+    from tasks import checking, release
     from tasks.journal import Journal
     from tasks.making import RunContext, device_of
 
@@ -106,7 +106,7 @@ def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]
     book = Journal(
         RunContext(run=record.run, parents=record.tracking), private_set(any_way), device_of(any_way.machine)
     )
-    secret = private.check_private(book.private, terms(plan, comparison=True), book.context)
+    secret = checking.check_private(book.private, terms(plan, comparison=True), book.context)
     common = {"facts": plan.facts, "images": images, "machine": any_way.machine, **made}
     sets = {}
     for number, (name, way) in enumerate(ways.items()):
@@ -137,8 +137,8 @@ def timed(record, rounds: int, images: int) -> tuple[dict[str, float], dict[str,
     from sfumato.drawing import draw_images
     from sfumato.methods import METHODS
     from sfumato.progress import silent
+    from tasks.asking import load_parts
     from tasks.making import Draft, device_of
-    from tasks.private import load_parts
     from tasks.where import where
 
     ways, facts = settings_of(record), record.plan.facts

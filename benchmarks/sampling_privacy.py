@@ -94,8 +94,8 @@ class World:
         from sfumato.images import to_unit
         from sfumato.progress import silent
         from sfumato.settings import resolve
+        from tasks.asking import PublicParts, load_parts
         from tasks.making import Draft
-        from tasks.private import PublicParts, load_parts
         from tasks.where import where
 
         torch.set_num_threads(1)

@@ -8,7 +8,7 @@ from flows.synthesize import pay, terms
 from sfumato.errors import BadInput
 from sfumato.preflight import private_set
 from sfumato.settings import Settings, resolve
-from tasks import audit, private
+from tasks import audit, checking
 from tasks.journal import Journal
 from tasks.lifeline import attended
 from tasks.making import RunContext, device_of
@@ -39,7 +39,7 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
         )
     device = device_of(settings.machine)
     book = Journal(RunContext(run=record.run, parents=record.tracking), private_set(settings), device)
-    secret = private.check_private(book.private, terms(plan, comparison=True), book.context)
+    secret = checking.check_private(book.private, terms(plan, comparison=True), book.context)
     parts = audit.released(record)
 
     # A name of its own, so that no audit finds another one's coins.

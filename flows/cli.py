@@ -5,6 +5,7 @@ Mistakes end with one line and exit code 2, refusals of the ledger or of a label
 
 import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from rich.table import Table
 from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, verdict
 from artifacts.publish import destination
 from artifacts.record import RunRecord, load_record, run_folder
-from artifacts.report import SCORES, checks, statement
+from artifacts.report import INTERNAL_REPORT, REPORT, SCORES, checks, statement
 from flows import compare_cli, ledger_cli, serve_cli
 from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.methods import METHODS, PAPERS
@@ -26,7 +27,8 @@ from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.chain import is_there
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, known, presets, resolve
 from tasks.making import device_of
-from tasks.where import Where, configure
+from tasks.together import together
+from tasks.where import Where, configure, where
 
 CANARIES = 200
 """Canaries of an audit; at the delta of a few thousand records more do not sharpen the bound."""
@@ -125,6 +127,19 @@ def show(run: RunName = "latest", as_json: Json = False) -> None:
         print(record.model_dump_json(indent=1))
     else:
         _summary(record)
+
+
+@app.command()
+def report(run: RunName = "latest") -> None:
+    """Print where the report of a run lies, one HTML file, and that of its INTERNAL sibling; written anew, costs nothing."""
+    place = configure()
+    from tasks.release import write_up
+
+    record = load_record(place.runs, run)
+    write_up(record)
+    folder = run_folder(record)
+    for name, text in {"report": folder / REPORT, "INTERNAL report": folder / INTERNAL_REPORT}.items():
+        OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command()
@@ -239,7 +254,7 @@ def _summary(record: RunRecord) -> None:
 def main() -> None:
     """Run the command; one line and the right exit code for whatever a person may get wrong."""
     try:
-        app(standalone_mode=False)
+        together(lambda: app(standalone_mode=False), _help_with)
     except (BadInput, Refused, Stopped) as error:
         ERR.print(f"[bold red]sfumato:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
@@ -254,18 +269,42 @@ def main() -> None:
                     f"[bold red]sfumato:[/] {escape(message)} (see sfumato --help)", soft_wrap=True, highlight=False
                 )
             sys.exit(2)
-        if _interrupted(error):
+        causes = list(_causes(error))
+        # Ctrl-C reaches the embedded server too, whose silence then hides the cause.
+        if any(isinstance(cause, KeyboardInterrupt) for cause in causes):
             _stopped()
-        raise
+        told = next((text for cause in causes for sign, text in DISK.items() if sign in str(cause)), None)
+        if told is None:
+            raise
+        ERR.print(
+            f"[bold red]sfumato:[/] {told} ({escape(str(where().home))}): {GO_ON}", soft_wrap=True, highlight=False
+        )
+        sys.exit(BadInput.exit_code)
 
 
-def _interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error; it reaches the embedded server too, whose silence then hides the cause."""
+def _help_with(job: str) -> None:
+    from tasks.private import fine_tune_beside
+
+    configure()
+    fine_tune_beside(job)
+
+
+DISK = {
+    "No space left on device": "no space left on the disk; free some",
+    "disk is full": "no space left on the disk; free some",
+    "Disk quota exceeded": "the disk quota is used up; free some space",
+    "Read-only file system": "the disk is read-only; make it writable, or set SFUMATO_HOME to another place",
+    "readonly database": "the disk is read-only; make it writable, or set SFUMATO_HOME to another place",
+}
+"""What a disk says through the libraries that write to it, each in errors of its own, and what a person needs to know."""
+GO_ON = "what was finished is kept, nothing is half-written, and the same command goes on from there"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and all that led to it."""
     while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
 
 
 def _stopped() -> None:

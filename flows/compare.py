@@ -1,17 +1,22 @@
 """The flow that sets methods, budgets and settings side by side, on the same data and over several seeds."""
 
+from collections.abc import Mapping, Sequence
+
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
 from artifacts.comparison import Comparison, row_of
 from artifacts.record import RunRecord
-from flows.synthesize import run_plan
-from flows.variants import planned, variants_of
+from flows.synthesize import run_plan, terms
+from flows.variants import Cell, planned, variants_of
 from sfumato.methods import METHODS
+from sfumato.preflight import private_set
 from sfumato.settings import DEFAULT_PRESET
+from tasks.checking import over_budget
 from tasks.comparing import comparing, conclude
 from tasks.lifeline import attended
 from tasks.progress import CONSOLE
+from tasks.side_by_side import among_others, side_by_side
 from tasks.where import configure
 
 
@@ -41,15 +46,12 @@ def compare(
     wanted = variants_of(axes or {}) or variants or list(METHODS)
     cells = planned(wanted, preset, epsilons or [], seeds or [0], changes or [], folder)
     with comparing(f"{title}-{preset}") as (name, parents):
-        records: list[RunRecord] = []
-        for number, cell in enumerate(cells):
-            CONSOLE.print(
-                f"run {number + 1} of {len(cells)}: {cell.variant} at epsilon {cell.epsilon:g}, seed {cell.settings.seed}"
-            )
-            later = tuple(spend.event for other in cells[number + 1 :] for spend in other.plan.spends)
-            records.append(
-                run_plan(cell.settings, cell.plan, preset=cell.preset, publish_to="", following=later, above=parents)
-            )
+        machine = cells[0].settings.machine
+        if machine.runner != "inline" and len(cells) > 1 and borne(cells):
+            alone = [{"cell": cell, "above": parents} for cell in cells]
+            records: list[RunRecord] = side_by_side(f"{len(cells)} runs", machine, run_cell, alone)
+        else:
+            records = in_turn(cells, parents)
         rows = [
             row_of(variant, epsilon, [record for cell, record in zip(cells, records, strict=True)
                                       if (cell.variant, cell.epsilon) == (variant, epsilon)])
@@ -58,3 +60,30 @@ def compare(
         found = conclude(name, parents, rows, axes=axes or {})
     create_markdown_artifact(f"{title}: {len(cells)} runs; INTERNAL, in {found.folder}", key="comparison")
     return found
+
+
+def in_turn(cells: Sequence[Cell], above: Mapping[str, str]) -> list[RunRecord]:
+    """One run after another; the budget must bear those that come after each."""
+    records = []
+    for number, cell in enumerate(cells):
+        CONSOLE.print(
+            f"run {number + 1} of {len(cells)}: {cell.variant} at epsilon {cell.epsilon:g}, seed {cell.settings.seed}"
+        )
+        later = tuple(spend.event for other in cells[number + 1 :] for spend in other.plan.spends)
+        records.append(
+            run_plan(cell.settings, cell.plan, preset=cell.preset, publish_to="", following=later, above=above)
+        )
+    return records
+
+
+def run_cell(cell: Cell, above: Mapping[str, str]) -> RunRecord:
+    """One run among others; the budget bears them all."""
+    settings = cell.settings.model_copy(update={"machine": among_others(cell.settings.machine)})
+    return run_plan(settings, cell.plan, preset=cell.preset, publish_to="", above=above)
+
+
+def borne(cells: Sequence[Cell]) -> bool:
+    """Whether every budget bears all runs together: else what fits must be found one after another."""
+    events = [spend.event for cell in cells for spend in cell.plan.spends]
+    asked = {(secret := private_set(cell.settings)).name: (secret, terms(cell.plan)) for cell in cells}
+    return not any(over_budget(secret, events, how) for secret, how in asked.values())

@@ -3,11 +3,12 @@
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from artifacts.comparison import PAGE, TABLE, Comparison, lines
+from artifacts.comparison import PICTURES, REPORT, Comparison, lines
 from artifacts.report import SCORES
 from flows.variants import Axes, named_sweep, planned, sweep_over, variants_of
 from sfumato.errors import BadInput
@@ -16,6 +17,10 @@ from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, presets, sweeps
 from tasks.where import configure
 
 OUT = Console()
+WIDE = 120
+"""Characters in a line from which all scores of a comparison stand in it; the report has them anyway."""
+FIRST = ("frechet", "readable", "cnn")
+"""The scores that narrower screens show."""
 
 PresetName = Annotated[str, typer.Option("--preset", help=f"Named settings to start from: {', '.join(presets())}.")]
 Epsilons = Annotated[str, typer.Option(help="Target epsilons, as 1,3,10; empty takes that of the settings.")]
@@ -103,17 +108,26 @@ def _carry_out(
 
 def show(found: Comparison) -> None:
     """The table and where the rest lies."""
-    shown = Table(title="Scores against private images: INTERNAL", title_justify="left")
+    scores = SCORES if OUT.width >= WIDE else {key: SCORES[key] for key in FIRST}
+    shown = Table(
+        title="Scores against private images: INTERNAL", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0)
+    )
     for column in found.heads:
-        shown.add_column(column, no_wrap=True)
-    for column in ("epsilon", "claim", "certificate", *SCORES.values()):
-        shown.add_column(column, justify="right")
+        shown.add_column(column, overflow="fold")
+    for column in ("epsilon", "claim", "certificate", *scores.values()):
+        shown.add_column(column, justify="right", width=max(7, *map(len, column.split())))
     for names, row in lines(found):
         certificate = "none" if row.certificate is None else f"{row.certificate:.3f}"
-        scores = (str(row.scores[key]) for key in SCORES)
-        shown.add_row(*map(escape, names), f"{row.target:g}", f"{row.claim:.3g}", certificate, *scores)
+        values = (str(row.scores[key]) for key in scores)
+        shown.add_row(
+            *(escape(name).replace(" ", "\n") for name in names),
+            f"{row.target:g}",
+            f"{row.claim:.3g}",
+            certificate,
+            *values,
+        )
     OUT.print(shown)
-    for name, file in (("INTERNAL report", TABLE), ("scores", found.plot), ("picture", PAGE)):
+    for name, file in (("INTERNAL report", REPORT), ("scores", found.plot), ("picture", PICTURES)):
         OUT.print(f"{name:<16} {found.folder}/{file}", soft_wrap=True, highlight=False, markup=False)
 
 

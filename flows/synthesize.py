@@ -23,7 +23,8 @@ from sfumato.preflight import plan_for, preflight, private_set, public_name, pub
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
-from tasks import audit, private, public, release
+from tasks import audit, checking, private, public, release
+from tasks.asking import PublicParts, Terms, Trained
 from tasks.closing import baseline_settings, close
 from tasks.editions import next_edition
 from tasks.journal import Journal
@@ -118,11 +119,11 @@ def _carry_out(
     following: tuple[AnyEvent, ...],
 ) -> RunRecord:
     public_images = load_images(settings, plan, book)
-    secret = private.check_private(book.private, terms(plan), book.context, public_images, new_version)
+    secret = checking.check_private(book.private, terms(plan), book.context, public_images, new_version)
     if plan.members:
-        private.check_members(secret, terms(plan), plan.members, book.context)
+        checking.check_members(secret, terms(plan), plan.members, book.context)
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
-    book.refusal = private.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
+    book.refusal = checking.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
     parts = prepare(settings, plan, public_images, book)
     trained = pay(settings, plan, parts, secret, book)
     samples = draw(settings, plan, parts, trained, secret, book)
@@ -166,7 +167,7 @@ PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "limit": 0}
 """What of the data section the public images do not depend on, set to one value for all runs."""
 
 
-def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal) -> private.PublicParts:
+def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal) -> PublicParts:
     """The public half: autoencoder where asked, denoiser, and where the plan retrieves, extractor and knowledge base."""
     common: dict[str, Any] = {"seed": settings.seed, "machine": settings.machine}
     coder = None
@@ -177,12 +178,12 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
     seen, schedule = (images, coder), settings.schedule
     model = book.run(public.pretrain, *seen, schedule, network, settings.pretraining, reference=reference, **common)
     if plan.retrieval is None:
-        return private.PublicParts(model=model, autoencoder=coder, images=images if plan.public_images else None)
+        return PublicParts(model=model, autoencoder=coder, images=images if plan.public_images else None)
     # The extractor does not depend on how the base is kept, and is found again where that alone changes.
     learnt = plan.retrieval.model_copy(update={"by_class": False, "trajectories": 0})
     extractor = book.run(public.train_extractor, *seen, model, schedule, learnt, **common)
     base = book.run(public.build_knowledge_base, *seen, model, extractor, schedule, plan.retrieval, **common)
-    return private.PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base)
+    return PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base)
 
 
 def train_features(settings: Settings, images: PublicImages, book: Journal) -> PublicClassifier | None:
@@ -199,12 +200,12 @@ def train_features(settings: Settings, images: PublicImages, book: Journal) -> P
 def pay(
     settings: Settings,
     plan: Plan,
-    parts: private.PublicParts,
+    parts: PublicParts,
     secret: PrivateSet,
     book: Journal,
     comparison: bool = False,
     canaries: CanaryImages | None = None,
-) -> private.Trained:
+) -> Trained:
     """The private half but for the drawing: votes, a first phase, training with or without protection, as the plan has them."""
     recipe = settings.only("schedule", "network", "method", "fine_tuning")
     common = {
@@ -226,34 +227,34 @@ def pay(
         first = {**common, "terms": terms(plan, comparison, following=rest)}
         votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), **first)
     if not plan.fine_tuning:
-        return private.Trained(votes=votes)
+        return Trained(votes=votes)
     started = begin(settings, plan, common, book) if plan.phase_one else None
     tuned = book.run(private.fine_tune, event=plan.event(STAGE_TUNING), votes=votes, started=started, **common)
-    return private.Trained(votes=votes, tuned=tuned)
+    return Trained(votes=votes, tuned=tuned)
 
 
-def train(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> private.Trained:
+def train(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> Trained:
     """Training without protection: of members, which stay behind a priced drawing, or of a model without certificate."""
-    asked = {name: common[name] for name in ("facts", "private", "terms", "public", "machine", "note")}
+    asked = {name: common[name] for name in ("facts", "private", "terms", "public", "machine")}
     asked["settings"] = settings.only("schedule", "network", "method", "seed")
     if plan.plain:
         event = plan.event(STAGE_TRAINING)
         asked["settings"] = settings.only("privacy", "schedule", "network", "method", "seed")
-        tuned = book.run(private.train_plainly, event=event, training=plan.plain, paid=common["paid"], **asked)
-        return private.Trained(tuned=tuned)
+        how = {name: common[name] for name in ("paid", "note")}
+        tuned = book.run(private.train_plainly, event=event, training=plan.plain, **how, **asked)
+        return Trained(tuned=tuned)
     # What members learn costs nothing and does not depend on what is drawn of them, so that other runs find them again.
     asked["terms"] = common["terms"].model_copy(update={"claim": None, "comparison": False})
     asked["settings"] = settings.only("schedule", "network", "seed")
-    shards = range(plan.members.count)
-    members = (book.run(private.train_member, members=plan.members, shard=shard, **asked) for shard in shards)
-    return private.Trained(members=tuple(members))
+    calls = [{"members": plan.members, "shard": shard, **asked} for shard in range(plan.members.count)]
+    return Trained(members=tuple(book.run_all(private.train_member, calls, settings.machine)))
 
 
 def draw(
     settings: Settings,
     plan: Plan,
-    parts: private.PublicParts,
-    trained: private.Trained,
+    parts: PublicParts,
+    trained: Trained,
     secret: PrivateSet,
     book: Journal,
 ) -> Samples:
@@ -299,7 +300,7 @@ def begin(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal)
 
 
 def compare(
-    settings: Settings, plan: Plan, parts: private.PublicParts, secret: PrivateSet, book: Journal
+    settings: Settings, plan: Plan, parts: PublicParts, secret: PrivateSet, book: Journal
 ) -> dict[str, Samples]:
     """What the public model alone gives and, where asked, plain DP-SGD at the same budget; the latter is INTERNAL."""
     # One edition is compared with the same as the others.
@@ -308,7 +309,7 @@ def compare(
     images = min(settings.evaluation.images, settings.generation.images)
     drawing = {"facts": plan.facts, "votes": None, "images": images, "machine": settings.machine}
     plain = settings.only("schedule", "generation", "seed")
-    alone = private.PublicParts(model=parts.model, autoencoder=parts.autoencoder)
+    alone = PublicParts(model=parts.model, autoencoder=parts.autoencoder)
     sets = {PUBLIC_ONLY: book.run(release.generate, plain, public=alone, tuned=None, note=PUBLIC_ONLY, **drawing)}
     if other := baseline_settings(settings):
         trained = pay(other, plan_for(other, plan.facts), alone, secret, book, comparison=True)
@@ -317,10 +318,10 @@ def compare(
     return sets
 
 
-def terms(plan: Plan, comparison: bool = False, following: tuple[AnyEvent, ...] = ()) -> private.Terms:
+def terms(plan: Plan, comparison: bool = False, following: tuple[AnyEvent, ...] = ()) -> Terms:
     """In which terms the stages of a plan pay."""
     claim = None if comparison else plan.claim.model_dump(mode="json")
-    return private.Terms(
+    return Terms(
         relation=plan.privacy.relation,
         delta=plan.privacy.delta,
         claim=claim,

@@ -14,10 +14,13 @@ from sfumato.methods.parts import design
 from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.build import build
+from sfumato.privacy.kernel_mean import kernel_mean
 from sfumato.settings import Settings
 
 PROBE_IMAGES = 256
 """Images of one timed step."""
+PROBE_RECORDS = 1024
+"""Private records, stood in for by zeros, that a timed step compares each image with."""
 PROBE_SECONDS = 0.5
 """About how long to measure."""
 BACKWARD = 3.0
@@ -50,6 +53,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     own = private * bool(plan.fine_tuning) + plan.generation.images * plan.evaluations / BACKWARD
     if plan.phase_one:
         images += plan.phase_one.training.steps * plan.phase_one.training.batch
+    kernel = plan.generation.images * plan.comparisons
     if plan.plain:
         own += plan.plain.steps * plan.plain.batch
     if plan.members:
@@ -60,6 +64,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     made = design(METHODS[settings.method.name], settings, shape, plan.facts)
     other = build(made.network, made.shape, made.classes)
     seconds += own * _measure(lambda: _denoiser_step(other, settings, made.shape))
+    seconds += kernel and kernel * _measure(lambda: _kernel_step(shape)) / PROBE_RECORDS
     if latent.kind != "none":
         coder = build_autoencoder(latent, image)
         seconds += latent.steps * latent.batch * _measure(lambda: _autoencoder_step(coder, image, shape))
@@ -79,6 +84,12 @@ def _denoiser_step(model: nn.Module, settings: Settings, shape: Shape) -> None:
 def _autoencoder_step(coder: nn.Module, image: Shape, latent: Shape) -> None:
     again, _, _ = coder(torch.zeros(PROBE_IMAGES, *image), torch.zeros(PROBE_IMAGES, *latent))
     again.mean().backward()
+
+
+def _kernel_step(shape: Shape) -> None:
+    x, records = torch.zeros(PROBE_IMAGES, *shape), torch.zeros(PROBE_RECORDS, *shape)
+    choice = {"clip": 1.0, "expected": 1.0, "log_density": torch.zeros(PROBE_IMAGES), "centre": x}
+    kernel_mean(records, x, 1.0, **choice, generator=torch.Generator())
 
 
 def _measure(step: Callable[[], None]) -> float:

@@ -3,7 +3,7 @@
 import math
 
 from artifacts import contents
-from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, audit_report, draw_audit
+from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, audit_page, draw_audit
 from artifacts.kinds import (
     CanaryImages,
     ClassVotes,
@@ -18,8 +18,9 @@ from artifacts.kinds import (
     TunedModel,
 )
 from artifacts.labels import Label
-from artifacts.record import RunRecord, run_folder, save_record
-from artifacts.report import COPIES_PICTURE, write_reports
+from artifacts.page import in_html, inside
+from artifacts.record import RunRecord, run_folder
+from artifacts.report import COPIES_PICTURE
 from artifacts.store import write_text
 from sfumato.config import Machine, Section
 from sfumato.evaluation.membership import Models
@@ -27,12 +28,13 @@ from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS
 from sfumato.methods.parts import begun
 from sfumato.methods.plan import Facts
-from sfumato.privacy import audit, looks
+from sfumato.privacy import audit, canaries, looks
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
+from tasks.asking import PublicParts, Terms, access, load_parts
 from tasks.caching import code_version, stage
 from tasks.making import RunContext, device_of, making
-from tasks.private import PublicParts, Terms, access, load_parts
+from tasks.release import model_name, show_run, telling, write_up
 from tasks.where import where
 
 
@@ -80,8 +82,8 @@ def check_copies(samples: Samples, private: PrivateSet, terms: Terms, context: R
 def make_canaries(audit_name: str, count: int, facts: Facts, context: RunContext) -> CanaryImages:
     """Make up canaries and toss their coins; `audit_name` sets them apart from those of every other audit."""
     with making(CanaryImages, "canaries", context, params={"audit": audit_name, "count": count}) as draft:
-        canaries = audit.make_canaries(count, shape=facts.shape, classes=len(facts.classes))
-        contents.save_canaries(draft.folder, canaries, facts.classes)
+        made = canaries.make_canaries(count, shape=facts.shape, classes=len(facts.classes))
+        contents.save_canaries(draft.folder, made, facts.classes)
         draft.metrics = {"canaries": count}
     return draft.ref
 
@@ -153,15 +155,18 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
         **found,
     )
     draw_audit(folder / AUDIT_PICTURE, result, distances["to_train"], distances["to_test"])
-    write_text(folder / AUDIT_REPORT, audit_report(result))
+    write_text(folder / AUDIT_REPORT, in_html(audit_page(result), inside(folder)))
     record = record.model_copy(update={"audit": result})
-    write_reports(folder, record)
-    save_record(folder, record)
-    place.tracker().log(
-        record.run,
-        label=Label.INTERNAL,
-        run=record.tracking[Label.INTERNAL],
-        metrics={"audit/epsilon_lower_bound": result.bound.epsilon, "audit/refuted": float(result.refuted)},
-        files=[folder / AUDIT_PICTURE, folder / AUDIT_REPORT],
-    )
+    write_up(record)
+    with telling(record):
+        if result.refuted:
+            place.tracker().withdraw(model_name(record), run=record.tracking[Label.DP])
+        show_run(record)
+        place.tracker().log(
+            record.run,
+            label=Label.INTERNAL,
+            run=record.tracking[Label.INTERNAL],
+            metrics={"audit/epsilon_lower_bound": result.bound.epsilon, "audit/refuted": float(result.refuted)},
+            files=[folder / AUDIT_REPORT],
+        )
     return record

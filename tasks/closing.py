@@ -3,15 +3,15 @@
 import shutil
 
 from artifacts import contents, report
-from artifacts.certify import certificate_of
+from artifacts.certify import certificate_of, curve_of
 from artifacts.kinds import Copies, Judgement, Samples
 from artifacts.record import RunRecord
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Plan
 from sfumato.settings import Settings
+from tasks.asking import PublicParts
 from tasks.journal import Journal
-from tasks.private import PublicParts
-from tasks.release import PICTURE, finish
+from tasks.release import finish
 from tasks.where import where
 
 BASELINE_METHOD = "dp-sgd"
@@ -40,6 +40,7 @@ def close(
     store = place.store()
     with place.ledger() as ledger:
         certificate = certificate_of(store, ledger, samples, plan.certificate)
+        curve = curve_of(ledger, certificate)
         total = ledger.total(book.private.name)
     folder = place.runs / book.context.run
     trained = {"autoencoder": parts.autoencoder, "public denoiser": parts.model, "feature extractor": parts.extractor}
@@ -52,6 +53,7 @@ def close(
         plan=plan,
         certificate=certificate,
         claim=plan.claim,
+        curve=curve,
         entries=store.entries(samples),
         spent_total={
             "epsilon": total.epsilon,
@@ -67,7 +69,7 @@ def close(
         samples_artifact=samples.digest,
         report=str(folder / report.REPORT),
         internal_report=str(folder / report.INTERNAL_REPORT),
-        samples=str(folder / PICTURE),
+        samples=str(folder / report.SAMPLES),
         published="",
         tracking=book.context.parents,
         copies=contents.load(store.folder(copies))[1],

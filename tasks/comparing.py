@@ -10,8 +10,10 @@ from artifacts import comparison, comparison_plots, contents
 from artifacts.comparison import Comparison, Row
 from artifacts.kinds import Samples
 from artifacts.labels import Label
+from artifacts.page import in_html, inside, write_tables
 from artifacts.publish import safe_name
 from artifacts.record import RunRecord, load_record
+from artifacts.report import INTERNAL_TABLES
 from artifacts.store import write_text
 from sfumato.images import ImageSet, save_png
 from tasks.where import where
@@ -31,7 +33,7 @@ def comparing(title: str) -> Iterator[tuple[str, dict[str, str]]]:
     name = folder.name
     try:
         tracker = place.tracker()
-        public, internal = (tracker.log(name, label=label) for label in (Label.DP, Label.INTERNAL))
+        public, internal = (tracker.log(name, label=label) for label in (Label.PUBLIC, Label.INTERNAL))
         yield name, {str(Label.PUBLIC): public, str(Label.DP): public, str(Label.INTERNAL): internal}
     except BaseException:
         with contextlib.suppress(OSError):
@@ -47,11 +49,13 @@ def conclude(
     folder = place.home / "comparisons" / name
     found = Comparison(name=name, folder=str(folder), rows=tuple(rows), axes=axes)
     samples = [samples_of(load_record(place.runs, line.row.runs[0])) for line in comparison.lines(found)]
-    save_png(folder / comparison.PAGE, comparison.page(samples))
+    save_png(folder / comparison.PICTURES, comparison.pictures(samples))
     comparison_plots.draw(folder, found)
-    write_text(folder / comparison.TABLE, comparison.report(found))
+    page = comparison.comparison_page(found)
+    write_text(folder / comparison.REPORT, in_html(page, inside(folder)))
+    write_tables(folder / INTERNAL_TABLES, page)
     write_text(folder / comparison.COMPARISON, found.model_dump_json(indent=1))
-    shown = [folder / file for file in (comparison.TABLE, found.plot, comparison.PAGE)]
+    shown = [folder / file for file in (comparison.REPORT, INTERNAL_TABLES, found.plot, comparison.PICTURES)]
     place.tracker().log(name, label=Label.INTERNAL, run=parents[str(Label.INTERNAL)], files=shown)
     return found
 

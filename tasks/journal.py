@@ -1,8 +1,9 @@
 """The book of one flow run: its name and folder, its MLflow parents, and how each stage went."""
 
 import contextlib
+import importlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from artifacts.kinds import Ref
 from artifacts.labels import Label
 from artifacts.publish import safe_name
 from artifacts.record import StageRecord
+from sfumato.config import Machine
 from sfumato.errors import Refused
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
@@ -21,6 +23,7 @@ from tasks.caching import code_version, is_cached, run_stage
 from tasks.lifeline import call_run
 from tasks.making import RunContext, device_of
 from tasks.progress import CONSOLE
+from tasks.side_by_side import among_others, side_by_side
 from tasks.turns import holding
 from tasks.where import where
 
@@ -68,7 +71,7 @@ class Journal:
         ).what()
         public, internal = (
             tracker.log(name, label=label, parent=above.get(label, ""), tags=tags, params=params)
-            for label in (Label.DP, Label.INTERNAL)
+            for label in (Label.PUBLIC, Label.INTERNAL)
         )
         parents = {Label.PUBLIC: public, Label.DP: public, Label.INTERNAL: internal}
         context = RunContext(run=name, parents={str(k): v for k, v in parents.items()})
@@ -90,13 +93,30 @@ class Journal:
         `note` tells stages of the same kind apart.
         """
         name = f"{stage.name} ({note})" if note else stage.name
-        if self.refusal and not is_cached(stage, *args, context=self.context, **kwargs):
+        kwargs["context"] = self.context
+        self._check(stage, *args, **kwargs)
+        return self._noted(stage, name, find_or_make(stage, self.device, args, kwargs), paid)
+
+    def run_all(self, stage: Any, calls: Sequence[Mapping[str, Any]], machine: Machine) -> list[Any]:
+        """Run a stage that costs nothing with each of these arguments, side by side where the machine is to."""
+        if machine.runner == "inline" or len(calls) < 2:
+            return [self.run(stage, **call) for call in calls]
+        calls = [{**call, "machine": among_others(machine), "context": self.context} for call in calls]
+        for call in calls:
+            self._check(stage, **call)
+        where_it_is = {"module": stage.fn.__module__, "stage": stage.fn.__name__, "device": self.device}
+        found = side_by_side(
+            f"{stage.name}, {len(calls)} times", machine, piece, [{**where_it_is, "call": call} for call in calls]
+        )
+        return [self._noted(stage, stage.name, one, paid=False) for one in found]
+
+    def _check(self, stage: Any, *args: Any, **kwargs: Any) -> None:
+        if self.refusal and not is_cached(stage, *args, **kwargs):
             raise Refused(self.refusal)
-        started = time.monotonic()
-        with holding(self.device, where().home):
-            ref, cached = run_stage(stage, *args, context=self.context, **kwargs)
-        seconds = round(time.monotonic() - started, 2)
-        self.stages.append(StageRecord(name=name, seconds=seconds, cached=cached, made_in=ref.seconds))
+
+    def _noted(self, stage: Any, name: str, found: "Found", paid: bool) -> Any:
+        ref, cached = found.ref, found.cached
+        self.stages.append(StageRecord(name=name, seconds=found.seconds, cached=cached, made_in=ref.seconds))
         if cached:
             CONSOLE.print(f"{name:<26} from cache (made in {ref.seconds:.1f} s)")
         if cached and paid:
@@ -112,3 +132,26 @@ class Journal:
                     code_version=code_version(stage.fn),
                 )
         return ref
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a stage gave."""
+
+    ref: Ref
+    cached: bool
+    seconds: float
+    """Time that this run spent on it."""
+
+
+def find_or_make(stage: Any, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Found:
+    """Run a stage or find its result, holding the device."""
+    started = time.monotonic()
+    with holding(device, where().home):
+        ref, cached = run_stage(stage, *args, **kwargs)
+    return Found(ref, cached, round(time.monotonic() - started, 2))
+
+
+def piece(module: str, stage: str, device: torch.device, call: Mapping[str, Any]) -> Found:
+    """A stage of one run among several, by name, since another process has its own."""
+    return find_or_make(getattr(importlib.import_module(module), stage), device, (), call)

@@ -75,7 +75,14 @@ def making(
     store = place.store()
     started = time.monotonic()
     with store.writing() as folder, progress(title, images) as show:
-        draft: Draft[Kind] = Draft(store, folder, show)
+        steps = 0
+
+        def counted(done: int, total: int) -> None:
+            nonlocal steps
+            steps = done
+            show(done, total)
+
+        draft: Draft[Kind] = Draft(store, folder, counted)
         yield draft
         seconds = time.monotonic() - started
         ref = store.keep(
@@ -95,8 +102,10 @@ def making(
             parent=context.parents.get(ref.label, context.parents.get(Label.PUBLIC, "")),
             tags={"artifact": ref.digest, "ledger_entries": ",".join(map(str, sorted(draft.entries)))},
             params=params,
-            metrics={**draft.metrics, "seconds": seconds},
+            metrics={**draft.metrics, "seconds": seconds, "steps": steps},
             series=draft.series,
+            steps=steps,
+            inputs=[(type(ref).__name__, ref.digest) for ref in parents],
             files=[store.folder(ref) / path.name for path in draft.files],
         )
         draft.ref = ref.model_copy(update={"tracked": tracked})

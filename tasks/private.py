@@ -1,118 +1,38 @@
 """Stages that pay for private data: each opens the door through one mechanism, once, with the ledger's leave."""
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 from artifacts import contents
 from artifacts.kinds import (
     CanaryImages,
     ClassVotes,
-    FeatureExtractor,
     MemberModel,
     NoisedImages,
     PhaseOneModel,
     PublicAutoencoder,
-    PublicImages,
-    PublicModel,
-    Ref,
-    Samples,
-    Trajectories,
     TunedModel,
     WatchedSteps,
 )
-from sfumato.config import Machine, Relation, Section, Training
-from sfumato.diffusion.schedule import make_schedule
-from sfumato.errors import Refused
-from sfumato.images import to_unit
+from sfumato.config import Machine, Section, Training
+from sfumato.diffusion.objective import Corrupt
 from sfumato.methods import METHODS
-from sfumato.methods.parts import Parts, add_votes, begun, untuned
-from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, Facts, Members, PhaseOne
+from sfumato.methods.parts import Parts, begun, untuned
+from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, Blueprint, Facts, Members, PhaseOne
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy import mechanisms, shards
-from sfumato.privacy.door import Access, PrivateSet, check_in
-from sfumato.privacy.events import AnyEvent, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.door import PrivateSet
+from sfumato.privacy.events import Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.progress import silent
 from sfumato.settings import Settings
 from sfumato.training import denoiser_training, train_on_noised, unlabelled_losses
+from tasks.asking import PublicParts, Terms, access, load_parts, with_canaries
 from tasks.caching import code_version, stage
 from tasks.keeping import keeping
 from tasks.making import Draft, RunContext, device_of, making
 from tasks.progress import CONSOLE
+from tasks.together import gathering, refuse_company, team
 from tasks.where import where
-
-
-class Terms(Section):
-    """In which terms a stage pays, and what for."""
-
-    relation: Relation
-    delta: float
-    claim: dict | None = None
-    comparison: bool = False
-    """Serves an INTERNAL comparison: a look, which costs nothing and never leaves."""
-    following: tuple[AnyEvent, ...] = ()
-    """What later stages of the run will pay; the budget must bear it too. Not part of a cache key."""
-
-
-class PublicParts(Section):
-    """References to what the public stages made."""
-
-    model: PublicModel
-    autoencoder: PublicAutoencoder | None = None
-    """Where the denoisers work on latents."""
-    extractor: FeatureExtractor | None = None
-    base: Trajectories | None = None
-    images: PublicImages | None = None
-    """Where a drawing needs them beside the models."""
-
-    def refs(self) -> list[Ref]:
-        """All that are there."""
-        return [ref for ref in (self.model, self.autoencoder, self.extractor, self.base, self.images) if ref]
-
-
-class Trained(Section):
-    """References to what the private stages made before anything is drawn."""
-
-    votes: ClassVotes | None = None
-    tuned: TunedModel | None = None
-    members: tuple[MemberModel, ...] = ()
-
-
-def check_private(
-    private: PrivateSet,
-    terms: Terms,
-    context: RunContext,
-    images: PublicImages | None = None,
-    new_version: bool = False,
-) -> PrivateSet:
-    """Decode the whole private set, compare it with what the ledger knows under its name, and refuse what cannot work.
-
-    Public `images` among which there are private ones are refused too; an audit, which trains on no others than its run
-    did, gives none. Returns the set with the version that the ledger counts.
-    """
-    purpose = "check that every image can be read" + (" and that none is among the public ones" if images else "")
-    public = contents.load_images(where().store().folder(images)) if images else None
-    with where().ledger() as ledger:
-        asked = access(ledger, private, terms, "check", purpose, [images] if images else [], context, "0")
-        check_in(asked, public, new_version=new_version)
-        return private.model_copy(update={"version": ledger.version(private.name)})
-
-
-def check_members(private: PrivateSet, terms: Terms, members: Members, context: RunContext) -> None:
-    """Refuse shards that lack a class, before anything is trained."""
-    with where().ledger() as ledger:
-        asked = access(ledger, private, terms, "check", "check that every shard holds every class", [], context, "0")
-        shards.check_shards(asked, members.count, members.key)
-
-
-def over_budget(private: PrivateSet, events: Sequence[AnyEvent], terms: Terms) -> str:
-    """Why the budget does not bear these events, or nothing."""
-    with where().ledger() as ledger:
-        try:
-            ledger.check(private.name, events, terms.relation, terms.delta)
-        except Refused as refusal:
-            return str(refusal)
-    return ""
 
 
 @stage
@@ -239,16 +159,21 @@ def fine_tune(
     # No audit finds another one's canaries, so what it kept would never be found again.
     kept = contextlib.nullcontext() if canaries else keeping(context)
     with kept as keeper, making(TunedModel, title, context, parents=parents, **shown) as draft:
-        parts = load_parts(draft, settings, facts, public, machine, votes, started=started)
-        code, method = code_version(fine_tune.fn), METHODS[settings.method.name]
-        model, built = begun(method, settings, parts, facts)
+        code = code_version(fine_tune.fn)
+        job = Tuning(
+            settings=settings, facts=facts, private=private, terms=terms, event=event, public=public, votes=votes,
+            machine=machine, context=context, canaries=canaries, started=started, title=title, code=code,
+        )  # fmt: skip
+        model, built, corrupt, parts = load_tuning(job, draft)
+        if machine.watch:
+            refuse_company("machine.watch")
         with where().ledger() as ledger:
             asked = access(ledger, private, terms, STAGE_TUNING, title, parents, context, code)
             paid = mechanisms.fine_tuned(
                 with_canaries(asked, draft, canaries),
                 event,
-                checkpoint_blocks(model, machine.checkpointing),
-                method.corrupt(settings, parts),
+                model,
+                corrupt,
                 settings.fine_tuning,
                 records=facts.records,
                 device=device_of(machine),
@@ -258,12 +183,66 @@ def fine_tune(
                 keeper=keeper,
                 note=CONSOLE.print,
                 watch=machine.watch,
+                gather=gathering(job),
             )
         contents.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
         draft.entries = paid.entries
     if paid.watched:
         keep_watched(paid.watched, draft.ref, title, context)
     return draft.ref
+
+
+class Tuning(Section):
+    """What DP fine-tuning is given, as another process that helps must know it."""
+
+    settings: Settings
+    facts: Facts
+    private: PrivateSet
+    terms: Terms
+    event: SubsampledGaussian
+    public: PublicParts
+    votes: ClassVotes | None
+    machine: Machine
+    context: RunContext
+    canaries: CanaryImages | None
+    started: PhaseOneModel | None
+    title: str
+    code: str
+    reservation: str = ""
+
+    def under(self, reservation: str) -> "Tuning":
+        """The same under a reservation."""
+        return self.model_copy(update={"reservation": reservation})
+
+
+def load_tuning(job: Tuning, draft: Draft) -> tuple[Any, Blueprint, Corrupt, Parts]:
+    """The network that is trained, how it is built, how examples are made, and what else there is."""
+    parts = load_parts(draft, job.settings, job.facts, job.public, job.machine, job.votes, started=job.started)
+    method = METHODS[job.settings.method.name]
+    model, built = begun(method, job.settings, parts, job.facts)
+    return checkpoint_blocks(model, job.machine.checkpointing), built, method.corrupt(job.settings, parts), parts
+
+
+def fine_tune_beside(text: str) -> None:
+    """Help another process with its DP fine-tuning; `text` is the `Tuning` that it tells."""
+    job = Tuning.model_validate_json(text)
+    store = where().store()
+    draft = Draft(store, store.root, silent)
+    model, _, corrupt, parts = load_tuning(job, draft)
+    with where().ledger() as ledger:
+        asked = access(ledger, job.private, job.terms, STAGE_TUNING, job.title, [], job.context, job.code)
+        mechanisms.fine_tuned_beside(
+            with_canaries(asked, draft, job.canaries),
+            job.event,
+            model,
+            corrupt,
+            job.settings.fine_tuning,
+            reservation=job.reservation,
+            team=team(),
+            device=device_of(job.machine),
+            physical_batch=job.machine.physical_batch,
+            codec=parts.codec,
+        )
 
 
 @stage
@@ -355,72 +334,3 @@ def keep_watched(watched: mechanisms.Watched, model: TunedModel, title: str, con
 
 WATCHED = ("loss", "median_norm", "clipped", "not_finite")
 """What is shown of watched steps as curves."""
-
-
-def load_parts(
-    draft: Draft,
-    settings: Settings,
-    facts: Facts,
-    public: PublicParts,
-    machine: Machine,
-    votes: ClassVotes | None = None,
-    tuned: TunedModel | None = None,
-    started: PhaseOneModel | None = None,
-    members: Sequence[MemberModel] = (),
-    prototypes: Samples | None = None,
-) -> Parts:
-    """Everything that a method works with, read from the store.
-
-    `BadInput` for an autoencoder that was trained on other images, or on images of another shape.
-    """
-    device = device_of(machine)
-    folder = draft.open(public.autoencoder) if public.autoencoder else None
-    codec = contents.load_codec(folder, device, trained_on=draft.store.manifest(public.model)["parents"])
-    shown = contents.load_images(draft.open(public.images)) if public.images else None
-    parts = Parts(
-        schedule=make_schedule(settings.schedule, codec.limit),
-        shape=codec.shape(facts.shape),
-        facts=facts,
-        codec=codec,
-        public=contents.load_denoiser(draft.open(public.model), device),
-        tuned=contents.load_denoiser(draft.open(tuned), device) if tuned else None,
-        started=contents.load_denoiser(draft.open(started), device) if started else None,
-        members=tuple(contents.load_denoiser(draft.open(member), device) for member in members),
-        prototypes=contents.load_encoded(draft.open(prototypes), codec, device) if prototypes else None,
-        encoder=contents.load_encoder(draft.open(public.extractor), device) if public.extractor else None,
-        base=contents.load_base(draft.open(public.base), device) if public.base else None,
-        images=codec.encode(to_unit(shown.pixels).to(device)) if shown else None,
-    )
-    return add_votes(parts, contents.load(draft.open(votes))[0]["votes"]) if votes else parts
-
-
-def with_canaries(asked: Access, draft: Draft, canaries: CanaryImages | None) -> Access:
-    """The access with the canaries that join the training images, in an audit."""
-    return replace(asked, canaries=contents.load_canaries(draft.open(canaries))[1]) if canaries else asked
-
-
-def access(
-    ledger: Ledger,
-    private: PrivateSet,
-    terms: Terms,
-    stage_name: str,
-    purpose: str,
-    parents: list[Ref],
-    context: RunContext,
-    code: str,
-) -> Access:
-    """What a stage asks of the door."""
-    return Access(
-        ledger=ledger,
-        private=private,
-        run=context.run,
-        stage=stage_name,
-        purpose=purpose,
-        code_version=code,
-        relation=terms.relation,
-        delta=terms.delta,
-        parents=tuple(ref.digest for ref in parents),
-        claim=terms.claim,
-        comparison=terms.comparison,
-        following=terms.following,
-    )

@@ -1,7 +1,9 @@
 """Progress that a person can follow, in the terminal and in the Prefect UI: steps, speed and time, nothing that looks at data."""
 
 import contextlib
+import multiprocessing
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -40,7 +42,7 @@ def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], Non
         TimeRemainingColumn(),
     )
     artifact, told = _artifact(title), time.monotonic()
-    with Progress(*columns, console=CONSOLE) as bars:
+    with Progress(*columns, console=CONSOLE, disable=_among_others()) as bars:
         bar = bars.add_task(title, total=None, speed="")
         (task,) = bars.tasks
 
@@ -71,6 +73,12 @@ def in_words(task: Task) -> str:
     if task.time_remaining:
         parts.append(f"{timedelta(seconds=round(task.time_remaining))} left")
     return ", ".join(filter(None, parts))
+
+
+def _among_others() -> bool:
+    """Whether this is one of several pieces at work on one terminal, whose bars would overwrite each other."""
+    main = threading.current_thread() is threading.main_thread()
+    return not main or multiprocessing.parent_process() is not None
 
 
 def _artifact(title: str) -> UUID | None:

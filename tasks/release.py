@@ -1,15 +1,17 @@
 """Stages after the private data is paid for: drawing, judging, reporting, publishing."""
 
+import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from artifacts import certify, classifiers, contents, report, spending
-from artifacts.kinds import ClassVotes, Judgement, PublicClassifier, Samples, TunedModel
+from artifacts import certify, classifiers, contents, report, report_plots, spending
+from artifacts.kinds import ClassVotes, Judgement, PublicClassifier, PublicImages, Samples, TunedModel
 from artifacts.labels import Label
-from artifacts.publish import check_label, destination, publish
-from artifacts.record import RunRecord, save_record
+from artifacts.publish import check_label, destination, publish, safe_name
+from artifacts.record import RunRecord, records, save_record
+from artifacts.tracking import NOTE
 from sfumato import __version__
 from sfumato.config import Evaluation, Machine
 from sfumato.drawing import draw_images, draw_public, first_of_each, private_drawing
@@ -21,15 +23,15 @@ from sfumato.privacy import looks, mechanisms
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import Settings
+from tasks.asking import PublicParts, Terms, Trained, access, load_parts
 from tasks.caching import code_version, stage
 from tasks.making import Draft, RunContext, device_of, making
-from tasks.private import PublicParts, Terms, Trained, access, load_parts
-from tasks.progress import progress
+from tasks.progress import CONSOLE, progress
 from tasks.where import where
 
 GRID_COLUMNS = 20
 """Images of each class in the sample picture, one class a row."""
-PICTURE = "samples.png"
+PICTURE = report.SAMPLES
 
 
 @stage
@@ -145,34 +147,80 @@ def evaluate(
 
 
 def finish(record: RunRecord, samples: Samples, curves: dict[str, Sequence[float]]) -> RunRecord:
-    """Write the folder of a run: samples, curves, both reports, the record; and show them in MLflow."""
+    """Write the folder of a run: samples, pictures, ledger, both reports, the record; and show them in MLflow."""
     place = where()
     folder = place.runs / record.run
-    shutil.copyfile(place.store().folder(samples) / PICTURE, folder / PICTURE)
-    report.draw_curves(folder / report.CURVES, curves)
+    shutil.copyfile(place.store().folder(samples) / report.SAMPLES, folder / report.SAMPLES)
+    report_plots.draw_curves(folder / report.CURVES, curves)
+    with place.ledger() as ledger, progress("ledger") as show:
+        spending.export(ledger, record.settings["data"]["name"], folder, progress=show)
+    write_up(record)
+    with telling(record):
+        show_run(record)
+    return record
+
+
+def write_up(record: RunRecord) -> None:
+    """Write both reports and the record anew, the pictures with what other runs have found since."""
+    place = where()
+    folder = place.runs / record.run
+    if record.curve:
+        report_plots.draw_privacy(folder / report.PRIVACY, record)
+    report_plots.draw_trade_off(folder / report.TRADE_OFF, record, records(place.runs))
     report.write_reports(folder, record)
     save_record(folder, record)
-    shown = [folder / PICTURE, folder / report.CURVES]
-    tracker, certificate = place.tracker(), record.certificate
+
+
+@contextlib.contextmanager
+def telling(record: RunRecord) -> Iterator[None]:
+    """Whatever MLflow answers, what is told of has happened: a run that is over or published stays so."""
+    try:
+        yield
+    except Exception as error:
+        CONSOLE.print(f"{record.run}: kept, but MLflow could not be told ({type(error).__name__})")
+
+
+def show_run(record: RunRecord) -> None:
+    """Show reports, pictures, tables and scores in MLflow, each in the experiment where it may be seen."""
+    place, certificate = where(), record.certificate
+    folder, tracker = place.runs / record.run, place.tracker()
+    public_data = [one for one in made_of(record) if one[0] == PublicImages.__name__]
     public = {"epsilon": certificate.epsilon, "delta": certificate.delta} if certificate else {}
+    told = {
+        "tags": {
+            "label": record.label,
+            "ledger_entries": ",".join(map(str, record.entries)),
+            NOTE: report.statement(record),
+        },
+        "inputs": [*public_data, (record.settings["data"]["name"], "")],
+    }
     if record.label != Label.INTERNAL:
         tracker.log(
             record.run,
-            label=Label.DP,
+            label=record.label,
             run=record.tracking[Label.DP],
             metrics={**public, "claim": record.claim.epsilon},
-            files=[*shown, folder / report.REPORT],
+            files=there(folder, report.REPORT, *report.PICTURES, report.TABLES),
+            **told,
         )
-    with place.ledger() as ledger, progress("ledger") as show:
-        books = spending.export(ledger, record.settings["data"]["name"], folder, progress=show)
     tracker.log(
         record.run,
         label=Label.INTERNAL,
         run=record.tracking[Label.INTERNAL],
         metrics={f"{name}/{key}": row[key] for name, row in record.metrics.items() for key in report.shown([row])},
-        files=[folder / report.INTERNAL_REPORT, *shown, *books],
+        files=there(folder, *report.INTERNAL_FILES),
+        **told | {"tags": {**told["tags"], "label": Label.INTERNAL, "samples": record.label}},
     )
-    return record
+
+
+def made_of(record: RunRecord) -> list[tuple[str, str]]:
+    """Kind and address of everything that the samples of a run were made of."""
+    return [(m["kind"], digest) for digest, m in where().store().ancestry(record.samples_artifact)]
+
+
+def there(folder: Path, *names: str) -> list[Path]:
+    """Those of these files and folders that there are."""
+    return [folder / name for name in names if (folder / name).exists()]
 
 
 def publish_run(record: RunRecord, to: Path, accept_claim: str = "", accept_copies: str = "") -> RunRecord:
@@ -193,6 +241,37 @@ def publish_run(record: RunRecord, to: Path, accept_claim: str = "", accept_copi
         )
     save_record(folder, record)
     record = record.model_copy(update={"published": str(publish(store, record, to))})
-    report.write_reports(folder, record)
-    save_record(folder, record)
+    write_up(record)
+    with telling(record):
+        show_run(record)
+        register(record)
     return record
+
+
+def register(record: RunRecord) -> None:
+    """Put the denoiser that a certified run released into MLflow's registry, with the certificate as its tags.
+
+    Nothing where the images have no certificate, or where each of them was paid for and no model may leave.
+    """
+    place, certificate = where(), record.certificate
+    models = [digest for kind, digest in made_of(record) if kind == TunedModel.__name__]
+    if certificate is None or certificate.images != ANY_NUMBER or not models:
+        return
+    (model,) = models
+    manifest = place.store().manifest(model)
+    if manifest["label"] != Label.DP:
+        return
+    told = {key: str(value) for key, value in certificate.model_dump(mode="json").items()}
+    tags = {**told, "method": record.method, "run": record.run, "label": manifest["label"], "artifact": model}
+    place.tracker().release(
+        model_name(record),
+        place.store().folder(model),
+        run=record.tracking[Label.DP],
+        tags=tags,
+        note=certificate.sentence(),
+    )
+
+
+def model_name(record: RunRecord) -> str:
+    """What the denoisers that a method released from a private set are called in MLflow's registry."""
+    return f"{safe_name(record.settings['data']['name'])}-{record.method}"

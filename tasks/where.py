@@ -38,6 +38,12 @@ class Where:
     """Where data sets by name lie unless `data.folder` says otherwise."""
     notify: str = field(default="", repr=False)
     """Address that is told of a run that fails; empty tells nobody. May hold a secret."""
+    ray: str = ""
+    """Address of a Ray cluster; without one, a run that wants Ray starts its own on this machine."""
+    rank: int = 0
+    """Which one this is of the processes that torchrun started together."""
+    processes: int = 1
+    """How many these are."""
 
     @property
     def runs(self) -> Path:
@@ -64,12 +70,16 @@ def where() -> Where:
         home = Path(named).expanduser().resolve()
     except (RuntimeError, OSError) as error:
         raise BadInput(f"SFUMATO_HOME={str(named)!r} names no folder ({error}); set it to a folder you own") from None
+    together = "TORCHELASTIC_RUN_ID" in os.environ  # which torchrun alone sets; others set WORLD_SIZE too
     return Where(
         home=home,
         ledger_url=os.environ.get("SFUMATO_LEDGER") or f"sqlite:///{home / 'ledger.db'}",
         tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home / 'mlflow.db'}",
         data=Path(os.environ.get("SFUMATO_DATA") or home / "data").absolute(),
         notify=os.environ.get("SFUMATO_NOTIFY", ""),
+        ray=os.environ.get("RAY_ADDRESS", ""),
+        rank=int(os.environ["RANK"]) if together else 0,
+        processes=int(os.environ["WORLD_SIZE"]) if together else 1,
     )
 
 
@@ -98,6 +108,7 @@ def configure() -> Where:
         "MLFLOW_LOGGING_LEVEL": "WARNING",
         "DO_NOT_TRACK": "true",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "RAY_USAGE_STATS_ENABLED": "0",
     }
     if api := running_server(place):
         defaults["PREFECT_API_URL"] = api

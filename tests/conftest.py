@@ -20,6 +20,12 @@ import pytest  # noqa: E402
 from tests import postgres  # noqa: E402
 
 
+def pytest_addoption(parser) -> None:
+    """How long the fault suite tries."""
+    parser.addoption("--moments", type=int, default=2, help="moments at which processes are killed (default: 2)")
+    parser.addoption("--fuzz", type=int, default=100, help="made-up inputs of each kind (default: 100)")
+
+
 @pytest.fixture(scope="session")
 def home() -> Path:
     """The home that every in-process test run shares."""

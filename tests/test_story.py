@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import dp_accounting
 import pytest
@@ -16,6 +17,7 @@ from PIL import Image
 
 from artifacts.labels import Label
 from artifacts.record import load_record, save_record
+from artifacts.store import file_digest
 from artifacts.tracking import INTERNAL, SHAREABLE
 from sfumato.errors import BadInput, Refused
 from sfumato.evaluation.membership import COMBINED
@@ -105,15 +107,67 @@ def test_labels_follow_from_what_was_used(record):
 
 def test_scores_stay_out_of_what_may_leave(record):
     public, internal = Path(record.report).read_text(), Path(record.internal_report).read_text()
-    assert "Scores against private images" in internal and "INTERNAL" in internal.splitlines()[0]
-    assert "Scores against private images" not in public and "| CNN |" not in public
+    assert "Scores against private images" in internal and '<body class="INTERNAL">' in internal
+    assert "Scores against private images" not in public and "CNN" not in public and '<body class="DP">' in public
     client = where().tracker().client()
     for name, wanted in ((SHAREABLE, {"PUBLIC", "DP"}), (INTERNAL, {"INTERNAL"})):
         runs = client.search_runs([client.get_experiment_by_name(name).experiment_id])
-        assert {run.data.tags["label"] for run in runs} <= wanted
+        assert {run.data.tags["label"] for run in runs} == wanted
         assert any(run.data.tags.get("mlflow.parentRunId") == record.tracking[min(wanted)] for run in runs)
-    shared = client.search_runs([client.get_experiment_by_name(SHAREABLE).experiment_id])
-    assert not any("readable" in key for run in shared for key in run.data.metrics)
+
+
+def shared() -> dict[str, Any]:
+    """The whole experiment that may be shown, run by run, once nothing INTERNAL was found in it."""
+    place = where()
+    store, client = place.store(), place.tracker().client()
+    with place.ledger() as ledger:
+        private = {entry.body["digest"] for entry in ledger.entries() if "digest" in entry.body}
+    kept = {path.name: store.manifest(path.name) for path in (store.root / "objects").iterdir()}
+    banned = {digest: m["kind"] for digest, m in kept.items() if m["label"] == Label.INTERNAL}
+    secret = {sha for d in banned for sha in kept[d]["files"].values()}
+    secret -= {sha for d in set(kept) - set(banned) for sha in kept[d]["files"].values()}  # the same by chance
+    runs = client.search_runs([client.get_experiment_by_name(SHAREABLE).experiment_id])
+    for run in runs:
+        assert run.data.tags["label"] in ("PUBLIC", "DP"), run.info.run_name
+        if digest := run.data.tags.get("artifact"):
+            assert kept[digest]["label"] == run.data.tags["label"], run.info.run_name
+        said = json.dumps(run.to_dictionary())
+        assert not [digest for digest in {*private, *banned} if digest[:12] in said], run.info.run_name
+        assert not [key for key in run.data.metrics if "/" in key or "readable" in key or "frechet" in key]
+    files = [path for path in (place.tracker().files / SHAREABLE).rglob("*") if path.is_file()]
+    for path in files:
+        assert "internal" not in path.name and path.name not in ("copies.png", "ledger.json", "ledger.md"), path
+        assert file_digest(path) not in secret, path
+        if path.suffix in (".html", ".csv", ".json"):
+            text = path.read_text(encoding="utf-8")
+            assert '<body class="INTERNAL"' not in text and "against private images" not in text, path
+            assert not [digest for digest in private if digest[:12] in text], path
+    assert private and banned and files
+    return {run.info.run_id: run for run in runs}
+
+
+def test_what_may_be_shown_of_a_run_is_complete_and_holds_nothing_internal(record):
+    runs, tracker = shared(), where().tracker()
+    parent = runs[record.tracking["DP"]]
+    client = tracker.client()
+    assert {"report.html", "samples.png", "training-curves.png", "privacy-curve.png", "tables", "model"} == {
+        file.path for file in client.list_artifacts(parent.info.run_id)
+    }
+    assert (
+        parent.data.tags["ledger_entries"] == ",".join(map(str, record.entries)) and parent.data.params["seed"] == "0"
+    )
+    inputs = {one.dataset.name: one.dataset.digest for one in parent.inputs.dataset_inputs}
+    assert inputs["digits"] == "withheld" and len(inputs["PublicImages"]) == 32
+    stages = {run.info.run_name: run for run in runs.values() if run.data.tags.get("mlflow.parentRunId")}
+    assert stages["DP fine-tuning"].data.metrics["steps"] == 4 and "loss" not in stages["DP fine-tuning"].data.metrics
+    assert stages["DP fine-tuning"].data.tags["method"] == "rapid"
+    assert [point.step for point in client.get_metric_history(stages["public pretraining"].info.run_id, "loss")][
+        -1
+    ] == 40
+    version = client.get_model_version_by_alias("digits-rapid", "released")
+    assert float(version.tags["epsilon"]) == record.certificate.epsilon and version.run_id == parent.info.run_id
+    kinds = {path.suffix for path in tracker.files.rglob("model/*")}
+    assert kinds <= {".safetensors", ".json"} and version.description == record.certificate.sentence()
 
 
 def test_again_everything_comes_from_the_cache_and_nothing_is_spent(record):
@@ -260,6 +314,9 @@ def test_phase_one_as_published_runs_and_stays_inside_unless_someone_answers_for
         with pytest.raises(Refused, match=r"INTERNAL, because of PhaseOneModel [0-9a-f]{12} \(ledger entry \d+\)"):
             publish_run(record, tmp_path / "out")
         given = publish_run(record, tmp_path / "out", accept_claim="a test of mine")
+        told = shared()[record.tracking["DP"]]
+        assert told.data.tags["label"] == "PUBLIC" and "epsilon" not in told.data.metrics, "its public half alone"
+        assert not where().tracker().client().search_registered_models()
         card = json.loads((Path(given.published) / "card.json").read_text())
         assert card["certificate"] is None and "one step can show" in card["statement"]
 
@@ -395,7 +452,7 @@ def test_an_audit_spends_nothing_and_stays_beside_the_run(record):
     assert found.bound.canaries == 40 and found.bound.epsilon < found.certificate and not found.refuted
     assert found.certificate == pytest.approx(record.certificate.epsilon, rel=1e-6)
     assert len([one for one in found.memberships if one.t]) >= 3 and found.copies == record.copies
-    assert "INTERNAL" in (folder / "audit-internal.md").read_text()
+    assert "INTERNAL" in (folder / "audit-internal.html").read_text()
     assert Image.open(folder / "audit-internal.png").width > 800
     assert load_record(where().runs, record.run).audit == found
     with where().ledger() as ledger:
@@ -479,7 +536,7 @@ def test_latents_are_one_setting_from_the_public_stage_to_the_audit(prefect_serv
         stands_on_it = {kind for kind, m in kinds.items() if coder in m["parents"]}
         assert stands_on_it == set(kinds) - {"PublicImages", "PublicAutoencoder"}
         assert Image.open(store.root / "objects" / coder / "reconstructions.png").width > 100
-        assert 0 < record.latents["reconstruction_error"] < 1 and "## Latents" in Path(record.report).read_text()
+        assert 0 < record.latents["reconstruction_error"] < 1 and "Latents." in Path(record.report).read_text()
         again = synthesize(method="rapid", preset="digits", changes=[*TINY, *latents])
         assert all(stage.cached for stage in again.stages) and again.samples_artifact == record.samples_artifact
         audited = audit_run(record.run, canaries=40)

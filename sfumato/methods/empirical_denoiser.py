@@ -225,6 +225,7 @@ def plan(settings, facts: Facts) -> Plan:
         public_images=method.density == "public",
         generation=settings.generation,
         evaluations=public,
+        comparisons=len(steps) * facts.records,
         spends=tuple(spends(relative)),
         privacy=privacy,
         certificate=certificate.model_copy(update={"images": settings.generation.images}),

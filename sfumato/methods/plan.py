@@ -183,6 +183,8 @@ class Plan(Section):
     generation: Generation
     evaluations: int
     """Network evaluations per image during sampling, guidance counted."""
+    comparisons: int = 0
+    """Private records that each image is compared with while it is drawn, summed over its steps."""
     spends: tuple[Spend, ...]
     privacy: Privacy
     """The target, and the terms in which all is paid: delta and relation."""

@@ -13,7 +13,6 @@ Not covered: a low bound proves nothing (this attack failed on this training); a
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,8 +23,6 @@ from torch import Tensor
 from sfumato.errors import BadInput
 from sfumato.evaluation.copies import CopyCheck
 from sfumato.evaluation.membership import Membership, Value
-from sfumato.images import ImageSet
-from sfumato.privacy.noise import system_generator
 
 GUESS_SHARES = (1.0, 0.5, 0.25, 0.1)
 """Shares of the canaries whose coin is guessed; the best of the bounds counts, after a Bonferroni correction."""
@@ -86,41 +83,6 @@ class Audit(Value):
     def passed(self) -> bool:
         """Whether the certificate is not refuted and no image repeats a record; never without a copy check."""
         return not self.refuted and self.copies is not None and self.copies.passed
-
-
-@dataclass(frozen=True, eq=False)
-class Canaries:
-    """Images made up for an audit, with the coin that says which of them join the private set."""
-
-    pixels: np.ndarray
-    """uint8 `[m, c, h, w]`."""
-    labels: np.ndarray
-    """int64 `[m]`."""
-    included: np.ndarray
-    """bool `[m]`, fair coins."""
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def joined(self, classes: Sequence[str]) -> ImageSet:
-        """Those whose coin fell on "joins", as they are added to the training images."""
-        return ImageSet(self.pixels[self.included], self.labels[self.included], tuple(classes))
-
-
-def make_canaries(
-    count: int, *, shape: tuple[int, int, int], classes: int, generator: torch.Generator | None = None
-) -> Canaries:
-    """`count` canaries of `shape` (c, h, w): black and white noise, as far from natural images as pixels allow, random labels.
-
-    Coins, labels and pixels come from the operating system's entropy; a test may inject a generator.
-    """
-    if count < 2:
-        raise BadInput(f"{count} canaries are too few to guess by: ask for 2 or more, better for some hundreds")
-    generator = generator or system_generator()
-    pixels = torch.randint(0, 2, (count, *shape), generator=generator, dtype=torch.uint8) * 255
-    labels = torch.randint(0, classes, (count,), generator=generator)
-    included = torch.rand(count, generator=generator) < 0.5
-    return Canaries(pixels.numpy(), labels.numpy(), included.numpy())
 
 
 def epsilon_lower_bound(

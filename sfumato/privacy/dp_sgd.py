@@ -52,6 +52,19 @@ def add_gaussian(total: Gradients, *, deviation: float, generator: torch.Generat
     }
 
 
+class Others(Protocol):
+    """Further processes with records of their own (`sfumato.privacy.distributed`)."""
+
+    def begin(self, model: nn.Module) -> None:
+        """Give them the model."""
+
+    def lead(self, trainable: Mapping[str, nn.Parameter]) -> None:
+        """Begin a step at all of them, from these weights."""
+
+    def total(self, own: Gradients) -> Gradients:
+        """The sum of this process's clipped gradients and theirs."""
+
+
 class Checkpoint(Protocol):
     """Who is asked before a stretch of steps."""
 
@@ -147,6 +160,7 @@ def train_privately(
     start: TrainingState | None = None,
     checkpoint: Checkpoint | None = None,
     watch: Watch | None = None,
+    others: Others | None = None,
 ) -> nn.Module:
     """Fine-tune `model` on records x `[n, c, h, w]`, y `[n]`; returns the averaged model.
 
@@ -156,7 +170,7 @@ def train_privately(
 
     `corrupt` makes the noised examples of a batch. The progress callback receives step numbers alone: no loss, no norm.
     `note` is told once if the model has a layer that makes clipping slow. `watch` hears what each step saw without noise:
-    INTERNAL. `BadInput` for a model that mixes records.
+    INTERNAL. `others` are processes that draw for the records that are not in x. `BadInput` for a model that mixes records.
     """
     if settings.rank:
         model = adapted(model, settings.trainable, settings.rank, generator)
@@ -174,10 +188,14 @@ def train_privately(
         restore(start.tensors, trainable, average, optimiser)
     factor = warm_then_decay(settings.warm_up, settings.steps, settings.final_rate)
     rate = torch.optim.lr_scheduler.LambdaLR(optimiser, factor, last_epoch=first - 1)
+    if others:
+        others.begin(model)
     until = first
     for step in range(first, settings.steps):
         if checkpoint and (step == until or checkpoint.stopping()):
             until = checkpoint.go_on(step, lambda: taken(trainable, average, optimiser))
+        if others:
+            others.lead(trainable)
         index = poisson_sample(len(x), settings.sample_rate, generator)
         examples = corrupt(x[index], y[index], generator)
         if step == first:  # what the model sees of a record may be larger than the record
@@ -186,6 +204,8 @@ def train_privately(
                 note(f"gradients are computed record by record, which is slow: {known.missing}")
         norms: list[Tensor] | None = [] if watch else None
         total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch, note, norms)
+        if others:
+            total = others.total(total)
         if watch:
             watch(seen(model, examples, norms, step=step + 1, clip=settings.clip))
         noisy = add_gaussian(total, deviation=noise_multiplier * settings.clip, generator=generator)

@@ -220,6 +220,17 @@ class Ledger:
                 {"reserve": reserved.seq, "epsilon": reserved.body["epsilon"], "insecure": reserved.body["insecure"]},
             )
 
+    def standing_open(self, reservation_hash: str, digest: str) -> Entry:
+        """The reservation, if its door is open and its images have this content digest; Refused otherwise."""
+        reserved, last = standing(self.entries(), reservation_hash)
+        if last is None or last.kind != "open":
+            raise Refused(f"{title_of(reserved)} is not open: nobody may join the work under it")
+        if reserved.body["digest"] != digest:
+            raise Refused(
+                f"{title_of(reserved)} is for other images than this process finds: give every process the same data"
+            )
+        return reserved
+
     def commit(self, reservation: Reservation, events: Iterable[Event]) -> Entry:
         """Write the events really taken: those reserved, or fewer of them. More is Refused, and all stays reserved."""
         taken = check_events(events)

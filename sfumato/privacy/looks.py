@@ -17,7 +17,8 @@ from sfumato.evaluation.membership import Membership, Models, canary_scores, ima
 from sfumato.evaluation.utility import spread
 from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec
-from sfumato.privacy.audit import Bound, Canaries, epsilon_lower_bound
+from sfumato.privacy.audit import Bound, epsilon_lower_bound
+from sfumato.privacy.canaries import Canaries
 from sfumato.privacy.door import Access, looking
 from sfumato.progress import Progress, silent
 

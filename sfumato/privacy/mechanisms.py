@@ -15,7 +15,8 @@ from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
 from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec
-from sfumato.privacy.door import Access, Visit, note_look, spending
+from sfumato.privacy.distributed import Team, help_training
+from sfumato.privacy.door import Access, Visit, joining, note_look, spending
 from sfumato.privacy.dp_sgd import poisson_sample, train_privately
 from sfumato.privacy.events import AnyEvent, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.noise import system_generator
@@ -169,13 +170,15 @@ def fine_tuned(
     keeper: Keeper | None = None,
     note: Callable[[str], None] | None = None,
     watch: bool = False,
+    gather: Callable[[str], Team | None] = lambda reservation: None,
 ) -> Paid:
     """`model` fine-tuned by DP-SGD, from the state that `keeper` holds, if it holds one.
 
     Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the
     public count, which sets the expected batch that sums are divided by. `codec` turns each record, by itself, into what
     the model works on; it costs nothing, since it was made without private data. With `watch`, what the steps saw without
-    noise comes beside the model and is INTERNAL.
+    noise comes beside the model and is INTERNAL. `gather` is given the hash of the reservation and returns the processes that
+    train together, this one first among them, or None.
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     state = keeper.load() if keeper else None
@@ -184,23 +187,65 @@ def fine_tuned(
     with spending(access, left, insecure=generator is not None, settles=settles) as visit:
         entries = {**(state.entries if state else {}), **visit.entries}
         watched = Watched([], note_look(access, f"{access.purpose}: losses and norms")) if watch else None
-        trained = train_privately(
+        team = gather(visit.hash)
+        try:
+            trained = train_privately(
+                model.to(device),
+                *_records(visit, codec, device, team),
+                corrupt,
+                settings,
+                noise_multiplier=event.noise_multiplier,
+                generator=generator or system_generator(device),
+                expected_batch=event.sample_rate * records,
+                physical_batch=physical_batch,
+                progress=progress,
+                note=note,
+                start=state,
+                checkpoint=_Stretches(keeper, visit, event, entries, state.step if state else 0) if keeper else None,
+                watch=watched.steps.append if watched else None,
+                others=team,
+            )
+        finally:
+            if team:
+                team.dismiss()
+    return Paid(trained, entries, watched)
+
+
+def fine_tuned_beside(
+    access: Access,
+    event: SubsampledGaussian,
+    model: nn.Module,
+    corrupt: Corrupt,
+    settings: FineTuning,
+    *,
+    reservation: str,
+    team: Team,
+    device: torch.device,
+    physical_batch: int,
+    codec: Codec = PIXELS,
+    generator: torch.Generator | None = None,
+) -> None:
+    """Be one of the other processes of `fine_tuned`, which has reserved under this hash and pays for all of them.
+
+    Nothing comes of it here: the clipped sums go to the first process alone, which adds the noise.
+    """
+    settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
+    with joining(access, reservation) as visit:
+        help_training(
             model.to(device),
-            codec.encode(to_unit(visit.images.pixels).to(device)),
-            torch.as_tensor(visit.images.labels).to(device),
+            *_records(visit, codec, device, team),
             corrupt,
             settings,
-            noise_multiplier=event.noise_multiplier,
             generator=generator or system_generator(device),
-            expected_batch=event.sample_rate * records,
             physical_batch=physical_batch,
-            progress=progress,
-            note=note,
-            start=state,
-            checkpoint=_Stretches(keeper, visit, event, entries, state.step if state else 0) if keeper else None,
-            watch=watched.steps.append if watched else None,
+            team=team,
         )
-    return Paid(trained, entries, watched)
+
+
+def _records(visit: Visit, codec: Codec, device: torch.device, team: Team | None) -> tuple[Tensor, Tensor]:
+    """The records that this process draws for, as the model sees them `[n, c, h, w]`, and their labels `[n]`."""
+    images = visit.images.subset(team.part) if team else visit.images
+    return codec.encode(to_unit(images.pixels).to(device)), torch.as_tensor(images.labels).to(device)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ from artifacts.audit_report import (
     AUDIT_PICTURE,
     NOT_COVERED,
     attack_verdict,
-    audit_report,
+    audit_page,
     bound_verdict,
     draw_audit,
     outcome,
     verdict,
 )
+from artifacts.page import in_markdown
 from sfumato.evaluation.copies import check_copies
 from sfumato.evaluation.membership import COMBINED, CONTROL, NEAREST, membership
 from sfumato.privacy.audit import Audit, epsilon_lower_bound
@@ -50,6 +51,10 @@ def make_audit(*, leak=False, **changes):
     return Audit(**(fields | changes))
 
 
+def audit_text(audit):
+    return in_markdown(audit_page(audit))
+
+
 def row(text, name):
     """The cells of the one table row that begins with `name`."""
     (found,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
@@ -58,9 +63,9 @@ def row(text, name):
 
 def test_a_report_without_findings_says_so_and_how_little_that_is():
     audit = make_audit()
-    text = audit_report(audit)
+    text = audit_text(audit)
     assert text.startswith("# Audit of blue-heron\n\n> INTERNAL.") and "Do not share" in text
-    assert "**Passed.**" in text and NOT_COVERED in text and "proves nothing" in text
+    assert "**Passed.**" in text and NOT_COVERED.blocks[0].text in text and "proves nothing" in text
     assert row(text, "certificate")[1] == "1.500" and row(text, "claim of the paper")[1] == "1.250"
     assert row(text, "canaries at best")[1] == f"{audit.bound.attainable:.3f}"
     assert row(text, COMBINED)[-1] == "no better than guessing"
@@ -71,7 +76,7 @@ def test_a_report_without_findings_says_so_and_how_little_that_is():
 
 def test_a_report_of_a_leak_names_bound_certificate_and_copies():
     audit = make_audit(leak=True)
-    text = audit_report(audit)
+    text = audit_text(audit)
     assert "**Not passed.**" in text and "therefore cannot hold" in text
     assert f"above {audit.bound.epsilon:.2f}, not 1.50" in verdict(audit)
     assert "2 published images repeat a training record" in verdict(audit)
@@ -101,7 +106,7 @@ def test_where_there_is_a_claim_alone_that_is_what_the_canaries_may_refute():
 def test_a_run_that_keeps_a_promise_too_large_to_protect_anyone_is_not_simply_passed():
     assert outcome(make_audit()) == "passed" and outcome(make_audit(leak=True)) == "not passed"
     lax = make_audit(leak=True, certificate=1e6, copies=distances(copies=0)[0])
-    assert outcome(lax) == "passed, but attacks succeed" and "**Passed, but attacks succeed.**" in audit_report(lax)
+    assert outcome(lax) == "passed, but attacks succeed" and "**Passed, but attacks succeed.**" in audit_text(lax)
 
 
 def test_attacks_that_succeed_within_a_promise_are_still_told():
@@ -117,7 +122,7 @@ def test_a_control_that_tells_members_takes_the_other_attacks_back():
 
 
 def test_what_was_not_done_is_said_and_clears_nothing():
-    text = audit_report(Audit(run="r", certificate=None, delta=1e-5))
+    text = audit_text(Audit(run="r", certificate=None, delta=1e-5))
     for words in ("No canary audit was done", "No attack was run", "No copy check was done", "**Not passed.**"):
         assert words in text
     assert row(text, "certificate")[1] == "none" and not re.search(r"\bnan\b", text)

@@ -20,6 +20,7 @@ from sfumato.evaluation.copies import CopyCheck
 from sfumato.privacy.audit import Audit, Bound
 from sfumato.privacy.events import Gaussian, Uncertified
 from sfumato.privacy.ledger import Ledger, entry_label
+from tasks import release
 from tasks.release import publish_run
 from tasks.where import configure
 from tests.examples import DELTA, home_at, keep_samples, make_certificate, make_record, paid_record, reserve
@@ -105,7 +106,9 @@ def check(store: Store, ledger: Ledger, to: Path, samples: Ref, spent: dict[int,
 
 
 @pytest.fixture
-def place(tmp_path):
+def place(tmp_path, monkeypatch):
+    monkeypatch.setattr(release, "show_run", lambda record: None)
+    monkeypatch.setattr(release, "register", lambda record: None)
     with home_at(tmp_path / "home"):
         yield configure()
 
@@ -114,7 +117,7 @@ def kept(place, record):
     folder = place.runs / record.run
     folder.mkdir(parents=True, exist_ok=True)
     save_record(folder, record)
-    return record.model_copy(update={"report": str(folder / "report.md")})
+    return record.model_copy(update={"report": str(folder / "report.html")})
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ from artifacts import comparison
 from artifacts.comparison import (
     Comparison,
     Spread,
+    comparison_page,
     comparison_table,
     lines,
-    report,
     row_of,
     spread,
 )
+from artifacts.page import in_markdown
 from sfumato.errors import BadInput
 from tests.examples import SCORES, make_certificate, make_record
 
@@ -23,6 +24,10 @@ def record(folder, run="run-1", cnn=0.8, **changes):
 
 def compared(*rows, **changes):
     return Comparison(name="compare", folder="", rows=rows, **changes)
+
+
+def report(found) -> str:
+    return in_markdown(comparison_page(found))
 
 
 def rows(tmp_path):
@@ -50,7 +55,7 @@ def test_a_score_that_one_seed_lacks_is_a_dash(tmp_path):
     without = make_record(tmp_path, metrics={comparison.SYNTHETIC: {**SCORES, "frechet": None}})
     row = row_of("rapid", 1.0, [record(tmp_path), without])
     assert str(row.scores["frechet"]) == "-" and row.scores["cnn"].mean is not None
-    assert "| - |" in comparison_table(compared(row))
+    assert "-" in comparison_table(compared(row)).rows[0]
 
 
 def test_two_feature_extractors_are_refused_in_one_row_and_in_one_table(tmp_path):
@@ -63,12 +68,8 @@ def test_two_feature_extractors_are_refused_in_one_row_and_in_one_table(tmp_path
     assert "coverage in: a." in report(compared(apart[0]))
 
 
-def cells_of(text):
-    return [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
-
-
 def test_a_claim_is_never_shown_as_a_certificate(tmp_path):
-    columns, _, *cells = cells_of(comparison_table(compared(*rows(tmp_path))))
+    _, columns, cells = comparison_table(compared(*rows(tmp_path)))
     at = {name: columns.index(name) for name in ("variant", "claim", "certificate", "CNN", "label")}
     assert [line[at["certificate"]] for line in cells][1] == "none"
     assert all(line[at["claim"]] != line[at["certificate"]] for line in cells)
@@ -93,8 +94,8 @@ def test_a_sweep_names_setting_and_value_and_shows_a_shared_variant_at_each(tmp_
     shown = [("method.k", "0.5"), ("method.k", "0.8"), ("sampler", "ddim")]
     assert [line.names for line in lines(found)] == shown
     assert [line.row.variant for line in lines(found)] == ["rapid method.k=0.5", "rapid", "rapid"]
-    columns, _, *cells = cells_of(comparison_table(found))
-    assert columns[1:4] == ["setting", "value", "target"] and [tuple(line[1:3]) for line in cells] == shown
+    _, columns, cells = comparison_table(found)
+    assert columns[:3] == ["setting", "value", "target"] and [tuple(line[:2]) for line in cells] == shown
     text = report(found)
     assert f"]({comparison.SWEEP})" in text and "method.k 0.8 at 10; sampler ddim at 10." in text
     assert Comparison.model_validate_json(found.model_dump_json()) == found

@@ -1,12 +1,16 @@
 """Two reports: one that may leave and holds no score, one that is INTERNAL and says so."""
 
 import base64
+import csv
+import json
 
 import pytest
 from PIL import Image
 
-from artifacts import report
-from artifacts.report import INTERNAL_REPORT, REPORT, internal_report, public_report, table
+from artifacts import report, report_plots
+from artifacts.page import in_html, in_markdown, inside, table
+from artifacts.record import Override
+from artifacts.report import INTERNAL_REPORT, REPORT, internal_page, public_page
 from sfumato.errors import BadInput
 from tests.examples import (
     DELTA,
@@ -17,11 +21,20 @@ from tests.examples import (
     make_certificate,
     make_record,
 )
+from tests.markup import Tags
 
 
 @pytest.fixture
 def record(tmp_path):
     return make_record(tmp_path)
+
+
+def public_report(record) -> str:
+    return in_markdown(public_page(record))
+
+
+def internal_report(record) -> str:
+    return in_markdown(internal_page(record))
 
 
 def rows(text: str, name: str) -> list[list[str]]:
@@ -75,7 +88,7 @@ def test_certificate_and_claim_are_rows_of_their_own(record):
 def test_without_a_certificate_the_report_says_so_and_covers_nothing(tmp_path):
     text = public_report(make_record(tmp_path, certificate=None, label="INTERNAL"))
     assert row(text, "certificate")[:2] == ["certificate", "none"]
-    assert "No certificate" in text and "must not leave" in text and "Label: INTERNAL" in text
+    assert "No certificate" in text and "must not leave" in text and "The images are INTERNAL." in text
     assert "9.876" not in text and "differential privacy for" not in text
     assert "Covers any number" not in text
     assert row(text, "claim")[1] == "76.380"
@@ -104,13 +117,13 @@ def test_retrieval_is_judged_against_chance(tmp_path, accuracy, words):
     retrieval = {"retrieval_accuracy": accuracy, "retrieval_chance": 0.019}
     text = public_report(make_record(tmp_path, retrieval=retrieval))
     assert f"{accuracy:.1%}" in text and "1.9%" in text and words in text
-    assert "## Retrieval" not in public_report(make_record(tmp_path, retrieval={}))
+    assert "**Retrieval.**" not in public_report(make_record(tmp_path, retrieval={}))
 
 
 def test_what_an_autoencoder_loses_is_told_beside_what_there_was(tmp_path):
     text = public_report(make_record(tmp_path, latents={"reconstruction_error": 0.0512, "spread": 0.5747}))
-    assert "## Latents" in text and "reconstructions: 0.051; of the mean image: 0.575" in text
-    assert "## Latents" not in public_report(make_record(tmp_path))
+    assert "**Latents.**" in text and "reconstructions: 0.051; of the mean image: 0.575" in text
+    assert "**Latents.**" not in public_report(make_record(tmp_path))
 
 
 @pytest.mark.parametrize(("recall", "said"), [(1.0, False), (0.974, True)])
@@ -130,11 +143,12 @@ def test_the_edge_of_the_promise_is_in_both(record):
 
 def test_the_internal_report_says_so_first_and_holds_every_score(record):
     text = internal_report(record)
-    assert text.startswith("> INTERNAL.") and "Do not share" in text.splitlines()[0]
+    assert text.splitlines()[2].startswith("> INTERNAL. Do not share")
     for name, share in (("synthetic", 1), ("public model alone", 1 / 3)):
         cells = [cell for found in rows(text, name) for cell in found[1:]]
         assert cells == [f"{SCORES[key] * share:.4g}" for key in SCORE_KEYS]
-    assert text.endswith(public_report(record))
+    everything = public_page(record).sections
+    assert [section for section in internal_page(record).sections if section in everything] == everything
 
 
 def test_each_score_stands_beside_its_interval_and_the_extractor_is_named(tmp_path):
@@ -166,16 +180,55 @@ def test_the_classifiers_behind_the_mean_are_shown(tmp_path):
 def test_two_feature_extractors_are_refused_in_one_report(tmp_path):
     metrics = {name: {**SCORES, "feature_extractor": name} for name in ("a", "b")}
     with pytest.raises(BadInput, match="two feature extractors"):
-        report.score_table(metrics, report.FIDELITY)
+        report.score_table(metrics, "fidelity", report.FIDELITY)
     with pytest.raises(BadInput, match="two feature extractors"):
         internal_report(make_record(tmp_path, metrics=metrics))
 
 
-def test_both_are_written_beside_each_other(record, tmp_path):
+def test_both_are_written_beside_each_other_with_their_tables(record, tmp_path):
+    books = {"entries": [{"seq": 7, "time": "2026-01-01", "kind": "look", "reason": "evaluation of a <b>set</b>"}]}
+    (tmp_path / "ledger.json").write_text(json.dumps(books), encoding="utf-8")
     report.write_reports(tmp_path, record)
-    assert (tmp_path / REPORT).read_text(encoding="utf-8") == public_report(record)
-    assert (tmp_path / INTERNAL_REPORT).read_text(encoding="utf-8") == internal_report(record)
-    assert REPORT != INTERNAL_REPORT
+    public, internal = ((tmp_path / name).read_text(encoding="utf-8") for name in (REPORT, INTERNAL_REPORT))
+    assert record.certificate.sentence() in public and record.certificate.sentence() in internal
+    assert "Scores against private images" in internal and "evaluation of a &lt;b&gt;set" in internal
+    assert "Scores" not in public and "7.419" not in public and "evaluation of a" not in public
+    shared = {path.name for path in (tmp_path / report.TABLES).iterdir()}
+    assert shared == {"promise.csv", "time.csv", "ledger.csv", "settings.csv"}
+    with (tmp_path / report.INTERNAL_TABLES / "fidelity.csv").open(encoding="utf-8", newline="") as file:
+        (_, first, *_) = csv.reader(file)
+    assert first == ["synthetic", *(f"{SCORES[key]:.4g}" for key in ("frechet", "coverage", "readable"))]
+
+
+def test_a_reader_sees_at_once_what_may_leave(tmp_path):
+    pages = {
+        "DP": (public_page(make_record(tmp_path)), "May leave, with the sentence below"),
+        "INTERNAL": (internal_page(make_record(tmp_path)), "Do not share"),
+        "no certificate": (public_page(make_record(tmp_path, certificate=None, label="INTERNAL")), "Must not leave."),
+    }
+    for name, (page, words) in pages.items():
+        label = "DP" if name == "DP" else "INTERNAL"
+        text = in_html(page, str)
+        assert (page.label, f'<body class="{label}">' in text, f"<title>{label}:" in text) == (label, True, True)
+        assert f"<b>{label}</b> {words}" in text
+    claim = Override(kind="claim", reason="<script>alert(1)</script>", missing="all", entry=9)
+    accepted = in_html(public_page(make_record(tmp_path, certificate=None, label="INTERNAL", overrides=[claim])), str)
+    assert "on the paper&#39;s claim alone: no certificate" in accepted and "<script" not in accepted
+
+
+def test_a_class_that_is_named_like_markup_stays_a_name(tmp_path):
+    record = make_record(tmp_path)
+    names = ("<script>alert(1)</script>", '"><img src=https://example.org/x>', "](https://example.org/y)", "a | b")
+    plan = record.plan.model_copy(update={"facts": record.plan.facts.model_copy(update={"classes": names})})
+    settings = record.settings | {"data": {**record.settings["data"], "name": "<iframe src=https://example.org>"}}
+    evil = record.model_copy(update={"plan": plan, "settings": settings})
+    Image.new("L", (3, 2)).save(tmp_path / report.SAMPLES)
+    for page in (public_page(evil), internal_page(evil)):
+        found = Tags(in_html(page, inside(tmp_path)))
+        assert found.counts["img"] == 1 and not {"script", "iframe"} & set(found.counts)
+        assert names[0] in found.text and names[1] in found.text
+    text = report.markdown(evil)
+    assert "<script" not in text and "<iframe" not in text and "<img" not in text and "\\](https" in text
 
 
 def test_the_report_for_the_ui_is_the_public_one_with_its_pictures_inside(record, tmp_path):
@@ -197,8 +250,39 @@ def test_a_cell_cannot_break_its_table():
 def test_curves_are_drawn_one_panel_each(tmp_path):
     widths = []
     for curves in ({}, {"public denoiser": [1.0, 0.5]}, {"public denoiser": [1.0, 0.5], "feature extractor": [2.0]}):
-        report.draw_curves(tmp_path / "curves.png", curves)
+        report_plots.draw_curves(tmp_path / "curves.png", curves)
         with Image.open(tmp_path / "curves.png") as found:
             assert found.format == "PNG"
             widths.append(found.width)
     assert widths[0] == widths[1] and widths[2] == pytest.approx(2 * widths[1], abs=2)
+
+
+def test_epsilon_at_other_deltas_is_drawn_where_it_is_known(tmp_path):
+    record = make_record(tmp_path, curve=((1e-9, 20.0), (DELTA, 9.876), (1e-2, 5.0)))
+    assert in_html(public_page(record), str).count("<img") == 1 + in_html(
+        public_page(make_record(tmp_path)), str
+    ).count("<img")
+    report_plots.draw_privacy(tmp_path / "curve.png", record)
+    with Image.open(tmp_path / "curve.png") as found:
+        assert found.width > 500 and len(found.convert("RGB").getcolors(1 << 20)) > 10
+
+
+def test_earlier_runs_stand_beside_where_they_are_alike(tmp_path, monkeypatch):
+    named = {**SCORES, "feature_extractor": "a"}
+    record = make_record(tmp_path, metrics={"synthetic": named, "public model alone": named})
+    other = {
+        "alike": make_record(tmp_path, run="b", metrics={"synthetic": named}, certificate=None, label="INTERNAL"),
+        "itself": make_record(tmp_path, metrics={"synthetic": named}),
+        "measured otherwise": make_record(tmp_path, run="c", metrics={"synthetic": SCORES}),
+        "of other images": make_record(
+            tmp_path, run="d", metrics={"synthetic": named}, settings=record.settings | {"data": {"name": "others"}}
+        ),
+    }
+    drawn, point = [], report_plots._point
+    monkeypatch.setattr(
+        report_plots, "_point", lambda *given, filled: drawn.append(given[1]) or point(*given, filled=filled)
+    )
+    report_plots.draw_trade_off(tmp_path / "trade.png", record, other.values())
+    assert drawn == [other["alike"], record] * 2
+    with Image.open(tmp_path / "trade.png") as found:
+        assert found.width > 800

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from artifacts.labels import Label
-from artifacts.tracking import INTERNAL, SHAREABLE, Tracker, experiment_of, flattened
+from artifacts.tracking import INTERNAL, RELEASED, SHAREABLE, WITHHELD, Tracker, experiment_of, flattened
 from sfumato.errors import BadInput
 
 
@@ -56,7 +56,8 @@ def test_a_stage_is_a_child_of_its_run(tracker):
     assert client.get_run(child).data.tags["mlflow.parentRunId"] == parent
     assert "mlflow.parentRunId" not in client.get_run(parent).data.tags
     assert client.get_run(child).info.run_name == "pretrain" and client.get_run(child).info.status == "FINISHED"
-    assert client.get_run(parent).data.tags["method"] == "rapid"
+    assert client.get_run(parent).data.tags["method"] == client.get_run(child).data.tags["method"] == "rapid"
+    assert client.get_run(child).data.tags["label"] == "PUBLIC", "what is its own stays"
 
 
 def test_settings_are_flattened_to_names_and_text(tracker):
@@ -96,19 +97,61 @@ def test_a_series_has_its_steps_and_no_point_is_lost(tracker):
     assert tracker.client().get_run(run).data.metrics["images"] == 3.0
 
 
+def test_a_thinned_series_ends_at_the_last_step(tracker):
+    run = tracker.log("pretrain", label="PUBLIC", series={"loss": [4.0, 3.0, 2.0, 1.0]}, steps=6000)
+    points = sorted((point.step, point.value) for point in tracker.client().get_metric_history(run, "loss"))
+    assert points == [(1500, 4.0), (3000, 3.0), (4500, 2.0), (6000, 1.0)]
+
+
+def test_inputs_have_a_digest_and_a_private_set_has_none(tracker):
+    digest = "0123456789abcdef" * 4
+    run = tracker.log("run", label="DP", inputs=[("PublicImages", digest), ("scans", "")])
+    found = {one.dataset.name: one.dataset.digest for one in tracker.client().get_run(run).inputs.dataset_inputs}
+    assert found == {"PublicImages": digest[:32], "scans": WITHHELD}
+    tracker.log("run", label="DP", run=run, inputs=[("PublicImages", digest)])
+    assert len(tracker.client().get_run(run).inputs.dataset_inputs) == 2
+
+
+def test_a_released_model_is_a_version_with_its_certificate_and_nothing_pickled(tracker, tmp_path):
+    folder = tmp_path / "model-of-mine"
+    folder.mkdir()
+    (folder / "tensors.safetensors").write_bytes(b"weights")
+    run = tracker.log("run", label="DP")
+    versions = []
+    for epsilon in ("9.5", "3.0"):
+        said = {"tags": {"epsilon": epsilon, "label": "DP"}, "note": "a sentence"}
+        versions.append(tracker.release("scans-rapid", folder, run=run, **said))
+    assert versions == ["1", "2"]
+    found = tracker.client().get_model_version_by_alias("scans-rapid", RELEASED)
+    assert (str(found.version), found.tags, found.description) == ("2", {"epsilon": "3.0", "label": "DP"}, "a sentence")
+    assert [path.path for path in tracker.client().list_artifacts(run, "model")] == ["model/tensors.safetensors"]
+    assert found.source.endswith(f"{run}/artifacts/model") and found.run_id == run
+    for name, other in (("scans-rapid", "another run"), ("no such model", run)):
+        tracker.withdraw(name, run=other)
+    assert tracker.client().get_model_version_by_alias("scans-rapid", RELEASED).version == found.version
+    tracker.withdraw("scans-rapid", run=run)
+    assert not tracker.client().get_registered_model("scans-rapid").aliases
+
+
 def test_a_number_that_is_none_does_not_stop_a_run(tracker):
     run = tracker.log("stage", label="DP", metrics={"loss": math.nan, "epsilon": math.inf})
     assert math.isnan(tracker.client().get_run(run).data.metrics["loss"])
 
 
 def test_more_can_be_said_of_a_run_that_is_there(tracker, tmp_path):
-    (tmp_path / "report.md").write_text("# report")
-    run = tracker.log("run", label="DP", params={"seed": 1})
-    assert tracker.log("run", label="DP", run=run, metrics={"epsilon": 9.5}, files=[tmp_path / "report.md"]) == run
+    (tmp_path / "tables").mkdir()
+    for name in ("report.html", "tables/time.csv"):
+        (tmp_path / name).write_text("# report")
+    run = tracker.log("run", label="PUBLIC", params={"seed": 1})
+    more = {"tags": {"method": "rapid"}, "metrics": {"epsilon": 9.5}}
+    for _ in range(2):  # a run that is published is told of again
+        files = [tmp_path / "report.html", tmp_path / "tables"]
+        assert tracker.log("run", label="DP", run=run, **more, files=files) == run
     found = tracker.client().get_run(run)
     assert (found.data.params, found.data.metrics) == ({"seed": "1"}, {"epsilon": 9.5})
-    assert [path.path for path in tracker.client().list_artifacts(run)] == ["report.md"]
-    assert list((tracker.files / SHAREABLE).rglob("report.md"))
+    assert (found.data.tags["label"], found.data.tags["method"]) == ("DP", "rapid")
+    assert [path.path for path in tracker.client().list_artifacts(run)] == ["report.html", "tables"]
+    assert list((tracker.files / SHAREABLE).rglob("tables/time.csv"))
 
 
 @pytest.mark.parametrize("uri", ["nonsense", "sqlite:///{}/garbage.db", "sqlite:////proc/nowhere/mlflow.db"])
@@ -130,5 +173,10 @@ def test_a_server_that_does_not_answer_is_one_line_without_its_password(tmp_path
     assert int(os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"]) <= 3
 
 
-def test_an_experiment_is_made_once(tracker):
+def test_an_experiment_is_made_once_and_says_what_may_be_done_with_it(tracker):
+    notes = {
+        name: tracker.client().get_experiment(tracker.experiment(name)).tags["mlflow.note.content"]
+        for name in (SHAREABLE, INTERNAL)
+    }
+    assert notes[SHAREABLE].startswith("What may be shown") and notes[INTERNAL].startswith("INTERNAL: do not share")
     assert tracker.experiment(SHAREABLE) == tracker.experiment(SHAREABLE) != tracker.experiment(INTERNAL)

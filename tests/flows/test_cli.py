@@ -28,8 +28,9 @@ from sfumato.privacy.ledger import Ledger
 from sfumato.settings import resolve
 from sfumato.sources import held_out_by_hash
 from tasks import serving
+from tasks.asking import Terms
+from tasks.checking import check_private
 from tasks.making import RunContext
-from tasks.private import Terms, check_private
 from tasks.where import where
 from tests.examples import PRIVATE_PATH, home_at, keep_samples, make_record, paid_record, reserve, write_classes
 
@@ -410,14 +411,24 @@ def save(folder, record=None, **changes):
     return record
 
 
+def test_the_report_is_written_anew_and_found(sfumato, folder):
+    record = save(folder, report=str(folder / "runs" / "20260101-120000-rapid-scans-eps10" / "report.html"))
+    told = sfumato("report")
+    assert told.code == 0 and told.err == ""
+    public, internal = (line.split(maxsplit=1)[-1].removeprefix("report").strip() for line in told.out.splitlines())
+    assert public == record.report and internal == record.report.replace("report.html", "report-internal.html")
+    assert '<body class="DP">' in Path(public).read_text(encoding="utf-8")
+    assert '<body class="INTERNAL">' in Path(internal).read_text(encoding="utf-8")
+
+
 def test_without_a_run_the_way_to_one_is_shown(sfumato, folder):
-    for command in ("show", "publish"):
+    for command in ("show", "publish", "report"):
         assert sfumato(command).is_one_line("no run yet", str(folder / "runs"), "sfumato run")
 
 
 def test_an_unknown_run_is_named_with_those_there_are(sfumato, folder):
     record = save(folder)
-    for command in ("show", "publish"):
+    for command in ("show", "publish", "report"):
         assert sfumato(command, "tomorrow").is_one_line("'tomorrow'", record.run, "latest")
 
 
@@ -707,3 +718,28 @@ def test_internal_images_leave_only_with_a_reason(sfumato, folder, tmp_path):
     assert not (tmp_path / "out").exists()
     assert sfumato("publish", record.run, "--to", tmp_path / "out", "--accept-claim", "the board agreed").code == 0
     assert "No certificate" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Error while serializing: I/O error: No space left on device (os error 28)", "no space left on the disk"),
+        ("(sqlite3.OperationalError) database or disk is full", "no space left on the disk"),
+        ("[Errno 30] Read-only file system: 'x'", "the disk is read-only"),
+    ],
+)
+def test_a_disk_that_fails_under_a_library_is_one_line(monkeypatch, capsys, said, told):
+    def fail(**_):
+        try:
+            raise RuntimeError(said)
+        except RuntimeError as error:
+            raise ValueError("a stage failed") from error
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    message = capsys.readouterr().err
+    assert left.value.code == 2 and told in message and len(message.strip().splitlines()) == 1
+    monkeypatch.setattr(cli, "app", lambda **_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main()

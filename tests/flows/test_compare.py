@@ -138,7 +138,7 @@ def test_each_run_is_told_what_will_be_paid_after_it(made):
 def test_table_plot_and_page_lie_in_one_folder_and_runs_below_one_parent(made):
     found = compare.fn(["dp-sgd", "rapid"], seeds=[0], changes=QUICK)
     folder = Path(found.folder)
-    names = {"comparison.json", "comparison-internal.md", "samples.png", "trade-off-internal.png"}
+    names = {"comparison.json", "comparison-internal.html", "tables-internal", "samples.png", "trade-off-internal.png"}
     assert {path.name for path in folder.iterdir()} == names
     assert len(json.loads((folder / "comparison.json").read_text())["rows"]) == 2
     assert len({how["above"]["INTERNAL"] for _, _, how in made}) == 1 and all(
@@ -152,7 +152,8 @@ def test_a_sweep_draws_its_values_and_each_run_keeps_its_preset(made):
     assert (Path(found.folder) / "sweep-internal.png").exists()
     assert not (Path(found.folder) / "trade-off-internal.png").exists()
     assert [how["preset"] for _, _, how in made] == ["digits", "digits", "lora"]
-    assert "| rank | 4 | 10 |" in (Path(found.folder) / "comparison-internal.md").read_text()
+    table = Path(found.folder) / "tables-internal" / "comparison.csv"
+    assert "rank,4,10," in table.read_text()
 
 
 def test_a_comparison_that_is_refused_leaves_no_folder(made, monkeypatch):

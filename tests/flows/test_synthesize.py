@@ -13,7 +13,8 @@ from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
-from tasks import private, public, release
+from tasks import checking, private, public, release
+from tasks.asking import Trained
 from tasks.caching import stage_key
 from tasks.closing import BASELINE_METHOD
 from tests.examples import write_classes
@@ -37,6 +38,9 @@ class Book:
         kind = stage.fn.__annotations__["return"]
         return kind(digest=f"{len(self.asked):064d}", label="PUBLIC")
 
+    def run_all(self, stage, calls, machine):
+        return [self.run(stage, **call) for call in calls]
+
     def of(self, stage):
         return [(args, inputs) for asked, args, inputs in self.asked if asked is stage]
 
@@ -46,9 +50,9 @@ def book(monkeypatch):
     """The book of a run whose checks pass and whose end is not reached."""
     book = Book()
     monkeypatch.setattr(flow.Journal, "begin", lambda settings, secret, above: book)
-    monkeypatch.setattr(private, "check_private", lambda secret, *_: book.asked.append(("check", (), {})) or secret)
-    monkeypatch.setattr(private, "check_members", lambda *_: book.asked.append(("check members", (), {})))
-    monkeypatch.setattr(private, "over_budget", lambda *_: "")
+    monkeypatch.setattr(checking, "check_private", lambda secret, *_: book.asked.append(("check", (), {})) or secret)
+    monkeypatch.setattr(checking, "check_members", lambda *_: book.asked.append(("check members", (), {})))
+    monkeypatch.setattr(checking, "over_budget", lambda *_: "")
     monkeypatch.setattr(flow, "close", lambda *_: "record")
     monkeypatch.setattr(flow, "show_in_ui", lambda record: None)
     return book
@@ -67,7 +71,7 @@ def test_the_private_images_are_checked_before_any_stage_but_the_reading_of_the_
     def fail(*_):
         raise BadInput("the image '/scans/well/004.png' is corrupt")
 
-    monkeypatch.setattr(private, "check_private", fail)
+    monkeypatch.setattr(checking, "check_private", fail)
     with pytest.raises(BadInput, match=r"004\.png"):
         run_plan(*planned(), preset="digits", publish_to="")
     assert stages(book) == ["load-public"]
@@ -75,7 +79,7 @@ def test_the_private_images_are_checked_before_any_stage_but_the_reading_of_the_
 
 def test_the_private_images_are_compared_with_the_public_ones_of_this_run(book, monkeypatch):
     given = []
-    monkeypatch.setattr(private, "check_private", lambda secret, *others: given.extend(others) or secret)
+    monkeypatch.setattr(checking, "check_private", lambda secret, *others: given.extend(others) or secret)
     run_plan(*planned(), preset="digits", publish_to="", new_version=True)
     assert given[2:] == [PublicImages(digest=f"{1:064d}", label="PUBLIC"), True]
     ((args, _),) = book.of(public.pretrain)
@@ -315,7 +319,7 @@ def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_
     assert stages(book)[:5] == ["load-public", "check", "pretrain", "generate-privately", "generate"]
     ((_, drawn),) = book.of(release.generate_privately)
     assert drawn["events"] == tuple(spend.event for spend in plan.spends) and drawn["paid"]
-    assert isinstance(drawn["public"].images, PublicImages) and drawn["trained"] == private.Trained()
+    assert isinstance(drawn["public"].images, PublicImages) and drawn["trained"] == Trained()
     ((_, alone),) = book.of(release.generate)
     assert alone["public"].images is None, "what the public model alone gives is found again by other methods"
     assert drawn["images"] == plan.certificate.images == settings.generation.images
@@ -323,9 +327,9 @@ def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_
 
 def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
     seen = []
-    monkeypatch.setattr(private, "over_budget", lambda secret, events, terms: f"{len(events)} events are too many")
+    monkeypatch.setattr(checking, "over_budget", lambda secret, events, terms: f"{len(events)} events are too many")
     monkeypatch.setattr(type(book), "run", lambda self, stage, *_, **__: seen.append((stage.name, self.refusal)))
-    monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or private.Trained())
+    monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or Trained())
     monkeypatch.setattr(flow, "prepare", lambda *_: seen.append(("prepare", book.refusal)))
     monkeypatch.setattr(flow, "compare", lambda *_: {})
     run_plan(*planned(), preset="digits", publish_to="")
@@ -335,7 +339,7 @@ def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
 
 def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch):
     asked = []
-    monkeypatch.setattr(private, "over_budget", lambda secret, events, terms: asked.append(list(events)) or "")
+    monkeypatch.setattr(checking, "over_budget", lambda secret, events, terms: asked.append(list(events)) or "")
     settings, plan = planned("dp-sgd")
     own = [spend.event for spend in plan.spends]
     run_plan(settings, plan, preset="digits", publish_to="", following=(*own, *own))

@@ -4,6 +4,7 @@ import pytest
 
 from sfumato import estimate as module
 from sfumato.estimate import OVERHEAD_SECONDS, estimate
+from sfumato.methods.empirical_denoiser import empirical_steps
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
 
@@ -38,6 +39,18 @@ def test_a_network_of_the_methods_own_is_measured_and_its_plain_training_counts(
     assert long.minutes - short.minutes == pytest.approx(990 * 128 * 1e-3 / 60)
     large = minutes(monkeypatch, *none, "method.network.kind=refinenet", "method.network.width=64", method="dppm")
     assert large.gigabytes > short.gigabytes
+
+
+def test_what_is_compared_with_private_records_counts(monkeypatch):
+    none = ["pretraining.steps=0", "evaluation.baseline=false", "generation.images=100"]
+    wide, narrow = (
+        minutes(monkeypatch, *none, f"method.until={until}", method="empirical-denoiser") for until in (67.5, 50)
+    )
+    longer, shorter = (
+        empirical_steps(resolve("empirical-denoiser", changes=[f"method.until={until}"]).method) for until in (67.5, 50)
+    )
+    pairs = 100 * (len(longer) - len(shorter)) * 1437
+    assert pairs > 0 and wide.minutes - narrow.minutes == pytest.approx(pairs / module.PROBE_RECORDS * 1e-3 / 60)
 
 
 def test_memory_follows_the_physical_batch(monkeypatch):

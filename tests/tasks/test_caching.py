@@ -13,10 +13,10 @@ from artifacts.kinds import FeatureExtractor, PublicAutoencoder, PublicImages, P
 from sfumato.config import Latent, Machine, Network, Pretraining, Schedule
 from sfumato.methods import METHODS
 from sfumato.settings import resolve
-from tasks import caching, private, public, release
+from tasks import audit, caching, private, public, release
+from tasks.asking import PublicParts
 from tasks.caching import cache_key, run_stage
 from tasks.making import RunContext
-from tasks.private import PublicParts
 from tests.examples import make_plan
 
 CONTEXT = RunContext(run="run-1", parents={"DP": "aaa"})
@@ -370,6 +370,8 @@ def test_a_stage_is_cached_and_never_tried_twice():
 )
 def test_what_is_paid_for_does_not_depend_on_how_it_is_judged(paid):
     """Another judge must not make private data be paid for twice."""
-    judging = {f"sfumato.evaluation.{name}" for name in ("classifier", "extractors", "fidelity", "scores", "utility")}
-    assert judging <= caching.code_behind(release.evaluate.fn)[1]
+    judges = (release.evaluate, audit.attack, audit.check_copies)
+    names = ("copies", "extractors", "fidelity", "membership", "scores", "utility")
+    judging = {"sfumato.privacy.audit", "sfumato.privacy.looks", *(f"sfumato.evaluation.{name}" for name in names)}
+    assert judging <= set().union(*(caching.code_behind(judge.fn)[1] for judge in judges))
     assert not judging & caching.code_behind(paid.fn)[1]

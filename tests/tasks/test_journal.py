@@ -67,7 +67,7 @@ def test_a_name_in_the_ledger_cannot_lead_out_of_the_runs(place, told, name):
 
 def test_it_has_a_parent_in_each_experiment_and_no_path_of_the_images_in_either(place, told):
     book = begin()
-    assert [call["label"] for call in told] == ["DP", "INTERNAL"]
+    assert [call["label"] for call in told] == ["PUBLIC", "INTERNAL"]
     assert book.context.parents == {"PUBLIC": "run-1", "DP": "run-1", "INTERNAL": "run-2"}
     assert PRIVATE_PATH not in repr(told) and "ward-7" not in repr(told)
     assert {call["name"] for call in told} == {book.context.run}

@@ -33,6 +33,7 @@ def make(entries=(), parents=(), kind=PublicModel):
         (draft.folder / "facts.json").write_text("content")
         draft.entries = dict(entries)
         draft.metrics, draft.series = {"images": 4.0}, {"loss": [1.0, 0.5]}
+        draft.show(7, 10)
         draft.files = [draft.folder / "facts.json"]
     return draft.ref
 
@@ -43,7 +44,8 @@ def test_the_result_is_kept_and_told_with_its_files_in_the_store(place, told):
     assert place.store().manifest(ref)["summary"] == {"images": 4.0}
     (call,) = told
     assert (call["name"], call["label"], call["parent"], call["params"]) == ("a stage", "DP", "shown", {"steps": 3})
-    assert call["series"] == {"loss": [1.0, 0.5]} and set(call["metrics"]) == {"images", "seconds"}
+    assert call["series"] == {"loss": [1.0, 0.5]} and set(call["metrics"]) == {"images", "seconds", "steps"}
+    assert call["metrics"]["steps"] == call["steps"] == 7 and call["inputs"] == []
     assert call["files"] == [place.store().folder(ref) / "facts.json"] and call["files"][0].is_file()
     assert call["tags"] == {"artifact": ref.digest, "ledger_entries": "2"}
 
@@ -53,6 +55,7 @@ def test_an_internal_result_is_told_to_the_internal_parent(place, told):
     child = make(parents=[tainted], kind=TunedModel)
     assert child.label == "INTERNAL" and [call["parent"] for call in told] == ["hidden", "hidden"]
     assert [call["label"] for call in told] == ["INTERNAL", "INTERNAL"]
+    assert told[1]["inputs"] == [("PublicModel", tainted.digest)]
 
 
 def test_a_stage_that_fails_is_neither_kept_nor_told(place, told):

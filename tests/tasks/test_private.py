@@ -11,7 +11,9 @@ from sfumato.errors import BadInput
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.mechanisms import Watched
 from sfumato.privacy.watching import Seen
-from tasks.private import Terms, check_private, keep_watched
+from tasks.asking import Terms
+from tasks.checking import check_private
+from tasks.private import keep_watched
 from tests.examples import picture_set
 from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)
 

@@ -14,8 +14,8 @@ from sfumato.images import to_unit
 from sfumato.methods.plan import Facts
 from sfumato.networks.build import build
 from sfumato.settings import resolve
+from tasks.asking import PublicParts, load_parts
 from tasks.making import Draft, making
-from tasks.private import PublicParts, load_parts
 from tasks.public import RECONSTRUCTIONS, dealt, train_autoencoder, train_classifier
 from tests.examples import picture_set
 from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)

@@ -7,6 +7,7 @@ import pytest
 from artifacts.kinds import Samples
 from artifacts.record import load_record
 from artifacts.tracking import Tracker
+from sfumato.errors import BadInput
 from sfumato.settings import resolve
 from tasks.closing import BASELINE_METHOD, baseline_settings
 from tasks.release import finish, publish_run
@@ -46,8 +47,11 @@ def test_the_folder_of_a_run_holds_both_reports_the_record_and_the_pictures(plac
     assert {path.name for path in folder.iterdir()} == {
         "samples.png",
         "training-curves.png",
-        "report.md",
-        "report-internal.md",
+        "report.html",
+        "report-internal.html",
+        "tables",
+        "tables-internal",
+        "trade-off-internal.png",
         "run.json",
         "ledger.json",
         "ledger.md",
@@ -61,10 +65,22 @@ def test_what_may_be_shown_holds_no_score_and_no_internal_file(place, told):
     shown, hidden = told
     assert (shown["label"], shown["run"]) == ("DP", "aaa") and (hidden["label"], hidden["run"]) == ("INTERNAL", "bbb")
     assert shown["metrics"] == {"epsilon": record.certificate.epsilon, "delta": pytest.approx(3.4e-4), "claim": 76.38}
-    assert [path.name for path in shown["files"]] == ["samples.png", "training-curves.png", "report.md"]
+    assert [path.name for path in shown["files"]] == ["report.html", "samples.png", "training-curves.png", "tables"]
     judged = ("synthetic", "public model alone")
     assert set(hidden["metrics"]) == {f"{name}/{key}" for name in judged for key in SCORE_KEYS}
-    assert {"report-internal.md", "ledger.json"} <= {path.name for path in hidden["files"]}
+    assert {"report-internal.html", "tables-internal", "trade-off-internal.png", "ledger.json"} <= {
+        path.name for path in hidden["files"]
+    }
+
+
+def test_what_both_are_told_names_data_by_digest_and_the_private_set_by_name_alone(place, told):
+    record = end(place)
+    for call in told:
+        assert call["inputs"] == [("scans", "")] and call["tags"]["ledger_entries"] == ",".join(
+            map(str, record.entries)
+        )
+        assert call["tags"]["mlflow.note.content"] == record.certificate.sentence()
+    assert [call["tags"]["label"] for call in told] == ["DP", "INTERNAL"] and "digest-of-scans" not in str(told)
 
 
 def test_a_score_without_a_number_is_not_told(place, told):
@@ -81,6 +97,16 @@ def test_the_ledger_beside_the_record_is_of_this_set_alone_and_holds_no_digest(p
     record = end(place)
     text = (place.runs / record.run / "ledger.json").read_text()
     assert {entry["dataset"] for entry in json.loads(text)["entries"]} == {"scans"} and "digest" not in text
+
+
+def test_a_run_stays_finished_and_published_though_mlflow_is_gone(place, monkeypatch, tmp_path, capsys):
+    def gone(self, name, **facts):
+        raise BadInput("no answer")
+
+    monkeypatch.setattr(Tracker, "log", gone)
+    record = publish_run(end(place), tmp_path / "out")
+    assert (tmp_path / "out" / "card.json").exists() and load_record(place.runs) == record
+    assert capsys.readouterr().err.count("MLflow could not be told") == 2
 
 
 def test_publishing_is_noted_in_the_record(place, told, tmp_path):

@@ -19,7 +19,6 @@ from sfumato.privacy.audit import (
     Bound,
     chance,
     epsilon_lower_bound,
-    make_canaries,
     refuted_epsilon,
 )
 
@@ -173,30 +172,6 @@ def test_ties_are_broken_without_a_look_at_the_coins():
 def test_what_concludes_nothing_is_refused(scores, included, changes, words):
     with pytest.raises(BadInput, match=words):
         epsilon_lower_bound(scores, included, **({"delta": 0.0} | changes))
-
-
-# Canaries
-
-
-def test_canaries_are_black_and_white_noise_with_fair_coins():
-    made = make_canaries(2000, shape=(3, 4, 5), classes=10, generator=torch.Generator().manual_seed(0))
-    assert made.pixels.shape == (2000, 3, 4, 5) and made.pixels.dtype == np.uint8 and len(made) == 2000
-    assert set(np.unique(made.pixels)) == {0, 255} and abs((made.pixels == 255).mean() - 0.5) < 0.01
-    assert 900 < made.included.sum() < 1100 and made.included.dtype == bool
-    assert set(made.labels) == set(range(10)) and made.labels.dtype == np.int64
-    assert abs(np.corrcoef(made.labels, made.included)[0, 1]) < 0.1
-    joined = made.joined(tuple("abcdefghij"))
-    assert np.array_equal(joined.pixels, made.pixels[made.included]) and len(joined.classes) == 10
-
-
-def test_canaries_differ_each_time():
-    one, other = (make_canaries(64, shape=(1, 4, 4), classes=2) for _ in range(2))
-    assert not np.array_equal(one.pixels, other.pixels) and not np.array_equal(one.included, other.included)
-
-
-def test_one_canary_is_refused():
-    with pytest.raises(BadInput, match="1 canaries are too few"):
-        make_canaries(1, shape=(1, 2, 2), classes=2)
 
 
 # The whole

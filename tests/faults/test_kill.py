@@ -1,0 +1,55 @@
+"""kill -9 at random moments, of the run and of the server that it talks to; then the same command again."""
+
+import itertools
+import random
+import time
+
+from tests.faults.whole_runs import Job, finished, killed, started
+from tests.test_story import TINY
+
+SMALL = [*TINY, "evaluation.baseline=false"]
+
+
+def attempts(tmp_path, api):
+    """Jobs with seeds of their own, so that none finds what another one has made."""
+    for seed in itertools.count(1):
+        yield Job(tmp_path / f"home-{seed}", [*SMALL, f"seed={seed}"], api)
+
+
+def interrupted(jobs, moments, tally, strike):
+    """Start a job, `strike` at a random moment, look, and again until all moments are over; the last job ends in peace."""
+    job = next(jobs)
+    seconds, there = finished(job), set()
+    tally.tried -= 1  # the first run only shows how long one takes
+    there = tally.inspect(job, there)
+    job, there = next(jobs), set()
+    for _ in range(moments):
+        with started(job) as process:
+            process.join(random.uniform(0, seconds))
+            strike(process)
+        there = tally.inspect(job, there)
+        if job.marks.count("done"):
+            job, there = next(jobs), set()
+    finished(job)
+    tally.tried -= 1
+    tally.inspect(job, there)
+    assert tally.passed(), (tally.lost, tally.understated)
+    with job.ledger as ledger:
+        assert ledger.total("digits").epsilon > 9, "what was paid for stands there"
+
+
+def test_kill_the_run(tmp_path, server, moments, tally):
+    """kill -9 of a run at a random moment"""
+    interrupted(attempts(tmp_path, server.api), moments, tally, killed)
+
+
+def test_kill_the_server(tmp_path, server, moments, tally):
+    """kill -9 of the Prefect server under a run at a random moment"""
+
+    def strike(process):
+        server.kill()
+        time.sleep(1)
+        server.start()
+        process.join(60)
+
+    interrupted(attempts(tmp_path, server.api), max(1, moments // 10), tally, strike)
