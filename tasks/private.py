@@ -110,7 +110,7 @@ def train_phase_one(
 ) -> PhaseOneModel:
     """Train the public denoiser on the large times: on the noised copies, which costs nothing more, or on the images themselves."""
     parents = [*public.refs(), *(ref for ref in (noised, canaries) if ref)]
-    shown = {"params": phase.training.model_dump(), "images": phase.training.batch}
+    shown: dict[str, Any] = {"params": phase.training.model_dump(), "images": phase.training.batch}
     with making(PhaseOneModel, "Phase I", context, parents=parents, **shown) as draft:
         parts, device = load_parts(draft, settings, facts, public, machine), device_of(machine)
         model, schedule = parts.public, parts.schedule
@@ -157,7 +157,7 @@ def fine_tune(
     """Fine-tune the denoiser on the private images by DP-SGD."""
     parents = [*public.refs(), *(ref for ref in (votes, canaries, started) if ref)]
     title = "DP fine-tuning" + (" (canaries)" if canaries else " (baseline)" if terms.comparison else "")
-    shown = {"params": settings.fine_tuning.model_dump(), "images": event.sample_rate * facts.records}
+    shown: dict[str, Any] = {"params": settings.fine_tuning.model_dump(), "images": event.sample_rate * facts.records}
     # No audit finds another one's canaries, so what it kept would never be found again.
     kept = contextlib.nullcontext() if canaries else keeping(context)
     with kept as keeper, making(TunedModel, title, context, parents=parents, **shown) as draft:
@@ -261,7 +261,7 @@ def train_plainly(
 ) -> TunedModel:
     """Train on the private images without clipping or noise, which has no certificate and stays INTERNAL."""
     parents = public.refs()
-    shown = {"params": training.model_dump(), "images": training.batch}
+    shown: dict[str, Any] = {"params": training.model_dump(), "images": training.batch}
     with making(TunedModel, "training", context, parents=parents, **shown) as draft:
         parts, device = load_parts(draft, settings, facts, public, machine), device_of(machine)
         method = METHODS[settings.method.name]
@@ -300,7 +300,7 @@ def train_member(
 ) -> MemberModel:
     """Train the public denoiser plainly on one shard of the private images; INTERNAL, for a priced drawing alone."""
     parents, title = public.refs(), f"member {shard + 1} of {members.count} (INTERNAL)"
-    shown = {"params": members.training.model_dump(), "images": members.training.batch}
+    shown: dict[str, Any] = {"params": members.training.model_dump(), "images": members.training.batch}
     with making(MemberModel, title, context, parents=parents, **shown) as draft:
         parts, device = load_parts(draft, settings, facts, public, machine), device_of(machine)
         with where().ledger() as ledger:

@@ -59,7 +59,7 @@ def train_autoencoder(
     images: PublicImages, latent: Latent, seed: int, machine: Machine, context: RunContext
 ) -> PublicAutoencoder:
     """Train the autoencoder whose latents the denoisers work on, and measure it on public images that it did not learn from."""
-    shown = {"params": latent.model_dump(), "images": latent.batch}
+    shown: dict[str, Any] = {"params": latent.model_dump(), "images": latent.batch}
     with making(PublicAutoencoder, "autoencoder", context, parents=[images], **shown) as draft:
         pixels = to_unit(contents.load_images(draft.open(images)).pixels).to(device_of(machine))
         found = latents.train_autoencoder(latent, pixels, seed=seed, progress=draft.show)
@@ -103,7 +103,7 @@ def pretrain(
 ) -> PublicModel:
     """Train the denoiser on D_pre, the public images outside the reference share."""
     parents = [ref for ref in (images, autoencoder) if ref]
-    shown = {"params": pretraining.model_dump(), "images": pretraining.batch}
+    shown: dict[str, Any] = {"params": pretraining.model_dump(), "images": pretraining.batch}
     with making(PublicModel, "public pretraining", context, parents=parents, **shown) as draft:
         parts = dealt(draft, images, autoencoder, reference, seed, machine)
         model = build(network, parts.shape, parts.classes, seed=seed).to(device_of(machine))
@@ -129,7 +129,7 @@ def train_extractor(
 ) -> FeatureExtractor:
     """Train the contrastive feature extractor on D_ref."""
     parents = [ref for ref in (images, autoencoder, model) if ref]
-    shown = {"params": retrieval.model_dump(), "images": retrieval.extractor.batch}
+    shown: dict[str, Any] = {"params": retrieval.model_dump(), "images": retrieval.extractor.batch}
     with making(FeatureExtractor, "feature extractor", context, parents=parents, **shown) as draft:
         parts = dealt(draft, images, autoencoder, retrieval.reference, seed, machine)
         encoder, losses = features.train_extractor(

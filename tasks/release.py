@@ -50,7 +50,7 @@ def generate(
     """Draw `images` images, as many of each class; without tuned model and prototypes, what the public model alone would give."""
     parents = [*public.refs(), *(ref for ref in (votes, tuned, prototypes) if ref)]
     title = "generation" if tuned or prototypes else "generation (public model)"
-    shown = {"params": settings.generation.model_dump(), "images": 1}
+    shown: dict[str, Any] = {"params": settings.generation.model_dump(), "images": 1}
     with making(Samples, title, context, parents=parents, **shown) as draft:
         parts = load_parts(draft, settings, facts, public, machine, votes, tuned, prototypes=prototypes)
         method, device = METHODS[settings.method.name], device_of(machine)
