@@ -48,7 +48,10 @@ def of_method(method: str, preset: str) -> Flow:
     @flow(name="synthesize", flow_run_name=f"{method}-{preset}", persist_result=False, validate_parameters=True)
     @attended
     def run(
-        settings: form = start, publish_to: str = "", another_edition: bool = False, new_version: bool = False
+        settings: form = start,  # type: ignore[valid-type]  # Prefect reads the form, which is made here, off the signature
+        publish_to: str = "",
+        another_edition: bool = False,
+        new_version: bool = False,
     ) -> RunRecord:
         """Turn private images into a synthetic set.
 
@@ -77,7 +80,8 @@ def form_of(values: Section, *path: str) -> type[Section]:
     """The settings as a form of their own: the same titles, help and bounds, with these values as what it starts from."""
     fields: dict[str, Any] = {}
     for name, field in type(values).model_fields.items():
-        value, kind = getattr(values, name), field.annotation
+        value = getattr(values, name)
+        kind: Any = field.annotation
         if (*path, name) == CHOSEN:
             continue
         if isinstance(value, Section):
@@ -85,7 +89,7 @@ def form_of(values: Section, *path: str) -> type[Section]:
             value = kind()
         elif field.metadata:
             kind = Annotated[kind, *field.metadata]
-        about = field.description or (type(value).__doc__ if isinstance(value, Section) else "")
+        about = field.description or (type(value).__doc__ if isinstance(value, Section) else "") or ""
         title = name.replace("_", " ").capitalize()
         fields[name] = (kind, Field(default=value, title=title, description=" ".join([about, *bounds(field)])))
     return create_model("-".join(path) or "settings", __base__=Section, __doc__=type(values).__doc__, **fields)

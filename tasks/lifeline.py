@@ -9,7 +9,7 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
@@ -20,15 +20,18 @@ from sfumato.errors import BadInput, Refused, Stopped
 from tasks.turns import turn
 from tasks.where import configure
 
+Takes = ParamSpec("Takes")
+Gives = TypeVar("Gives")
 
-def attended(work: Callable[..., Any]) -> Callable[..., Any]:
+
+def attended(work: Callable[Takes, Gives]) -> Callable[Takes, Gives]:
     """The function behind a flow: it shows that it lives, and a person's mistake or a refusal ends it as one line.
 
     Who calls the flow gets the error raised as it is.
     """
 
     @functools.wraps(work)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: Takes.args, **kwargs: Takes.kwargs) -> Any:
         if run_id := _run_id():
             show_life(configure().home, run_id)
         try:
@@ -47,7 +50,8 @@ def show_life(home: Path, run_id: UUID) -> None:
         sign_of(home, run_id).write_text(str(os.getpid()), encoding="utf-8")
 
 
-_LIFE, _SHOWN = contextlib.ExitStack(), set()
+_LIFE = contextlib.ExitStack()
+_SHOWN: set[UUID] = set()
 
 
 def sign(run_id: UUID | str) -> str:

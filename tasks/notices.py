@@ -1,12 +1,14 @@
 """A word to the outside when a run fails: a Prefect automation that posts to the address in `SFUMATO_NOTIFY`."""
 
 from datetime import timedelta
+from typing import Any
 
 from prefect.automations import AutomationCore, EventTrigger, Posture
 from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.events.actions import CallWebhook
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from pydantic import SecretStr
 
 NAME = "sfumato-notify"
 ENDINGS = ("Failed", "Crashed", "BadInput", "Refused", "Stopped")
@@ -22,7 +24,7 @@ def set_up(api: str, url: str) -> None:
         if not url:
             return
         with temporary_settings({PREFECT_API_URL: api}):
-            block = Webhook(url=url).save(NAME, overwrite=True)
+            block: Any = Webhook(url=SecretStr(url)).save(NAME, overwrite=True)
         client.create_automation(
             AutomationCore(
                 name=NAME,

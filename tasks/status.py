@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import NamedTuple
+from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
@@ -12,7 +13,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.sorting import ArtifactSort, FlowRunSort
 
 from artifacts.record import records
@@ -56,26 +57,29 @@ def budgets(place: Where) -> Iterator[str]:
 
 
 def _at_server(client: SyncPrefectClient) -> Iterator[Line]:
-    deployments = {one.id: one.name for one in client.read_deployments()}
-    for run in _found(client, StateType.RUNNING, StateType.CANCELLING, sort=FlowRunSort.START_TIME_DESC):
+    deployments: dict[UUID | None, str] = {one.id: one.name for one in client.read_deployments()}
+    for run, _ in _found(client, StateType.RUNNING, StateType.CANCELLING, sort=FlowRunSort.START_TIME_DESC):
         yield Line("runs", run.name, _progress(client, run))
-    for run in _found(client, StateType.PENDING, StateType.PAUSED, sort=FlowRunSort.START_TIME_DESC):
-        yield Line("waits", deployments.get(run.deployment_id, run.name), run.state.name)
+    for run, state in _found(client, StateType.PENDING, StateType.PAUSED, sort=FlowRunSort.START_TIME_DESC):
+        yield Line("waits", deployments.get(run.deployment_id, run.name), state.name or "")
     seen: set[object] = set()
-    for run in _found(client, StateType.SCHEDULED, sort=FlowRunSort.EXPECTED_START_TIME_ASC, most=AHEAD):
+    for run, state in _found(client, StateType.SCHEDULED, sort=FlowRunSort.EXPECTED_START_TIME_ASC, most=AHEAD):
         if run.deployment_id not in seen:
             seen.add(run.deployment_id)
-            kind = "waits" if run.state.name == "Late" else "next"
-            due = run.state.state_details.scheduled_time or run.expected_start_time
+            kind = "waits" if state.name == "Late" else "next"
+            due = state.state_details.scheduled_time or run.expected_start_time
             yield Line(kind, deployments.get(run.deployment_id, run.name), f"due {due:%Y-%m-%d %H:%M} UTC")
-    for run in _found(client, StateType.FAILED, StateType.CRASHED, sort=FlowRunSort.END_TIME_DESC):
-        why = (run.state.message or "").strip().splitlines() or ["no reason given"]
-        yield Line("failed", run.name, f"{run.state.timestamp:%Y-%m-%d %H:%M} {run.state.name}: {why[0]}")
+    for run, state in _found(client, StateType.FAILED, StateType.CRASHED, sort=FlowRunSort.END_TIME_DESC):
+        why = (state.message or "").strip().splitlines() or ["no reason given"]
+        yield Line("failed", run.name, f"{state.timestamp:%Y-%m-%d %H:%M} {state.name}: {why[0]}")
 
 
-def _found(client: SyncPrefectClient, *types: StateType, sort: FlowRunSort, most: int = MOST) -> list[FlowRun]:
-    state = FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
-    return client.read_flow_runs(flow_run_filter=FlowRunFilter(state=state), sort=sort, limit=most)
+def _found(
+    client: SyncPrefectClient, *types: StateType, sort: FlowRunSort, most: int = MOST
+) -> list[tuple[FlowRun, State]]:
+    wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
+    runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=wanted), sort=sort, limit=most)
+    return [(run, run.state) for run in runs if run.state]
 
 
 def _progress(client: SyncPrefectClient, run: FlowRun) -> str:
