@@ -67,16 +67,12 @@ UTILITY = {
 
 NO_PROTECTION = "No protection of the training data is known."
 """Said of whatever leaves without a certificate."""
-NOT_COVERED = Section(
-    "What is not covered",
-    [
-        Text(
-            "Choosing settings by looking at private scores; the number of private records, the class names and the image size, "
-            "which are treated as public; people with several images (the unit is one image); side channels and floating-point "
-            "effects of the noise."
-        )
-    ],
+EDGE = (
+    "Choosing settings by looking at private scores; the number of private records, the class names and the image size, "
+    "which are treated as public; people with several images (the unit is one image); side channels and floating-point "
+    "effects of the noise."
 )
+NOT_COVERED = Section("What is not covered", [Text(EDGE)])
 """The edge of the promise, said wherever the promise is."""
 SEVERAL = "people with several images (the unit is one image)"
 """What of it is another where the unit is a group."""
@@ -91,9 +87,9 @@ HIDDEN = ("data.private", "data.public", "data.folder")
 
 def not_covered(plan: Plan) -> Section:
     """The edge of the promise of a plan."""
-    unit, (edge,) = plan.facts.unit, NOT_COVERED.blocks
+    unit = plan.facts.unit
     told = f"a {unit} under several names (the unit is one {unit})" if unit else SEVERAL
-    return NOT_COVERED._replace(blocks=[Text(edge.text.replace(SEVERAL, told))])
+    return NOT_COVERED._replace(blocks=[Text(EDGE.replace(SEVERAL, told))])
 
 
 def public_page(record: RunRecord) -> Page:

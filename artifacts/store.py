@@ -142,6 +142,7 @@ class Store:
     def manifest(self, ref: Ref | str) -> dict[str, Any]:
         """The manifest at an address, checked against it; `Damaged` where it is gone or changed."""
         digest = ref if isinstance(ref, str) else ref.digest
+        text: bytes | None
         try:
             text = (self.root / "objects" / digest / MANIFEST).read_bytes()
         except OSError:
@@ -159,7 +160,7 @@ class Store:
         """
         digest = ref if isinstance(ref, str) else ref.digest
         if self.remote and not self._whole(digest):
-            self._bring(digest)
+            self._bring(digest, self.remote)
         return self._checked(digest)
 
     def _checked(self, digest: str) -> Path:
@@ -177,19 +178,19 @@ class Store:
             return (self._checked(digest) / MANIFEST).is_file()
         return False
 
-    def _bring(self, digest: str) -> None:
+    def _bring(self, digest: str, remote: Remote) -> None:
         """Fetch an artifact from the remote store, whole or not at all."""
-        manifest = self.remote.manifest(digest)
+        manifest = remote.manifest(digest)
         if manifest is None or hashlib.sha256(manifest).hexdigest() != digest:
-            raise Damaged(f"artifact {digest[:12]} is missing or damaged at {self.remote.url}: run again")
+            raise Damaged(f"artifact {digest[:12]} is missing or damaged at {remote.url}: run again")
         with self.writing() as folder:
             for name, expected in json.loads(manifest)["files"].items():
                 if name != Path(name).name:
                     raise Damaged(f"artifact {digest[:12]} names the file {name!r}, which leaves its folder: run again")
-                self.remote.fetch(digest, name, folder / name)
+                remote.fetch(digest, name, folder / name)
                 if not (folder / name).is_file() or file_digest(folder / name) != expected:
                     raise Damaged(
-                        f"file {name} of artifact {digest[:12]} is missing or damaged at {self.remote.url}: run again"
+                        f"file {name} of artifact {digest[:12]} is missing or damaged at {remote.url}: run again"
                     )
             (folder / MANIFEST).write_bytes(manifest)
             for path in folder.iterdir():

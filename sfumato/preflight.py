@@ -9,6 +9,7 @@ Not covered: public images that are copies of private ones, which only the door 
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from sfumato import sources
 from sfumato.config import NEIGHBOURS, Data
@@ -74,8 +75,8 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
         raise BadInput(
             f"data.limit={data.limit} would take a part of a {data.unit}'s images: leave it out, or --set data.group=none"
         )
-    records = private.groups if grouped else min(private.records, data.limit or private.records)
-    told = {"unit": data.unit, "images": private.records} if grouped else {}
+    records = min(private.records, data.limit or private.records) if private.groups is None else private.groups
+    told: dict[str, Any] = {"unit": data.unit, "images": private.records} if grouped else {}
     facts = Facts(records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0], **told)
     group = (data.group or sources.GROUP) if grouped else sources.NO_GROUPS
     settings = settings.model_copy(update={"data": data.model_copy(update={"group": group})})
@@ -114,7 +115,7 @@ def for_sheet(settings: Settings, data_folder: str = "") -> Settings:
     `BadInput` for a side of which there is nothing to look at.
     """
     data = placed(settings.data, data_folder)
-    reading = {"part": "all", "folder": data.folder, "columns": data.columns, "forgiving": True}
+    reading: dict[str, Any] = {"part": "all", "folder": data.folder, "columns": data.columns, "forgiving": True}
     sources.describe(data.private, group=data.group, **reading)
     if data.public:
         _refuse_same(data)

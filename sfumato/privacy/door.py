@@ -253,8 +253,10 @@ def inspecting(access: Access, *, progress: Progress = silent) -> Iterator[tuple
     """
     entry = _looked(access, None)
     private = access.private
-    reading = {"folder": private.folder, "columns": private.columns, "group": private.group}
-    yield sources.inspect(private.source, **reading, progress=progress), {entry.seq: entry_label(entry)}
+    found = sources.inspect(
+        private.source, folder=private.folder, columns=private.columns, group=private.group, progress=progress
+    )
+    yield found, {entry.seq: entry_label(entry)}
 
 
 def note_look(access: Access, purpose: str) -> dict[int, str]:

@@ -59,8 +59,8 @@ def units_of(images: ImageSet, *, each: int, device: torch.device | str = "cpu")
         return single_records(len(images), device)
     order = np.argsort(images.groups, kind="stable")
     _, size = np.unique(images.groups, return_counts=True)
-    parts = (order, np.cumsum(size) - size, size)
-    return Units(*(torch.as_tensor(part, device=device) for part in parts), each)
+    places, first, sizes = (torch.as_tensor(part, device=device) for part in (order, np.cumsum(size) - size, size))
+    return Units(places, first, sizes, each)
 
 
 def every_few(images: ImageSet, part: slice) -> ImageSet:

@@ -32,10 +32,10 @@ def of_files(
 
 
 def _shape(files: Sequence[File]) -> tuple[int, int, int]:
-    fault = None
-    for file in files:
+    fault = BadInput("no picture has a shape, for there is none")
+    for number, file in enumerate(files):
         try:
             return shape_of(file.path)
         except BadInput as error:
-            fault = fault or error
+            fault = fault if number else error
     raise fault

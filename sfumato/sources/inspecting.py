@@ -47,10 +47,10 @@ def inspected(source: str, catalogue: Catalogue, *, progress: Progress = silent)
     found: list[tuple[str, int, int, str, bytes, np.ndarray]] = []
     folder = f"{source}/" if Path(source).is_dir() else f"{Path(source).parent}/"
     for done, (record, kind) in enumerate(_readable(catalogue, broken), 1):
-        pixels, where = record.pixels, record.where.removeprefix(folder)
+        pixels, at = record.pixels, record.where.removeprefix(folder)
         digest = hashlib.blake2b(repr(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest()
         thumbnail = reshape(pixels, THUMBNAIL, 1)[:, :, 0]
-        found.append((where, record.label, group_number(record.group), kind, digest, thumbnail))
+        found.append((at, record.label, group_number(record.group), kind, digest, thumbnail))
         progress(done + len(broken), catalogue.facts.records)
     where, labels, groups, kinds, digests, thumbnails = zip(*found, strict=True) if found else ((),) * 6
     return Inspection(

@@ -88,7 +88,8 @@ def table_files(table: Path, columns: Columns, group: str, *, root: Path | None 
             raise BadInput(
                 f"the table {str(table)!r} has no column {name!r} (its columns: {told}); name it by {setting}"
             )
-    real, seen, files = Path(os.path.realpath(root)), {}, []
+    real, files = Path(os.path.realpath(root)), []
+    seen: dict[str, int] = {}
     for number, row in enumerate(rows, 1):
         where = f"row {number} of {str(table)!r}"
         path = inside(table.parent, text(row[path_name]), real, where)
