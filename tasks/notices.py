@@ -7,8 +7,10 @@ from prefect.automations import AutomationCore, EventTrigger, Posture
 from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.events.actions import CallWebhook
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_URL
 from pydantic import SecretStr
+
+from tasks.where import where
 
 NAME = "sfumato-notify"
 ENDINGS = ("Failed", "Crashed", "BadInput", "Refused", "Stopped")
@@ -17,14 +19,14 @@ PAYLOAD = """{"text": {{ (flow_run.name ~ ": " ~ flow_run.state.name ~ ". " ~ fl
 
 
 def set_up(api: str, url: str) -> None:
-    """Post a line to `url` whenever a run ends badly; without an address, no longer. The address is a secret of the server."""
+    """Post a line to `url` whenever a run ends badly; the address is kept as a secret of the server.
+
+    In a process of its own (`python -m tasks.notices`): saving a block leaves a thread behind that tells the server what
+    happened, and waits for it at the end though it was stopped.
+    """
+    clear(api)
     with SyncPrefectClient(api) as client:
-        for old in client.read_automations_by_name(NAME):
-            client.delete_automation(old.id)
-        if not url:
-            return
-        with temporary_settings({PREFECT_API_URL: api}):
-            block: Any = Webhook(url=SecretStr(url)).save(NAME, overwrite=True)
+        block: Any = Webhook(url=SecretStr(url)).save(NAME, overwrite=True)
         client.create_automation(
             AutomationCore(
                 name=NAME,
@@ -39,3 +41,14 @@ def set_up(api: str, url: str) -> None:
                 actions=[CallWebhook(block_document_id=block, payload=PAYLOAD)],
             )
         )
+
+
+def clear(api: str) -> None:
+    """Tell nobody any longer."""
+    with SyncPrefectClient(api) as client:
+        for old in client.read_automations_by_name(NAME):
+            client.delete_automation(old.id)
+
+
+if __name__ == "__main__":
+    set_up(PREFECT_API_URL.value(), where().notify)

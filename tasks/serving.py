@@ -30,7 +30,7 @@ LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrenc
 """Turns on the GPU outlive a restart of the server, and end when their holder has died."""
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 """MLflow only shows what is there; it needs no workers of its own."""
-START_SECONDS = 300
+START_SECONDS = 600
 STOP_SECONDS = 60
 """How long runs have to save their state, and servers to end, before they are killed."""
 SHORT_SECONDS = 30
@@ -73,7 +73,6 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
             if worker:
                 console.print(f"{WORKER:<8} carries out the deployments of prefect.yaml")
                 _deploy(place, api, environment, log)
-                notices.set_up(api, place.notify)
             console.print(f"{'log':<8} {place.home / LOG}\nCtrl-C closes all.", highlight=False, soft_wrap=True)
             _watch(place, api, started, environment, log, console, worker)
         except KeyboardInterrupt:
@@ -122,10 +121,14 @@ def _watch(
 
 def _deploy(place: Where, api: str, environment: dict[str, str], log: IO[bytes]) -> None:
     mending.make_pool(api)
+    notices.clear(api)
+    commands = {"the deployments of prefect.yaml": [*PREFECT, "--no-prompt", "deploy", "--all"]}
+    if place.notify:
+        commands["the automation for SFUMATO_NOTIFY"] = [sys.executable, "-m", "tasks.notices"]
     with mending.schedules_kept(place, api, CHECKOUT / "prefect.yaml"):
-        deploy = [*PREFECT, "--no-prompt", "deploy", "--all"]
-        if subprocess.run(deploy, env=environment, stdout=log, stderr=log, cwd=CHECKOUT).returncode:
-            raise BadInput(f"the deployments of prefect.yaml could not be made: see {place.home / LOG}")
+        for what, command in commands.items():
+            if subprocess.run(command, env=environment, stdout=log, stderr=log, cwd=CHECKOUT).returncode:
+                raise BadInput(f"{what} could not be made: see {place.home / LOG}")
 
 
 def _stop(place: Where, api: str, started: dict[str, subprocess.Popen]) -> None:
