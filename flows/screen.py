@@ -79,6 +79,7 @@ def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str
             ", ".join(f"{group} ({sizes.get(group, 0):,})" for group in tuning.trainable)
             + (f" through adapters of rank {tuning.rank}" if tuning.rank else "")
             + f"; {tuning.steps} steps, sample rate {tuning.sample_rate:.3g}, K={tuning.draws}"
+            + (f", {tuning.images_per_group} images of each {plan.facts.unit}" if plan.facts.unit else "")
         )
     return "; then ".join(parts)
 

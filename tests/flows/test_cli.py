@@ -219,30 +219,6 @@ def test_a_first_image_that_is_no_image_is_named(sfumato, images):
     assert sfumato("run", *changed(f"data.private={images}")).is_one_line(str(images / "ill" / "000.png"), "corrupt")
 
 
-def test_a_data_sheet_is_printed_and_kept_as_internal(sfumato, folder, images, public):
-    found = sfumato("check", images, "--public", public)
-    assert found.code == 2 and found.err.endswith(
-        "take the copies out of the public side\n"
-    )  # both are drawn from one seed
-    assert found.out.startswith("INTERNAL") and "pixel by pixel" in found.out
-    sheet = folder / "checks" / f"{images.name}.md"
-    assert "INTERNAL" in sheet.read_text().splitlines()[0] and str(sheet) in found.out
-    with where().ledger() as ledger:
-        assert [entry.kind for entry in ledger.entries()] == ["look"]
-    assert not (folder / "mlflow.db").exists() and not list((folder / "runs").iterdir())
-
-
-def test_a_data_sheet_of_good_images_ends_well_and_of_others_does_not(sfumato, images):
-    assert sfumato("check", images).code == 0
-    next(images.rglob("*.png")).write_bytes(b"no picture")
-    found = sfumato("check", images)
-    assert found.code == 2 and "cannot be read" in found.err and "is corrupt" in found.out
-    sfumato("check", images, "--set", "privacy.epsilon=1").is_one_line("only data.FIELD=VALUE")
-    sfumato("check", images, "--public", images).is_one_line("must not come from the private collection")
-    sfumato("check", images / "nowhere").is_one_line("does not exist")
-    sfumato("check", images, "--set", "data.group=patient").is_one_line("data.group='patient'")
-
-
 def test_a_place_to_publish_to_that_is_taken_is_named_before_the_flow_starts(sfumato, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     for place in (tmp_path, tmp_path / "mine.txt", tmp_path / "mine.txt" / "below"):
