@@ -89,7 +89,13 @@ def tune(place, **changes):  # noqa: F811
 
 
 @pytest.mark.parametrize("comparison", [False, True])
-def test_the_other_joins_under_the_reservation_for_its_own_part(place, told, torchrun, monkeypatch, comparison):  # noqa: F811
+def test_the_other_process_joins_under_the_reservation_and_draws_for_its_own_part(
+    place,  # noqa: F811
+    told,  # noqa: F811
+    torchrun,
+    monkeypatch,
+    comparison,
+):
     first, second, drawn = Company(0), Company(1), []
     real = mechanisms.help_training
 
