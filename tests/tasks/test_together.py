@@ -71,6 +71,8 @@ def tune(place, **changes):  # noqa: F811
     plan, store = plan_for(settings, facts), place.store()
     with store.writing() as folder:
         model = build(settings.network, facts.shape, facts.public_classes)
+        for value in model.state_dict().values():  # layers that begin at zero would give gradients of zero
+            value.add_(0.1)
         contents.save_denoiser(folder, model, settings.network, facts.shape, facts.public_classes)
         public = PublicParts(model=store.keep(PublicModel, folder))
     asked = {
