@@ -3,6 +3,7 @@
 Mistakes end with one line and exit code 2, refusals of the ledger or of a label with exit code 3.
 """
 
+import logging
 import math
 import sys
 from collections.abc import Iterator
@@ -253,8 +254,21 @@ def _summary(record: RunRecord) -> None:
         OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False, markup=False)
 
 
+def quiet_logs() -> None:
+    """Warnings of libraries in the terminal, and nothing of Prefect, whose log is in its UI.
+
+    Opacus gives the root logger a handler of its own when it is imported, through which Prefect's lines would come, unless
+    there is one already.
+    """
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(lambda record: not record.name.startswith("prefect"))
+    logging.basicConfig(handlers=[handler])
+
+
 def main() -> None:
     """Run the command; one line and the right exit code for whatever a person may get wrong."""
+    quiet_logs()
     try:
         together(lambda: app(standalone_mode=False), _help_with)
     except (BadInput, Refused, Stopped) as error:

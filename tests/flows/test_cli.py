@@ -6,6 +6,7 @@ import math
 import os
 import re
 import sqlite3
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from tasks import serving
 from tasks.asking import Terms
 from tasks.checking import check_private
 from tasks.making import RunContext
-from tasks.where import where
+from tasks.where import CHECKOUT, where
 from tests.examples import PRIVATE_PATH, home_at, keep_samples, make_record, paid_record, reserve, write_classes
 
 QUICK = ["--set", "fine_tuning.steps=1", "--set", "fine_tuning.sample_rate=1", "--set", "method.votes=false"]
@@ -745,3 +746,17 @@ def test_a_disk_that_fails_under_a_library_is_one_line(monkeypatch, capsys, said
     monkeypatch.setattr(cli, "app", lambda **_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main()
+
+
+def test_the_terminal_shows_warnings_and_nothing_of_prefect():
+    program = """
+import logging
+from flows.cli import quiet_logs
+quiet_logs()
+import opacus
+logging.getLogger("prefect.flow_runs").setLevel("INFO")
+logging.getLogger("prefect.flow_runs").info("Finished in state Completed()")
+logging.getLogger("other").warning("something to know")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=CHECKOUT)
+    assert done.returncode == 0 and "Finished" not in done.stderr and "something to know" in done.stderr
