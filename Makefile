@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint serve clean help
+.PHONY: demo test test-faults lint serve clean help
 
 help:
 	@echo "make demo   run RAPID on the embedded default and publish the result"
 	@echo "make test   run all tests"
+	@echo "make test-faults   kill, fill, freeze and fuzz for about an hour, and count what was lost"
 	@echo "make lint   check style and types"
 	@echo "make serve  start both UIs and carry out what is scheduled"
 
@@ -23,6 +24,10 @@ demo: $(READY)
 
 test: $(READY)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest
+
+# In a process of its own: the suite starts and kills servers, mounts disks where it may, and takes its time.
+test-faults: $(READY)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -o addopts="-q -p no:cacheprovider --import-mode=importlib" tests/faults --moments 100 --fuzz 1000
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
