@@ -21,8 +21,8 @@ PAYLOAD = """{"text": {{ (flow_run.name ~ ": " ~ flow_run.state.name ~ ". " ~ fl
 def set_up(api: str, url: str) -> None:
     """Post a line to `url` whenever a run ends badly; the address is kept as a secret of the server.
 
-    In a process of its own (`python -m tasks.notices`): saving a block leaves a thread behind that tells the server what
-    happened, and waits for it at the end though it was stopped.
+    In a process of its own (`python -m tasks.notices`): saving a block starts a thread of Prefect's that talks to the
+    server until the process ends, and `sfumato serve` outlives its server.
     """
     clear(api)
     with SyncPrefectClient(api) as client:
