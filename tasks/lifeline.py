@@ -32,8 +32,10 @@ def attended(work: Callable[Takes, Gives]) -> Callable[Takes, Gives]:
 
     @functools.wraps(work)
     def run(*args: Takes.args, **kwargs: Takes.kwargs) -> Any:
-        if run_id := _run_id():
-            show_life(configure().home, run_id)
+        run_id = _run_id()
+        if run_id is None:
+            return work(*args, **kwargs)
+        show_life(configure().home, run_id)
         try:
             return work(*args, **kwargs)
         except (BadInput, Refused, Stopped) as error:

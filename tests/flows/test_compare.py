@@ -185,5 +185,5 @@ def test_side_by_side_where_the_budget_bears_all(prefect_server, made):
 def test_one_after_another_where_it_does_not(prefect_server, made):
     with where().ledger() as ledger:
         ledger.set_budget("digits", 12.0, 1e-3)
-    compare.fn(["dp-sgd"], seeds=[0, 1], changes=[*QUICK, "machine.runner=threads"])
+    compare.fn(["dp-sgd"], seeds=[0, 1], changes=[*QUICK, "machine.runner=threads", "privacy.delta=1e-3"])
     assert [len(how["following"]) for _, _, how in made] == [1, 0]
