@@ -100,7 +100,9 @@ def load_parts(
         base=contents.load_base(draft.open(public.base), device) if public.base else None,
         images=codec.encode(to_unit(shown.pixels).to(device)) if shown else None,
     )
-    return add_votes(parts, contents.load(draft.open(votes))[0]["votes"]) if votes else parts
+    if votes is None:
+        return parts
+    return add_votes(parts, contents.load(draft.open(votes))[0]["votes"], distinct=settings.method.distinct)
 
 
 def with_canaries(asked: Access, draft: Draft, canaries: CanaryImages | None) -> Access:

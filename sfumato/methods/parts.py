@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, TypeVar
 
+import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from sfumato.diffusion.samplers import NO_CLASS
@@ -65,9 +67,15 @@ def planned(part: Part | None) -> Part:
     return part
 
 
-def add_votes(parts: Parts, votes: Tensor) -> Parts:
-    """The parts with the winners of a noisy histogram `[classes, public classes]`."""
-    return replace(parts, winners=votes.argmax(1))
+def add_votes(parts: Parts, votes: Tensor, *, distinct: bool = False) -> Parts:
+    """The parts with the winners of a noisy histogram `[classes, public classes]`.
+
+    With `distinct` no two classes share a winner: of all such choices the one with the most votes; it needs as many public
+    classes as private ones.
+    """
+    if not distinct:
+        return replace(parts, winners=votes.argmax(1))
+    return replace(parts, winners=torch.from_numpy(linear_sum_assignment(votes.cpu().numpy(), maximize=True)[1]))
 
 
 def private_rows(parts: Parts, facts: Facts) -> Tensor:

@@ -7,7 +7,7 @@ retrieval jumps from k to v, and the fine-tuned denoiser walks from v to 0 (sect
 
 Certificate: PLD of the DP-SGD steps and, where votes are taken, of their histogram. Beyond the paper: the votes (each
 private record names its nearest public class; the noisy winner starts the class row, guides T to k and confines
-retrieval) and the mean of the m nearest. Not covered: trajectories other than the forward process.
+retrieval; on request no two classes share one) and the mean of the m nearest. Not covered: trajectories other than the forward process.
 """
 
 import math
@@ -59,6 +59,9 @@ class Method(Section):
     """Take votes for the public class that resembles each private class; needed for retrieval by class."""
     vote_noise: float = Field(default=6.0, gt=0)
     """Noise on each count of the votes, in records."""
+    distinct: bool = False
+    """Give each private class a public class of its own, by the assignment with the most votes. It reads the noisy votes alone. Classes
+    that share a winner start from one row and retrieve the same images, and little training tells them apart poorly."""
     extractor: Extractor = Extractor()
     """The contrastive feature extractor."""
 
@@ -88,6 +91,11 @@ def plan(settings, facts: Facts) -> Plan:
         raise BadInput(
             f"method.v={method.v} and method.k={method.k} are times {resume_time} and {query_time} of "
             f"{settings.schedule.timesteps}: move them apart, or raise schedule.timesteps"
+        )
+    if method.votes and method.distinct and facts.public_classes < len(facts.classes):
+        raise BadInput(
+            f"method.distinct=true needs {len(facts.classes)} public classes, one for each private class, and there are "
+            f"{facts.public_classes}: use more public classes, or method.distinct=false"
         )
     votes = Votes(noise_multiplier=method.vote_noise, time=query_time) if method.votes else None
     ask = Spend(stage=STAGE_VOTES, what="votes for public classes", event=Gaussian(noise_multiplier=method.vote_noise))

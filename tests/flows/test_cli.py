@@ -279,7 +279,12 @@ def test_a_plan_shows_noise_certificate_claim_and_estimate_and_opens_nothing(sfu
     assert "noise multiplier" in plain and "certificate if it runs" in plain and "accountant: dp-accounting" in plain
     certified = float(plain.split("if it runs: (")[1].split(",")[0])
     assert 2.9 < certified <= 3.0
-    assert "1437 private records, 10 classes" in plain and "estimate" in plain and "claim" in plain and "GB of memory" in plain
+    assert (
+        "1437 private records, 10 classes" in plain
+        and "estimate" in plain
+        and "claim" in plain
+        and "GB of memory" in plain
+    )
     assert not (folder / "ledger.db").exists() and not (folder / "store").exists()
 
 

@@ -201,6 +201,22 @@ def test_winners_stand_for_their_class_and_start_its_row():
     assert torch.equal(private_rows(told, facts), rows[[1, 5, 2, 0]])
 
 
+def test_on_request_no_two_classes_share_a_winner():
+    votes = 40 * torch.rand(4, 6, generator=torch.Generator().manual_seed(2))
+    votes[:, 3] += 40  # everyone's first choice
+    assert add_votes(make_parts(), votes).winners.tolist() == [3] * 4
+    told = add_votes(make_parts(), votes, distinct=True).winners.tolist()
+    choices = itertools.permutations(range(6), 4)
+    assert told == list(max(choices, key=lambda choice: sum(votes[i, j] for i, j in enumerate(choice))))
+
+
+def test_distinct_winners_need_enough_public_classes():
+    facts = Facts(records=90, classes=tuple("abcd"), public_classes=3, shape=SHAPE)
+    with pytest.raises(BadInput, match=r"method.distinct=true needs 4 public classes.* 3: use more"):
+        rapid.plan(changed("method.votes=true", "method.distinct=true", "privacy.delta=1e-3"), facts)
+    assert rapid.plan(changed("method.votes=true", "method.distinct=false", "privacy.delta=1e-3"), facts).votes
+
+
 # Proposition 1
 
 

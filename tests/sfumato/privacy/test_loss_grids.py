@@ -142,7 +142,7 @@ def test_steps_without_noise_among_others(relation):
     alone = grid_epsilon([], steps, DELTA, relation)
     silent = Step(NO_NOISE_MU, 1e-8, 100)  # shows a record with probability 1e-6
     assert alone <= grid_epsilon([], [*steps, silent], DELTA, relation) <= alone * 1.05
-    assert grid_epsilon([], [*steps, silent._replace(count=2000)], DELTA, relation) == math.inf
+    assert grid_epsilon([], [*steps, silent._replace(repeats=2000)], DELTA, relation) == math.inf
     assert grid_epsilon([], [silent], DELTA, relation) < 1e-5
     assert grid_epsilon([NO_NOISE_MU], steps, DELTA, relation) <= unsampled_epsilon(
         [NO_NOISE_MU], steps, DELTA, relation
