@@ -102,7 +102,9 @@ def load_parts(
     )
     if votes is None:
         return parts
-    return add_votes(parts, contents.load(draft.open(votes))[0]["votes"], distinct=getattr(settings.method, "distinct", False))
+    return add_votes(
+        parts, contents.load(draft.open(votes))[0]["votes"], distinct=getattr(settings.method, "distinct", False)
+    )
 
 
 def with_canaries(asked: Access, draft: Draft, canaries: CanaryImages | None) -> Access:
