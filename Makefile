@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 help:
 	@echo "make demo   run RAPID on the embedded default and publish the result"
 	@echo "make test   run all tests"
-	@echo "make test-faults   kill, fill, freeze and fuzz for about an hour, and count what was lost"
+	@echo "make test-faults   let a schedule run, kill, fill and fuzz for an hour or two, and count what was lost"
 	@echo "make lint   check style and types"
 	@echo "make serve  start both UIs and carry out what is scheduled"
 

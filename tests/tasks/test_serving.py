@@ -1,4 +1,4 @@
-"""What `sfumato serve` starts ends with it, however it ends; the rest is tested in one piece (`tests/flows/test_serve.py`)."""
+"""What `sfumato serve` starts ends with it, however it ends; the rest is tested in one piece (`tests/faults/test_serve.py`)."""
 
 import socket
 import subprocess
