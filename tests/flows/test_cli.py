@@ -6,7 +6,6 @@ import math
 import os
 import re
 import sqlite3
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +31,7 @@ from tasks import serving
 from tasks.asking import Terms
 from tasks.checking import check_private
 from tasks.making import RunContext
-from tasks.where import CHECKOUT, where
+from tasks.where import where
 from tests.examples import PRIVATE_PATH, home_at, keep_samples, make_record, paid_record, reserve, write_classes
 
 QUICK = ["--set", "fine_tuning.steps=1", "--set", "fine_tuning.sample_rate=1", "--set", "method.votes=false"]
@@ -727,42 +726,3 @@ def test_internal_images_leave_only_with_a_reason(sfumato, folder, tmp_path):
     assert not (tmp_path / "out").exists()
     assert sfumato("publish", record.run, "--to", tmp_path / "out", "--accept-claim", "the board agreed").code == 0
     assert "No certificate" in (tmp_path / "out" / "README.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ("Error while serializing: I/O error: No space left on device (os error 28)", "no space left on the disk"),
-        ("(sqlite3.OperationalError) database or disk is full", "no space left on the disk"),
-        ("[Errno 30] Read-only file system: 'x'", "the disk is read-only"),
-    ],
-)
-def test_a_disk_that_fails_under_a_library_is_one_line(monkeypatch, capsys, said, told):
-    def fail(**_):
-        try:
-            raise RuntimeError(said)
-        except RuntimeError as error:
-            raise ValueError("a stage failed") from error
-
-    monkeypatch.setattr(cli, "app", fail)
-    with pytest.raises(SystemExit) as left:
-        cli.main()
-    message = capsys.readouterr().err
-    assert left.value.code == 2 and told in message and len(message.strip().splitlines()) == 1
-    monkeypatch.setattr(cli, "app", lambda **_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        cli.main()
-
-
-def test_the_terminal_shows_warnings_and_nothing_of_prefect():
-    program = """
-import logging
-from flows.cli import quiet_logs
-quiet_logs()
-import opacus
-logging.getLogger("prefect.flow_runs").setLevel("INFO")
-logging.getLogger("prefect.flow_runs").info("Finished in state Completed()")
-logging.getLogger("other").warning("something to know")
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=CHECKOUT)
-    assert done.returncode == 0 and "Finished" not in done.stderr and "something to know" in done.stderr

@@ -1,0 +1,48 @@
+"""What fails under the command line: disks and libraries that would speak for themselves."""
+
+import subprocess
+import sys
+
+import pytest
+
+from flows import cli
+from tasks.where import CHECKOUT
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Error while serializing: I/O error: No space left on device (os error 28)", "no space left on the disk"),
+        ("(sqlite3.OperationalError) database or disk is full", "no space left on the disk"),
+        ("[Errno 30] Read-only file system: 'x'", "the disk is read-only"),
+    ],
+)
+def test_a_disk_that_fails_under_a_library_is_one_line(monkeypatch, capsys, said, told):
+    def fail(**_):
+        try:
+            raise RuntimeError(said)
+        except RuntimeError as error:
+            raise ValueError("a stage failed") from error
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    message = capsys.readouterr().err
+    assert left.value.code == 2 and told in message and len(message.strip().splitlines()) == 1
+    monkeypatch.setattr(cli, "app", lambda **_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+def test_the_terminal_shows_warnings_and_nothing_of_prefect():
+    program = """
+import logging
+from flows.cli import quiet_logs
+quiet_logs()
+import opacus
+logging.getLogger("prefect.flow_runs").setLevel("INFO")
+logging.getLogger("prefect.flow_runs").info("Finished in state Completed()")
+logging.getLogger("other").warning("something to know")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=CHECKOUT)
+    assert done.returncode == 0 and "Finished" not in done.stderr and "something to know" in done.stderr
