@@ -18,6 +18,7 @@ from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.mechanisms import MOST_LOST, fine_tuned
 from sfumato.privacy.resuming import TrainingState
 from tests.spends import DELTA, ONE, spend
+from tests.team import StopAt
 
 STEPS = 40
 EVENT = SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.5, steps=STEPS)
@@ -40,23 +41,6 @@ def corrupt(x, y, generator):
 
 
 # The state
-
-
-@dataclass
-class StopAt:
-    """A checkpoint that takes the state at a step and stops there."""
-
-    step: int
-    state: dict | None = None
-
-    def go_on(self, step, take):
-        if step == self.step:
-            self.state = take()
-            raise Stopped("enough")
-        return self.step
-
-    def stopping(self):
-        return False
 
 
 def train(generator, **more):
