@@ -134,12 +134,17 @@ def _kernel_means(rows: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.
     piece = max(1, int(WORKING_MEGABYTES * 2**20 / (8 * len(others))))
     by_row, by_other, squares = np.zeros(len(rows)), np.zeros(len(others)), 0.0
     for start in range(0, len(rows), piece):
-        table = (rows[start : start + piece] @ others.T / rows.shape[1] + KERNEL_OFFSET) ** KERNEL_DEGREE
+        base = rows[start : start + piece] @ others.T
+        base /= rows.shape[1]
+        base += KERNEL_OFFSET
+        table = base.copy()
+        for _ in range(KERNEL_DEGREE - 1):  # products, since a power costs several times as much
+            table *= base
         if others is rows:
             table[range(len(table)), range(start, start + len(table))] = 0
         by_row[start : start + piece] = table.sum(1)
         by_other += table.sum(0)
-        squares += np.square(table).sum()
+        squares += np.vdot(table, table)
     alone = int(others is rows)
     by_row, by_other = by_row / (len(others) - alone), by_other / (len(rows) - alone)
     mean_square = squares / (len(rows) * (len(others) - alone))

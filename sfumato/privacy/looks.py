@@ -62,8 +62,8 @@ def judged(
     """Scores of each named set of images `[n, c, h, w]` in [-1, 1] with labels `[n]`, against the private images.
 
     One judge, trained on the private training images, says for all sets what is readable; distances are measured in the
-    features of `extractor`. The held-out images are read once. Returns the scores by name, the real images' row
-    included, and the ledger entries of the two looks with their labels.
+    features of `extractor`. The held-out images are read once. Returns the scores by name, those of as many real images
+    (`how.images`, or all where there are fewer) included, and the ledger entries of the two looks with their labels.
     """
     with (
         looking(replace(access, purpose=f"{access.purpose}: train the judge"), "train") as train,
@@ -80,7 +80,7 @@ def judged(
             device=device,
         )
         rows = {name: scores.judge(*images, bench, progress=progress) for name, images in sets.items()}
-        rows[REAL] = scores.judge(real, labels, bench, progress=progress)
+        rows[REAL] = scores.judge(*tensors(train.images, how.images), bench, progress=progress)
         return rows, {**train.entries, **test.entries}
 
 
