@@ -16,9 +16,9 @@ from pathlib import Path
 
 from artifacts import contents
 from artifacts.labels import Label
-from artifacts.page import section_in_markdown
+from artifacts.page import Section, section_in_markdown
 from artifacts.record import RunRecord
-from artifacts.report import COPIES_PICTURE, not_covered, statement
+from artifacts.report import COPIES_PICTURE, class_blocks, not_covered, statement
 from artifacts.store import Store, full_disk
 from sfumato.errors import BadInput, Refused
 from sfumato.images import ImageSet, picture, save_png
@@ -118,6 +118,7 @@ def _write(folder: Path, images: ImageSet, record: RunRecord) -> None:
         "ledger_entries": record.entries,
         "images": len(images),
         "classes": list(images.classes),
+        "class_shares": record.class_shares.model_dump(mode="json") if record.class_shares else None,
         "shape": list(images.pixels.shape[1:]),
         "settings": {k: v for k, v in record.settings.items() if k not in ("data", "seed")},
     }
@@ -147,6 +148,7 @@ def data_card(card: dict, record: RunRecord) -> str:
             f"Method `{card['method']}`; settings and mechanisms in `card.json`. Ledger entries "
             f"{', '.join(map(str, card['ledger_entries']))}, run `{card['run']}`.",
             "",
+            *(section_in_markdown(Section("Classes", classes)) if (classes := class_blocks(record)) else ()),
             "## What is here",
             "",
             "`images/CLASS/NUMBER.png`, `labels.csv` (file, label, class), `samples.png`, `card.json`.",

@@ -24,6 +24,7 @@ from prefect.cache_policies import CacheKeyFnPolicy
 from pydantic import BaseModel
 
 from artifacts.kinds import Ref
+from sfumato.config import LATER
 from sfumato.errors import BadInput
 from tasks.progress import CONSOLE
 from tasks.turns import turn
@@ -77,12 +78,18 @@ def canonical(value: Any) -> Any:
     if isinstance(value, Ref):
         return value.digest
     if isinstance(value, BaseModel):
-        return {name: canonical(field) for name, field in value if name not in NOT_HASHED}
+        return {name: canonical(field) for name, field in value if name not in NOT_HASHED and not left_out(value, name)}
     if isinstance(value, dict):
         return {str(key): canonical(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [canonical(item) for item in value]
     return value
+
+
+def left_out(value: BaseModel, name: str) -> bool:
+    """Whether a field came later than some keys and is at its default, which these keys meant."""
+    field = type(value).model_fields[name]
+    return LATER in field.metadata and getattr(value, name) == field.default
 
 
 def method_module(value: Any) -> str:
