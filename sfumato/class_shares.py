@@ -15,6 +15,8 @@ from torch import Tensor
 from sfumato.config import Generation
 from sfumato.errors import BadInput
 
+DECIMALS = 12
+"""Of declared shares, so that the same proportions are the same shares, however they were given."""
 ROUNDING = 1e-9
 """By how much a whole number may be missed for reasons of rounding."""
 
@@ -82,7 +84,9 @@ def with_shares(generation: Generation, classes: Sequence[str]) -> Generation:
             "generation.classes=declared needs generation.shares with one above 0, for example "
             f"--set 'generation.shares={{{classes[0]}: 3, {classes[-1]}: 1}}'"
         )
-    return generation.model_copy(update={"shares": {name: found.get(name, 0.0) / total for name in classes}})
+    return generation.model_copy(
+        update={"shares": {name: round(found.get(name, 0.0) / total, DECIMALS) for name in classes}}
+    )
 
 
 def _place(name: str, classes: Sequence[str]) -> int:

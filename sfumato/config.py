@@ -58,8 +58,8 @@ class Data(Section):
     """Names of the columns, where a side is a table."""
     group: str = ""
     """Which private images belong together, to one person for example, who is then protected with all of them: in a table the name
-    of a column (empty takes `group` where there is one); in class folders `folder` (`class/PERSON/image.png`) or `prefix` (the file
-    name up to its first `_`). `none` makes each image stand for itself."""
+    of a column (empty takes `group` where there is one), in an NPZ file that of an array (empty takes `groups`), in class folders
+    `folder` (`class/PERSON/image.png`) or `prefix` (the file name up to its first `_`). `none` makes each image stand for itself."""
     unit: str = Field(default="person", pattern=r"^[a-z][a-z -]{0,30}$")
     """What such a group is, in one word for the certificate."""
     folder: str = ""

@@ -27,7 +27,7 @@ from artifacts.kinds import Ref
 from sfumato.config import LATER
 from sfumato.errors import BadInput
 from tasks.progress import CONSOLE
-from tasks.turns import turn
+from tasks.turns import turn_everywhere
 from tasks.where import Where, where
 
 PROJECT = ("sfumato", "artifacts", "tasks")
@@ -225,7 +225,7 @@ def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:
     place, key = where(), stage_key(stage_task, *args, **kwargs)
     if "context" in kwargs:
         kwargs["context"] = kwargs["context"].model_copy(update={"key": key})
-    with turn(place.home, key, f"waiting for {stage_task.name} of another run"):
+    with turn_everywhere(place, key, f"waiting for {stage_task.name} of another run"):
         if place.shared_store and not is_here(stage_task, key) and (ref := recalled(place, key)):
             return ref, True
         state = stage_task(*args, **kwargs, return_state=True)
