@@ -7,13 +7,13 @@ name.
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
 from artifacts.kinds import CanaryImages, ClassCounts, PhaseOneModel, PublicClassifier, PublicImages, Samples
+from artifacts.publish import below
 from artifacts.record import RunRecord, run_folder
 from artifacts.report import markdown
 from sfumato import sources
@@ -62,7 +62,7 @@ def synthesize(
         method: Which method to run, for example `rapid`.
         preset: Named settings to start from.
         changes: Further settings as `section.field=value`, for example `privacy.epsilon=3`.
-        publish_to: Folder to publish to; `.` takes the folder of the run, empty keeps the result in the store.
+        publish_to: Folder or URL to publish to; `.` takes the folder of the run, empty keeps the result in the store.
         new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
     """
     return run_changed(method, preset, changes or [], publish_to=publish_to, new_version=new_version)
@@ -109,7 +109,7 @@ def run_plan(
     """
     book = Journal.begin(settings, private_set(settings), above or {})
     if own_folder and publish_to not in ("", RUN_FOLDER):
-        publish_to = str(Path(publish_to) / book.context.run)
+        publish_to = below(publish_to, book.context.run)
     with book.kept_if_filled():
         return _carry_out(
             settings, plan, book, preset=preset, publish_to=publish_to, new_version=new_version, following=following
@@ -153,9 +153,7 @@ def _carry_out(
     copies = book.run(audit.check_copies, samples, secret, terms(plan, comparison=True))
     record = close(settings, plan, preset, book, parts, samples, scores, copies, counts)
     if publish_to:
-        record = release.publish_run(
-            record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else Path(publish_to)
-        )
+        record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else publish_to)
     show_in_ui(record)
     return record
 

@@ -233,8 +233,8 @@ def there(folder: Path, *names: str) -> list[Path]:
     return [folder / name for name in names if (folder / name).exists()]
 
 
-def publish_run(record: RunRecord, to: Path, accept_claim: str = "", accept_copies: str = "") -> RunRecord:
-    """Hand the samples of a run over to a folder, and note it in the record and the reports.
+def publish_run(record: RunRecord, to: Path | str, accept_claim: str = "", accept_copies: str = "") -> RunRecord:
+    """Hand the samples of a run over to a folder or a URL, and note it in the record and the reports.
 
     A reason to accept something is written into the ledger before anything leaves.
     """

@@ -54,7 +54,7 @@ def open_npz(path: Path, group: str = NO_GROUPS) -> Catalogue:
             own = groups[at] if groups else ""
             yield Record(f"{path}[{at}]", pixels.reshape(*shape[1:3], channels), int(label), own)
 
-    facts = Facts(str(path), shape[0], classes, channels, *shape[1:3], len(set(groups)) if groups else None)
+    facts = Facts(str(path), shape[0], classes, channels, shape[1], shape[2], len(set(groups)) if groups else None)
     return Catalogue(facts, records, has_parts=False)
 
 

@@ -114,7 +114,9 @@ def start(tmp_path, name, ledger, seconds):
         "SFUMATO_STORE": f"file://{tmp_path}/share",
     }
     (tmp_path / name).mkdir()
-    line = [sys.executable, "-c", MACHINE, name, str(seconds)]
+    script = tmp_path / name / "machine.py"
+    script.write_text(MACHINE)  # a key needs the code of its stage, so it must have a file
+    line = [sys.executable, str(script), name, str(seconds)]
     return subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **places}
     )
