@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from artifacts import contents
-from artifacts.labels import Label
+from artifacts.labels import Label, combined
 from artifacts.page import Section, in_html, inside, section_in_markdown
 from artifacts.record import RunRecord, run_folder
 from artifacts.report import COPIES_PICTURE, REPORT, class_blocks, not_covered, public_page, statement
@@ -64,7 +64,7 @@ def publish(store: Store, record: RunRecord, to: Path | str) -> Path | str:
 
 def check_label(store: Store, record: RunRecord) -> None:
     """`Refused` for samples that may not leave: INTERNAL ones, unless a person accepted the claim, and copies."""
-    label = store.manifest(record.samples_artifact)["label"]
+    label = combined([store.manifest(record.samples_artifact)["label"], store.label_of(record.samples_artifact)])
     if label == Label.INTERNAL and not record.override("claim"):
         raise Refused(
             f"the samples of run {record.run} are INTERNAL, because of {store.tainted_by(record.samples_artifact)}: they must not "

@@ -315,8 +315,8 @@ class Generation(Section):
         return {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else shares
 
 
-NEIGHBOURS = 5
-"""The k of coverage, precision, recall and density (Naeem et al. 2020), and so one less than the fewest images that can be judged."""
+FEWEST_JUDGED = 6
+"""The fewest images that can be judged: one more than the neighbours that each is compared with (`sfumato.evaluation.scores`)."""
 
 
 class Evaluation(Section):

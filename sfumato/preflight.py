@@ -13,7 +13,7 @@ from typing import Any
 
 from sfumato import sources
 from sfumato.class_shares import with_shares
-from sfumato.config import NEIGHBOURS, Data
+from sfumato.config import FEWEST_JUDGED, Data
 from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
 from sfumato.methods import METHODS
@@ -145,10 +145,10 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
             f"change data.held_out={settings.data.held_out} or data.limit={settings.data.limit}"
         )
     judged = min(settings.generation.images, settings.evaluation.images)
-    if judged <= NEIGHBOURS:
+    if judged < FEWEST_JUDGED:
         raise BadInput(
             f"generation.images={settings.generation.images} with evaluation.images={settings.evaluation.images} leaves {judged} to "
-            f"judge: ask for {NEIGHBOURS + 1} or more"
+            f"judge: ask for {FEWEST_JUDGED} or more"
         )
     evaluation = settings.evaluation.model_copy(update={"features": chosen(settings.evaluation.features)})
     if evaluation.features == "cnn" and facts.public_classes < 2:

@@ -33,18 +33,32 @@ from tasks.where import Where, where
 PROJECT = ("sfumato", "artifacts", "tasks")
 LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
 NOT_HASHED = ("machine", "context", "following", "folder")
-NOT_FOLLOWED = (
+DECLARATIONS = (
     "sfumato.settings",
+    "sfumato.config",
     "sfumato.methods",
+    "sfumato.methods.plan",
+    "sfumato.privacy.events",
+    "artifacts.kinds",
+)
+"""Modules that say what there is to ask for, and do nothing themselves: whatever is asked reaches the key as an input."""
+BOOKKEEPING = (
     "sfumato.privacy.ledger",
     "sfumato.privacy.accountant",
     "tasks.caching",
+    "tasks.making",
     "tasks.where",
     "tasks.progress",
+    "artifacts.store",
+    "artifacts.remote",
+    "artifacts.labels",
     "artifacts.tracking",
 )
-"""Modules whose code does not shape results: their values reach the key as inputs, or they only keep books and report. A better
-accountant or ledger must not make private data be paid for twice."""
+"""Modules that price, keep, move, time, label and report what a stage made, and never touch what is in it. What they get wrong is found
+when an artifact is read or leaves: its digest is checked, and its label and price are computed again."""
+NOT_FOLLOWED = (*DECLARATIONS, *BOOKKEEPING)
+"""Modules whose code does not shape results, so that a better ledger, one more setting or another line of progress does not make
+private data be paid for twice."""
 GPU = "gpu"
 """Tag of stages that want the accelerator; `flows` limits it to one at a time."""
 

@@ -3,9 +3,11 @@
 import base64
 import csv
 import errno
+import hashlib
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import fsspec
@@ -18,6 +20,7 @@ from artifacts.audit_report import AUDIT_REPORT
 from artifacts.kinds import TunedModel
 from artifacts.publish import below, destination, publish, safe_name
 from artifacts.record import RECORD, Override
+from artifacts.remote import MANIFEST
 from artifacts.report import INTERNAL_FILES, PICTURES
 from artifacts.store import Store
 from sfumato.class_shares import ClassShares
@@ -208,6 +211,18 @@ def test_internal_samples_are_refused_naming_the_parent_that_tainted_them(store,
         publish(store, tainted, tmp_path / "out" / "set")
     assert caught.value.exit_code == 3 and record.run in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_the_label_is_computed_again_when_something_leaves(store, record, tmp_path):
+    """So that a rule that was put right reaches what was kept before, though nothing is made again for it."""
+    text = json.loads((store.root / "objects" / record.samples_artifact / MANIFEST).read_text())
+    text = json.dumps({**text, "entries": {"7": "INTERNAL"}, "label": "DP"}, sort_keys=True, indent=1)
+    forged = hashlib.sha256(text.encode()).hexdigest()
+    shutil.copytree(store.root / "objects" / record.samples_artifact, store.root / "objects" / forged)
+    (store.root / "objects" / forged / MANIFEST).write_text(text)
+    assert store.manifest(forged)["label"] == "DP" and store.label_of(forged) == "INTERNAL"
+    with pytest.raises(Refused, match=r"because of Samples .* \(ledger entry 7\)"):
+        publish(store, record.model_copy(update={"samples_artifact": forged}), tmp_path / "out")
 
 
 def test_samples_without_a_certificate_are_refused_for_that_reason(store, record, tmp_path):

@@ -1,5 +1,6 @@
 """The cache key: what must change it does, what must not does not."""
 
+import ast
 import hashlib
 import importlib
 import itertools
@@ -23,8 +24,9 @@ from artifacts.kinds import (
     Samples,
 )
 from flows.synthesize import load_images
-from sfumato.config import Latent, Machine, Network, Pretraining, Schedule
+from sfumato.config import FEWEST_JUDGED, Latent, Machine, Network, Pretraining, Schedule
 from sfumato.errors import BadInput
+from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.settings import resolve
@@ -209,6 +211,37 @@ def test_no_method_is_in_the_key_of_a_public_stage(monkeypatch):
 def test_the_mechanism_is_in_the_key_of_what_it_pays_for(monkeypatch):
     seen = followed(private.fine_tune, (), monkeypatch)
     assert {"sfumato.privacy.mechanisms", "sfumato.privacy.dp_sgd", "sfumato.privacy.clipping"} <= seen
+
+
+PAID = (
+    *(private.count_classes, private.take_votes, private.noise_once, private.train_phase_one, private.fine_tune),
+    *(private.train_plainly, private.train_member, release.generate_privately),
+)
+
+
+@pytest.mark.parametrize("paid", PAID, ids=lambda paid: paid.name)
+def test_what_keeps_books_or_declares_is_in_the_key_of_nothing_that_is_paid_for(paid):
+    """The frame of a stage, its settings, kinds, labels, store and ledger may all change without anyone paying again."""
+    seen = caching.code_behind(paid.fn, frozenset({"sfumato.methods.rapid"}))[1]
+    assert not seen & set(caching.NOT_FOLLOWED) and not [name for name in seen if name.startswith("flows")]
+    assert {"sfumato.privacy.door", "sfumato.images", "tasks.asking"} <= seen, (
+        "what opens the door and reads stays in it"
+    )
+
+
+def test_modules_that_only_declare_hold_no_loop_and_no_tensor():
+    """Settings, plans, events and kinds: a field that shapes a result must reach the key by its value."""
+    for name in caching.DECLARATIONS:
+        tree = ast.parse(caching._source(name))
+        assert not [node for node in ast.walk(tree) if isinstance(node, ast.While)], name
+        imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        assert not imported & {"torch", "numpy"}, name
+
+
+def test_the_fewest_images_are_one_more_than_the_neighbours():
+    """The number stands twice, so that the settings are not in the key of what is judged."""
+    assert FEWEST_JUDGED == NEIGHBOURS + 1
+    assert "sfumato.evaluation.scores" in caching.code_behind(release.evaluate.fn)[1]
 
 
 # The inputs
