@@ -53,7 +53,7 @@ def upload(folder: Path, url: str, *, mark: str) -> None:
             files.put([str(folder / name) for name in rest], [f"{draft}/{name}" for name in rest])
             if _taken(files, root):
                 raise BadInput(f"there is something at {shown(url)} now: choose another place with --to")
-            files.mv(draft, root, recursive=True)
+            _move(files, draft, root, rest)
             files.put_file(str(folder / mark), f"{root}/{mark}")
         finally:
             with contextlib.suppress(Exception):  # whatever went wrong before is what a person must hear of
@@ -66,6 +66,14 @@ def upload(folder: Path, url: str, *, mark: str) -> None:
             raise BadInput(
                 f"{len(lacking)} of {len(names)} files are not at {shown(url)} after the upload: publish again, to another place"
             )
+
+
+def _move(files: Any, draft: str, root: str, names: list[str]) -> None:
+    """Give the files at `draft` their place: by one new name, or on an object store, which has no folders, one by one."""
+    if not files.async_impl:
+        files.mv(draft, root, recursive=True)
+        return
+    files.copy([f"{draft}/{name}" for name in names], [f"{root}/{name}" for name in names])
 
 
 def _taken(files: Any, root: str) -> bool:

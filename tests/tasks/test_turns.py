@@ -68,7 +68,7 @@ def test_the_second_waits_and_a_dead_holder_gives_its_turn_back(tmp_path, capsys
 # Several machines: homes of their own, one ledger on PostgreSQL, one store
 
 MACHINE = """
-import itertools, sys, time
+import os, sys, time
 from types import SimpleNamespace
 from artifacts.kinds import TunedModel
 from sfumato.privacy.events import Gaussian
@@ -92,7 +92,8 @@ class Stage:
                                     run=sys.argv[1], code_version="1", images="any")
             label = entry_label(ledger.opened(ticket))
             print("paid", flush=True)
-            time.sleep(float(sys.argv[2]))
+            while sys.argv[2] and not os.path.exists(sys.argv[2]):
+                time.sleep(0.1)
             ledger.commit(ticket, [EVENT])
         store = where().store()
         with store.writing() as folder:
@@ -106,8 +107,11 @@ print("cached" if cached else "made", ref.digest, flush=True)
 """
 
 
-def start(tmp_path, name, ledger, seconds):
-    """Another machine that wants the same stage."""
+PATIENCE_SECONDS = 300
+
+
+def start(tmp_path, name, ledger, until=""):
+    """Another machine that wants the same stage, and is at work on it until a file is there."""
     places = {
         "SFUMATO_HOME": str(tmp_path / name),
         "SFUMATO_LEDGER": ledger,
@@ -116,10 +120,15 @@ def start(tmp_path, name, ledger, seconds):
     (tmp_path / name).mkdir()
     script = tmp_path / name / "machine.py"
     script.write_text(MACHINE)  # a key needs the code of its stage, so it must have a file
-    line = [sys.executable, str(script), name, str(seconds)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **places}
+        [sys.executable, str(script), name, str(until)], env={**os.environ, **places, "COLUMNS": "200"}, **pipes
     )
+
+
+def waits(machine):
+    """Returns once it says that it waits for another machine."""
+    return any("waiting for fine-tune of another run, on another machine" in line for line in machine.stderr)
 
 
 def reserved(url):
@@ -128,28 +137,26 @@ def reserved(url):
 
 
 def test_of_two_machines_the_second_waits_and_finds_what_the_first_has_paid_for(tmp_path, postgres_url):
-    one = start(tmp_path, "one", postgres_url, seconds=30)
+    one = start(tmp_path, "one", postgres_url, until=tmp_path / "go")
     assert one.stdout.readline() == "paid\n"
-    two = start(tmp_path, "two", postgres_url, seconds=0)
-    answers = [machine.communicate(timeout=150) for machine in (one, two)]
+    two = start(tmp_path, "two", postgres_url)
+    assert waits(two) and reserved(postgres_url) == ["one"]
+    (tmp_path / "go").touch()
+    (made, _), (found, _) = answers = [machine.communicate(timeout=PATIENCE_SECONDS) for machine in (one, two)]
     assert [machine.returncode for machine in (one, two)] == [0, 0], answers
-    (made, _), (found, said) = answers
     assert made.split()[0] == "made" and found.split()[0] == "cached" and made.split()[1] == found.split()[1]
-    assert "waiting for fine-tune of another run, on another machine" in " ".join(said.split())
     assert reserved(postgres_url) == ["one"]
     assert (tmp_path / "two" / "store" / "objects" / found.split()[1] / "weights.json").is_file()
 
 
 def test_a_machine_that_dies_gives_its_turn_to_the_next_which_pays_for_itself(tmp_path, postgres_url):
-    one = start(tmp_path, "one", postgres_url, seconds=300)
+    one = start(tmp_path, "one", postgres_url, until=tmp_path / "never")
     assert one.stdout.readline() == "paid\n"
-    two = start(tmp_path, "two", postgres_url, seconds=0)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        two.wait(timeout=20)
-    assert two.poll() is None, "it waits"
+    two = start(tmp_path, "two", postgres_url)
+    assert waits(two)
     one.kill()
-    said, _ = two.communicate(timeout=150)
     one.communicate()
+    said, _ = two.communicate(timeout=PATIENCE_SECONDS)
     assert said.split()[:2] == ["paid", "made"] and reserved(postgres_url) == ["one", "two"]
 
 
