@@ -8,16 +8,13 @@ name too. Secrets come from the environment (AWS_ACCESS_KEY_ID, ...).
 """
 
 import contextlib
-import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from artifacts.remote import PASSWORD
 from sfumato.errors import BadInput
-
-TOKEN_BYTES = 8
-"""Of the temporary name."""
 
 
 def is_url(to: str | Path) -> bool:
@@ -48,7 +45,7 @@ def upload(folder: Path, url: str, *, mark: str) -> None:
     free_place(url)
     with _spoken(url) as (files, root):
         above, _, last = root.rpartition("/")
-        draft = f"{above}/.{last}-{os.urandom(TOKEN_BYTES).hex()}"
+        draft = f"{above}/.{last}-{uuid.uuid4().hex}"
         try:
             files.put([str(folder / name) for name in rest], [f"{draft}/{name}" for name in rest])
             if _taken(files, root):
