@@ -385,7 +385,7 @@ def test_prototypes_and_the_public_model_know_nothing_of_the_classes(book):
         more = ["method.members=2", "method.key=two", "method.prototypes=2", f"generation.classes={classes}"]
         run_plan(*planned("dp-ensemble", *more, "method.radius=0.01"), preset="digits", publish_to="")
         (((recipe,), first),) = book.of(release.generate_privately)
-        ((_, drawn), ((plain,), _), _) = book.of(release.generate)
+        ((_, drawn), ((plain,), _), *_) = book.of(release.generate)
         seen.append((recipe, first["trained"], plain, first["events"]))
         assert ("counts" in drawn) == (classes == "queried")
         book.asked.clear()

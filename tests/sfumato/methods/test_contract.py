@@ -368,7 +368,7 @@ def test_a_sampler_that_pays_by_class_pays_for_the_most_common_one():
     assert images("generation.classes=declared", "generation.shares={3: 3, 4: 2}") == {30}
     assert images("generation.classes=queried") == {50}
     assert images("generation.classes=queried", "generation.largest_share=0.2") == {10}
-    dear = ["method.clip=2", "generation.images=4000", "generation.classes=declared", "generation.shares={3: 3, 4: 2}"]
+    dear = ["method.clip=10", "generation.images=4000", "generation.classes=declared", "generation.shares={3: 3, 4: 2}"]
     with pytest.raises(BadInput, match=r"ask for at most (\d+) images") as error:
         planned("empirical-denoiser", *dear)
     most = int(re.search(r"at most (\d+) images", str(error.value))[1])
