@@ -133,6 +133,7 @@ def bound_verdict(audit: Audit) -> str:
     found = (
         f"Of {bound.canaries} canaries the attacker guessed {bound.guesses} and was right {bound.correct} times: with "
         f"{bound.confidence:.0%} confidence epsilon is at least {bound.epsilon:.2f}."
+        + (f" Each canary was {audit.canary}." if audit.canary else "")
     )
     if audit.promised is None:
         return f"{found} Nothing is promised that it could be compared with."

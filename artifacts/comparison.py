@@ -65,6 +65,8 @@ class Row(BaseModel):
     evaluations: int
     """Network evaluations per image."""
     scores: dict[str, Spread]
+    classes: str = "uniform"
+    """Where the number of images of each class comes from (`generation.classes`)."""
     feature_extractor: str = ""
     """In whose features the distances were measured."""
 
@@ -125,6 +127,7 @@ def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
         relation=first.plan.privacy.relation,
         images=first.certificate.images if first.certificate else ANY_NUMBER,
         evaluations=first.plan.evaluations,
+        classes=first.plan.generation.classes,
         scores={key: spread([scores[key] for scores in judged]) for key in SCORES},
         feature_extractor=only_extractor(scores.get("feature_extractor", "") for scores in judged),
     )
@@ -144,7 +147,7 @@ def spread(values: Sequence[float | None]) -> Spread:
 def comparison_table(found: Comparison) -> Table:
     """The table; INTERNAL. Refuses rows from two feature extractors."""
     only_extractor(row.feature_extractor for row in found.rows)
-    head = ["target", "claim", "certificate", "relation", "covers", "label", "evaluations", *SCORES.values()]
+    head = ["target", "claim", "certificate", "relation", "covers", "label", "classes", "evaluations", *SCORES.values()]
     cells = [
         [
             *names,
@@ -154,6 +157,7 @@ def comparison_table(found: Comparison) -> Table:
             row.relation,
             row.images,
             row.label,
+            row.classes,
             row.evaluations,
             *(str(row.scores[key]) for key in SCORES),
         ]

@@ -47,6 +47,10 @@ class ClassVotes(Ref):
     """The noisy histogram of votes."""
 
 
+class ClassCounts(Ref):
+    """The number of private records of each class, with noise."""
+
+
 class NoisedImages(Ref):
     """Private images noised once, in random order and without labels."""
 

@@ -1,8 +1,9 @@
 """Publishing: a folder that may be handed over, and the refusal to make one.
 
-The folder holds an image folder (`images/class/000123.png`), `labels.csv`, `samples.png`, `card.json` and `README.md`,
-the data card with the certificate sentence. It is written beside its destination and renamed, so it is there whole or
-not at all. INTERNAL samples are refused, naming what tainted them.
+The folder holds an image folder (`images/class/000123.png`), `labels.csv`, `samples.png`, `card.json`, `README.md`, the
+data card with the certificate sentence, and `report.html`, the report that may leave. It is written beside its
+destination and renamed, so it is there whole or not at all; at a URL, `card.json` comes last (`artifacts.upload`).
+INTERNAL samples are refused, naming what tainted them.
 """
 
 import csv
@@ -15,33 +16,41 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from artifacts import contents
-from artifacts.labels import Label
-from artifacts.page import section_in_markdown
-from artifacts.record import RunRecord
-from artifacts.report import COPIES_PICTURE, not_covered, statement
+from artifacts.labels import Label, combined
+from artifacts.page import Section, in_html, inside, section_in_markdown
+from artifacts.record import RunRecord, run_folder
+from artifacts.report import COPIES_PICTURE, REPORT, class_blocks, not_covered, public_page, statement
 from artifacts.store import Store, full_disk
+from artifacts.upload import free_place, is_url, shown, upload
 from sfumato.errors import BadInput, Refused
 from sfumato.images import ImageSet, picture, save_png
 
+CARD = "card.json"
+UNTOLD = ("data", "seed")
+"""Sections of the settings that do not leave."""
 NAME_DIGITS = 6
 """Digits of a published file's name."""
 NAME_LENGTH = 60
 """Longest folder name in characters; file systems take 255 bytes."""
 
 
-def publish(store: Store, record: RunRecord, to: Path) -> Path:
-    """Write the samples of a run to `to` (new or empty) and return it; `Refused` for INTERNAL samples."""
+def publish(store: Store, record: RunRecord, to: Path | str) -> Path | str:
+    """Write the samples of a run to `to` (a new or empty folder, or a URL) and return it; `Refused` for INTERNAL samples."""
     check_label(store, record)
     to = destination(to)
     source = store.folder(record.samples_artifact)
+    if isinstance(to, str):
+        with store.writing() as folder:
+            _fill(folder, source, record)
+            upload(folder, to, mark=CARD)
+        return shown(to)
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{to.name}-", dir=to.parent))
     except OSError as error:
         raise unwritable(error, to) from None
     try:
-        _write(draft, contents.load_images(source), record)
-        shutil.copyfile(source / "samples.png", draft / "samples.png")
+        _fill(draft, source, record)
         draft.chmod(0o755)
         if to.exists():
             to.rmdir()
@@ -55,7 +64,7 @@ def publish(store: Store, record: RunRecord, to: Path) -> Path:
 
 def check_label(store: Store, record: RunRecord) -> None:
     """`Refused` for samples that may not leave: INTERNAL ones, unless a person accepted the claim, and copies."""
-    label = store.manifest(record.samples_artifact)["label"]
+    label = combined([store.manifest(record.samples_artifact)["label"], store.label_of(record.samples_artifact)])
     if label == Label.INTERNAL and not record.override("claim"):
         raise Refused(
             f"the samples of run {record.run} are INTERNAL, because of {store.tainted_by(record.samples_artifact)}: they must not "
@@ -70,9 +79,35 @@ def check_label(store: Store, record: RunRecord) -> None:
         )
 
 
-def destination(to: Path) -> Path:
-    """The place as an absolute path; `BadInput` where something is there already, or nothing can be."""
-    to = Path(to).expanduser().resolve()
+def _fill(folder: Path, source: Path, record: RunRecord) -> None:
+    _write(folder, contents.load_images(source), record)
+    shutil.copyfile(source / "samples.png", folder / "samples.png")
+    if record.label != Label.INTERNAL:
+        (folder / REPORT).write_text(shareable_report(record), encoding="utf-8")
+
+
+def shareable_report(record: RunRecord) -> str:
+    """The report that may leave as one file; of the data it says the name alone, as the card does, and no seed."""
+    told = {name: value for name, value in record.settings.items() if name not in UNTOLD}
+    record = record.model_copy(update={"settings": {**told, "data": {"name": record.settings["data"]["name"]}}})
+    return in_html(public_page(record), inside(run_folder(record)))
+
+
+def below(to: str, name: str) -> str:
+    """The place called `name` in a folder or at a URL."""
+    return f"{to.rstrip('/')}/{name}" if is_url(to) else str(Path(to) / name)
+
+
+def destination(to: Path | str) -> Path | str:
+    """The place as an absolute path, or as a URL; `BadInput` where something is there already, or nothing can be."""
+    if isinstance(to, str) and is_url(to):
+        return free_place(to)
+    return folder_at(Path(to))
+
+
+def folder_at(to: Path) -> Path:
+    """A folder as an absolute path; `BadInput` where something is there already, or nothing can be."""
+    to = to.expanduser().resolve()
     try:
         taken = to.exists() and (not to.is_dir() or any(to.iterdir()))
         above = next(place for place in to.parents if place.exists())
@@ -118,10 +153,11 @@ def _write(folder: Path, images: ImageSet, record: RunRecord) -> None:
         "ledger_entries": record.entries,
         "images": len(images),
         "classes": list(images.classes),
+        "class_shares": record.class_shares.model_dump(mode="json") if record.class_shares else None,
         "shape": list(images.pixels.shape[1:]),
-        "settings": {k: v for k, v in record.settings.items() if k not in ("data", "seed")},
+        "settings": {k: v for k, v in record.settings.items() if k not in UNTOLD},
     }
-    (folder / "card.json").write_text(json.dumps(card, indent=1), encoding="utf-8")
+    (folder / CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
     (folder / "README.md").write_text(data_card(card, record), encoding="utf-8")
 
 
@@ -147,9 +183,11 @@ def data_card(card: dict, record: RunRecord) -> str:
             f"Method `{card['method']}`; settings and mechanisms in `card.json`. Ledger entries "
             f"{', '.join(map(str, card['ledger_entries']))}, run `{card['run']}`.",
             "",
+            *(section_in_markdown(Section("Classes", classes)) if (classes := class_blocks(record)) else ()),
             "## What is here",
             "",
-            "`images/CLASS/NUMBER.png`, `labels.csv` (file, label, class), `samples.png`, `card.json`.",
+            "`images/CLASS/NUMBER.png`, `labels.csv` (file, label, class), `samples.png`, `card.json`"
+            + (f", `{REPORT}` (all of this with pictures, one file)." if record.label != Label.INTERNAL else "."),
             "",
             "![samples](samples.png)",
             "",

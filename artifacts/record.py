@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from artifacts.store import write_text
+from sfumato.class_shares import ClassShares
 from sfumato.errors import BadInput
 from sfumato.evaluation.copies import CopyCheck
 from sfumato.methods.plan import Certificate, Claim, Plan
@@ -85,6 +86,8 @@ class RunRecord(BaseModel):
     audit: Audit | None = None
     """What the last audit found; INTERNAL."""
     overrides: tuple[Override, ...] = ()
+    class_shares: ClassShares | None = None
+    """How the images were shared out among the classes; None where there are as many of each."""
 
     def override(self, kind: str) -> Override | None:
         """The last override of a kind."""

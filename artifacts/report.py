@@ -87,9 +87,11 @@ HIDDEN = ("data.private", "data.public", "data.folder")
 
 def not_covered(plan: Plan) -> Section:
     """The edge of the promise of a plan."""
-    unit = plan.facts.unit
+    unit, edge = plan.facts.unit, EDGE
+    if plan.generation.classes == "declared":
+        edge = f"The shares of the classes, which are declared and taken for public knowledge. {EDGE}"
     told = f"a {unit} under several names (the unit is one {unit})" if unit else SEVERAL
-    return NOT_COVERED._replace(blocks=[Text(EDGE.replace(SEVERAL, told))])
+    return NOT_COVERED._replace(blocks=[Text(edge.replace(SEVERAL, told))])
 
 
 def public_page(record: RunRecord) -> Page:
@@ -203,6 +205,7 @@ def _making(record: RunRecord) -> Section:
             + f"{facts.private} in {len(facts.classes)} classes."
         ),
         Picture(CURVES, "Loss of the public stages."),
+        *class_blocks(record),
     ]
     if found := record.latents:
         said = (
@@ -224,6 +227,18 @@ def _making(record: RunRecord) -> Section:
         said = f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%} ({verdict})."
         blocks.append(Text(said + search, "Retrieval."))
     return Section("How it was made", blocks)
+
+
+def class_blocks(record: RunRecord) -> list[Text | Table | Picture]:
+    """How common each class is and how that is known; nothing where there are as many images of each."""
+    found = record.class_shares
+    if found is None:
+        return []
+    head = ["class", "share", "images", *(["private records, with noise"] if found.counts else [])]
+    return [
+        Text(found.source, "Shares of the classes."),
+        Table("classes", head, found.rows(record.plan.generation.images)),
+    ]
 
 
 def _time(record: RunRecord) -> Section:

@@ -242,6 +242,10 @@ class Store:
         """Every ledger entry that went into the artifact, itself and its ancestors."""
         return sorted({int(seq) for _, manifest in self.ancestry(ref) for seq in manifest["entries"]})
 
+    def label_of(self, ref: Ref | str) -> Label:
+        """The label of an artifact by the rule as it is now, from every ledger entry that went into it."""
+        return combined(label for _, manifest in self.ancestry(ref) for label in manifest["entries"].values())
+
     def tainted_by(self, ref: Ref | str) -> str:
         """Why the artifact is INTERNAL: the kind, address and ledger entries of the ancestor that made it so."""
         for digest, manifest in reversed(self.ancestry(ref)):

@@ -7,7 +7,6 @@ import logging
 import math
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -70,7 +69,9 @@ def run(
     epsilon: Epsilon = None,
     changes: Changes = None,
     publish: Annotated[bool, typer.Option("--publish", help="Publish the result into the folder of the run.")] = False,
-    publish_to: Annotated[str, typer.Option("--publish-to", metavar="DIR", help="Publish the result there.")] = "",
+    publish_to: Annotated[
+        str, typer.Option("--publish-to", metavar="DIR", help="Publish the result there, a folder or a URL.")
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Stop after printing the plan.")] = False,
     new_version: Annotated[
         bool,
@@ -90,7 +91,7 @@ def run(
     place.store()
     place.ledger().close()
     if publish_to:
-        destination(Path(publish_to))
+        destination(publish_to)
     from flows.synthesize import RUN_FOLDER, synthesize
 
     if new_version:
@@ -147,7 +148,9 @@ def report(run: RunName = "latest") -> None:
 @app.command()
 def publish(
     run: RunName = "latest",
-    to: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")] = "published",
+    to: Annotated[
+        str, typer.Option("--to", metavar="DIR", help="A new or empty folder, or a URL such as s3://bucket/folder.")
+    ] = "published",
     accept_claim: Annotated[
         str,
         typer.Option(
@@ -163,7 +166,7 @@ def publish(
     place = configure()
     from tasks.release import publish_run
 
-    record = publish_run(load_record(place.runs, run), Path(to), accept_claim, accept_copies)
+    record = publish_run(load_record(place.runs, run), to, accept_claim, accept_copies)
     OUT.print(f"published to {record.published}", soft_wrap=True, markup=False)
 
 

@@ -58,7 +58,7 @@ def of_method(method: str, preset: str) -> Flow:
         Args:
             settings: What is done; a preset may take other values than these for a smaller epsilon. All are checked, and
                 the cost is known, before any private image is opened.
-            publish_to: Folder to publish to; `.` takes the folder of the run, empty keeps the result in the store.
+            publish_to: Folder or URL to publish to; `.` takes the folder of the run, empty keeps the result in the store.
             another_edition: Draw other images than in the editions published before. A released model draws them at no
                 cost; a method that pays for each image pays again, and is refused where the budget does not bear it.
                 Each edition has a folder of its own in `publish_to`.

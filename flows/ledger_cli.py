@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from artifacts.publish import destination, unwritable
+from artifacts.publish import folder_at, unwritable
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy.ledger import Ledger
 from tasks.progress import progress
@@ -94,7 +94,7 @@ def export(
     with configure().ledger() as ledger:
         if not ledger.entries(dataset):
             raise BadInput(_unknown(ledger, dataset))
-        folder = destination(Path(to))
+        folder = folder_at(Path(to))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with progress("export") as show:

@@ -1,5 +1,6 @@
 """What the command line shows of plans and of the ledger."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from artifacts.spending import cost, statement, totals, what
+from sfumato.class_shares import images_of_each
 from sfumato.estimate import estimate
 from sfumato.methods import METHODS
 from sfumato.methods.parts import design
@@ -23,6 +25,8 @@ from sfumato.settings import Settings
 
 MOST_SPENDS = 4
 """Spends of a plan that are all shown."""
+MOST_CLASSES = 12
+"""Classes of a plan that are all shown."""
 MINUTES = 16
 """Characters of a time in ISO-8601, up to the minutes."""
 
@@ -44,6 +48,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {plan.fine_tuning.clip:g})" if plan.fine_tuning else "",
         "paid": _paid([f"{spend.what} ({_short(spend.event)})" for spend in plan.spends]),
         "drawn": f"{plan.generation.images} images, {plan.evaluations} network evaluations each",
+        "classes": _classes(plan),
         "judged": f"{min(settings.evaluation.images, plan.generation.images)} images of each set, features: "
         f"{settings.evaluation.features}, classifiers: {settings.evaluation.classifiers}",
         "claim": f"epsilon {plan.claim.epsilon:.3f}: {plan.claim.source}",
@@ -58,6 +63,20 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
     else:
         yield f"[bold]no certificate, the images stay INTERNAL:[/] {escape(plan.lacking)}"
+
+
+def _classes(plan: Plan) -> str:
+    """How many images of each class; nothing where there are as many of each."""
+    generation, classes = plan.generation, plan.facts.classes
+    if generation.classes == "queried":
+        bound = f", none above {generation.largest_share:.0%} of the images" if generation.largest_share < 1 else ""
+        return f"by the private records of each, counted with noise {generation.count_noise:g}{bound}"
+    if generation.classes == "uniform":
+        return ""
+    each = zip(classes, images_of_each(tuple(generation.shares.values()), generation.images), strict=True)
+    told = ", ".join(f"{name} {images}" for name, images in itertools.islice(each, MOST_CLASSES))
+    more = f" and {len(classes) - MOST_CLASSES} more" if classes[MOST_CLASSES:] else ""
+    return f"declared by the custodian: {told}{more}"
 
 
 def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str:

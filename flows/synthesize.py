@@ -7,18 +7,26 @@ name.
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from artifacts.kinds import CanaryImages, PhaseOneModel, PublicClassifier, PublicImages, Samples
+from artifacts.kinds import CanaryImages, ClassCounts, PhaseOneModel, PublicClassifier, PublicImages, Samples
+from artifacts.publish import below
 from artifacts.record import RunRecord, run_folder
 from artifacts.report import markdown
 from sfumato import sources
 from sfumato.config import Generation, Network
-from sfumato.methods.plan import STAGE_DRAWING, STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, STAGE_VOTES, Plan
+from sfumato.methods.plan import (
+    STAGE_COUNTS,
+    STAGE_DRAWING,
+    STAGE_PHASE_ONE,
+    STAGE_TRAINING,
+    STAGE_TUNING,
+    STAGE_VOTES,
+    Plan,
+)
 from sfumato.preflight import plan_for, preflight, private_set, public_name, public_size
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
@@ -54,7 +62,7 @@ def synthesize(
         method: Which method to run, for example `rapid`.
         preset: Named settings to start from.
         changes: Further settings as `section.field=value`, for example `privacy.epsilon=3`.
-        publish_to: Folder to publish to; `.` takes the folder of the run, empty keeps the result in the store.
+        publish_to: Folder or URL to publish to; `.` takes the folder of the run, empty keeps the result in the store.
         new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
     """
     return run_changed(method, preset, changes or [], publish_to=publish_to, new_version=new_version)
@@ -101,7 +109,7 @@ def run_plan(
     """
     book = Journal.begin(settings, private_set(settings), above or {})
     if own_folder and publish_to not in ("", RUN_FOLDER):
-        publish_to = str(Path(publish_to) / book.context.run)
+        publish_to = below(publish_to, book.context.run)
     with book.kept_if_filled():
         return _carry_out(
             settings, plan, book, preset=preset, publish_to=publish_to, new_version=new_version, following=following
@@ -125,11 +133,12 @@ def _carry_out(
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
     book.refusal = checking.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
     parts = prepare(settings, plan, public_images, book)
-    trained = pay(settings, plan, parts, secret, book)
+    counts = count(plan, secret, book)
+    trained = pay(settings, plan, parts, secret, book).model_copy(update={"counts": counts})
     samples = draw(settings, plan, parts, trained, secret, book)
     book.refusal = ""
 
-    judged = {SYNTHETIC: samples} | compare(settings, plan, parts, secret, book)
+    judged = {SYNTHETIC: samples} | compare(settings, plan, parts, secret, book, counts)
     scores = book.run(
         release.evaluate,
         judged,
@@ -142,11 +151,9 @@ def _carry_out(
         settings.machine,
     )
     copies = book.run(audit.check_copies, samples, secret, terms(plan, comparison=True))
-    record = close(settings, plan, preset, book, parts, samples, scores, copies)
+    record = close(settings, plan, preset, book, parts, samples, scores, copies, counts)
     if publish_to:
-        record = release.publish_run(
-            record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else Path(publish_to)
-        )
+        record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else publish_to)
     show_in_ui(record)
     return record
 
@@ -195,6 +202,17 @@ def train_features(settings: Settings, images: PublicImages, book: Journal) -> P
         return None
     called: dict[str, Any] = {"source": public_name(settings.data), "seed": settings.seed, "machine": settings.machine}
     return book.run(public.train_classifier, images, **called)
+
+
+def count(plan: Plan, secret: PrivateSet, book: Journal) -> ClassCounts | None:
+    """How common each class is, where the plan asks for it; found again by every run that asks with the same noise."""
+    if not plan.events(STAGE_COUNTS):
+        return None
+    later = tuple(spend.event for spend in plan.spends if spend.stage != STAGE_COUNTS)
+    # A claim is of one run and would keep the others from finding the counts.
+    how = terms(plan, following=later).model_copy(update={"claim": None})
+    asked: dict[str, Any] = {"private": secret, "terms": how, "classes": plan.facts.classes}
+    return book.run(private.count_classes, event=plan.event(STAGE_COUNTS), paid=True, **asked)
 
 
 def pay(
@@ -278,19 +296,23 @@ def draw(
         if not plan.prototypes:
             return book.run(release.generate_privately, recipe, paid=True, **asked)
         asked |= {"images": plan.prototypes, "prototypes": True, "note": "prototypes", "paid": True}
+        asked["trained"] = trained.model_copy(update={"counts": None})
         first = book.run(release.generate_privately, before_drawing(recipe), **asked)
     book.refusal = ""  # what is paid for may be drawn from again
     drawing["prototypes"] = first if plan.prototypes else None
+    drawing |= {"counts": trained.counts} if trained.counts else {}
     return book.run(release.generate, recipe, votes=trained.votes, tuned=trained.tuned, paid=True, **drawing)
 
 
 def before_drawing(settings: Settings) -> Settings:
     """The settings without what does not concern prototypes, so that another number of images is drawn from the same ones."""
-    usual = Generation()
-    same = settings.generation.model_copy(
-        update={"images": usual.images, "redraw": usual.redraw, "edition": usual.edition}
-    )
+    usual, other = Generation(), ("images", "redraw", "edition", *SHARED_OUT)
+    same = settings.generation.model_copy(update={name: getattr(usual, name) for name in other})
     return settings.model_copy(update={"generation": same})
+
+
+SHARED_OUT = ("classes", "shares", "count_noise", "largest_share")
+"""Settings of the drawing that say how many images there are of each class."""
 
 
 def begin(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> PhaseOneModel:
@@ -313,20 +335,31 @@ def begin(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal)
 
 
 def compare(
-    settings: Settings, plan: Plan, parts: PublicParts, secret: PrivateSet, book: Journal
+    settings: Settings,
+    plan: Plan,
+    parts: PublicParts,
+    secret: PrivateSet,
+    book: Journal,
+    counts: ClassCounts | None = None,
 ) -> dict[str, Samples]:
-    """What the public model alone gives and, where asked, plain DP-SGD at the same budget; the latter is INTERNAL."""
+    """What the public model alone gives and, where asked, plain DP-SGD at the same budget; the latter is INTERNAL.
+
+    The public model knows none of the classes, of which it is asked for as many each.
+    """
     # One edition is compared with the same as the others.
     first = settings.generation.model_copy(update={"edition": Generation().edition})
     settings = settings.model_copy(update={"generation": first})
     images = min(settings.evaluation.images, settings.generation.images)
     drawing: dict[str, Any] = {"facts": plan.facts, "votes": None, "images": images, "machine": settings.machine}
-    plain = settings.only("schedule", "generation", "seed")
+    usual = Generation()
+    evenly = first.model_copy(update={name: getattr(usual, name) for name in SHARED_OUT})
+    plain = settings.model_copy(update={"generation": evenly}).only("schedule", "generation", "seed")
     alone = PublicParts(model=parts.model, autoencoder=parts.autoencoder)
     sets = {PUBLIC_ONLY: book.run(release.generate, plain, public=alone, tuned=None, note=PUBLIC_ONLY, **drawing)}
     if other := baseline_settings(settings):
         trained = pay(other, plan_for(other, plan.facts), alone, secret, book, comparison=True)
         recipe = other.only("schedule", "method", "generation", "seed")
+        drawing |= {"counts": counts} if counts else {}
         sets[BASELINE] = book.run(release.generate, recipe, public=alone, tuned=trained.tuned, note=BASELINE, **drawing)
     return sets
 

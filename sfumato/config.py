@@ -4,9 +4,10 @@ A method adds one section of its own (`sfumato.methods`). *How fast* is `Machine
 result and is never hashed; *where* (stores, URLs) is read from the environment by the tasks alone.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Relation = Literal["add_remove", "replace_one"]
 """How neighbouring data sets differ: one record more or less, or one record exchanged. Never mixed inside one number."""
@@ -17,6 +18,12 @@ Crop = Literal["none", "centre"]
 """`centre` first cuts the largest square out of the middle of an image, so that resizing does not stretch it."""
 Clipping = Literal["flat", "per_group", "automatic"]
 """How a record's gradient is scaled down; its contribution has a norm of at most `clip` under each rule."""
+
+
+LATER = "later"
+"""Marks a field that came when there were cache keys without it. At its default, which therefore never changes, it is left out
+of a key, so that nobody pays again for what an earlier version has paid."""
+Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Section(BaseModel):
@@ -51,8 +58,8 @@ class Data(Section):
     """Names of the columns, where a side is a table."""
     group: str = ""
     """Which private images belong together, to one person for example, who is then protected with all of them: in a table the name
-    of a column (empty takes `group` where there is one); in class folders `folder` (`class/PERSON/image.png`) or `prefix` (the file
-    name up to its first `_`). `none` makes each image stand for itself."""
+    of a column (empty takes `group` where there is one), in an NPZ file that of an array (empty takes `groups`), in class folders
+    `folder` (`class/PERSON/image.png`) or `prefix` (the file name up to its first `_`). `none` makes each image stand for itself."""
     unit: str = Field(default="person", pattern=r"^[a-z][a-z -]{0,30}$")
     """What such a group is, in one word for the certificate."""
     folder: str = ""
@@ -268,7 +275,18 @@ class Generation(Section):
     """How images are drawn."""
 
     images: int = Field(default=2000, ge=1)
-    """Number of images, spread evenly over the classes."""
+    """Number of images, over the classes as `classes` says."""
+    classes: Annotated[Literal["uniform", "declared", "queried"], LATER] = "uniform"
+    """How many images of each class: `uniform`, as many of each; `declared`, in the proportions of `shares`, which the custodian
+    vouches to be public knowledge; `queried`, in those of the private records, counted with noise and paid for (`count_noise`)."""
+    shares: Annotated[dict[str, Share], LATER] = {}
+    """For `declared`: a share or a count for each class, by its name, or by its position from 0 on where no class is called so. Only the
+    proportions count; a class that is left out gets no image."""
+    count_noise: Annotated[float, Field(gt=0, allow_inf_nan=False), LATER] = 10.0
+    """For `queried`: standard deviation of the noise on the number of records of each class, in records (or groups). Less costs more."""
+    largest_share: Annotated[float, Field(gt=0, le=1), LATER] = 1.0
+    """For `queried`: the largest share of the images that a class may get, whatever the counts say; the rest goes to the others. A
+    sampler that pays for the images of each class pays for as many of one."""
     edition: int = Field(default=0, ge=0)
     """Which of the sets that are drawn with the same settings this is; another number draws other images."""
     steps: int = Field(default=100, ge=1)
@@ -290,9 +308,15 @@ class Generation(Section):
     hamiltonian: Hamiltonian = Hamiltonian()
     """In place of all the others but `images`, for a method that draws by Hamiltonian dynamics."""
 
+    @field_validator("shares", mode="before")
+    @classmethod
+    def _named(cls, shares: Any) -> Any:
+        """YAML reads a class that is called 3 as a number."""
+        return {str(name): share for name, share in shares.items()} if isinstance(shares, Mapping) else shares
 
-NEIGHBOURS = 5
-"""The k of coverage, precision, recall and density (Naeem et al. 2020), and so one less than the fewest images that can be judged."""
+
+FEWEST_JUDGED = 6
+"""The fewest images that can be judged: one more than the neighbours that each is compared with (`sfumato.evaluation.scores`)."""
 
 
 class Evaluation(Section):

@@ -1,16 +1,17 @@
-"""From a method's `draw` to a set of images: balanced classes, bounded memory, a seed that has nothing to do with privacy.
+"""From a method's `draw` to a set of images: classes by their shares, bounded memory, a seed that has nothing to do with privacy.
 
-A method whose images carry their own labels gives these in place of the balanced ones; a class may then have none.
+A method whose images carry their own labels gives these in place of the ones asked for; a class may then have none.
 
 Latents are decoded here; everything after sees pixels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato.class_shares import wanted_classes
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.samplers import solve
 from sfumato.diffusion.schedule import time_grid
@@ -39,8 +40,9 @@ def draw_images(
     progress: Progress = silent,
     generator: torch.Generator | None = None,
     labels: Labels | None = None,
+    shares: Sequence[float] = (),
 ) -> ImageSet:
-    """`count` images whose classes are spread evenly, in order of class.
+    """`count` images in order of class, as many of each as `shares` says, or evenly without.
 
     Drawing is post-processing, for which a plain seed serves; where it is the mechanism itself, the caller gives the
     `generator` of its noise. With `labels`, images and labels are what it finds in what was drawn, in that order.
@@ -48,7 +50,7 @@ def draw_images(
     start = settings.seed + EDITIONS_APART * settings.generation.edition
     generator = generator or torch.Generator(device).manual_seed(start)
     drawn, found = [], []
-    for y in (torch.arange(count) * len(facts.classes) // count).split(CHUNK):
+    for y in wanted_classes(shares, len(facts.classes), count).split(CHUNK):
         x = draw(settings, parts, y.to(device), generator)
         x, y = labels(settings, parts, x) if labels else (x, y)
         drawn.append(to_pixels(parts.codec.decode(x)))
@@ -65,6 +67,7 @@ def private_drawing(
     count: int,
     device: torch.device,
     progress: Progress = silent,
+    shares: Sequence[float] = (),
 ) -> Callable[[Tensor, Tensor, torch.Generator], ImageSet]:
     """What a mechanism calls to draw `count` images: from private records, their labels and the mechanism's noise to the set."""
 
@@ -72,7 +75,7 @@ def private_drawing(
         def once(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
             return draw(settings, parts, (x, y), wanted, generator)
 
-        return draw_images(once, settings, parts, facts, count, device, progress, noise)
+        return draw_images(once, settings, parts, facts, count, device, progress, noise, shares=shares)
 
     return drawn
 

@@ -55,13 +55,16 @@ class ImageSet:
 def joined(one: ImageSet, other: ImageSet) -> ImageSet:
     """The records of both, in this order; classes are those of the first, to which the labels of both refer.
 
-    Where the first has groups, each record of the other, which must have none, becomes a group of its own.
+    Where the first has groups, those of the other become groups beside them, and each of its records if it has none.
     """
     pixels, labels = np.concatenate([one.pixels, other.pixels]), np.concatenate([one.labels, other.labels])
     if one.groups is None:
+        if other.groups is not None:
+            raise ValueError("groups cannot join images that stand for themselves")
         return ImageSet(pixels, labels, one.classes)
-    free = np.setdiff1d(np.arange(len(one) + len(other)), one.groups)[: len(other)]
-    return ImageSet(pixels, labels, one.classes, np.concatenate([one.groups, free]))
+    free = np.setdiff1d(np.arange(len(one) + len(other)), one.groups)
+    own = np.arange(len(other)) if other.groups is None else np.unique(other.groups, return_inverse=True)[1]
+    return ImageSet(pixels, labels, one.classes, np.concatenate([one.groups, free[own]]))
 
 
 def share_a_picture(one: ImageSet, other: ImageSet) -> bool:

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from sfumato import sources
-from sfumato.config import NEIGHBOURS, Data
+from sfumato.class_shares import with_shares
+from sfumato.config import FEWEST_JUDGED, Data
 from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
 from sfumato.methods import METHODS
-from sfumato.methods.plan import Facts, Plan, protecting_groups
+from sfumato.methods.plan import STAGE_COUNTS, Facts, Plan, counting, protecting_groups
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.networks.low_rank import adapted
+from sfumato.privacy.accountant import epsilon
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.dp_sgd import trainable_parameters
 from sfumato.privacy.survey import refuse_clip, survey
@@ -143,10 +145,10 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
             f"change data.held_out={settings.data.held_out} or data.limit={settings.data.limit}"
         )
     judged = min(settings.generation.images, settings.evaluation.images)
-    if judged <= NEIGHBOURS:
+    if judged < FEWEST_JUDGED:
         raise BadInput(
             f"generation.images={settings.generation.images} with evaluation.images={settings.evaluation.images} leaves {judged} to "
-            f"judge: ask for {NEIGHBOURS + 1} or more"
+            f"judge: ask for {FEWEST_JUDGED} or more"
         )
     evaluation = settings.evaluation.model_copy(update={"features": chosen(settings.evaluation.features)})
     if evaluation.features == "cnn" and facts.public_classes < 2:
@@ -169,6 +171,7 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
             "record and still keep this promise"
         )
     update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings.data), "evaluation": evaluation}
+    update["generation"] = with_shares(settings.generation, facts.classes)
     return settings.model_copy(update=update), warnings
 
 
@@ -195,9 +198,31 @@ def named(data: Data) -> Data:
 
 
 def plan_for(settings: Settings, facts: Facts) -> Plan:
-    """The method's plan for resolved settings; `BadInput` where it cannot protect the groups that the images have."""
+    """The method's plan for resolved settings; `BadInput` where it cannot protect the groups that the images have, or cannot
+    draw the classes that are asked for."""
+    _check_classes(settings)
     plan = METHODS[settings.method.name].plan(settings, facts)
+    if bool(plan.events(STAGE_COUNTS)) != (settings.generation.classes == "queried"):
+        raise ValueError(f"the plan of {plan.method} does not price what generation.classes asks for: see `counting`")
     return protecting_groups(plan) if facts.unit else plan
+
+
+def _check_classes(settings: Settings) -> None:
+    """Refuse classes by other shares where a method finds its own, and counts that cost more than there is."""
+    generation, privacy = settings.generation, settings.privacy
+    if generation.classes == "uniform":
+        return
+    if hasattr(METHODS[settings.method.name], "labels"):
+        raise BadInput(
+            f"method.name={settings.method.name} draws images with labels of their own, each class as often as it has learnt, so that "
+            f"generation.classes={generation.classes} could not be kept: leave it at uniform"
+        )
+    alone = epsilon([spend.event for spend in counting(generation)], privacy.delta, privacy.relation)
+    if alone >= privacy.epsilon:
+        raise BadInput(
+            f"generation.count_noise={generation.count_noise:g} makes the number of records of each class cost epsilon {alone:.4g} of "
+            f"privacy.epsilon={privacy.epsilon:g} by itself: use more noise, or generation.classes=declared"
+        )
 
 
 def private_set(settings: Settings) -> PrivateSet:

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Annotated
 
 from artifacts import contents
 from artifacts.kinds import (
     CanaryImages,
+    ClassCounts,
     ClassVotes,
     FeatureExtractor,
     MemberModel,
@@ -18,7 +20,8 @@ from artifacts.kinds import (
     Trajectories,
     TunedModel,
 )
-from sfumato.config import Machine, Relation, Section
+from sfumato.class_shares import shares_of
+from sfumato.config import LATER, Machine, Relation, Section
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.images import to_unit
 from sfumato.methods.parts import Parts, add_votes
@@ -64,6 +67,14 @@ class Trained(Section):
     votes: ClassVotes | None = None
     tuned: TunedModel | None = None
     members: tuple[MemberModel, ...] = ()
+    counts: Annotated[ClassCounts | None, LATER] = None
+    """Where the classes of the images follow what was counted."""
+
+
+def load_shares(draft: Draft, settings: Settings, facts: Facts, counts: ClassCounts | None) -> tuple[float, ...]:
+    """The share of each class among the images; none where there are as many of each."""
+    noisy = contents.load(draft.open(counts))[0]["counts"] if counts else None
+    return shares_of(settings.generation, facts.classes, noisy)
 
 
 def load_parts(

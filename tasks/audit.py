@@ -89,7 +89,8 @@ def check_copies(samples: Samples, private: PrivateSet, terms: Terms, context: R
 def make_canaries(audit_name: str, count: int, facts: Facts, context: RunContext) -> CanaryImages:
     """Make up canaries and toss their coins; `audit_name` sets them apart from those of every other audit."""
     with making(CanaryImages, "canaries", context, params={"audit": audit_name, "count": count}) as draft:
-        made = canaries.make_canaries(count, shape=facts.shape, classes=len(facts.classes))
+        each = canaries.images_each(facts.records, facts.images) if facts.unit else 1
+        made = canaries.make_canaries(count, shape=facts.shape, classes=len(facts.classes), each=each)
         contents.save_canaries(draft.folder, made, facts.classes)
         draft.metrics = {"canaries": count}
     return draft.ref
@@ -134,6 +135,7 @@ def attack(
         )
         facts_found = {
             "bound": bound.model_dump(mode="json"),
+            "canary": f"one {facts.unit} with {coins.each} made-up images" if facts.unit else "",
             "canary_attack": guesses.model_dump(mode="json"),
             "memberships": [one.model_dump(mode="json") for one in found],
         }

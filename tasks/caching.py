@@ -24,26 +24,41 @@ from prefect.cache_policies import CacheKeyFnPolicy
 from pydantic import BaseModel
 
 from artifacts.kinds import Ref
+from sfumato.config import LATER
 from sfumato.errors import BadInput
 from tasks.progress import CONSOLE
-from tasks.turns import turn
+from tasks.turns import turn_everywhere
 from tasks.where import Where, where
 
 PROJECT = ("sfumato", "artifacts", "tasks")
 LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
 NOT_HASHED = ("machine", "context", "following", "folder")
-NOT_FOLLOWED = (
+DECLARATIONS = (
     "sfumato.settings",
+    "sfumato.config",
     "sfumato.methods",
+    "sfumato.methods.plan",
+    "sfumato.privacy.events",
+    "artifacts.kinds",
+)
+"""Modules that say what there is to ask for, and do nothing themselves: whatever is asked reaches the key as an input."""
+BOOKKEEPING = (
     "sfumato.privacy.ledger",
     "sfumato.privacy.accountant",
     "tasks.caching",
+    "tasks.making",
     "tasks.where",
     "tasks.progress",
+    "artifacts.store",
+    "artifacts.remote",
+    "artifacts.labels",
     "artifacts.tracking",
 )
-"""Modules whose code does not shape results: their values reach the key as inputs, or they only keep books and report. A better
-accountant or ledger must not make private data be paid for twice."""
+"""Modules that price, keep, move, time, label and report what a stage made, and never touch what is in it. What they get wrong is found
+when an artifact is read or leaves: its digest is checked, and its label and price are computed again."""
+NOT_FOLLOWED = (*DECLARATIONS, *BOOKKEEPING)
+"""Modules whose code does not shape results, so that a better ledger, one more setting or another line of progress does not make
+private data be paid for twice."""
 GPU = "gpu"
 """Tag of stages that want the accelerator; `flows` limits it to one at a time."""
 
@@ -77,12 +92,18 @@ def canonical(value: Any) -> Any:
     if isinstance(value, Ref):
         return value.digest
     if isinstance(value, BaseModel):
-        return {name: canonical(field) for name, field in value if name not in NOT_HASHED}
+        return {name: canonical(field) for name, field in value if name not in NOT_HASHED and not left_out(value, name)}
     if isinstance(value, dict):
         return {str(key): canonical(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [canonical(item) for item in value]
     return value
+
+
+def left_out(value: BaseModel, name: str) -> bool:
+    """Whether a field came later than some keys and is at its default, which these keys meant."""
+    field = type(value).model_fields[name]
+    return LATER in field.metadata and getattr(value, name) == field.default
 
 
 def method_module(value: Any) -> str:
@@ -218,7 +239,7 @@ def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:
     place, key = where(), stage_key(stage_task, *args, **kwargs)
     if "context" in kwargs:
         kwargs["context"] = kwargs["context"].model_copy(update={"key": key})
-    with turn(place.home, key, f"waiting for {stage_task.name} of another run"):
+    with turn_everywhere(place, key, f"waiting for {stage_task.name} of another run"):
         if place.shared_store and not is_here(stage_task, key) and (ref := recalled(place, key)):
             return ref, True
         state = stage_task(*args, **kwargs, return_state=True)

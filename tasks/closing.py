@@ -4,8 +4,9 @@ import shutil
 
 from artifacts import contents, report
 from artifacts.certify import certificate_of, curve_of
-from artifacts.kinds import Copies, Judgement, Samples
+from artifacts.kinds import ClassCounts, Copies, Judgement, Samples
 from artifacts.record import RunRecord
+from sfumato.class_shares import class_shares
 from sfumato.evaluation.copies import CopyCheck
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Plan
@@ -35,6 +36,7 @@ def close(
     samples: Samples,
     scores: Judgement,
     copies: Copies,
+    counts: ClassCounts | None = None,
 ) -> RunRecord:
     """Price what the samples stand on from the ledger's own entries, and write record and reports."""
     place = where()
@@ -73,6 +75,11 @@ def close(
         samples=str(folder / report.SAMPLES),
         published="",
         tracking=book.context.parents,
+        class_shares=class_shares(
+            settings.generation,
+            plan.facts.classes,
+            contents.load(store.folder(counts))[0]["counts"] if counts else None,
+        ),
         copies=CopyCheck.model_validate(contents.load(store.folder(copies))[1]),
     )
     shutil.copyfile(store.folder(copies) / report.COPIES_PICTURE, folder / report.COPIES_PICTURE)

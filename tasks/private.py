@@ -6,6 +6,7 @@ from typing import Any
 from artifacts import contents
 from artifacts.kinds import (
     CanaryImages,
+    ClassCounts,
     ClassVotes,
     MemberModel,
     NoisedImages,
@@ -18,11 +19,20 @@ from sfumato.config import Machine, Section, Training
 from sfumato.diffusion.objective import Corrupt
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, begun, untuned
-from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TRAINING, STAGE_TUNING, Blueprint, Facts, Members, PhaseOne
+from sfumato.methods.plan import (
+    STAGE_COUNTS,
+    STAGE_PHASE_ONE,
+    STAGE_TRAINING,
+    STAGE_TUNING,
+    Blueprint,
+    Facts,
+    Members,
+    PhaseOne,
+)
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy import mechanisms, shards
 from sfumato.privacy.door import PrivateSet
-from sfumato.privacy.events import Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import Gaussian, Histogram, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.progress import silent
 from sfumato.settings import Settings
 from sfumato.training import denoiser_training, train_on_noised, unlabelled_losses
@@ -33,6 +43,21 @@ from tasks.making import Draft, RunContext, device_of, making
 from tasks.progress import CONSOLE
 from tasks.together import gathering, refuse_company, team
 from tasks.where import where
+
+
+@stage
+def count_classes(
+    private: PrivateSet, terms: Terms, event: Histogram, classes: tuple[str, ...], context: RunContext
+) -> ClassCounts:
+    """Count the private records of each class with noise, which may be published."""
+    with making(ClassCounts, "class counts", context, params=event.model_dump()) as draft:
+        code = code_version(count_classes.fn)
+        with where().ledger() as ledger:
+            asked = access(ledger, private, terms, STAGE_COUNTS, "class counts", [], context, code)
+            paid = mechanisms.noisy_counts(asked, event, classes=len(classes))
+        contents.save(draft.folder, {"counts": paid.result}, {"classes": classes})
+        draft.entries = paid.entries
+    return draft.ref
 
 
 @stage

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from artifacts import certify, classifiers, contents, report, report_plots, spending
-from artifacts.kinds import ClassVotes, Judgement, PublicClassifier, PublicImages, Samples, TunedModel
+from artifacts.kinds import ClassCounts, ClassVotes, Judgement, PublicClassifier, PublicImages, Samples, TunedModel
 from artifacts.labels import Label
 from artifacts.publish import check_label, destination, publish, safe_name
 from artifacts.record import RunRecord, records, save_record
@@ -24,7 +24,7 @@ from sfumato.privacy import looks, mechanisms
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import Settings
-from tasks.asking import PublicParts, Terms, Trained, access, load_parts
+from tasks.asking import PublicParts, Terms, Trained, access, load_parts, load_shares
 from tasks.caching import code_version, stage
 from tasks.making import Draft, RunContext, device_of, making
 from tasks.progress import CONSOLE, progress
@@ -46,16 +46,19 @@ def generate(
     machine: Machine,
     context: RunContext,
     prototypes: Samples | None = None,
+    counts: ClassCounts | None = None,
 ) -> Samples:
-    """Draw `images` images, as many of each class; without tuned model and prototypes, what the public model alone would give."""
-    parents = [*public.refs(), *(ref for ref in (votes, tuned, prototypes) if ref)]
+    """Draw `images` images, of each class as many as the settings say, or as `counts` say; without tuned model and prototypes, what the public model alone would give."""
+    parents = [*public.refs(), *(ref for ref in (votes, tuned, prototypes, counts) if ref)]
     title = "generation" if tuned or prototypes else "generation (public model)"
     shown: dict[str, Any] = {"params": settings.generation.model_dump(), "images": 1}
     with making(Samples, title, context, parents=parents, **shown) as draft:
         parts = load_parts(draft, settings, facts, public, machine, votes, tuned, prototypes=prototypes)
         method, device = METHODS[settings.method.name], device_of(machine)
         draw, labels = (method.draw, getattr(method, "labels", None)) if tuned or prototypes else (draw_public, None)
-        keep_samples(draft, draw_images(draw, settings, parts, facts, images, device, draft.show, labels=labels))
+        shares = load_shares(draft, settings, facts, counts)
+        asked: dict[str, Any] = {"labels": labels, "shares": shares}
+        keep_samples(draft, draw_images(draw, settings, parts, facts, images, device, draft.show, **asked))
     return draft.ref
 
 
@@ -74,7 +77,7 @@ def generate_privately(
     prototypes: bool = False,
 ) -> Samples:
     """Draw `images` images by a sampler that pays for each of them with its own noise; `prototypes` are drawn from further."""
-    parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned) if ref)]
+    parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned, trained.counts) if ref)]
     asking: dict[str, Any] = {
         "parents": parents,
         "behind": trained.members,
@@ -87,7 +90,8 @@ def generate_privately(
         )
         parts = replace(parts, paid=events)
         method, device = METHODS[settings.method.name], device_of(machine)
-        draw = private_drawing(method.draw_privately, settings, parts, facts, images, device, draft.show)
+        shares = load_shares(draft, settings, facts, trained.counts)
+        draw = private_drawing(method.draw_privately, settings, parts, facts, images, device, draft.show, shares=shares)
         code = code_version(generate_privately.fn)
         with where().ledger() as ledger:
             behind = [*parents, *trained.members]
@@ -229,8 +233,8 @@ def there(folder: Path, *names: str) -> list[Path]:
     return [folder / name for name in names if (folder / name).exists()]
 
 
-def publish_run(record: RunRecord, to: Path, accept_claim: str = "", accept_copies: str = "") -> RunRecord:
-    """Hand the samples of a run over to a folder, and note it in the record and the reports.
+def publish_run(record: RunRecord, to: Path | str, accept_claim: str = "", accept_copies: str = "") -> RunRecord:
+    """Hand the samples of a run over to a folder or a URL, and note it in the record and the reports.
 
     A reason to accept something is written into the ledger before anything leaves.
     """

@@ -1,7 +1,8 @@
 """Taking turns: one stage at a time on each GPU, and one process at a time on each stage with the same inputs.
 
 A turn is a lock on a file, which the operating system gives back when its holder dies, however it dies. Two identical
-runs at once so do the work once: the second waits and finds the result, and private data is paid for once. Prefect's
+runs at once so do the work once: the second waits and finds the result, and private data is paid for once. Runs on
+several machines that share a PostgreSQL ledger and a store wait for each other at the ledger (`turn_everywhere`). Prefect's
 tag limit, which `sfumato serve` sets on its server, says the same of the GPU to runs on several machines.
 """
 
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import torch
 
+from sfumato.privacy.chain import queueing
 from tasks.progress import CONSOLE
+from tasks.where import Where
 
 
 @contextlib.contextmanager
@@ -36,6 +39,20 @@ def turn(home: Path, name: str, waiting: str) -> Iterator[None]:
         except BlockingIOError:
             CONSOLE.print(waiting)
             fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def turn_everywhere(place: Where, name: str, waiting: str) -> Iterator[None]:
+    """Wait for the turn called `name` on this machine and, where others could find what is made, on those too; and hold it.
+
+    Without a store that they share the others would find nothing after the wait, so nobody waits for them.
+    """
+    with contextlib.ExitStack() as held:
+        held.enter_context(turn(place.home, name, waiting))
+        if place.shared_store:
+            elsewhere = f"{waiting}, on another machine"
+            held.enter_context(queueing(place.ledger_url, name, lambda: CONSOLE.print(elsewhere)))
         yield
 
 

@@ -393,7 +393,13 @@ def test_members_stay_inside_and_every_image_that_they_drew_is_paid_for(prefect_
             "PublicModel",
             "Samples",
         }
-        assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {".png", ".csv", ".json", ".md"}
+        assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {
+            ".png",
+            ".csv",
+            ".json",
+            ".md",
+            ".html",
+        }
         more = run(changes=[*ENSEMBLE, "generation.images=30"])
         assert [s.name for s in more.stages if not s.cached and s.name.startswith(("pre", "train", "gen"))] == [
             "generate-privately",

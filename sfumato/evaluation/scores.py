@@ -21,7 +21,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from sfumato.config import NEIGHBOURS, Evaluation
+from sfumato.config import Evaluation
 from sfumato.errors import BadInput
 from sfumato.evaluation import intervals, utility
 from sfumato.evaluation.classifier import Classifier, Progress, predict, train_classifier
@@ -29,6 +29,9 @@ from sfumato.evaluation.extractors import Extractor
 from sfumato.evaluation.fidelity import frechet_distance, inception_score, kernel_distance, neighbours
 from sfumato.evaluation.intervals import Interval
 from sfumato.images import shape_of
+
+NEIGHBOURS = 5
+"""The k of coverage, precision, recall and density (Naeem et al. 2020), and so one less than `FEWEST_JUDGED`."""
 
 
 class Scores(BaseModel):

@@ -35,7 +35,7 @@ from sfumato.diffusion.schedule import add_noise, signal_levels, time_grid
 from sfumato.errors import BadInput
 from sfumato.latents import within
 from sfumato.methods.parts import Parts, planned
-from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Certificate, Claim, Facts, Members, Plan, Spend
+from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Certificate, Claim, Facts, Members, Plan, Spend, counting
 from sfumato.privacy import accountant
 from sfumato.privacy.events import Gaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
@@ -268,10 +268,11 @@ def plan(settings, facts: Facts) -> Plan:
     method, privacy, generation = settings.method, settings.privacy, settings.generation
     _check(settings, facts)
     paid = method.prototypes * len(facts.classes) or generation.images
-    own = window(settings)
-    # The noise multiplier that one image would need by itself, and the one that it has at radius 1.
+    own, counts = window(settings), counting(generation)
+    asked = [spend.event for spend in counts]
+    # The noise multiplier that one image would need beside the counts, and the one that it has at radius 1.
     needed = accountant.calibrate(
-        privacy.epsilon, privacy.delta, lambda noise: [Gaussian(noise_multiplier=noise)], privacy.relation
+        privacy.epsilon, privacy.delta, lambda noise: [*asked, Gaussian(noise_multiplier=noise)], privacy.relation
     )
     at_one = method.members / (2 * unit_cost(settings))
     radius = method.radius or at_one / (needed * math.sqrt(paid))
@@ -279,10 +280,10 @@ def plan(settings, facts: Facts) -> Plan:
     most = math.floor((noise / needed) ** 2 * (1 + ROUNDING))
     takes = math.ceil(method.members * math.sqrt(paid) * needed / noise * (1 - ROUNDING))
     if most < paid:
-        asked = f"method.prototypes={method.prototypes} in each of {len(facts.classes)} classes"
+        many = f"method.prototypes={method.prototypes} in each of {len(facts.classes)} classes"
         way = f"{most} such images: ask for no more," if most else "no such image:"
         raise BadInput(
-            f"{asked if method.prototypes else f'generation.images={paid}'} with method.radius={radius:g} would cost more than "
+            f"{many if method.prototypes else f'generation.images={paid}'} with method.radius={radius:g} would cost more than "
             f"privacy.epsilon={privacy.epsilon:g}, which pays for {way} take method.members={takes}, or "
             f"method.radius={_down(at_one / (needed * math.sqrt(paid))):g}"
         )
@@ -299,10 +300,10 @@ def plan(settings, facts: Facts) -> Plan:
         prototypes=paid if method.prototypes else 0,
         generation=generation,
         evaluations=_evaluations(settings, own, paid),
-        spends=(Spend(stage=STAGE_DRAWING, what=what, event=event),),
+        spends=(*counts, Spend(stage=STAGE_DRAWING, what=what, event=event)),
         privacy=privacy,
         certificate=Certificate(
-            epsilon=accountant.epsilon([event], privacy.delta, privacy.relation),
+            epsilon=accountant.epsilon([*asked, event], privacy.delta, privacy.relation),
             delta=privacy.delta,
             relation=privacy.relation,
             accountant=accountant.accountant_name(),

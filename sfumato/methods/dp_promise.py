@@ -25,7 +25,17 @@ from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import signal_levels, time_grid
 from sfumato.errors import BadInput
 from sfumato.methods.parts import Parts, planned
-from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, Claim, Facts, PhaseOne, Plan, Spend, calibrated
+from sfumato.methods.plan import (
+    STAGE_PHASE_ONE,
+    STAGE_TUNING,
+    Claim,
+    Facts,
+    PhaseOne,
+    Plan,
+    Spend,
+    calibrated,
+    counting,
+)
 from sfumato.networks.autoencoder import largest_norm
 from sfumato.privacy import accountant
 from sfumato.privacy.events import AnyEvent, NoisedRecords, SubsampledGaussian, Uncertified
@@ -186,7 +196,11 @@ def plan(settings, facts: Facts) -> Plan:
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
         first = [Spend(stage=STAGE_PHASE_ONE, what=what[method.phase_one], event=e) for e in events[method.phase_one]]
-        return [*first, Spend(stage=STAGE_TUNING, what=f"Phase II: DP-SGD on times 1 to {start - 1}", event=steps)]
+        return [
+            *counting(settings.generation),
+            *first,
+            Spend(stage=STAGE_TUNING, what=f"Phase II: DP-SGD on times 1 to {start - 1}", event=steps),
+        ]
 
     if method.phase_one == "paper":
         noise, certificate = noise_of_claim(settings, facts, base), None

@@ -17,7 +17,7 @@ from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, n
 from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import time_grid
 from sfumato.methods.parts import Parts, planned
-from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated
+from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated, counting
 from sfumato.privacy import accountant
 from sfumato.privacy.events import SubsampledGaussian
 
@@ -50,7 +50,8 @@ def plan(settings, facts: Facts) -> Plan:
 
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
-        return [Spend(stage=STAGE_TUNING, what="DP-SGD on all diffusion times", event=steps)]
+        tune = Spend(stage=STAGE_TUNING, what="DP-SGD on all diffusion times", event=steps)
+        return [*counting(settings.generation), tune]
 
     noise, certificate = calibrated(privacy, spends)
     return Plan(

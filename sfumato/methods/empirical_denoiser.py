@@ -21,13 +21,14 @@ import torch
 from pydantic import Field, ValidationError, model_validator
 from torch import Tensor
 
+from sfumato.class_shares import most_of_one
 from sfumato.config import Section
 from sfumato.diffusion.edm import clean_image, noisy_step, step_noise
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.errors import BadInput
 from sfumato.methods.parts import Parts, planned
-from sfumato.methods.plan import STAGE_DRAWING, Certificate, Claim, Facts, Plan, Spend, calibrated
+from sfumato.methods.plan import STAGE_DRAWING, Certificate, Claim, Facts, Plan, Spend, calibrated, counting
 from sfumato.privacy import accountant
 from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_rate
@@ -199,12 +200,17 @@ def _checked_grid(grid: Grid | Mapping[str, float]) -> Grid:
 def plan(settings, facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where window and clip do not fit the budget."""
     method, privacy = settings.method, settings.privacy
+    if settings.generation.classes != "uniform" and not method.by_class:
+        raise BadInput(
+            f"method.by_class=false draws from all records, whatever class an image is drawn for, so generation.classes="
+            f"{settings.generation.classes} would mean nothing: use method.by_class=true, or generation.classes=uniform"
+        )
     steps, images = empirical_steps(method), paying(settings, facts)
 
     def spends(noise: float, count: int = images) -> list[Spend]:
         """The steps at `noise` = expected / C, the reciprocal of what a record makes up of a mean."""
         told = f"{count} images of a class" if method.by_class else f"{count} images"
-        return [
+        return counting(settings.generation) + [
             Spend(
                 stage=STAGE_DRAWING,
                 what=f"step from noise level {sigma:.3g}, {told}",
@@ -240,9 +246,9 @@ def empirical_steps(method: Method) -> list[tuple[float, float]]:
 
 
 def paying(settings, facts: Facts) -> int:
-    """Images whose steps one record takes part in."""
-    images = settings.generation.images
-    return -(-images // len(facts.classes)) if settings.method.by_class else images
+    """Images whose steps one record takes part in: those of its class, or as many as the most common class can get."""
+    generation = settings.generation
+    return most_of_one(generation, len(facts.classes)) if settings.method.by_class else generation.images
 
 
 def expected_terms(method: Method, facts: Facts) -> float:
@@ -282,13 +288,22 @@ def _priced(settings, facts: Facts, spends) -> tuple[float, Certificate]:
     )
 
 
+def _images_of(settings, facts: Facts, most: int) -> int:
+    """How many images may be asked for so that no class gets more than `most`."""
+    generation, classes = settings.generation, len(facts.classes)
+    fits = most * classes if generation.classes == "uniform" else generation.images * most // paying(settings, facts)
+    while fits and most_of_one(generation.model_copy(update={"images": fits}), classes) > most:
+        fits -= 1
+    return fits
+
+
 def _too_dear(settings, facts: Facts, found: float, cost, clip: float) -> str:
     """What would fit: as many images by bisection, or a smaller C."""
     method, low, high = settings.method, 0, paying(settings, facts)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if cost(middle) <= settings.privacy.epsilon else (low, middle)
-    fits = low * len(facts.classes) if method.by_class else low
+    fits = _images_of(settings, facts, low) if method.by_class else low
     return (
         f"method.clip={method.clip:g} with generation.images={settings.generation.images} would cost epsilon {found:.4g}, above "
         f"privacy.epsilon={settings.privacy.epsilon:g}: ask for at most {fits} images, or take method.clip={SHOWN * clip:.4g} or less, or "

@@ -13,6 +13,9 @@ A method is one file: a settings section `Method`, `plan(settings, facts) -> Pla
     blueprint(settings, shape, facts)               the network that private training begins afresh, where that is not the
                                                     public denoiser; `shape` is that of images, or of their latents
 
+Where we choose the class of each image, which is everywhere but with `labels`, the spends of a plan begin with those of
+`counting`, so that asking how common each class is stands in the one certificate.
+
 A plan is a frozen value; the flow branches on what it holds, never on the method's name.
 """
 
@@ -25,9 +28,9 @@ from pydantic import model_validator
 from sfumato.config import Extractor, FineTuning, Generation, Network, Pretraining, Privacy, Relation, Section, Training
 from sfumato.errors import BadInput
 from sfumato.privacy import accountant
-from sfumato.privacy.events import AnyEvent
+from sfumato.privacy.events import AnyEvent, Histogram
 
-STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "votes", "phase_one", "fine_tuning"
+STAGE_COUNTS, STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "class_counts", "votes", "phase_one", "fine_tuning"
 STAGE_TRAINING, STAGE_DRAWING = "training", "drawing"
 """Names of the stages that spend."""
 ANY_NUMBER: Literal["any"] = "any"
@@ -185,6 +188,14 @@ class Spend(Section):
     stage: str
     what: str
     event: AnyEvent
+
+
+def counting(generation: Generation) -> list[Spend]:
+    """What the number of images of each class costs: one histogram where it is queried, otherwise nothing."""
+    if generation.classes != "queried":
+        return []
+    event = Histogram(noise_multiplier=generation.count_noise)
+    return [Spend(stage=STAGE_COUNTS, what="number of private records of each class, with noise", event=event)]
 
 
 class Plan(Section):

@@ -24,7 +24,18 @@ from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import NoiseSchedule, time_grid
 from sfumato.errors import BadInput
 from sfumato.methods.parts import Parts, planned
-from sfumato.methods.plan import STAGE_TUNING, STAGE_VOTES, Claim, Facts, Plan, Retrieval, Spend, Votes, calibrated
+from sfumato.methods.plan import (
+    STAGE_TUNING,
+    STAGE_VOTES,
+    Claim,
+    Facts,
+    Plan,
+    Retrieval,
+    Spend,
+    Votes,
+    calibrated,
+    counting,
+)
 from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
 from sfumato.retrieval.features import clean_guess, one_step_image
@@ -103,7 +114,7 @@ def plan(settings, facts: Facts) -> Plan:
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
         tune = Spend(stage=STAGE_TUNING, what="DP-SGD with retrieved trajectories (Eq. 5)", event=steps)
-        return [ask, tune] if method.votes else [tune]
+        return [*counting(settings.generation), *([ask] if method.votes else []), tune]
 
     noise, certificate = calibrated(privacy, spends)
     early, late = walks(settings)

@@ -30,7 +30,7 @@ from typing import Literal, get_args
 
 from sfumato.config import Relation
 from sfumato.errors import BadInput
-from sfumato.privacy.events import Event, Gaussian, NoisedRecords, SubsampledGaussian
+from sfumato.privacy.events import Event, Gaussian, Histogram, NoisedRecords, SubsampledGaussian
 from sfumato.privacy.gdp import (
     checked_count,
     checked_delta,
@@ -250,6 +250,10 @@ def _price(
         match event:
             case Gaussian():
                 gaussian_mus.append(math.sqrt(event.count) / event.noise_multiplier)
+            case Histogram():
+                # Every mu is of one record's norm and doubled for an exchange, which moves a histogram by sqrt(2) alone.
+                apart = math.sqrt(2) / 2 if relation == "replace_one" else 1.0
+                gaussian_mus.append(apart / event.noise_multiplier)
             case NoisedRecords():
                 gaussian_mus.append(1 / event.noise_multiplier)
             case SubsampledGaussian():

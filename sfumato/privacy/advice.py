@@ -7,7 +7,7 @@ other events of the plan, which stay as they are.
 import math
 from collections.abc import Callable, Sequence
 
-from sfumato.privacy.events import Event, Gaussian, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import Event, Gaussian, Histogram, SubsampledGaussian, Uncertified
 
 DIGITS = 3
 """Significant digits of the advised noise."""
@@ -26,13 +26,12 @@ def what_fits(planned: Sequence[Event], alone: Cost, with_spent: Cost, limit: fl
     The event that is changed is the largest: DP-SGD where the plan has it, else the last query. `alone` prices the plan
     by itself, which is what --epsilon names.
     """
-    found: Sequence[SubsampledGaussian | Gaussian] = [
-        event for event in planned if isinstance(event, SubsampledGaussian)
-    ] or [event for event in planned if isinstance(event, Gaussian)]
+    kinds: tuple[type[SubsampledGaussian | Gaussian | Histogram], ...] = (SubsampledGaussian, Gaussian, Histogram)
+    found = next((same for kind in kinds if (same := [event for event in planned if isinstance(event, kind)])), [])
     if not found or any(isinstance(event, Uncertified) for event in planned):
         return ""
     chosen = found[-1]
-    counter = "steps" if isinstance(chosen, SubsampledGaussian) else "count"
+    counter = {SubsampledGaussian: "steps", Gaussian: "count"}.get(type(chosen), "")
 
     def changed(field: str, value: float) -> list[Event]:
         new = chosen.model_copy(update={field: value})
@@ -42,7 +41,7 @@ def what_fits(planned: Sequence[Event], alone: Cost, with_spent: Cost, limit: fl
         return with_spent(changed(field, value)) <= limit
 
     ways = []
-    times = _most(getattr(chosen, counter), lambda value: fits(counter, value))
+    times = _most(getattr(chosen, counter), lambda value: fits(counter, value)) if counter else 0
     if times:
         ways.append(f"{times} of {getattr(chosen, counter)} {'steps' if counter == 'steps' else 'queries'}")
     if noise := _least(chosen.noise_multiplier, lambda value: fits("noise_multiplier", value)):

@@ -63,6 +63,8 @@ class Audit(Value):
     delta: float = Field(ge=0, lt=1)
     bound: Bound | None = None
     """The canary audit, where one was done."""
+    canary: str = ""
+    """What a canary was, where groups are the unit; empty for one image."""
     canary_attack: Membership | None = None
     """How well the attack told joined canaries from the others; the bound was made of the same scores."""
     memberships: tuple[Membership, ...] = ()

@@ -11,8 +11,9 @@ it. Not covered: a person who rewrites the database and every hash in it; SQLite
 import hashlib
 import json
 import sqlite3
+import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,18 +135,56 @@ class Chain:
     @contextmanager
     def _transaction(self, *, exclusive: bool) -> Iterator[sa.Connection]:
         """One transaction; whatever the database complains of becomes one line, and nothing is written."""
-        try:
-            with self._engine.begin() as connection:
-                _bound(connection)
-                if exclusive:
-                    _lock(connection)
-                yield connection
-        except sa.exc.SQLAlchemyError as error:
-            cause = (str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__])[0]
-            raise BadInput(
-                f"the ledger {self._engine.url} cannot be used ({cause}): it must be there, writable, and "
-                f"not held by another process for more than {BUSY_SECONDS} s"
-            ) from error
+        with _explained(self._engine), self._engine.begin() as connection:
+            _bound(connection)
+            if exclusive:
+                _lock(connection)
+            yield connection
+
+
+@contextmanager
+def _explained(engine: sa.Engine) -> Iterator[None]:
+    """One line for whatever a database complains of."""
+    try:
+        yield
+    except sa.exc.SQLAlchemyError as error:
+        cause = (str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__])[0]
+        raise BadInput(
+            f"the ledger {engine.url} cannot be used ({cause}): it must be there, writable, and "
+            f"not held by another process for more than {BUSY_SECONDS} s"
+        ) from error
+
+
+@contextmanager
+def queueing(url: str, name: str, waiting: Callable[[], object]) -> Iterator[None]:
+    """Wait until nobody holds `name` at a PostgreSQL ledger, and hold it; `waiting` is called before a wait. SQLite has no queue.
+
+    The server gives the name back when this process dies, also with its whole machine, after a minute or two of silence.
+    Not covered: a connection that breaks while the name is held, after which another process may hold it too.
+    """
+    if sa.make_url(url).get_backend_name() != "postgresql":
+        yield
+        return
+    # Two numbers of 32 bits: a queue of its own beside the one number of `ADVISORY_LOCK`.
+    key = struct.unpack(">ii", hashlib.blake2b(name.encode(), digest_size=8).digest())
+    engine = _engine(url).execution_options(isolation_level="AUTOCOMMIT")
+    with ExitStack() as stack:
+        with _explained(engine):
+            connection = stack.enter_context(engine.connect())
+            for setting, value in PATIENT.items():
+                connection.exec_driver_sql(f"SET {setting} = {value}")
+            if not connection.exec_driver_sql(f"SELECT pg_try_advisory_lock{key}").scalar():
+                waiting()
+                connection.exec_driver_sql(f"SELECT pg_advisory_lock{key}")
+        stack.callback(connection.invalidate)  # to hang up gives the name back, whatever state the connection is in
+        yield
+
+
+PATIENT = {
+    **{"lock_timeout": 0, "statement_timeout": 0},
+    **{"tcp_keepalives_idle": 60, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 6},
+}
+"""A connection that waits in a queue as long as it takes, and that the server asks for a sign of life."""
 
 
 def is_there(url: str) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sfumato import sources
-from sfumato.config import NEIGHBOURS, Columns, Crop, Relation, Section
+from sfumato.config import FEWEST_JUDGED, Columns, Crop, Relation, Section
 from sfumato.errors import BadInput, Stopped
 from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.events import AnyEvent
@@ -138,9 +138,9 @@ def check_parts(private: PrivateSet, train: ImageSet, test: ImageSet) -> None:
             "pass data.size=<side> or data.channels=1 to make them alike"
         )
     for name, part in (("training", train), ("held-out", test)):
-        if len(part) <= NEIGHBOURS:
+        if len(part) < FEWEST_JUDGED:
             raise BadInput(
-                f"{len(part)} {name} images of {private.source!r} are too few to judge the result by, it takes {NEIGHBOURS + 1}: add "
+                f"{len(part)} {name} images of {private.source!r} are too few to judge the result by, it takes {FEWEST_JUDGED}: add "
                 f"images, or change data.held_out={private.held_out} or data.limit={private.limit}"
             )
     if len(set(train.labels.tolist())) < 2:

@@ -29,6 +29,18 @@ class Gaussian(Event):
     count: int = Field(default=1, ge=0)
 
 
+class Histogram(Event):
+    """Counts in cells that no record is in two of, plus Gaussian noise on each: a record, or all records of a group together,
+    adds at most 1 in all and nothing below 0.
+
+    Adding one changes the counts by a vector of norm at most 1; exchanging one by at most sqrt(2), the distance of two
+    corners of the simplex, and not by the 2 of a `Gaussian`, whose records may point in opposite directions.
+    """
+
+    kind: Literal["histogram"] = "histogram"
+    noise_multiplier: float = Field(gt=0)
+
+
 class SubsampledGaussian(Event):
     """DP-SGD: `steps` Gaussian queries, each on a Poisson sample that holds a record with probability `sample_rate`."""
 
@@ -65,4 +77,6 @@ class Uncertified(Event):
         return self.reason
 
 
-AnyEvent = Annotated[Gaussian | SubsampledGaussian | NoisedRecords | Uncertified, Field(discriminator="kind")]
+AnyEvent = Annotated[
+    Gaussian | Histogram | SubsampledGaussian | NoisedRecords | Uncertified, Field(discriminator="kind")
+]

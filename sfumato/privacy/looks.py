@@ -124,9 +124,13 @@ def guessed(
     device: torch.device,
     codec: Codec = PIXELS,
 ) -> tuple[Bound, Membership]:
-    """What the denoiser `tuned` from `start` with the canaries tells of their coins: a lower bound on epsilon at `delta`."""
+    """What the denoiser `tuned` from `start` with the canaries tells of their coins: a lower bound on epsilon at `delta`.
+
+    Of a canary with several images, the mean of their scores is taken.
+    """
     x, y = codec.encode(to_unit(canaries.pixels).to(device)), torch.as_tensor(canaries.labels).to(device)
-    scores = canary_scores(corrupt, start, tuned, x, y, rounds=CANARY_ROUNDS, seed=seed).cpu().numpy()
+    scores = canary_scores(corrupt, start, tuned, x, y, rounds=CANARY_ROUNDS, seed=seed)
+    scores = scores.unflatten(0, (len(canaries), canaries.each)).mean(1).cpu().numpy()
     attack = membership("canaries", scores[canaries.included], scores[~canaries.included])
     return epsilon_lower_bound(scores, canaries.included, delta=delta), attack
 

@@ -19,7 +19,7 @@ from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.distributed import Team, help_training
 from sfumato.privacy.door import Access, Visit, joining, note_look, spending
 from sfumato.privacy.dp_sgd import poisson_sample, train_privately
-from sfumato.privacy.events import AnyEvent, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import AnyEvent, Gaussian, Histogram, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.noise import system_generator
 from sfumato.privacy.resuming import Keeper, TrainingState
 from sfumato.privacy.units import Units, every_few, one_by_one, shares, units_of
@@ -81,6 +81,24 @@ def noisy_votes(
         votes = counts + event.noise_multiplier * noise
         entries = visit.entries
     return Paid(votes, entries)
+
+
+def noisy_counts(
+    access: Access, event: Histogram, *, classes: int, generator: torch.Generator | None = None
+) -> Paid[Tensor]:
+    """The number of records of each class with noise on each, float64 `[classes]`; it may fall below 0.
+
+    Records of a group count one over their number, so that a group adds 1 in all, spread over its classes.
+
+    Price: `Histogram(noise_multiplier)`: one record or group adds at most 1 in all, so that adding one changes the counts by
+    at most 1 in l2 norm, and exchanging one by at most sqrt(2).
+    """
+    with spending(access, [event], insecure=generator is not None) as visit:
+        counts = torch.bincount(torch.as_tensor(visit.images.labels), shares(visit.images), minlength=classes)
+        noise = torch.randn(classes, dtype=torch.float64, generator=generator or system_generator())
+        noisy = counts + event.noise_multiplier * noise
+        entries = visit.entries
+    return Paid(noisy, entries)
 
 
 def noised_records(

@@ -249,12 +249,14 @@ def open_one(source: str, asked: Request) -> Catalogue:
         return of_files(str(place), files, tuple(sorted({file.label for file in files})), asked, grouped=grouped)
     if place and place.is_dir() and not holds_idx(place):
         return open_image_folder(place, asked)
+    if place and not place.is_dir():
+        return open_npz(place, asked.group)
     if asked.group not in ("", NO_GROUPS):
-        raise BadInput(
-            f"data.group={asked.group!r} is for tables and folders of pictures, and {source!r} is neither; leave it out"
-        )
+        known = "tables, folders of pictures and NPZ files"
+        what = "IDX files have no place for groups: use NPZ or a table" if place else "leave it out"
+        raise BadInput(f"data.group={asked.group!r} is for {known}, and {source!r} is none of these; {what}")
     if place:
-        return open_idx(place, asked.part) if place.is_dir() else open_npz(place)
+        return open_idx(place, asked.part)
     if source in NAMED:
         return open_named(source, asked.folder, asked.part)
     return open_digits(asked.part) if source == "digits" else open_glyphs(asked)

@@ -1,8 +1,9 @@
-"""NPZ files: `images` and `labels`, and where they are needed `range` and `classes`; nothing in them can run code.
+"""NPZ files: `images` and `labels`, and where they are needed `range`, `classes` and `groups`; nothing in them can run code.
 
 `images` is `[n, h, w]` or `[n, h, w, 1 or 3]`, uint8, or floats together with `range`, the two values that stand for
 black and white; floats are rounded to 256 levels. `labels` is integer `[n]`. `classes` are names for the labels 0, 1,
-...; without it the classes are the label values.
+...; without it the classes are the label values. `groups` is `[n]`, whole numbers or texts, equal for images that belong
+together, to one person for example; another array may stand in for it (`data.group`).
 """
 
 import math
@@ -16,19 +17,22 @@ from typing import IO
 import numpy as np
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import Catalogue, Facts, Record
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Facts, Record
 
+GROUPS = ("groups", GROUP)
+"""Arrays that are taken for the groups where none is named."""
 WHITE = 255
 """The grey level of white."""
 
 
-def open_npz(path: Path) -> Catalogue:
-    """An NPZ file: the header of the images, and the labels."""
+def open_npz(path: Path, group: str = NO_GROUPS) -> Catalogue:
+    """An NPZ file: the header of the images, the labels, and the groups as `Data.group` has them."""
     with opened_npz(path) as archive:
         shape, kind = header(archive, "images", path)
         labels = array(archive, "labels", path)
         low, high = value_range(archive, kind, path)
         names = array(archive, "classes", path) if "classes.npy" in archive.namelist() else None
+        groups = group_names(archive, group, shape[0] if shape else 0, path)
     if len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3)) or not math.prod(shape):
         raise BadInput(f"'images' in {str(path)!r} has the shape {list(shape)}; use [n, h, w] or [n, h, w, 1 or 3]")
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
@@ -47,9 +51,11 @@ def open_npz(path: Path) -> Catalogue:
         for at, (pixels, label) in enumerate(zip(images, positions, strict=True)):
             if kind != np.uint8:
                 pixels = levels(pixels, low, high, f"{path}[{at}]")
-            yield Record(f"{path}[{at}]", pixels.reshape(*shape[1:3], channels), int(label))
+            own = groups[at] if groups else ""
+            yield Record(f"{path}[{at}]", pixels.reshape(*shape[1:3], channels), int(label), own)
 
-    return Catalogue(Facts(str(path), shape[0], classes, channels, *shape[1:3]), records, has_parts=False)
+    facts = Facts(str(path), shape[0], classes, channels, shape[1], shape[2], len(set(groups)) if groups else None)
+    return Catalogue(facts, records, has_parts=False)
 
 
 @contextmanager
@@ -140,3 +146,24 @@ def class_names(labels: np.ndarray, names: np.ndarray | None, path: Path) -> tup
             " name the labels from 0 on"
         )
     return np.arange(len(classes)), classes
+
+
+def group_names(archive: zipfile.ZipFile, group: str, count: int, path: Path) -> list[str]:
+    """The group of each of `count` images by the array that `group` names, or the usual one; none where there are no groups."""
+    usual = [name for name in GROUPS if f"{name}.npy" in archive.namelist()]
+    name = usual[0] if usual and group in ("", *GROUPS) else group
+    if name in ("", NO_GROUPS):
+        return []
+    if f"{name}.npy" not in archive.namelist():
+        raise BadInput(
+            f"{str(path)!r} has no array {name!r}, as data.group={group} has it; save numpy.savez(path, images=..., labels=..., groups=...)"
+        )
+    found = array(archive, name, path)
+    if found.ndim != 1 or found.dtype.kind not in "iuU" or len(found) != count:
+        raise BadInput(
+            f"{name!r} in {str(path)!r} is {found.dtype} {list(found.shape)}; use whole numbers or texts, one for each of {count} images"
+        )
+    names = [str(one) for one in found.tolist()]
+    if not all(one and one.isprintable() for one in names):
+        raise BadInput(f"{name!r} in {str(path)!r} has an empty or unprintable name; name the group of every image")
+    return names

@@ -1,21 +1,32 @@
 """A published folder is complete, says what it promises and no more; what may not leave does not."""
 
+import base64
 import csv
 import errno
+import hashlib
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 from PIL import Image
 
 from artifacts import publish as publishing
+from artifacts import upload
+from artifacts.audit_report import AUDIT_REPORT
 from artifacts.kinds import TunedModel
-from artifacts.publish import publish, safe_name
+from artifacts.publish import below, destination, publish, safe_name
+from artifacts.record import RECORD, Override
+from artifacts.remote import MANIFEST
+from artifacts.report import INTERNAL_FILES, PICTURES
 from artifacts.store import Store
+from sfumato.class_shares import ClassShares
 from sfumato.errors import BadInput, Refused
-from sfumato.images import ImageSet
+from sfumato.images import ImageSet, grid, save_png
 from tests.examples import (
     DELTA,
     PRIVATE_PATH,
@@ -54,7 +65,7 @@ def refused(*words: str):
 
 def texts(folder: Path) -> dict[str, str]:
     """What a person can read in the folder, by file name."""
-    return {name: (folder / name).read_text() for name in ("README.md", "card.json", "labels.csv")}
+    return {name: (folder / name).read_text() for name in ("README.md", "card.json", "labels.csv", "report.html")}
 
 
 # What is there
@@ -67,7 +78,7 @@ def test_the_folder_holds_images_labels_picture_card_and_readme_and_nothing_else
         for name, numbers in (("cat", (0, 2, 4)), ("dog", (1, 3, 5)))
         for number in numbers
     ]
-    assert files == sorted(["README.md", "card.json", "labels.csv", "samples.png", *pictures])
+    assert files == sorted(["README.md", "card.json", "labels.csv", "report.html", "samples.png", *pictures])
     assert os.access(published, os.X_OK) and published.stat().st_mode & 0o777 == 0o755
 
 
@@ -203,6 +214,18 @@ def test_internal_samples_are_refused_naming_the_parent_that_tainted_them(store,
     assert not (tmp_path / "out").exists()
 
 
+def test_the_label_is_computed_again_when_something_leaves(store, record, tmp_path):
+    """So that a rule that was put right reaches what was kept before, though nothing is made again for it."""
+    text = json.loads((store.root / "objects" / record.samples_artifact / MANIFEST).read_text())
+    text = json.dumps({**text, "entries": {"7": "INTERNAL"}, "label": "DP"}, sort_keys=True, indent=1)
+    forged = hashlib.sha256(text.encode()).hexdigest()
+    shutil.copytree(store.root / "objects" / record.samples_artifact, store.root / "objects" / forged)
+    (store.root / "objects" / forged / MANIFEST).write_text(text)
+    assert store.manifest(forged)["label"] == "DP" and store.label_of(forged) == "INTERNAL"
+    with pytest.raises(Refused, match=r"because of Samples .* \(ledger entry 7\)"):
+        publish(store, record.model_copy(update={"samples_artifact": forged}), tmp_path / "out")
+
+
 def test_samples_without_a_certificate_are_refused_for_that_reason(store, record, tmp_path):
     with pytest.raises(Refused, match=r"^[^\n]*no certificate[^\n]*$"):
         publish(store, record.model_copy(update={"certificate": None}), tmp_path / "out")
@@ -294,3 +317,140 @@ def test_a_class_without_images_needs_no_folder(store, record, tmp_path):
     )
     assert json.loads((folder / "card.json").read_text())["classes"] == ["cat", "dog"]
     assert [path.name for path in (folder / "images").iterdir()] == ["cat"]
+
+
+# The report beside the card
+
+
+def test_nothing_internal_is_in_what_was_published(store, record, tmp_path):
+    """Whatever file there is, walked: no score, no path, no mark of the INTERNAL report, none of its pictures."""
+    secrets = {}
+    for name in (*INTERNAL_FILES, AUDIT_REPORT, RECORD):
+        if name in PICTURES or (tmp_path / name).is_dir():
+            continue
+        secrets[name] = f"secret of {name}".encode()
+        (tmp_path / name).write_bytes(secrets[name])
+    save_png(tmp_path / PICTURES[0], grid(picture_set().pixels, 3, 2))
+    folder = publish(store, record, tmp_path / "out")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    banned = [
+        *secrets.values(),
+        *(base64.b64encode(secret)[:16] for secret in secrets.values()),
+        b"ward-7",
+        b"report-internal",
+    ]
+    banned += [
+        PUBLIC_PATH.encode(),
+        str(tmp_path).encode(),
+        b"Scores against",
+        b"trade-off",
+        b"copies.png",
+        b"canaries",
+    ]
+    banned += [str(score).encode() for score in SCORES.values()] + [b'class="INTERNAL"', b"bbb"]
+    for path in files:
+        text = path.read_bytes()
+        assert not [one for one in banned if one in text], path
+        assert "internal" not in path.name
+    report = (folder / "report.html").read_text()
+    assert record.certificate.sentence() in report and "data:image/png;base64," in report
+    assert "seed" not in report and "data.limit" not in report and "fine_tuning.steps" in report
+    assert not re.search(r"(src|href)=\"(?!data:)", report)
+
+
+def test_on_a_claim_alone_no_report_is_handed_over(store, record, tmp_path):
+    samples = keep_samples(store, entries={7: "INTERNAL"})
+    override = Override(kind="claim", reason="a test", missing="all of it", entry=9)
+    claimed = record.model_copy(
+        update={"samples_artifact": samples.digest, "label": "INTERNAL", "certificate": None, "overrides": (override,)}
+    )
+    folder = publish(store, claimed, tmp_path / "out")
+    assert not (folder / "report.html").exists() and "report.html" not in (folder / "README.md").read_text()
+
+
+def test_shares_of_the_classes_are_told_with_where_they_come_from(store, record, tmp_path):
+    counts = {"cat": 812.25, "dog": -3.5}
+    asked = ClassShares(source="Counted with noise.", shares={"cat": 0.9, "dog": 0.1}, counts=counts)
+    folder = publish(store, record.model_copy(update={"class_shares": asked}), tmp_path / "out")
+    card = json.loads((folder / "card.json").read_text())
+    assert card["class_shares"] == {"source": asked.source, "shares": asked.shares, "counts": counts}
+    for name in ("README.md", "report.html"):
+        text = (folder / name).read_text()
+        assert "Counted with noise." in text and "812.2" in text and "90.00%" in text
+    plain = json.loads((publish(store, record, tmp_path / "plain") / "card.json").read_text())
+    assert plain["class_shares"] is None
+
+
+# At a URL
+
+
+@pytest.fixture(params=["file", "s3"])
+def url(request, tmp_path):
+    """An empty place."""
+    if request.param == "file":
+        return f"file://{tmp_path}/there"
+    return f"{request.getfixturevalue('s3')}/{tmp_path.name}"
+
+
+def listing(url):
+    """What is there, by name."""
+    files, root = fsspec.core.url_to_fs(url)
+    files.invalidate_cache()
+    found = files.find(root) if files.exists(root) else []
+    return {path.removeprefix(root).strip("/"): files.cat_file(path) for path in found}
+
+
+def test_at_a_url_the_same_files_lie_as_in_a_folder(store, record, tmp_path, url):
+    assert publish(store, record, f"{url}/set/") == f"{url}/set"
+    folder = publish(store, record, tmp_path / "out")
+    here = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert listing(f"{url}/set") == here and set(listing(url)) == {f"set/{name}" for name in here}, "no temporary name"
+    with refused("there is something at", "--to"):
+        publish(store, record, f"{url}/set")
+    with refused("there is something at", "--to"):
+        destination(f"{url}/set/card.json")
+    assert listing(f"{url}/set") == here
+
+
+@pytest.mark.parametrize("step", ["put", "_move", "put_file"])
+def test_an_upload_that_breaks_off_is_not_whole_and_is_one_line(store, record, url, step, monkeypatch):
+    files, _ = fsspec.core.url_to_fs(url, **({"auto_mkdir": True} if url.startswith("file") else {}))
+
+    def broken(*_, **__):
+        raise OSError("connection lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(upload if step == "_move" else files, step, broken)
+        with refused("cannot be published to", "connection lost", "--to"):
+            publish(store, record, f"{url}/set")
+    there = listing(url)
+    assert "set/card.json" not in there and not [name for name in there if name.startswith(".")]
+    assert step == "put_file" or not there
+
+
+def test_internal_samples_do_not_leave_by_a_url_either(store, record, url):
+    samples = keep_samples(store, entries={7: "INTERNAL"})
+    with pytest.raises(Refused, match="INTERNAL"):
+        publish(store, record.model_copy(update={"samples_artifact": samples.digest}), f"{url}/set")
+    assert listing(url) == {}
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("nowhere://bucket/x", "cannot be published to"),
+        ("ftp://keeper:secret@127.0.0.1:1/x", "ftp://127.0.0.1:1/x cannot be published to"),
+        ("s3://bucket", "names no folder"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_one_line_without_its_password(place, words):
+    with pytest.raises(BadInput, match=words) as error:
+        destination(place)
+    assert "\n" not in str(error.value) and "secret" not in str(error.value)
+
+
+def test_a_place_below_a_place():
+    assert (
+        below("s3://bucket/sets/", "run-1") == "s3://bucket/sets/run-1"
+        and below("/srv/out", "run-1") == "/srv/out/run-1"
+    )

@@ -5,7 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from artifacts.kinds import NoisedImages, PhaseOneModel, PublicAutoencoder, PublicClassifier, PublicImages, PublicModel
+from artifacts.kinds import (
+    ClassCounts,
+    NoisedImages,
+    PhaseOneModel,
+    PublicAutoencoder,
+    PublicClassifier,
+    PublicImages,
+    PublicModel,
+)
 from flows import synthesize as flow
 from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, load_images, prepare, run_plan, terms
 from sfumato import sources
@@ -344,3 +352,51 @@ def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch
     own = [spend.event for spend in plan.spends]
     run_plan(settings, plan, preset="digits", publish_to="", following=(*own, *own))
     assert asked == [own * 3]
+
+
+QUERIED = "generation.classes=queried"
+
+
+@pytest.mark.parametrize("method", ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser"])
+def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, method):
+    members = ["method.members=2", "method.key=two"] if method == "dp-ensemble" else []
+    settings, plan = planned(method, QUERIED, *members)
+    run_plan(settings, plan, preset="digits", publish_to="")
+    ((_, counted),) = book.of(private.count_classes)
+    assert counted["event"] == plan.spends[0].event and counted["paid"] and counted["terms"].claim is None
+    assert counted["terms"].following == tuple(spend.event for spend in plan.spends[1:]), (
+        "the budget must bear the rest"
+    )
+    paying = [private.take_votes, private.fine_tune, release.generate_privately]
+    first = next(n for n, (asked, *_) in enumerate(book.asked) if asked is private.count_classes)
+    assert all(n > first for n, (asked, *_) in enumerate(book.asked) if asked in paying)
+    drawn = [inputs for _, inputs in book.of(release.generate)]
+    own = book.of(release.generate_privately)
+    counts = own[0][1]["trained"].counts if own else drawn[0]["counts"]
+    assert isinstance(counts, ClassCounts)
+    alone, *baseline = [inputs for inputs in drawn if inputs.get("note") in (PUBLIC_ONLY, BASELINE)]
+    assert "counts" not in alone and all(inputs["counts"] == counts for inputs in baseline)
+
+
+def test_prototypes_and_the_public_model_know_nothing_of_the_classes(book):
+    """So that they are found again whatever the classes are; what is drawn from prototypes follows the counts."""
+    seen = []
+    for classes in ("uniform", "queried"):
+        more = ["method.members=2", "method.key=two", "method.prototypes=2", f"generation.classes={classes}"]
+        run_plan(*planned("dp-ensemble", *more, "method.radius=0.01"), preset="digits", publish_to="")
+        (((recipe,), first),) = book.of(release.generate_privately)
+        ((_, drawn), ((plain,), _), *_) = book.of(release.generate)
+        seen.append((recipe, first["trained"], plain, first["events"]))
+        assert ("counts" in drawn) == (classes == "queried")
+        book.asked.clear()
+    assert seen[0][0] == seen[1][0] and seen[0][2] == seen[1][2] and seen[0][3] == seen[1][3]
+    assert seen[0][1].counts is seen[1][1].counts is None
+
+
+def test_declared_classes_open_no_door(book):
+    run_plan(
+        *planned("rapid", "generation.classes=declared", "generation.shares={0: 1}"), preset="digits", publish_to=""
+    )
+    assert not book.of(private.count_classes)
+    (((recipe,), _), *_) = book.of(release.generate)
+    assert recipe.generation.shares["0"] == 1.0 and len(recipe.generation.shares) == 10

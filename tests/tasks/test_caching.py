@@ -1,7 +1,10 @@
 """The cache key: what must change it does, what must not does not."""
 
+import ast
+import hashlib
 import importlib
 import itertools
+import json
 import sys
 import textwrap
 from dataclasses import dataclass, field
@@ -11,15 +14,24 @@ import pytest
 from prefect import flow
 from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
-from artifacts.kinds import FeatureExtractor, PublicAutoencoder, PublicImages, PublicModel, Samples
+from artifacts.kinds import (
+    ClassCounts,
+    ClassVotes,
+    FeatureExtractor,
+    PublicAutoencoder,
+    PublicImages,
+    PublicModel,
+    Samples,
+)
 from flows.synthesize import load_images
-from sfumato.config import Latent, Machine, Network, Pretraining, Schedule
+from sfumato.config import FEWEST_JUDGED, Latent, Machine, Network, Pretraining, Schedule
 from sfumato.errors import BadInput
+from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.settings import resolve
 from tasks import audit, caching, private, public, release
-from tasks.asking import PublicParts
+from tasks.asking import PublicParts, Trained
 from tasks.caching import cache_key, run_stage
 from tasks.journal import Journal
 from tasks.making import RunContext
@@ -201,6 +213,37 @@ def test_the_mechanism_is_in_the_key_of_what_it_pays_for(monkeypatch):
     assert {"sfumato.privacy.mechanisms", "sfumato.privacy.dp_sgd", "sfumato.privacy.clipping"} <= seen
 
 
+PAID = (
+    *(private.count_classes, private.take_votes, private.noise_once, private.train_phase_one, private.fine_tune),
+    *(private.train_plainly, private.train_member, release.generate_privately),
+)
+
+
+@pytest.mark.parametrize("paid", PAID, ids=lambda paid: paid.name)
+def test_what_keeps_books_or_declares_is_in_the_key_of_nothing_that_is_paid_for(paid):
+    """The frame of a stage, its settings, kinds, labels, store and ledger may all change without anyone paying again."""
+    seen = caching.code_behind(paid.fn, frozenset({"sfumato.methods.rapid"}))[1]
+    assert not seen & set(caching.NOT_FOLLOWED) and not [name for name in seen if name.startswith("flows")]
+    assert {"sfumato.privacy.door", "sfumato.images", "tasks.asking"} <= seen, (
+        "what opens the door and reads stays in it"
+    )
+
+
+def test_modules_that_only_declare_hold_no_loop_and_no_tensor():
+    """Settings, plans, events and kinds: a field that shapes a result must reach the key by its value."""
+    for name in caching.DECLARATIONS:
+        tree = ast.parse(caching._source(name))
+        assert not [node for node in ast.walk(tree) if isinstance(node, ast.While)], name
+        imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        assert not imported & {"torch", "numpy"}, name
+
+
+def test_the_fewest_images_are_one_more_than_the_neighbours():
+    """The number stands twice, so that the settings are not in the key of what is judged."""
+    assert FEWEST_JUDGED == NEIGHBOURS + 1
+    assert "sfumato.evaluation.scores" in caching.code_behind(release.evaluate.fn)[1]
+
+
 # The inputs
 
 
@@ -271,6 +314,34 @@ def test_the_method_in_the_settings_decides_whose_code_is_in_the_key(monkeypatch
     monkeypatch.setattr(caching, "code_digest", lambda function, extra: asked.append(extra) or "digest")
     cache_key(stage_one, inputs(**given))
     assert asked == [expected]
+
+
+BEFORE = {
+    **{"rapid": "1a32809697c73a94", "dp-sgd": "80aa5b962c87641b", "dp-promise": "72e0936a39455810"},
+    **{"dp-ensemble": "e2a779488bd3e91a", "empirical-denoiser": "97dd82523b75f4b5", "dppm": "c0eee72caf5abf0c"},
+}
+"""What keys were made of before classes could have shares of their own: digests of the default settings as they enter a key."""
+
+
+def hashed(value):
+    return hashlib.sha256(json.dumps(caching.canonical(value), sort_keys=True).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_came_later_does_not_change_the_keys_of_runs_that_do_not_use_it(method):
+    assert hashed(resolve(method)) == BEFORE[method]
+    changed = ["generation.classes=queried", "generation.count_noise=3", "generation.largest_share=0.5"]
+    keys = {hashed(resolve(method, changes=changed[:n])) for n in range(len(changed) + 1)}
+    assert len(keys) == len(changed) + 1, "and those that use it have keys of their own"
+
+
+def test_counts_are_in_the_key_of_what_stands_on_them():
+    assert (
+        hashed(Trained())
+        == hashed(Trained(counts=None))
+        != hashed(Trained(counts=ClassCounts(digest="c" * 64, label="DP")))
+    )
+    assert hashed(Trained(votes=ClassVotes(digest="v" * 64, label="DP"))) == "ab9e7a9e0aa88636"
 
 
 def again(ref):

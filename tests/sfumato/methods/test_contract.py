@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,9 +12,10 @@ from sfumato import sources
 from sfumato.errors import BadInput
 from sfumato.images import to_unit
 from sfumato.methods import METHODS
-from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Certificate, Plan
+from sfumato.methods.plan import ANY_NUMBER, STAGE_COUNTS, STAGE_DRAWING, Certificate, Plan
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy import accountant
+from sfumato.privacy.events import Histogram
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import resolve
 
@@ -308,3 +310,66 @@ def test_drawing_follows_its_generator_and_the_class(method, solver, world, acce
 def test_a_sentence_never_promises_more_than_was_certified(epsilon, delta, shown):
     certificate = Certificate(epsilon=epsilon, delta=delta, relation="add_remove", accountant="PLD")
     assert certificate.sentence().startswith(shown)
+
+
+# Classes by other shares than even ones
+
+CHOOSES = [name for name, module in METHODS.items() if not hasattr(module, "labels")]
+"""Methods that draw the class that they are asked for."""
+
+
+@pytest.mark.parametrize("method", CHOOSES)
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_asking_for_the_classes_is_priced_with_everything_else(method, relation):
+    asked = [
+        "generation.classes=queried",
+        "generation.count_noise=2",
+        f"privacy.relation={relation}",
+        "privacy.epsilon=3",
+    ]
+    plan = planned(method, *asked)
+    assert [spend.stage for spend in plan.spends][0] == STAGE_COUNTS and len(plan.events(STAGE_COUNTS)) == 1
+    assert plan.event(STAGE_COUNTS) == Histogram(noise_multiplier=2)
+    priced = accountant.epsilon([spend.event for spend in plan.spends], plan.privacy.delta, relation)
+    assert plan.certificate.epsilon == pytest.approx(priced, rel=1e-9) and 2.97 <= priced <= 3
+    without = planned(method, *asked[2:])
+    assert not without.events(STAGE_COUNTS)
+    rest = [spend.event for spend in plan.spends[1:]]
+    assert accountant.epsilon(rest, plan.privacy.delta, relation) < without.certificate.epsilon * 0.99
+
+
+@pytest.mark.parametrize("method", CHOOSES)
+def test_declared_classes_cost_nothing(method):
+    shares = "generation.shares={0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1, 8: 1, 9: 1}"
+    declared = planned(method, "generation.classes=declared", shares)
+    assert declared.spends == planned(method).spends
+    assert list(declared.generation.shares.values()) == [0.1] * 10
+
+
+@pytest.mark.parametrize("classes", ["declared", "queried"])
+def test_classes_that_a_method_finds_itself_or_counts_that_cost_too_much_are_refused(classes):
+    shares = ["generation.shares={0: 1}"] if classes == "declared" else []
+    with pytest.raises(BadInput, match=f"dppm draws images with labels of their own, .* generation.classes={classes}"):
+        planned("dppm", f"generation.classes={classes}", *shares)
+    with pytest.raises(BadInput, match=f"method.by_class=false .* generation.classes={classes} would mean nothing"):
+        planned("empirical-denoiser", f"generation.classes={classes}", "method.by_class=false", *shares)
+    with pytest.raises(BadInput, match=r"count_noise=0.05 makes .* cost epsilon .* of privacy.epsilon=10 by itself"):
+        planned("rapid", "generation.classes=queried", "generation.count_noise=0.05")
+
+
+def test_a_sampler_that_pays_by_class_pays_for_the_most_common_one():
+    def images(*changes):
+        return {
+            event.count
+            for event in planned("empirical-denoiser", "generation.images=50", *changes).events(STAGE_DRAWING)
+        }
+
+    assert images() == {5}
+    assert images("generation.classes=declared", "generation.shares={3: 3, 4: 2}") == {30}
+    assert images("generation.classes=queried") == {50}
+    assert images("generation.classes=queried", "generation.largest_share=0.2") == {10}
+    dear = ["method.clip=10", "generation.images=4000", "generation.classes=declared", "generation.shares={3: 3, 4: 2}"]
+    with pytest.raises(BadInput, match=r"ask for at most (\d+) images") as error:
+        planned("empirical-denoiser", *dear)
+    most = int(re.search(r"at most (\d+) images", str(error.value))[1])
+    assert planned("empirical-denoiser", *dear, f"generation.images={most}").certificate.epsilon <= 10

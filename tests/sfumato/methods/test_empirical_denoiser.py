@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from sfumato import sources
-from sfumato.config import NEIGHBOURS
+from sfumato.config import FEWEST_JUDGED
 from sfumato.diffusion.edm import clean_image, step_noise
 from sfumato.drawing import draw_images
 from sfumato.errors import BadInput
@@ -278,11 +278,11 @@ def test_a_refusal_names_what_fits_and_that_fits(changes):
     images = int(told.split("at most ")[1].split(" ")[0])
     clip = float(told.split("method.clip=")[2].split(" ")[0])
     assert planned(*changes, f"method.clip={clip}", "generation.images=5000")[1].certificate.epsilon <= 10
-    if images > NEIGHBOURS:
+    if images >= FEWEST_JUDGED:
         assert planned(*changes, "method.clip=40", f"generation.images={images}")[1].certificate.epsilon <= 10
     more = images + (1 if "method.by_class=false" in changes else 10)
     with pytest.raises(BadInput, match="would cost"):
-        planned(*changes, "method.clip=40", f"generation.images={max(more, NEIGHBOURS + 1)}")
+        planned(*changes, "method.clip=40", f"generation.images={max(more, FEWEST_JUDGED)}")
 
 
 def test_a_certificate_that_no_budget_bears_is_refused_too():

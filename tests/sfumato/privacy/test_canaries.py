@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sfumato.errors import BadInput
-from sfumato.privacy.canaries import make_canaries
+from sfumato.privacy.canaries import images_each, make_canaries
 
 
 def test_canaries_are_black_and_white_noise_with_fair_coins():
@@ -27,3 +27,19 @@ def test_canaries_differ_each_time():
 def test_one_canary_is_refused():
     with pytest.raises(BadInput, match="1 canaries are too few"):
         make_canaries(1, shape=(1, 2, 2), classes=2)
+
+
+def test_a_canary_may_be_a_whole_group():
+    made = make_canaries(50, shape=(1, 4, 4), classes=3, each=4)
+    assert len(made) == 50 and made.each == 4 and made.pixels.shape == (200, 1, 4, 4)
+    assert all(len(set(labels)) == 1 for labels in made.labels.reshape(50, 4))
+    joined = made.joined("abc")
+    names, sizes = np.unique(joined.groups, return_counts=True)
+    assert names.tolist() == np.flatnonzero(made.included).tolist() and set(sizes) == {4}
+    assert np.array_equal(joined.pixels, made.pixels.reshape(50, 4, 1, 4, 4)[made.included].reshape(-1, 1, 4, 4))
+    assert make_canaries(5, shape=(1, 4, 4), classes=3).joined("abc").groups is None
+
+
+@pytest.mark.parametrize(("records", "images", "each"), [(10, 40, 4), (10, 41, 5), (10, 10, 2), (2, 900, 16)])
+def test_a_canary_has_as_many_images_as_a_group(records, images, each):
+    assert images_each(records, images) == each

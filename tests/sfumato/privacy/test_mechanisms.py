@@ -1,8 +1,11 @@
 """Each mechanism against a real ledger: what is written and when, what noise comes out, what the label is."""
 
+import contextlib
 import itertools
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -13,11 +16,11 @@ from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Refused
 from sfumato.images import ImageSet, to_pixels
 from sfumato.networks.build import build
-from sfumato.privacy import accountant, door
+from sfumato.privacy import accountant, door, mechanisms
 from sfumato.privacy.door import Access, PrivateSet
-from sfumato.privacy.events import Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import Gaussian, Histogram, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
-from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_votes, unprotected
+from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_counts, noisy_votes, unprotected
 from sfumato.training import unlabelled_losses
 
 DIGITS = PrivateSet(name="digits", source="digits", limit=200)
@@ -73,8 +76,16 @@ def sample(access, corrupt=None, event=Gaussian(noise_multiplier=2.0, count=3), 
     return drawn(access, [event], corrupt or draw, **({"device": CPU} | others))
 
 
+COUNT = Histogram(noise_multiplier=4.0)
+
+
+def count(access, event=COUNT, **others):
+    return noisy_counts(access, event, classes=10, **others)
+
+
 MECHANISMS = {
     "votes": (vote, VOTE),
+    "counts": (count, COUNT),
     "fine tuning": (tune, STEPS),
     "drawing": (sample, Gaussian(noise_multiplier=2.0, count=3)),
 }
@@ -416,3 +427,56 @@ def test_training_without_protection_sees_large_times_and_no_labels(ledger, monk
     assert all((low, high) == (15, 20) and y.eq(-1).all() for y, low, high in seen)
     drawn = sum(len(y) for y, _, _ in seen) / 20
     assert drawn == pytest.approx(50, abs=6 * math.sqrt(200 * 0.25 * 0.75 / 20)), "Poisson batches"
+
+
+# The number of records of each class
+
+
+def test_counts_are_those_of_the_classes_with_noise_of_the_events_size(ledger):
+    with door.looking(access(ledger), "train") as visit:
+        truth = torch.bincount(torch.as_tensor(visit.images.labels), minlength=10).double()
+    errors = torch.stack([count(access(ledger)).result - truth for _ in range(60)])
+    assert errors.dtype == torch.float64 and errors.mean().abs() < 5 * 4 / math.sqrt(600)
+    assert errors.std() == pytest.approx(4.0, rel=0.15), "of the whole table: 600 draws"
+    assert count(access(ledger, private=DIGITS)).entries.popitem()[1] == "DP"
+
+
+def without_noise(images, monkeypatch):
+    """The counts of a set, by the mechanism itself."""
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            mechanisms, "spending", lambda *_, **__: contextlib.nullcontext(SimpleNamespace(images=images, entries={}))
+        )
+        patch.setattr(mechanisms, "system_generator", torch.Generator)
+        patch.setattr(mechanisms.torch, "randn", lambda *shape, **_: torch.zeros(shape[0], dtype=torch.float64))
+        return noisy_counts(None, COUNT, classes=3).result
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["records", "groups"])
+def test_no_neighbour_moves_the_counts_farther_than_the_price_says(grouped, monkeypatch):
+    """Every set of a few records, against every set with one unit more and with one exchanged."""
+    units = [[label] for label in range(3)] if not grouped else [[0], [1], [0, 0, 1], [2, 1], [2, 2, 2, 2]]
+
+    def counts(chosen):
+        labels = np.array([label for unit in chosen for label in units[unit]], np.int64)
+        groups = np.array([place for place, unit in enumerate(chosen) for _ in units[unit]], np.int64)
+        pixels = np.zeros((len(labels), 1, 2, 2), np.uint8)
+        return without_noise(ImageSet(pixels, labels, ("a", "b", "c"), groups if grouped else None), monkeypatch)
+
+    added, exchanged = [], []
+    for base in ([], [0], [0, 1, 1]):
+        with_one = [counts([*base, unit]) for unit in range(len(units))]
+        added += [float((more - counts(base)).norm()) for more in with_one]
+        exchanged += [float((one - other).norm()) for one in with_one for other in with_one]
+    assert max(added) == pytest.approx(1.0) and max(exchanged) == pytest.approx(math.sqrt(2))
+
+
+@pytest.mark.parametrize(("relation", "moved"), [("add_remove", 1.0), ("replace_one", math.sqrt(2))])
+def test_the_price_of_the_counts_is_that_of_a_gaussian_moved_so_far(relation, moved):
+    price = accountant.epsilon([COUNT], 1e-5, relation)
+    assert price == pytest.approx(accountant.gdp_epsilon(moved / COUNT.noise_multiplier, 1e-5), rel=1e-6)
+    steps = SubsampledGaussian(noise_multiplier=1.5, sample_rate=0.2, steps=20)
+    beside = Gaussian(noise_multiplier=COUNT.noise_multiplier * (1 if relation == "add_remove" else math.sqrt(2)))
+    assert accountant.epsilon([COUNT, steps], 1e-5, relation) == pytest.approx(
+        accountant.epsilon([beside, steps], 1e-5, relation), rel=1e-9
+    )

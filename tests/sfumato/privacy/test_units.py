@@ -183,6 +183,13 @@ def test_canaries_become_groups_of_their_own():
     assert len(set(both.groups.tolist())) == 6 and len(units_of(both, each=2)) == 6
     few = ImageSet(images.pixels, images.labels, images.classes, np.arange(5, dtype=np.int64))
     assert len(set(joined(few, canaries).groups.tolist())) == 9
+    own = ImageSet(canaries.pixels, canaries.labels, canaries.classes, np.array([4, 4, 0, 0], np.int64))
+    groups = joined(few, own).groups.tolist()
+    assert len(set(groups)) == 7 and groups[5] == groups[6] != groups[7] == groups[8], (
+        "none of the five is joined by them"
+    )
+    with pytest.raises(ValueError, match="cannot join"):
+        joined(canaries, own)
 
 
 # --- through the door -------------------------------------------------------------------------------------------------

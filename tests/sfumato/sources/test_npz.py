@@ -6,8 +6,9 @@ import zipfile
 import numpy as np
 import pytest
 
+from sfumato.errors import BadInput
 from sfumato.sources import describe, load, npz, source_digest
-from tests.sfumato.sources.writing import refused
+from tests.sfumato.sources.writing import refused, write_mnist_like
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (40, 6, 5), dtype=np.uint8)
@@ -141,3 +142,68 @@ def test_a_header_that_promises_more_than_there_is(tmp_path):
         archive.writestr("labels.npy", other.read("labels.npy"))
     with refused("a.npz", "not as long as its header says"):
         describe(path)
+
+
+# Groups
+
+PEOPLE = np.arange(40) // 4
+
+
+@pytest.mark.parametrize(
+    ("arrays", "group", "groups"),
+    [
+        ({"groups": PEOPLE}, "", 10),
+        ({"groups": PEOPLE}, "group", 10),
+        ({"groups": PEOPLE}, "groups", 10),
+        ({"group": PEOPLE}, "", 10),
+        ({"groups": np.array([f"person {n}" for n in PEOPLE])}, "", 10),
+        ({"patient": PEOPLE // 2, "groups": PEOPLE}, "patient", 5),
+        ({"groups": PEOPLE}, "none", None),
+        ({}, "", None),
+    ],
+    ids=["groups", "as-filled-in", "by-name", "group", "texts", "another", "left-out", "none"],
+)
+def test_an_array_says_which_images_belong_together(tmp_path, arrays, group, groups):
+    path = write(tmp_path / "a.npz", **arrays)
+    facts, loaded = describe(path, part="all", group=group), load(path, part="all", group=group)
+    assert facts.groups == groups and (loaded.groups is None) == (groups is None)
+    if groups:
+        named = arrays.get(group, arrays.get("groups", arrays.get("group")))
+        same = loaded.groups[:, None] == loaded.groups[None]
+        assert np.array_equal(same, named[:, None] == named[None])
+        train, test = (load(path, part=part, group=group) for part in ("train", "test"))
+        assert not set(train.groups) & set(test.groups) and len(train) + len(test) == 40, "a group is split nowhere"
+    assert (source_digest(path, group=group) == source_digest(path)) == (groups is None)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "group", "words"),
+    [
+        ({}, "patient", "has no array 'patient', as data.group=patient has it"),
+        ({}, "groups", "has no array 'groups'"),
+        (
+            {"groups": PEOPLE[:39]},
+            "",
+            "'groups' in .* is int64 .39.; use whole numbers or texts, one for each of 40 images",
+        ),
+        ({"groups": PEOPLE.astype(float)}, "", "is float64"),
+        ({"groups": PEOPLE[:, None]}, "", r"is int64 \[40, 1\]"),
+        ({"groups": np.array([""] * 40)}, "", "has an empty or unprintable name"),
+        ({"groups": np.array(["a\n"] * 40)}, "", "has an empty or unprintable name"),
+        ({"groups": np.array([None] * 40, dtype=object)}, "", "holds Python objects"),
+    ],
+    ids=["missing", "missing-usual", "too-few", "floats", "two-dimensions", "empty", "unprintable", "objects"],
+)
+def test_groups_that_cannot_be_meant_are_one_line(tmp_path, arrays, group, words):
+    with pytest.raises(BadInput, match=words) as error:
+        describe(write(tmp_path / "a.npz", **arrays), group=group)
+    assert "\n" not in str(error.value)
+
+
+def test_idx_files_have_no_groups(tmp_path):
+    write_mnist_like(tmp_path / "mnist", end="")
+    with pytest.raises(BadInput, match="IDX files have no place for groups: use NPZ or a table"):
+        describe(tmp_path / "mnist", group="person")
+    with pytest.raises(BadInput, match="'digits' is none of these; leave it out"):
+        describe("digits", group="person")
+    assert describe(tmp_path / "mnist", group="").groups is None

@@ -1,0 +1,97 @@
+"""A folder handed over at a URL (`s3://bucket/folder`, any that fsspec knows): whole, or without the file that says so.
+
+Files are sent under a temporary name and moved when all are there, the mark last: an object store moves one object after
+the other, so that a folder there is whole once it holds its mark. What is at the place already is never touched.
+
+Not covered: two that hand over at one URL at the same moment; a place that is open to others, who see the temporary
+name too. Secrets come from the environment (AWS_ACCESS_KEY_ID, ...).
+"""
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from artifacts.remote import PASSWORD
+from sfumato.errors import BadInput
+
+
+def is_url(to: str | Path) -> bool:
+    """Whether a destination is a URL and not a folder."""
+    return isinstance(to, str) and "://" in to
+
+
+def shown(url: str) -> str:
+    """A URL without user and password."""
+    return PASSWORD.sub("//", url)
+
+
+def free_place(url: str) -> str:
+    """The URL, without a slash at its end; `BadInput` where something is there already, or nothing can be."""
+    with _spoken(url) as (files, root):
+        if "/" not in root.strip("/"):
+            raise BadInput(f"{shown(url)} names no folder: write for example s3://bucket/folder")
+        taken = _taken(files, root)
+    if taken:
+        raise BadInput(f"there is something at {shown(url)} already: choose another place with --to")
+    return url.rstrip("/")
+
+
+def upload(folder: Path, url: str, *, mark: str) -> None:
+    """Send all files of `folder` to a free place, the file `mark` last; `BadInput` where that fails."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    rest = [name for name in names if name != mark]
+    free_place(url)
+    with _spoken(url) as (files, root):
+        above, _, last = root.rpartition("/")
+        draft = f"{above}/.{last}-{uuid.uuid4().hex}"
+        try:
+            files.put([str(folder / name) for name in rest], [f"{draft}/{name}" for name in rest])
+            if _taken(files, root):
+                raise BadInput(f"there is something at {shown(url)} now: choose another place with --to")
+            _move(files, draft, root, rest)
+            files.put_file(str(folder / mark), f"{root}/{mark}")
+        finally:
+            with contextlib.suppress(Exception):  # whatever went wrong before is what a person must hear of
+                files.invalidate_cache()
+                if files.exists(draft):
+                    files.rm(draft, recursive=True)
+        files.invalidate_cache()
+        there = {path.removeprefix(root.lstrip("/")).strip("/") for path in (p.lstrip("/") for p in files.find(root))}
+        if lacking := set(names) - there:
+            raise BadInput(
+                f"{len(lacking)} of {len(names)} files are not at {shown(url)} after the upload: publish again, to another place"
+            )
+
+
+def _move(files: Any, draft: str, root: str, names: list[str]) -> None:
+    """Give the files at `draft` their place: by one new name, or on an object store, which has no folders, one by one."""
+    if not files.async_impl:
+        files.mv(draft, root, recursive=True)
+        return
+    files.copy([f"{draft}/{name}" for name in names], [f"{root}/{name}" for name in names])
+
+
+def _taken(files: Any, root: str) -> bool:
+    files.invalidate_cache()
+    if not files.exists(root):
+        return False
+    return files.isfile(root) or bool(files.find(root))
+
+
+@contextlib.contextmanager
+def _spoken(url: str) -> Iterator[tuple[Any, str]]:
+    """The file system and the path on it; one line for whatever goes wrong there."""
+    try:
+        import fsspec
+
+        options = {"auto_mkdir": True} if url.startswith("file:") else {}
+        files, root = fsspec.core.url_to_fs(url, **options)
+        yield files, root.rstrip("/")
+    except BadInput:
+        raise
+    except Exception as error:  # of a protocol, its library or the network
+        cause = (str(error).strip().splitlines() or [""])[0][:200]
+        told = PASSWORD.sub("//", f"{url} cannot be published to ({type(error).__name__}: {cause})")
+        raise BadInput(f"{told}: choose another place with --to") from error

@@ -1,0 +1,158 @@
+"""How many images of each class are drawn: as many of each, as the custodian declares, or as private records were counted.
+
+Declared shares are taken for public knowledge: nothing here protects them. Queried ones are made of counts that a
+mechanism has let out with noise (`sfumato.privacy.mechanisms.noisy_counts`), so that whatever is done with them here is
+post-processing.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from sfumato.config import Generation
+from sfumato.errors import BadInput
+
+DECIMALS = 12
+"""Of declared shares, so that the same proportions are the same shares, however they were given."""
+ROUNDING = 1e-9
+"""By how much a whole number may be missed for reasons of rounding."""
+
+
+class ClassShares(BaseModel):
+    """How the images of a run were shared out among its classes, where not evenly; may be published with them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    """In words."""
+    shares: dict[str, float]
+    """Share of the images by class; they sum to 1."""
+    counts: dict[str, float] = {}
+    """Records of each class with noise, as the mechanism let them out; empty for declared shares."""
+
+    def rows(self, images: int) -> list[list[str]]:
+        """A row for each class: its name, its share, its images of so many, and the count where there is one."""
+        each = images_of_each(tuple(self.shares.values()), images)
+        return [
+            [name, f"{share:.2%}", str(number), *([f"{self.counts[name]:.1f}"] if self.counts else [])]
+            for (name, share), number in zip(self.shares.items(), each, strict=True)
+        ]
+
+
+def class_shares(generation: Generation, classes: Sequence[str], noisy: Tensor | None = None) -> ClassShares | None:
+    """The same as `shares_of`, for a report; None where there are as many images of each class."""
+    if generation.classes == "uniform":
+        return None
+    told = (
+        "Declared by the custodian, who vouches that they are public knowledge; the certificate does not protect them."
+        if noisy is None
+        else f"The private records of each class, counted with noise of standard deviation {generation.count_noise:g}, which is paid for."
+    )
+    counts = {} if noisy is None else dict(zip(classes, noisy.double().tolist(), strict=True))
+    return ClassShares(
+        source=told, shares=dict(zip(classes, shares_of(generation, classes, noisy), strict=True)), counts=counts
+    )
+
+
+def with_shares(generation: Generation, classes: Sequence[str]) -> Generation:
+    """The settings with shares by class name, in order, that sum to 1; `BadInput` for shares that cannot be meant."""
+    given = generation.shares
+    if generation.classes != "declared":
+        if given:
+            raise BadInput(
+                f"generation.shares is for generation.classes=declared, and that is {generation.classes}: set it, or leave the shares out"
+            )
+        if generation.classes == "queried" and generation.largest_share * len(classes) < 1 - ROUNDING:
+            raise BadInput(
+                f"generation.largest_share={generation.largest_share:g} of each of {len(classes)} classes is not all of the images: use "
+                f"{1 / len(classes):.3g} or more"
+            )
+        return generation
+    found: dict[str, float] = {}
+    for name, share in given.items():
+        place = _place(name, classes)
+        if classes[place] in found:
+            raise BadInput(
+                f"generation.shares names the class {classes[place]!r} twice: by its name and by its position"
+            )
+        found[classes[place]] = share
+    if not (total := sum(found.values())):
+        raise BadInput(
+            "generation.classes=declared needs generation.shares with one above 0, for example "
+            f"--set 'generation.shares={{{classes[0]}: 3, {classes[-1]}: 1}}'"
+        )
+    return generation.model_copy(
+        update={"shares": {name: round(found.get(name, 0.0) / total, DECIMALS) for name in classes}}
+    )
+
+
+def _place(name: str, classes: Sequence[str]) -> int:
+    if name in classes:
+        return classes.index(name)
+    if name.isdecimal() and int(name) < len(classes):
+        return int(name)
+    known = ", ".join(classes[:10]) + (f" and {len(classes) - 10} more" if classes[10:] else "")
+    raise BadInput(
+        f"generation.shares names the class {name!r}, which is not there: use {known}, or a position from 0 on"
+    )
+
+
+def shares_of(generation: Generation, classes: Sequence[str], noisy: Tensor | None = None) -> tuple[float, ...]:
+    """The share of each class, summing to 1, by settings from `with_shares`; none where there are as many images of each.
+
+    `noisy` `[classes]` are counts with noise, where they were queried: what is below 0 counts as 0, and where nothing is left
+    every class gets as much.
+    """
+    if generation.classes == "uniform":
+        return ()
+    if generation.classes == "declared":
+        return tuple(generation.shares[name] for name in classes)
+    if noisy is None:
+        raise ValueError("generation.classes=queried: give the counts")
+    counts = noisy.double().clamp(min=0).numpy()
+    counts = counts if counts.sum() else np.ones(len(classes))
+    return tuple(float(share) for share in _capped(counts / counts.sum(), generation.largest_share))
+
+
+def _capped(shares: np.ndarray, largest: float) -> np.ndarray:
+    """Shares of which none is above `largest`: what is cut goes to the others in proportion, evenly where these have none."""
+    full = np.zeros(len(shares), dtype=bool)
+    while (over := ~full & (shares > largest * (1 + ROUNDING))).any():
+        full |= over
+        rest = np.where(full, 0.0, shares)
+        rest = rest if rest.sum() else (~full).astype(float)
+        left = 1 - largest * full.sum()
+        shares = np.where(full, largest, rest / (rest.sum() or 1.0) * left)
+    return shares
+
+
+def images_of_each(shares: Sequence[float], count: int) -> list[int]:
+    """So many images by shares that sum to 1: whole numbers by largest remainders, the first classes where these are equal.
+
+    A class whose share is less than an image may get none.
+    """
+    quotas = np.asarray(shares, dtype=np.float64) * count
+    whole = np.floor(quotas + ROUNDING)
+    left = count - int(whole.sum())
+    for place in np.argsort(-(quotas - whole), kind="stable")[:left]:
+        whole[place] += 1
+    return [int(images) for images in whole]
+
+
+def wanted_classes(shares: Sequence[float], classes: int, count: int) -> Tensor:
+    """The class of each of `count` images, in order of class, int64 `[count]`; evenly where there are no shares."""
+    if not shares:
+        return torch.arange(count) * classes // count
+    return torch.repeat_interleave(torch.arange(classes), torch.tensor(images_of_each(shares, count)))
+
+
+def most_of_one(generation: Generation, classes: int) -> int:
+    """The most images that one class can get, before anything is counted."""
+    if generation.classes == "declared":
+        return max(images_of_each(tuple(generation.shares.values()), generation.images))
+    if generation.classes == "queried":
+        return int(np.ceil(generation.largest_share * generation.images - ROUNDING))
+    return -(-generation.images // classes)

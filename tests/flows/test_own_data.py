@@ -1,0 +1,108 @@
+"""Own data from beginning to end in small: persons in an NPZ file, classes that are asked for or declared, an audit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from artifacts.labels import Label
+from sfumato.privacy.events import Histogram
+from tasks.where import configure, where
+from tests.examples import home_at
+
+TINY = [
+    *("data.glyphs_per_class=20", "network.width=32", "pretraining.steps=40", "fine_tuning.steps=4"),
+    *("generation.images=60", "generation.steps=20", "evaluation.images=60", "evaluation.baseline=false"),
+]
+PERSONS = 120
+
+
+@pytest.fixture
+def scans(tmp_path) -> Path:
+    """Real digits 0, 1 and 2 of very different number, given to persons of one to nine pictures."""
+    found = load_digits()
+    rng = np.random.default_rng(0)
+    wanted = {0: 170, 1: 100, 2: 30}
+    chosen = np.concatenate([np.flatnonzero(found.target == digit)[:count] for digit, count in wanted.items()])
+    persons = np.sort(np.concatenate([np.arange(PERSONS), rng.integers(0, PERSONS, len(chosen) - PERSONS)]))
+    rng.shuffle(chosen)
+    pixels = (found.images[chosen] * 255 / 16).astype(np.uint8)
+    np.savez(tmp_path / "scans.npz", images=pixels, labels=found.target[chosen], groups=persons)
+    return tmp_path / "scans.npz"
+
+
+def published_labels(folder: Path) -> list[str]:
+    return [line.split(",")[2] for line in (folder / "labels.csv").read_text().splitlines()[1:]]
+
+
+def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_once(prefect_server, tmp_path, scans):
+    from flows.audit import audit_run
+    from flows.synthesize import synthesize
+
+    votes = ["method.votes=true", "method.extractor.steps=5"]
+    asked = [f"data.private={scans}", "generation.classes=queried", "generation.count_noise=2", *votes, *TINY]
+    with home_at(tmp_path / "home"):
+        configure()
+        record = synthesize(method="rapid", preset="digits", changes=asked, publish_to=f"file://{tmp_path}/out")
+        folder, certificate = tmp_path / "out", record.certificate
+        assert record.label == Label.DP and 9.8 < certificate.epsilon <= 10 and record.published == f"file://{folder}"
+        assert "one person with all images and labels" in certificate.sentence()
+        with where().ledger() as ledger:
+            entries = ledger.entries()
+            reserved = [entry for entry in entries if entry.kind == "reserve"]
+            assert [entry.body["stage"] for entry in reserved] == ["class_counts", "votes", "fine_tuning"]
+            assert {entry.body["unit"] for entry in reserved} == {"person"}
+            assert certificate.entries == tuple(entry.seq for entry in reserved)
+            assert ledger.spends("scans.npz")[0][1] == (Histogram(noise_multiplier=2.0),)
+            assert certificate.epsilon == pytest.approx(ledger.total("scans.npz").epsilon, rel=1e-6)
+            assert ledger.verify() == [] and ledger.replay() == []
+
+        # What leaves: the shares and where they come from, and images by them.
+        card = json.loads((folder / "card.json").read_text())
+        shares, counts = (card["class_shares"][name] for name in ("shares", "counts"))
+        labels = published_labels(folder)
+        assert len(labels) == 60 and all(abs(labels.count(name) - 60 * shares[name]) < 1 for name in "012")
+        assert labels.count("0") > labels.count("1") > labels.count("2"), "persons of about 54, 32 and 10"
+        assert sum(counts.values()) == pytest.approx(record.plan.facts.records, abs=20), "each person counts once"
+        assert "counted with noise" in (folder / "README.md").read_text()
+        assert "counted with noise" in (folder / "report.html").read_text()
+
+        # Another run finds the counts again.
+        again = synthesize(method="dp-sgd", preset="digits", changes=[c for c in asked if not c.startswith("method.")])
+        assert {stage.name: stage.cached for stage in again.stages}["count-classes"]
+        assert again.class_shares.counts == record.class_shares.counts and reserved[0].seq in again.entries
+
+        audit = audit_run(record.run, canaries=40).audit
+        assert audit.bound.canaries == 40 and not audit.refuted and audit.canary.startswith("one person with 3 made-up")
+        kinds = {m["kind"]: m["label"] for _, m in where().store().ancestry(record.samples_artifact)}
+        assert kinds["ClassCounts"] == kinds["TunedModel"] == Label.DP
+
+
+def test_declared_classes_may_have_none_and_a_priced_drawing_follows_what_was_counted(prefect_server, tmp_path):
+    from flows.synthesize import synthesize
+
+    with home_at(tmp_path / "home"):
+        configure()
+        shares = "generation.shares={3: 5, 7: 1, 1: 0.01}"
+        named = ["data.limit=200", *TINY]
+        record = synthesize(
+            method="dp-sgd", preset="digits", changes=[*named, "generation.classes=declared", shares], publish_to="."
+        )
+        labels = published_labels(Path(record.published))
+        assert {name: labels.count(name) for name in set(labels)} == {"3": 50, "7": 10}, "0.17 % of 60 images are none"
+        assert "declared by the custodian" in (Path(record.published) / "README.md").read_text().lower()
+        assert len(record.entries) == 1 and record.certificate.epsilon > 9.9
+        assert record.metrics["synthetic"]["logistic"] is not None
+
+        counted = [*named, "generation.classes=queried", "generation.largest_share=0.2", "generation.images=40"]
+        drawn = synthesize(method="empirical-denoiser", preset="digits", changes=counted)
+        assert drawn.label == Label.DP and 9.8 < drawn.certificate.epsilon <= 10 and drawn.certificate.images == 40
+        assert (
+            sum(drawn.class_shares.shares.values()) == pytest.approx(1)
+            and max(drawn.class_shares.shares.values()) <= 0.2
+        )
+        with where().ledger() as ledger:
+            stages = [entry.body["stage"] for entry in ledger.entries() if entry.kind == "reserve"]
+            assert stages == ["fine_tuning", "class_counts", "drawing"]
