@@ -174,6 +174,17 @@ class Tracker:
                 client.delete_registered_model_alias(name, RELEASED)
 
 
+def page_of(pages: str, run: str) -> str:
+    """Address of a run on MLflow's pages at `pages`; empty where nobody answers there, or not for this run."""
+    from mlflow import MlflowClient
+
+    try:
+        found = MlflowClient(tracking_uri=pages).get_run(run).info
+    except Exception:  # of the connection, or of another database than the one that the run was written to
+        return ""
+    return f"{PASSWORD.sub('//', pages).rstrip('/')}/#/experiments/{found.experiment_id}/runs/{run}"
+
+
 def _input(name: str, digest: str) -> Any:
     from mlflow.entities import Dataset, DatasetInput
 

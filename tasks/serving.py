@@ -67,7 +67,7 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
             for name, command in commands.items():
                 started[name] = _start(command, environment, log)
             _wait_for(started, ports, place)
-            write_text(note, json.dumps({"api": api}))
+            write_text(note, json.dumps({"api": api, "mlflow": f"http://{HOST}:{ports['MLflow']}"}))
             for name, number in ports.items():
                 console.print(f"{name:<8} http://{HOST}:{number}{PAGES[name]}", highlight=False)
             if worker:

@@ -29,9 +29,8 @@ from tests.spends import ONE, clock, ledger_at, spend
 # Importing torch takes seconds; a fork of a process that did it takes none, and that process has one thread only. The
 # first four are what a stage would import on its way.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(
-    ["torch._dynamo", "dp_accounting.pld", "sklearn.datasets", "psycopg", "pytest", __name__]
-)
+LOADED = ("torch._dynamo", "dp_accounting.pld", "sklearn.datasets", "psycopg", "pytest", __name__)
+PROCESSES.set_forkserver_preload([*LOADED])
 
 PATIENCE_SECONDS = 60
 """How long anything may take on a busy machine, and how long a process waits to be killed."""

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from artifacts.labels import Label
-from artifacts.tracking import INTERNAL, RELEASED, SHAREABLE, WITHHELD, Tracker, experiment_of, flattened
+from artifacts.tracking import INTERNAL, RELEASED, SHAREABLE, WITHHELD, Tracker, experiment_of, flattened, page_of
 from sfumato.errors import BadInput
 
 
@@ -180,3 +180,23 @@ def test_an_experiment_is_made_once_and_says_what_may_be_done_with_it(tracker):
     }
     assert notes[SHAREABLE].startswith("What may be shown") and notes[INTERNAL].startswith("INTERNAL: do not share")
     assert tracker.experiment(SHAREABLE) == tracker.experiment(SHAREABLE) != tracker.experiment(INTERNAL)
+
+
+def test_the_page_of_a_run_is_known_where_someone_answers_for_it(tracker):
+    run = tracker.log("run", label="DP")
+    experiment = tracker.client().get_experiment_by_name(SHAREABLE).experiment_id
+    assert page_of(tracker.uri, run).endswith(f"/#/experiments/{experiment}/runs/{run}")
+    assert page_of(tracker.uri, "0" * 32) == ""
+
+
+def test_the_page_of_a_run_holds_no_password(tracker, monkeypatch):
+    import mlflow
+
+    client, run = tracker.client(), tracker.log("run", label="DP")
+    monkeypatch.setattr(mlflow, "MlflowClient", lambda tracking_uri: client)
+    assert page_of("https://me:secret@host:5000/", run).startswith("https://host:5000/#/experiments/")
+
+
+def test_where_nobody_answers_there_is_no_page(monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    assert page_of("http://127.0.0.1:9", "0" * 32) == ""

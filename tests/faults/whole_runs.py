@@ -10,7 +10,10 @@ from pathlib import Path
 
 from artifacts.store import MANIFEST, Store
 from sfumato.privacy.ledger import Ledger
-from tests.processes import PROCESSES, Marks
+from tests.processes import LOADED, PROCESSES, Marks
+
+# What takes longest of a small run is to load it; a process that has done so is hit in the midst of its work.
+PROCESSES.set_forkserver_preload([*LOADED, "flows.synthesize", "mlflow", "mlflow.store.db.utils", "faiss", "lightly"])
 
 PATIENCE_SECONDS = 900
 """How long one whole run may take on a busy machine."""
@@ -51,8 +54,12 @@ def carry_out(job: Job) -> None:
     from tasks.where import configure
 
     configure()
+    from prefect.context import refresh_global_settings_context
+
     from flows.synthesize import synthesize
     from sfumato.privacy import dp_sgd, mechanisms
+
+    refresh_global_settings_context()
 
     def noised(*given, real=dp_sgd.add_gaussian, **named):
         job.marks.leave("step")
