@@ -70,6 +70,10 @@ class Marks:
         path = self.folder / f"{self.run}.{what}"
         return path.stat().st_size if path.exists() else 0
 
+    def time(self, what: str) -> float:
+        """When it happened last."""
+        return (self.folder / f"{self.run}.{what}").stat().st_mtime
+
     def watch_the_images(self) -> None:
         """From now on mark, in this process, each time that images are about to be handed out."""
 

@@ -7,7 +7,7 @@ import time
 from tests.faults.whole_runs import Job, finished, killed, started
 from tests.test_story import TINY
 
-SMALL = [*TINY, "evaluation.baseline=false"]
+SMALL = [*TINY, "evaluation.baseline=false", "evaluation.images=20", "evaluation.resamples=20"]
 
 
 def attempts(tmp_path, api):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,6 +41,7 @@ class Job:
 def carry_out(job: Job) -> None:
     """`sfumato run rapid --publish` with marks for what was really done; the end of a process that was started for it."""
     os.setsid()
+    job.marks.leave("begun")
     names = {
         "SFUMATO_HOME": job.home,
         "PREFECT_HOME": job.home / "prefect",
@@ -98,12 +98,11 @@ def killed(process) -> None:
 
 
 def finished(job: Job) -> float:
-    """Carry the job out to its end; how many seconds that took."""
-    begun = time.monotonic()
+    """Carry the job out to its end; how many seconds that took, without what a first one needs to load."""
     with started(job) as process:
         process.join(PATIENCE_SECONDS)
         assert process.exitcode == 0, f"the run ended with {process.exitcode}"
-    return time.monotonic() - begun
+    return job.marks.time("done") - job.marks.time("begun")
 
 
 @dataclass
