@@ -90,7 +90,9 @@ def form_of(values: Section, *path: str) -> type[Section]:
         elif field.metadata:
             kind = Annotated[kind, *field.metadata]
         elif isinstance(value, int) and get_origin(kind) is Literal:
-            kind = Annotated[kind, WithJsonSchema({"type": "integer"})]  # Prefect's form shows no 0 in a list to choose from
+            kind = Annotated[
+                kind, WithJsonSchema({"type": "integer"})
+            ]  # Prefect's form shows no 0 in a list to choose from
         about = field.description or (type(value).__doc__ if isinstance(value, Section) else "") or ""
         title = name.replace("_", " ").capitalize()
         fields[name] = (kind, Field(default=value, title=title, description=" ".join([about, *bounds(field)])))

@@ -62,6 +62,7 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
         ],
     }
     note, started = place.home / SERVER_FILE, {}
+    place.tracker().check()  # MLflow's own server would leave a database that is half laid out where it is killed
     with (place.home / LOG).open("ab") as log, _interruptible():
         try:
             for name, command in commands.items():
@@ -93,15 +94,8 @@ def _watch(
 ) -> None:
     """Wait for ever; a worker that ends is started again after what it left behind is repaired."""
     command = [
-        *PREFECT,
-        "worker",
-        "start",
-        "--pool",
-        mending.POOL,
-        "--type",
-        "process",
-        "--name",
-        mending.worker_name(),
+        *[*PREFECT, "worker", "start", "--pool", mending.POOL, "--type", "process"],
+        *["--name", mending.worker_name(), "--limit", str(RUNS_AT_ONCE)],
     ]
     begun = 0.0
     while True:
