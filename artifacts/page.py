@@ -10,8 +10,9 @@ import csv
 import html
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -74,9 +75,11 @@ def in_html(page: Page, address: Address) -> str:
     return template.get_template(TEMPLATE).render(page=page, address=address)
 
 
-def in_markdown(page: Page, address: Address = str) -> str:
-    """The page in Markdown."""
+def in_markdown(page: Page, address: Address = str, links: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The page in Markdown; `links`, addresses by what they lead to, stand at its head."""
     head = [f"# {plain(page.title)}", "", f"> {page.label}. {plain(page.notice)}", ""]
+    if links:
+        head += [" · ".join(f"[{plain(title)}](<{at}>)" for title, at in links.items()), ""]
     return "\n".join(head + [line for section in page.sections for line in section_in_markdown(section, address)])
 
 

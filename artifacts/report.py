@@ -8,6 +8,7 @@ and audit) and the whole ledger of the set; it is INTERNAL. The first one serves
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from artifacts.audit_report import AUDIT_PICTURE, audit_sections
@@ -145,9 +146,9 @@ def write_reports(folder: Path, record: RunRecord) -> None:
         write_tables(folder / tables, page)
 
 
-def markdown(record: RunRecord) -> str:
-    """The report that may leave with its pictures inside, for Prefect's Markdown artifacts."""
-    return in_markdown(public_page(record), inside(run_folder(record)))
+def markdown(record: RunRecord, links: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The report that may leave with its pictures inside, for Prefect's Markdown artifacts; `links` stand at its head."""
+    return in_markdown(public_page(record), inside(run_folder(record)), links)
 
 
 def _title(record: RunRecord) -> str:

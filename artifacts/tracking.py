@@ -23,6 +23,7 @@ os.environ.setdefault("DO_NOT_TRACK", "true")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # 7 would take four minutes to find that nobody answers
 
 LOCK = ".opening"
+SQLITE = "sqlite:///"
 SHAREABLE, INTERNAL = "sfumato", "sfumato-internal"
 PASSWORD = re.compile(r"//[^/@\s]*@")
 """User and password in an address."""
@@ -62,14 +63,32 @@ class Tracker:
     def client(self):
         """An MLflow client (imported late: it takes a second).
 
-        One process at a time: two that find no database yet would both lay it out, and one of them would fail.
+        One process at a time: two that find no database yet would both lay it out, and one of them would fail. An SQLite
+        database is laid out under another name, since a process killed meanwhile leaves one that MLflow can never use.
         """
         from mlflow import MlflowClient
 
         self.files.mkdir(parents=True, exist_ok=True)
         with (self.files / LOCK).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            path = Path(self.uri.removeprefix(SQLITE))
+            if self.uri.startswith(SQLITE) and "?" not in self.uri and not path.exists():
+                new = path.with_name(f"{path.name}.new")
+                new.unlink(missing_ok=True)
+                MlflowClient(tracking_uri=f"{SQLITE}{new}").search_experiments()
+                new.replace(path)
             return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
+
+    def check(self) -> None:
+        """Lay the database out where there is none yet; `BadInput` where MLflow cannot be used."""
+        try:
+            self.client()
+        except Exception as error:  # of MLflow, its database or its connection
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> BadInput:
+        cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        return BadInput(PASSWORD.sub("//", f"MLflow at {self.uri} cannot be used ({cause}): set MLFLOW_TRACKING_URI"))
 
     def experiment(self, name: str) -> str:
         """Id of the experiment, created with its own artifact folder when new."""
@@ -124,10 +143,7 @@ class Tracker:
             else:
                 run = client.create_run(self.experiment(experiment_of(label)), tags=all_tags).info.run_id
         except Exception as error:  # of MLflow, its database or its connection
-            cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-            raise BadInput(
-                PASSWORD.sub("//", f"MLflow at {self.uri} cannot be used ({cause}): set MLFLOW_TRACKING_URI")
-            ) from error
+            raise self._unusable(error) from error
         stamp = client.get_run(run).info.start_time
         points = [Metric(key, float(value), stamp, 0) for key, value in (metrics or {}).items()]
         for key, values in (series or {}).items():
@@ -172,6 +188,17 @@ class Tracker:
         with contextlib.suppress(MlflowException):  # no such model, or none released
             if client.get_model_version_by_alias(name, RELEASED).run_id == run:
                 client.delete_registered_model_alias(name, RELEASED)
+
+
+def page_of(pages: str, run: str) -> str:
+    """Address of a run on MLflow's pages at `pages`; empty where nobody answers there, or not for this run."""
+    from mlflow import MlflowClient
+
+    try:
+        found = MlflowClient(tracking_uri=pages).get_run(run).info
+    except Exception:  # of the connection, or of another database than the one that the run was written to
+        return ""
+    return f"{PASSWORD.sub('//', pages).rstrip('/')}/#/experiments/{found.experiment_id}/runs/{run}"
 
 
 def _input(name: str, digest: str) -> Any:

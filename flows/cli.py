@@ -293,6 +293,8 @@ def main() -> None:
         if any(isinstance(cause, KeyboardInterrupt) for cause in causes):
             _stopped()
         told = next((text for cause in causes for sign, text in DISK.items() if sign in str(cause)), None)
+        if told is None and any(_of_prefect(cause) for cause in causes):
+            told = _no_server()
         if told is None:
             raise
         ERR.print(
@@ -317,6 +319,18 @@ DISK = {
 }
 """What a disk says through the libraries that write to it, each in errors of its own, and what a person needs to know."""
 GO_ON = "what was finished is kept, nothing is half-written, and the same command goes on from there"
+
+
+def _of_prefect(error: BaseException) -> bool:
+    """Whether this is how Prefect says that its server does not answer."""
+    return type(error).__module__.startswith("httpx") or "Failed to reach API at" in str(error)
+
+
+def _no_server() -> str:
+    from prefect.settings import PREFECT_API_URL
+
+    at = f" at {PREFECT_API_URL.value()}" if PREFECT_API_URL.value() else ""
+    return f"the Prefect server{at} does not answer; should it have ended, start it again (`sfumato serve`)"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

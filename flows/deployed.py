@@ -8,10 +8,10 @@ made from the list of methods when they are asked for, so a new method has its f
 import functools
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_origin
 
 from prefect import Flow, flow
-from pydantic import Field, create_model
+from pydantic import Field, WithJsonSchema, create_model
 from pydantic.fields import FieldInfo
 
 from artifacts.record import RunRecord
@@ -89,6 +89,10 @@ def form_of(values: Section, *path: str) -> type[Section]:
             value = kind()
         elif field.metadata:
             kind = Annotated[kind, *field.metadata]
+        elif isinstance(value, int) and get_origin(kind) is Literal:
+            kind = Annotated[
+                kind, WithJsonSchema({"type": "integer"})
+            ]  # Prefect's form shows no 0 in a list to choose from
         about = field.description or (type(value).__doc__ if isinstance(value, Section) else "") or ""
         title = name.replace("_", " ").capitalize()
         fields[name] = (kind, Field(default=value, title=title, description=" ".join([about, *bounds(field)])))

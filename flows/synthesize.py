@@ -33,7 +33,7 @@ from sfumato.privacy.events import AnyEvent
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
 from tasks import audit, checking, private, public, release
 from tasks.asking import PublicParts, Terms, Trained
-from tasks.closing import baseline_settings, close
+from tasks.closing import baseline_settings, close, pages_of
 from tasks.editions import next_edition
 from tasks.journal import Journal
 from tasks.lifeline import attended
@@ -159,8 +159,8 @@ def _carry_out(
 
 
 def show_in_ui(record: RunRecord) -> None:
-    """The report that may leave as a Markdown artifact of the flow run (made in every run, cached stages or not)."""
-    create_markdown_artifact(markdown(record), key="report", description=record.run)
+    """The report that may leave as a Markdown artifact of the flow run (made in every run, cached stages or not), linked to MLflow."""
+    create_markdown_artifact(markdown(record, pages_of(record)), key="report", description=record.run)
 
 
 def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:

@@ -5,7 +5,9 @@ import shutil
 from artifacts import contents, report
 from artifacts.certify import certificate_of, curve_of
 from artifacts.kinds import ClassCounts, Copies, Judgement, Samples
+from artifacts.labels import Label
 from artifacts.record import RunRecord
+from artifacts.tracking import page_of
 from sfumato.class_shares import class_shares
 from sfumato.evaluation.copies import CopyCheck
 from sfumato.methods import METHODS
@@ -14,7 +16,7 @@ from sfumato.settings import Settings
 from tasks.asking import PublicParts
 from tasks.journal import Journal
 from tasks.release import finish
-from tasks.where import where
+from tasks.where import mlflow_pages, where
 
 BASELINE_METHOD = "dp-sgd"
 """The method that every run is compared with."""
@@ -85,3 +87,12 @@ def close(
     shutil.copyfile(store.folder(copies) / report.COPIES_PICTURE, folder / report.COPIES_PICTURE)
     curves = {title: contents.load_curve(store.folder(ref)) for title, ref in trained.items() if ref}
     return finish(record, samples, curves)
+
+
+def pages_of(record: RunRecord) -> dict[str, str]:
+    """Addresses of the run on MLflow's pages, where they are shown: what may be shown, and what is INTERNAL."""
+    if not (pages := mlflow_pages(where())):
+        return {}
+    labels = {"MLflow: what may be shown": Label.PUBLIC, "MLflow: scores (INTERNAL)": Label.INTERNAL}
+    found = {title: page_of(pages, record.tracking[label]) for title, label in labels.items()}
+    return {title: address for title, address in found.items() if address}

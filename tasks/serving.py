@@ -62,12 +62,13 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
         ],
     }
     note, started = place.home / SERVER_FILE, {}
+    place.tracker().check()  # MLflow's own server would leave a database that is half laid out where it is killed
     with (place.home / LOG).open("ab") as log, _interruptible():
         try:
             for name, command in commands.items():
                 started[name] = _start(command, environment, log)
             _wait_for(started, ports, place)
-            write_text(note, json.dumps({"api": api}))
+            write_text(note, json.dumps({"api": api, "mlflow": f"http://{HOST}:{ports['MLflow']}"}))
             for name, number in ports.items():
                 console.print(f"{name:<8} http://{HOST}:{number}{PAGES[name]}", highlight=False)
             if worker:
@@ -93,15 +94,8 @@ def _watch(
 ) -> None:
     """Wait for ever; a worker that ends is started again after what it left behind is repaired."""
     command = [
-        *PREFECT,
-        "worker",
-        "start",
-        "--pool",
-        mending.POOL,
-        "--type",
-        "process",
-        "--name",
-        mending.worker_name(),
+        *[*PREFECT, "worker", "start", "--pool", mending.POOL, "--type", "process"],
+        *["--name", mending.worker_name(), "--limit", str(RUNS_AT_ONCE)],
     ]
     begun = 0.0
     while True:

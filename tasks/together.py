@@ -13,8 +13,8 @@ import signal
 from collections.abc import Callable
 from typing import Protocol, Self
 
-from sfumato.errors import BadInput
-from sfumato.privacy.distributed import Team, join, leave
+from sfumato.errors import BadInput, Stopped
+from sfumato.privacy.distributed import Parted, Team, join, leave
 from tasks.keeping import STOP_SIGNALS
 from tasks.where import where
 
@@ -61,6 +61,8 @@ def together(command: Callable[[], None], help_with: Callable[[str], None]) -> N
                 help_with(text)
         else:
             command()
+    except Parted as parted:
+        raise Stopped(str(parted)) from parted
     finally:
         if not place.rank:
             team().farewell()

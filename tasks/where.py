@@ -22,7 +22,7 @@ from sfumato.privacy.ledger import Ledger
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SERVER_FILE = "prefect-server.json"
-"""Where `sfumato serve` notes the address of its server."""
+"""Where `sfumato serve` notes the addresses of its servers."""
 LOG = "serve.log"
 """What the server, the worker and MLflow say."""
 HEALTH_SECONDS, OK = 15.0, 200
@@ -132,11 +132,25 @@ def configure() -> Where:
 def running_server(place: Where) -> str:
     """Address of the Prefect server that `sfumato serve` started on this home and that still answers; empty otherwise."""
     try:
-        api = json.loads((place.home / SERVER_FILE).read_text(encoding="utf-8"))["api"]
+        api = _served(place, "api")
         with urllib.request.urlopen(f"{api}/health", timeout=HEALTH_SECONDS) as answer:
             return api if answer.status == OK else ""
     except (OSError, ValueError, KeyError):
         return ""
+
+
+def mlflow_pages(place: Where) -> str:
+    """Where a browser finds MLflow's pages: at the tracking server, or where `sfumato serve` shows them; empty otherwise."""
+    if place.tracking_uri.startswith(("http://", "https://")):
+        return place.tracking_uri
+    try:
+        return _served(place, "mlflow")
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+def _served(place: Where, what: str) -> str:
+    return json.loads((place.home / SERVER_FILE).read_text(encoding="utf-8"))[what]
 
 
 def now() -> str:

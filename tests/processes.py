@@ -29,9 +29,8 @@ from tests.spends import ONE, clock, ledger_at, spend
 # Importing torch takes seconds; a fork of a process that did it takes none, and that process has one thread only. The
 # first four are what a stage would import on its way.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(
-    ["torch._dynamo", "dp_accounting.pld", "sklearn.datasets", "psycopg", "pytest", __name__]
-)
+LOADED = ("torch._dynamo", "dp_accounting.pld", "sklearn.datasets", "psycopg", "pytest", __name__)
+PROCESSES.set_forkserver_preload([*LOADED])
 
 PATIENCE_SECONDS = 60
 """How long anything may take on a busy machine, and how long a process waits to be killed."""
@@ -70,6 +69,10 @@ class Marks:
         """How often."""
         path = self.folder / f"{self.run}.{what}"
         return path.stat().st_size if path.exists() else 0
+
+    def time(self, what: str) -> float:
+        """When it happened last."""
+        return (self.folder / f"{self.run}.{what}").stat().st_mtime
 
     def watch_the_images(self) -> None:
         """From now on mark, in this process, each time that images are about to be handed out."""

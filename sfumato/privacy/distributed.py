@@ -11,11 +11,11 @@ price is therefore the same `SubsampledGaussian`, and the noise is drawn once, f
 process, which it never leaves.
 
 Not covered: sums without noise, and the weights, travel between the processes as they are (gloo has no encryption), so
-these belong on one machine or in a closed network; a process that dies ends the training at all of them.
+these belong on one machine or in a closed network; a process that dies ends the training at all of them (`Parted`).
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -37,6 +37,10 @@ FIRST = 0
 """Rank of the process that adds the noise."""
 
 
+class Parted(RuntimeError):
+    """Another process of the training has ended, and with it the training."""
+
+
 @dataclass(frozen=True)
 class Team:
     """The processes of a training, as one of them sees them."""
@@ -54,9 +58,9 @@ class Team:
         """Hand a text from the first process to all; each returns it."""
         data = torch.frombuffer(bytearray(text.encode()) or bytearray(1), dtype=torch.uint8)
         length = torch.tensor([len(text.encode())])
-        dist.broadcast(length, FIRST)
+        _show(length)
         data = data if self.rank == FIRST else torch.empty(max(1, int(length)), dtype=torch.uint8)
-        dist.broadcast(data, FIRST)
+        _show(data)
         return bytes(data[: int(length)].tolist()).decode()
 
     @torch.no_grad()
@@ -64,13 +68,13 @@ class Team:
         """Give every process the first one's parameters and buffers."""
         for value in model.state_dict().values():
             shown = value.detach().cpu().contiguous()
-            dist.broadcast(shown, FIRST)
+            _show(shown)
             value.copy_(shown)
 
     def lead(self, trainable: Mapping[str, nn.Parameter]) -> None:
         """As the first process: another step, from these weights."""
         self._go_on(True)
-        dist.broadcast(parameters_to_vector(trainable.values()).detach().cpu(), FIRST)
+        _show(parameters_to_vector(trainable.values()).detach().cpu())
 
     @torch.no_grad()
     def follow(self, trainable: Mapping[str, nn.Parameter]) -> bool:
@@ -78,7 +82,7 @@ class Team:
         if not self._go_on(True):
             return False
         weights = parameters_to_vector(trainable.values()).cpu()
-        dist.broadcast(weights, FIRST)
+        _show(weights)
         vector_to_parameters(weights.to(next(iter(trainable.values())).device), trainable.values())
         return True
 
@@ -95,14 +99,29 @@ class Team:
     def total(self, own: Gradients) -> Gradients:
         """At the first process the sum over all of them; what another one gets back means nothing."""
         flat = torch.cat([value.flatten() for value in own.values()]).cpu()
-        dist.reduce(flat, FIRST)
+        _meet(dist.reduce, flat)
         parts = flat.split([value.numel() for value in own.values()])
         return {name: part.view_as(own[name]).to(own[name].device) for name, part in zip(own, parts, strict=True)}
 
     def _go_on(self, more: bool) -> bool:
         flag = torch.tensor([int(more)])
-        dist.broadcast(flag, FIRST)
+        _show(flag)
         return bool(flag)
+
+
+def _show(values: Tensor) -> None:
+    _meet(dist.broadcast, values)
+
+
+def _meet(exchange: Callable[[Tensor, int], object], values: Tensor) -> None:
+    """Exchange values with the first process, or as the first with all; `Parted` where one of them is gone."""
+    try:
+        exchange(values, FIRST)
+    except RuntimeError as error:
+        raise Parted(
+            "another process that torchrun started has ended, so this one ends too: finished stages are kept, and the same "
+            "command goes on from the last saved state"
+        ) from error
 
 
 def join(rank: int, size: int) -> Team:

@@ -240,6 +240,12 @@ def test_the_report_for_the_ui_is_the_public_one_with_its_pictures_inside(record
     assert "7.419" not in text and "INTERNAL" not in text
 
 
+def test_links_stand_at_the_head_of_the_report_for_the_ui(record):
+    text = report.markdown(record, {"MLflow: all": "http://127.0.0.1:4201/#/experiments/1/runs/abc"})
+    assert "[MLflow: all](<http://127.0.0.1:4201/#/experiments/1/runs/abc>)" in text.split("## Promise")[0]
+    assert "http" not in report.markdown(record).split("## Promise")[0]
+
+
 # Pieces
 
 

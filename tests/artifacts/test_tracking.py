@@ -2,12 +2,16 @@
 
 import math
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
 from artifacts.labels import Label
-from artifacts.tracking import INTERNAL, RELEASED, SHAREABLE, WITHHELD, Tracker, experiment_of, flattened
+from artifacts.tracking import INTERNAL, RELEASED, SHAREABLE, WITHHELD, Tracker, experiment_of, flattened, page_of
 from sfumato.errors import BadInput
+from tasks.where import CHECKOUT
 
 
 @pytest.fixture(scope="module")
@@ -180,3 +184,46 @@ def test_an_experiment_is_made_once_and_says_what_may_be_done_with_it(tracker):
     }
     assert notes[SHAREABLE].startswith("What may be shown") and notes[INTERNAL].startswith("INTERNAL: do not share")
     assert tracker.experiment(SHAREABLE) == tracker.experiment(SHAREABLE) != tracker.experiment(INTERNAL)
+
+
+def test_the_page_of_a_run_is_known_where_someone_answers_for_it(tracker):
+    run = tracker.log("run", label="DP")
+    experiment = tracker.client().get_experiment_by_name(SHAREABLE).experiment_id
+    assert page_of(tracker.uri, run).endswith(f"/#/experiments/{experiment}/runs/{run}")
+    assert page_of(tracker.uri, "0" * 32) == ""
+
+
+def test_the_page_of_a_run_holds_no_password(tracker, monkeypatch):
+    import mlflow
+
+    client, run = tracker.client(), tracker.log("run", label="DP")
+    monkeypatch.setattr(mlflow, "MlflowClient", lambda tracking_uri: client)
+    assert page_of("https://me:secret@host:5000/", run).startswith("https://host:5000/#/experiments/")
+
+
+def test_where_nobody_answers_there_is_no_page(monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    assert page_of("http://127.0.0.1:9", "0" * 32) == ""
+
+
+KILLED = """
+import itertools, os, signal, sys
+from pathlib import Path
+import sqlalchemy as sa
+from artifacts.tracking import Tracker
+numbers = itertools.count(1)
+def die(*_):
+    if next(numbers) == 60:
+        os.kill(os.getpid(), signal.SIGKILL)
+sa.event.listen(sa.Engine, "before_cursor_execute", die)
+folder = Path(sys.argv[1])
+Tracker(f"sqlite:///{folder / 'mlflow.db'}", folder / "files").client()
+"""
+
+
+def test_a_database_that_was_killed_while_it_was_laid_out_is_laid_out_anew(tmp_path):
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=CHECKOUT)
+    assert killed.returncode == -signal.SIGKILL and not (tmp_path / "mlflow.db").exists()
+    tracker = Tracker(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "files")
+    assert experiment_name(tracker, tracker.log("stage", label="DP")) == SHAREABLE
+    assert [path.name for path in tmp_path.glob("mlflow.db*")] == ["mlflow.db"]

@@ -101,6 +101,15 @@ def test_a_bound_can_be_read():
     assert found.endswith("(above 0, at most 1)")
 
 
+def test_a_choice_among_numbers_is_a_number_in_the_form_and_no_other_is_taken():
+    entry = in_schema(schema_of("rapid"), ("data", "channels"))
+    assert entry["type"] == "integer" and entry["default"] == 0 and "enum" not in entry
+    form = form_of(resolve("rapid"))
+    assert list(changes(form.model_validate({"data": {"channels": 3}}), form())) == ["data.channels=3"]
+    with pytest.raises(ValueError, match="0, 1 or 3"):
+        form.model_validate({"data": {"channels": 2}})
+
+
 @pytest.mark.parametrize(
     ("given", "wrong"),
     [

@@ -51,3 +51,18 @@ def test_a_port_that_is_taken_is_named_before_anything_is_started(tmp_path, monk
         number = taken.getsockname()[1]
         with pytest.raises(BadInput, match=rf"port {number} for (Prefect|MLflow) is taken: choose another with --port"):
             serving.serve(configure(), number - which, Console())
+
+
+def test_the_worker_carries_out_a_few_runs_at_once_however_many_wait(tmp_path, monkeypatch):
+    begun = []
+
+    def start(command, *_):
+        begun.append(command)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serving, "_start", start)
+    monkeypatch.setattr(serving.mending, "mend", lambda *_: [])
+    with home_at(tmp_path / "home"), pytest.raises(KeyboardInterrupt):
+        serving._watch(configure(), "", {}, {}, None, Console(), True)
+    (command,) = begun
+    assert command[command.index("--limit") + 1] == str(serving.RUNS_AT_ONCE) == "2"

@@ -1,18 +1,22 @@
 """One command in several processes: what the others are told, where they go through the door, and how it ends."""
 
+import os
 import signal
+import socket
+import subprocess
+import sys
 
 import pytest
 
 from artifacts import contents
 from artifacts.kinds import PublicModel
-from sfumato.errors import BadInput, Refused
+from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.methods.plan import STAGE_TUNING
 from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy import mechanisms
 from sfumato.settings import resolve
-from tasks import private, together
+from tasks import private, together, where
 from tasks.asking import PublicParts, Terms
 from tasks.private import fine_tune, fine_tune_beside
 from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)
@@ -157,3 +161,34 @@ def test_another_one_helps_until_there_is_nothing_more_and_leaves_stopping_to_th
     together.together(lambda: pytest.fail("the command is the first one's"), heard.append)
     assert heard == ["one job", "another"]
     assert set_to == {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN}
+
+
+KILLED = """
+import os, signal, sys
+from flows import cli
+cli.app = lambda **_: os.kill(os.getpid(), signal.SIGKILL)
+cli.main()
+"""
+
+
+def test_when_the_first_is_killed_another_one_says_so_in_one_line(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    meeting = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    environment = {**os.environ, **meeting, "SFUMATO_HOME": str(tmp_path)}
+    first, other = (
+        subprocess.Popen(
+            [sys.executable, "-c", KILLED],
+            env={**environment, "RANK": rank},
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=where.CHECKOUT,
+        )
+        for rank in "01"
+    )
+    _, said = other.communicate(timeout=300)
+    first.communicate(timeout=300)
+    assert first.returncode == -signal.SIGKILL and other.returncode == Stopped.exit_code
+    lines = [line for line in said.splitlines() if not line.startswith("[")]  # torch's own remarks
+    assert len(lines) == 1 and lines[0].startswith("sfumato: another process that torchrun started has ended"), said

@@ -10,7 +10,7 @@ import pytest
 
 from sfumato.errors import BadInput
 from tasks import where as places
-from tasks.where import CHECKOUT, configure, now, where
+from tasks.where import CHECKOUT, SERVER_FILE, configure, mlflow_pages, now, where
 from tests.examples import home_at
 
 
@@ -119,6 +119,18 @@ def test_the_home_of_nobody_is_refused(folder, monkeypatch):
     monkeypatch.setenv("SFUMATO_HOME", "~nobody-of-that-name/home")
     with refused("~nobody-of-that-name/home", "SFUMATO_HOME"):
         where()
+
+
+def test_the_pages_of_mlflow_are_those_of_its_server_or_those_that_are_served(folder, monkeypatch):
+    configure()
+    assert mlflow_pages(where()) == ""
+    for note in ('{"api": "http://127.0.0.1:1/api"}', "{"):
+        (folder / SERVER_FILE).write_text(note)
+        assert mlflow_pages(where()) == ""
+    (folder / SERVER_FILE).write_text('{"api": "http://127.0.0.1:1/api", "mlflow": "http://127.0.0.1:2"}')
+    assert mlflow_pages(where()) == "http://127.0.0.1:2"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://tracking:5000")
+    assert mlflow_pages(where()) == "https://tracking:5000"
 
 
 def test_the_time_is_utc():
