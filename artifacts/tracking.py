@@ -40,6 +40,8 @@ EXPERIMENTS = {
 """What the page of each experiment says first."""
 KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Makes MLflow's pages open with runs, not with traces of language models."""
+AS_TRAINING = "?workflowType=machine_learning"
+"""Makes the page of a run one of training, not of language models; what the experiment says of itself does not reach it."""
 MODEL, RELEASED = "model", "released"
 """Folder of a model among the files of its run; alias of the one whose images were handed over last."""
 DIGEST_LENGTH = 32
@@ -198,7 +200,7 @@ def page_of(pages: str, run: str) -> str:
         found = MlflowClient(tracking_uri=pages).get_run(run).info
     except Exception:  # of the connection, or of another database than the one that the run was written to
         return ""
-    return f"{PASSWORD.sub('//', pages).rstrip('/')}/#/experiments/{found.experiment_id}/runs/{run}"
+    return f"{PASSWORD.sub('//', pages).rstrip('/')}/#/experiments/{found.experiment_id}/runs/{run}{AS_TRAINING}"
 
 
 def _input(name: str, digest: str) -> Any:

@@ -189,7 +189,7 @@ def test_an_experiment_is_made_once_and_says_what_may_be_done_with_it(tracker):
 def test_the_page_of_a_run_is_known_where_someone_answers_for_it(tracker):
     run = tracker.log("run", label="DP")
     experiment = tracker.client().get_experiment_by_name(SHAREABLE).experiment_id
-    assert page_of(tracker.uri, run).endswith(f"/#/experiments/{experiment}/runs/{run}")
+    assert page_of(tracker.uri, run).endswith(f"/#/experiments/{experiment}/runs/{run}?workflowType=machine_learning")
     assert page_of(tracker.uri, "0" * 32) == ""
 
 
