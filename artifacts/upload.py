@@ -68,6 +68,8 @@ def upload(folder: Path, url: str, *, mark: str) -> None:
 def _move(files: Any, draft: str, root: str, names: list[str]) -> None:
     """Give the files at `draft` their place: by one new name, or on an object store, which has no folders, one by one."""
     if not files.async_impl:
+        if files.exists(root):
+            files.rmdir(root)  # empty, or it would be taken: a folder that is there would be moved into
         files.mv(draft, root, recursive=True)
         return
     files.copy([f"{draft}/{name}" for name in names], [f"{root}/{name}" for name in names])

@@ -1,20 +1,39 @@
-"""Own data from beginning to end in small: persons in an NPZ file, classes that are asked for or declared, an audit."""
+"""Own data from beginning to end in small: persons in an NPZ file, classes that are asked for or declared, an audit.
+
+The whole flow with real store, ledger and images; Prefect and MLflow alone are left out, so that no server is needed.
+"""
 
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 
 from artifacts.labels import Label
+from artifacts.tracking import Tracker
+from flows import audit as audit_flow
+from flows import synthesize as flow
+from sfumato.preflight import private_set
 from sfumato.privacy.events import Histogram
+from tasks import private
+from tasks.caching import stage_key
+from tasks.journal import Found, Journal
+from tasks.making import RunContext
 from tasks.where import configure, where
 from tests.examples import home_at
 
 TINY = [
-    *("data.glyphs_per_class=20", "network.width=32", "pretraining.steps=40", "fine_tuning.steps=4"),
+    *(
+        "data.glyphs_per_class=10",
+        "network.width=16",
+        "network.blocks=1",
+        "pretraining.steps=20",
+        "fine_tuning.steps=3",
+    ),
     *("generation.images=60", "generation.steps=20", "evaluation.images=60", "evaluation.baseline=false"),
+    *("evaluation.resamples=20", "schedule.timesteps=100"),
 ]
 PERSONS = 120
 
@@ -33,76 +52,100 @@ def scans(tmp_path) -> Path:
     return tmp_path / "scans.npz"
 
 
+@pytest.fixture
+def keys(monkeypatch, tmp_path):
+    """The flow calls its stages themselves, one after the other; the cache keys under which Prefect would keep the counts."""
+    keys = []
+
+    def run(book, stage, *args, paid=False, note="", **inputs):
+        inputs["context"] = book.context
+        if stage is private.count_classes:
+            keys.append(stage_key(stage, *args, **inputs))
+        return book._noted(stage, stage.name, Found(stage.fn(*args, **inputs), False, 0.0), paid)
+
+    def begin(settings, secret, above):
+        name = f"run-{len(list(where().runs.iterdir()))}"
+        (where().runs / name).mkdir()
+        return Journal(
+            RunContext(run=name, parents={"DP": "", "INTERNAL": "", "PUBLIC": ""}), private_set(settings), CPU
+        )
+
+    monkeypatch.setattr(Journal, "run", run)
+    monkeypatch.setattr(Journal, "begin", begin)
+    for name in ("log", "release"):
+        monkeypatch.setattr(Tracker, name, lambda *_, **__: "")
+    monkeypatch.setattr(flow, "show_in_ui", lambda record: None)
+    monkeypatch.setattr(audit_flow, "create_markdown_artifact", lambda *_, **__: None)
+    with home_at(tmp_path / "home"):
+        configure()
+        yield keys
+
+
+CPU = torch.device("cpu")
+
+
+def run(method, changes, to=""):
+    return flow.run_changed(method, "digits", changes, publish_to=to)
+
+
 def published_labels(folder: Path) -> list[str]:
     return [line.split(",")[2] for line in (folder / "labels.csv").read_text().splitlines()[1:]]
 
 
-def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_once(prefect_server, tmp_path, scans):
-    from flows.audit import audit_run
-    from flows.synthesize import synthesize
-
+def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_once(keys, tmp_path, scans):
     votes = ["method.votes=true", "method.extractor.steps=5"]
     asked = [f"data.private={scans}", "generation.classes=queried", "generation.count_noise=2", *votes, *TINY]
-    with home_at(tmp_path / "home"):
-        configure()
-        record = synthesize(method="rapid", preset="digits", changes=asked, publish_to=f"file://{tmp_path}/out")
-        folder, certificate = tmp_path / "out", record.certificate
-        assert record.label == Label.DP and 9.8 < certificate.epsilon <= 10 and record.published == f"file://{folder}"
-        assert "one person with all images and labels" in certificate.sentence()
-        with where().ledger() as ledger:
-            entries = ledger.entries()
-            reserved = [entry for entry in entries if entry.kind == "reserve"]
-            assert [entry.body["stage"] for entry in reserved] == ["class_counts", "votes", "fine_tuning"]
-            assert {entry.body["unit"] for entry in reserved} == {"person"}
-            assert certificate.entries == tuple(entry.seq for entry in reserved)
-            assert ledger.spends("scans.npz")[0][1] == (Histogram(noise_multiplier=2.0),)
-            assert certificate.epsilon == pytest.approx(ledger.total("scans.npz").epsilon, rel=1e-6)
-            assert ledger.verify() == [] and ledger.replay() == []
+    record = run("rapid", asked, f"file://{tmp_path}/out")
+    folder, certificate = tmp_path / "out", record.certificate
+    assert record.label == Label.DP and 9.8 < certificate.epsilon <= 10 and record.published == f"file://{folder}"
+    assert "one person with all images and labels" in certificate.sentence()
+    with where().ledger() as ledger:
+        entries = ledger.entries()
+        reserved = [entry for entry in entries if entry.kind == "reserve"]
+        assert [entry.body["stage"] for entry in reserved] == ["class_counts", "votes", "fine_tuning"]
+        assert {entry.body["unit"] for entry in reserved} == {"person"}
+        assert certificate.entries == tuple(entry.seq for entry in reserved)
+        assert ledger.spends("scans.npz")[0][1] == (Histogram(noise_multiplier=2.0),)
+        assert certificate.epsilon == pytest.approx(ledger.total("scans.npz").epsilon, rel=1e-6)
+        assert ledger.verify() == [] and ledger.replay() == []
 
-        # What leaves: the shares and where they come from, and images by them.
-        card = json.loads((folder / "card.json").read_text())
-        shares, counts = (card["class_shares"][name] for name in ("shares", "counts"))
-        labels = published_labels(folder)
-        assert len(labels) == 60 and all(abs(labels.count(name) - 60 * shares[name]) < 1 for name in "012")
-        assert labels.count("0") > labels.count("1") > labels.count("2"), "persons of about 54, 32 and 10"
-        assert sum(counts.values()) == pytest.approx(record.plan.facts.records, abs=20), "each person counts once"
-        assert "counted with noise" in (folder / "README.md").read_text()
-        assert "counted with noise" in (folder / "report.html").read_text()
+    # What leaves: the shares and where they come from, and images by them.
+    card = json.loads((folder / "card.json").read_text())
+    shares, counts = (card["class_shares"][name] for name in ("shares", "counts"))
+    labels = published_labels(folder)
+    assert len(labels) == 60 and all(abs(labels.count(name) - 60 * shares[name]) < 1 for name in "012")
+    assert labels.count("0") > labels.count("1") > labels.count("2"), "persons of about 54, 32 and 10"
+    assert sum(counts.values()) == pytest.approx(record.plan.facts.records, abs=20), "each person counts once"
+    assert "counted with noise" in (folder / "README.md").read_text()
+    assert "counted with noise" in (folder / "report.html").read_text()
 
-        # Another run finds the counts again.
-        again = synthesize(method="dp-sgd", preset="digits", changes=[c for c in asked if not c.startswith("method.")])
-        assert {stage.name: stage.cached for stage in again.stages}["count-classes"]
-        assert again.class_shares.counts == record.class_shares.counts and reserved[0].seq in again.entries
+    # Another method asks under the same key, and so finds the counts again.
+    other = [change for change in asked if not change.startswith("method.")]
+    run("dp-sgd", [*other, "privacy.epsilon=5", "fine_tuning.steps=2", "seed=3"])
+    assert keys[0] == keys[1]
 
-        audit = audit_run(record.run, canaries=40).audit
-        assert audit.bound.canaries == 40 and not audit.refuted and audit.canary.startswith("one person with 3 made-up")
-        kinds = {m["kind"]: m["label"] for _, m in where().store().ancestry(record.samples_artifact)}
-        assert kinds["ClassCounts"] == kinds["TunedModel"] == Label.DP
+    audit = audit_flow.audit_run.fn.__wrapped__(record.run, 40).audit
+    assert audit.bound.canaries == 40 and not audit.refuted and audit.canary.startswith("one person with 3 made-up")
+    kinds = {m["kind"]: m["label"] for _, m in where().store().ancestry(record.samples_artifact)}
+    assert kinds["ClassCounts"] == kinds["TunedModel"] == Label.DP
 
 
-def test_declared_classes_may_have_none_and_a_priced_drawing_follows_what_was_counted(prefect_server, tmp_path):
-    from flows.synthesize import synthesize
+def test_declared_classes_may_have_none_and_a_priced_drawing_follows_what_was_counted(keys):
+    shares = "generation.shares={3: 5, 7: 1, 1: 0.01}"
+    named = ["data.limit=200", *TINY]
+    record = run("dp-sgd", [*named, "generation.classes=declared", shares], ".")
+    labels = published_labels(Path(record.published))
+    assert {name: labels.count(name) for name in set(labels)} == {"3": 50, "7": 10}, "0.17 % of 60 images are none"
+    assert "declared by the custodian" in (Path(record.published) / "README.md").read_text().lower()
+    assert len(record.entries) == 1 and record.certificate.epsilon > 9.9
+    assert record.metrics["synthetic"]["logistic"] is not None
 
-    with home_at(tmp_path / "home"):
-        configure()
-        shares = "generation.shares={3: 5, 7: 1, 1: 0.01}"
-        named = ["data.limit=200", *TINY]
-        record = synthesize(
-            method="dp-sgd", preset="digits", changes=[*named, "generation.classes=declared", shares], publish_to="."
-        )
-        labels = published_labels(Path(record.published))
-        assert {name: labels.count(name) for name in set(labels)} == {"3": 50, "7": 10}, "0.17 % of 60 images are none"
-        assert "declared by the custodian" in (Path(record.published) / "README.md").read_text().lower()
-        assert len(record.entries) == 1 and record.certificate.epsilon > 9.9
-        assert record.metrics["synthetic"]["logistic"] is not None
-
-        counted = [*named, "generation.classes=queried", "generation.largest_share=0.2", "generation.images=40"]
-        drawn = synthesize(method="empirical-denoiser", preset="digits", changes=counted)
-        assert drawn.label == Label.DP and 9.8 < drawn.certificate.epsilon <= 10 and drawn.certificate.images == 40
-        assert (
-            sum(drawn.class_shares.shares.values()) == pytest.approx(1)
-            and max(drawn.class_shares.shares.values()) <= 0.2
-        )
-        with where().ledger() as ledger:
-            stages = [entry.body["stage"] for entry in ledger.entries() if entry.kind == "reserve"]
-            assert stages == ["fine_tuning", "class_counts", "drawing"]
+    counted = [*named, "generation.classes=queried", "generation.largest_share=0.2", "generation.images=40"]
+    drawn = run("empirical-denoiser", counted)
+    assert drawn.label == Label.DP and 9.8 < drawn.certificate.epsilon <= 10 and drawn.certificate.images == 40
+    assert (
+        sum(drawn.class_shares.shares.values()) == pytest.approx(1) and max(drawn.class_shares.shares.values()) <= 0.2
+    )
+    with where().ledger() as ledger:
+        stages = [entry.body["stage"] for entry in ledger.entries() if entry.kind == "reserve"]
+        assert stages == ["fine_tuning", "class_counts", "drawing"]
