@@ -76,9 +76,9 @@ def test_every_sweep_that_is_written_down_can_be_planned(name):
     cells = planned(variants_of(found.axes), found.preset, [], [0], [*found.changes, *QUICK])
     assert sweeps()[name]["why"] and len(cells) == len(variants_of(found.axes))
     for values in found.axes.values():
-        assert len(values) > 1 and len({cell.settings for cell in cells if cell.variant in values.values()}) == len(
-            values
-        )
+        assert len(values) > 1 and len(
+            {cell.settings.model_dump_json() for cell in cells if cell.variant in values.values()}
+        ) == len(values)
 
 
 def test_what_is_written_down_becomes_variants_and_what_holds_for_all(monkeypatch):
