@@ -187,7 +187,7 @@ def test_an_unknown_setting_is_answered_with_the_nearest_one(change, meant):
         ("method.extractor.zzz=1", "steps, batch"),
         ("rapid.k=0.5", "data, privacy"),  # the method's own name is no section
         ("method.rapid=1", "name, k, v"),
-        ("generation.dp-sgd=3", "images, edition, steps"),
+        ("generation.dp-sgd=3", "images, classes, shares"),
     ],
 )
 def test_an_unknown_setting_far_from_all_is_answered_with_what_there_is(change, known):
