@@ -52,8 +52,9 @@ def together(command: Callable[[], None], help_with: Callable[[str], None]) -> N
     place = where()
     if place.processes == 1:
         return command()
-    team()
+    met: Team | None = None
     try:
+        met = team()
         if place.rank:
             for number in STOP_SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
@@ -64,8 +65,8 @@ def together(command: Callable[[], None], help_with: Callable[[str], None]) -> N
     except Parted as parted:
         raise Stopped(str(parted)) from parted
     finally:
-        if not place.rank:
-            team().farewell()
+        if met and not place.rank:
+            met.farewell()
         leave()
 
 

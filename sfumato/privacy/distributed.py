@@ -15,7 +15,7 @@ these belong on one machine or in a closed network; a process that dies ends the
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -114,9 +114,16 @@ def _show(values: Tensor) -> None:
 
 
 def _meet(exchange: Callable[[Tensor, int], object], values: Tensor) -> None:
-    """Exchange values with the first process, or as the first with all; `Parted` where one of them is gone."""
-    try:
+    """Exchange values with the first process, or as the first with all."""
+    with _all_there():
         exchange(values, FIRST)
+
+
+@contextlib.contextmanager
+def _all_there() -> Iterator[None]:
+    """`Parted` where another process is gone."""
+    try:
+        yield
     except RuntimeError as error:
         raise Parted(
             "another process that torchrun started has ended, so this one ends too: finished stages are kept, and the same "
@@ -125,8 +132,9 @@ def _meet(exchange: Callable[[Tensor, int], object], values: Tensor) -> None:
 
 
 def join(rank: int, size: int) -> Team:
-    """Meet the other processes that torchrun started."""
-    dist.init_process_group("gloo", rank=rank, world_size=size, timeout=PATIENCE * default_pg_timeout)
+    """Meet the other processes that torchrun started; `Parted` where one of them ended before all had met."""
+    with _all_there():
+        dist.init_process_group("gloo", rank=rank, world_size=size, timeout=PATIENCE * default_pg_timeout)
     return Team(rank, size)
 
 
