@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-runs test-rest test-faults lint serve clean help
+.PHONY: demo test test-faults lint serve clean help
 
 help:
 	@echo "make demo   run RAPID on the embedded default and publish the result"
@@ -22,20 +22,12 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(VENV)/bin/sfumato run rapid --preset digits --publish
 
-# Two halves side by side, since one process leaves a second core idle: whole runs, and all else.
-RUNS := tests/flows tests/tasks tests/test_story.py
 test: $(READY)
-	$(MAKE) --no-print-directory --jobs 2 test-runs test-rest
-
-test-runs: $(READY)
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(RUNS)
-
-test-rest: $(READY)
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest $(RUNS:%=--ignore=%)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 # In a process of its own: the suite starts and kills servers, mounts disks where it may, and takes its time.
 test-faults: $(READY)
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -o addopts="-q -p no:cacheprovider --import-mode=importlib" tests/faults --moments 100 --fuzz 1000
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -o addopts="-q -p no:cacheprovider --import-mode=importlib" tests/faults tests/sfumato/privacy/test_kill.py --moments 100 --fuzz 1000
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

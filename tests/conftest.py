@@ -41,6 +41,13 @@ def prefect_server():
         yield
 
 
+@pytest.fixture
+def quick_judges(monkeypatch) -> None:
+    """Judging CNNs of a few steps, for tests of whole runs that look at no score."""
+    for module in ("classifier", "utility"):
+        monkeypatch.setattr(f"sfumato.evaluation.{module}.default_steps", lambda _: 20)
+
+
 @pytest.fixture(scope="session")
 def data() -> Path:
     """Real images outside the project: MNIST and Omniglot."""

@@ -27,6 +27,7 @@ from tasks.release import publish_run
 from tasks.where import configure, where
 from tests.examples import home_at, write_classes
 
+pytestmark = pytest.mark.usefixtures("quick_judges")
 TINY = [
     "data.limit=200",
     "data.glyphs_per_class=20",

@@ -21,6 +21,7 @@ from tasks.mending import POOL
 from tasks.where import configure, where
 from tests.examples import home_at
 
+pytestmark = pytest.mark.usefixtures("quick_judges")
 FILE = yaml.safe_load((Path(__file__).parents[2] / "prefect.yaml").read_text(encoding="utf-8"))
 DEPLOYMENTS = {one["name"]: one for one in FILE["deployments"]}
 TINY = {

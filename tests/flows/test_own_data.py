@@ -24,6 +24,7 @@ from tasks.making import RunContext
 from tasks.where import configure, where
 from tests.examples import home_at
 
+pytestmark = pytest.mark.usefixtures("quick_judges")
 TINY = [
     *(
         "data.glyphs_per_class=10",

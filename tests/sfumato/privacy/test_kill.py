@@ -17,7 +17,8 @@ from tests.spends import clock, ledger_at, spend
 
 CHANGES = ["fine_tuning.steps=6", "fine_tuning.batch=128"]
 """So few and small steps that the whole stage takes about a second."""
-ROUNDS = {"sqlite": 50, "postgres": 10}
+LEAST_ROUNDS = 10
+"""As many kills at least; `--moments` asks for more."""
 OVERTIME = 1.1
 """Kills fall between the start and a little after the end of a whole stage."""
 ROOM = 1e6
@@ -82,7 +83,7 @@ def check_nothing_is_understated(url, stage, every):
         return phase(ledger, every[-1])
 
 
-def test_killed_at_random_moments_the_ledger_never_understates(database, url, stage, tmp_path):
+def test_killed_at_random_moments_the_ledger_never_understates(database, url, stage, tmp_path, request):
     every, phases = [], []
 
     def die(moment):
@@ -99,7 +100,7 @@ def test_killed_at_random_moments_the_ledger_never_understates(database, url, st
     start = time.monotonic()
     assert die("done") == "after the commit"
     whole = time.monotonic() - start
-    rounds = ROUNDS[database.kind]
+    rounds = max(LEAST_ROUNDS, request.config.getoption("--moments"))
     moments = [OVERTIME * whole * (number + random.random()) / rounds for number in range(rounds)]
     random.shuffle(moments)
     for moment in moments:
