@@ -93,6 +93,7 @@ def run(
     if publish_to:
         destination(publish_to)
     from flows.synthesize import RUN_FOLDER, synthesize
+    from tasks.embedded import start_server
 
     if new_version:
         _warn(
@@ -100,6 +101,7 @@ def run(
             "the two cost it composes (sfumato ledger show says what all versions have cost together)"
         )
     given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
+    start_server()
     record = synthesize(
         method=method,
         preset=preset,
@@ -181,7 +183,9 @@ def audit(
     """Try to break a finished run: canaries, membership attacks, copies. INTERNAL; costs nothing, takes one training."""
     configure()
     from flows.audit import audit_run
+    from tasks.embedded import start_server
 
+    start_server()
     record = audit_run(run, canaries, changes)
     found, folder = record.audit, run_folder(record)
     assert found  # which the audit has just put there

@@ -101,8 +101,10 @@ def _carry_out(
     cells = planned(variants, preset, asked["epsilons"], asked["seeds"] or [0], changes, str(place.data))
     place.store()
     from flows.compare import compare as run
+    from tasks.embedded import start_server
 
     OUT.print(f"{len(cells)} runs: {len(variants)} variants, epsilon {epsilons or 'of the settings'}, seeds {seeds}")
+    start_server()
     show(run(variants=variants, preset=preset, changes=changes, title=title, axes=axes, **asked))
 
 

@@ -20,7 +20,7 @@ from artifacts.labels import Label
 from artifacts.record import load_record, save_record
 from artifacts.store import file_digest
 from artifacts.tracking import INTERNAL, SHAREABLE
-from sfumato.errors import BadInput, Refused
+from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.evaluation.membership import COMBINED
 from sfumato.privacy.ledger import Ledger
 from tasks.release import publish_run
@@ -595,30 +595,46 @@ def test_two_identical_runs_at_once_pay_once(tmp_path):
         assert ledger.verify() == []
 
 
+def in_the_middle(line: list[str], environment: dict[str, str], home: Path) -> tuple[subprocess.Popen, Path]:
+    """A run that has taken private steps, in a process group of its own; and the file with what it has said."""
+    said = home.parent / "said"
+    with said.open("w") as out:
+        run = subprocess.Popen(line, env=environment, stdout=out, stderr=out, start_new_session=True)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        assert time.monotonic() < deadline and run.poll() is None, said.read_text()[-2000:]
+        if (home / "ledger.db").exists():
+            with Ledger(f"sqlite:///{home / 'ledger.db'}", lambda: "") as ledger:
+                entries = ledger.entries()
+            opened = {e.body["reserve"] for e in entries if e.kind == "open"}
+            begun = [e.body["reserve"] for e in entries if e.kind == "progress"]
+            if len(begun) > 2 and set(begun) <= opened:
+                return run, said
+        time.sleep(0.2)
+
+
+def test_ctrl_c_in_a_terminal_ends_a_run_within_moments_with_its_state_kept(tmp_path):
+    home = tmp_path / "home"
+    slow = [c for c in TINY if "fine_tuning.steps" not in c] + ["fine_tuning.steps=400", "evaluation.baseline=false"]
+    run, said = in_the_middle(*command(home, slow), home)
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to the run and to all that it has started
+    assert run.wait(60) == Stopped.exit_code, said.read_text()[-2000:]
+    told = said.read_text()
+    assert told.count("sfumato: ") == 1 and "stopped" in told and "rror" not in told, told
+    assert list(home.glob("states/*")), "the same command goes on from there"
+
+
 def test_killed_in_the_middle_the_next_run_goes_on_and_pays_for_what_was_lost_again(tmp_path):
     """kill -9 while private images are being trained on; then the same command again."""
     home = tmp_path / "home"
     slow = [c for c in TINY if "fine_tuning.steps" not in c] + ["fine_tuning.steps=400", "evaluation.baseline=false"]
     line, environment = command(home, slow)
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
-    first = subprocess.Popen(line, env=environment, **pipes)
-    url = f"sqlite:///{home / 'ledger.db'}"
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        assert time.monotonic() < deadline and first.poll() is None, first.stderr.read().decode()[-2000:]
-        if (home / "ledger.db").exists():
-            with Ledger(url, lambda: "") as ledger:
-                entries = ledger.entries()
-            opened = {e.body["reserve"] for e in entries if e.kind == "open"}
-            begun = [e.body["reserve"] for e in entries if e.kind == "progress"]
-            if len(begun) > 2 and set(begun) <= opened:
-                break
-        time.sleep(0.2)
+    first, _ = in_the_middle(line, environment, home)
     os.killpg(first.pid, signal.SIGKILL)
-    first.communicate()
+    first.wait()
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr[-2000:]
-    with Ledger(url, lambda: "") as ledger:
+    with Ledger(f"sqlite:///{home / 'ledger.db'}", lambda: "") as ledger:
         spends = [events[0].kind for _, events in ledger.spends("digits")]
         assert sorted(spends) == ["gaussian", "subsampled_gaussian", "subsampled_gaussian"]
         tuned = [e for e in ledger.entries() if e.kind == "reserve" and e.body["stage"] == "fine_tuning"]

@@ -27,7 +27,7 @@ from sfumato.privacy.events import Gaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import resolve
 from sfumato.sources import held_out_by_hash
-from tasks import serving
+from tasks import embedded, serving
 from tasks.asking import Terms
 from tasks.checking import check_private
 from tasks.making import RunContext
@@ -74,6 +74,7 @@ def sfumato(folder, monkeypatch, capsys):
     flow.synthesize, flow.RUN_FOLDER = started, "."
     monkeypatch.setitem(sys.modules, "flows.synthesize", flow)
     monkeypatch.setattr(serving, "serve", started)
+    monkeypatch.setattr(embedded, "start_server", lambda: None)
 
     def command(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["sfumato", *map(str, arguments)])

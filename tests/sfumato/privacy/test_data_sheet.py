@@ -1,9 +1,12 @@
 """The data sheet of a collection with planted defects, and that the look at it is one."""
 
+import runpy
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from artifacts.data_sheet import FIRST_LINE, sheet_page
 from sfumato import sources
@@ -15,34 +18,11 @@ from tests.sfumato.sources.writing import refused
 from tests.spends import clock
 
 
-@pytest.fixture(scope="module")
-def digits():
-    """Handwritten digits of 32 pixels a side."""
-    pixels = (load_digits().images[:60] * 255 / 16).astype(np.uint8)
-    return [Image.fromarray(one).resize((32, 32), Image.Resampling.BICUBIC) for one in pixels]
-
-
 @pytest.fixture
-def planted(tmp_path, digits):
+def planted(tmp_path):
     """Forty digits in two classes, by ten persons, with one of each defect; and public ones, two of which are private."""
-    private, public = tmp_path / "scans", tmp_path / "open"
-    for name in ("odd", "even"):
-        (private / name).mkdir(parents=True)
-        (public / name).mkdir(parents=True)
-    for at, image in enumerate(digits[:40]):
-        image.save(private / ("even", "odd")[at % 2] / f"p{at // 4}_{at}.png")
-    for at, image in enumerate(digits[40:]):
-        image.save(public / ("even", "odd")[at % 2] / f"{at}.png")
-    digits[3].save(private / "even" / "p20_copy.png")
-    digits[8].save(private / "even" / "p2_again.jpg", quality=70)
-    digits[10].convert("RGB").resize((40, 40)).save(private / "even" / "p21_large.png")
-    digits[20].save(public / "odd" / "leak.png")
-    digits[21].resize((64, 64)).save(public / "odd" / "resized.png")
-    Image.eval(digits[22], lambda level: 255 - level).save(public / "odd" / "negative.png")
-    whole = (private / "even" / "p0_0.png").read_bytes()
-    (private / "even" / "p9_cut.png").write_bytes(whole[:80])
-    (private / "odd" / "p9_text.png").write_bytes(b"hello")
-    return private, public
+    script = Path(__file__).parents[3] / "benchmarks" / "planted_defects.py"
+    return runpy.run_path(str(script))["plant"](tmp_path)
 
 
 def test_all_planted_defects_are_found_and_nothing_else(planted):
@@ -141,9 +121,9 @@ def test_the_page_says_first_that_it_is_internal_and_quotes_names(planted):
     assert "`odd`" in page and "a|b'c.png" in page and "32x32 L" in page
 
 
-def test_many_pairs_are_counted_and_some_named(tmp_path, digits):
+def test_many_pairs_are_counted_and_some_named(tmp_path, planted):
     (tmp_path / "x" / "a").mkdir(parents=True)
     for at in range(SHOWN + 6):
-        digits[0].save(tmp_path / "x" / "a" / f"{at:02}.png")
+        shutil.copy(planted[0] / "even" / "p0_0.png", tmp_path / "x" / "a" / f"{at:02}.png")
     found = data_sheet("x", sources.inspect(tmp_path / "x")).duplicates
     assert found.pictures == SHOWN + 5 and len(found.named) == SHOWN
