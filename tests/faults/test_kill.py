@@ -7,6 +7,8 @@ import time
 from tests.faults.whole_runs import Job, finished, killed, started
 from tests.test_story import TINY
 
+LAYING_OUT_SECONDS = 5.0
+"""Within so long, Prefect's database is half laid out: on an idle machine it takes that long, on a busy one longer."""
 SMALL = [*TINY, "evaluation.baseline=false", "evaluation.images=20", "evaluation.resamples=20"]
 
 
@@ -58,3 +60,21 @@ def test_kill_the_server(tmp_path, server, moments, tally):
         process.join(60)
 
     interrupted(attempts(tmp_path, server.api), max(1, moments // 10), tally, strike)
+
+
+def test_kill_while_prefect_lays_out_its_database(tmp_path, moments, tally):
+    """kill -9 of a run while Prefect lays out its database in a new home"""
+    for number in range(max(1, moments // 20)):
+        job = Job(tmp_path / f"home-{number}", [*SMALL, f"seed={number}"])
+        database = job.home / "prefect" / "prefect.db"
+        with started(job) as process:
+            while not database.exists():
+                assert process.is_alive()
+                time.sleep(0.02)
+            process.join(random.uniform(0, LAYING_OUT_SECONDS))
+            assert process.is_alive()
+            killed(process)
+        there = tally.inspect(job, set())
+        finished(job)
+        tally.look(job, there)
+    assert tally.passed(), (tally.lost, tally.understated)
