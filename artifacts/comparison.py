@@ -21,7 +21,6 @@ from artifacts.report import SCORES
 from sfumato.drawing import first_of_each
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.images import ImageSet, enlargement, grid
-from sfumato.methods.plan import ANY_NUMBER
 
 SYNTHETIC = "synthetic"
 """The judged set of a run that is compared."""
@@ -29,6 +28,12 @@ CONFIDENCE = 0.95
 """Of the intervals over seeds, from Student's distribution."""
 COMPARISON, REPORT, PICTURES = "comparison.json", "comparison-internal.html", "samples.png"
 TRADE_OFF, SWEEP = "trade-off-internal.png", "sweep-internal.png"
+
+
+EVENLY = "uniform"
+"""`generation.classes` where each class has as many images."""
+NONE = "none"
+"""Where a certificate, or what it covers, would stand."""
 
 
 class Spread(BaseModel):
@@ -61,11 +66,11 @@ class Row(BaseModel):
     """The largest among the runs; None where one of them has none."""
     relation: str
     images: int | str
-    """Images covered by the certificate."""
+    """Images covered by the certificate; `none` without one."""
     evaluations: int
     """Network evaluations per image."""
     scores: dict[str, Spread]
-    classes: str = "uniform"
+    classes: str = EVENLY
     """Where the number of images of each class comes from (`generation.classes`)."""
     feature_extractor: str = ""
     """In whose features the distances were measured."""
@@ -113,6 +118,17 @@ def lines(found: Comparison) -> list[Line]:
     ]
 
 
+def certified(row: Row) -> str:
+    """The certificate as it is shown."""
+    return NONE if row.certificate is None else f"{row.certificate:.3f}"
+
+
+def standing(row: Row) -> str:
+    """What a row's runs may be used for, in a line: label, images covered, and classes that are not evenly many."""
+    covered = "no certificate" if row.certificate is None else f"covers {row.images}"
+    return ", ".join([row.label, covered, *([] if row.classes == EVENLY else [f"classes {row.classes}"])])
+
+
 def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
     """One row from the runs that differ by their seed alone; `BadInput` where two feature extractors measured them."""
     certificates = [record.certificate for record in records if record.certificate]
@@ -125,7 +141,7 @@ def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
         claim=max(record.claim.epsilon for record in records),
         certificate=max(one.epsilon for one in certificates) if len(certificates) == len(records) else None,
         relation=first.plan.privacy.relation,
-        images=first.certificate.images if first.certificate else ANY_NUMBER,
+        images=first.certificate.images if first.certificate else NONE,
         evaluations=first.plan.evaluations,
         classes=first.plan.generation.classes,
         scores={key: spread([scores[key] for scores in judged]) for key in SCORES},
@@ -153,7 +169,7 @@ def comparison_table(found: Comparison) -> Table:
             *names,
             f"{row.target:g}",
             f"{row.claim:.3f}",
-            "none" if row.certificate is None else f"{row.certificate:.3f}",
+            certified(row),
             row.relation,
             row.images,
             row.label,

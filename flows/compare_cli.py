@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from artifacts.comparison import PICTURES, REPORT, Comparison, lines
+from artifacts.comparison import PICTURES, REPORT, Comparison, certified, lines, standing
 from artifacts.report import SCORES
 from flows.variants import Axes, named_sweep, planned, sweep_over, variants_of
 from sfumato.errors import BadInput
@@ -112,20 +112,25 @@ def show(found: Comparison) -> None:
     """The table and where the rest lies."""
     scores = SCORES if OUT.width >= WIDE else {key: SCORES[key] for key in FIRST}
     shown = Table(
-        title="Scores against private images: INTERNAL", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0)
+        title="Scores against private images: INTERNAL",
+        title_justify="left",
+        box=SIMPLE,
+        padding=(0, 1, 0, 0),
+        leading=1,
     )
     for column in found.heads:
         shown.add_column(column, overflow="fold")
     for column in ("epsilon", "claim", "certificate", *scores.values()):
         shown.add_column(column, justify="right", width=max(7, *map(len, column.split())))
     for names, row in lines(found):
-        certificate = "none" if row.certificate is None else f"{row.certificate:.3f}"
         values = (str(row.scores[key]) for key in scores)
+        named = [escape(name).replace(" ", "\n") for name in names]
+        named[-1] += f"\n[dim]{standing(row)}[/dim]"
         shown.add_row(
-            *(escape(name).replace(" ", "\n") for name in names),
+            *named,
             f"{row.target:g}",
             f"{row.claim:.3g}",
-            certificate,
+            certified(row),
             *values,
         )
     OUT.print(shown)

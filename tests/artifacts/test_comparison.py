@@ -11,6 +11,7 @@ from artifacts.comparison import (
     lines,
     row_of,
     spread,
+    standing,
 )
 from artifacts.page import in_markdown
 from sfumato.errors import BadInput
@@ -74,6 +75,15 @@ def test_a_claim_is_never_shown_as_a_certificate(tmp_path):
     assert [line[at["certificate"]] for line in cells][1] == "none"
     assert all(line[at["claim"]] != line[at["certificate"]] for line in cells)
     assert cells[0][at["CNN"]] == "0.8 ± 0.25" and cells[1][at["label"]] == "INTERNAL"
+
+
+def test_a_row_says_what_its_images_may_be_used_for(tmp_path):
+    ten = row_of("dp-ensemble", 1.0, [record(tmp_path, certificate=make_certificate(images=10))])
+    none = row_of("dppm", 1.0, [record(tmp_path, certificate=None, label="INTERNAL")])
+    assert standing(ten) == "DP, covers 10" and standing(none) == "INTERNAL, no certificate"
+    assert standing(ten.model_copy(update={"classes": "queried"})) == "DP, covers 10, classes queried"
+    _, columns, cells = comparison_table(compared(ten, none))
+    assert [line[columns.index("covers")] for line in cells] == [10, "none"]
 
 
 def test_the_report_says_that_it_is_internal_and_names_all_runs(tmp_path):

@@ -4,16 +4,19 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from artifacts.comparison import Comparison, row_of
 from artifacts.record import save_record
 from flows import compare as flow
+from flows import compare_cli
 from flows.compare import compare
 from flows.variants import named_sweep, planned, sweep_over, variants_of
 from sfumato.errors import BadInput, Refused
 from sfumato.settings import sweeps
 from tasks.comparing import comparing
 from tasks.where import configure, where
-from tests.examples import home_at, keep_samples, make_record
+from tests.examples import home_at, keep_samples, make_certificate, make_record
 from tests.sfumato.sources.test_named import offline  # noqa: F401 (a fixture)
 
 QUICK = ["fine_tuning.steps=1", "fine_tuning.sample_rate=1"]
@@ -187,3 +190,20 @@ def test_one_after_another_where_it_does_not(prefect_server, made):
         ledger.set_budget("digits", 12.0, 1e-3)
     compare.fn(["dp-sgd"], seeds=[0, 1], changes=[*QUICK, "machine.runner=threads", "privacy.delta=1e-3"])
     assert [len(how["following"]) for _, _, how in made] == [1, 0]
+
+
+def test_a_narrow_screen_says_of_each_row_what_it_covers(tmp_path, monkeypatch):
+    made = [
+        make_record(tmp_path, certificate=make_certificate(images=10)),
+        make_record(tmp_path, certificate=None, label="INTERNAL"),
+    ]
+    rows = [
+        row_of(name, 10.0, [one])
+        for name, one in zip(("dp-ensemble method.clipped=prediction", "dppm"), made, strict=True)
+    ]
+    screen = Console(width=80, record=True)
+    monkeypatch.setattr(compare_cli, "OUT", screen)
+    compare_cli.show(Comparison(name="compare", folder="home/comparison", rows=tuple(rows)))
+    text = screen.export_text()
+    assert "DP, covers 10" in text and "INTERNAL" in text and "certificate" in text.split("dppm")[1]
+    assert max(map(len, text.splitlines())) <= 80
