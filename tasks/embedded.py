@@ -1,29 +1,59 @@
-"""The Prefect server inside a run, out of reach of the terminal's Ctrl-C.
+"""The Prefect server inside a run: it lives as long as the run, whatever signal reaches all processes at once.
 
-Ctrl-C reaches all processes of a terminal at once. The run wants to save its state and then tell the server how it
-ended; a server that has stopped before is waited for, and the run seems to hang.
+The run wants to save its state and then tell the server how it ended; a server that has stopped before is waited for, and
+the run seems to hang. Ctrl-C in a terminal reaches the server too, which is deaf to it. SIGTERM, which service managers and
+torchrun send to all, ends it; it is started again at the same port. And when the run is killed, its server must not stay
+behind.
 """
 
+import atexit
 import contextlib
+import os
 import signal
+import subprocess
 import threading
 
 from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_EPHEMERAL_ENABLED
+
+GRACE_SECONDS = 1.0
+"""How long after its server a run may live that is at its own end."""
 
 
 def start_server() -> None:
     """Start it where no other server is named, deaf to SIGINT; Prefect ends it with the run. About ten seconds, once."""
     if PREFECT_API_URL.value() or not PREFECT_SERVER_EPHEMERAL_ENABLED.value():
         return
-    # The server's process gets the signal mask of the thread that starts it; this one goes on hearing Ctrl-C.
-    starting = threading.Thread(target=_start, daemon=True)
-    starting.start()
-    starting.join()
+    started = threading.Event()
+    threading.Thread(target=_keep, args=(started,), daemon=True).start()
+    started.wait()
 
 
-def _start() -> None:
+def _keep(started: threading.Event) -> None:
+    """Start the server, and again whenever it ends before the run does."""
+    # The server's process gets the signal mask of the thread that starts it; the main thread goes on hearing Ctrl-C.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    server, over = SubprocessASGIServer(), threading.Event()
     # Where it does not start, the flow tries again and says why.
     with contextlib.suppress(Exception):
-        SubprocessASGIServer().start()
+        while not over.wait(0):
+            server.start()
+            process = server.server_process
+            started.set()
+            if process is None:
+                break
+            _end_with_us(process.pid)
+            atexit.register(over.set)  # heard before Prefect's own, which ends the server
+            process.wait()
+            over.wait(GRACE_SECONDS)
+            server.running = False
+    started.set()
+
+
+def _end_with_us(pid: int) -> None:
+    """Have a process ended when this one is gone, however it went: the pipe between the two breaks then."""
+    watching = ["sh", "-c", f"read -r _; kill {pid} 2> {os.devnull}"]
+    _WATCHING.append(subprocess.Popen(watching, stdin=subprocess.PIPE, start_new_session=True))
+
+
+_WATCHING: list[subprocess.Popen] = []
