@@ -12,6 +12,9 @@ The worst pairs, in units of the noise (mu = 1 / noise_multiplier, q = sample ra
     add_remove    (1-q) N(0) + q N(mu)  against  N(0), and the same pair exchanged; epsilon is the larger of the two
     replace_one   (1-q) N(0) + q N(mu)  against  (1-q) N(0) + q N(-mu), which exchanged is itself
 
+A histogram of integers is one discrete Gaussian whose mean moves by 1, and under replace-one two of them: they have no
+closed form, and what they cost is not what a Gaussian of the same noise costs, though close to it.
+
 Replace-one is two records of norm one on opposite sides, so that a Gaussian without sampling costs 2 mu. No other two
 records v, w cost more: for epsilon >= 0 the divergence is q H(N(v) || (1-b) N(0) + b N(w)) (Balle et al. 2018, Theorem
 2), a convex function, with mixed second derivatives >= 0, of two log-normal likelihood ratios, hence increasing in each
@@ -30,7 +33,7 @@ from typing import Literal, get_args
 
 from sfumato.config import Relation
 from sfumato.errors import BadInput
-from sfumato.privacy.events import Event, Gaussian, Histogram, NoisedRecords, SubsampledGaussian
+from sfumato.privacy.events import DiscreteHistogram, Event, Gaussian, Histogram, NoisedRecords, SubsampledGaussian
 from sfumato.privacy.gdp import (
     checked_count,
     checked_delta,
@@ -44,7 +47,7 @@ from sfumato.privacy.gdp import (
     poisson_clt,
     subsampled_gaussian_clt,
 )
-from sfumato.privacy.loss_grids import NO_NOISE_MU, Step, grid_epsilon, unsampled_epsilon
+from sfumato.privacy.loss_grids import NO_NOISE_MU, Cells, Step, grid_epsilon, merged_cells, unsampled_epsilon
 
 __all__ = [
     "accountant_name",
@@ -63,9 +66,10 @@ __all__ = [
 Accountant = Literal["pld", "prv", "rdp", "clt"]
 """`pld` certifies; `prv` and `rdp` (Opacus) are there to compare; `clt` is what papers claim and under-reports."""
 
-DIRECT_DISTINCT, DIRECT_EPSILON, DIRECT_DELTA = 8, (0.05, 60.0), 1e-9
-"""Where dp-accounting's own distributions serve: at most so many distinct sampled steps, an epsilon in this range, a delta of at
-least this. Elsewhere (long ledgers, huge or tiny costs) they are slow or coarse, and our grids stand in."""
+DIRECT_DISTINCT, DIRECT_EPSILON, DIRECT_DELTA, DIRECT_CELLS_NOISE = 8, (0.05, 60.0), 1e-9, 1e4
+"""Where dp-accounting's own distributions serve: at most so many distinct sampled steps and histograms of integers, an
+epsilon in this range, a delta of at least this, histograms with at most this noise. Elsewhere (long ledgers, huge or tiny
+costs) they are slow or coarse, and our grids stand in."""
 
 FINEST_INTERVAL, INTERVAL_SHARE = 1e-4, 1e-4
 """dp-accounting's grid for those, as a share of epsilon: pessimistic by less than 3e-4 at epsilon 10."""
@@ -243,7 +247,7 @@ def _price(
 ) -> float:
     """The body of `epsilon`, under a name that no argument hides."""
     delta, relation = checked_delta(delta), checked_relation(relation)
-    gaussian_mus, steps = [], []
+    gaussian_mus, steps, histograms = [], [], []
     if any(event.uncertified(relation) for event in events):
         return math.inf
     for event in events:
@@ -254,50 +258,86 @@ def _price(
                 # Every mu is of one record's norm and doubled for an exchange, which moves a histogram by sqrt(2) alone.
                 apart = math.sqrt(2) / 2 if relation == "replace_one" else 1.0
                 gaussian_mus.append(apart / event.noise_multiplier)
+            case DiscreteHistogram():
+                histograms.append(Cells(event.noise_multiplier, 1))
             case NoisedRecords():
                 gaussian_mus.append(1 / event.noise_multiplier)
             case SubsampledGaussian():
                 steps.append(Step(1 / event.noise_multiplier, event.sample_rate, event.steps))
             case _:
                 raise BadInput(f"event {event!r}: the accountant has no worst pair for it; use `Uncertified`")
-    return (certify or _certify)(gaussian_mus, steps, delta, relation)
+    return (certify or _certify)(gaussian_mus, steps, delta, relation, histograms)
 
 
-def _certify(gaussian_mus: Iterable[float], steps: Iterable[Step], delta: float, relation: Relation) -> float:
-    """PLD epsilon of Gaussians and subsampled Gaussians, mus relative to one record's norm; remembers what it was asked."""
+def _certify(
+    gaussian_mus: Iterable[float],
+    steps: Iterable[Step],
+    delta: float,
+    relation: Relation,
+    histograms: Iterable[Cells] = (),
+) -> float:
+    """PLD epsilon of Gaussians and subsampled Gaussians, mus relative to one record's norm, and of histograms of integers;
+    remembers what it was asked."""
     counts: dict[tuple[float, float], int] = defaultdict(int)
     for step in steps:
         counts[step.mu, step.rate] += step.repeats
     grouped = tuple(Step(mu, rate, count) for (mu, rate), count in sorted(counts.items(), reverse=True) if count and mu)
-    return _certified(tuple(sorted(gaussian_mus)), grouped, checked_delta(delta), checked_relation(relation))
+    counted = tuple(merged_cells(histograms))
+    return _certified(tuple(sorted(gaussian_mus)), grouped, counted, checked_delta(delta), checked_relation(relation))
 
 
 @functools.lru_cache(maxsize=256)
-def _certified(gaussian_mus: tuple[float, ...], steps: tuple[Step, ...], delta: float, relation: Relation) -> float:
+def _certified(
+    gaussian_mus: tuple[float, ...],
+    steps: tuple[Step, ...],
+    histograms: tuple[Cells, ...],
+    delta: float,
+    relation: Relation,
+) -> float:
     """dp-accounting's own distributions where the list is short and the answer of everyday size, else our grids."""
-    bound = grid_epsilon(gaussian_mus, steps, delta, relation)
-    sampled = [step for step in steps if step.rate < 1]
+    bound = grid_epsilon(gaussian_mus, steps, delta, relation, histograms)
+    distinct = sum(step.rate < 1 for step in steps) + len(histograms)
     everyday = DIRECT_EPSILON[0] <= bound <= DIRECT_EPSILON[1] and delta >= DIRECT_DELTA
-    if not everyday or not 0 < len(sampled) <= DIRECT_DISTINCT:
+    narrow = all(noise <= DIRECT_CELLS_NOISE for noise, _ in histograms)
+    if not (everyday and narrow and 0 < distinct <= DIRECT_DISTINCT):
         return bound
-    return _direct(gaussian_mus, steps, delta, relation, bound)
+    return _direct(gaussian_mus, steps, histograms, delta, relation, bound)
 
 
 def _direct(
-    gaussian_mus: Iterable[float], steps: Iterable[Step], delta: float, relation: Relation, bound: float
+    gaussian_mus: Iterable[float],
+    steps: Iterable[Step],
+    histograms: Iterable[Cells],
+    delta: float,
+    relation: Relation,
+    bound: float,
 ) -> float:
-    """The same by dp-accounting's `PLDAccountant` from end to end; `bound` is about the answer and sets the interval."""
-    import dp_accounting
-    from dp_accounting.pld import PLDAccountant
+    """The same by dp-accounting's distributions from end to end; `bound` is about the answer and sets the interval."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution as pld
 
-    neighbours = dp_accounting.NeighboringRelation
-    accountant = PLDAccountant(
-        neighbours.REPLACE_ONE if relation == "replace_one" else neighbours.ADD_OR_REMOVE_ONE,
-        value_discretization_interval=max(FINEST_INTERVAL, INTERVAL_SHARE * bound),
-    )
-    events = [(dp_accounting.GaussianDpEvent(1 / mu), 1.0, 1) for mu in gaussian_mus if mu]
-    events += [(dp_accounting.GaussianDpEvent(1 / mu), rate, count) for mu, rate, count in steps]
-    for gaussian, rate, count in events:
-        step = dp_accounting.PoissonSampledDpEvent(rate, gaussian) if rate < 1 else gaussian
-        accountant.compose(dp_accounting.SelfComposedDpEvent(step, count))
-    return min(float(accountant.get_epsilon(delta)), unsampled_epsilon(gaussian_mus, steps, delta, relation))
+    interval = max(FINEST_INTERVAL, INTERVAL_SHARE * bound)
+    exchanged = relation == "replace_one"
+    total, whole, counted = pld.identity(value_discretization_interval=interval), list(gaussian_mus), list(histograms)
+    for mu, rate, count in steps:
+        if rate == 1:
+            whole.append(mu * math.sqrt(count))
+            continue
+        step = pld.from_gaussian_mechanism(
+            1 / mu,
+            value_discretization_interval=interval,
+            sampling_prob=rate,
+            neighboring_relation=NeighboringRelation.REPLACE_ONE
+            if exchanged
+            else NeighboringRelation.ADD_OR_REMOVE_ONE,
+        )
+        total = total.compose(step.self_compose(count))
+    for noise, count in counted:
+        cell = pld.from_discrete_gaussian_mechanism(
+            noise, value_discretization_interval=interval, use_connect_dots=True
+        )
+        total = total.compose(cell.self_compose(2 * count if exchanged else count))
+    if mu := (2 if exchanged else 1) * compose_gdp(whole):
+        total = total.compose(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval))
+    found = float(total.get_epsilon_for_delta(delta))
+    return found if counted else min(found, unsampled_epsilon(whole, [s for s in steps if s.rate < 1], delta, relation))

@@ -7,7 +7,7 @@ other events of the plan, which stay as they are.
 import math
 from collections.abc import Callable, Sequence
 
-from sfumato.privacy.events import Event, Gaussian, Histogram, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import DiscreteHistogram, Event, Gaussian, Histogram, SubsampledGaussian, Uncertified
 
 DIGITS = 3
 """Significant digits of the advised noise."""
@@ -15,6 +15,13 @@ MOST_NOISE = 1e6
 """Noise multiplier beyond which nothing is advised."""
 CLOSE = 1.005
 """The search for the noise stops when its bracket is this narrow, as a ratio."""
+CHANGEABLE: tuple[type[SubsampledGaussian | Gaussian | DiscreteHistogram | Histogram], ...] = (
+    SubsampledGaussian,
+    Gaussian,
+    DiscreteHistogram,
+    Histogram,
+)
+"""Mechanisms whose size may be changed, the first one first."""
 
 Cost = Callable[[Sequence[Event]], float]
 """Events -> epsilon of their composition with all that is spent already."""
@@ -26,8 +33,7 @@ def what_fits(planned: Sequence[Event], alone: Cost, with_spent: Cost, limit: fl
     The event that is changed is the largest: DP-SGD where the plan has it, else the last query. `alone` prices the plan
     by itself, which is what --epsilon names.
     """
-    kinds: tuple[type[SubsampledGaussian | Gaussian | Histogram], ...] = (SubsampledGaussian, Gaussian, Histogram)
-    found = next((same for kind in kinds if (same := [event for event in planned if isinstance(event, kind)])), [])
+    found = next((same for kind in CHANGEABLE if (same := [event for event in planned if isinstance(event, kind)])), [])
     if not found or any(isinstance(event, Uncertified) for event in planned):
         return ""
     chosen = found[-1]

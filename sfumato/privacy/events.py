@@ -41,6 +41,19 @@ class Histogram(Event):
     noise_multiplier: float = Field(gt=0)
 
 
+class DiscreteHistogram(Event):
+    """Counts in cells plus discrete Gaussian noise on each, all integers: a record, or a group as a whole, adds 1 to exactly
+    one cell.
+
+    `noise_multiplier` is the parameter of the noise, whose mass at an integer x is proportional to
+    exp(-x^2 / (2 noise_multiplier^2)). Adding a record moves one cell by 1, exchanging one moves two cells by 1 each:
+    one, or two, such mechanisms in one dimension.
+    """
+
+    kind: Literal["discrete_histogram"] = "discrete_histogram"
+    noise_multiplier: float = Field(gt=0)
+
+
 class SubsampledGaussian(Event):
     """DP-SGD: `steps` Gaussian queries, each on a Poisson sample that holds a record with probability `sample_rate`."""
 
@@ -78,5 +91,6 @@ class Uncertified(Event):
 
 
 AnyEvent = Annotated[
-    Gaussian | Histogram | SubsampledGaussian | NoisedRecords | Uncertified, Field(discriminator="kind")
+    Gaussian | Histogram | DiscreteHistogram | SubsampledGaussian | NoisedRecords | Uncertified,
+    Field(discriminator="kind"),
 ]

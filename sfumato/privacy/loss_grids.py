@@ -1,4 +1,4 @@
-"""Privacy loss distributions of Poisson-subsampled Gaussians by one Fourier sum: fast for many events, and pessimistic.
+"""Privacy loss distributions of Poisson-subsampled and discrete Gaussians by one Fourier sum: fast for many events, and pessimistic.
 
 They serve where dp-accounting's distributions would be too slow: while calibration searches, and for ledgers with many
 different mechanisms. The worst pairs are those of `sfumato.privacy.accountant`. Every step below can only raise a delta:
@@ -11,7 +11,9 @@ different mechanisms. The worst pairs are those of `sfumato.privacy.accountant`.
     window    the series has a period; Chernoff's bound on what lies above it is paid for as infinite loss
     cells     the density's mass in each cell of a fine grid, taken at the cell's upper end; delta and epsilon from these
 
-Not covered: mechanisms other than Gaussians. Floating-point rounding is not bounded by proof but paid for by allowances
+A discrete Gaussian has its dots where its losses are, at the integers; with much noise, at every few of them.
+
+Not covered: mechanisms other than these. Floating-point rounding is not bounded by proof but paid for by allowances
 above what was measured.
 """
 
@@ -38,6 +40,9 @@ to all of it, shows in epsilon."""
 
 WIDEST_DOTS, WIDEST_GAP = {True: 0.02, False: 0.1}, 0.3
 """Largest distance of dots: in standard deviations of the noise, few or not, and in privacy loss where it grows fastest."""
+
+DISCRETE_GAP = 0.01
+"""Largest distance of a discrete Gaussian's dots as a share of its noise; where 1 is more than that, its dots are exact."""
 
 MAX_STEP_DOTS, MAX_DOTS, LEAST_STEP_DOTS = 4_000, 400_000, 300
 """Dots per step and in all, at most; but no step needs to do with fewer than the third."""
@@ -86,6 +91,13 @@ class Step(NamedTuple):
     repeats: int
 
 
+class Cells(NamedTuple):
+    """`repeats` histograms of integers with discrete Gaussian noise of this parameter; a record is in one cell of each."""
+
+    noise: float
+    repeats: int
+
+
 class _Pair(NamedTuple):
     """Which side of the worst pair holds the record: P draws N(mu) with rate q if `up`, Q draws N(-mu) if `down`."""
 
@@ -120,8 +132,15 @@ def unsampled_epsilon(gaussian_mus: Iterable[float], steps: Iterable[Step], delt
     return gdp_epsilon(reach * compose_gdp([*gaussian_mus, *(mu * math.sqrt(count) for mu, _, count in steps)]), delta)
 
 
-def grid_epsilon(gaussian_mus: Iterable[float], steps: Iterable[Step], delta: float, relation: Relation) -> float:
-    """PLD epsilon of Gaussians (exact among themselves) and subsampled Gaussians, mus relative to one record's norm."""
+def grid_epsilon(
+    gaussian_mus: Iterable[float],
+    steps: Iterable[Step],
+    delta: float,
+    relation: Relation,
+    histograms: Iterable[Cells] = (),
+) -> float:
+    """PLD epsilon of Gaussians (exact among themselves), subsampled Gaussians, mus relative to one record's norm, and
+    histograms of integers."""
     delta, reach = checked_delta(delta), 2.0 if checked_relation(relation) == "replace_one" else 1.0
     counts: dict[tuple[float, float], int] = defaultdict(int)
     whole = list(gaussian_mus)
@@ -133,27 +152,46 @@ def grid_epsilon(gaussian_mus: Iterable[float], steps: Iterable[Step], delta: fl
     mu_whole = reach * compose_gdp(whole)
     # Sorted, so that the same events in another order give the same number to the last digit.
     sampled = [Step(mu, rate, count) for (mu, rate), count in sorted(counts.items(), reverse=True)]
-    if not sampled:
+    # An exchange moves two cells, each by 1: two mechanisms in one dimension.
+    counted = merged_cells(histograms, 2 if relation == "replace_one" else 1)
+    if not sampled and not counted:
         return gdp_epsilon(mu_whole, delta)
+    if any(noise * NO_NOISE_MU <= 1 for noise, _ in counted):
+        return math.inf
     no_noise = math.fsum(s.repeats * math.log1p(-s.rate) for s in sampled if s.mu >= NO_NOISE_MU)
     if -math.expm1(no_noise) > delta:
         return math.inf
     total = math.inf
     if mu_whole < NO_NOISE_MU:
-        total = max(_pair_epsilon(pair, mu_whole, sampled, delta) for pair in _PAIRS[relation])
-    if no_noise == 0:
+        # A discrete Gaussian exchanged is itself; only sampling tells the two pairs apart.
+        pairs = _PAIRS[relation] if sampled else _PAIRS[relation][:1]
+        total = max(_pair_epsilon(pair, mu_whole, sampled, delta, counted) for pair in pairs)
+    if no_noise == 0 and not counted:
         total = min(total, unsampled_epsilon(whole, sampled, delta, relation))
     return total
 
 
-def _pair_epsilon(pair: _Pair, mu_whole: float, steps: Sequence[Step], delta: float) -> float:
-    """PLD epsilon of one worst pair: one Gaussian of `mu_whole` and all `steps`, composed."""
-    counts = np.array([float(step.repeats) for step in steps])
+def merged_cells(histograms: Iterable[Cells], times: int = 1) -> list[Cells]:
+    """Equal histograms as one, each `times` as often, in an order of their own."""
+    counts: dict[float, int] = defaultdict(int)
+    for noise, repeats in histograms:
+        counts[noise] += times * repeats
+    return [Cells(noise, repeats) for noise, repeats in sorted(counts.items()) if repeats]
+
+
+def _pair_epsilon(
+    pair: _Pair, mu_whole: float, steps: Sequence[Step], delta: float, histograms: Sequence[Cells] = ()
+) -> float:
+    """PLD epsilon of one worst pair: one Gaussian of `mu_whole`, all `steps` and discrete Gaussians, composed."""
+    counts = np.array([float(repeats) for *_, repeats in (*steps, *histograms)])
     number = 1 + float(counts.sum())
     left = delta - ROUNDING_FLOOR - ROUNDING_PER_COUNT * float(np.linalg.norm(counts))
     if left <= 0:
         return math.inf
-    sizes, squares, slopes = _moments(pair, steps, RARE_SHARE * delta / number)
+    sizes, squares, slopes = _moments(pair, steps, RARE_SHARE * delta / number) if steps else np.zeros((3, 0))
+    discrete = [_discrete_dots(noise, TAIL_SHARES[0] * delta / number) for noise, _ in histograms]
+    sizes = np.append(sizes, [masses @ np.abs(losses) for losses, masses, _ in discrete])
+    squares = np.append(squares, [masses @ np.square(losses) for losses, masses, _ in discrete])
     spread = max(float(counts @ squares) + mu_whole**2, LEAST_DEVIATION**2)
     deviation = math.sqrt(spread)
     # Half of what is added to the spread is added to the mean: rare large losses have a spread far above epsilon.
@@ -161,7 +199,10 @@ def _pair_epsilon(pair: _Pair, mu_whole: float, steps: Sequence[Step], delta: fl
     growth = EXCESS[len(steps) <= FEW] * min(spread, 2 * (mean + deviation))
     found = math.inf
     for tail in (share * delta for share in TAIL_SHARES):
-        dots = _dots(pair, steps, tail / number, 6 * growth / np.maximum(slopes, 1e-300))
+        dots = _joined(
+            _dots(pair, steps, tail / number, 6 * growth / np.maximum(slopes, 1e-300)) if steps else None,
+            [(*_discrete_dots(noise, tail / number), count) for noise, count in histograms],
+        )
         # The haze is part of the total, whose window may hold no more waves than there is time for.
         waves = min(max(WORK // dots.losses.size, MAX_WAVES[0]), MAX_WAVES[1])
         lowest = math.sqrt(-2 * math.log(NO_WAVE)) / (2 * math.pi * waves)
@@ -235,6 +276,61 @@ def _dots(pair: _Pair, steps: Sequence[Step], tail: float, squares: np.ndarray) 
     return _Dots(np.append(starts, z.size), losses, masses, centres, infinite, counts)
 
 
+def _discrete_dots(noise: float, tail: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Losses, masses of P, and what is infinite, of one discrete Gaussian of this parameter whose mean moves by 1.
+
+    P is the noise n itself, Q the noise less 1, so that the loss is (n + 1/2) / noise^2. Dots lie at all integers, or at
+    every few where the noise is large; then the masses of P and Q between two of them are kept, as in `_dots`.
+    """
+    from scipy.special import ndtr, ndtri
+
+    gap = max(1, int(DISCRETE_GAP * noise))
+    reach = gap * math.ceil((-float(ndtri(tail / 4)) * noise + 2) / gap)
+    n = np.arange(-reach, reach + 1, gap, dtype=float)
+    losses = (n + 0.5) / noise**2
+    if gap == 1:
+        whole = np.exp(-np.square(np.arange(-reach - math.ceil(40 * noise), -reach) / noise) / 2)
+        masses = np.exp(-np.square(n / noise) / 2)
+        total = masses.sum() + 2 * whole.sum()
+        masses, outside = masses / total, float(whole.sum() / total)
+        masses[0] += outside
+    else:
+        # Sums over integers by the midpoint rule with its first correction (Euler and Maclaurin); the next is below
+        # (n / noise^2)^4 / 800 of a sum, 1e-8 at ten times the noise and next to nothing where the masses are.
+        edges = n + 0.5
+        p, q = _lattice_masses(edges, noise), _lattice_masses(edges + 1, noise)
+        gaps = np.diff(losses)
+        lower = np.clip((q * np.exp(losses[:-1]) - p * np.exp(-gaps)) / -np.expm1(-gaps), 0.0, p)
+        masses = np.append(lower, 0.0) + np.append(0.0, p - lower)
+        outside = float(ndtr(-edges[-1] / noise))
+        masses[0] += float(ndtr(edges[0] / noise))
+    infinite = outside + n.size * NO_MASS
+    masses[masses < NO_MASS] = 0.0
+    return losses, masses, infinite
+
+
+def _lattice_masses(edges: np.ndarray, noise: float) -> np.ndarray:
+    """Masses of a wide discrete Gaussian at the integers between neighbours of `edges`, which are halves."""
+    slopes = -edges / noise**3 * np.exp(-np.square(edges / noise) / 2) / math.sqrt(2 * math.pi)
+    return np.maximum(_cell_masses(edges / noise) - np.diff(slopes) / 24, 0.0)
+
+
+def _joined(dots: _Dots | None, more: Sequence[tuple[np.ndarray, np.ndarray, float, int]]) -> _Dots:
+    """The dots of steps and those of other mechanisms, (losses, masses, infinite, count) each."""
+    if not more and dots is not None:
+        return dots
+    centres = [float(masses @ losses) for losses, masses, _, _ in more]
+    kept = dots or _Dots(np.zeros(1, dtype=int), *(np.zeros(0) for _ in range(5)))
+    return _Dots(
+        np.append(kept.starts, kept.starts[-1] + np.cumsum([losses.size for losses, *_ in more])),
+        np.concatenate([kept.losses, *(one[0] - centre for one, centre in zip(more, centres, strict=True))]),
+        np.concatenate([kept.masses, *(one[1] for one in more)]),
+        np.append(kept.centres, centres),
+        np.append(kept.infinite, [one[2] for one in more]),
+        np.append(kept.counts, [float(one[3]) for one in more]),
+    )
+
+
 def _cell_masses(edges: np.ndarray) -> np.ndarray:
     """Standard normal masses between neighbours of `edges`, accurate in both tails; 0 where edges fall."""
     from scipy.special import ndtr
@@ -286,7 +382,8 @@ def _cells(dots: _Dots, mu: float, bottom: float, width: float) -> np.ndarray:
     for i in np.argsort(-variances, kind="stable"):
         part = slice(dots.starts[i], dots.starts[i + 1])
         values = _waves(dots.losses[part], dots.masses[part], base, size) - dots.infinite[i]
-        logs += dots.counts[i] * _log1p(values)
+        with np.errstate(invalid="ignore"):  # a frequency at which nothing is left is out below
+            logs += dots.counts[i] * _log1p(values)
         alive = np.flatnonzero(logs.real > least)
         size = int(alive[-1]) + 1 if alive.size else 1
         logs = logs[:size]

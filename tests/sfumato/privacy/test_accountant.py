@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import pld_privacy_accountant
+from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.privacy_accountant import NeighboringRelation
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +34,7 @@ from sfumato.privacy.accountant import (
     subsampled_gaussian_clt,
     subsampled_gaussian_epsilon,
 )
-from sfumato.privacy.events import Event, Gaussian, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import DiscreteHistogram, Event, Gaussian, SubsampledGaussian, Uncertified
 from tests.vectors import DELTA, VECTORS, facts
 
 RELATIONS = ("add_remove", "replace_one")
@@ -241,6 +242,65 @@ MIXED = [
 @pytest.mark.parametrize("events", MIXED)
 def test_agrees_with_dp_accounting(events, relation):
     assert epsilon(events, DELTA, relation) == pytest.approx(reference_epsilon(events, DELTA, relation), rel=2e-3)
+
+
+# ------------------------------------------------------------------------------------------- histograms of integers
+
+
+def exact_discrete_epsilon(noise, cells, delta):
+    """Of `cells` composed discrete Gaussians moved by 1: their noises add up to an integer that tells all, summed directly."""
+    reach = math.ceil(14 * noise) + 2
+    mass = np.exp(-np.square(np.arange(-reach, reach + 1) / noise) / 2)
+    total = np.ones(1)
+    for _ in range(cells):
+        total = np.convolve(total, mass / mass.sum())
+    losses = (np.arange(-cells * reach, cells * reach + 1) + cells / 2) / noise**2
+    return brentq(lambda eps: total @ np.maximum(0, -np.expm1(np.minimum(eps - losses, 0))) - delta, 0, losses[-1])
+
+
+def histogram(noise):
+    return DiscreteHistogram(noise_multiplier=noise)
+
+
+@pytest.mark.parametrize(("relation", "cells"), [("add_remove", 1), ("replace_one", 2)])
+@pytest.mark.parametrize("noise", [0.3, 0.5, 1.0, 2.3, 10.0, 120.0])
+def test_a_histogram_of_integers_by_direct_summation(noise, relation, cells):
+    for delta in (DELTA, 1e-9):
+        exact = exact_discrete_epsilon(noise, cells, delta)
+        assert exact * (1 - 1e-9) <= epsilon([histogram(noise)], delta, relation) <= exact * (1 + 2e-3)
+    # Three of them are as many more dimensions.
+    together = epsilon([histogram(noise)] * 3, DELTA, relation)
+    assert together == pytest.approx(exact_discrete_epsilon(noise, 3 * cells, DELTA), rel=1e-3)
+
+
+def test_a_histogram_of_integers_may_cost_more_than_a_gaussian_of_its_noise():
+    assert epsilon([histogram(2.5)], DELTA) < gdp_epsilon(0.4, DELTA) * 0.995
+    assert epsilon([histogram(2.0)], DELTA) > gdp_epsilon(0.5, DELTA) * 1.005
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_histogram_beside_everything_else_against_dp_accounting(relation):
+    interval, names = 1e-3, {"add_remove": "ADD_OR_REMOVE_ONE", "replace_one": "REPLACE_ONE"}
+    events = [histogram(3.0), dp_sgd(1.2, 0.05, 100), Gaussian(noise_multiplier=4.0), histogram(5.0)]
+    options = {"value_discretization_interval": interval, "neighboring_relation": NeighboringRelation[names[relation]]}
+    total = pld.from_gaussian_mechanism(1.2, sampling_prob=0.05, **options).self_compose(100)
+    total = total.compose(pld.from_gaussian_mechanism(4.0, **options))
+    for noise in (3.0, 5.0):
+        one = pld.from_discrete_gaussian_mechanism(noise, value_discretization_interval=interval, use_connect_dots=True)
+        total = total.compose(one.self_compose(2 if relation == "replace_one" else 1))
+    assert epsilon(events, DELTA, relation) == pytest.approx(total.get_epsilon_for_delta(DELTA), rel=1e-3)
+
+
+def test_calibration_beside_a_histogram_and_of_one():
+    def plan(noise):
+        return [histogram(4.0), dp_sgd(noise, 0.01, 500)]
+
+    noise = calibrate(2.0, DELTA, plan, "replace_one")
+    assert 2.0 * (1 - 1e-3) <= epsilon(plan(noise), DELTA, "replace_one") <= 2.0
+    noise = calibrate(0.01, DELTA, lambda noise: [histogram(noise)])
+    assert 0.01 * (1 - 1e-3) <= epsilon([histogram(noise)], DELTA) <= 0.01
+    with pytest.raises(BadInput, match="out of reach"):
+        calibrate(1.0, DELTA, lambda noise: [histogram(0.5), dp_sgd(noise, 0.01, 500)])
 
 
 # ------------------------------------------------------------------------------------------------------------- laws

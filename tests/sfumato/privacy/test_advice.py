@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.privacy.advice import what_fits
-from sfumato.privacy.events import Gaussian, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import DiscreteHistogram, Gaussian, SubsampledGaussian, Uncertified
 
 
 def cost(events):
@@ -34,6 +34,14 @@ def test_the_other_events_stay_as_they_are():
 
 def test_a_query_alone_is_advised_too():
     assert advice([Gaussian(noise_multiplier=0.5, count=5)]).startswith("2 of 5 queries, or noise multiplier 0.708 ")
+
+
+def test_a_histogram_of_integers_is_advised_too():
+    def dear(events):
+        return sum(20 / e.noise_multiplier**2 for e in events)
+
+    said = what_fits([DiscreteHistogram(noise_multiplier=1.0)], dear, dear, 5.0)
+    assert said == "noise multiplier 2.01 instead of 1 (--epsilon 4.95)"
 
 
 def test_what_no_noise_helps_gets_no_advice():

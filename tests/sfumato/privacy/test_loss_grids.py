@@ -6,13 +6,13 @@ from itertools import pairwise
 import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.privacy import loss_grids
 from sfumato.privacy.gdp import gdp_epsilon
-from sfumato.privacy.loss_grids import NO_NOISE_MU, Step, grid_epsilon, unsampled_epsilon
+from sfumato.privacy.loss_grids import NO_NOISE_MU, Cells, Step, grid_epsilon, unsampled_epsilon
 
 DELTA = 1e-5
 RELATIONS = ("add_remove", "replace_one")
@@ -153,3 +153,32 @@ def test_no_allowance_left():
     assert grid_epsilon([], [Step(1.0, 0.01, 10)], 1e-13, "add_remove") == unsampled_epsilon(
         [], [Step(1.0, 0.01, 10)], 1e-13, "add_remove"
     )
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("noise", [0.1, 0.3, 0.5, 1.0, 5.0, 50.0, 250.0])
+def test_histograms_of_integers_against_dp_accounting(noise, relation):
+    """Wherever their losses lie, on few points or many: never cheaper than dp-accounting by more than its own grid."""
+    bound = grid_epsilon([], [], 1e-6, relation, [Cells(noise, 3)])
+    one = privacy_loss_distribution.from_discrete_gaussian_mechanism(
+        noise, value_discretization_interval=1e-4 * max(bound, 0.1), use_connect_dots=True
+    )
+    reference = one.self_compose(6 if relation == "replace_one" else 3).get_epsilon_for_delta(1e-6)
+    assert reference * (1 - 1e-3) <= bound <= reference * (1 + 2e-2 if noise < 0.5 else 1 + 1e-3)
+
+
+@pytest.mark.parametrize("noise", [1e3, 1e5])
+def test_histograms_with_much_noise_are_next_to_gaussian(noise):
+    """Their dots are sums over many integers; together they cost what a Gaussian of the same noise would."""
+    bound = grid_epsilon([], [], 1e-5, "add_remove", [Cells(noise, int(noise**2))])
+    assert gdp_epsilon(1.0, 1e-5) <= bound <= gdp_epsilon(1.0, 1e-5) * (1 + 2e-3)
+
+
+def test_histograms_among_others_and_without_noise():
+    many = [Step(0.5 + 0.01 * i, 0.01, 3) for i in range(80)]
+    alone = grid_epsilon([0.2], many, 1e-5, "add_remove")
+    beside = grid_epsilon([0.2], many, 1e-5, "add_remove", [Cells(1e3, 1)])
+    assert alone * (1 - 1e-3) <= beside <= alone * (1 + 1e-2)
+    assert grid_epsilon([0.2], many, 1e-5, "add_remove", [Cells(2.0, 1)]) > 1.5 * alone
+    assert grid_epsilon([], [], 1e-5, "add_remove", [Cells(1 / NO_NOISE_MU, 1)]) == math.inf
+    assert grid_epsilon([0.3], [], 1e-5, "replace_one", [Cells(2.0, 0)]) == gdp_epsilon(0.6, 1e-5)
