@@ -128,8 +128,6 @@ def _carry_out(
 ) -> RunRecord:
     public_images = load_images(settings, plan, book)
     secret = checking.check_private(book.private, terms(plan), book.context, public_images, new_version)
-    if plan.members:
-        checking.check_members(secret, terms(plan), plan.members, book.context)
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
     book.refusal = checking.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
     parts = prepare(settings, plan, public_images, book)
@@ -170,7 +168,7 @@ def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
     return book.run(public.load_public, data.model_copy(update=PUBLIC_SIDE), size, settings.seed, content=content)
 
 
-PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "limit": 0, "group": "", "unit": "person"}
+PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "share": 1.0, "limit": 0, "group": "", "unit": "person"}
 """What of the data section the public images do not depend on, set to one value for all runs."""
 
 

@@ -77,9 +77,12 @@ class Data(Section):
     """1 converts to grey, 3 to colour, 0 keeps the images as they are."""
     held_out: float = Field(default=0.2, gt=0, lt=1)
     """Share of the private records kept for evaluation, where the source has no test part of its own."""
+    share: Annotated[float, Field(gt=0, le=1), LATER] = 1.0
+    """Share of the private training records (or groups) that is used, for trials. Each record is taken or left by a hash of itself
+    alone, so that the statement holds for the whole collection."""
     limit: int = Field(default=0, ge=0)
-    """Use only the first so many private records (0: all), for trials. The statement then holds for that choice of records as it
-    is: a record added in front would push another one out."""
+    """No longer possible, and refused: use only the first so many private records. A record added in front would push another one
+    out, which no price covered; `share` takes its place."""
     glyphs_per_class: int = Field(default=400, ge=1)
     """Rendered images per character of `glyphs`."""
     glyphs: Literal["letters", "digits", "both"] = "letters"

@@ -43,10 +43,12 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
         channels=data.channels,
         crop=data.crop,
         held_out=data.held_out,
+        share=data.share,
         folder=data.folder,
         columns=data.columns,
         group=data.group,
     )
+    _refuse_limit(data, private)
     sources.require_classes(private)
     public = sources.describe(
         data.public,
@@ -73,11 +75,7 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
             f"bring them together with --set {way}"
         )
     grouped = private.groups is not None
-    if grouped and data.limit:
-        raise BadInput(
-            f"data.limit={data.limit} would take a part of a {data.unit}'s images: leave it out, or --set data.group=none"
-        )
-    records = min(private.records, data.limit or private.records) if private.groups is None else private.groups
+    records = private.records if private.groups is None else private.groups
     told: dict[str, Any] = {"unit": data.unit, "images": private.records} if grouped else {}
     facts = Facts(records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0], **told)
     group = (data.group or sources.GROUP) if grouped else sources.NO_GROUPS
@@ -108,6 +106,16 @@ def _refuse_same(data: Data) -> None:
         raise BadInput(
             f"data.public={data.public!r} is, holds or lies in the private data {data.private!r}: public images must not come "
             "from the private collection"
+        )
+
+
+def _refuse_limit(data: Data, private: sources.Facts) -> None:
+    """`private` are the facts of the training part."""
+    if data.limit:
+        share = min(1.0, data.share * data.limit / max(1, private.records))
+        raise BadInput(
+            f"data.limit={data.limit} takes the first records, so that removing one would pull another in, which no price covers: use "
+            f"--set data.share={max(share, 0.001):.3g}, which takes about as many, each by a hash of itself"
         )
 
 
@@ -142,7 +150,7 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
     if facts.records < 2:
         raise BadInput(
             f"{facts.records} private training {facts.unit or 'record'}s of {settings.data.private!r} are too few for any promise: add images, or "
-            f"change data.held_out={settings.data.held_out} or data.limit={settings.data.limit}"
+            f"change data.held_out={settings.data.held_out} or data.share={settings.data.share:g}"
         )
     judged = min(settings.generation.images, settings.evaluation.images)
     if judged < FEWEST_JUDGED:
@@ -237,7 +245,7 @@ def private_set(settings: Settings) -> PrivateSet:
         invert=data.invert in ("private", "both"),
         held_out=data.held_out,
         folder=data.folder,
-        limit=data.limit,
+        share=data.share,
         columns=data.columns,
         group=data.group,
         unit="" if data.group == sources.NO_GROUPS else data.unit,

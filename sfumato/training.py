@@ -105,10 +105,11 @@ def pretrain(
 def denoiser_training(
     model: nn.Module, schedule: NoiseSchedule, settings: Pretraining, *, seed: int, progress: Progress = silent
 ) -> Callable[[Tensor, Tensor], nn.Module]:
-    """`pretrain` for images and labels that come later."""
+    """`pretrain` for images and labels that come later; where these are none, the model stays as it is."""
 
     def train_on(images: Tensor, labels: Tensor) -> nn.Module:
-        trained, _ = pretrain(model.to(images.device), schedule, images, labels, settings, seed=seed, progress=progress)
+        steps = settings if len(images) else settings.model_copy(update={"steps": 0})
+        trained, _ = pretrain(model.to(images.device), schedule, images, labels, steps, seed=seed, progress=progress)
         return trained
 
     return train_on

@@ -1,12 +1,10 @@
-"""What is looked at before anything is trained: the private images, the shards, and whether the budget bears the plan."""
+"""What is looked at before anything is trained: the private images, and whether the budget bears the plan."""
 
 from collections.abc import Sequence
 
 from artifacts import contents
 from artifacts.kinds import PublicImages
 from sfumato.errors import Refused
-from sfumato.methods.plan import Members
-from sfumato.privacy import shards
 from sfumato.privacy.door import PrivateSet, check_in
 from sfumato.privacy.events import AnyEvent
 from tasks.asking import Terms, access
@@ -32,13 +30,6 @@ def check_private(
         asked = access(ledger, private, terms, "check", purpose, [images] if images else [], context, "0")
         check_in(asked, public, new_version=new_version)
         return private.model_copy(update={"version": ledger.version(private.name)})
-
-
-def check_members(private: PrivateSet, terms: Terms, members: Members, context: RunContext) -> None:
-    """Refuse shards that lack a class, before anything is trained."""
-    with where().ledger() as ledger:
-        asked = access(ledger, private, terms, "check", "check that every shard holds every class", [], context, "0")
-        shards.check_shards(asked, members.count, members.key)
 
 
 def over_budget(private: PrivateSet, events: Sequence[AnyEvent], terms: Terms) -> str:

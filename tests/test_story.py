@@ -30,7 +30,7 @@ from tests.examples import home_at, write_classes
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
 TINY = [
-    "data.limit=200",
+    "data.share=0.1395",
     "data.glyphs_per_class=20",
     "network.width=32",
     "pretraining.steps=40",
@@ -42,7 +42,7 @@ TINY = [
 ]
 PATIENCE_SECONDS = 400
 NOT_PRIVATE = [
-    *("privacy.epsilon=1e6", "privacy.delta=1e-5", "data.limit=100", "evaluation.baseline=false"),
+    *("privacy.epsilon=1e6", "privacy.delta=1e-5", "data.share=0.0648", "evaluation.baseline=false"),
     *("pretraining.steps=400", "fine_tuning.trainable=[rows,film,attention,time,rest]", "fine_tuning.ema_decay=0.9"),
     *(
         "fine_tuning.clip=1",
@@ -245,7 +245,7 @@ def test_a_corrupt_private_image_is_named_before_any_work(prefect_server, tmp_pa
     bad = tmp_path / "b" / "3.png"
     bad.write_bytes(bad.read_bytes()[:40])
     with pytest.raises(BadInput, match="3.png"):
-        synthesize(method="rapid", preset="digits", changes=[*TINY, f"data.private={tmp_path}", "data.limit=0"])
+        synthesize(method="rapid", preset="digits", changes=[*TINY, f"data.private={tmp_path}", "data.share=1"])
 
 
 def test_plain_dp_sgd_is_a_method_like_any_other(prefect_server):
@@ -514,7 +514,7 @@ def test_a_set_that_changed_is_refused_until_a_person_declares_a_version(prefect
     from flows.synthesize import synthesize
 
     folder = write_classes(tmp_path / "scans", {"a": 40, "b": 40})
-    changes = [c for c in TINY if not c.startswith(("method.", "data.limit"))] + [f"data.private={folder}"]
+    changes = [c for c in TINY if not c.startswith(("method.", "data.share"))] + [f"data.private={folder}"]
     run = functools.partial(synthesize, method="dp-sgd", preset="digits", changes=[*changes, "network.kind=mlp"])
     first = run()
     (folder / "a" / "000.png").unlink()
@@ -559,7 +559,7 @@ def test_mnist_with_omniglot_runs_by_settings_alone(prefect_server, data):
     changes = [
         *(f"data.{side}={data / name}" for side, name in (("private", "mnist"), ("public", "omniglot"))),
         *(
-            "data.limit=300",
+            "data.share=0.213",
             "network.width=8",
             "pretraining.steps=3",
             "pretraining.batch=16",

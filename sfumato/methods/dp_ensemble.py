@@ -14,8 +14,10 @@ Beyond the paper: what is clipped is a prediction's deviation from the public mo
 so that less clipping is paid for), the norm may follow from the budget, and a few images per class can be drawn
 privately as prototypes from which the public model then draws any number (post-processing; Meng et al. 2022, SDEdit).
 
-Not covered: a statement about the members, which are not private and never leave; about more images than were paid for;
-that a run was not refused, which tells that every shard holds every class.
+A shard that lacks classes trains its member on what it has, and the member of an empty shard is the public model: no run is
+refused for what a shard holds, which would tell of single records.
+
+Not covered: a statement about the members, which are not private and never leave; about more images than were paid for.
 """
 
 import math
@@ -340,8 +342,8 @@ def _check(settings, facts: Facts) -> None:
     method, generation = settings.method, settings.generation
     if method.members > facts.records:
         raise BadInput(
-            f"method.members={method.members} is more than the {facts.records} private records: use fewer, so that every shard holds "
-            "records of every class"
+            f"method.members={method.members} is more than the {facts.records} private records: use fewer, so that members have "
+            "records to learn from"
         )
     if generation.solver != "ddim" or generation.eta != 1:
         raise BadInput(

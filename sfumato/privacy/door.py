@@ -15,10 +15,10 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from sfumato import sources
-from sfumato.config import FEWEST_JUDGED, Columns, Crop, Relation, Section
+from sfumato.config import FEWEST_JUDGED, LATER, Columns, Crop, Relation, Section
 from sfumato.errors import BadInput, Stopped
 from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.events import AnyEvent
@@ -38,8 +38,8 @@ class PrivateSet(Section):
     invert: bool = False
     folder: str = ""
     """Where data sets by name lie; says where, not what."""
-    limit: int = 0
-    """Only the first so many training records; 0 for all."""
+    share: Annotated[float, LATER] = 1.0
+    """Share of the training records that is used (`sources.used_by_hash`)."""
     columns: Columns = Columns()
     group: str = sources.NO_GROUPS
     """Which records belong together (`Data.group`)."""
@@ -108,15 +108,15 @@ def check_in(access: Access, public: ImageSet | None = None, *, new_version: boo
     Raises `BadInput` for a damaged image, for images or parts that do not fit together, for a part without images, and
     where the ledger knows other images under this name (unless a person declares a `new_version`): all that would
     otherwise end a run after it has paid. With the look written, it also refuses `public` images among which there are
-    private ones, records beyond the limit included; both as they are after cropping and resizing, in whatever files and
+    private ones, records that are not used included; both as they are after cropping and resizing, in whatever files and
     classes they lie. That refusal tells the person who runs this that there is a copy, not which and how many.
 
     Not covered: copies that differ in a pixel, such as compressed anew or cropped by hand.
     """
-    digest, limit = identify(access.private), access.private.limit
-    everyone = access.private.model_copy(update={"limit": 0})
+    digest = identify(access.private)
+    everyone = access.private.model_copy(update={"share": 1.0})
     train, test = read(everyone, "train"), read(everyone, "test")
-    check_parts(access.private, train.subset(slice(limit or None)), test)
+    check_parts(access.private, read(access.private, "train"), test)
     if new_version:
         access.ledger.new_version(access.private.name, digest, run=access.run, code_version=access.code_version)
     entry = _looked(access, digest)
@@ -141,12 +141,12 @@ def check_parts(private: PrivateSet, train: ImageSet, test: ImageSet) -> None:
         if len(part) < FEWEST_JUDGED:
             raise BadInput(
                 f"{len(part)} {name} images of {private.source!r} are too few to judge the result by, it takes {FEWEST_JUDGED}: add "
-                f"images, or change data.held_out={private.held_out} or data.limit={private.limit}"
+                f"images, or change data.held_out={private.held_out} or data.share={private.share:g}"
             )
     if len(set(train.labels.tolist())) < 2:
         raise BadInput(
             f"all {len(train)} training images of {private.source!r} are of the class {train.classes[train.labels[0]]!r}: add "
-            f"images of others, or change data.limit={private.limit}, which takes the first"
+            f"images of others, or change data.share={private.share:g}"
         )
 
 
@@ -155,6 +155,7 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
     found = sources.load(
         private.source,
         part=part,
+        share=private.share,
         size=private.size,
         channels=private.channels,
         crop=private.crop,
@@ -168,7 +169,7 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
         raise ValueError(
             f"unit {private.unit!r} does not fit images with{'' if private.unit else 'out'} a name for their groups"
         )
-    return found.subset(slice(private.limit)) if private.limit and part == "train" else found
+    return found
 
 
 @contextlib.contextmanager

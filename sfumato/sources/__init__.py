@@ -31,11 +31,13 @@ from sfumato.sources.identity import (
     existing,
     fingerprint,
     group_held_out,
+    group_used,
     held_out_by_hash,
     needs_folder,
     parts_of,
     prefixes,
     same_source,
+    used_by_hash,
 )
 from sfumato.sources.idx import holds_idx, open_idx
 from sfumato.sources.inspecting import Inspection, inspected
@@ -74,6 +76,7 @@ def describe(
     channels: int | None = None,
     crop: Crop = "none",
     held_out: float = 0.2,
+    share: float = 1.0,
     folder: str = "",
     glyphs_per_class: int = 400,
     characters: str | None = None,
@@ -93,6 +96,7 @@ def describe(
         channels=channels,
         crop=crop,
         held_out=held_out,
+        share=share,
         folder=folder,
         glyphs_per_class=glyphs_per_class,
         characters=characters,
@@ -105,10 +109,9 @@ def describe(
     facts = catalogue.facts
 
     def expected(count: int) -> int:
-        if catalogue.has_parts or part == "all":
-            return count
-        kept = round(count * held_out)
-        return kept if part == "test" else count - kept
+        split = not catalogue.has_parts and part != "all"
+        kept = round(count * held_out) if split else 0
+        return kept if split and part == "test" else round((count - kept) * asked.used)
 
     groups = None if facts.groups is None else expected(facts.groups)
     return Facts(str(source), expected(facts.records), facts.classes, *asked.shape(facts), groups)
@@ -123,6 +126,7 @@ def load(
     crop: Crop = "none",
     invert: bool = False,
     held_out: float = 0.2,
+    share: float = 1.0,
     folder: str = "",
     glyphs_per_class: int = 400,
     characters: str | None = None,
@@ -136,7 +140,7 @@ def load(
     `crop="centre"` takes the largest square from the middle, `size` then stretches every picture to that many pixels
     square, `channels` turns all grey (1) or into colour (3); None or 0 keeps them. `invert` turns the grey levels round,
     so that dark ink on paper stands beside light ink. `held_out` is the share kept for testing where the source has no
-    test part, `folder` where data sets by name lie. `columns` and `group` are for tables and folders (`Data`). The other arguments are for glyphs (`characters` are all letters
+    test part, `share` the share of the part `train` that is used (`used_by_hash`), `folder` where data sets by name lie. `columns` and `group` are for tables and folders (`Data`). The other arguments are for glyphs (`characters` are all letters
     unless given) and for mixtures (`shares`, see `sfumato.sources.mixture.mix`).
     """
     asked = Request(
@@ -146,6 +150,7 @@ def load(
         crop=crop,
         invert=invert,
         held_out=held_out,
+        share=share,
         folder=folder,
         glyphs_per_class=glyphs_per_class,
         characters=characters,
@@ -164,6 +169,8 @@ def load(
         # The split looks at the picture as stored, so that asking for another size moves no record to the other side.
         if by_hash and held_out_of(record, classes, held_out) != (part == "test"):
             continue
+        if asked.used < 1 and not used_of(record, classes, share):
+            continue
         record = record._replace(pixels=shaped(record.pixels, asked))
         first = first or record
         check_same_shape(first, record)
@@ -173,7 +180,7 @@ def load(
     if not pixels:
         raise BadInput(
             f"the {part} part of {str(source)!r} holds none of its {catalogue.facts.records} records;"
-            f" change data.held_out={held_out} or add images"
+            f" change data.held_out={held_out}, data.share={share:g} or add images"
         )
     stacked = np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2))
     grouped = None if catalogue.facts.groups is None else np.array(groups, dtype=np.int64)
@@ -185,6 +192,13 @@ def held_out_of(record: Record, classes: tuple[str, ...], share: float) -> bool:
     if record.group:
         return group_held_out(record.group, share)
     return held_out_by_hash(record.pixels, classes[record.label], share)
+
+
+def used_of(record: Record, classes: tuple[str, ...], share: float) -> bool:
+    """Whether a training record is in the share that is used: with its group, or by itself."""
+    if record.group:
+        return group_used(record.group, share)
+    return used_by_hash(record.pixels, classes[record.label], share)
 
 
 def source_digest(source: str | Path, *, folder: str = "", columns: Columns = Columns(), group: str = NO_GROUPS) -> str:

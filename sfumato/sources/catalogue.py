@@ -79,6 +79,7 @@ class Request:
     crop: Crop = "none"
     invert: bool = False
     held_out: float = 0.2
+    share: float = 1.0
     folder: str = ""
     glyphs_per_class: int = 1
     characters: str | None = None
@@ -104,6 +105,13 @@ class Request:
             raise BadInput(f"data.crop={self.crop!r} is not possible; use 'none' or 'centre' (the largest square)")
         if not 0 < self.held_out < 1:
             raise BadInput(f"data.held_out={self.held_out} is no share; use a number above 0 and below 1")
+        if not 0 < self.share <= 1:
+            raise BadInput(f"data.share={self.share} is no share; use a number above 0, and 1 for all records")
+
+    @property
+    def used(self) -> float:
+        """The share of the records that is used: what was asked for of the training part, and all of the others."""
+        return self.share if self.part == "train" else 1.0
 
     def shape(self, facts: Facts) -> tuple[int, int, int]:
         """Channels, height and width of the pictures as they were asked for."""

@@ -16,6 +16,8 @@ NAMES = (*BUILT_IN, *NAMED)
 """Everything that is a source by its name alone; a folder of such a name is written `./name`."""
 FILES = (".npz", *READERS)
 """Ends of the names of files that are sources."""
+USED = b"used"
+"""Key of the hash that takes a share of the training records; the split has none."""
 
 
 def parts_of(source: str | Path) -> tuple[str, ...]:
@@ -127,11 +129,30 @@ def held_out_by_hash(pixels: np.ndarray, name: str, share: float) -> bool:
     changes side when others come or go, and data sets that differ in one record have training parts that differ in at
     most that one: the neighbours that the privacy statement is about. Equal records land on the same side.
     """
-    digest = hashlib.blake2b(repr((pixels.shape, name)).encode(), digest_size=8)
-    digest.update(np.ascontiguousarray(pixels).data)
-    return int.from_bytes(digest.digest(), "big") < share * 2**64
+    return _below(share, pixels, name)
 
 
 def group_held_out(name: str, share: float) -> bool:
     """Whether a group is kept for testing, with all its records: by its name and nothing else, as above."""
     return held_out_by_hash(np.zeros(0, np.uint8), name, share)
+
+
+def used_by_hash(pixels: np.ndarray, name: str, share: float) -> bool:
+    """Whether a training record is used where a `share` of them is asked for; a record that a smaller share takes, a larger one does too.
+
+    As on which side of the split it lies, by its own bytes alone, under another key, so that the two say nothing of each other.
+    A fixed number of records cannot be had so: whichever records it takes, removing one pulls another in.
+    """
+    return _below(share, pixels, name, key=USED)
+
+
+def group_used(name: str, share: float) -> bool:
+    """Whether a group is used with all its records: by its name and nothing else, as above."""
+    return used_by_hash(np.zeros(0, np.uint8), name, share)
+
+
+def _below(share: float, pixels: np.ndarray, name: str, key: bytes = b"") -> bool:
+    """Whether the hash of a record under `key`, as a number from 0 to 1, lies below `share`; always where that is 1."""
+    digest = hashlib.blake2b(repr((pixels.shape, name)).encode(), digest_size=8, key=key)
+    digest.update(np.ascontiguousarray(pixels).data)
+    return int.from_bytes(digest.digest(), "big") < share * 2**64

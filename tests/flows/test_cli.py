@@ -124,7 +124,8 @@ def changed(*changes: object) -> list[str]:
         (changed("fine_tuning.steps=0"), ["'fine_tuning.steps'", "0"]),
         (changed("generation.images=5"), ["generation.images=5", "6 or more"]),
         (changed("evaluation.images=2"), ["evaluation.images=2", "6 or more"]),
-        (changed("data.limit=1"), ["data.limit=1", "1 private"]),
+        (changed("data.limit=144"), ["data.limit=144", "--set data.share=0.1,"]),
+        (changed("data.share=0.001"), ["data.share=0.001", "1 private"]),
         (changed("data.crop=left"), ["'data.crop'", '"left"', "'centre'"]),
         (changed("data.private=mnsit"), ["'mnsit' does not exist", "did you mean 'mnist'?"]),
         (changed("data.public=glyphs+digits"), ["data.public='glyphs+digits'", "private data 'digits'"]),
@@ -606,10 +607,9 @@ def test_parts_of_two_sizes_are_refused_before_anything_is_paid(check, tmp_path,
     [
         ({"a": 12, "b": 12}, ["data.held_out=0.2"], ["held-out images", "too few", "data.held_out=0.2"]),
         ({"a": 15, "b": 15}, ["data.held_out=0.9"], ["training images", "too few", "data.held_out=0.9"]),
-        ({"a": 30, "b": 30}, ["data.limit=4"], ["4 training images", "too few", "data.limit=4"]),
-        ({"a": 30, "b": 30}, ["data.limit=10"], ["10 training images", "class 'a'", "data.limit=10"]),
+        ({"a": 30, "b": 30}, ["data.share=0.1"], ["5 private training", "too few", "data.share=0.1"]),
     ],
-    ids=["held-out", "training", "limit", "one-class"],
+    ids=["held-out", "training", "share"],
 )
 def test_too_little_to_judge_by_is_refused_before_anything_is_paid(check, tmp_path, counts, changes, words):
     private = write_classes(tmp_path / "few", counts)

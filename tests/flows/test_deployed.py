@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("quick_judges")
 FILE = yaml.safe_load((Path(__file__).parents[2] / "prefect.yaml").read_text(encoding="utf-8"))
 DEPLOYMENTS = {one["name"]: one for one in FILE["deployments"]}
 TINY = {
-    "data": {"limit": 200, "glyphs_per_class": 20},
+    "data": {"share": 0.1395, "glyphs_per_class": 20},
     "network": {"width": 32},
     "pretraining": {"steps": 30},
     "method": {"extractor": {"steps": 3}},
@@ -189,7 +189,7 @@ def test_another_edition_of_a_released_model_costs_nothing_and_has_other_images(
 
 
 def test_the_public_half_is_made_beforehand_and_opens_no_private_image(prefect_server, tmp_path):
-    given = ["data.limit=200", "data.glyphs_per_class=20", "network.width=32", "pretraining.steps=20"]
+    given = ["data.share=0.1395", "data.glyphs_per_class=20", "network.width=32", "pretraining.steps=20"]
     given += ["method.extractor.steps=3"]
     with home_at(tmp_path / "home"):
         configure()

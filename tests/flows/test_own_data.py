@@ -133,7 +133,7 @@ def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_
 
 def test_declared_classes_may_have_none_and_a_priced_drawing_follows_what_was_counted(keys):
     shares = "generation.shares={3: 5, 7: 1, 1: 0.01}"
-    named = ["data.limit=200", *TINY]
+    named = ["data.share=0.1395", *TINY]
     record = run("dp-sgd", [*named, "generation.classes=declared", shares], ".")
     labels = published_labels(Path(record.published))
     assert {name: labels.count(name) for name in set(labels)} == {"3": 50, "7": 10}, "0.17 % of 60 images are none"

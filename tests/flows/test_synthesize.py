@@ -59,7 +59,6 @@ def book(monkeypatch):
     book = Book()
     monkeypatch.setattr(flow.Journal, "begin", lambda settings, secret, above: book)
     monkeypatch.setattr(checking, "check_private", lambda secret, *_: book.asked.append(("check", (), {})) or secret)
-    monkeypatch.setattr(checking, "check_members", lambda *_: book.asked.append(("check members", (), {})))
     monkeypatch.setattr(checking, "over_budget", lambda *_: "")
     monkeypatch.setattr(flow, "close", lambda *_: "record")
     monkeypatch.setattr(flow, "show_in_ui", lambda record: None)
@@ -162,7 +161,7 @@ def test_members_are_looked_at_first_and_stand_behind_a_priced_drawing(book):
     run_plan(settings, plan, preset="digits", publish_to="")
     members = ["train-member"] * 3
     drawn = ["generate-privately", "generate", "train-classifier", "evaluate", "check-copies"]
-    assert stages(book) == ["load-public", "check", "check members", "pretrain", *members, *drawn]
+    assert stages(book) == ["load-public", "check", "pretrain", *members, *drawn]
     trained = [inputs for _, inputs in book.of(private.train_member)]
     assert [inputs["shard"] for inputs in trained] == [0, 1, 2] and not any(inputs.get("paid") for inputs in trained)
     ((_, paid),) = book.of(release.generate_privately)

@@ -61,15 +61,20 @@ def test_a_delta_that_allows_a_whole_record_out_is_warned_of(delta):
 
 
 def test_a_batch_becomes_a_sample_rate_and_cannot_exceed_the_records():
-    settings, _, _ = settle("fine_tuning.batch=100", "data.limit=400")
+    settings, _, _ = settle("fine_tuning.batch=100", "data.share=0.2784")
     assert (settings.fine_tuning.sample_rate, settings.fine_tuning.batch) == (0.25, 0)
-    assert settle("fine_tuning.batch=400", "data.limit=400")[0].fine_tuning.sample_rate == 1.0
-    message = refusal("fine_tuning.batch=401", "data.limit=400")
+    assert settle("fine_tuning.batch=400", "data.share=0.2784")[0].fine_tuning.sample_rate == 1.0
+    message = refusal("fine_tuning.batch=401", "data.share=0.2784")
     assert "fine_tuning.batch=401" in message and "only 400" in message and "--set fine_tuning.batch=200" in message
 
 
-def test_a_limit_above_the_records_is_no_more_than_all():
-    assert settle("data.limit=60")[1].records == 60 and settle("data.limit=999999")[1].records == RECORDS
+def test_a_number_of_records_is_refused_with_the_share_that_gives_about_as_many():
+    """The first N let a record pull another one in when it goes; a hash of each record alone does not."""
+    assert settle("data.share=0.0418")[1].records == 60 and settle()[1].records == RECORDS
+    told = refusal("data.limit=60")
+    assert "data.limit=60 takes the first records" in told and "--set data.share=0.0418" in told
+    assert "--set data.share=1," in refusal("data.limit=999999")
+    assert "--set data.share=0.0418" in refusal("data.limit=60", "data.share=0.5"), "whatever share stood there"
 
 
 @pytest.mark.parametrize(("k", "v"), [(0.4, 0.4), (0.3, 0.5)])
@@ -209,7 +214,7 @@ def test_too_few_records_to_promise_anything_are_refused(tmp_path):
     few = folder(tmp_path / "few", each=1)
     message = refusal(f"data.private={few}", "data.held_out=0.9")  # rounds to no training record at all
     assert str(few) in message and "data.held_out=0.9" in message
-    assert "data.limit=1" in refusal("data.limit=1")
+    assert "data.share=0.0001" in refusal("data.share=0.0001")
 
 
 def test_levels_that_do_not_fit_are_refused_here():
@@ -249,11 +254,11 @@ def test_a_rank_without_a_linear_layer_to_stand_beside_is_refused():
 def test_the_ledger_knows_a_folder_by_its_last_part_or_as_told(tmp_path, monkeypatch, name, expected):
     folder(tmp_path / "scans")
     monkeypatch.chdir(tmp_path)
-    settings, _, _ = settle("data.private=./scans/", f"data.name={name}", "data.held_out=0.3", "data.limit=12")
+    settings, _, _ = settle("data.private=./scans/", f"data.name={name}", "data.held_out=0.3", "data.share=0.5")
     assert (settings.data.name, settings.data.private) == (expected, str(tmp_path / "scans"))
     private = private_set(settings)
     assert (private.name, private.source) == (expected, str(tmp_path / "scans"))
-    assert (private.limit, private.held_out) == (12, 0.3)
+    assert (private.share, private.held_out) == (0.5, 0.3)
 
 
 def test_the_plan_is_of_the_chosen_method():
@@ -357,11 +362,6 @@ def test_what_cannot_bound_a_group_is_refused_in_one_line(tmp_path, method, chan
     scans = f"data.private={persons(tmp_path / 'scans')}"
     told = refusal(scans, *GROUPED, *changes, method=method)
     assert f"method.name={method} protects single images" in told and stage in told and "data.group=none" in told
-
-
-def test_a_limit_and_groups_do_not_go_together(tmp_path):
-    scans = f"data.private={persons(tmp_path / 'scans')}"
-    assert "data.limit=9 would take a part of a person's images" in refusal(scans, *GROUPED, "data.limit=9")
 
 
 def test_a_column_called_group_is_found_and_can_be_left_out(tmp_path):

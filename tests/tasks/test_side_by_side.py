@@ -23,7 +23,13 @@ from tasks.where import configure, where
 from tests.examples import home_at
 
 MEMBERS = [
-    *("data.limit=200", "data.glyphs_per_class=20", "network.width=16", "pretraining.steps=5", "generation.steps=20"),
+    *(
+        "data.share=0.1395",
+        "data.glyphs_per_class=20",
+        "network.width=16",
+        "pretraining.steps=5",
+        "generation.steps=20",
+    ),
     *("method.members=2", "method.key=two", "method.training.steps=3"),
 ]
 PATIENCE_SECONDS = 120

@@ -21,7 +21,13 @@ from tasks.asking import PublicParts, Terms
 from tasks.private import fine_tune, fine_tune_beside
 from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)
 
-QUICK = ["data.limit=101", "network.width=8", "network.blocks=1", "fine_tuning.steps=2", "fine_tuning.sample_rate=0.5"]
+QUICK = [
+    "data.share=0.065",
+    "network.width=8",
+    "network.blocks=1",
+    "fine_tuning.steps=2",
+    "fine_tuning.sample_rate=0.5",
+]
 
 
 class Company:

@@ -36,7 +36,7 @@ from sfumato.settings import Settings, resolve
 from sfumato.training import denoiser_training, pretrain, train_on_noised, unlabelled_losses
 
 TINY = [
-    "data.limit=60", "data.glyphs_per_class=8", "schedule.timesteps=50", "network.width=16", "network.blocks=1",
+    "data.share=0.0405", "data.glyphs_per_class=8", "schedule.timesteps=50", "network.width=16", "network.blocks=1",
     "network.condition=8", "pretraining.steps=60", "pretraining.batch=64", "pretraining.warm_up=5",
     "pretraining.ema_decay=0.5", "pretraining.learning_rate=1e-2", "fine_tuning.steps=2", "fine_tuning.draws=2",
     "generation.images=20", "generation.steps=20",

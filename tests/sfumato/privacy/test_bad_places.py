@@ -13,7 +13,9 @@ from sfumato.privacy.events import Gaussian
 from sfumato.privacy.ledger import Ledger
 from tests.spends import DELTA, ONE, cheap, ledger_at, spend
 
-PRIVATE = PrivateSet(name="digits", source="digits", limit=20)
+PRIVATE = PrivateSet(name="digits", source="digits", share=0.0121)
+TAKEN = 20
+"""Records in that share."""
 SPENT = Gaussian(noise_multiplier=0.5)
 
 
@@ -156,7 +158,7 @@ def test_a_database_that_goes_away_inside_the_door_leaves_the_whole_cost_standin
     with ledger_at(url) as ledger:
         result, told = leave_while_away(ledger, database.away)
     database.back()
-    assert result == PRIVATE.limit, "what was paid for is not lost"
+    assert result == TAKEN, "what was paid for is not lost"
     assert [line.startswith("reservation 1 was not committed and stands in full") for line in told] == [True], told
     with ledger_at(url) as later:
         assert len(handed_out) == 1 and [entry.kind for entry in later.entries()] == ["reserve", "open"]
@@ -178,7 +180,7 @@ def test_a_server_that_dies_while_the_commit_is_written_leaves_the_whole_cost_st
     with Ledger(postgres_url, clock, price=cheap) as ledger:
         result, told = leave_while_away(ledger, lambda: None)
     postgres_server.start()
-    assert result == PRIVATE.limit and len(told) == 1 and "stands in full" in told[0]
+    assert result == TAKEN and len(told) == 1 and "stands in full" in told[0]
     with ledger_at(postgres_url) as later:
         assert [events for _, events in later.spends("digits")] == [(SPENT,)] and later.verify() == []
 

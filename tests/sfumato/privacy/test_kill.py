@@ -111,7 +111,7 @@ def test_killed_at_random_moments_the_ledger_never_understates(database, url, st
 
 
 def test_killed_before_each_statement_the_ledger_never_understates(database, tmp_path):
-    private, seen = PrivateSet(name="digits", source="digits", limit=20), set()
+    private, seen = PrivateSet(name="digits", source="digits", share=0.0121), set()
     for number in itertools.count(1):
         url, marks = database.fresh(), Marks(tmp_path, f"run-{number}")
         process = PROCESSES.Process(target=die_at_statement, args=(url, marks, number, private))

@@ -17,7 +17,7 @@ from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.looks import ATTACKED, REAL, attacked, copied, judged, tensors
 
-DIGITS = PrivateSet(name="digits", source="digits", limit=50)
+DIGITS = PrivateSet(name="digits", source="digits", share=0.0336)
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_images_alone_are_attacked_where_no_model_is_released(ledger):
 
 
 def test_too_few_private_records_to_attack_are_refused(ledger):
-    few = PrivateSet(name="digits", source="digits", limit=9)
+    few = PrivateSet(name="digits", source="digits", share=0.0052)
     images = door.read(DIGITS, "test").subset(slice(0, 30))
     with pytest.raises(BadInput, match="9 members are too few"):
         attacked(access_to(ledger, private=few), images, None, seed=0, device=torch.device("cpu"))

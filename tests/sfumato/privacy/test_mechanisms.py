@@ -23,7 +23,7 @@ from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_counts, noisy_votes, unprotected
 from sfumato.training import unlabelled_losses
 
-DIGITS = PrivateSet(name="digits", source="digits", limit=200)
+DIGITS = PrivateSet(name="digits", source="digits", share=0.1395)
 CPU = torch.device("cpu")
 VOTE = Gaussian(noise_multiplier=3.0)
 STEPS = SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.25, steps=3)
@@ -220,7 +220,7 @@ def test_votes_come_in_pieces_of_bounded_size(ledger, monkeypatch):
 def test_one_record_more_changes_one_count_by_one(ledger):
     """The sensitivity that the price is for."""
     generator = [torch.Generator().manual_seed(0) for _ in range(2)]
-    fewer = PrivateSet(name="digits", source="digits", limit=199)
+    fewer = PrivateSet(name="digits", source="digits", share=0.1385)
     a = vote(access(ledger), lambda x: x[:, 0, 4, 4].gt(0).long(), generator=generator[0]).result
     b = vote(access(ledger, fewer), lambda x: x[:, 0, 4, 4].gt(0).long(), generator=generator[1]).result
     changed = (a - b).flatten().sort().values

@@ -115,7 +115,7 @@ def tune(ledger, keeper, die_at=10**9, **changes):
         return corrupt(x, y, generator)
 
     fields = {
-        "ledger": ledger, "private": PrivateSet(name="digits", source="digits", limit=60), "run": "run-1",
+        "ledger": ledger, "private": PrivateSet(name="digits", source="digits", share=0.0405), "run": "run-1",
         "stage": "tuning", "purpose": "a test", "code_version": "0", "relation": "add_remove", "delta": DELTA,
     }  # fmt: skip
     access = Access(**(fields | changes))
