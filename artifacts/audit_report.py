@@ -23,6 +23,7 @@ from sfumato.evaluation.membership import (
     Membership,
 )
 from sfumato.privacy.audit import Audit, Bound
+from sfumato.privacy.white_box import Fit
 
 AUDIT_REPORT, AUDIT_PICTURE = "audit-internal.html", "audit-internal.png"
 CANARIES = "canaries"
@@ -78,6 +79,7 @@ def audit_sections(audit: Audit) -> list[Section]:
     said = Text(verdict(audit), f"{outcome(audit).capitalize()}.")
     return [
         Section("Audit", [said, Picture(AUDIT_PICTURE, PICTURE_SHOWS), epsilons, Text(bound_verdict(audit))]),
+        Section("White-box tests", _fits(audit)),
         Section("Attacks", [tried]),
         Section("Copies", _copies(audit)),
         NOT_COVERED,
@@ -100,7 +102,12 @@ def _telling(audit: Audit) -> list[str]:
 def verdict(audit: Audit) -> str:
     """The audit in a sentence or two."""
     said = []
-    if audit.refuted and audit.bound:
+    if audit.faults:
+        said.append(
+            f"A mechanism does not do what its ledger entry says: {'; '.join(audit.faults)}. Do not hand this run over, and mend "
+            "the mechanism."
+        )
+    if audit.outguessed and audit.bound:
         said.append(
             f"The canaries refute what is promised: epsilon is above {audit.bound.epsilon:.2f}, not {audit.promised:.2f}; "
             "do not hand this run over, and look for the fault in the mechanism or its accounting."
@@ -138,7 +145,7 @@ def bound_verdict(audit: Audit) -> str:
     if audit.promised is None:
         return f"{found} Nothing is promised that it could be compared with."
     what = f"{'claim' if audit.certificate is None else 'certificate'} of {audit.promised:.2f}"
-    if audit.refuted:
+    if audit.outguessed:
         return f"{found} That is above the {what}, which therefore cannot hold."
     if bound.attainable < audit.promised:
         return (
@@ -146,6 +153,28 @@ def bound_verdict(audit: Audit) -> str:
             f"even an attacker who is always right shows no more than {bound.attainable:.2f}."
         )
     return f"{found} The {what} is not refuted, though these canaries could have refuted it."
+
+
+def fit_verdict(fit: Fit) -> str:
+    """What a white-box test says, in a few sentences."""
+    seen = (
+        f"{fit.what}: {fit.numbers:,} noise numbers were {fit.noise:.4f} times as large as the entry says (at most "
+        f"{fit.noise_at_most:.4f} times); a record made for the purpose moved what is let out by {fit.contribution:.4f} of what the "
+        f"entry says. Such a mechanism costs an epsilon of at least {fit.epsilon:.3f}; the entry is priced at {fit.priced:.3f}."
+    )
+    chance = (
+        f"A mechanism that does what its entry says is found faulty by chance in {fit.false_alarm:.1%} of all audits."
+    )
+    if fit.faults:
+        return f"{seen} FAULT: {'; '.join(fit.faults)}. {chance}"
+    return (
+        f"{seen} No fault: the noise is at least what the entry says, on every tensor and drawn afresh in each step, and a record "
+        f"contributes no more and no more often. {chance}"
+    )
+
+
+def _fits(audit: Audit) -> list[Text | Table]:
+    return [Text(fit_verdict(fit)) for fit in audit.fits] or [Text("No mechanism of this run was tried.")]
 
 
 def attack_verdict(attack: Membership) -> str:
@@ -228,7 +257,9 @@ def _title(bound: Bound | None, audit: Audit) -> tuple[str, str]:
     if audit.promised is None:
         return f"Canaries: epsilon is above {bound.epsilon:.2f}; nothing is promised", "black"
     what = "Claim" if audit.certificate is None else "Certificate"
-    if audit.refuted:
+    if audit.faults:
+        return f"{what} REFUTED: {audit.faults[0]}", RED
+    if audit.outguessed:
         return f"{what} REFUTED: canaries say above {bound.epsilon:.2f}", RED
     if bound.attainable < audit.promised:
         return f"{what} not refuted (too few canaries to do so)", "black"

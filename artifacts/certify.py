@@ -138,11 +138,10 @@ def accepted(
 def check_audits(runs: Path, record: RunRecord) -> None:
     """`Refused` where an audit of this run, or of one that stands on the same spends, refuted the certificate."""
     for other in (record, *_relatives(records(runs), record)):
-        if other.audit is not None and other.audit.bound is not None and other.audit.refuted:
+        if other.audit is not None and other.audit.refuted:
             raise Refused(
-                f"the audit of run {other.run} refutes its promise: canaries show an epsilon of at least "
-                f"{other.audit.bound.epsilon:.3f} at {other.audit.bound.confidence:.0%} confidence, above "
-                f"{other.audit.promised:.3f}; nothing made of the same spends may leave. Find the fault, or audit it again"
+                f"the audit of run {other.run} refutes its promise: {other.audit.reason}; nothing made of the same spends may leave. "
+                "Find the fault, or audit it again"
             )
 
 

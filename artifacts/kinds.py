@@ -87,5 +87,9 @@ class CanaryImages(Ref):
     """Images made up for an audit, with the coins that say which of them joined the private set."""
 
 
+class Games(Ref):
+    """How what a mechanism does fits what its ledger entry says; no private image is used for it."""
+
+
 class Findings(Ref):
     """What an audit found; always INTERNAL."""

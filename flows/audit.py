@@ -6,6 +6,7 @@ from prefect.artifacts import create_markdown_artifact
 from artifacts.record import RunRecord, load_record
 from flows.synthesize import pay, terms
 from sfumato.errors import BadInput
+from sfumato.methods.plan import STAGE_TUNING
 from sfumato.preflight import private_set
 from sfumato.settings import Settings, resolve
 from tasks import audit, checking
@@ -43,13 +44,26 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
     parts = audit.released(record)
 
     # A name of its own, so that no audit finds another one's coins.
-    coins = book.run(audit.make_canaries, f"{record.run} {now()}", canaries, plan.facts)
+    own_name = f"{record.run} {now()}"
+    recipe = settings.only("schedule", "network", "method", "fine_tuning", "seed")
+    games = book.run(
+        audit.play,
+        own_name,
+        recipe,
+        facts=plan.facts,
+        public=parts.public,
+        tuning=plan.event(STAGE_TUNING),
+        terms=terms(plan, comparison=True),
+        machine=settings.machine,
+    )
+    coins = book.run(audit.make_canaries, own_name, canaries, plan.facts)
     trained = pay(settings, plan, parts.public, secret, book, comparison=True, canaries=coins)
     findings = book.run(
         audit.attack,
-        settings.only("schedule", "network", "method", "fine_tuning", "seed"),
+        recipe,
         facts=plan.facts,
         public=parts.public,
+        games=games,
         canaries=coins,
         canary_votes=trained.votes,
         canary_model=trained.tuned,

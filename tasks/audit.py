@@ -11,6 +11,7 @@ from artifacts.kinds import (
     Copies,
     FeatureExtractor,
     Findings,
+    Games,
     PublicAutoencoder,
     PublicModel,
     Ref,
@@ -30,8 +31,9 @@ from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS
 from sfumato.methods.parts import begun, planned
 from sfumato.methods.plan import Facts
-from sfumato.privacy import audit, canaries, looks
+from sfumato.privacy import audit, canaries, looks, white_box
 from sfumato.privacy.door import PrivateSet
+from sfumato.privacy.events import SubsampledGaussian
 from sfumato.settings import Settings
 from tasks.asking import PublicParts, Terms, access, load_parts
 from tasks.caching import code_version, stage
@@ -97,10 +99,51 @@ def make_canaries(audit_name: str, count: int, facts: Facts, context: RunContext
 
 
 @stage
+def play(
+    audit_name: str,
+    settings: Settings,
+    facts: Facts,
+    public: PublicParts,
+    tuning: SubsampledGaussian | None,
+    terms: Terms,
+    machine: Machine,
+    context: RunContext,
+) -> Games:
+    """Play the mechanisms that a run paid for, as its entries price them, on made-up records; no private image is touched.
+
+    `audit_name` sets one audit's games apart from every other's.
+    """
+    params = {"audit": audit_name}
+    with making(Games, "white-box test", context, parents=public.refs(), params=params) as draft:
+        parts, method = load_parts(draft, settings, facts, public, machine), METHODS[settings.method.name]
+        fits = []
+        if tuning:
+            fits.append(
+                white_box.tried_training(
+                    begun(method, settings, parts, facts)[0],
+                    facts.shape,
+                    method.corrupt(settings, parts),
+                    settings.fine_tuning,
+                    tuning,
+                    delta=terms.delta,
+                    relation=terms.relation,
+                    physical_batch=machine.physical_batch,
+                    device=device_of(machine),
+                    codec=parts.codec,
+                    each=settings.fine_tuning.images_per_group if facts.unit else 0,
+                )
+            )
+        contents.save(draft.folder, {}, {"fits": [fit.model_dump(mode="json") for fit in fits]})
+        draft.metrics = {"faults": sum(len(fit.faults) for fit in fits)}
+    return draft.ref
+
+
+@stage
 def attack(
     settings: Settings,
     facts: Facts,
     public: PublicParts,
+    games: Games,
     canaries: CanaryImages,
     canary_votes: ClassVotes | None,
     canary_model: TunedModel,
@@ -112,7 +155,7 @@ def attack(
     context: RunContext,
 ) -> Findings:
     """Guess the coins from the denoiser trained with canaries, and attack the released model and images."""
-    parents = [*public.refs(), *(ref for ref in (canaries, canary_votes, canary_model, tuned, samples) if ref)]
+    parents = [*public.refs(), *(ref for ref in (games, canaries, canary_votes, canary_model, tuned, samples) if ref)]
     with making(Findings, "attacks (INTERNAL)", context, parents=parents) as draft, where().ledger() as ledger:
         parts = load_parts(draft, settings, facts, public, machine, canary_votes, canary_model)
         common: dict[str, Any] = {"seed": settings.seed, "device": device_of(machine), "codec": parts.codec}
@@ -134,6 +177,7 @@ def attack(
             **common,
         )
         facts_found = {
+            **contents.load(draft.open(games))[1],
             "bound": bound.model_dump(mode="json"),
             "canary": f"one {facts.unit} with {coins.each} made-up images" if facts.unit else "",
             "canary_attack": guesses.model_dump(mode="json"),

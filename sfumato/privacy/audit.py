@@ -23,6 +23,7 @@ from torch import Tensor
 from sfumato.errors import BadInput
 from sfumato.evaluation.copies import CopyCheck
 from sfumato.evaluation.membership import Membership, Value
+from sfumato.privacy.white_box import Fit
 
 GUESS_SHARES = (1.0, 0.5, 0.25, 0.1)
 """Shares of the canaries whose coin is guessed; the best of the bounds counts, after a Bonferroni correction."""
@@ -69,7 +70,14 @@ class Audit(Value):
     """How well the attack told joined canaries from the others; the bound was made of the same scores."""
     memberships: tuple[Membership, ...] = ()
     """Attacks on the released model and images."""
+    fits: tuple[Fit, ...] = ()
+    """White-box tests of what the run's mechanisms do, against what its ledger entries say."""
     copies: CopyCheck | None = None
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What the white-box tests found not to be as the entries say."""
+        return tuple(f"{fit.what}: {fault}" for fit in self.fits for fault in fit.faults)
 
     @property
     def promised(self) -> float | None:
@@ -78,7 +86,26 @@ class Audit(Value):
 
     @property
     def refuted(self) -> bool:
-        """Whether the canaries contradict what is promised; where nothing is, there is nothing to contradict."""
+        """Whether something contradicts what is promised: too many guesses right, or a mechanism that is not as its entry says.
+
+        Where nothing is promised, there is nothing to contradict.
+        """
+        return self.outguessed or bool(self.faults)
+
+    @property
+    def reason(self) -> str:
+        """What refutes the promise; empty where nothing does."""
+        said = list(self.faults)
+        if self.outguessed and self.bound:
+            said.append(
+                f"canaries show an epsilon of at least {self.bound.epsilon:.3f} at {self.bound.confidence:.0%} confidence, above "
+                f"{self.promised:.3f}"
+            )
+        return "; ".join(said)
+
+    @property
+    def outguessed(self) -> bool:
+        """Whether more coins were guessed than what is promised allows."""
         return self.bound is not None and self.promised is not None and self.bound.epsilon > self.promised
 
     @property
