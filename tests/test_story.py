@@ -524,9 +524,9 @@ def test_a_set_that_changed_is_refused_until_a_person_declares_a_version(prefect
     assert [stage.cached for stage in second.stages if stage.name == "fine-tune"] == [False]
     assert not set(second.entries) & set(first.entries)
     with where().ledger() as ledger:
-        assert ledger.version("scans") == 2 and ledger.total("scans").spends == 1
-        both = ledger.total("scans", all_versions=True)
-        assert both.spends == 2 and both.epsilon > ledger.total("scans").epsilon
+        # The versions share 79 images, which have paid for both.
+        assert ledger.version("scans") == 2 and ledger.total("scans").spends == 2
+        assert ledger.total("scans").epsilon == ledger.total("scans", all_versions=True).epsilon
     assert all(stage.cached for stage in run().stages)
 
 

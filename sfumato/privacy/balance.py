@@ -2,7 +2,9 @@
 
 Pure functions of a list of entries; prices and the database are elsewhere. A spend counts from its reservation on, with
 the events that were committed, or with all that were reserved while nothing is. A person may declare that a set
-changed (`version`): its spends are then counted afresh, and those of the versions before still stand in the ledger.
+changed (`version`): its spends are then counted afresh as far as no record is in both versions, and those of the versions
+before still stand in the ledger. Sets and versions that are joined (`sfumato.privacy.joins`) count together, and the
+budget of each of them binds.
 """
 
 import json
@@ -18,6 +20,7 @@ from sfumato.config import Relation
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy.chain import Entry, canonical
 from sfumato.privacy.events import AnyEvent, Event
+from sfumato.privacy.joins import joined_names, joined_versions, numbered
 
 Label = Literal["PUBLIC", "DP", "INTERNAL"]
 RELATIONS: tuple[Relation, ...] = ("add_remove", "replace_one")
@@ -58,6 +61,8 @@ class Total:
     relation: Relation
     spends: int
     left: float | None
+    budget: Budget | None = None
+    """The one of which `left` is left: of the set's own budget and those of the sets joined to it, the tightest."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +88,16 @@ def entry_label(entry: Entry) -> Label:
 
 
 def spends_of(entries: Sequence[Entry], dataset: str, *, all_versions: bool = False) -> list[Spend]:
-    """The reservations of a set that count, each with the events that count; those of its last version, or of all."""
+    """The reservations that count for a set, each with the events that count: those of its last version and of all that is
+    joined to it, or of all versions of all these sets."""
     ends = {entry.body["reserve"]: entry for entry in entries if entry.kind in ("commit", "cancel")}
-    since = 0 if all_versions else _changed_at(entries, dataset)
-    reserved = [e for e in entries if (e.dataset, e.kind) == (dataset, "reserve") and e.seq > since]
+    group = joined_versions(entries, dataset)
+    names = {one.dataset for one in group}
+    reserved = [
+        entry
+        for entry, version in numbered(entries)
+        if entry.kind == "reserve" and (version in group or (all_versions and version.dataset in names))
+    ]
     ended = [(entry, ends.get(entry.seq, entry)) for entry in reserved]
     return [(entry, events_of(end)) for entry, end in ended if end.kind != "cancel"]
 
@@ -97,9 +108,15 @@ def relation_of(spends: Sequence[Spend]) -> Relation:
 
 
 def budget_of(entries: Sequence[Entry], dataset: str) -> Budget | None:
-    """The budget in force, or None; a new version of the set has the same one, unspent."""
+    """The set's own budget, or None; a new version of the set has the same one."""
     found = [entry.body for entry in entries if (entry.dataset, entry.kind) == (dataset, "budget")]
     return Budget(found[-1]["epsilon"], found[-1]["delta"]) if found else None
+
+
+def budgets_of(entries: Sequence[Entry], dataset: str) -> dict[str, Budget]:
+    """The budgets that bind a set, by name: its own first, then those of the sets joined to it."""
+    names = (dataset, *joined_names(entries, dataset))
+    return {name: budget for name in names if (budget := budget_of(entries, name))}
 
 
 def version_of(entries: Sequence[Entry], dataset: str) -> int:

@@ -107,7 +107,19 @@ class Chain:
 
     @contextmanager
     def appending(self) -> Iterator[tuple[list[Entry], Write]]:
-        """Hold the chain alone: all entries so far, and a function that appends one more. On an error, nothing is."""
+        """Hold the chain alone: all entries so far, and a function that appends one more, to them too. On an error, nothing is."""
+        with self.appending_beside() as (entries, write, _):
+            yield entries, write
+
+    @contextmanager
+    def beside(self) -> Iterator[sa.Connection]:
+        """One transaction for tables that are kept beside the entries."""
+        with self._transaction(exclusive=True) as connection:
+            yield connection
+
+    @contextmanager
+    def appending_beside(self) -> Iterator[tuple[list[Entry], Write, sa.Connection]]:
+        """`appending`, with the connection, for tables that are kept beside the entries and change with them."""
         with self._transaction(exclusive=True) as connection:
             entries = _unbroken(connection)
 
@@ -128,9 +140,10 @@ class Chain:
                 }
                 connection.execute(sa.insert(_ENTRIES).values(row))
                 connection.execute(sa.update(_META).where(_META.c.key == "head").values(value=row["hash"]))
-                return Entry(**{**row, "body": json.loads(text)})
+                entries.append(Entry(**{**row, "body": json.loads(text)}))
+                return entries[-1]
 
-            yield entries, write
+            yield entries, write, connection
 
     @contextmanager
     def _transaction(self, *, exclusive: bool) -> Iterator[sa.Connection]:

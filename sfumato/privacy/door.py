@@ -22,6 +22,7 @@ from sfumato.config import FEWEST_JUDGED, LATER, Columns, Crop, Relation, Sectio
 from sfumato.errors import BadInput, Stopped
 from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.events import AnyEvent
+from sfumato.privacy.fingerprints import Prints, prints_of
 from sfumato.privacy.ledger import Entry, Ledger, Reservation, entry_label
 from sfumato.progress import Progress, silent
 
@@ -102,14 +103,23 @@ def identify(private: PrivateSet) -> str:
     return sources.source_digest(private.source, folder=private.folder, columns=private.columns, group=private.group)
 
 
+def fingerprinted(access: Access) -> Prints:
+    """Fingerprints of all records of the set, made with the ledger's key and for it alone."""
+    private = access.private
+    pictures = sources.pictures(private.source, folder=private.folder, columns=private.columns, group=private.group)
+    return prints_of(pictures, access.ledger.print_key())
+
+
 def check_in(access: Access, public: ImageSet | None = None, *, new_version: bool = False) -> Entry:
     """Decode the whole set once, as every run does before it trains anything, and write that look.
 
     Raises `BadInput` for a damaged image, for images or parts that do not fit together, for a part without images, and
     where the ledger knows other images under this name (unless a person declares a `new_version`): all that would
-    otherwise end a run after it has paid. With the look written, it also refuses `public` images among which there are
-    private ones, records that are not used included; both as they are after cropping and resizing, in whatever files and
-    classes they lie. That refusal tells the person who runs this that there is a copy, not which and how many.
+    otherwise end a run after it has paid. With the look written, records that are in other sets, or in earlier versions of
+    this one, join it to them: what they cost is counted together (`sfumato.privacy.joins`). It then also refuses `public`
+    images among which there are private ones, records that are not used included; both as they are after cropping and
+    resizing, in whatever files and classes they lie. That refusal tells the person who runs this that there is a copy, not
+    which and how many.
 
     Not covered: copies that differ in a pixel, such as compressed anew or cropped by hand.
     """
@@ -117,9 +127,13 @@ def check_in(access: Access, public: ImageSet | None = None, *, new_version: boo
     everyone = access.private.model_copy(update={"share": 1.0})
     train, test = read(everyone, "train"), read(everyone, "test")
     check_parts(access.private, read(access.private, "train"), test)
+    prints = None if access.ledger.has_prints(access.private.name, digest) else fingerprinted(access)
     if new_version:
-        access.ledger.new_version(access.private.name, digest, run=access.run, code_version=access.code_version)
+        access.ledger.new_version(
+            access.private.name, digest, run=access.run, code_version=access.code_version, prints=prints
+        )
     entry = _looked(access, digest)
+    access.ledger.note_records(access.private.name, digest, prints)
     if public and any(share_a_picture(public, part) for part in (train, test)):
         raise BadInput(
             f"the public images hold copies of private images of {access.private.source!r}: public images must not come from the "

@@ -13,8 +13,8 @@ A sum holds under one relation. A spend stated under `add_remove` is priced unde
 checked under `replace_one` as soon as one spend is stated so.
 
 Not covered: a person who rewrites the file and every hash in it (note the last entry's hash elsewhere to catch that);
-two sets, or two versions of one, that share some images, not all: what both cost a shared image composes; plans or
-numbers of steps chosen by looking at private results (the sum composes the events as if fixed in advance); a ledger that
+two sets, or two versions of one, that share fewer images than `sfumato.privacy.fingerprints` joins them for, and are not
+joined by a person: what both cost a shared image composes; plans or numbers of steps chosen by looking at private results (the sum composes the events as if fixed in advance); a ledger that
 is lost, for a new one starts at zero (back it up).
 """
 
@@ -33,7 +33,7 @@ from sfumato.privacy.balance import (
     Reservation,
     Spend,
     Total,
-    budget_of,
+    budgets_of,
     check_change,
     check_delta,
     check_events,
@@ -55,11 +55,26 @@ from sfumato.privacy.balance import (
 )
 from sfumato.privacy.chain import Chain, Entry
 from sfumato.privacy.events import Event
+from sfumato.privacy.fingerprints import Prints, kept_prints, key_of, write_joins
+from sfumato.privacy.joins import PERSON, check_pair, joined_names, said
 from sfumato.progress import Progress, silent
 
 __all__ = ["Budget", "Difference", "Entry", "Ledger", "Reservation", "Spend", "Total", "entry_label"]
 
-Kind = Literal["budget", "version", "reserve", "open", "progress", "commit", "cancel", "look", "reuse", "override"]
+Kind = Literal[
+    "budget",
+    "version",
+    "reserve",
+    "open",
+    "progress",
+    "commit",
+    "cancel",
+    "look",
+    "reuse",
+    "override",
+    "join",
+    "differ",
+]
 Price = Callable[[Sequence[Event], float, Relation], float]
 """(events, delta, relation) -> epsilon of their composition, infinite where there is none."""
 
@@ -106,14 +121,14 @@ class Ledger:
             return write(dataset, "budget", {"epsilon": float(epsilon), "delta": float(delta)})
 
     def budget(self, dataset: str) -> Budget | None:
-        """The budget in force, or None."""
-        return budget_of(self._chain.entries(), dataset)
+        """The budget in force, or None: of those of the set and of the sets joined to it, the tightest."""
+        return self.total(dataset).budget
 
     def check(self, dataset: str, events: Iterable[Event], relation: Relation, delta: float) -> None:
         """Raise what `reserve` would raise for want of budget; nothing is written."""
         planned = check_events(events)
         if overrun := self._overrun(self._chain.entries(), dataset, planned, relation, delta):
-            raise Refused(self._told(dataset, planned, delta, *overrun))
+            raise Refused(self._told(dataset, planned, *overrun))
 
     # Versions of a set
 
@@ -121,16 +136,69 @@ class Ledger:
         """Which version of the set the ledger counts, from 1."""
         return version_of(self._chain.entries(), dataset)
 
-    def new_version(self, dataset: str, digest: str, *, run: str, code_version: str) -> Entry:
-        """Write that a person declares the set changed: its spends are counted afresh, its budget stays the same.
+    def new_version(
+        self, dataset: str, digest: str, *, run: str, code_version: str, prints: Prints | None = None
+    ) -> Entry:
+        """Write that a person declares the set changed; its budget stays the same.
 
-        A record in both versions has been paid for in both: what the two cost it composes, and no sum says so.
+        Its spends are counted afresh only where `prints`, the fingerprints of its records, were compared with those of all
+        versions before and `match` none: a record in both versions has been paid for in both.
         """
-        with self._chain.appending() as (entries, write):
+        with self._chain.appending_beside() as (entries, write, connection):
             check_change(entries, dataset, digest)
-            number = version_of(entries, dataset) + 1
-            body = {"digest": digest, "version": number, "run": run, "code_version": code_version}
-            return write(dataset, "version", body)
+            digests = {entry.body["digest"] for entry in entries if entry.dataset == dataset and "digest" in entry.body}
+            kept = kept_prints(connection)
+            compared = prints is not None and all((dataset, one) in kept for one in digests)
+            body = {"digest": digest, "version": version_of(entries, dataset) + 1, "compared": compared}
+            entry = write(dataset, "version", {**body, "run": run, "code_version": code_version})
+            if prints:
+                write_joins(connection, entries, write, dataset, digest, prints)
+            return entry
+
+    # Sets that are one
+
+    def print_key(self) -> bytes:
+        """The key with which records are fingerprinted (`prints_of`); it never leaves."""
+        with self._chain.beside() as connection:
+            return key_of(connection)
+
+    def has_prints(self, dataset: str, digest: str) -> bool:
+        """Whether the records of this content are fingerprinted."""
+        with self._chain.beside() as connection:
+            return (dataset, digest) in kept_prints(connection)
+
+    def note_records(self, dataset: str, digest: str, prints: Prints | None = None) -> list[Entry]:
+        """Keep the fingerprints of a set, those kept before if none are given, and write which sets its records join it to."""
+        with self._chain.appending_beside() as (entries, write, connection):
+            check_set(entries, dataset, digest)
+            prints = prints or kept_prints(connection)[dataset, digest]
+            return write_joins(connection, entries, write, dataset, digest, prints)
+
+    def join(self, dataset: str, other: str, reason: str) -> Entry:
+        """Write that a person declares two sets one, in all their versions: the budgets of both bind what either costs."""
+        return self._say("join", dataset, other, reason, {"by": PERSON})
+
+    def differ(self, dataset: str, other: str, reason: str) -> Entry:
+        """Write that a person declares two sets different, or the versions of one, whatever was found or said before.
+
+        It holds for the versions that there are; it can be taken back by `join`.
+        """
+        return self._say("differ", dataset, other, reason, {})
+
+    def joined(self, dataset: str) -> tuple[str, ...]:
+        """Names of the other sets that count together with this one."""
+        return joined_names(self._chain.entries(), dataset)
+
+    def said(self, dataset: str) -> list[Entry]:
+        """The entries by which this set, or one that counts with it, was joined to others or declared different."""
+        return said(self._chain.entries(), dataset)
+
+    def _say(self, kind: Kind, dataset: str, other: str, reason: str, more: dict[str, str]) -> Entry:
+        with self._chain.appending() as (entries, write):
+            check_pair(entries, dataset, other, itself=kind == "differ")
+            check_reason(f"to say what '{other}' is to", dataset, reason)
+            body = {"other": other, "other_version": version_of(entries, other), "reason": reason, **more}
+            return write(dataset, kind, body)
 
     # Spends
 
@@ -199,7 +267,7 @@ class Ledger:
             if overrun is None:
                 entry = write(dataset, "reserve", body)
         if overrun is not None:
-            raise Refused(self._told(dataset, rest, delta, *overrun))
+            raise Refused(self._told(dataset, rest, *overrun))
         return Reservation(
             entry.seq,
             dataset,
@@ -501,48 +569,59 @@ class Ledger:
         relation: Relation | None,
         all_versions: bool = False,
     ) -> Total:
-        spends, budget = spends_of(entries, dataset, all_versions=all_versions), budget_of(entries, dataset)
+        spends = spends_of(entries, dataset, all_versions=all_versions)
+        strictest, budgets = relation_of(spends), budgets_of(entries, dataset)
+        spent = {one.delta: self._compose(spends, one.delta, strictest) for one in budgets.values()}
+        budget = min(budgets.values(), key=lambda one: one.epsilon - spent[one.delta], default=None)
         own = budget.delta if budget else min((entry.body["delta"] for entry, _ in spends), default=0.0)
-        delta, strictest = own if delta is None else delta, relation_of(spends)
-        relation = strictest if relation is None else relation
-        epsilon = self._compose(spends, delta, relation)
+        delta, relation = own if delta is None else delta, strictest if relation is None else relation
+        epsilon = spent.get(delta) if relation == strictest else None
+        epsilon = self._compose(spends, delta, relation) if epsilon is None else epsilon
         left = None
         if budget and (delta, relation) == (budget.delta, strictest) and not all_versions:
             left = max(0.0, budget.epsilon - epsilon)
-        return Total(epsilon, delta, relation, len(spends), left)
+        return Total(epsilon, delta, relation, len(spends), left, budget)
 
     def _overrun(
         self, entries: list[Entry], dataset: str, planned: Sequence[Event], relation: Relation, delta: float
-    ) -> tuple[list[Event], Budget, Relation, float] | None:
-        """None where the set's budget bears the planned events too; else what is spent, the budget, in which relation,
-        and what the total would be."""
-        budget = budget_of(entries, dataset)
-        if budget is None:
+    ) -> tuple[list[Event], str, Budget, Relation, float] | None:
+        """None where the set's budget, and that of every set joined to it, bears the planned events too; else what is spent,
+        whose budget it is, the budget, in which relation, and what the total would be."""
+        budgets = budgets_of(entries, dataset)
+        if not budgets:
             return None
-        if delta != budget.delta:
+        if dataset in budgets and delta != budgets[dataset].delta:
             raise BadInput(
-                f"delta {delta:g} differs from the budget of '{dataset}': use its delta, --set privacy.delta={budget.delta!r}"
+                f"delta {delta:g} differs from the budget of '{dataset}': use its delta, "
+                f"--set privacy.delta={budgets[dataset].delta!r}"
             )
         spends = spends_of(entries, dataset)
         relation = "replace_one" if relation == "replace_one" else relation_of(spends)
         spent = [event for _, counted in spends for event in counted]
-        after = self._epsilon([*spent, *planned], delta, relation)
-        return None if after <= budget.epsilon else (spent, budget, relation, after)
+        after: dict[float, float] = {}
+        for name, budget in budgets.items():
+            if budget.delta not in after:
+                after[budget.delta] = self._epsilon([*spent, *planned], budget.delta, relation)
+            if not after[budget.delta] <= budget.epsilon:
+                return spent, name, budget, relation, after[budget.delta]
+        return None
 
     def _told(
         self,
         dataset: str,
         planned: Sequence[Event],
-        delta: float,
         spent: Sequence[Event],
+        owner: str,
         budget: Budget,
         relation: Relation,
         after: float,
     ) -> str:
         """The refusal in words: what is left, what is asked for, what would fit. Takes several pricings."""
+        delta = budget.delta
         before = self._epsilon(spent, delta, relation)
+        joined = "" if owner == dataset else f", which is joined to '{dataset}',"
         left = (
-            f"epsilon {max(0.0, budget.epsilon - before):.4g} of {budget.epsilon:.4g} left for '{dataset}' "
+            f"epsilon {max(0.0, budget.epsilon - before):.4g} of {budget.epsilon:.4g} left for '{owner}'{joined} "
             f"at delta {delta:g} ({relation}); this run"
         )
         if not math.isfinite(after):

@@ -12,6 +12,7 @@ check whether two sources hold copies of the same pictures (`same_source` knows 
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +63,7 @@ __all__ = [
     "load",
     "needs_folder",
     "parts_of",
+    "pictures",
     "require_classes",
     "same_source",
     "source_digest",
@@ -210,6 +212,14 @@ def source_digest(source: str | Path, *, folder: str = "", columns: Columns = Co
     names = catalogue.facts.classes
     each = sorted(record_digest(record, names) for record in catalogue.records())
     return hashlib.sha256(b"".join(each)).hexdigest()
+
+
+def pictures(
+    source: str | Path, *, folder: str = "", columns: Columns = Columns(), group: str = NO_GROUPS
+) -> Iterator[np.ndarray]:
+    """The pictures of everything that a source holds, as stored, one after the other: uint8 `[h, w, 1 or 3]`."""
+    catalogue = open_source(source, Request(part="all", folder=folder, columns=columns, group=group))
+    return (record.pixels for record in catalogue.records())
 
 
 def record_digest(record: Record, names: tuple[str, ...]) -> bytes:
