@@ -30,7 +30,7 @@ def certificate_of(store: Store, ledger: Ledger, samples: Ref | str, terms: Cert
     if terms is None or store.manifest(samples)["label"] != Label.DP:
         return None
     entries = store.entries(samples)
-    spent = ledger.price_of(entries, terms.delta, terms.relation)
+    spent = ledger.priced(entries, terms.delta, terms.relation)
     units = {
         entry.body.get("unit", "") for entry in ledger.entries() if entry.kind == "reserve" and entry.seq in entries
     }
@@ -39,7 +39,9 @@ def certificate_of(store: Store, ledger: Ledger, samples: Ref | str, terms: Cert
         raise BadInput(
             f"entries {', '.join(map(str, entries))} protect {told}, which no one certificate says: run again"
         )
-    return terms.protecting(units.pop()).model_copy(update={"epsilon": spent, "entries": tuple(entries)})
+    return terms.protecting(units.pop()).model_copy(
+        update={"epsilon": spent.epsilon, "accountant": spent.accountant, "entries": tuple(entries)}
+    )
 
 
 CURVE_DELTAS = tuple(10.0**-n for n in range(9, 1, -1))

@@ -305,10 +305,9 @@ def plan(settings, facts: Facts) -> Plan:
         spends=(*counts, Spend(stage=STAGE_DRAWING, what=what, event=event)),
         privacy=privacy,
         certificate=Certificate(
-            epsilon=accountant.epsilon([*asked, event], privacy.delta, privacy.relation),
+            **accountant.priced([*asked, event], privacy.delta, privacy.relation)._asdict(),
             delta=privacy.delta,
             relation=privacy.relation,
-            accountant=accountant.accountant_name(),
             images=ANY_NUMBER if method.prototypes else paid,
         ),
         claim=Claim(**_composed(1 / noise, paid, privacy.delta).model_dump(exclude={"mu"})),

@@ -273,18 +273,18 @@ def _priced(settings, facts: Facts, spends) -> tuple[float, Certificate]:
         return calibrated(privacy, spends)
     terms = expected_terms(method, facts)
 
-    def cost(count: int) -> float:
+    def priced(count: int) -> accountant.Priced:
         events = [spend.event for spend in spends(1 / contribution(method.clip, terms), count)]
-        return accountant.epsilon(events, privacy.delta, privacy.relation)
+        return accountant.priced(events, privacy.delta, privacy.relation)
 
-    images = paying(settings, facts)
-    if (found := cost(images)) > privacy.epsilon:
-        raise BadInput(_too_dear(settings, facts, found, cost, terms / calibrated(privacy, spends)[0]))
+    found = priced(paying(settings, facts))
+    if found.epsilon > privacy.epsilon:
+        clip = terms / calibrated(privacy, spends)[0]
+        raise BadInput(_too_dear(settings, facts, found.epsilon, lambda count: priced(count).epsilon, clip))
     return terms / method.clip, Certificate(
-        epsilon=found,
+        **found._asdict(),
         delta=privacy.delta,
         relation=privacy.relation,
-        accountant=accountant.accountant_name(),
     )
 
 

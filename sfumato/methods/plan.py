@@ -285,8 +285,7 @@ def calibrated(privacy: Privacy, spends: Callable[[float], Sequence[Spend]]) -> 
 
     noise = accountant.calibrate(privacy.epsilon, privacy.delta, events, privacy.relation)
     return noise, Certificate(
-        epsilon=accountant.epsilon(events(noise), privacy.delta, privacy.relation),
+        **accountant.priced(events(noise), privacy.delta, privacy.relation)._asdict(),
         delta=privacy.delta,
         relation=privacy.relation,
-        accountant=accountant.accountant_name(),
     )

@@ -29,7 +29,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from sfumato.config import Relation
 from sfumato.errors import BadInput
@@ -50,7 +50,7 @@ from sfumato.privacy.gdp import (
 from sfumato.privacy.loss_grids import NO_NOISE_MU, Cells, Step, grid_epsilon, merged_cells, unsampled_epsilon
 
 __all__ = [
-    "accountant_name",
+    "Priced",
     "calibrate",
     "calibrate_noise",
     "compose_gdp",
@@ -59,6 +59,7 @@ __all__ = [
     "gdp_delta",
     "gdp_epsilon",
     "poisson_clt",
+    "priced",
     "subsampled_gaussian_clt",
     "subsampled_gaussian_epsilon",
 ]
@@ -84,7 +85,34 @@ PRV_EPSILON_ERROR = 5e-3
 """Additive error that Opacus' PRV accountant is asked for; its answer is the upper end."""
 
 
+CLOSED_FORM, OWN_GRIDS, NOBODY = "closed-form GDP", "Sfumato grids", "none"
+"""What computed a price, where it was not dp-accounting: the exact formula for Gaussians, our own distributions; and
+nothing, where no epsilon holds."""
+
+
+class Priced(NamedTuple):
+    """An epsilon and the name of what computed it."""
+
+    epsilon: float
+    accountant: str
+
+
+def dp_accounting_name() -> str:
+    """dp-accounting's privacy loss distributions, with the version installed."""
+    from importlib.metadata import version
+
+    return f"dp-accounting {version('dp-accounting')} PLD"
+
+
 # ------------------------------------------------------------------------------------------------------ certificates
+
+
+def priced(events: Sequence[Event], delta: float, relation: Relation = "add_remove") -> Priced:
+    """What `events` cost together, as `epsilon` says, and what computed it."""
+    delta, relation = checked_delta(delta), checked_relation(relation)
+    if any(event.uncertified(relation) for event in events):
+        return Priced(math.inf, NOBODY)
+    return _certify(*_lists(events, relation), delta, relation)
 
 
 def epsilon(events: Sequence[Event], delta: float, relation: Relation = "add_remove") -> float:
@@ -97,7 +125,7 @@ def epsilon(events: Sequence[Event], delta: float, relation: Relation = "add_rem
     How tight: as a rule within 0.1 % of the true value, a thousand different events included. A delta under 1e-10 is
     priced high.
     """
-    return _price(events, delta, relation)
+    return priced(events, delta, relation).epsilon
 
 
 def subsampled_gaussian_epsilon(
@@ -112,7 +140,7 @@ def subsampled_gaussian_epsilon(
     probability 1 - (1 - sample_rate)^r, and no delta below it can be had.
     """
     mus, rate = checked_mus(mus, sample_rate, repeats, top=math.inf)
-    return _certify([], [Step(float(mu), rate, repeats) for mu in mus], delta, relation)
+    return _certify([], [Step(float(mu), rate, repeats) for mu in mus], [], delta, relation).epsilon
 
 
 def dp_sgd_epsilon(
@@ -134,7 +162,7 @@ def dp_sgd_epsilon(
     if accountant not in get_args(Accountant):
         raise BadInput(f"accountant = {accountant!r}: choose one of {', '.join(get_args(Accountant))}")
     if accountant == "pld":
-        return _certify([], [Step(1 / noise, rate, steps)], delta, relation)
+        return _certify([], [Step(1 / noise, rate, steps)], [], delta, relation).epsilon
     if relation != "add_remove":
         raise BadInput(f"accountant = {accountant!r} knows the relation add_remove alone, not {relation}: use 'pld'")
     if steps == 0:
@@ -147,13 +175,6 @@ def dp_sgd_epsilon(
     opacus.history = [(noise, rate, steps)]
     options = {"eps_error": PRV_EPSILON_ERROR} if accountant == "prv" else {}
     return float(opacus.get_epsilon(delta, **options))
-
-
-def accountant_name() -> str:
-    """Who certifies, with its version, as the ledger writes it."""
-    from importlib.metadata import version
-
-    return f"dp-accounting {version('dp-accounting')} PLD"
 
 
 # ------------------------------------------------------------------------------------------------------- calibration
@@ -187,7 +208,11 @@ def calibrate(
         raise BadInput("epsilon = inf: give a finite target; with none, no noise is needed")
 
     def cost(noise: float) -> float:
-        return _price(event_of_noise(noise), delta, relation, grid_epsilon)
+        events = event_of_noise(noise)
+        if any(event.uncertified(relation) for event in events):
+            return math.inf
+        gaussian_mus, steps, histograms = _lists(events, relation)
+        return grid_epsilon(gaussian_mus, steps, delta, relation, histograms)
 
     low, high, cost_low, cost_high = _bracket(cost, target)
     # Both axes in logarithms, where cost over noise is close to a straight line: regula falsi with the Illinois rule
@@ -208,7 +233,7 @@ def calibrate(
             high, cost_high, gap_high, gap_low = middle, cost_middle, gap, gap_low / 2 if kept == 1 else gap_low
             kept = 1
     # The search asks the quick grids; the answer must also hold by the accountant that certifies.
-    while (exact := _price(event_of_noise(high), delta, relation)) > target:
+    while (exact := priced(event_of_noise(high), delta, relation).epsilon) > target:
         high *= max(exact / target, 1 + CALIBRATION_SLACK)
     return high
 
@@ -242,14 +267,11 @@ def _log(cost: float) -> float:
     return math.log(min(max(cost, 1e-12), 1e12))
 
 
-def _price(
-    events: Sequence[Event], delta: float, relation: Relation, certify: Callable[..., float] | None = None
-) -> float:
-    """The body of `epsilon`, under a name that no argument hides."""
-    delta, relation = checked_delta(delta), checked_relation(relation)
-    gaussian_mus, steps, histograms = [], [], []
-    if any(event.uncertified(relation) for event in events):
-        return math.inf
+def _lists(events: Sequence[Event], relation: Relation) -> tuple[list[float], list[Step], list[Cells]]:
+    """Events that can be certified as the mus of Gaussians, sampled steps and histograms of integers."""
+    gaussian_mus: list[float] = []
+    steps: list[Step] = []
+    histograms: list[Cells] = []
     for event in events:
         match event:
             case Gaussian():
@@ -266,17 +288,17 @@ def _price(
                 steps.append(Step(1 / event.noise_multiplier, event.sample_rate, event.steps))
             case _:
                 raise BadInput(f"event {event!r}: the accountant has no worst pair for it; use `Uncertified`")
-    return (certify or _certify)(gaussian_mus, steps, delta, relation, histograms)
+    return gaussian_mus, steps, histograms
 
 
 def _certify(
     gaussian_mus: Iterable[float],
     steps: Iterable[Step],
+    histograms: Iterable[Cells],
     delta: float,
     relation: Relation,
-    histograms: Iterable[Cells] = (),
-) -> float:
-    """PLD epsilon of Gaussians and subsampled Gaussians, mus relative to one record's norm, and of histograms of integers;
+) -> Priced:
+    """The price of Gaussians and subsampled Gaussians, mus relative to one record's norm, and of histograms of integers;
     remembers what it was asked."""
     counts: dict[tuple[float, float], int] = defaultdict(int)
     for step in steps:
@@ -293,15 +315,21 @@ def _certified(
     histograms: tuple[Cells, ...],
     delta: float,
     relation: Relation,
-) -> float:
-    """dp-accounting's own distributions where the list is short and the answer of everyday size, else our grids."""
+) -> Priced:
+    """dp-accounting's own distributions where the list is short and the answer of everyday size, else our grids; and the
+    closed form where nothing is sampled or counted in integers, or where sampling is as dear as none."""
     bound = grid_epsilon(gaussian_mus, steps, delta, relation, histograms)
     distinct = sum(step.rate < 1 for step in steps) + len(histograms)
     everyday = DIRECT_EPSILON[0] <= bound <= DIRECT_EPSILON[1] and delta >= DIRECT_DELTA
     narrow = all(noise <= DIRECT_CELLS_NOISE for noise, _ in histograms)
-    if not (everyday and narrow and 0 < distinct <= DIRECT_DISTINCT):
-        return bound
-    return _direct(gaussian_mus, steps, histograms, delta, relation, bound)
+    direct = everyday and narrow and 0 < distinct <= DIRECT_DISTINCT
+    found = _direct(gaussian_mus, steps, histograms, delta, relation, bound) if direct else bound
+    closed = math.inf if histograms else unsampled_epsilon(gaussian_mus, steps, delta, relation)
+    if found == math.inf:
+        return Priced(found, NOBODY)
+    if closed <= found or not distinct:
+        return Priced(min(closed, found), CLOSED_FORM)
+    return Priced(found, dp_accounting_name() if direct else OWN_GRIDS)
 
 
 def _direct(
@@ -339,5 +367,4 @@ def _direct(
         total = total.compose(cell.self_compose(2 * count if exchanged else count))
     if mu := (2 if exchanged else 1) * compose_gdp(whole):
         total = total.compose(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval))
-    found = float(total.get_epsilon_for_delta(delta))
-    return found if counted else min(found, unsampled_epsilon(whole, [s for s in steps if s.rate < 1], delta, relation))
+    return float(total.get_epsilon_for_delta(delta))

@@ -85,8 +85,7 @@ class Ledger:
     def __init__(self, url: str, clock: Callable[[], str], price: Price = accountant.epsilon):
         """`clock` tells the time as ISO-8601 in UTC; a `price` other than the accountant's shows in every entry."""
         self._price, self._chain = price, Chain(url, clock)
-        injected = f"injected: {getattr(price, '__name__', type(price).__name__)}"
-        self._accountant = accountant.accountant_name() if price is accountant.epsilon else injected
+        self._injected = "" if price is accountant.epsilon else getattr(price, "__name__", type(price).__name__)
 
     def __enter__(self) -> Self:
         return self
@@ -491,6 +490,19 @@ class Ledger:
 
     def price_of(self, seqs: Sequence[int], delta: float, relation: Relation) -> float:
         """The epsilon of one release that stands on these reservations of one set; infinite without certificate."""
+        return self.priced(seqs, delta, relation).epsilon
+
+    def priced(self, seqs: Sequence[int], delta: float, relation: Relation) -> accountant.Priced:
+        """The same, and what computed it."""
+        spends = self._standing_on(seqs, delta)
+        events = [event for _, taken in spends for event in taken]
+        return accountant.Priced(self._compose(spends, delta, relation), self._named(events, delta, relation))
+
+    def events_under(self, seqs: Sequence[int]) -> tuple[Event, ...]:
+        """The events of one release that stands on these reservations of one set, as its price counts them."""
+        return tuple(event for _, taken in self._standing_on(seqs, 0.5) for event in taken)
+
+    def _standing_on(self, seqs: Sequence[int], delta: float) -> list[Spend]:
         check_delta(delta)
         entries = self._chain.entries()
         reserved = reserved_entries(entries, seqs)
@@ -504,23 +516,28 @@ class Ledger:
         ]
         if len(spends) < len(reserved):
             raise BadInput(f"one of the reservations {sorted(set(seqs))} was cancelled: nothing can stand on it")
-        return self._compose(spends, delta, relation)
+        return spends
 
     def verify(self) -> list[str]:
         """Every break in the chain of entries, one line each; empty when nothing was edited, deleted or moved."""
         return self._chain.breaks()
 
-    def replay(self, tolerance: float = 1e-6, *, progress: Progress = silent) -> list[Difference]:
-        """Recompute each certificate from its entry; the ones that differ by more than `tolerance` (relative)."""
+    def replay(
+        self, tolerance: float = 1e-6, *, price: Price | None = None, progress: Progress = silent
+    ) -> list[Difference]:
+        """Recompute each certificate from its entry; the ones that differ by more than `tolerance` (relative).
+
+        `price`: another accountant's, in place of the ledger's own.
+        """
         entries = self._chain.entries()
         terms = {entry.seq: entry.body for entry in entries if entry.kind == "reserve"}
         priced = [entry for entry in entries if entry.kind in ("reserve", "commit")]
         differences = []
         for done, entry in enumerate(priced):
             body = terms[entry.body.get("reserve", entry.seq)]
-            now = self._certificate(events_of(entry), body["delta"], body["relation"])
-            pairs = [(body["relation"], entry.body["epsilon"], now["epsilon"])]
-            pairs += [(name, was, now["both"][name]) for name, was in entry.body["both"].items() if name != pairs[0][0]]
+            now = self._both(events_of(entry), body["delta"], body["relation"], price or self._price)
+            pairs = [(body["relation"], entry.body["epsilon"], now[body["relation"]])]
+            pairs += [(name, was, now[name]) for name, was in entry.body["both"].items() if name != pairs[0][0]]
             differences += [
                 Difference(entry.seq, entry.dataset, relation, was, found)
                 for relation, was, found in pairs
@@ -531,31 +548,45 @@ class Ledger:
 
     # Pricing
 
-    def _epsilon(self, events: Sequence[Event], delta: float, relation: Relation) -> float:
+    def _epsilon(self, events: Sequence[Event], delta: float, relation: Relation, price: Price | None = None) -> float:
         """Price events; nothing costs nothing, and one access that cannot be certified has no finite price."""
         if not sum(tally(events).values()):
             return 0.0
         uncertified = any(event.uncertified(relation) for event in events)
-        return math.inf if uncertified else float(self._price(events, delta, relation))
+        return math.inf if uncertified else float((price or self._price)(events, delta, relation))
 
     def _certificate(self, events: Sequence[Event], delta: float, relation: Relation) -> dict[str, Any]:
         """What an entry says of its price: epsilon, or none and why, under both relations, and who computed it."""
-        both = {one: self._stated(events, delta, one, relation) for one in RELATIONS}
-        found = {one: epsilon if math.isfinite(epsilon) else None for one, epsilon in both.items()}
+        found = self._both(events, delta, relation, self._price)
         reasons = [why for event in events if (why := event.uncertified(relation))]
         why = "; ".join(dict.fromkeys(reasons)) or f"the accountant finds no finite epsilon at delta {delta:g}"
         return {
             "epsilon": found[relation],
             "both": found,
             "why": why if found[relation] is None else None,
-            "accountant": self._accountant,
+            "accountant": self._named(events, delta, relation),
         }
 
-    def _stated(self, events: Sequence[Event], delta: float, relation: Relation, stated: Relation) -> float:
+    def _named(self, events: Sequence[Event], delta: float, relation: Relation) -> str:
+        """What computes their price."""
+        if self._injected:
+            return f"injected: {self._injected}"
+        return accountant.priced(events, delta, relation).accountant
+
+    def _both(
+        self, events: Sequence[Event], delta: float, stated: Relation, price: Price
+    ) -> dict[Relation, float | None]:
+        """The epsilon of events under either relation, None where there is none."""
+        both = {one: self._stated(events, delta, one, stated, price) for one in RELATIONS}
+        return {one: epsilon if math.isfinite(epsilon) else None for one, epsilon in both.items()}
+
+    def _stated(
+        self, events: Sequence[Event], delta: float, relation: Relation, stated: Relation, price: Price | None = None
+    ) -> float:
         """The epsilon under `relation` of events that are stated under `stated`; what holds for an exchange alone does
         not carry over to adding and removing."""
         carries_over = relation == stated or relation == "replace_one"
-        return self._epsilon(events, delta, relation) if carries_over else math.inf
+        return self._epsilon(events, delta, relation, price) if carries_over else math.inf
 
     def _compose(self, spends: Sequence[Spend], delta: float, relation: Relation) -> float:
         """Compose spends under one relation."""

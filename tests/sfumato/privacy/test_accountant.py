@@ -4,6 +4,7 @@ import math
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from scipy.stats import binom, norm
 from sfumato.errors import BadInput
 from sfumato.privacy.accountant import (
     NOISE_RANGE,
-    accountant_name,
     calibrate,
     calibrate_noise,
     compose_gdp,
@@ -31,10 +31,18 @@ from sfumato.privacy.accountant import (
     gdp_delta,
     gdp_epsilon,
     poisson_clt,
+    priced,
     subsampled_gaussian_clt,
     subsampled_gaussian_epsilon,
 )
-from sfumato.privacy.events import DiscreteHistogram, Event, Gaussian, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import (
+    DiscreteHistogram,
+    Event,
+    Gaussian,
+    NoisedRecords,
+    SubsampledGaussian,
+    Uncertified,
+)
 from tests.vectors import DELTA, VECTORS, facts
 
 RELATIONS = ("add_remove", "replace_one")
@@ -303,6 +311,29 @@ def test_calibration_beside_a_histogram_and_of_one():
         calibrate(1.0, DELTA, lambda noise: [histogram(0.5), dp_sgd(noise, 0.01, 500)])
 
 
+# ------------------------------------------------------------------------------------------------ who computed it
+
+
+@pytest.mark.parametrize(
+    ("events", "name"),
+    [
+        ([], "closed-form GDP"),
+        ([Gaussian(noise_multiplier=1.0, count=9), NoisedRecords(noise_multiplier=2.0)], "closed-form GDP"),
+        ([dp_sgd(2.0, 1.0, 9)], "closed-form GDP"),
+        ([dp_sgd(1.0, 0.1, 50)], f"dp-accounting {version('dp-accounting')} PLD"),
+        ([histogram(2.0), Gaussian(noise_multiplier=3.0)], f"dp-accounting {version('dp-accounting')} PLD"),
+        ([dp_sgd(1.0 + 0.1 * i, 0.1, 5) for i in range(9)], "Sfumato grids"),
+        ([dp_sgd(40.0, 0.001, 5)], "Sfumato grids"),
+        ([dp_sgd(0.5, 0.9, 200)], "Sfumato grids"),
+        ([Uncertified(reason="test")], "none"),
+    ],
+)
+def test_each_price_names_what_computed_it(events, name):
+    found = priced(events, DELTA, "replace_one")
+    assert found.accountant == name
+    assert found.epsilon == epsilon(events, DELTA, "replace_one")
+
+
 # ------------------------------------------------------------------------------------------------------------- laws
 
 
@@ -489,8 +520,7 @@ def test_bad_input_is_named(call, culprit):
     assert "\n" not in str(caught.value)
 
 
-def test_name_and_quiet_import():
-    assert accountant_name().startswith("dp-accounting ") and accountant_name().endswith(" PLD")
+def test_quiet_import():
     heavy = "{'torch', 'opacus', 'dp_accounting', 'scipy', 'mlflow', 'prefect'}"
     code = f"import sys, sfumato.privacy.accountant; print({heavy} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
