@@ -3,7 +3,9 @@
 `SFUMATO_HOME` holds everything a run leaves behind (default: `sfumato-home` in the checkout). `SFUMATO_LEDGER` and
 `MLFLOW_TRACKING_URI` point ledger and tracking elsewhere, `SFUMATO_STORE` names a store that
 several machines share, `SFUMATO_DATA` says where data sets by name lie, and
-`SFUMATO_NOTIFY` who is told of a run that fails. Prefect is kept quiet, offline and below the same home.
+`SFUMATO_NOTIFY` who is told of a run that fails. The key that signs a ledger lies outside the home, in `SFUMATO_KEYS`
+(default: `sfumato/keys` in the user's folder of settings), or is given by `SFUMATO_LEDGER_KEY`, as PEM text or a path.
+Prefect is kept quiet, offline and below the same home.
 """
 
 import hashlib
@@ -19,6 +21,7 @@ from artifacts.store import Store
 from artifacts.tracking import Tracker
 from sfumato.errors import BadInput
 from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.signing import Keys
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SERVER_FILE = "prefect-server.json"
@@ -39,6 +42,8 @@ class Where:
     tracking_uri: str
     data: Path
     """Where data sets by name lie unless `data.folder` says otherwise."""
+    keys: Keys
+    """The keys of ledgers, and what was seen of each."""
     ray: str = ""
     """Address of a Ray cluster; without one, a run that wants Ray starts its own on this machine."""
     shared_store: str = ""
@@ -66,8 +71,8 @@ class Where:
         return Store.open(self.home / "store", self.shared_store)
 
     def ledger(self) -> Ledger:
-        """The privacy ledger, with the clock of this machine."""
-        return Ledger(self.ledger_url, now)
+        """The privacy ledger, with the clock and the keys of this machine."""
+        return Ledger(self.ledger_url, now, self.keys)
 
     def tracker(self) -> Tracker:
         """The connection to MLflow."""
@@ -87,12 +92,28 @@ def where() -> Where:
         ledger_url=os.environ.get("SFUMATO_LEDGER") or f"sqlite:///{home / 'ledger.db'}",
         tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home / 'mlflow.db'}",
         data=Path(os.environ.get("SFUMATO_DATA") or home / "data").absolute(),
+        keys=Keys(_keys_folder(home), os.environ.get("SFUMATO_LEDGER_KEY", "")),
         ray=os.environ.get("RAY_ADDRESS", ""),
         shared_store=os.environ.get("SFUMATO_STORE", ""),
         rank=int(os.environ["RANK"]) if together else 0,
         processes=int(os.environ["WORLD_SIZE"]) if together else 1,
         notify=os.environ.get("SFUMATO_NOTIFY", ""),
     )
+
+
+def _keys_folder(home: Path) -> Path:
+    """Where keys lie: never in the home, whose copy would then sign as well as the home itself."""
+    named = os.environ.get("SFUMATO_KEYS")
+    try:
+        settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+        folder = Path(named).expanduser().resolve() if named else settings / "sfumato" / "keys"
+    except (RuntimeError, OSError) as error:
+        raise BadInput(f"SFUMATO_KEYS={named!r} names no folder ({error}); set it to a folder you own") from None
+    if folder.is_relative_to(home):
+        raise BadInput(
+            f"SFUMATO_KEYS={named!r} lies in the home {home}: keys are kept outside of it, choose another folder"
+        )
+    return folder
 
 
 def configure() -> Where:

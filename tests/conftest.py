@@ -1,10 +1,13 @@
-"""One home, one Prefect server and one PostgreSQL server for the whole session; only tests that ask for a server start it."""
+"""One home, one folder of keys, one Prefect server and one PostgreSQL server for the whole session; only tests that ask for a server start it."""
 
 import os
 import tempfile
 
 HOME = tempfile.mkdtemp(prefix="sfumato-tests-")
 os.environ["SFUMATO_HOME"] = HOME
+KEYS = tempfile.mkdtemp(prefix="sfumato-keys-")
+os.environ["SFUMATO_KEYS"] = KEYS
+os.environ.pop("SFUMATO_LEDGER_KEY", None)
 os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
 
 from tasks.where import configure  # noqa: E402
@@ -77,3 +80,4 @@ def postgres_url(postgres_server) -> str:
 def pytest_sessionfinish() -> None:
     """Leave nothing behind."""
     shutil.rmtree(HOME, ignore_errors=True)
+    shutil.rmtree(KEYS, ignore_errors=True)

@@ -24,7 +24,7 @@ from sfumato.privacy.door import Access, spending
 from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.mechanisms import fine_tuned
 from sfumato.settings import Settings
-from tests.spends import ONE, clock, ledger_at, spend
+from tests.spends import KEYS, ONE, clock, ledger_at, spend
 
 # Importing torch takes seconds; a fork of a process that did it takes none, and that process has one thread only. The
 # first four are what a stage would import on its way.
@@ -113,7 +113,7 @@ def fine_tune(url: str, marks: Marks, stage: Stage) -> None:
         marks.leave("step")
         return corrupt(x, y, generator)
 
-    with Ledger(url, clock) as ledger:
+    with Ledger(url, clock, KEYS) as ledger:
         access = Access(
             ledger, private_set(settings), run=marks.run, stage=STAGE_TUNING, purpose="DP fine-tuning",
             code_version="0", relation=terms.relation, delta=terms.delta,

@@ -1,11 +1,17 @@
 """Small spends on a ledger whose price adds up, for tests that count."""
 
 import itertools
+import os
+from pathlib import Path
 
 import sqlalchemy as sa
 
 from sfumato.privacy.events import Gaussian
 from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.signing import Keys
+
+KEYS = Keys(Path(os.environ["SFUMATO_KEYS"]))
+"""The keys of every ledger of the tests, in a folder that goes with them."""
 
 TERMS = {"stage": "train", "purpose": "a test", "run": "run-1", "code_version": "0.1", "images": "any"}
 WHO = {"stage": "train", "run": "run-1", "code_version": "0.1"}
@@ -26,7 +32,7 @@ def clock(ticks=itertools.count()):
 
 def ledger_at(url):
     """The ledger at a URL, with that price and that clock."""
-    return Ledger(url, clock, price=cheap)
+    return Ledger(url, clock, KEYS, price=cheap)
 
 
 def spend(ledger, events=(ONE,), dataset="digits", relation="add_remove", delta=DELTA, digest="d1g3st", **fields):

@@ -27,6 +27,7 @@ from sfumato.privacy.ledger import Ledger
 from tasks.release import publish_run
 from tasks.where import configure, where
 from tests.examples import home_at, write_classes
+from tests.spends import KEYS
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
 TINY = [
@@ -590,7 +591,7 @@ def test_two_identical_runs_at_once_pay_once(tmp_path):
     for run in both:
         _, errors = run.communicate(timeout=2 * PATIENCE_SECONDS)
         assert run.returncode == 0, errors[-2000:]
-    with Ledger(f"sqlite:///{home / 'ledger.db'}", lambda: "") as ledger:
+    with Ledger(f"sqlite:///{home / 'ledger.db'}", lambda: "", KEYS) as ledger:
         kinds = [entry.kind for entry in ledger.entries()]
         assert kinds.count("reserve") == kinds.count("commit") == 2 and kinds.count("reuse") >= 2
         assert ledger.verify() == []
@@ -605,7 +606,7 @@ def in_the_middle(line: list[str], environment: dict[str, str], home: Path) -> t
     while True:
         assert time.monotonic() < deadline and run.poll() is None, said.read_text()[-2000:]
         if (home / "ledger.db").exists():
-            with Ledger(f"sqlite:///{home / 'ledger.db'}", lambda: "") as ledger:
+            with Ledger(f"sqlite:///{home / 'ledger.db'}", lambda: "", KEYS) as ledger:
                 entries = ledger.entries()
             opened = {e.body["reserve"] for e in entries if e.kind == "open"}
             begun = [e.body["reserve"] for e in entries if e.kind == "progress"]
@@ -648,7 +649,7 @@ def test_killed_in_the_middle_the_next_run_goes_on_and_pays_for_what_was_lost_ag
     wait_for_last_of(first.pid)
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr[-2000:]
-    with Ledger(f"sqlite:///{home / 'ledger.db'}", lambda: "") as ledger:
+    with Ledger(f"sqlite:///{home / 'ledger.db'}", lambda: "", KEYS) as ledger:
         spends = [events[0].kind for _, events in ledger.spends("digits")]
         assert sorted(spends) == ["gaussian", "subsampled_gaussian", "subsampled_gaussian"]
         tuned = [e for e in ledger.entries() if e.kind == "reserve" and e.body["stage"] == "fine_tuning"]

@@ -4,25 +4,40 @@ Promise: an append is one exclusive transaction that sees every entry before it 
 lock ever fail, two writers would claim the same `seq` and the primary key lets one of them in. `breaks` finds rows
 edited, deleted or moved, and a broken chain takes no further entry. SQLite (one file) or PostgreSQL (by URL).
 
+Each head is signed (`sfumato.privacy.signing`), so that a chain whose hashes were all computed anew is found out, and
+noted beside the key once it is on disk, so that a chain whose end was cut off is found out too. The heads noted are read
+before the entries: what others append meanwhile is not missed.
+
 Entries stand in the order in which they were written; the time in them is what the clock said, and nothing follows from
-it. Not covered: a person who rewrites the database and every hash in it; SQLite on a network file system.
+it. Not covered: who holds the key; SQLite on a network file system.
 """
 
 import hashlib
 import json
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from sfumato.errors import BadInput, Refused
+from sfumato.privacy.signing import (
+    Head,
+    Keys,
+    Signer,
+    canonical,
+    head_of,
+    is_signed_value,
+    missing_heads,
+    signed,
+)
 
-SCHEMA = "1"
+SCHEMA, UNSIGNED = "2", "1"
 """Version of the tables and of what an entry holds; a ledger of another version is not touched."""
 
 BUSY_SECONDS = 60
@@ -37,6 +52,12 @@ CONNECT_SECONDS = 15
 ADVISORY_LOCK = 0x5F0A_70
 """The number under which all Sfumato processes queue in one PostgreSQL database."""
 
+MIGRATED, REKEYED = "migrate", "key"
+"""Entries that say from where heads are signed, and that another key signs from there on."""
+RECOVERY, LOSS = "recovery", "loss"
+COVERING = (RECOVERY, LOSS)
+"""Entries that make up for heads that the ledger lacks: what they stood for was written anew, or declared lost."""
+
 FROM_CONTENT = frozenset({"digest", "parents", "artifact"})
 """Fields computed from content, by which a guess of the private images could be confirmed: never in a public view."""
 
@@ -46,6 +67,7 @@ _ENTRIES = sa.Table(
     _TABLES,
     sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
     *(sa.Column(name, sa.Text, nullable=False) for name in ("dataset", "kind", "body", "previous", "hash")),
+    sa.Column("signature", sa.Text, nullable=False, server_default=""),
 )
 _META = sa.Table("meta", _TABLES, sa.Column("key", sa.String(16), primary_key=True), sa.Column("value", sa.Text))
 
@@ -74,11 +96,14 @@ Write = Callable[[str, str, dict[str, Any]], Entry]
 class Chain:
     """The chain at a database URL, created if it is not there; every call is one transaction on a fresh connection."""
 
-    def __init__(self, url: str, clock: Callable[[], str]):
-        """`clock` tells the time as ISO-8601 in UTC."""
-        self._clock, self._engine = clock, _engine(url)
+    def __init__(self, url: str, clock: Callable[[], str], keys: Keys):
+        """`clock` tells the time as ISO-8601 in UTC; `keys` holds the key that signs, and the heads seen."""
+        self._clock, self._keys, self._engine = clock, keys, _engine(url)
+        self._place = _place(self._engine.url)
         with self._transaction(exclusive=True) as connection:
-            _prepare(connection)
+            _prepare(connection, keys, self._place)
+            self._ledger = _load(connection).ledger
+        keys.remember_place(self._place, self._ledger)
 
     @property
     def url(self) -> str:
@@ -92,23 +117,51 @@ class Chain:
     def entries(self) -> list[Entry]:
         """All entries in order; `Refused` where the chain is broken."""
         with self._transaction(exclusive=False) as connection:
-            return _unbroken(connection)
+            return _unbroken(connection)[1]
 
     def as_found(self) -> list[Entry]:
         """All entries in order, also where the chain is broken."""
         with self._transaction(exclusive=False) as connection:
-            rows, _ = _load(connection)
+            rows = _load(connection).rows
         return [_entry(row) for row in rows]
 
     def breaks(self) -> list[str]:
-        """Every break in the chain, one line each; empty when nothing was edited, deleted or moved."""
+        """Every break in the chain, one line each; empty when nothing was edited, deleted, moved, cut off or signed by others."""
+        seen = self._keys.seen(self._place, self._ledger)
         with self._transaction(exclusive=False) as connection:
-            return _breaks(*_load(connection))
+            book = _load(connection)
+        if broken := _breaks(book):
+            return broken
+        lost = missing_heads(seen, _hashes(book))
+        return _forgeries(book) + [f"entry {head.seq}: seen before, and not in this ledger" for head in lost]
+
+    def lacks(self, heads: Sequence[Head] = ()) -> list[Head]:
+        """The heads seen, and those among `heads`, that are neither in the chain nor made up for, the latest first."""
+        seen = self._keys.seen(self._place, self._ledger)
+        with self._transaction(exclusive=False) as connection:
+            return missing_heads([*seen, *heads], _hashes(_load(connection)))
+
+    def signed_head(self) -> dict[str, Any]:
+        """Ledger id, number and hash of the last entry (0 and empty before the first), public key, and the signature of these."""
+        with self._transaction(exclusive=False) as connection:
+            book, entries = _unbroken(connection)
+        seq, last = (entries[-1].seq, entries[-1].hash) if entries else (0, "")
+        return signed(head_of(book.ledger, seq, last, book.key), self._keys.signer(book.ledger, book.key))
+
+    def sign(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """The value, signed by the key of this ledger."""
+        with self._transaction(exclusive=False) as connection:
+            book = _load(connection)
+        return signed(value, self._keys.signer(book.ledger, book.key))
 
     @contextmanager
-    def appending(self) -> Iterator[tuple[list[Entry], Write]]:
-        """Hold the chain alone: all entries so far, and a function that appends one more, to them too. On an error, nothing is."""
-        with self.appending_beside() as (entries, write, _):
+    def appending(self, *, spending: bool = False) -> Iterator[tuple[list[Entry], Write]]:
+        """Hold the chain alone: all entries so far, and a function that appends one more, to them too. On an error, nothing is.
+
+        Refused where the chain is broken, and where it lacks a head seen before: for `spending`, and for everything where
+        it was cut off; a copy that grew by itself takes what costs nothing.
+        """
+        with self.appending_beside(spending=spending) as (entries, write, _):
             yield entries, write
 
     @contextmanager
@@ -118,32 +171,38 @@ class Chain:
             yield connection
 
     @contextmanager
-    def appending_beside(self) -> Iterator[tuple[list[Entry], Write, sa.Connection]]:
+    def appending_beside(self, *, spending: bool = False) -> Iterator[tuple[list[Entry], Write, sa.Connection]]:
         """`appending`, with the connection, for tables that are kept beside the entries and change with them."""
+        seen = self._keys.seen(self._place, self._ledger)
         with self._transaction(exclusive=True) as connection:
-            entries = _unbroken(connection)
+            book, entries = _unbroken(connection)
+            self._refuse_gap(book, seen, spending)
+            signer = self._keys.signer(book.ledger, book.key)
 
             def write(dataset: str, kind: str, body: dict[str, Any]) -> Entry:
                 body = {**body, "time": self._clock()}
-                try:
-                    text = canonical(body)
-                except (TypeError, ValueError) as error:
-                    raise BadInput(f"a ledger entry for '{dataset}' cannot be written as JSON: {error}") from None
-                seq, previous = len(entries) + 1, entries[-1].hash if entries else ""
-                row = {
-                    "seq": seq,
-                    "dataset": dataset,
-                    "kind": kind,
-                    "body": text,
-                    "previous": previous,
-                    "hash": _hash(seq, dataset, kind, text, previous),
-                }
-                connection.execute(sa.insert(_ENTRIES).values(row))
-                connection.execute(sa.update(_META).where(_META.c.key == "head").values(value=row["hash"]))
-                entries.append(Entry(**{**row, "body": json.loads(text)}))
+                entries.append(_append(connection, book, signer, entries, dataset, kind, body))
                 return entries[-1]
 
             yield entries, write, connection
+        known = {head.hash for head in seen}
+        new = [Head(one.seq, one.hash, one.previous) for one in entries if one.hash not in known]
+        self._remember(book.ledger, new)
+
+    def _refuse_gap(self, book: "_Book", seen: Sequence[Head], spending: bool) -> None:
+        lost = missing_heads(seen, _hashes(book))
+        cut = (book.rows[-1].hash if book.rows else "") in {head.previous for head in lost}
+        if lost and (cut or spending):
+            raise Refused(
+                f"the ledger {self.url} lacks entry {lost[0].seq}, which was seen before ({len(lost)} in all): bring back the "
+                "ledger that holds it, or write what is known of it anew with sfumato ledger recover"
+            )
+
+    def _remember(self, ledger: str, heads: Sequence[Head]) -> None:
+        try:
+            self._keys.remember(ledger, heads)
+        except BadInput as error:  # the entries are on disk; the next append notes these heads too
+            warnings.warn(f"the last entry of the ledger was not noted beside its key: {error}", stacklevel=1)
 
     @contextmanager
     def _transaction(self, *, exclusive: bool) -> Iterator[sa.Connection]:
@@ -206,11 +265,6 @@ def is_there(url: str) -> bool:
     return parsed.get_backend_name() != "sqlite" or bool(parsed.database and Path(parsed.database).exists())
 
 
-def canonical(value: Any) -> str:
-    """The one JSON text of a value; `ValueError` for what JSON cannot say (NaN, infinity)."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
 def _engine(url: str) -> sa.Engine:
     """An engine that keeps no connection, so that a ledger which went away is noticed by the next call."""
     forms = "write sqlite:///folder/ledger.db or postgresql+psycopg://host/database"
@@ -264,12 +318,38 @@ def _lock(connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
 
 
-def _prepare(connection: sa.Connection) -> None:
+class _Book(NamedTuple):
+    """All that is kept, read by one statement and so at one moment; a name that is missing is empty."""
+
+    rows: list[sa.Row]
+    head: str | None
+    """Recorded hash of the last entry."""
+    ledger: str
+    """The ledger's id."""
+    key: str
+    """Its public key."""
+
+
+def _place(url: sa.URL) -> str:
+    """Where a database lies, however its URL is written and whoever asks."""
+    if url.get_backend_name() == "sqlite":
+        return str(Path(url.database or "").resolve())
+    return str(url.set(username=None, password=None))
+
+
+def _prepare(connection: sa.Connection, keys: Keys, place: str) -> None:
     """Create the tables where there are none; BadInput for another version, or what cannot be written."""
     if not sa.inspect(connection).has_table("meta"):
+        ledger, signer = keys.new_ledger(place)
         _TABLES.create_all(connection)
-        connection.execute(sa.insert(_META), [{"key": "schema", "value": SCHEMA}, {"key": "head", "value": ""}])
+        written = {"schema": SCHEMA, "head": "", "ledger": ledger, "key": signer.public_key}
+        connection.execute(sa.insert(_META), [{"key": name, "value": value} for name, value in written.items()])
     version = connection.scalar(sa.select(_META.c.value).where(_META.c.key == "schema"))
+    if version == UNSIGNED:
+        raise BadInput(
+            f"the ledger {connection.engine.url} is of the earlier format, without signatures: sfumato migrate keeps all its "
+            "entries and signs from now on"
+        )
     if version != SCHEMA:
         raise BadInput(
             f"the ledger {connection.engine.url} has version {version}, this Sfumato keeps version {SCHEMA}:"
@@ -279,17 +359,72 @@ def _prepare(connection: sa.Connection) -> None:
     connection.execute(sa.update(_META).where(_META.c.key == "schema").values(value=SCHEMA))  # can it be written?
 
 
-def _load(connection: sa.Connection) -> tuple[list[sa.Row], str | None]:
-    """All rows in order and the recorded hash of the last one, read by one statement and so at one moment."""
-    joined = sa.select(_META.c.value.label("head"), _ENTRIES).select_from(_META.outerjoin(_ENTRIES, sa.true()))
-    rows = connection.execute(joined.where(_META.c.key == "head").order_by(_ENTRIES.c.seq)).all()
-    return [row for row in rows if row.seq is not None], rows[0].head if rows else None
+def _append(
+    connection: sa.Connection,
+    book: _Book,
+    signer: Signer,
+    before: Sequence[Entry],
+    dataset: str,
+    kind: str,
+    body: dict[str, Any],
+) -> Entry:
+    """Write one entry and its signed head."""
+    try:
+        text = canonical(body)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"a ledger entry for '{dataset}' cannot be written as JSON: {error}") from None
+    seq, previous = len(before) + 1, before[-1].hash if before else ""
+    hash = _hash(seq, dataset, kind, text, previous)
+    row = {"seq": seq, "dataset": dataset, "kind": kind, "body": text, "previous": previous, "hash": hash}
+    signature = signed(head_of(book.ledger, seq, hash, signer.public_key), signer)["signature"]
+    connection.execute(sa.insert(_ENTRIES).values(**row, signature=signature))
+    connection.execute(sa.update(_META).where(_META.c.key == "head").values(value=hash))
+    return Entry(**{**row, "body": json.loads(text)})
 
 
-def _breaks(rows: Sequence[sa.Row], head: str | None) -> list[str]:
+def _load(connection: sa.Connection) -> _Book:
+    """All rows in order, and what is recorded beside them."""
+
+    def meta(name: str) -> sa.Label:
+        return sa.select(_META.c.value).where(_META.c.key == name).scalar_subquery().label(f"its_{name}")
+
+    one = sa.select(sa.literal(1).label("one")).subquery()
+    joined = sa.select(meta("head"), meta("ledger"), meta("key"), _ENTRIES)
+    joined = joined.select_from(one.outerjoin(_ENTRIES, sa.true())).order_by(_ENTRIES.c.seq)
+    rows = connection.execute(joined).all()
+    return _Book(
+        [row for row in rows if row.seq is not None], rows[0].its_head, rows[0].its_ledger or "", rows[0].its_key or ""
+    )
+
+
+def _hashes(book: _Book) -> set[str]:
+    """The hashes of all entries, and those that an entry makes up for."""
+    made_up = [_entry(row).body["covers"] for row in book.rows if row.kind in COVERING]
+    return {row.hash for row in book.rows} | {hash for covers in made_up for _, hash in covers}
+
+
+def _forgeries(book: _Book) -> list[str]:
+    """Entries whose head was not signed by the ledger's key; those before the first signed one excepted where it says so."""
+    found, key = [], book.key
+    unsigned = next((row.seq for row in book.rows if row.kind == MIGRATED), 0)
+    for row in reversed(book.rows):
+        if row.seq >= unsigned and not _is_signed(book, row, key):
+            found.append(
+                f"entry {row.seq}: not signed by the ledger's key; it was written or chained anew by somebody else"
+            )
+        if row.kind == REKEYED:
+            key = _entry(row).body["was"]
+    return found[::-1]
+
+
+def _is_signed(book: _Book, row: sa.Row, key: str) -> bool:
+    return is_signed_value({**head_of(book.ledger, row.seq, row.hash, key), "signature": row.signature}, key)
+
+
+def _breaks(book: _Book) -> list[str]:
     """Where the chain does not hold, by hash, by order, and at its end."""
     found, last, previous = [], 0, ""
-    for row in rows:
+    for row in book.rows:
         if row.seq != last + 1:
             found.append(f"entry {last + 1}: missing; entry {row.seq} comes next")
         if _hash(row.seq, row.dataset, row.kind, row.body, row.previous) != row.hash:
@@ -297,16 +432,20 @@ def _breaks(rows: Sequence[sa.Row], head: str | None) -> list[str]:
         elif row.previous != previous and row.seq == last + 1:
             found.append(f"entry {row.seq}: does not follow entry {last}; one of them was exchanged")
         last, previous = row.seq, row.hash
-    if previous != head:
+    if previous != book.head:
         found.append(f"the end: entry {last} is not the last one written; entries were deleted or exchanged")
     return found
 
 
-def _unbroken(connection: sa.Connection) -> list[Entry]:
-    rows, head = _load(connection)
-    if broken := _breaks(rows, head):
+def _unbroken(connection: sa.Connection) -> tuple[_Book, list[Entry]]:
+    """What is kept, and its entries; `Refused` unless they are chained up to a head that the ledger's key signed."""
+    book = _load(connection)
+    broken = _breaks(book)
+    if not broken and book.rows and not _is_signed(book, book.rows[-1], book.key):
+        broken = [f"entry {book.rows[-1].seq}: not signed by the ledger's key"]
+    if broken:
         raise Refused(f"the ledger {connection.engine.url} was tampered with ({broken[0]}): restore it from a backup")
-    return [_entry(row) for row in rows]
+    return book, [_entry(row) for row in book.rows]
 
 
 def _entry(row: sa.Row) -> Entry:

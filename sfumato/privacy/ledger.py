@@ -12,14 +12,17 @@ A sum holds under one relation. A spend stated under `add_remove` is priced unde
 `replace_one` may show how many records there are, so that an `add_remove` sum which holds it is infinite. A budget is
 checked under `replace_one` as soon as one spend is stated so.
 
-Not covered: a person who rewrites the file and every hash in it (note the last entry's hash elsewhere to catch that);
+Every head is signed by the ledger's key and noted beside it, so that a ledger which was rewritten, cut off or begun anew
+is found out and pays for nothing until that is made up for (`sfumato.privacy.signing`).
+
+Not covered: who holds that key (a head written elsewhere, by `sfumato ledger witness`, binds its owner too);
 two sets, or two versions of one, that share fewer images than `sfumato.privacy.fingerprints` joins them for, and are not
-joined by a person: what both cost a shared image composes; plans or numbers of steps chosen by looking at private results (the sum composes the events as if fixed in advance); a ledger that
-is lost, for a new one starts at zero (back it up).
+joined by a person: what both cost a shared image composes; plans or numbers of steps chosen by looking at private results
+(the sum composes the events as if fixed in advance).
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, get_args
 
 from sfumato.config import Relation
@@ -57,6 +60,7 @@ from sfumato.privacy.chain import Chain, Entry
 from sfumato.privacy.events import Event
 from sfumato.privacy.fingerprints import Prints, kept_prints, key_of, write_joins
 from sfumato.privacy.joins import PERSON, check_pair, joined_names, said
+from sfumato.privacy.signing import Head, Keys
 from sfumato.progress import Progress, silent
 
 __all__ = ["Budget", "Difference", "Entry", "Ledger", "Reservation", "Spend", "Total", "entry_label"]
@@ -82,9 +86,10 @@ Price = Callable[[Sequence[Event], float, Relation], float]
 class Ledger:
     """The ledger at a database URL, created if it is not there; every call is one transaction."""
 
-    def __init__(self, url: str, clock: Callable[[], str], price: Price = accountant.epsilon):
-        """`clock` tells the time as ISO-8601 in UTC; a `price` other than the accountant's shows in every entry."""
-        self._price, self._chain = price, Chain(url, clock)
+    def __init__(self, url: str, clock: Callable[[], str], keys: Keys, price: Price = accountant.epsilon):
+        """`clock` tells the time as ISO-8601 in UTC; `keys` holds the ledger's key; a `price` other than the accountant's
+        shows in every entry."""
+        self._price, self._chain = price, Chain(url, clock, keys)
         self._injected = "" if price is accountant.epsilon else getattr(price, "__name__", type(price).__name__)
 
     def __enter__(self) -> Self:
@@ -102,6 +107,23 @@ class Ledger:
         """Let go of the database; nothing is pending, every entry is on disk when its call returns."""
         self._chain.close()
 
+    # Signatures
+
+    def signed_head(self) -> dict[str, Any]:
+        """The state of this ledger in one line: its id, number and hash of the last entry, public key, and the signature.
+
+        `seq` is 0 and `hash` empty before the first entry. Refused where the chain is broken.
+        """
+        return self._chain.signed_head()
+
+    def sign(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """The value with the field `signature`, by which the ledger's key covers every other field in canonical JSON."""
+        return self._chain.sign(value)
+
+    def lacks(self, heads: Sequence[Head] = ()) -> list[Head]:
+        """The heads seen before, and those among `heads`, that this ledger neither holds nor makes up for, the latest first."""
+        return self._chain.lacks(heads)
+
     # The budget
 
     def set_budget(self, dataset: str, epsilon: float, delta: float) -> Entry:
@@ -110,7 +132,7 @@ class Ledger:
         check_delta(delta)
         if not (math.isfinite(epsilon) and epsilon >= 0):
             raise BadInput(f"a budget of epsilon {epsilon} for '{dataset}' means nothing: give a number from 0 up")
-        with self._chain.appending() as (entries, write):
+        with self._chain.appending(spending=True) as (entries, write):
             total = self._total(entries, dataset, delta, None)
             if not total.epsilon <= epsilon:
                 raise Refused(
@@ -143,7 +165,7 @@ class Ledger:
         Its spends are counted afresh only where `prints`, the fingerprints of its records, were compared with those of all
         versions before and `match` none: a record in both versions has been paid for in both.
         """
-        with self._chain.appending_beside() as (entries, write, connection):
+        with self._chain.appending_beside(spending=True) as (entries, write, connection):
             check_change(entries, dataset, digest)
             digests = {entry.body["digest"] for entry in entries if entry.dataset == dataset and "digest" in entry.body}
             kept = kept_prints(connection)
@@ -260,7 +282,7 @@ class Ledger:
             "insecure": bool(insecure),
             **({"unit": unit} if unit else {}),
         }
-        with self._chain.appending() as (entries, write):
+        with self._chain.appending(spending=True) as (entries, write):
             check_set(entries, dataset, digest)
             overrun = self._overrun(entries, dataset, rest, relation, delta)
             if overrun is None:
@@ -386,7 +408,7 @@ class Ledger:
         """
         check_reason("a look at", dataset, reason)
         check_name(dataset)
-        with self._chain.appending() as (entries, write):
+        with self._chain.appending(spending=True) as (entries, write):
             if digest is not None:
                 check_set(entries, dataset, digest)
             return write(

@@ -24,6 +24,7 @@ from tasks import release
 from tasks.release import publish_run
 from tasks.where import configure
 from tests.examples import DELTA, home_at, keep_samples, make_certificate, make_record, paid_record, reserve
+from tests.spends import KEYS
 
 LEAK = Uncertified(reason="one step leaks")
 WHO = {"stage": "a stage", "run": "run-1", "code_version": "1"}
@@ -62,7 +63,7 @@ def test_nothing_internal_is_ever_published_and_every_sentence_names_all_its_spe
     with tempfile.TemporaryDirectory() as name:
         home, made, truth = Path(name), [], []
         store = Store.open(home / "store")
-        with Ledger(f"sqlite:///{home}/ledger.db", lambda: f"{next(ticks):06d}", price=cheap) as ledger:
+        with Ledger(f"sqlite:///{home}/ledger.db", lambda: f"{next(ticks):06d}", KEYS, price=cheap) as ledger:
             for parents, accesses in steps:
                 chosen = sorted({number % len(made) for number in parents}) if made else []
                 entries = dict(touch(ledger, how) for how in accesses)

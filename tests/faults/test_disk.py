@@ -11,7 +11,7 @@ import pytest
 from sfumato.privacy.ledger import Ledger
 from tests.faults.test_kill import SMALL
 from tests.faults.whole_runs import PATIENCE_SECONDS, Job
-from tests.spends import cheap, spend
+from tests.spends import KEYS, cheap, spend
 
 ENOUGH = "400m"
 
@@ -87,7 +87,7 @@ def test_read_only_disk(disk, server, tally):
 def test_the_clock_jumps(tmp_path, tally):
     """clock jumps"""
     times = (f"{random.randint(1971, 2100)}-01-01T00:00:00Z" for _ in iter(int, 1))
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", lambda: next(times), price=cheap) as ledger:
+    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", lambda: next(times), KEYS, price=cheap) as ledger:
         ledger.set_budget("digits", 60, 1e-5)
         for _ in range(50):
             spend(ledger)

@@ -10,6 +10,7 @@ from pathlib import Path
 from artifacts.store import MANIFEST, Store
 from sfumato.privacy.ledger import Ledger
 from tests.processes import LOADED, PROCESSES, Marks
+from tests.spends import KEYS
 
 # What takes longest of a small run is to load it; a process that has done so is hit in the midst of its work.
 PROCESSES.set_forkserver_preload([*LOADED, "flows.synthesize", "mlflow", "mlflow.store.db.utils", "faiss", "lightly"])
@@ -35,7 +36,7 @@ class Job:
     @property
     def ledger(self) -> Ledger:
         """Its books."""
-        return Ledger(f"sqlite:///{self.home / 'ledger.db'}", lambda: "")
+        return Ledger(f"sqlite:///{self.home / 'ledger.db'}", lambda: "", KEYS)
 
 
 def carry_out(job: Job) -> None:

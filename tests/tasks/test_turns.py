@@ -17,7 +17,7 @@ from sfumato.privacy.ledger import Ledger
 from tasks import turns
 from tasks.turns import holding, turn, turn_everywhere
 from tasks.where import Where
-from tests.spends import clock
+from tests.spends import KEYS, clock
 
 
 def taken(path) -> bool:
@@ -132,7 +132,7 @@ def waits(machine):
 
 
 def reserved(url):
-    with Ledger(url, clock) as ledger:
+    with Ledger(url, clock, KEYS) as ledger:
         return [entry.body["run"] for entry in ledger.entries() if entry.kind == "reserve"]
 
 
@@ -162,7 +162,7 @@ def test_a_machine_that_dies_gives_its_turn_to_the_next_which_pays_for_itself(tm
 
 def test_names_are_held_one_by_one_beside_the_ledger_itself(postgres_url):
     waited = []
-    with Ledger(postgres_url, clock) as ledger, queueing(postgres_url, "one", lambda: waited.append("one")):
+    with Ledger(postgres_url, clock, KEYS) as ledger, queueing(postgres_url, "one", lambda: waited.append("one")):
         ledger.set_budget("scans", 3.0, 1e-5)
         with queueing(postgres_url, "two", lambda: waited.append("two")):
             assert waited == []
@@ -187,7 +187,7 @@ def test_without_a_server_or_a_store_nobody_waits_for_other_machines(tmp_path, m
         yield
 
     monkeypatch.setattr(turns, "queueing", listening)
-    place = Where(home=tmp_path, ledger_url="postgresql://host/ledger", tracking_uri="", data=tmp_path)
+    place = Where(home=tmp_path, ledger_url="postgresql://host/ledger", tracking_uri="", data=tmp_path, keys=KEYS)
     with turn_everywhere(place, "key", ""):
         assert asked == [] and taken(tmp_path / "locks" / "key")
     with turn_everywhere(replace(place, shared_store="s3://bucket"), "key", ""):

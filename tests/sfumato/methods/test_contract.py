@@ -18,6 +18,7 @@ from sfumato.privacy import accountant
 from sfumato.privacy.events import Histogram
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import resolve
+from tests.spends import KEYS
 
 every_method = pytest.mark.parametrize("method", METHODS)
 every_tuned = pytest.mark.parametrize(
@@ -29,7 +30,7 @@ every_tuned = pytest.mark.parametrize(
 @pytest.fixture
 def ledger(tmp_path):
     ticks = itertools.count()
-    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z", KEYS) as opened:
         yield opened
 
 

@@ -19,6 +19,7 @@ from sfumato.privacy.accountant import dp_sgd_epsilon
 from sfumato.privacy.events import NoisedRecords
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import resolve
+from tests.spends import KEYS
 from tests.vectors import facts
 
 MNIST = {
@@ -254,7 +255,7 @@ def test_settings_that_cannot_work_are_named_in_one_line(changes, said):
 @pytest.fixture
 def ledger(tmp_path):
     ticks = itertools.count()
-    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z", KEYS) as opened:
         yield opened
 
 

@@ -20,6 +20,7 @@ from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.survey import survey
 from sfumato.settings import resolve
 from tests.oracle import clipped, distance, loop
+from tests.spends import KEYS
 from tests.vectors import facts
 
 SOUND = ("method.mechanism=dp_sgd", "fine_tuning.trainable=[film,time,rest]")
@@ -233,7 +234,7 @@ def test_too_many_classes_for_a_row_are_refused_with_the_way_out():
 @pytest.fixture
 def ledger(tmp_path):
     ticks = itertools.count()
-    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z", KEYS) as opened:
         yield opened
 
 

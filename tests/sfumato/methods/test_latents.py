@@ -18,6 +18,7 @@ from sfumato.privacy import door
 from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.mechanisms import noised_records
 from sfumato.settings import DEFAULT_METHOD
+from tests.spends import KEYS
 
 LATENTS = ("latent.kind=kl", "latent.width=8", "latent.steps=15", "latent.batch=32")
 SHAPE = (3, 4, 4)
@@ -36,7 +37,7 @@ each_network_once = pytest.mark.parametrize(
 @pytest.fixture
 def ledger(tmp_path):
     ticks = itertools.count()
-    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z", KEYS) as opened:
         yield opened
 
 

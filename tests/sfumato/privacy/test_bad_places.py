@@ -11,7 +11,7 @@ from sfumato.errors import BadInput
 from sfumato.privacy.door import Access, PrivateSet, spending
 from sfumato.privacy.events import Gaussian
 from sfumato.privacy.ledger import Ledger
-from tests.spends import DELTA, ONE, cheap, ledger_at, spend
+from tests.spends import DELTA, KEYS, ONE, cheap, ledger_at, spend
 
 PRIVATE = PrivateSet(name="digits", source="digits", share=0.0121)
 TAKEN = 20
@@ -72,7 +72,7 @@ def test_a_ledger_held_too_long_is_told_and_free_afterwards(url, impatient):
         return "2026-01-01T00:00:00Z"
 
     with ledger_at(url) as other:
-        with Ledger(url, clock, price=cheap) as holder:
+        with Ledger(url, clock, KEYS, price=cheap) as holder:
             spend(holder)
         ((told, seen),) = meanwhile
         assert "\n" not in told and seen == []
@@ -137,7 +137,7 @@ def test_a_server_that_dies_while_the_entry_is_written_ends_the_run_too(
             postgres_server.stop()
         return times[-1]
 
-    with Ledger(postgres_url, clock, price=cheap) as ledger:
+    with Ledger(postgres_url, clock, KEYS, price=cheap) as ledger:
         told_in_one_line(lambda: visit(ledger))
     postgres_server.start()
     with ledger_at(postgres_url) as later:
@@ -177,7 +177,7 @@ def test_a_server_that_dies_while_the_commit_is_written_leaves_the_whole_cost_st
             postgres_server.stop()
         return times[-1]
 
-    with Ledger(postgres_url, clock, price=cheap) as ledger:
+    with Ledger(postgres_url, clock, KEYS, price=cheap) as ledger:
         result, told = leave_while_away(ledger, lambda: None)
     postgres_server.start()
     assert result == TAKEN and len(told) == 1 and "stands in full" in told[0]
@@ -206,7 +206,7 @@ CLOCKS = {
 @pytest.mark.parametrize("times", CLOCKS.values(), ids=CLOCKS)
 def test_order_chain_and_totals_do_not_depend_on_the_clock(url, times):
     ticks = iter(times)
-    with Ledger(url, lambda: next(ticks), price=cheap) as ledger:
+    with Ledger(url, lambda: next(ticks), KEYS, price=cheap) as ledger:
         ledger.set_budget("digits", 100, DELTA)
         first, second, back = spend(ledger), spend(ledger), spend(ledger)
         ledger.opened(second)
@@ -228,7 +228,7 @@ def test_order_chain_and_totals_do_not_depend_on_the_clock(url, times):
 def test_a_reader_too_waits_only_so_long(postgres_url, monkeypatch):
     monkeypatch.setattr("sfumato.privacy.chain.BUSY_SECONDS", 1)
     holder = sa.create_engine(postgres_url, poolclass=sa.NullPool)
-    with Ledger(postgres_url, lambda: "now", price=cheap) as ledger, holder.connect() as connection:
+    with Ledger(postgres_url, lambda: "now", KEYS, price=cheap) as ledger, holder.connect() as connection:
         connection.exec_driver_sql("LOCK TABLE entries IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(
             BadInput, match="cannot be used .*lock timeout.*not held by another process for more than 1 s"

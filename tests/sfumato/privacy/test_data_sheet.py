@@ -15,7 +15,7 @@ from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.looks import sheet_of
 from tests.sfumato.sources.writing import refused
-from tests.spends import clock
+from tests.spends import KEYS, clock
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_blank_pictures_are_no_near_duplicates(tmp_path):
 
 def test_the_look_is_in_the_ledger_and_binds_no_content(tmp_path, planted):
     secret = PrivateSet(name="scans", source=str(planted[0]))
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", clock) as ledger:
+    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", clock, KEYS) as ledger:
         terms = {"run": "check", "stage": "check", "purpose": "data sheet", "code_version": "1"}
         asked = Access(ledger=ledger, private=secret, relation="add_remove", delta=0.0, **terms)
         _, entries = sheet_of(asked, None)

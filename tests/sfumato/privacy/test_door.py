@@ -13,6 +13,7 @@ from sfumato.privacy import door
 from sfumato.privacy.door import Access, PrivateSet, check_in, identify, looking, read, spending
 from sfumato.privacy.events import Gaussian
 from sfumato.privacy.ledger import Ledger
+from tests.spends import KEYS
 
 EVENT = Gaussian(noise_multiplier=4.0)
 
@@ -20,7 +21,7 @@ EVENT = Gaussian(noise_multiplier=4.0)
 @pytest.fixture
 def ledger(tmp_path):
     ticks = itertools.count()
-    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z", KEYS) as opened:
         yield opened
 
 

@@ -13,7 +13,7 @@ from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import resolve
 from tests.processes import PATIENCE_SECONDS, PROCESSES, Marks, Stage, die_at_statement, fine_tune
-from tests.spends import clock, ledger_at, spend
+from tests.spends import KEYS, clock, ledger_at, spend
 
 CHANGES = ["fine_tuning.steps=6", "fine_tuning.batch=128"]
 """So few and small steps that the whole stage takes about a second."""
@@ -66,7 +66,7 @@ def phase(ledger, marks):
 def check_nothing_is_understated(url, stage, every):
     """Hold a ledger opened anew against what the processes left on disk of what they did; the phase of the last kill."""
     terms, event = stage.plan.certificate, stage.event
-    with Ledger(url, clock) as ledger:
+    with Ledger(url, clock, KEYS) as ledger:
         assert ledger.verify() == []
         opened = {entry.body["reserve"] for entry in ledger.entries() if entry.kind == "open"}
         standing = {entry.body["run"]: (entry.seq, events) for entry, events in ledger.spends("digits")}
@@ -92,7 +92,7 @@ def test_killed_at_random_moments_the_ledger_never_understates(database, url, st
         phases.append(check_nothing_is_understated(url, stage, every))
         return phases[-1]
 
-    with Ledger(url, clock) as ledger:
+    with Ledger(url, clock, KEYS) as ledger:
         ledger.set_budget("digits", ROOM, stage.plan.certificate.delta)
     # One kill in each phase for certain, however fast the machine is at that moment; and the last tells the pace.
     assert die(0.0) == "before the door"
@@ -105,7 +105,7 @@ def test_killed_at_random_moments_the_ledger_never_understates(database, url, st
     random.shuffle(moments)
     for moment in moments:
         die(moment)
-    with Ledger(url, clock) as ledger:
+    with Ledger(url, clock, KEYS) as ledger:
         assert ledger.replay() == [] and {"before the door", "inside the door", "after the commit"} <= set(phases)
         assert len(ledger.spends("digits")) >= sum(bool(marks.count("handed out")) for marks in every) >= 2
 

@@ -12,7 +12,7 @@ from sfumato.errors import BadInput, Refused
 from sfumato.privacy import accountant
 from sfumato.privacy.events import Gaussian, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Difference, Ledger, Total, entry_label
-from tests.spends import DELTA, ONE, WHO, cheap, clock, ledger_at, spend, tamper
+from tests.spends import DELTA, KEYS, ONE, WHO, cheap, clock, ledger_at, spend, tamper
 
 
 def at(path):
@@ -182,7 +182,7 @@ def test_a_sum_is_stated_under_one_relation(ledger):
 
 
 def test_a_price_that_is_no_number_never_fits_a_budget(path):
-    with Ledger(f"sqlite:///{path}", clock, price=lambda *_: math.nan) as ledger:
+    with Ledger(f"sqlite:///{path}", clock, KEYS, price=lambda *_: math.nan) as ledger:
         assert spend(ledger).epsilon is None
         with pytest.raises(Refused):
             ledger.set_budget("digits", 10, DELTA)
@@ -290,7 +290,7 @@ def test_replay_finds_certificates_that_another_accountant_does_not_give(ledger,
     ledger.opened(reservation)
     ledger.commit(reservation, [ONE])
     assert ledger.replay() == []
-    with Ledger(f"sqlite:///{path}", clock, price=lambda *terms: 1.01 * cheap(*terms)) as other:
+    with Ledger(f"sqlite:///{path}", clock, KEYS, price=lambda *terms: 1.01 * cheap(*terms)) as other:
         assert other.replay() == [
             Difference(seq, "digits", relation, recorded=cost, replayed=1.01 * cost)
             for seq in (1, 4)
@@ -300,7 +300,7 @@ def test_replay_finds_certificates_that_another_accountant_does_not_give(ledger,
 
 
 def test_the_accountant_prices_by_default_and_signs(path):
-    with Ledger(f"sqlite:///{path}", clock) as ledger:
+    with Ledger(f"sqlite:///{path}", clock, KEYS) as ledger:
         ledger.set_budget("digits", 8.0, DELTA)
         reservation = spend(ledger, [SubsampledGaussian(noise_multiplier=1.0, sample_rate=0.01, steps=100)])
         two = spend(ledger, [Gaussian(noise_multiplier=1.0)])
@@ -336,7 +336,7 @@ def test_a_set_without_entries_has_cost_nothing(ledger):
 )
 def test_a_url_that_is_no_ledger_is_told_in_one_line(url):
     with pytest.raises(BadInput) as told:
-        Ledger(url, clock, price=cheap)
+        Ledger(url, clock, KEYS, price=cheap)
     assert "\n" not in str(told.value) and "pass" not in str(told.value)
 
 
@@ -387,7 +387,7 @@ def test_a_ledger_that_goes_away_stops_the_run_before_the_door(ledger, path):
         with pytest.raises(BadInput, match="unable to open database file"):
             use()
     assert not path.exists()
-    with at(path) as fresh, pytest.raises(Refused, match="is not in this ledger"):
+    with at(path) as fresh, pytest.raises(Refused, match="lacks entry 1, which was seen before"):
         fresh.opened(reservation)
 
 
@@ -441,7 +441,7 @@ def test_a_plan_can_be_checked_without_a_trace(ledger):
 
 
 def test_what_would_fit_fits_by_the_real_accountant(path):
-    with Ledger(f"sqlite:///{path}", clock) as ledger:
+    with Ledger(f"sqlite:///{path}", clock, KEYS) as ledger:
         ledger.set_budget("digits", 10.0, DELTA)
         votes, steps = (
             Gaussian(noise_multiplier=6.0),

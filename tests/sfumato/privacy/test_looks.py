@@ -16,6 +16,7 @@ from sfumato.privacy import door
 from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.looks import ATTACKED, REAL, attacked, copied, judged, tensors
+from tests.spends import KEYS
 
 DIGITS = PrivateSet(name="digits", source="digits", share=0.0336)
 
@@ -23,7 +24,7 @@ DIGITS = PrivateSet(name="digits", source="digits", share=0.0336)
 @pytest.fixture
 def ledger(tmp_path):
     ticks = itertools.count()
-    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z", KEYS) as opened:
         yield opened
 
 

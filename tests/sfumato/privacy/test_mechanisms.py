@@ -22,6 +22,7 @@ from sfumato.privacy.events import Gaussian, Histogram, NoisedRecords, Subsample
 from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_counts, noisy_votes, unprotected
 from sfumato.training import unlabelled_losses
+from tests.spends import KEYS
 
 DIGITS = PrivateSet(name="digits", source="digits", share=0.1395)
 CPU = torch.device("cpu")
@@ -35,7 +36,7 @@ SCHEDULE = make_schedule(Schedule(timesteps=20))
 @pytest.fixture
 def ledger(tmp_path):
     ticks = itertools.count()
-    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z", KEYS) as opened:
         yield opened
 
 

@@ -17,7 +17,7 @@ from sfumato.privacy.events import SubsampledGaussian
 from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.mechanisms import MOST_LOST, fine_tuned
 from sfumato.privacy.resuming import TrainingState
-from tests.spends import DELTA, ONE, spend
+from tests.spends import DELTA, KEYS, ONE, spend
 from tests.team import StopAt
 
 STEPS = 40
@@ -100,7 +100,7 @@ class Memory:
 @pytest.fixture
 def ledger(tmp_path):
     ticks = itertools.count()
-    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"{next(ticks):06d}") as opened:
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"{next(ticks):06d}", KEYS) as opened:
         yield opened
 
 

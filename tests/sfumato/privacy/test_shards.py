@@ -15,6 +15,7 @@ from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.shards import dealt, shard_trained
 from sfumato.training import denoiser_training
+from tests.spends import KEYS
 
 DIGITS = sources.load("digits", part="train")
 CPU = torch.device("cpu")
@@ -24,7 +25,7 @@ LITTLE = Pretraining(steps=3, batch=16, warm_up=1, ema_decay=0.5)
 @pytest.fixture
 def ledger(tmp_path):
     ticks = itertools.count()
-    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z") as opened:
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z", KEYS) as opened:
         yield opened
 
 
@@ -72,7 +73,7 @@ def test_shards_are_about_equally_large_and_another_key_deals_anew():
 def test_a_member_depends_on_its_own_shard_alone(ledger, tmp_path):
     """One record less: its member changes, the other one is the same to the last bit."""
     place = int(dealt(DIGITS.subset(slice(60)), 2, "two")[59])
-    with Ledger(f"sqlite:///{tmp_path}/other.db", lambda: "2026-01-01T00:00:00Z") as other:
+    with Ledger(f"sqlite:///{tmp_path}/other.db", lambda: "2026-01-01T00:00:00Z", KEYS) as other:
         sets = {n: first(tmp_path, n) for n in (60, 59)}
         models = {
             (n, shard): member(book, sets[n], shard)[0] for n, book in ((60, ledger), (59, other)) for shard in (0, 1)

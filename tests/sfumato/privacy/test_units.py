@@ -21,7 +21,7 @@ from sfumato.privacy.shards import dealt
 from sfumato.privacy.units import every_few, shares, single_records, unit_examples, units_of
 from sfumato.settings import resolve
 from tests.examples import picture_set, write_classes
-from tests.spends import clock
+from tests.spends import KEYS, clock
 
 SIZES = (1, 2, 5, 12)
 SCHEDULE = make_schedule(Schedule(timesteps=20))
@@ -204,7 +204,7 @@ def asked(tmp_path):
             (root / label / f"{number:03}.png").rename(root / label / f"p{number // 4}_{number}.png")
     secret = PrivateSet(name="scans", source=str(root), group="prefix", unit="person", held_out=0.01)
     terms = {"run": "run-1", "stage": "a stage", "purpose": "a test", "code_version": "1"}
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", clock) as ledger:
+    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}", clock, KEYS) as ledger:
         yield Access(ledger=ledger, private=secret, relation="add_remove", delta=1e-3, **terms)
 
 
