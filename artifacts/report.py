@@ -20,6 +20,7 @@ from artifacts.store import write_text
 from artifacts.tracking import flattened
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.methods.plan import ANY_NUMBER, Certificate, Plan
+from sfumato.privacy import gates
 
 REPORT, INTERNAL_REPORT = "report.html", "report-internal.html"
 TABLES, INTERNAL_TABLES = "tables", "tables-internal"
@@ -92,7 +93,7 @@ def not_covered(plan: Plan) -> Section:
     if plan.generation.classes == "declared":
         edge = f"The shares of the classes, which are declared and taken for public knowledge. {EDGE}"
     told = f"a {unit} under several names (the unit is one {unit})" if unit else SEVERAL
-    return NOT_COVERED._replace(blocks=[Text(edge.replace(SEVERAL, told))])
+    return NOT_COVERED._replace(blocks=[Text(edge.replace(SEVERAL, told)), Text(gates.in_words())])
 
 
 def public_page(record: RunRecord) -> Page:

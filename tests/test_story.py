@@ -560,7 +560,7 @@ def test_mnist_with_omniglot_runs_by_settings_alone(prefect_server, data):
     changes = [
         *(f"data.{side}={data / name}" for side, name in (("private", "mnist"), ("public", "omniglot"))),
         *(
-            "data.share=0.213",
+            "data.share=0.005",
             "network.width=8",
             "pretraining.steps=3",
             "pretraining.batch=16",

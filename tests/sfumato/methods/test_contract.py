@@ -147,7 +147,7 @@ def test_a_target_out_of_reach_is_refused_in_one_line(method):
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_what_is_paid_is_what_was_planned(method, relation, world, access_to, ledger):
     tiny = world(method, f"privacy.relation={relation}")
-    assert tiny.facts.records == 60 and (not tiny.plan.fine_tuning or tiny.plan.fine_tuning.steps == 2)
+    assert tiny.facts.records == 58 and (not tiny.plan.fine_tuning or tiny.plan.fine_tuning.steps == 2)
     _, entries = tiny.pay(access_to(ledger))
     spends = ledger.spends("digits")
     assert [(entry.body["stage"], *events) for entry, events in spends] == [

@@ -1,0 +1,111 @@
+"""The gates: every way in which private records alone can decide that a run ends, and what each tells to whoever learns of it.
+
+No certificate covers that a run was refused, or was not. Whatever can be decided from public facts (settings, the declared
+number of records and classes, the ledger) is decided from these, before the door opens; what is left stands here, is printed
+under "What is not covered", and is compared by a test with every refusal that the code behind the door can reach.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Gate(NamedTuple):
+    """One way in which records decide alone."""
+
+    name: str
+    where: tuple[str, ...]
+    """The functions that raise, or whole modules of them."""
+    tells: str
+    """What it tells, as the end of a sentence."""
+
+
+GATES = (
+    Gate(
+        "damaged files",
+        (
+            "sfumato.sources.files",
+            "sfumato.sources.folders",
+            "sfumato.sources.idx",
+            "sfumato.sources.listing",
+            "sfumato.sources.named",
+            "sfumato.sources.npz",
+            "sfumato.sources.pictures.opened",
+            "sfumato.sources.pictures.channels_of",
+            "sfumato.sources.tables",
+        ),
+        "that an image, a row or a file of the set is damaged, missing or named twice",
+    ),
+    Gate(
+        "images of several sizes",
+        ("sfumato.sources.pictures.check_same_shape", "sfumato.privacy.door.check_parts"),
+        "that two private images differ in size or channels, where the settings bring them to none",
+    ),
+    Gate(
+        "a part without images",
+        ("sfumato.sources.load", "sfumato.privacy.door.check_parts"),
+        "that fewer than six images lie on one side of the split, or that all of one side are of one class",
+    ),
+    Gate(
+        "a changed set",
+        ("sfumato.privacy.balance.check_set", "sfumato.privacy.balance.check_change"),
+        "that the images are not, record by record, those that the ledger knows under this name, or that it knows them under another",
+    ),
+    Gate(
+        "copies among the public images",
+        ("sfumato.privacy.door.check_in",),
+        "that a public image is a private one, pixel by pixel after cropping and resizing",
+    ),
+    Gate(
+        "scores that cannot be computed",
+        (
+            "sfumato.evaluation.classifier",
+            "sfumato.evaluation.copies",
+            "sfumato.evaluation.fidelity",
+            "sfumato.evaluation.intervals",
+            "sfumato.evaluation.membership",
+            "sfumato.evaluation.scores",
+            "sfumato.evaluation.utility",
+        ),
+        "that too few private images were there to judge or attack the result by, or that a judge trained on them diverged",
+    ),
+    Gate(
+        "the copy check and the audit before publishing",
+        ("artifacts.publish", "artifacts.certify"),
+        "that a released image lies as near to a training record as a copy does, or that an audit refuted the certificate",
+    ),
+)
+"""What private records can still decide."""
+
+OTHERWISE: Mapping[str, str] = {
+    "artifacts": "the store, the run's record, and the place that is published to",
+    "sfumato.glyphs": "settings",
+    "sfumato.latents": "the shape of images",
+    "sfumato.methods": "settings, and what was paid",
+    "sfumato.networks": "settings",
+    "sfumato.privacy.accountant": "settings",
+    "sfumato.privacy.audit": "settings",
+    "sfumato.privacy.balance": "the ledger",
+    "sfumato.privacy.chain": "the ledger",
+    "sfumato.privacy.gdp": "settings",
+    "sfumato.privacy.ledger": "the ledger: what was paid before, and what is planned",
+    "sfumato.privacy.survey": "the network, tried on images made up for it",
+    "sfumato.sources": "settings",
+    "sfumato.sources.catalogue": "settings",
+    "sfumato.sources.identity": "settings, and which files there are",
+    "sfumato.sources.mixture": "settings, and public sources",
+    "tasks": "the environment",
+}
+"""Functions and modules that refuse behind the door as well, but not for what a record holds: what they go by."""
+
+REFUSING = "Whether a run is refused at all. Without noise, and outside the certificate, a refusal tells the person who runs it: "
+"""What the list begins with."""
+
+
+def in_words() -> str:
+    """All of it in one sentence, for a page."""
+    return REFUSING + "; ".join(f"{gate.tells} ({gate.name})" for gate in GATES) + "."
+
+
+def in_lines() -> list[str]:
+    """A line of Markdown for each gate."""
+    return [f"- {gate.name}: {gate.tells}" for gate in GATES]
