@@ -29,46 +29,59 @@ def certificate_of(store: Store, ledger: Ledger, samples: Ref | str, terms: Cert
     """
     if terms is None or store.manifest(samples)["label"] != Label.DP:
         return None
-    entries = store.entries(samples)
-    spent = ledger.priced(entries, terms.delta, terms.relation)
-    units = {
-        entry.body.get("unit", "") for entry in ledger.entries() if entry.kind == "reserve" and entry.seq in entries
-    }
+    hashes = store.entries(samples)
+    spent = ledger.priced(hashes, terms.delta, terms.relation)
+    found = ledger.found(hashes)
+    entries, units = tuple(entry.seq for entry in found), {entry.body.get("unit", "") for entry in found}
     if len(units) != 1:
         told = " and ".join(sorted(f"one {unit or 'image'}" for unit in units))
         raise BadInput(
             f"entries {', '.join(map(str, entries))} protect {told}, which no one certificate says: run again"
         )
     return terms.protecting(units.pop()).model_copy(
-        update={"epsilon": spent.epsilon, "accountant": spent.accountant, "entries": tuple(entries)}
+        update={"epsilon": spent.epsilon, "accountant": spent.accountant, "entries": entries}
     )
+
+
+def spends_of(store: Store, ledger: Ledger, artifact: Ref | str) -> list[str]:
+    """The hashes of the reservations, among all entries, that an artifact stands on."""
+    return [entry.hash for entry in ledger.found(store.entries(artifact)) if entry.kind == "reserve"]
+
+
+def numbers_of(store: Store, ledger: Ledger, artifact: Ref | str) -> list[int]:
+    """The numbers, for people, of every ledger entry that went into an artifact; `BadInput` for one of another ledger."""
+    return [entry.seq for entry in ledger.found(store.entries(artifact))]
 
 
 CURVE_DELTAS = tuple(10.0**-n for n in range(9, 1, -1))
 """Deltas at which the epsilon of a certificate's spends is told beside its own."""
 
 
-def curve_of(ledger: Ledger, certificate: Certificate | None) -> tuple[tuple[float, float], ...]:
+def curve_of(
+    store: Store, ledger: Ledger, samples: Ref | str, certificate: Certificate | None
+) -> tuple[tuple[float, float], ...]:
     """Delta and epsilon of a certificate's spends at those deltas and its own, in order; empty where there is none."""
     if certificate is None or not certificate.entries:
         return ()
-    priced = {d: ledger.price_of(certificate.entries, d, certificate.relation) for d in CURVE_DELTAS}
+    hashes = store.entries(samples)
+    priced = {d: ledger.price_of(hashes, d, certificate.relation) for d in CURVE_DELTAS}
     points = {**priced, certificate.delta: certificate.epsilon}
     return tuple((delta, epsilon) for delta, epsilon in sorted(points.items()) if math.isfinite(epsilon))
 
 
 def missing(store: Store, ledger: Ledger, samples: Ref | str) -> str:
     """Why an INTERNAL artifact has no certificate: each ledger entry that made it so, in words."""
-    entries = {entry.seq: entry for entry in ledger.entries()}
+    entries = {entry.hash: entry for entry in ledger.entries()}
     stained = {
-        int(seq) for _, m in store.ancestry(samples) for seq, label in m["entries"].items() if label == Label.INTERNAL
+        name for _, m in store.ancestry(samples) for name, label in m["entries"].items() if label == Label.INTERNAL
     }
-    return "; ".join(f"entry {seq}: {_stain(entries.get(seq))}" for seq in sorted(stained))
+    known = sorted((entries[name] for name in stained if name in entries), key=lambda entry: entry.seq)
+    strange = sorted(stained - set(entries))
+    told = [f"entry {entry.seq}: {_stain(entry)}" for entry in known]
+    return "; ".join([*told, *(f"entry {name[:12]}: not in this ledger" for name in strange)])
 
 
-def _stain(entry: Entry | None) -> str:
-    if entry is None:
-        return "not in this ledger"
+def _stain(entry: Entry) -> str:
     if entry.kind == "look":
         return f"private images were looked at without noise ({entry.body['reason']})"
     return "its noise was fixed by a test" if entry.body["insecure"] else entry.body["why"]
@@ -76,7 +89,10 @@ def _stain(entry: Entry | None) -> str:
 
 def confirmed(store: Store, ledger: Ledger, record: RunRecord) -> RunRecord:
     """The record, if store and ledger say the same as it does; `BadInput` where it was changed."""
-    label, entries = store.manifest(record.samples_artifact)["label"], store.entries(record.samples_artifact)
+    label, entries = (
+        store.manifest(record.samples_artifact)["label"],
+        numbers_of(store, ledger, record.samples_artifact),
+    )
     found = certificate_of(store, ledger, record.samples_artifact, record.plan.certificate)
     same = _same(record.certificate, found)
     if not (label == record.label and entries == record.entries and same):
@@ -120,7 +136,6 @@ def accepted(
         if record.copies is None or record.copies.passed:
             raise BadInput(f"the copy check of run {record.run} found nothing to accept: leave --accept-copies out")
         asked.append(("copies", copies, f"{record.copies.unexplained} images repeat training records"))
-    reserved = {entry.seq for entry in ledger.entries() if entry.kind == "reserve"}
     for kind, reason, lacking in asked:
         entry = ledger.override(
             record.settings["data"]["name"],
@@ -128,7 +143,7 @@ def accepted(
             artifact=record.samples_artifact,
             claim=record.claim.model_dump(mode="json") if kind == "claim" else None,
             missing=lacking,
-            spends=[seq for seq in record.entries if seq in reserved],
+            spends=spends_of(store, ledger, record.samples_artifact),
             run=record.run,
             code_version=code_version,
         )

@@ -29,7 +29,7 @@ def save_state(folder: Path, state: TrainingState) -> None:
     draft.rename(folder / f"{digest}.safetensors")
     facts = {
         "step": state.step,
-        "entries": {str(seq): label for seq, label in state.entries.items()},
+        "entries": dict(state.entries),
         "reservation": state.reservation,
         "tensors": digest,
     }
@@ -46,8 +46,7 @@ def load_state(folder: Path) -> TrainingState | None:
         path = folder / f"{facts['tensors']}.safetensors"
         if file_digest(path) != facts["tensors"]:
             return None
-        entries = {int(seq): label for seq, label in facts["entries"].items()}
-        return TrainingState(facts["step"], load_file(path), entries, facts["reservation"])
+        return TrainingState(facts["step"], load_file(path), facts["entries"], facts["reservation"])
     except (OSError, ValueError, KeyError, TypeError, SafetensorError):
         return None
 

@@ -95,12 +95,12 @@ class Store:
         *,
         parents: Sequence[Ref] = (),
         behind: Sequence[Ref] = (),
-        entries: Mapping[int, str] | None = None,
+        entries: Mapping[str, str] | None = None,
         summary: Mapping[str, Any] | None = None,
         seconds: float = 0.0,
         tracked: str = "",
     ) -> Kind:
-        """Move the files of `folder` into the store. `entries` maps the ledger entries used to their labels.
+        """Move the files of `folder` into the store. `entries` maps the hashes of the ledger entries used to their labels.
 
         `behind` are artifacts that reached this one only through a mechanism that an entry pays for, as the private
         images themselves do; their labels are not handed on.
@@ -114,7 +114,7 @@ class Store:
             "files": {path.name: file_digest(path) for path in sorted(folder.iterdir())},
             "parents": [parent.digest for parent in parents],
             **({"behind": [other.digest for other in behind]} if behind else {}),
-            "entries": {str(seq): tag for seq, tag in sorted(entries.items())},
+            "entries": dict(sorted(entries.items())),
             "label": label,
             "summary": dict(summary or {}),
         }
@@ -238,18 +238,18 @@ class Store:
                 todo += seen[digest]["parents"]
         return list(seen.items())
 
-    def entries(self, ref: Ref | str) -> list[int]:
-        """Every ledger entry that went into the artifact, itself and its ancestors."""
-        return sorted({int(seq) for _, manifest in self.ancestry(ref) for seq in manifest["entries"]})
+    def entries(self, ref: Ref | str) -> list[str]:
+        """The hash of every ledger entry that went into the artifact, itself and its ancestors."""
+        return sorted({entry for _, manifest in self.ancestry(ref) for entry in manifest["entries"]})
 
     def label_of(self, ref: Ref | str) -> Label:
         """The label of an artifact by the rule as it is now, from every ledger entry that went into it."""
         return combined(label for _, manifest in self.ancestry(ref) for label in manifest["entries"].values())
 
     def tainted_by(self, ref: Ref | str) -> str:
-        """Why the artifact is INTERNAL: the kind, address and ledger entries of the ancestor that made it so."""
+        """Why the artifact is INTERNAL: the kind and address of the ancestor that made it so, and the hashes of its entries."""
         for digest, manifest in reversed(self.ancestry(ref)):
-            bad = sorted((seq for seq, label in manifest["entries"].items() if label == Label.INTERNAL), key=int)
+            bad = [entry[:12] for entry, label in manifest["entries"].items() if label == Label.INTERNAL]
             if bad:
                 return f"{manifest['kind']} {digest[:12]} (ledger entry {', '.join(bad)})"
         return "nothing"

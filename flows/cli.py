@@ -218,7 +218,7 @@ def _planned(place: Where, method: str, preset: str, epsilon: float | None, chan
         return
     with place.ledger() as ledger:
         try:
-            ledger.check(settings.data.name, [spend.event for spend in made.spends], terms.relation, terms.delta)
+            ledger.check_budget(settings.data.name, [spend.event for spend in made.spends], terms.relation, terms.delta)
         except Refused as refusal:
             _warn(f"{refusal}. What was paid for before may still be used")
 

@@ -196,7 +196,9 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
     with place.ledger() as ledger:
         certificate = None
         if record.certificate:  # the coins add or leave out a record, so the price of that is what they may refute
-            certificate = ledger.price_of(record.entries, record.certificate.delta, "add_remove")
+            certificate = ledger.price_of(
+                store.entries(record.samples_artifact), record.certificate.delta, "add_remove"
+            )
             if not math.isfinite(certificate):  # a release that shows how many records there are: then an exchange
                 certificate = record.certificate.epsilon
     result = audit.Audit(

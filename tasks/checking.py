@@ -36,7 +36,7 @@ def over_budget(private: PrivateSet, events: Sequence[AnyEvent], terms: Terms) -
     """Why the budget does not bear these events, or nothing."""
     with where().ledger() as ledger:
         try:
-            ledger.check(private.name, events, terms.relation, terms.delta)
+            ledger.check_budget(private.name, events, terms.relation, terms.delta)
         except Refused as refusal:
             return str(refusal)
     return ""

@@ -3,7 +3,7 @@
 import shutil
 
 from artifacts import contents, report
-from artifacts.certify import certificate_of, curve_of
+from artifacts.certify import certificate_of, curve_of, numbers_of
 from artifacts.kinds import ClassCounts, Copies, Judgement, Samples
 from artifacts.labels import Label
 from artifacts.record import RunRecord
@@ -45,7 +45,7 @@ def close(
     store = place.store()
     with place.ledger() as ledger:
         certificate = certificate_of(store, ledger, samples, plan.certificate)
-        curve = curve_of(ledger, certificate)
+        curve, entries = curve_of(store, ledger, samples, certificate), numbers_of(store, ledger, samples)
         total = ledger.total(book.private.name)
     folder = place.runs / book.context.run
     trained = {"autoencoder": parts.autoencoder, "public denoiser": parts.model, "feature extractor": parts.extractor}
@@ -59,7 +59,7 @@ def close(
         certificate=certificate,
         claim=plan.claim,
         curve=curve,
-        entries=store.entries(samples),
+        entries=entries,
         spent_total={
             "epsilon": total.epsilon,
             "delta": total.delta,

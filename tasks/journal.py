@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from artifacts.certify import spends_of
 from artifacts.kinds import Ref
 from artifacts.labels import Label
 from artifacts.publish import safe_name
@@ -122,11 +123,10 @@ class Journal:
         if cached and paid:
             place = where()
             with place.ledger() as ledger:
-                reserved = {entry.seq for entry in ledger.entries() if entry.kind == "reserve"}
                 ledger.reuse(
                     self.private.name,
                     ref.digest,
-                    spends=[seq for seq in place.store().entries(ref) if seq in reserved],
+                    spends=spends_of(place.store(), ledger, ref),
                     stage=name,
                     run=self.context.run,
                     code_version=code_version(stage.fn),

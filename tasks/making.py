@@ -42,8 +42,8 @@ class Draft(Generic[Kind]):
     folder: Path
     show: Callable[[int, int], None]
     """Progress callback (done, total)."""
-    entries: Mapping[int, str] = field(default_factory=dict)
-    """Ledger entries used, with their labels."""
+    entries: Mapping[str, str] = field(default_factory=dict)
+    """Hashes of the ledger entries used, with their labels."""
     metrics: dict[str, float] = field(default_factory=dict)
     series: dict[str, Sequence[float]] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
@@ -104,11 +104,15 @@ def making(
         )
     draft.kept = ref
     try:
+        numbers: list[int] = []
+        if draft.entries:
+            with place.ledger() as ledger:
+                numbers = [entry.seq for entry in ledger.found(draft.entries)]
         tracked = place.tracker().log(
             title,
             label=ref.label,
             parent=context.parents.get(ref.label, context.parents.get(Label.PUBLIC, "")),
-            tags={"artifact": ref.digest, "ledger_entries": ",".join(map(str, sorted(draft.entries)))},
+            tags={"artifact": ref.digest, "ledger_entries": ",".join(map(str, numbers))},
             params=params,
             metrics={**draft.metrics, "seconds": seconds, "steps": steps},
             series=draft.series,

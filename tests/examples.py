@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from artifacts import contents
-from artifacts.certify import certificate_of
+from artifacts.certify import certificate_of, numbers_of
 from artifacts.kinds import Ref, Samples
 from artifacts.record import RunRecord, StageRecord
 from artifacts.store import Store
@@ -37,7 +37,7 @@ def picture_set(count: int = 6, classes: Sequence[str] = ("cat", "dog"), side: i
 
 
 def keep_samples(
-    store: Store, images: ImageSet | None = None, entries: Mapping[int, str] | None = None, parents: Sequence[Ref] = ()
+    store: Store, images: ImageSet | None = None, entries: Mapping[str, str] | None = None, parents: Sequence[Ref] = ()
 ) -> Samples:
     """Samples in the store as `generate` leaves them."""
     images = images or picture_set()
@@ -128,10 +128,11 @@ def paid_record(place: Where, folder: Path, events: Sequence[Event] = SPENT, **c
     store = place.store()
     with place.ledger() as ledger:
         tickets = [reserve(ledger, [event]) for event in events]
-        labels = {entry.seq: entry_label(entry) for entry in ledger.entries() if entry.kind == "reserve"}
-        samples = keep_samples(store, entries={ticket.seq: labels[ticket.seq] for ticket in tickets})
+        labels = {entry.hash: entry_label(entry) for entry in ledger.found(ticket.hash for ticket in tickets)}
+        samples = keep_samples(store, entries=labels)
         certificate = certificate_of(store, ledger, samples, make_certificate())
-    facts = {"samples_artifact": samples.digest, "entries": store.entries(samples), "label": samples.label}
+        entries = numbers_of(store, ledger, samples)
+    facts = {"samples_artifact": samples.digest, "entries": entries, "label": samples.label}
     return make_record(folder, **{**facts, "certificate": certificate, **changes})
 
 

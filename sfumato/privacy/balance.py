@@ -147,15 +147,25 @@ def standing(entries: Sequence[Entry], reservation_hash: str) -> tuple[Entry, En
     return reserved, later[-1] if later else None
 
 
-def reserved_entries(entries: Sequence[Entry], seqs: Sequence[int], dataset: str | None = None) -> list[Entry]:
-    """The `reserve` entries of these numbers, of one set where it is given."""
+def reserved_entries(entries: Sequence[Entry], hashes: Sequence[str], dataset: str | None = None) -> list[Entry]:
+    """The `reserve` entries of these hashes in order, of one set where it is given."""
     if dataset is not None:
         check_name(dataset)
-    found = {entry.seq: entry for entry in entries if entry.kind == "reserve" and dataset in (None, entry.dataset)}
-    if unknown := [seq for seq in seqs if seq not in found]:
+    chosen = found_entries(entries, hashes)
+    if strange := [entry for entry in chosen if entry.kind != "reserve" or dataset not in (None, entry.dataset)]:
         where = "" if dataset is None else f" on '{dataset}'"
-        raise BadInput(f"entry {unknown[0]} is no reservation{where}: name the reservations that it stands on")
-    return [found[seq] for seq in sorted(set(seqs))]
+        raise BadInput(f"entry {strange[0].seq} is no reservation{where}: name the reservations that it stands on")
+    return chosen
+
+
+def found_entries(entries: Sequence[Entry], hashes: Iterable[str]) -> list[Entry]:
+    """The entries of these hashes, each once, in order; `BadInput` for one of another ledger."""
+    found = {entry.hash: entry for entry in entries}
+    if unknown := [digest for digest in hashes if digest not in found]:
+        raise BadInput(
+            f"ledger entry {str(unknown[0])[:12]} is not in this ledger: use the ledger that the run was made with"
+        )
+    return sorted((found[digest] for digest in set(hashes)), key=lambda entry: entry.seq)
 
 
 # Events, as entries hold them

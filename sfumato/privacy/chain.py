@@ -14,6 +14,7 @@ it. Not covered: who holds the key; SQLite on a network file system.
 
 import hashlib
 import json
+import secrets
 import sqlite3
 import struct
 import warnings
@@ -58,8 +59,12 @@ RECOVERY, LOSS = "recovery", "loss"
 COVERING = (RECOVERY, LOSS)
 """Entries that make up for heads that the ledger lacks: what they stood for was written anew, or declared lost."""
 
-FROM_CONTENT = frozenset({"digest", "parents", "artifact"})
-"""Fields computed from content, by which a guess of the private images could be confirmed: never in a public view."""
+FROM_CONTENT = frozenset({"digest", "parents", "artifact", "finding", "salt"})
+"""Fields computed from content, by which a guess of the private images could be confirmed: never in a public view.
+So is the salt of each entry, without which its hash and all that is built on it tell nothing of the content."""
+
+SALT_BYTES = 32
+"""Fresh entropy in each entry."""
 
 _TABLES = sa.MetaData()
 _ENTRIES = sa.Table(
@@ -74,7 +79,10 @@ _META = sa.Table("meta", _TABLES, sa.Column("key", sa.String(16), primary_key=Tr
 
 @dataclass(frozen=True)
 class Entry:
-    """One row. `body` and the hashes are INTERNAL (they hold or follow from the set's digest), not in the `repr`."""
+    """One row. `body` is INTERNAL (it holds the set's digest and the salt), and not in the `repr`; nor are the hashes.
+
+    Since the salt never leaves the ledger, the hash of an entry that has one may be shown: it confirms no guess of the content.
+    """
 
     seq: int
     dataset: str
@@ -370,7 +378,7 @@ def _append(
 ) -> Entry:
     """Write one entry and its signed head."""
     try:
-        text = canonical(body)
+        text = canonical({**body, "salt": secrets.token_hex(SALT_BYTES)})
     except (TypeError, ValueError) as error:
         raise BadInput(f"a ledger entry for '{dataset}' cannot be written as JSON: {error}") from None
     seq, previous = len(before) + 1, before[-1].hash if before else ""

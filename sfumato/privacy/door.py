@@ -83,7 +83,8 @@ class Visit:
     """An open door: the private images and the ledger entry that stands for having seen them."""
 
     images: ImageSet
-    entry: int
+    entry: str
+    """Hash of that entry."""
     label: str
     """The label that this entry gives to everything made inside."""
 
@@ -93,8 +94,8 @@ class Visit:
     """Write down, before it happens, up to which events the work will go."""
 
     @property
-    def entries(self) -> dict[int, str]:
-        """The entry and its label, as the store wants them."""
+    def entries(self) -> dict[str, str]:
+        """The entry's hash and its label, as the store wants them."""
         return {self.entry: self.label}
 
 
@@ -203,7 +204,7 @@ def spending(
         entry = _looked(access, digest)
         images = read(access.private, "train")
         images = images if access.canaries is None else joined(images, access.canaries)
-        yield Visit(images, entry.seq, entry_label(entry))
+        yield Visit(images, entry.hash, entry_label(entry))
         return
     if settles:
         access.ledger.settle(settles)
@@ -227,7 +228,7 @@ def spending(
     label = entry_label(access.ledger.opened(ticket))
     allow = functools.partial(access.ledger.progress, ticket)
     try:
-        yield Visit(read(access.private, "train"), ticket.seq, label, ticket.hash, allow)
+        yield Visit(read(access.private, "train"), ticket.hash, label, ticket.hash, allow)
     except Stopped as stop:
         _commit(access.ledger, ticket, stop.taken)
         raise
@@ -243,7 +244,7 @@ def joining(access: Access, reservation: str) -> Iterator[Visit]:
     digest = identify(access.private)
     entry = _looked(access, digest) if access.comparison else access.ledger.standing_open(reservation, digest)
     images = read(access.private, "train")
-    yield Visit(images if access.canaries is None else joined(images, access.canaries), entry.seq, entry_label(entry))
+    yield Visit(images if access.canaries is None else joined(images, access.canaries), entry.hash, entry_label(entry))
 
 
 def _commit(ledger: Ledger, ticket: Reservation, events: Sequence[AnyEvent]) -> None:
@@ -257,11 +258,11 @@ def _commit(ledger: Ledger, ticket: Reservation, events: Sequence[AnyEvent]) -> 
 def looking(access: Access, part: sources.Part) -> Iterator[Visit]:
     """Open the door for a look at a part; all that comes of it is INTERNAL."""
     entry = _looked(access, identify(access.private))
-    yield Visit(read(access.private, part), entry.seq, entry_label(entry))
+    yield Visit(read(access.private, part), entry.hash, entry_label(entry))
 
 
 @contextlib.contextmanager
-def inspecting(access: Access, *, progress: Progress = silent) -> Iterator[tuple[sources.Inspection, dict[int, str]]]:
+def inspecting(access: Access, *, progress: Progress = silent) -> Iterator[tuple[sources.Inspection, dict[str, str]]]:
     """Open the door for a look at everything that lies in the set, readable or not; with the entry and its label.
 
     The entry is written first and names no content, so that what is mended afterwards is not taken for a change of the set.
@@ -271,13 +272,13 @@ def inspecting(access: Access, *, progress: Progress = silent) -> Iterator[tuple
     found = sources.inspect(
         private.source, folder=private.folder, columns=private.columns, group=private.group, progress=progress
     )
-    yield found, {entry.seq: entry_label(entry)}
+    yield found, {entry.hash: entry_label(entry)}
 
 
-def note_look(access: Access, purpose: str) -> dict[int, str]:
+def note_look(access: Access, purpose: str) -> dict[str, str]:
     """Write that numbers without noise are taken from work behind an open door; the entry and its label."""
     entry = _looked(access, identify(access.private), purpose)
-    return {entry.seq: entry_label(entry)}
+    return {entry.hash: entry_label(entry)}
 
 
 def _looked(access: Access, digest: str | None, purpose: str = "") -> Entry:

@@ -46,6 +46,7 @@ from sfumato.privacy.balance import (
     dumped,
     entry_label,
     events_of,
+    found_entries,
     in_words,
     past_of,
     relation_of,
@@ -78,7 +79,11 @@ Kind = Literal[
     "override",
     "join",
     "differ",
+    "made",
+    "check",
 ]
+Check = Literal["copies", "audit"]
+"""What samples are checked for before they may leave."""
 Price = Callable[[Sequence[Event], float, Relation], float]
 """(events, delta, relation) -> epsilon of their composition, infinite where there is none."""
 
@@ -145,7 +150,7 @@ class Ledger:
         """The budget in force, or None: of those of the set and of the sets joined to it, the tightest."""
         return self.total(dataset).budget
 
-    def check(self, dataset: str, events: Iterable[Event], relation: Relation, delta: float) -> None:
+    def check_budget(self, dataset: str, events: Iterable[Event], relation: Relation, delta: float) -> None:
         """Raise what `reserve` would raise for want of budget; nothing is written."""
         planned = check_events(events)
         if overrun := self._overrun(self._chain.entries(), dataset, planned, relation, delta):
@@ -324,8 +329,11 @@ class Ledger:
             )
         return reserved
 
-    def commit(self, reservation: Reservation, events: Iterable[Event]) -> Entry:
-        """Write the events really taken: those reserved, or fewer of them. More is Refused, and all stays reserved."""
+    def commit(self, reservation: Reservation, events: Iterable[Event], *, artifact: str = "") -> Entry:
+        """Write the events really taken: those reserved, or fewer of them. More is Refused, and all stays reserved.
+
+        `artifact` is the address of what was made under it and kept before; work that was broken off names none.
+        """
         taken = check_events(events)
         with self._chain.appending() as (entries, write):
             reserved, last = standing(entries, reservation.hash)
@@ -348,6 +356,7 @@ class Ledger:
                     "events": dumped(taken),
                     **certificate,
                     "insecure": reserved.body["insecure"],
+                    **({"artifact": artifact} if artifact else {}),
                 },
             )
 
@@ -425,22 +434,60 @@ class Ledger:
             )
 
     def reuse(
-        self, dataset: str, artifact: str, *, spends: Sequence[int], stage: str, run: str, code_version: str
+        self, dataset: str, artifact: str, *, spends: Sequence[str], stage: str, run: str, code_version: str
     ) -> Entry:
-        """Write that a cached artifact, which stands on the reservations `spends`, was used again."""
+        """Write that a cached artifact, which stands on the reservations of the hashes `spends`, was used again."""
         with self._chain.appending() as (entries, write):
-            reserved_entries(entries, spends, dataset)
+            reserved = reserved_entries(entries, spends, dataset)
             return write(
                 dataset,
                 "reuse",
                 {
                     "artifact": artifact,
-                    "spends": list(spends),
+                    "spends": [entry.seq for entry in reserved],
                     "stage": stage,
                     "run": run,
                     "code_version": code_version,
                 },
             )
+
+    def made(self, artifact: str, *, entries: Sequence[str], stage: str, run: str, code_version: str) -> Entry:
+        """Write that an artifact was made of others alone, which stand on the `entries` of these hashes, of one set.
+
+        Nobody can then put another one in its place who may write where artifacts lie, and not here.
+        """
+        with self._chain.appending() as (known, write):
+            stands_on = found_entries(known, entries)
+            datasets = sorted({entry.dataset for entry in stands_on})
+            if len(datasets) != 1:
+                raise BadInput(f"artifact {artifact[:12]} stands on {len(datasets)} private sets: name those of one")
+            body = {"artifact": artifact, "stands_on": [entry.seq for entry in stands_on]}
+            return write(datasets[0], "made", {**body, "stage": stage, "run": run, "code_version": code_version})
+
+    def check(
+        self,
+        dataset: str,
+        *,
+        what: Check,
+        artifact: str,
+        finding: str,
+        passed: bool,
+        spends: Sequence[str],
+        run: str,
+        code_version: str,
+    ) -> Entry:
+        """Write the verdict of a check of samples, which publishing asks for: whether they repeat records, or an audit's.
+
+        artifact: address of the samples. finding: address of what the check found (INTERNAL, as its number of copies is).
+        passed: for copies, that none is unexplained; for an audit, that it does not refute what is promised. spends:
+        hashes of the reservations that the samples stand on; a refuting audit holds for all that stands on one of them.
+        The last verdict on an artifact counts.
+        """
+        with self._chain.appending() as (entries, write):
+            reserved = reserved_entries(entries, spends, dataset)
+            body = {"what": what, "artifact": artifact, "finding": finding, "passed": bool(passed)}
+            spent = [entry.seq for entry in reserved]
+            return write(dataset, "check", {**body, "spends": spent, "run": run, "code_version": code_version})
 
     def override(
         self,
@@ -450,14 +497,14 @@ class Ledger:
         artifact: str,
         claim: dict[str, Any] | None,
         missing: str,
-        spends: Sequence[int],
+        spends: Sequence[str],
         run: str,
         code_version: str,
     ) -> Entry:
         """Write that a person let an artifact leave on a claim alone; `missing` says why it has no certificate."""
         check_reason("an override for", dataset, reason)
         with self._chain.appending() as (entries, write):
-            reserved_entries(entries, spends, dataset)
+            reserved = reserved_entries(entries, spends, dataset)
             return write(
                 dataset,
                 "override",
@@ -466,7 +513,7 @@ class Ledger:
                     "artifact": artifact,
                     "claim": claim,
                     "missing": missing,
-                    "spends": list(spends),
+                    "spends": [entry.seq for entry in reserved],
                     "run": run,
                     "code_version": code_version,
                 },
@@ -510,26 +557,31 @@ class Ledger:
             progress(done + 1, len(chosen))
         return grown
 
-    def price_of(self, seqs: Sequence[int], delta: float, relation: Relation) -> float:
-        """The epsilon of one release that stands on these reservations of one set; infinite without certificate."""
-        return self.priced(seqs, delta, relation).epsilon
+    def found(self, hashes: Iterable[str]) -> list[Entry]:
+        """The entries of these hashes, each once, in order; `BadInput` for one of another ledger."""
+        return found_entries(self._chain.entries(), hashes)
 
-    def priced(self, seqs: Sequence[int], delta: float, relation: Relation) -> accountant.Priced:
+    def price_of(self, hashes: Sequence[str], delta: float, relation: Relation) -> float:
+        """The epsilon of one release that stands on the reservations of these hashes, of one set; infinite without certificate."""
+        return self.priced(hashes, delta, relation).epsilon
+
+    def priced(self, hashes: Sequence[str], delta: float, relation: Relation) -> accountant.Priced:
         """The same, and what computed it."""
-        spends = self._standing_on(seqs, delta)
+        spends = self._standing_on(hashes, delta)
         events = [event for _, taken in spends for event in taken]
         return accountant.Priced(self._compose(spends, delta, relation), self._named(events, delta, relation))
 
-    def events_under(self, seqs: Sequence[int]) -> tuple[Event, ...]:
-        """The events of one release that stands on these reservations of one set, as its price counts them."""
-        return tuple(event for _, taken in self._standing_on(seqs, 0.5) for event in taken)
+    def events_under(self, hashes: Sequence[str]) -> tuple[Event, ...]:
+        """The events of one release that stands on the reservations of these hashes, of one set, as its price counts them."""
+        return tuple(event for _, taken in self._standing_on(hashes, 0.5) for event in taken)
 
-    def _standing_on(self, seqs: Sequence[int], delta: float) -> list[Spend]:
+    def _standing_on(self, hashes: Sequence[str], delta: float) -> list[Spend]:
         check_delta(delta)
         entries = self._chain.entries()
-        reserved = reserved_entries(entries, seqs)
+        reserved = reserved_entries(entries, hashes)
+        numbers = [entry.seq for entry in reserved]
         if len({entry.dataset for entry in reserved}) > 1:
-            raise BadInput(f"reservations {sorted(set(seqs))} are of several private sets: price each set by itself")
+            raise BadInput(f"reservations {numbers} are of several private sets: price each set by itself")
         spends = [
             spend
             for one in reserved[:1]
@@ -537,7 +589,7 @@ class Ledger:
             if spend[0] in reserved
         ]
         if len(spends) < len(reserved):
-            raise BadInput(f"one of the reservations {sorted(set(seqs))} was cancelled: nothing can stand on it")
+            raise BadInput(f"one of the reservations {numbers} was cancelled: nothing can stand on it")
         return spends
 
     def verify(self) -> list[str]:

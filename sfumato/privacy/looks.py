@@ -44,7 +44,7 @@ class Copied:
     """`[n]`, the same to the nearest held-out record."""
     pairs: np.ndarray
     """uint8 `[k, 2, c, h, w]`, the closest images, nearest first, each before its training record."""
-    entries: dict[int, str]
+    entries: dict[str, str]
     """Ledger entries of the looks, with their labels."""
 
 
@@ -58,7 +58,7 @@ def judged(
     seed: int,
     device: torch.device,
     progress: Progress = silent,
-) -> tuple[dict[str, scores.Scores], dict[int, str]]:
+) -> tuple[dict[str, scores.Scores], dict[str, str]]:
     """Scores of each named set of images `[n, c, h, w]` in [-1, 1] with labels `[n]`, against the private images.
 
     One judge, trained on the private training images, says for all sets what is readable; distances are measured in the
@@ -99,7 +99,7 @@ def attacked(
     device: torch.device,
     codec: Codec = PIXELS,
     progress: Progress = silent,
-) -> tuple[tuple[Membership, ...], dict[int, str]]:
+) -> tuple[tuple[Membership, ...], dict[str, str]]:
     """Membership attacks on the released images, and on the model where one is released; with the entries of the looks.
 
     At most `ATTACKED` records of each part, spread evenly over it, are attacked.
@@ -145,14 +145,14 @@ def copied(access: Access, images: ImageSet) -> Copied:
 
 def sheet_of(
     access: Access, public: Inspection | None, *, progress: Progress = silent
-) -> tuple[DataSheet, dict[int, str]]:
+) -> tuple[DataSheet, dict[str, str]]:
     """The data sheet of the private set, compared with public pictures if there are any; with the entry of the look."""
     with inspecting(access, progress=progress) as (found, entries):
         return data_sheet(access.private.name, found, public, progress=progress), entries
 
 
 @contextlib.contextmanager
-def _both_parts(access: Access, what: str) -> Iterator[tuple[ImageSet, ImageSet, dict[int, str]]]:
+def _both_parts(access: Access, what: str) -> Iterator[tuple[ImageSet, ImageSet, dict[str, str]]]:
     """The training and the held-out images, in two looks, and the entries of these."""
     with (
         looking(replace(access, purpose=f"{access.purpose}: {what}, training images"), "train") as train,

@@ -39,10 +39,10 @@ Result = TypeVar("Result", Tensor, nn.Module, ImageSet)
 
 @dataclass(frozen=True)
 class Paid(Generic[Result]):
-    """What a mechanism lets out, with the ledger entries (and their labels) that it stands on."""
+    """What a mechanism lets out, with the hashes of the ledger entries that it stands on, and their labels."""
 
     result: Result
-    entries: Mapping[int, str]
+    entries: Mapping[str, str]
     watched: "Watched | None" = None
 
 
@@ -51,7 +51,7 @@ class Watched:
     """What training saw without noise, with the look that it stands on; INTERNAL."""
 
     steps: list[Seen]
-    entries: Mapping[int, str]
+    entries: Mapping[str, str]
 
 
 def noisy_votes(
@@ -290,7 +290,7 @@ class _Stretches:
     keeper: Keeper
     visit: Visit
     event: SubsampledGaussian
-    entries: Mapping[int, str]
+    entries: Mapping[str, str]
     first: int
 
     def go_on(self, step: int, take: Callable[[], dict[str, Tensor]]) -> int:

@@ -22,8 +22,8 @@ class TrainingState:
     step: int
     tensors: Mapping[str, Tensor]
     """Weights, their moving average and the optimiser's moments."""
-    entries: Mapping[int, str] = field(default_factory=dict)
-    """Ledger entries that the weights stand on, with their labels."""
+    entries: Mapping[str, str] = field(default_factory=dict)
+    """Hashes of the ledger entries that the weights stand on, with their labels."""
     reservation: str = ""
     """Hash of the reservation under which the last steps were done; empty for a comparison."""
 

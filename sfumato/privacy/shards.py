@@ -41,7 +41,7 @@ def shard_trained(
     key: str,
     device: torch.device,
     codec: Codec = PIXELS,
-) -> tuple[nn.Module, dict[int, str]]:
+) -> tuple[nn.Module, dict[str, str]]:
     """What `train` makes of the records `[n, c, h, w]` and labels `[n]` that a keyed hash deals to one of `shards` shards.
 
     Returns the model and the entry of the look. The shard may lack classes, or be empty: whatever is there is trained on, since

@@ -43,17 +43,17 @@ STEPS = st.lists(
 """For each artifact: which earlier ones it is made of (modulo their number), and how private data was touched for it."""
 
 
-def touch(ledger: Ledger, how: str) -> tuple[int, str]:
-    """One access to private data; the entry that stands for it, and its label."""
+def touch(ledger: Ledger, how: str) -> tuple[str, str]:
+    """One access to private data; the hash of the entry that stands for it, and its label."""
     if how == "look":
         entry = ledger.look("scans", "digest-of-scans", "a look", **WHO)
-        return entry.seq, entry_label(entry)
+        return entry.hash, entry_label(entry)
     event = LEAK if how == "leak" else Gaussian(noise_multiplier=2.0 if how == "query" else 1.0)
     ticket = reserve(ledger, [event], insecure=how == "insecure")
     if how not in ("abandoned",):
         ledger.commit(ticket, [event])
     (entry,) = (entry for entry in ledger.entries() if entry.seq == ticket.seq)
-    return ticket.seq, entry_label(entry)
+    return ticket.hash, entry_label(entry)
 
 
 @settings(max_examples=40, deadline=None)
@@ -67,7 +67,7 @@ def test_nothing_internal_is_ever_published_and_every_sentence_names_all_its_spe
             for parents, accesses in steps:
                 chosen = sorted({number % len(made) for number in parents}) if made else []
                 entries = dict(touch(ledger, how) for how in accesses)
-                spent = {seq: how for seq, how in zip(entries, accesses, strict=True)}
+                spent = {name: how for name, how in zip(entries, accesses, strict=True)}
                 made.append(keep_samples(store, entries=entries, parents=[made[n] for n in chosen]))
                 truth.append(spent.copy())
                 for n in chosen:
@@ -76,14 +76,19 @@ def test_nothing_internal_is_ever_published_and_every_sentence_names_all_its_spe
                 check(store, ledger, home / f"out-{number}", samples, spent)
 
 
-def check(store: Store, ledger: Ledger, to: Path, samples: Ref, spent: dict[int, str]) -> None:
+def check(store: Store, ledger: Ledger, to: Path, samples: Ref, spent: dict[str, str]) -> None:
     """Publish one artifact, knowing how private data was touched for it."""
     dirty = any(how in ("insecure", "leak", "look") for how in spent.values())
     label = Label.INTERNAL if dirty else Label.DP if spent else Label.PUBLIC
     certificate = certify.certificate_of(store, ledger, samples, make_certificate())
-    facts = {"samples_artifact": samples.digest, "entries": store.entries(samples), "label": samples.label}
+    facts = {
+        "samples_artifact": samples.digest,
+        "entries": certify.numbers_of(store, ledger, samples),
+        "label": samples.label,
+    }
     record = make_record(to, certificate=certificate, **facts)
-    assert (samples.label, record.entries) == (label, sorted(spent))
+    numbers = {entry.seq: entry.hash for entry in ledger.found(spent)}
+    assert (samples.label, record.entries) == (label, sorted(numbers))
     certify.confirmed(store, ledger, record)
     if dirty:
         assert certificate is None
@@ -91,14 +96,14 @@ def check(store: Store, ledger: Ledger, to: Path, samples: Ref, spent: dict[int,
             publish(store, record, to)
         assert not to.exists()
         told = certify.missing(store, ledger, samples)
-        assert all(f"entry {seq}:" in told for seq, how in spent.items() if how in ("insecure", "leak", "look"))
+        assert all(f"entry {n}:" in told for n, name in numbers.items() if spent[name] in ("insecure", "leak", "look"))
         return
     said = json.loads((publish(store, record, to) / "card.json").read_text())["statement"]
     if spent:
         assert certificate.epsilon == pytest.approx(sum(0.25 if how == "query" else 1.0 for how in spent.values()))
         assert certificate.sentence() == said and f"({certificate.epsilon:.3f}, " in said
         named = said.split("ledger entr")[1].split(" ", 1)[1].rstrip(".").split(", ")
-        assert named == [str(seq) for seq in sorted(spent)]
+        assert named == [str(seq) for seq in sorted(numbers)]
     else:
         assert said == "made from public data alone"
 
@@ -189,7 +194,9 @@ def test_what_taints_is_said_in_words(place):
         fixed = reserve(ledger, [Gaussian(noise_multiplier=1.0)], insecure=True)
         with store.writing() as draft:
             (draft / "facts.json").write_text("{}")
-            model = store.keep(TunedModel, draft, entries={look.seq: "INTERNAL", fixed.seq: "INTERNAL", 99: "INTERNAL"})
+            model = store.keep(
+                TunedModel, draft, entries={look.hash: "INTERNAL", fixed.hash: "INTERNAL", "99": "INTERNAL"}
+            )
         told = certify.missing(store, ledger, keep_samples(store, parents=[model]))
     assert told == (
         "entry 1: private images were looked at without noise (train the judge); entry 2: its noise was fixed by a test; "

@@ -45,7 +45,7 @@ def store(tmp_path) -> Store:
 
 
 def dp_samples(store, images=None):
-    return keep_samples(store, images, entries={2: "DP", 5: "DP"})
+    return keep_samples(store, images, entries={"2": "DP", "5": "DP"})
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_an_ordinary_name_stays_as_it_is():
 def test_internal_samples_are_refused_naming_the_parent_that_tainted_them(store, record, tmp_path):
     with store.writing() as folder:
         (folder / "facts.json").write_text("{}")
-        model = store.keep(TunedModel, folder, entries={7: "INTERNAL", 2: "DP"})
+        model = store.keep(TunedModel, folder, entries={"7": "INTERNAL", "2": "DP"})
     samples = keep_samples(store, parents=[model])
     # The record says DP and carries a certificate: the store knows better.
     tainted = record.model_copy(update={"samples_artifact": samples.digest})
@@ -359,7 +359,7 @@ def test_nothing_internal_is_in_what_was_published(store, record, tmp_path):
 
 
 def test_on_a_claim_alone_no_report_is_handed_over(store, record, tmp_path):
-    samples = keep_samples(store, entries={7: "INTERNAL"})
+    samples = keep_samples(store, entries={"7": "INTERNAL"})
     override = Override(kind="claim", reason="a test", missing="all of it", entry=9)
     claimed = record.model_copy(
         update={"samples_artifact": samples.digest, "label": "INTERNAL", "certificate": None, "overrides": (override,)}
@@ -431,7 +431,7 @@ def test_an_upload_that_breaks_off_is_not_whole_and_is_one_line(store, record, u
 
 
 def test_internal_samples_do_not_leave_by_a_url_either(store, record, url):
-    samples = keep_samples(store, entries={7: "INTERNAL"})
+    samples = keep_samples(store, entries={"7": "INTERNAL"})
     with pytest.raises(Refused, match="INTERNAL"):
         publish(store, record.model_copy(update={"samples_artifact": samples.digest}), f"{url}/set")
     assert listing(url) == {}

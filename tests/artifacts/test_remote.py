@@ -38,17 +38,17 @@ def spoil(url, path, data=b"spoilt"):
 
 def test_what_one_machine_keeps_another_one_finds(tmp_path, url):
     first, second = machine(tmp_path, "first", url), machine(tmp_path, "second", url)
-    model = keep(first, "model", entries={4: "DP"})
+    model = keep(first, "model", entries={"4": "DP"})
     drawn = keep(first, "drawn", kind=Samples, parents=[model])
     assert (second.folder(drawn) / "facts.json").read_text() == "drawn"
     assert {path.name for path in second.folder(drawn).iterdir()} == {"facts.json", "more.json", MANIFEST}
-    assert second.entries(drawn) == [4] and second.manifest(model) == first.manifest(model)
+    assert second.entries(drawn) == ["4"] and second.manifest(model) == first.manifest(model)
     assert [path.name for path in second.root.iterdir() if path.name.startswith(".new-")] == []
 
 
 def test_results_are_found_by_their_keys(tmp_path, url):
     first, second = machine(tmp_path, "first", url), machine(tmp_path, "second", url)
-    drawn = keep(first, kind=Samples, entries={4: "INTERNAL"}, seconds=3.5)
+    drawn = keep(first, kind=Samples, entries={"4": "INTERNAL"}, seconds=3.5)
     assert second.recall("books/key") is None
     first.remember("books/key", drawn)
     assert second.recall("books/key") == drawn and type(second.recall("books/key")) is Samples
@@ -90,7 +90,7 @@ def test_an_upload_that_is_broken_off_leaves_nothing_that_counts(tmp_path, url, 
     with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         patch.setattr(files, "pipe_file", break_off)
-        ref = keep(first, entries={1: "DP"})
+        ref = keep(first, entries={"1": "DP"})
     assert "is on this machine only" in str(said[0].message) and first.intact(ref), "what was paid for is not lost"
     assert not second.intact(ref)
     first.remember("key", ref)

@@ -147,7 +147,7 @@ def unpaid(job: Job, store: Store, there: set[str]) -> Iterator[str]:
         yield from ledger.verify()
         yield from map(str, ledger.replay())
         events = [event for _, spend in ledger.spends("digits") for event in spend]
-        known = {entry.seq for entry in ledger.entries()}
+        known = {entry.hash for entry in ledger.entries()}
     paid = sum(getattr(event, "steps", 0) for event in events)
     if job.marks.count("step") > paid:
         yield f"{job.marks.count('step')} noisy steps were taken, {paid} are paid for"
@@ -156,6 +156,6 @@ def unpaid(job: Job, store: Store, there: set[str]) -> Iterator[str]:
         yield f"votes were taken {job.marks.count('votes')} times, {votes} are paid for"
     for digest in there:
         if (store.root / "objects" / digest / MANIFEST).exists():
-            strange = set(map(int, store.manifest(digest)["entries"])) - known
+            strange = set(store.manifest(digest)["entries"]) - known
             if strange:
                 yield f"artifact {digest[:12]} stands on ledger entries {strange} that do not exist"

@@ -477,7 +477,7 @@ def test_internal_samples_are_not_published(sfumato, folder, tmp_path):
     store = where().store()
     with store.writing() as draft:
         (draft / "facts.json").write_text("{}")
-        model = store.keep(TunedModel, draft, entries={7: "INTERNAL"})
+        model = store.keep(TunedModel, draft, entries={"7": "INTERNAL"})
     record = save(folder, samples_artifact=keep_samples(store, parents=[model]).digest)
     refused = sfumato("publish", "latest", "--to", tmp_path / "out")
     assert refused.is_one_line("INTERNAL", record.run, f"TunedModel {model.digest[:12]}", "ledger entry 7", code=3)

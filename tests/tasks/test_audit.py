@@ -43,11 +43,11 @@ def test_an_audit_joins_the_report_and_a_refuted_model_is_released_no_longer(pla
     with store.writing() as draft:
         found = {"bound": bound, "canary_attack": guesses}
         contents.save(draft, {}, {key: one.model_dump(mode="json") for key, one in found.items()} | {"memberships": []})
-        findings = store.keep(Findings, draft, entries={7: "INTERNAL"})
+        findings = store.keep(Findings, draft, entries={"7": "INTERNAL"})
     with store.writing() as draft:
         distances = {"to_train": torch.as_tensor(to_train), "to_test": torch.as_tensor(to_test)}
         contents.save(draft, distances, check.model_dump(mode="json"))
-        copies = store.keep(Copies, draft, entries={8: "INTERNAL"})
+        copies = store.keep(Copies, draft, entries={"8": "INTERNAL"})
     record = conclude(record, findings, copies)
     assert record.audit.refuted == leaks and load_record(place.runs) == record
     told_of = (folder / "report-internal.html").read_text(encoding="utf-8")

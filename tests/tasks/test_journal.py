@@ -98,7 +98,7 @@ def samples(place):
             **terms,
         )
         look = ledger.look("scans", "digest", "judge", **terms)
-    ref = keep_samples(place.store(), entries={paid.seq: "DP", look.seq: "INTERNAL"})
+    ref = keep_samples(place.store(), entries={paid.hash: "DP", look.hash: "INTERNAL"})
     return ref.model_copy(update={"seconds": 9.0})
 
 

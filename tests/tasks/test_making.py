@@ -7,9 +7,10 @@ from artifacts.kinds import PublicModel, TunedModel
 from artifacts.tracking import Tracker
 from sfumato.config import Machine
 from sfumato.errors import BadInput
+from sfumato.privacy.events import Gaussian
 from tasks.making import RunContext, device_of, making
 from tasks.where import configure
-from tests.examples import home_at
+from tests.examples import home_at, reserve
 
 CONTEXT = RunContext(run="run-1", parents={"PUBLIC": "shown", "DP": "shown", "INTERNAL": "hidden"})
 
@@ -39,7 +40,10 @@ def make(entries=(), parents=(), kind=PublicModel):
 
 
 def test_the_result_is_kept_and_told_with_its_files_in_the_store(place, told):
-    ref = make({2: "DP"})
+    with place.ledger() as ledger:
+        reserve(ledger, [Gaussian(noise_multiplier=1.0)])
+        paid = reserve(ledger, [Gaussian(noise_multiplier=1.0)])
+    ref = make({paid.hash: "DP"})
     assert place.store().intact(ref) and ref.label == "DP" and ref.tracked == "told-1"
     assert place.store().manifest(ref)["summary"] == {"images": 4.0}
     (call,) = told
@@ -47,11 +51,13 @@ def test_the_result_is_kept_and_told_with_its_files_in_the_store(place, told):
     assert call["series"] == {"loss": [1.0, 0.5]} and set(call["metrics"]) == {"images", "seconds", "steps"}
     assert call["metrics"]["steps"] == call["steps"] == 7 and call["inputs"] == []
     assert call["files"] == [place.store().folder(ref) / "facts.json"] and call["files"][0].is_file()
-    assert call["tags"] == {"artifact": ref.digest, "ledger_entries": "2"}
+    assert call["tags"] == {"artifact": ref.digest, "ledger_entries": str(paid.seq)}
 
 
 def test_an_internal_result_is_told_to_the_internal_parent(place, told):
-    tainted = make({5: "INTERNAL"})
+    with place.ledger() as ledger:
+        look = ledger.look("scans", "d1gest", "a test", stage="a stage", run="run-1", code_version="1")
+    tainted = make({look.hash: "INTERNAL"})
     child = make(parents=[tainted], kind=TunedModel)
     assert child.label == "INTERNAL" and [call["parent"] for call in told] == ["hidden", "hidden"]
     assert [call["label"] for call in told] == ["INTERNAL", "INTERNAL"]
@@ -70,7 +76,10 @@ def test_a_result_is_not_lost_because_mlflow_went_away(place, monkeypatch, capsy
         raise ConnectionError("no answer\nat all")
 
     monkeypatch.setattr(Tracker, "log", gone)
-    ref = make({2: "DP"})
+    with place.ledger() as ledger:
+        reserve(ledger, [Gaussian(noise_multiplier=1.0)])
+        paid = reserve(ledger, [Gaussian(noise_multiplier=1.0)])
+    ref = make({paid.hash: "DP"})
     assert place.store().intact(ref) and ref.tracked == ""
     told = " ".join(capsys.readouterr().err.split())
     assert "a stage" in told and "MLflow" in told and "ConnectionError" in told

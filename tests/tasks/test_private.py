@@ -19,17 +19,19 @@ from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures
 
 
 @pytest.fixture
-def watched():
+def watched(place):  # noqa: F811
     row = Seen(step=1, records=9, not_finite=1, clipped=4, median_norm=0.5, loss=2.0)
+    with place.ledger() as ledger:
+        look = ledger.look("scans", "d1gest", "losses", stage="a stage", run="run-1", code_version="1")
     empty = Seen(step=2, records=0, not_finite=0, clipped=0, median_norm=None, loss=None)
-    return Watched([row, empty], {7: "INTERNAL"})
+    return Watched([row, empty], {look.hash: "INTERNAL"})
 
 
 def test_what_steps_saw_is_internal_whatever_the_model_is(place, told, watched, capsys):  # noqa: F811
     store = place.store()
     with store.writing() as folder:
         contents.save(folder, {}, {"a": "model"})
-        model = store.keep(TunedModel, folder, parents=[], entries={3: "DP"})
+        model = store.keep(TunedModel, folder, parents=[], entries={"3": "DP"})
     keep_watched(watched, model, "DP fine-tuning", CONTEXT)
     (call,) = told
     assert call["label"] == "INTERNAL" and call["parent"] == "hidden" and model.label == "DP"

@@ -98,7 +98,7 @@ class Stage:
         store = where().store()
         with store.writing() as folder:
             (folder / "weights.json").write_text("weights")
-            ref = store.keep(TunedModel, folder, entries={ticket.seq: label})
+            ref = store.keep(TunedModel, folder, entries={ticket.hash: label})
         return SimpleNamespace(result=lambda: ref, name="Completed")
 
 caching.is_here = lambda stage, key: False  # nothing in this machine's own cache

@@ -159,7 +159,7 @@ def test_what_is_paid_is_what_was_planned(method, relation, world, access_to, le
     certificate, terms = tiny.plan.certificate, tiny.plan.privacy
     total = ledger.total("digits", terms.delta, relation)
     assert total.epsilon == (pytest.approx(certificate.epsilon, rel=1e-9) if certificate else math.inf)
-    assert entries == {entry.seq: "DP" if certificate else "INTERNAL" for entry, _ in spends}
+    assert entries == {entry.hash: "DP" if certificate else "INTERNAL" for entry, _ in spends}
     assert all(entry.body["relation"] == relation for entry, _ in spends)
 
 

@@ -202,7 +202,8 @@ def test_the_entry_stands_before_the_first_picture_is_handed_out(ledger, folder,
 
 def test_each_way_gives_the_label_of_its_entry(ledger, folder):
     asked = access(ledger, private(folder))
-    assert spend(asked).entries == {1: "DP"} and spend(asked).label == "DP"
+    visit = spend(asked)
+    assert visit.entries == {ledger.entries()[0].hash: "DP"} and visit.label == "DP"
     assert look(asked).label == compare(asked).label == "INTERNAL"
     with spending(asked, [EVENT], insecure=True) as visit:
         assert visit.label == "INTERNAL"

@@ -167,18 +167,19 @@ def test_delta_must_be_the_budgets(ledger):
 
 def test_a_sum_is_stated_under_one_relation(ledger):
     ledger.set_budget("digits", 10, DELTA)
-    spend(ledger)
+    one = spend(ledger)
     assert (ledger.total("digits").relation, ledger.total("digits").epsilon) == ("add_remove", 1.0)
     assert ledger.total("digits", relation="replace_one").epsilon == 4.0
-    assert spend(ledger, relation="replace_one").epsilon == 4.0
+    two = spend(ledger, relation="replace_one")
+    assert two.epsilon == 4.0
     total = ledger.total("digits")
     assert (total.relation, total.epsilon, total.left) == ("replace_one", 8.0, 2.0)
     assert math.isinf(ledger.total("digits", relation="add_remove").epsilon)
     with pytest.raises(Refused, match=r"epsilon 2 of 10 left .* \(replace_one\); this run needs 4"):
         spend(ledger)
-    assert ledger.price_of([2], DELTA, "add_remove") == 1.0
-    assert ledger.price_of([2, 3], DELTA, "replace_one") == 8.0
-    assert math.isinf(ledger.price_of([2, 3], DELTA, "add_remove"))
+    assert ledger.price_of([one.hash], DELTA, "add_remove") == 1.0
+    assert ledger.price_of([one.hash, two.hash], DELTA, "replace_one") == 8.0
+    assert math.isinf(ledger.price_of([one.hash, two.hash], DELTA, "add_remove"))
 
 
 def test_a_price_that_is_no_number_never_fits_a_budget(path):
@@ -203,6 +204,15 @@ def test_a_name_means_one_content_and_no_digest_is_shown(ledger):
     shown = [str(one.value), str(two.value), repr(reservation), repr(entry), repr(entry.public())]
     assert not any(secret in text for text in shown for secret in ("d1g3st", "0ther", entry.hash))
     assert entry.public()["epsilon"] == 1.0 and not {"digest", "parents", "hash"} & set(entry.public())
+
+
+def test_each_entry_holds_fresh_entropy_that_no_view_shows(ledger):
+    spend(ledger)
+    ledger.look("digits", "d1g3st", "why not", **WHO)
+    salts = [entry.body["salt"] for entry in ledger.entries()]
+    assert len(set(salts)) == 2 and all(re.fullmatch("[0-9a-f]{64}", salt) for salt in salts)
+    shown = [text for entry in ledger.entries() for text in (repr(entry), repr(entry.public()))]
+    assert not any(salt in text for salt in salts for text in shown)
 
 
 @pytest.mark.parametrize(
@@ -236,14 +246,14 @@ def test_looks_reuse_and_overrides_are_written_and_free(ledger):
     ledger.set_budget("digits", 1, DELTA)
     reservation = spend(ledger)
     ledger.look("digits", "d1g3st", "fidelity against held-out images", parents=["a"], **WHO)
-    ledger.reuse("digits", "art1fact", spends=[reservation.seq], **WHO)
+    ledger.reuse("digits", "art1fact", spends=[reservation.hash], **WHO)
     ledger.override(
         "digits",
         "the board agreed",
         artifact="art1fact",
         claim={"epsilon": 1},
         missing="one step leaks",
-        spends=[2],
+        spends=[reservation.hash],
         run="run-1",
         code_version="0.1",
     )
@@ -252,7 +262,7 @@ def test_looks_reuse_and_overrides_are_written_and_free(ledger):
     with pytest.raises(BadInput, match="needs a reason"):
         ledger.look("digits", "d1g3st", " ", **WHO)
     with pytest.raises(BadInput, match="entry 3 is no reservation on 'digits'"):
-        ledger.reuse("digits", "art1fact", spends=[3], **WHO)
+        ledger.reuse("digits", "art1fact", spends=[ledger.entries()[2].hash], **WHO)
 
 
 def test_labels_follow_from_the_entries(ledger):
@@ -277,11 +287,17 @@ def test_one_release_made_of_several_spends_has_one_price(ledger):
     one, two, back = spend(ledger), spend(ledger, [Gaussian(noise_multiplier=0.5)]), spend(ledger)
     faces = spend(ledger, dataset="faces")
     ledger.cancel(back)
-    assert ledger.price_of([one.seq, two.seq, one.seq], DELTA, "add_remove") == 5.0
-    assert ledger.price_of([two.seq], DELTA, "replace_one") == 16.0 and ledger.price_of([], DELTA, "add_remove") == 0.0
-    for seqs, told in (([1, back.seq], "was cancelled"), ([1, faces.seq], "several private sets"), ([99], "no reserv")):
+    assert ledger.price_of([one.hash, two.hash, one.hash], DELTA, "add_remove") == 5.0
+    assert ledger.price_of([two.hash], DELTA, "replace_one") == 16.0 and ledger.price_of([], DELTA, "add_remove") == 0.0
+    look = ledger.look("digits", "d1g3st", "why not", **WHO)
+    for other, told in (
+        (back.hash, "was cancelled"),
+        (faces.hash, "several private sets"),
+        (look.hash, f"entry {look.seq} is no reservation"),
+        ("f" * 64, "ledger entry ffffffffffff is not in this ledger"),
+    ):
         with pytest.raises(BadInput, match=told):
-            ledger.price_of(seqs, DELTA, "add_remove")
+            ledger.price_of([one.hash, other], DELTA, "add_remove")
 
 
 def test_replay_finds_certificates_that_another_accountant_does_not_give(ledger, path):
@@ -430,13 +446,13 @@ def test_a_plan_that_does_not_fit_as_a_whole_pays_for_no_part_of_it(ledger):
 
 
 def test_a_plan_can_be_checked_without_a_trace(ledger):
-    ledger.check("digits", [ONE], "add_remove", DELTA)
+    ledger.check_budget("digits", [ONE], "add_remove", DELTA)
     ledger.set_budget("digits", 2, DELTA)
-    ledger.check("digits", [ONE, ONE], "add_remove", DELTA)
+    ledger.check_budget("digits", [ONE, ONE], "add_remove", DELTA)
     with pytest.raises(Refused, match="epsilon 2 of 2 left"):
-        ledger.check("digits", [ONE] * 3, "add_remove", DELTA)
+        ledger.check_budget("digits", [ONE] * 3, "add_remove", DELTA)
     with pytest.raises(BadInput, match="privacy.delta=1e-05"):
-        ledger.check("digits", [ONE], "add_remove", 1e-3)
+        ledger.check_budget("digits", [ONE], "add_remove", 1e-3)
     assert [entry.kind for entry in ledger.entries()] == ["budget"]
 
 
@@ -454,10 +470,10 @@ def test_what_would_fit_fits_by_the_real_accountant(path):
             r"settings (\d+) of 150 steps, or noise multiplier ([\d.]+) ", str(told.value)
         ).groups()
         for change in ({"steps": int(fitting)}, {"noise_multiplier": float(noise)}):
-            ledger.check("digits", [votes, steps.model_copy(update=change)], "add_remove", DELTA)
+            ledger.check_budget("digits", [votes, steps.model_copy(update=change)], "add_remove", DELTA)
         for change in ({"steps": int(fitting) + 1}, {"noise_multiplier": 0.98 * float(noise)}):
             with pytest.raises(Refused):
-                ledger.check("digits", [votes, steps.model_copy(update=change)], "add_remove", DELTA)
+                ledger.check_budget("digits", [votes, steps.model_copy(update=change)], "add_remove", DELTA)
 
 
 def test_a_declared_version_is_counted_afresh_under_the_same_budget(ledger):
@@ -477,7 +493,7 @@ def test_a_declared_version_is_counted_afresh_under_the_same_budget(ledger):
     with pytest.raises(Refused, match="epsilon 2 of 5 left"):
         spend(ledger, [Gaussian(noise_multiplier=1.0, count=3)], digest="n3wer")
     ledger.commit(old, [ONE])  # what was open goes on
-    assert ledger.price_of([old.seq], DELTA, "add_remove") == 1.0
+    assert ledger.price_of([old.hash], DELTA, "add_remove") == 1.0
     assert ledger.total("digits", all_versions=True).epsilon == 4.0 and ledger.verify() == []
 
 

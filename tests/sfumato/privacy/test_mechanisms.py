@@ -122,7 +122,7 @@ def test_the_price_is_written_before_the_door_opens_and_settled_after(ledger, ru
     assert (body["relation"], body["delta"]) == ("replace_one", 1e-4)
     expected = accountant.epsilon([event], 1e-4, "replace_one")
     assert body["epsilon"] == committed.body["epsilon"] == pytest.approx(expected)
-    assert paid.entries == {reserved.seq: "DP"}
+    assert paid.entries == {reserved.hash: "DP"}
     assert ledger.verify() == [] and ledger.replay() == []
 
 
@@ -158,7 +158,7 @@ def test_a_comparison_is_a_look_that_costs_nothing_and_never_leaves(ledger, run,
     paid = run(access(ledger, comparison=True))
     (entry,) = ledger.entries()
     assert entry.kind == "look" and entry.body["reason"] == "a test"
-    assert paid.entries == {entry.seq: "INTERNAL"}
+    assert paid.entries == {entry.hash: "INTERNAL"}
     assert ledger.total("digits").spends == 0 and ledger.total("digits").epsilon == 0
 
 
@@ -167,7 +167,7 @@ def test_an_injected_generator_is_noted_and_makes_the_result_internal(ledger, ru
     paid = run(access(ledger), generator=torch.Generator().manual_seed(0))
     assert kinds(ledger) == ["reserve", "open", "commit"]
     assert all(entry.body["insecure"] for entry in ledger.entries())
-    assert paid.entries == {1: "INTERNAL"}
+    assert paid.entries == {ledger.entries()[0].hash: "INTERNAL"}
 
 
 @each_mechanism
@@ -317,7 +317,7 @@ def test_watching_is_a_look_and_the_model_stays_what_it_is(ledger):
     assert all(0 < row.records < 200 and row.loss > 0 for row in paid.watched.steps)
     (entry,) = paid.watched.entries
     (look,) = [entry for entry in ledger.entries() if entry.kind == "look"]
-    assert look.seq == entry and look.body["reason"] == "a test: losses and norms"
+    assert look.hash == entry and look.body["reason"] == "a test: losses and norms"
     assert paid.watched.entries[entry] == "INTERNAL" and set(paid.entries.values()) == {"DP"}
     assert ledger.total("digits").epsilon == pytest.approx(accountant.epsilon([STEPS], 1e-5))
 
@@ -352,7 +352,7 @@ def test_a_noised_copy_is_paid_for_under_an_exchange_and_under_nothing_else(ledg
     entry = ledger.entries()[0]
     exact = accountant.gdp_epsilon(2 / NOISED.noise_multiplier, 1e-5)
     assert entry.body["both"] == {"add_remove": None, "replace_one": pytest.approx(exact, rel=1e-9)}
-    assert paid.entries == {1: "DP"} and ledger.total("digits").relation == "replace_one"
+    assert paid.entries == {ledger.entries()[0].hash: "DP"} and ledger.total("digits").relation == "replace_one"
     assert ledger.total("digits", relation="add_remove").epsilon == math.inf
     stated = noised_records(access(ledger), NOISED)
     assert list(stated.entries.values()) == ["INTERNAL"]
@@ -405,7 +405,7 @@ def test_training_without_protection_is_written_as_such_and_internal(ledger):
     paid = plain(access(ledger))
     reserved = ledger.entries()[0]
     assert kinds(ledger) == ["reserve", "open", "commit"] and reserved.body["why"] == "one step leaks"
-    assert paid.entries == {1: "INTERNAL"} and ledger.total("digits").epsilon == math.inf
+    assert paid.entries == {ledger.entries()[0].hash: "INTERNAL"} and ledger.total("digits").epsilon == math.inf
     moved = paid.result.state_dict()
     assert any(not torch.equal(value, moved[name]) for name, value in network().state_dict().items())
     assert not any(p.requires_grad for p in paid.result.parameters())

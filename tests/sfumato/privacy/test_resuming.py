@@ -135,7 +135,7 @@ def test_a_stop_that_was_asked_for_costs_no_step_twice(ledger):
     keeper.stop_at = 10**9
     paid = tune(ledger, keeper)
     assert paid_steps(ledger) == [13, 27] and sorted(paid.entries) == [
-        entry.seq for entry, _ in ledger.spends("digits")
+        entry.hash for entry, _ in ledger.spends("digits")
     ]
     assert set(paid.entries.values()) == {"DP"}
     whole = SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.5, steps=STEPS)
