@@ -160,12 +160,12 @@ def reserved_entries(entries: Sequence[Entry], hashes: Sequence[str], dataset: s
 
 def found_entries(entries: Sequence[Entry], hashes: Iterable[str]) -> list[Entry]:
     """The entries of these hashes, each once, in order; `BadInput` for one of another ledger."""
-    found = {entry.hash: entry for entry in entries}
-    if unknown := [digest for digest in hashes if digest not in found]:
+    found, wanted = {entry.hash: entry for entry in entries}, set(hashes)
+    if unknown := sorted(wanted - set(found)):
         raise BadInput(
-            f"ledger entry {str(unknown[0])[:12]} is not in this ledger: use the ledger that the run was made with"
+            f"ledger entry {unknown[0][:12]} is not in this ledger: use the ledger that the run was made with"
         )
-    return sorted((found[digest] for digest in set(hashes)), key=lambda entry: entry.seq)
+    return sorted((found[digest] for digest in wanted), key=lambda entry: entry.seq)
 
 
 # Events, as entries hold them

@@ -8,7 +8,7 @@ from sfumato.privacy.resuming import TrainingState
 
 
 def state(step=3):
-    return TrainingState(step, {"weight/a": torch.full((2, 3), float(step))}, {4: "DP", 9: "INTERNAL"}, "abc")
+    return TrainingState(step, {"weight/a": torch.full((2, 3), float(step))}, {"4": "DP", "9": "INTERNAL"}, "abc")
 
 
 def test_the_last_state_comes_back(tmp_path):
@@ -17,7 +17,7 @@ def test_the_last_state_comes_back(tmp_path):
     save_state(folder, state(3))
     save_state(folder, state(5))
     found = load_state(folder)
-    assert (found.step, found.entries, found.reservation) == (5, {4: "DP", 9: "INTERNAL"}, "abc")
+    assert (found.step, found.entries, found.reservation) == (5, {"4": "DP", "9": "INTERNAL"}, "abc")
     assert torch.equal(found.tensors["weight/a"], torch.full((2, 3), 5.0))
     assert len(list(folder.glob("*.safetensors"))) == 1 and folder.stat().st_mode & 0o077 == 0
     drop_state(folder)
