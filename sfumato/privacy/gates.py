@@ -51,6 +51,11 @@ GATES = (
         "that the images are not, record by record, those that the ledger knows under this name, or that it knows them under another",
     ),
     Gate(
+        "joined sets",
+        ("sfumato.privacy.joins", "sfumato.privacy.ledger.Ledger.check", "sfumato.privacy.ledger.Ledger.reserve"),
+        "by a budget that is spent, that at least 1 % of the records, and five, are in another set or version, or nearly the same",
+    ),
+    Gate(
         "copies among the public images",
         ("sfumato.privacy.door.check_in",),
         "that a public image is a private one, pixel by pixel after cropping and resizing",
@@ -88,6 +93,7 @@ OTHERWISE: Mapping[str, str] = {
     "sfumato.privacy.chain": "the ledger",
     "sfumato.privacy.gdp": "settings",
     "sfumato.privacy.ledger": "the ledger: what was paid before, and what is planned",
+    "sfumato.privacy.signing": "the ledger and its key",
     "sfumato.privacy.survey": "the network, tried on images made up for it",
     "sfumato.sources": "settings",
     "sfumato.sources.catalogue": "settings",
