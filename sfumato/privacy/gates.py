@@ -52,7 +52,7 @@ GATES = (
     ),
     Gate(
         "joined sets",
-        ("sfumato.privacy.joins", "sfumato.privacy.ledger.Ledger.check", "sfumato.privacy.ledger.Ledger.reserve"),
+        ("sfumato.privacy.joins", "sfumato.privacy.ledger.Ledger.reserve"),
         "by a budget that is spent, that at least 1 % of the records, and five, are in another set or version, or nearly the same",
     ),
     Gate(
