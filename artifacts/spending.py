@@ -29,13 +29,16 @@ def statement(ledger: Ledger, dataset: str = "") -> dict[str, Any]:
 
 
 def totals(ledger: Ledger, dataset: str) -> dict[str, Any]:
-    """What a set has cost: in the budget's terms, under both relations, and over all its versions."""
-    total, budget, version = ledger.total(dataset), ledger.budget(dataset), ledger.version(dataset)
+    """What a set, and those joined to it, have cost: in the budget's terms, under both relations, and over all versions."""
+    total, version, joined = ledger.total(dataset), ledger.version(dataset), ledger.joined(dataset)
+    budget = total.budget
     found = {key: _finite(getattr(total, key)) for key in ("epsilon", "delta", "relation", "spends", "left")}
     if total.spends:
         found["both"] = {one: _finite(ledger.total(dataset, total.delta, one).epsilon) for one in RELATIONS}
     found["budget"] = None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
     found["version"] = version
+    if joined:
+        found["joined"] = list(joined)
     if version > 1:
         found["all_versions"] = _finite(ledger.total(dataset, all_versions=True).epsilon)
     return found
@@ -73,6 +76,10 @@ def what(entry: Mapping[str, Any]) -> str:
         return f"epsilon {entry['epsilon']:g} at delta {entry['delta']:.3g}"
     if entry["kind"] == "version":
         return f"version {entry['version']}: the images changed"
+    if entry["kind"] == "join":
+        return f"one with '{entry['other']}': {entry.get('reason', 'they share records')}"
+    if entry["kind"] == "differ":
+        return f"not one with '{entry['other']}': {entry['reason']}"
     return entry.get("purpose") or entry.get("reason") or (f"of entry {entry['reserve']}" if "reserve" in entry else "")
 
 
@@ -90,7 +97,8 @@ def draw(path: Path, ledger: Ledger, dataset: str, *, progress: Progress = silen
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    spends, budget, total = ledger.spends(dataset), ledger.budget(dataset), ledger.total(dataset)
+    spends, total = ledger.spends(dataset), ledger.total(dataset)
+    budget = total.budget
     grown = ledger.history(dataset, POINTS, progress=progress)
     figure, axes = plt.subplots(figsize=INCHES)
     places = {entry.seq: number for number, (entry, _) in enumerate(spends, 1)}

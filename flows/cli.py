@@ -76,7 +76,7 @@ def run(
     new_version: Annotated[
         bool,
         typer.Option(
-            "--new-version", help="The private images changed since the last run: count what they cost afresh."
+            "--new-version", help="The private images changed since the last run: begin a new version of the set."
         ),
     ] = False,
 ) -> None:
@@ -97,8 +97,8 @@ def run(
 
     if new_version:
         _warn(
-            "a new version is counted afresh, but a record that was in the version before has been paid for in both: what "
-            "the two cost it composes (sfumato ledger show says what all versions have cost together)"
+            "a new version is counted afresh only where its records are not those of the versions before: a record in both has "
+            "been paid for in both, and their budget binds them together (sfumato ledger show says which count together)"
         )
     given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
     start_server()
@@ -207,7 +207,7 @@ def _planned(place: Where, method: str, preset: str, epsilon: float | None, chan
     settings, facts, warnings = preflight(resolve(method, preset, given), str(place.data))
     made = plan_for(settings, facts)
     device_of(settings.machine)
-    from flows.screen import plan_lines
+    from flows.screen import budget_line, plan_lines
 
     for warning in warnings:
         _warn(warning)
@@ -217,6 +217,7 @@ def _planned(place: Where, method: str, preset: str, epsilon: float | None, chan
     if not is_there(place.ledger_url):
         return
     with place.ledger() as ledger:
+        OUT.print(f"budget: {budget_line(ledger, settings.data.name)}", markup=False, soft_wrap=True, highlight=False)
         try:
             ledger.check_budget(settings.data.name, [spend.event for spend in made.spends], terms.relation, terms.delta)
         except Refused as refusal:

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from artifacts.publish import folder_at, unwritable
 from sfumato.errors import BadInput, Refused
+from sfumato.preflight import set_named
 from sfumato.privacy.ledger import Ledger
 from tasks.progress import progress
 from tasks.where import configure
@@ -17,6 +18,10 @@ SHOWN_BREAKS = 3
 """Faults of a broken ledger that are named."""
 OUT = Console()
 
+OneSet = Annotated[
+    str, typer.Argument(help="A private set: its name in the ledger, or the path or source of its images.")
+]
+Reason = Annotated[str, typer.Option(help="Why, in words; it stands in the ledger and in every card.")]
 SetName = Annotated[str, typer.Argument(help="Name of a private set; all of them if left out.")]
 
 
@@ -37,21 +42,53 @@ def show(
 
 @app.command("budget")
 def budget(
-    dataset: Annotated[str, typer.Argument(help="Name of a private set.")],
+    dataset: OneSet,
     epsilon: Annotated[float, typer.Option(help="The most that it may cost, all runs together.")],
     delta: Annotated[
         float | None,
         typer.Option(help="The delta at which that is counted; runs must use the same. Default: that of its spends."),
     ] = None,
+    name: Annotated[str, typer.Option(help="The data.name of the runs on this path, where they set one.")] = "",
 ) -> None:
     """Set what a private set may cost; a run that would go beyond is refused before it opens an image (exit code 3)."""
     with configure().ledger() as ledger:
+        found = set_named(dataset, _known(ledger))
+        dataset = name or found
         delta = ledger.total(dataset).delta if delta is None else delta
         if not delta:
             raise BadInput(f"'{dataset}' has no spends yet to take a delta from: name one with --delta")
         ledger.set_budget(dataset, epsilon, delta)
         left = ledger.total(dataset).left
     OUT.print(f"'{dataset}' may cost epsilon {epsilon:g} at delta {delta:g}; {left:.4f} left", markup=False)
+
+
+@app.command("join")
+def join(dataset: OneSet, other: OneSet, reason: Reason) -> None:
+    """Say that two private sets hold the same people or things: from now on the budget of each binds what both cost."""
+    from artifacts.spending import totals
+    from flows.screen import total_lines
+
+    with configure().ledger() as ledger:
+        known = _known(ledger)
+        entry = ledger.join(set_named(dataset, known), set_named(other, known), reason)
+        for part in total_lines(totals(ledger, entry.dataset)):
+            OUT.print(part, markup=False, soft_wrap=True)
+
+
+@app.command("differ")
+def differ(dataset: OneSet, other: OneSet, reason: Reason) -> None:
+    """Say that two private sets, or with the same name twice the versions of one, have nothing in common, whatever was found.
+
+    From now on each counts by itself. The reason stands in the ledger and in every card: you answer for it.
+    """
+    from artifacts.spending import totals
+    from flows.screen import total_lines
+
+    with configure().ledger() as ledger:
+        known = _known(ledger)
+        entry = ledger.differ(set_named(dataset, known), set_named(other, known), reason)
+        for part in total_lines(totals(ledger, entry.dataset)):
+            OUT.print(part, markup=False, soft_wrap=True)
 
 
 @app.command("verify")
@@ -85,15 +122,16 @@ def replay() -> None:
 
 @app.command("export")
 def export(
-    dataset: Annotated[str, typer.Argument(help="Name of a private set.")],
+    dataset: OneSet,
     to: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")] = "ledger",
 ) -> None:
     """Write entries, totals and a picture of the spending into a folder. INTERNAL: it says when images were looked at."""
     from artifacts.spending import export as write
 
     with configure().ledger() as ledger:
+        dataset = set_named(dataset, _known(ledger))
         if not ledger.entries(dataset):
-            raise BadInput(_unknown(ledger, dataset))
+            raise BadInput(f"the ledger knows no private set {dataset!r} (known: {', '.join(_known(ledger))})")
         folder = folder_at(Path(to))
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -110,6 +148,5 @@ def _whole(ledger: Ledger) -> None:
         raise Refused(f"the ledger {ledger.url} was tampered with: {'; '.join(breaks[:SHOWN_BREAKS])}")
 
 
-def _unknown(ledger: Ledger, dataset: str) -> str:
-    names = ", ".join(dict.fromkeys(entry.dataset for entry in ledger.entries())) or "it is empty"
-    return f"the ledger knows no private set {dataset!r} (known: {names})"
+def _known(ledger: Ledger) -> list[str]:
+    return list(dict.fromkeys(entry.dataset for entry in ledger.entries()))

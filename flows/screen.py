@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -154,6 +154,8 @@ def total_lines(found: dict[str, Any]) -> Iterator[str]:
         f"spent in all: epsilon {_shown(found['epsilon'])} at delta {found['delta']:.3g} ({found['relation']}), "
         f"{found['spends']} spends; {budget}"
     )
+    if "joined" in found:
+        yield f"this counts together with {names_of(found['joined'])}: what a record in all of them has cost composes"
     for relation, epsilon in found.get("both", {}).items():
         if relation != found["relation"]:
             yield f"the same under {relation}: epsilon {_shown(epsilon)}"
@@ -162,6 +164,24 @@ def total_lines(found: dict[str, Any]) -> Iterator[str]:
             f"this is version {found['version']} of the set; a record in all of them has cost epsilon "
             f"{_shown(found['all_versions'])}"
         )
+
+
+def budget_line(ledger: Ledger, dataset: str) -> str:
+    """The budget that binds a run on a private set, and what is left of it."""
+    total, joined = ledger.total(dataset), ledger.joined(dataset)
+    spent = f"{total.spends} spends so far" if total.spends else "nothing spent so far"
+    together = f", together with {names_of(joined)}" if joined else ""
+    if total.budget is None:
+        return f"no budget binds '{dataset}'{together}; {spent} (set one: sfumato ledger budget)"
+    return (
+        f"epsilon {total.left:.4g} left of {total.budget.epsilon:g} at delta {total.budget.delta:g} for '{dataset}'{together}; "
+        f"{spent}"
+    )
+
+
+def names_of(sets: Sequence[str]) -> str:
+    """Names of private sets in a sentence."""
+    return ", ".join(f"'{name}'" for name in sets)
 
 
 def _shown(epsilon: float | None) -> str:

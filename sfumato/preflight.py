@@ -7,7 +7,8 @@ collects warnings. Class names, image size and the number of private records are
 Not covered: public images that are copies of private ones, which only the door can find (`sfumato.privacy.door.check_in`).
 """
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -201,8 +202,27 @@ def one_extractor(runs: Iterable[tuple[Settings, Facts]]) -> str:
 def named(data: Data) -> Data:
     """The data section with the private set's ledger name and absolute paths filled in."""
     private, public = (source and sources.absolute(source) for source in (data.private, data.public))
-    name = data.name or Path(private).name
-    return data.model_copy(update={"private": private, "public": public, "name": name})
+    return data.model_copy(update={"private": private, "public": public, "name": data.name or name_of(private)})
+
+
+def name_of(source: str) -> str:
+    """What the ledger calls a private source where `data.name` says nothing."""
+    return Path(sources.absolute(source)).name
+
+
+def set_named(text: str, known: Sequence[str]) -> str:
+    """The private set that a person means by `text`: one of the ledger's `known` names, or a source, by the name that a run on
+    it would use; `BadInput` for anything else, with near names, since what binds nothing must not look as if it did."""
+    if text in known:
+        return text
+    if sources.is_there(text):
+        return name_of(text)
+    near = difflib.get_close_matches(text, [*known, *sources.NAMES], n=3)
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    raise BadInput(
+        f"the ledger knows no private set {text!r} (known: {', '.join(known) or 'none'}): {hint}give the path of the images, or "
+        "the source, for a set of which there is no run yet"
+    )
 
 
 def plan_for(settings: Settings, facts: Facts) -> Plan:

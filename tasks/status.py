@@ -51,8 +51,8 @@ def budgets(place: Where) -> Iterator[str]:
         return
     with place.ledger() as ledger:
         for name in dict.fromkeys(entry.dataset for entry in ledger.entries()):
-            total, budget = ledger.total(name), ledger.budget(name)
-            left = f"{total.left:.4g} left of {budget.epsilon:g}" if budget else "no budget set"
+            total = ledger.total(name)
+            left = f"{total.left:.4g} left of {total.budget.epsilon:g}" if total.budget else "no budget set"
             yield f"'{name}': epsilon {total.epsilon:.4g} spent at delta {total.delta:.3g}, {left}"
 
 

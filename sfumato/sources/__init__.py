@@ -34,6 +34,7 @@ from sfumato.sources.identity import (
     group_held_out,
     group_used,
     held_out_by_hash,
+    is_there,
     needs_folder,
     parts_of,
     prefixes,
@@ -51,6 +52,7 @@ from sfumato.sources.tables import READERS, table_files
 __all__ = [
     "ALPHABETS",
     "GROUP",
+    "NAMES",
     "NO_GROUPS",
     "Facts",
     "Inspection",
@@ -60,6 +62,7 @@ __all__ = [
     "fingerprint",
     "held_out_by_hash",
     "inspect",
+    "is_there",
     "load",
     "needs_folder",
     "parts_of",

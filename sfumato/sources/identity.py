@@ -52,6 +52,11 @@ def needs_folder(*sources: str) -> bool:
     return any(part in NAMED for source in sources for part in parts_of(source))
 
 
+def is_there(source: str) -> bool:
+    """Whether this is the name of a source, or the place of one or of several (`a+b`) that exist."""
+    return all(part in NAMES or os.path.lexists(part) for part in parts_of(source))
+
+
 def existing(source: str) -> Path:
     """The folder or NPZ file of that name, or the reason why there is none."""
     path = Path(source)

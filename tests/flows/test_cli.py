@@ -380,7 +380,7 @@ def test_every_command_is_known_to_these_tests():
     known = {"run", "plan", "show", "publish", "audit", "check", "compare", "sweep", "explain"}
     known |= {"ledger", "report", "serve", "status"}
     assert set(group.commands) == known
-    assert set(group.commands["ledger"].commands) == {"show", "budget", "verify", "replay", "export"}
+    assert set(group.commands["ledger"].commands) == {"show", "budget", "join", "differ", "verify", "replay", "export"}
 
 
 @pytest.mark.parametrize(
@@ -635,8 +635,8 @@ def test_images_that_can_be_read_leave_one_look_in_the_ledger(check, images):
 WHO = {"stage": "s", "purpose": "p", "run": "r", "code_version": "v", "images": "any"}
 
 
-def test_a_budget_is_set_kept_and_cannot_be_set_below_what_is_spent(sfumato, folder):
-    shown = sfumato("ledger", "budget", "scans", "--epsilon", "4", "--delta", "1e-5")
+def test_a_budget_is_set_kept_and_cannot_be_set_below_what_is_spent(sfumato, folder, images):
+    shown = sfumato("ledger", "budget", str(images), "--epsilon", "4", "--delta", "1e-5")
     assert shown.code == 0 and "'scans' may cost epsilon 4 at delta 1e-05; 4.0000 left" in shown.out
     with where().ledger() as ledger:
         ledger.reserve("scans", "d" * 64, [Gaussian(noise_multiplier=2.0)], "add_remove", 1e-5, **WHO)
@@ -661,7 +661,45 @@ def test_a_budget_takes_the_delta_of_what_was_spent(sfumato, spent):
         reserve(ledger, [Gaussian(noise_multiplier=5.0)], "clean", delta=1e-4)
     done = sfumato("ledger", "budget", "clean", "--epsilon", "5")
     assert done.code == 0 and "delta 0.0001" in done.out
-    assert sfumato("ledger", "budget", "new", "--epsilon", "5").is_one_line("'new' has no spends yet", "--delta")
+    assert sfumato("ledger", "budget", "glyphs", "--epsilon", "5").is_one_line("'glyphs' has no spends yet", "--delta")
+
+
+def test_a_budget_for_a_name_that_nothing_has_is_refused_with_near_ones(sfumato, spent, images):
+    for wrong, near in [
+        ("scan", "did you mean 'scans'"),
+        ("digitz", "'digits'"),
+        ("scans/nowhere", "known: scans, leaky"),
+    ]:
+        assert sfumato("ledger", "budget", wrong, "--epsilon", "5", "--delta", "1e-5").is_one_line(wrong, near)
+    with where().ledger() as ledger:
+        assert {entry.dataset for entry in ledger.entries()} == {"scans", "leaky"}
+
+
+def test_a_budget_binds_the_first_run_on_a_path_under_the_name_it_will_have(sfumato, folder, images, check):
+    limit = ["--epsilon", "5", "--delta", "1e-5"]
+    assert "'scans' may cost" in sfumato("ledger", "budget", f"{images}/../scans/", *limit).out
+    assert "'mine' may cost" in sfumato("ledger", "budget", str(images), "--name", "mine", *limit).out
+    assert "'digits' may cost" in sfumato("ledger", "budget", "digits", *limit).out
+    check(f"data.private={images}")
+    with where().ledger() as ledger:
+        assert ledger.budget("scans").epsilon == 5 and ledger.version("scans") == 1
+    shown = sfumato("plan", "dp-sgd", *QUICK[:4], "--set", "privacy.delta=1e-5")
+    assert "budget: epsilon 5 left of 5 at delta 1e-05 for 'digits'; nothing spent so far" in shown.out
+
+
+def test_sets_are_joined_and_parted_from_the_command_line(sfumato, spent):
+    with where().ledger() as ledger:
+        reserve(ledger, [Gaussian(noise_multiplier=5.0)], "clean")
+    joined = sfumato("ledger", "join", "clean", "scans", "--reason", "the same people")
+    assert joined.code == 0 and "left of 50" in joined.out and "this counts together with 'scans'" in joined.out
+    found = json.loads(sfumato("ledger", "show", "clean", "--json").out)
+    assert (found["entries"][-1]["reason"], found["totals"]["clean"]["joined"]) == ("the same people", ["scans"])
+    assert found["totals"]["clean"]["spends"] == 2
+    assert sfumato("ledger", "join", "clean", "scan", "--reason", "x").is_one_line("'scan'", "did you mean 'scans'")
+    assert sfumato("ledger", "join", "clean", "scans", "--reason", " ").is_one_line("needs a reason")
+    parted = sfumato("ledger", "differ", "clean", "scans", "--reason", "no, namesakes")
+    assert parted.code == 0 and "together" not in parted.out and "no budget set" in parted.out
+    assert json.loads(sfumato("ledger", "show", "clean", "--json").out)["entries"][-1]["kind"] == "differ"
 
 
 def test_a_plan_beyond_the_budget_says_what_would_fit(sfumato, folder):

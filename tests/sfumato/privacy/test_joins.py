@@ -1,15 +1,17 @@
 """Budgets follow the records: near copies under new names, new versions, and what a person says of two sets."""
 
+import io
 import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from sfumato import sources
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy.door import Access, PrivateSet, check_in, spending
 from sfumato.privacy.events import Gaussian
-from sfumato.privacy.fingerprints import Prints, match, prints_of
+from sfumato.privacy.fingerprints import NONE, Prints, match, prints_of
 from sfumato.privacy.ledger import entry_label
 from tests.spends import DELTA, ledger_at, spend
 
@@ -55,7 +57,7 @@ def run(ledger, folder, name, cost=1.0, new_version=False):
 
 
 def one_bit(pictures):
-    changed = pictures.copy()
+    changed = np.array(pictures)
     changed[3, 2, 2] ^= 1
     return changed
 
@@ -182,24 +184,80 @@ def test_budgets_of_joined_sets_bind_at_their_own_deltas(ledger):
     assert ledger.total("digits").left == 0.5 and ledger.budget("digits").epsilon == 2.5
 
 
+def seen(prints, kind=0):
+    """Fingerprints of one kind: 0 of the pixels as they are, 1 of how they look."""
+    return set(prints.values[:, kind].tolist()) - {NONE}
+
+
 def test_fingerprints_see_pixels_alone_and_depend_on_the_key(pictures):
     shown = [picture[:, :, None] for picture in pictures]
     one, other = prints_of(shown, KEY), prints_of(shown[::-1], KEY)
-    assert (
-        one.records == len(pictures) and set(one.values) == set(other.values) and len(set(one.values)) == len(pictures)
-    )
-    assert not set(one.values) & set(prints_of(shown, bytes([1] * 32)).values)
+    assert one.records == len(pictures) and seen(one) == seen(other) and len(seen(one)) == len(pictures)
+    assert not seen(one) & seen(prints_of(shown, bytes([1] * 32)))
     assert len(prints_of([np.full((3, 3, 3), 7, np.uint8)], KEY).values) == 0
     colour = np.random.default_rng(1).integers(0, 256, (5, 4, 3), dtype=np.uint8)
     turns = [np.rot90(flip, times) for flip in (colour, colour[::-1], 255 - colour) for times in range(4)]
-    assert len(set(prints_of(turns, KEY).values)) == 1
-    assert set(prints_of([colour[:, :, ::-1]], KEY).values) != set(prints_of([colour], KEY).values)
+    assert len(seen(prints_of(turns, KEY))) == 1
+    assert seen(prints_of([colour[:, :, ::-1]], KEY)) != seen(prints_of([colour], KEY))
+
+
+def numbers(first, count):
+    """Fingerprints of the first kind, and none of the second."""
+    return np.stack([np.arange(first, first + count), np.full(count, NONE)], 1).astype(np.uint64)
 
 
 @pytest.mark.parametrize(
     ("records", "shared", "joined"), [(60, 4, False), (60, 5, True), (999, 9, False), (999, 10, True)]
 )
 def test_one_in_a_hundred_of_the_smaller_set_and_five_join(records, shared, joined):
-    small = Prints(records, np.arange(records, dtype=np.uint64))
-    large = Prints(5000, np.arange(records - shared, records - shared + 5000, dtype=np.uint64))
+    small = Prints(records, numbers(1, records))
+    large = Prints(5000, numbers(1 + records - shared, 5000))
     assert match(small, large) == match(large, small) == joined
+
+
+def blurred(generator, count, side=24):
+    """Pictures that show something, as photographs do."""
+    coarse = generator.integers(0, 256, (count, 7, 7), dtype=np.uint8)
+    return [
+        np.asarray(Image.fromarray(one).resize((side, side), Image.Resampling.BICUBIC))[:, :, None] for one in coarse
+    ]
+
+
+def compressed(pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels[:, :, 0]).save(file, "JPEG", quality=90)
+    return np.asarray(Image.open(file))[:, :, None]
+
+
+CHANGES = {
+    "every pixel a little": lambda pixels, generator: np.clip(
+        pixels + generator.integers(-2, 3, pixels.shape), 0, 255
+    ).astype(np.uint8),
+    "compressed": lambda pixels, generator: compressed(pixels),
+    "larger": lambda pixels, generator: np.asarray(Image.fromarray(pixels[:, :, 0]).resize((36, 36)))[:, :, None],
+    "brighter and turned": lambda pixels, generator: np.rot90(np.clip(pixels * 0.9 + 20, 0, 255).astype(np.uint8)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_pictures_that_look_alike_match_and_others_do_not(change):
+    generator = np.random.default_rng(3)
+    shown = blurred(generator, 100)
+    one, changed = prints_of(shown, KEY), prints_of([change(pixels, generator) for pixels in shown], KEY)
+    assert len(seen(one, 1)) == 100 and not seen(one) & seen(changed)
+    assert len(seen(one, 1) & seen(changed, 1)) >= 10 and match(one, changed)
+    assert not match(one, prints_of(blurred(generator, 300), KEY))
+
+
+def test_pictures_that_show_little_have_no_looks():
+    small = [np.random.default_rng(0).integers(0, 256, (15, 20, 1), dtype=np.uint8)]
+    plain = np.zeros((20, 20, 1), np.uint8)
+    plain[:10] = 255  # what many sets hold, and says nothing
+    assert not seen(prints_of(small, KEY), 1) and not seen(prints_of([plain], KEY), 1)
+
+
+def test_the_halves_of_a_real_set_are_two_sets(data):
+    pictures = list(sources.pictures(data / "mnist"))[:6000]
+    one, other = prints_of(pictures[:3000], KEY), prints_of(pictures[3000:], KEY)
+    assert not match(one, other) and len(seen(one, 1)) > 2950
+    assert match(one, prints_of([*pictures[3000:], *(one_bit(pictures[:40]))], KEY))
