@@ -107,10 +107,16 @@ def _batches(pictures: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 def _least(batch: np.ndarray) -> Iterator[bytes]:
     """Of each picture the least of its turns, flips and their negatives, as bytes that begin with the shape."""
     turned = [np.rot90(flipped, times, (1, 2)) for flipped in (batch, batch[:, ::-1]) for times in range(4)]
-    forms = [np.ascontiguousarray(form) for one in turned for form in (one, 255 - one)]
-    heads = [repr(form.shape[1:]).encode() for form in forms]
+    heads = [repr(form.shape[1:]).encode() for form in turned]
+    tops = [np.ascontiguousarray(form[:, 0]) for form in turned]  # the top row mostly decides, and is little to compare
+    tops += [255 - top for top in tops]
     for i in range(len(batch)):
-        yield min(head + form[i].tobytes() for head, form in zip(heads, forms, strict=True))
+        firsts = [heads[k % len(turned)] + top[i].tobytes() for k, top in enumerate(tops)]
+        least = min(firsts)
+        same = [k for k, first in enumerate(firsts) if first == least]
+        yield least + min(
+            (turned[k][i] if k < len(turned) else 255 - turned[k - len(turned)][i]).tobytes() for k in same
+        )
 
 
 def _least_waves(batch: np.ndarray) -> Iterator[bytes]:

@@ -7,9 +7,7 @@ import os
 import re
 import sqlite3
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -22,70 +20,14 @@ from flows import cli
 from sfumato import sources
 from sfumato.errors import BadInput
 from sfumato.methods import PAPERS
-from sfumato.preflight import preflight, private_set
 from sfumato.privacy.events import Gaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
-from sfumato.settings import resolve
 from sfumato.sources import held_out_by_hash
-from tasks import embedded, serving
-from tasks.asking import Terms
-from tasks.checking import check_private
-from tasks.making import RunContext
 from tasks.where import where
-from tests.examples import PRIVATE_PATH, home_at, keep_samples, make_record, paid_record, reserve, write_classes
+from tests.examples import PRIVATE_PATH, keep_samples, make_record, paid_record, write_classes
 
 QUICK = ["--set", "fine_tuning.steps=1", "--set", "fine_tuning.sample_rate=1", "--set", "method.votes=false"]
 """Settings with which a plan is calibrated in no time."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    def is_one_line(self, *words: str, code: int = 2) -> bool:
-        """Whether it was refused in one line without a traceback that holds all words; fails with what is there."""
-        assert self.code == code, (self.code, self.err)
-        assert self.err.count("\n") == 1 and self.err.endswith("\n"), self.err
-        assert self.err.startswith("sfumato: ") and "Traceback" not in self.err
-        for word in words:
-            assert word in self.err, (word, self.err)
-        return True
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A home of its own; the environment is as before afterwards."""
-    with home_at(tmp_path / "home") as path:
-        yield path
-
-
-@pytest.fixture
-def sfumato(folder, monkeypatch, capsys):
-    """The command in this process; a run that gets as far as the flow fails the test."""
-
-    def started(*_, **__):
-        raise AssertionError("the flow was started")
-
-    flow = ModuleType("flows.synthesize")
-    flow.synthesize, flow.RUN_FOLDER = started, "."
-    monkeypatch.setitem(sys.modules, "flows.synthesize", flow)
-    monkeypatch.setattr(serving, "serve", started)
-    monkeypatch.setattr(embedded, "start_server", lambda: None)
-
-    def command(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["sfumato", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as leave:
-            code = leave.code
-        return Outcome(code, *capsys.readouterr())
-
-    return command
 
 
 def changed(*changes: object) -> list[str]:
@@ -165,11 +107,6 @@ def test_brackets_in_what_a_person_types_are_printed_as_they_are(sfumato, tmp_pa
 
 
 # Data
-
-
-@pytest.fixture
-def images(tmp_path) -> Path:
-    return write_classes(tmp_path / "scans", {"ill": 30, "well": 30})
 
 
 @pytest.fixture
@@ -499,51 +436,7 @@ def test_published_samples_are_noted_in_the_record(sfumato, folder, tmp_path):
     assert sfumato("publish", record.run, "--to", tmp_path / "out").is_one_line(str(tmp_path / "out"), "--to")
 
 
-# The ledger
-
-
-@pytest.fixture
-def spent(folder):
-    with where().ledger() as ledger:
-        terms = {"stage": "fine_tuning", "purpose": "DP-SGD", "run": "run-1", "code_version": "1", "images": "any"}
-        ledger.set_budget("scans", 50.0, 1e-5)
-        ledger.reserve("scans", "digest-of-scans", [Gaussian(noise_multiplier=5.0)], "add_remove", 1e-5, **terms)
-        ledger.reserve("leaky", "digest-of-leaky", [Uncertified(reason="no noise")], "add_remove", 1e-5, **terms)
-
-
-def test_an_empty_ledger_says_so(sfumato):
-    assert "holds nothing" in sfumato("ledger", "show").out
-    assert "'nobody'" in sfumato("ledger", "show", "nobody").out
-
-
-def test_the_ledger_is_shown_set_by_set_without_digests(sfumato, spent):
-    shown = sfumato("ledger", "show")
-    assert shown.code == 0 and "private set 'scans'" in shown.out and "private set 'leaky'" in shown.out
-    assert "left of 50" in " ".join(shown.out.split()) and "digest-of" not in shown.out
-    assert "leaky" not in sfumato("ledger", "show", "scans").out
-
-
-def test_the_ledger_as_json_is_json_and_holds_no_digest(sfumato, spent):
-    shown = sfumato("ledger", "show", "--json")
-    found = json.loads(shown.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert [entry["kind"] for entry in found["entries"]] == ["budget", "reserve", "reserve"]
-    assert found["totals"]["scans"]["epsilon"] > 0 and found["totals"]["scans"]["left"] > 0
-    assert found["totals"]["leaky"]["epsilon"] is None and "digest-of" not in shown.out
-
-
 # What only the images themselves show
-
-
-@pytest.fixture
-def check(folder):
-    """The check that every run makes of its private images before any other stage."""
-
-    def check(*changes):
-        settings, _, _ = preflight(resolve("rapid", changes=changes))
-        terms = Terms(relation="add_remove", delta=1e-5)
-        check_private(private_set(settings), terms, RunContext(run="run-1", parents={}))
-
-    return check
 
 
 def refused(*words: str):
@@ -635,16 +528,6 @@ def test_images_that_can_be_read_leave_one_look_in_the_ledger(check, images):
 WHO = {"stage": "s", "purpose": "p", "run": "r", "code_version": "v", "images": "any"}
 
 
-def test_a_budget_is_set_kept_and_cannot_be_set_below_what_is_spent(sfumato, folder, images):
-    shown = sfumato("ledger", "budget", str(images), "--epsilon", "4", "--delta", "1e-5")
-    assert shown.code == 0 and "'scans' may cost epsilon 4 at delta 1e-05; 4.0000 left" in shown.out
-    with where().ledger() as ledger:
-        ledger.reserve("scans", "d" * 64, [Gaussian(noise_multiplier=2.0)], "add_remove", 1e-5, **WHO)
-    refused = sfumato("ledger", "budget", "scans", "--epsilon", "1", "--delta", "1e-5")
-    assert refused.code == 3 and len(refused.err.splitlines()) == 1 and "scans" in refused.err
-    assert sfumato("ledger", "budget", "scans", "--epsilon", "-1", "--delta", "1e-5").code == 2
-
-
 def test_verify_finds_an_edited_entry(sfumato, folder):
     with where().ledger() as ledger:
         ledger.reserve("scans", "d" * 64, [Gaussian(noise_multiplier=2.0)], "add_remove", 1e-5, **WHO)
@@ -655,85 +538,12 @@ def test_verify_finds_an_edited_entry(sfumato, folder):
     assert found.code == 3 and len(found.err.splitlines()) == 1
 
 
-def test_a_budget_takes_the_delta_of_what_was_spent(sfumato, spent):
-    assert sfumato("ledger", "budget", "leaky", "--epsilon", "5").is_one_line("'leaky' has cost epsilon inf", code=3)
-    with where().ledger() as ledger:
-        reserve(ledger, [Gaussian(noise_multiplier=5.0)], "clean", delta=1e-4)
-    done = sfumato("ledger", "budget", "clean", "--epsilon", "5")
-    assert done.code == 0 and "delta 0.0001" in done.out
-    assert sfumato("ledger", "budget", "glyphs", "--epsilon", "5").is_one_line("'glyphs' has no spends yet", "--delta")
-
-
-def test_a_budget_for_a_name_that_nothing_has_is_refused_with_near_ones(sfumato, spent, images):
-    for wrong, near in [
-        ("scan", "did you mean 'scans'"),
-        ("digitz", "'digits'"),
-        ("scans/nowhere", "known: scans, leaky"),
-    ]:
-        assert sfumato("ledger", "budget", wrong, "--epsilon", "5", "--delta", "1e-5").is_one_line(wrong, near)
-    with where().ledger() as ledger:
-        assert {entry.dataset for entry in ledger.entries()} == {"scans", "leaky"}
-
-
-def test_a_budget_binds_the_first_run_on_a_path_under_the_name_it_will_have(sfumato, folder, images, check):
-    limit = ["--epsilon", "5", "--delta", "1e-5"]
-    assert "'scans' may cost" in sfumato("ledger", "budget", f"{images}/../scans/", *limit).out
-    assert "'mine' may cost" in sfumato("ledger", "budget", str(images), "--name", "mine", *limit).out
-    assert "'digits' may cost" in sfumato("ledger", "budget", "digits", *limit).out
-    check(f"data.private={images}")
-    with where().ledger() as ledger:
-        assert ledger.budget("scans").epsilon == 5 and ledger.version("scans") == 1
-    shown = sfumato("plan", "dp-sgd", *QUICK[:4], "--set", "privacy.delta=1e-5")
-    assert "budget: epsilon 5 left of 5 at delta 1e-05 for 'digits'; nothing spent so far" in shown.out
-
-
-def test_sets_are_joined_and_parted_from_the_command_line(sfumato, spent):
-    with where().ledger() as ledger:
-        reserve(ledger, [Gaussian(noise_multiplier=5.0)], "clean")
-    joined = sfumato("ledger", "join", "clean", "scans", "--reason", "the same people")
-    assert joined.code == 0 and "left of 50" in joined.out and "this counts together with 'scans'" in joined.out
-    found = json.loads(sfumato("ledger", "show", "clean", "--json").out)
-    assert (found["entries"][-1]["reason"], found["totals"]["clean"]["joined"]) == ("the same people", ["scans"])
-    assert found["totals"]["clean"]["spends"] == 2
-    assert sfumato("ledger", "join", "clean", "scan", "--reason", "x").is_one_line("'scan'", "did you mean 'scans'")
-    assert sfumato("ledger", "join", "clean", "scans", "--reason", " ").is_one_line("needs a reason")
-    parted = sfumato("ledger", "differ", "clean", "scans", "--reason", "no, namesakes")
-    assert parted.code == 0 and "together" not in parted.out and "no budget set" in parted.out
-    assert json.loads(sfumato("ledger", "show", "clean", "--json").out)["entries"][-1]["kind"] == "differ"
-
-
-def test_a_plan_beyond_the_budget_says_what_would_fit(sfumato, folder):
-    with where().ledger() as ledger:
-        ledger.set_budget("digits", 3.0, 1e-5)
-    shown = sfumato("plan", "dp-sgd", "--epsilon", "5", "--set", "privacy.delta=1e-5", *QUICK[:4])
-    plain = " ".join(shown.err.split())
-    assert shown.code == 0 and "warning: epsilon 3 of 3 left for 'digits'" in plain and "would fit" in plain
-    assert sfumato("plan", "dp-sgd", *QUICK[:4]).is_one_line("privacy.delta=1e-05")
-
-
 def test_replay_finds_every_certificate_or_says_which_not(sfumato, spent, monkeypatch):
     assert "2 certificates, every one found again" in sfumato("ledger", "replay").out
     monkeypatch.setattr(Ledger, "_epsilon", lambda self, events, delta, relation: 0.5)
     told = sfumato("ledger", "replay")
     assert told.code == 3 and "entry 2 of 'scans' (add_remove): recorded" in told.out and "replayed 0.5" in told.out
     assert "are not found again" in told.err
-
-
-def test_the_ledger_is_exported_with_a_picture(sfumato, spent, tmp_path):
-    done = sfumato("ledger", "export", "scans", "--to", tmp_path / "books")
-    assert done.code == 0
-    assert {path.name for path in (tmp_path / "books").iterdir()} == {"ledger.json", "ledger.md", "spending.png"}
-    assert Image.open(tmp_path / "books" / "spending.png").width > 400
-    assert sfumato("ledger", "export", "scans", "--to", tmp_path / "books").is_one_line("not an empty folder")
-    assert sfumato("ledger", "export", "scand").is_one_line("'scand'", "scans, leaky")
-
-
-def test_both_relations_are_shown(sfumato, spent):
-    shown = " ".join(sfumato("ledger", "show", "scans").out.split())
-    assert "the same under replace_one: epsilon" in shown
-    found = json.loads(sfumato("ledger", "show", "--json").out)["totals"]
-    assert found["scans"]["both"]["replace_one"] > found["scans"]["both"]["add_remove"] == found["scans"]["epsilon"]
-    assert found["leaky"]["both"] == {"add_remove": None, "replace_one": None}
 
 
 @pytest.mark.parametrize("name", PAPERS)

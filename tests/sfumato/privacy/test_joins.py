@@ -217,7 +217,7 @@ def test_one_in_a_hundred_of_the_smaller_set_and_five_join(records, shared, join
 
 def blurred(generator, count, side=24):
     """Pictures that show something, as photographs do."""
-    coarse = generator.integers(0, 256, (count, 7, 7), dtype=np.uint8)
+    coarse = generator.integers(0, 256, (count, 14, 14), dtype=np.uint8)
     return [
         np.asarray(Image.fromarray(one).resize((side, side), Image.Resampling.BICUBIC))[:, :, None] for one in coarse
     ]

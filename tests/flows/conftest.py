@@ -1,0 +1,95 @@
+"""The command in this process, on a home of its own."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from flows import cli
+from sfumato.preflight import preflight, private_set
+from sfumato.privacy.events import Gaussian, Uncertified
+from sfumato.settings import resolve
+from tasks import embedded, serving
+from tasks.asking import Terms
+from tasks.checking import check_private
+from tasks.making import RunContext
+from tasks.where import where
+from tests.examples import home_at, write_classes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    def is_one_line(self, *words: str, code: int = 2) -> bool:
+        """Whether it was refused in one line without a traceback that holds all words; fails with what is there."""
+        assert self.code == code, (self.code, self.err)
+        assert self.err.count("\n") == 1 and self.err.endswith("\n"), self.err
+        assert self.err.startswith("sfumato: ") and "Traceback" not in self.err
+        for word in words:
+            assert word in self.err, (word, self.err)
+        return True
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A home of its own; the environment is as before afterwards."""
+    with home_at(tmp_path / "home") as path:
+        yield path
+
+
+@pytest.fixture
+def sfumato(folder, monkeypatch, capsys):
+    """The command in this process; a run that gets as far as the flow fails the test."""
+
+    def started(*_, **__):
+        raise AssertionError("the flow was started")
+
+    flow = ModuleType("flows.synthesize")
+    flow.synthesize, flow.RUN_FOLDER = started, "."
+    monkeypatch.setitem(sys.modules, "flows.synthesize", flow)
+    monkeypatch.setattr(serving, "serve", started)
+    monkeypatch.setattr(embedded, "start_server", lambda: None)
+
+    def command(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["sfumato", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as leave:
+            code = leave.code
+        return Outcome(code, *capsys.readouterr())
+
+    return command
+
+
+@pytest.fixture
+def images(tmp_path) -> Path:
+    return write_classes(tmp_path / "scans", {"ill": 30, "well": 30})
+
+
+@pytest.fixture
+def spent(folder):
+    with where().ledger() as ledger:
+        terms = {"stage": "fine_tuning", "purpose": "DP-SGD", "run": "run-1", "code_version": "1", "images": "any"}
+        ledger.set_budget("scans", 50.0, 1e-5)
+        ledger.reserve("scans", "digest-of-scans", [Gaussian(noise_multiplier=5.0)], "add_remove", 1e-5, **terms)
+        ledger.reserve("leaky", "digest-of-leaky", [Uncertified(reason="no noise")], "add_remove", 1e-5, **terms)
+
+
+@pytest.fixture
+def check(folder):
+    """The check that every run makes of its private images before any other stage."""
+
+    def check(*changes):
+        settings, _, _ = preflight(resolve("rapid", changes=changes))
+        terms = Terms(relation="add_remove", delta=1e-5)
+        check_private(private_set(settings), terms, RunContext(run="run-1", parents={}))
+
+    return check

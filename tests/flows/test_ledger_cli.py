@@ -1,0 +1,117 @@
+"""`sfumato ledger`: totals, budgets and joined sets from the terminal."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from sfumato.privacy.events import Gaussian
+from tasks.where import where
+from tests.examples import reserve
+
+QUICK = ["--set", "fine_tuning.steps=1", "--set", "fine_tuning.sample_rate=1", "--set", "method.votes=false"]
+"""Settings with which a plan is calibrated in no time."""
+WHO = {"stage": "s", "purpose": "p", "run": "r", "code_version": "v", "images": "any"}
+
+
+def test_a_budget_takes_the_delta_of_what_was_spent(sfumato, spent):
+    assert sfumato("ledger", "budget", "leaky", "--epsilon", "5").is_one_line("'leaky' has cost epsilon inf", code=3)
+    with where().ledger() as ledger:
+        reserve(ledger, [Gaussian(noise_multiplier=5.0)], "clean", delta=1e-4)
+    done = sfumato("ledger", "budget", "clean", "--epsilon", "5")
+    assert done.code == 0 and "delta 0.0001" in done.out
+    assert sfumato("ledger", "budget", "glyphs", "--epsilon", "5").is_one_line("'glyphs' has no spends yet", "--delta")
+
+
+def test_a_budget_for_a_name_that_nothing_has_is_refused_with_near_ones(sfumato, spent, images):
+    for wrong, near in [
+        ("scan", "did you mean 'scans'"),
+        ("digitz", "'digits'"),
+        ("scans/nowhere", "known: scans, leaky"),
+    ]:
+        assert sfumato("ledger", "budget", wrong, "--epsilon", "5", "--delta", "1e-5").is_one_line(wrong, near)
+    with where().ledger() as ledger:
+        assert {entry.dataset for entry in ledger.entries()} == {"scans", "leaky"}
+
+
+def test_a_budget_binds_the_first_run_on_a_path_under_the_name_it_will_have(sfumato, folder, images, check):
+    limit = ["--epsilon", "5", "--delta", "1e-5"]
+    assert "'scans' may cost" in sfumato("ledger", "budget", f"{images}/../scans/", *limit).out
+    assert "'mine' may cost" in sfumato("ledger", "budget", str(images), "--name", "mine", *limit).out
+    assert "'digits' may cost" in sfumato("ledger", "budget", "digits", *limit).out
+    check(f"data.private={images}")
+    with where().ledger() as ledger:
+        assert ledger.budget("scans").epsilon == 5 and ledger.version("scans") == 1
+    shown = sfumato("plan", "dp-sgd", *QUICK[:4], "--set", "privacy.delta=1e-5")
+    assert "budget: epsilon 5 left of 5 at delta 1e-05 for 'digits'; nothing spent so far" in shown.out
+
+
+def test_sets_are_joined_and_parted_from_the_command_line(sfumato, spent):
+    with where().ledger() as ledger:
+        reserve(ledger, [Gaussian(noise_multiplier=5.0)], "clean")
+    joined = sfumato("ledger", "join", "clean", "scans", "--reason", "the same people")
+    assert joined.code == 0 and "left of 50" in joined.out and "this counts together with 'scans'" in joined.out
+    found = json.loads(sfumato("ledger", "show", "clean", "--json").out)
+    assert (found["entries"][-1]["reason"], found["totals"]["clean"]["joined"]) == ("the same people", ["scans"])
+    assert found["totals"]["clean"]["spends"] == 2
+    assert sfumato("ledger", "join", "clean", "scan", "--reason", "x").is_one_line("'scan'", "did you mean 'scans'")
+    assert sfumato("ledger", "join", "clean", "scans", "--reason", " ").is_one_line("needs a reason")
+    parted = sfumato("ledger", "differ", "clean", "scans", "--reason", "no, namesakes")
+    assert parted.code == 0 and "together" not in parted.out and "no budget set" in parted.out
+    assert json.loads(sfumato("ledger", "show", "clean", "--json").out)["entries"][-1]["kind"] == "differ"
+
+
+def test_a_budget_is_set_kept_and_cannot_be_set_below_what_is_spent(sfumato, folder, images):
+    shown = sfumato("ledger", "budget", str(images), "--epsilon", "4", "--delta", "1e-5")
+    assert shown.code == 0 and "'scans' may cost epsilon 4 at delta 1e-05; 4.0000 left" in shown.out
+    with where().ledger() as ledger:
+        ledger.reserve("scans", "d" * 64, [Gaussian(noise_multiplier=2.0)], "add_remove", 1e-5, **WHO)
+    refused = sfumato("ledger", "budget", "scans", "--epsilon", "1", "--delta", "1e-5")
+    assert refused.code == 3 and len(refused.err.splitlines()) == 1 and "scans" in refused.err
+    assert sfumato("ledger", "budget", "scans", "--epsilon", "-1", "--delta", "1e-5").code == 2
+
+
+def test_a_plan_beyond_the_budget_says_what_would_fit(sfumato, folder):
+    with where().ledger() as ledger:
+        ledger.set_budget("digits", 3.0, 1e-5)
+    shown = sfumato("plan", "dp-sgd", "--epsilon", "5", "--set", "privacy.delta=1e-5", *QUICK[:4])
+    plain = " ".join(shown.err.split())
+    assert shown.code == 0 and "warning: epsilon 3 of 3 left for 'digits'" in plain and "would fit" in plain
+    assert sfumato("plan", "dp-sgd", *QUICK[:4]).is_one_line("privacy.delta=1e-05")
+
+
+def test_the_ledger_is_exported_with_a_picture(sfumato, spent, tmp_path):
+    done = sfumato("ledger", "export", "scans", "--to", tmp_path / "books")
+    assert done.code == 0
+    assert {path.name for path in (tmp_path / "books").iterdir()} == {"ledger.json", "ledger.md", "spending.png"}
+    assert Image.open(tmp_path / "books" / "spending.png").width > 400
+    assert sfumato("ledger", "export", "scans", "--to", tmp_path / "books").is_one_line("not an empty folder")
+    assert sfumato("ledger", "export", "scand").is_one_line("'scand'", "scans, leaky")
+
+
+def test_both_relations_are_shown(sfumato, spent):
+    shown = " ".join(sfumato("ledger", "show", "scans").out.split())
+    assert "the same under replace_one: epsilon" in shown
+    found = json.loads(sfumato("ledger", "show", "--json").out)["totals"]
+    assert found["scans"]["both"]["replace_one"] > found["scans"]["both"]["add_remove"] == found["scans"]["epsilon"]
+    assert found["leaky"]["both"] == {"add_remove": None, "replace_one": None}
+
+
+def test_an_empty_ledger_says_so(sfumato):
+    assert "holds nothing" in sfumato("ledger", "show").out
+    assert "'nobody'" in sfumato("ledger", "show", "nobody").out
+
+
+def test_the_ledger_is_shown_set_by_set_without_digests(sfumato, spent):
+    shown = sfumato("ledger", "show")
+    assert shown.code == 0 and "private set 'scans'" in shown.out and "private set 'leaky'" in shown.out
+    assert "left of 50" in " ".join(shown.out.split()) and "digest-of" not in shown.out
+    assert "leaky" not in sfumato("ledger", "show", "scans").out
+
+
+def test_the_ledger_as_json_is_json_and_holds_no_digest(sfumato, spent):
+    shown = sfumato("ledger", "show", "--json")
+    found = json.loads(shown.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert [entry["kind"] for entry in found["entries"]] == ["budget", "reserve", "reserve"]
+    assert found["totals"]["scans"]["epsilon"] > 0 and found["totals"]["scans"]["left"] > 0
+    assert found["totals"]["leaky"]["epsilon"] is None and "digest-of" not in shown.out
