@@ -148,6 +148,7 @@ def _write(folder: Path, images: ImageSet, record: RunRecord) -> None:
         "statement": statement(record),
         "certificate": record.certificate.model_dump(mode="json") if record.certificate else None,
         "claim": record.claim.model_dump(mode="json"),
+        "warnings": list(record.plan.warnings),
         "overrides": [override.model_dump(mode="json") for override in record.overrides],
         "mechanisms": [spend.model_dump(mode="json") for spend in record.plan.spends],
         "ledger_entries": record.entries,
@@ -178,6 +179,7 @@ def data_card(card: dict, record: RunRecord) -> str:
             f"Label: {card['label']}. For comparison, the paper's own analysis claims epsilon {claim.epsilon:.3f} ({claim.source}); "
             "a claim is not a promise.",
             "",
+            *(line for warning in record.plan.warnings for line in (f"Warning: {warning}.", "")),
             "## How it was made",
             "",
             f"Method `{card['method']}`; settings and mechanisms in `card.json`. Ledger entries "

@@ -172,6 +172,7 @@ def _promise(record: RunRecord) -> Section:
             Text(f"Unit: {record.plan.unit}. {_covered(certificate)}"),
             Table("promise", ["", "epsilon", "delta", "relation", "source"], rows),
             Text("A claim is what a paper's own analysis says; only the certificate is a promise."),
+            *(Text(f"{warning}.", "Warning.") for warning in record.plan.warnings),
         ],
     )
 

@@ -17,7 +17,13 @@ from tasks.where import CHECKOUT, configure
 RUNS = {
     "private": ["privacy.epsilon=10", "privacy.delta=1e-5", "pretraining.steps=1500"],
     "hardly any noise": [
-        *("privacy.epsilon=1e6", "privacy.delta=1e-5", "pretraining.steps=1500", "data.share=0.0648"),
+        *(
+            "privacy.epsilon=1e6",
+            "privacy.reason=something to find",
+            "privacy.delta=1e-5",
+            "pretraining.steps=1500",
+            "data.share=0.0648",
+        ),
         *("fine_tuning.trainable=[rows,film,attention,time,rest]", "fine_tuning.ema_decay=0.9", "fine_tuning.clip=1"),
         *("fine_tuning.rate_other=3e-3", "fine_tuning.rate_rows=3e-3", "fine_tuning.sample_rate=0.25"),
         "fine_tuning.steps=800",

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from tasks.where import CHECKOUT, configure
 
-METHOD = "empirical-denoiser"
+METHOD, REASON = "empirical-denoiser", "privacy.reason=what little privacy would give"
 PICTURE = CHECKOUT / "docs" / "sampling-privacy.png"
 PAPER_PICTURE = CHECKOUT / "docs" / "sampling-privacy-paper.png"
 WINDOWS = {
@@ -119,7 +119,7 @@ class World:
         from sfumato.preflight import plan_for, preflight
         from sfumato.settings import resolve
 
-        settings, facts, _ = preflight(resolve(METHOD, changes=changes))
+        settings, facts, _ = preflight(resolve(METHOD, changes=[REASON, *changes]))
         return settings, plan_for(settings, facts)
 
     def trajectory(self, settings, plan, seed):

@@ -370,5 +370,6 @@ def terms(plan: Plan, comparison: bool = False, following: tuple[AnyEvent, ...] 
         delta=plan.privacy.delta,
         claim=claim,
         comparison=comparison,
+        reason=plan.privacy.reason,
         following=following,
     )

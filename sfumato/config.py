@@ -5,9 +5,10 @@ result and is never hashed; *where* (stores, URLs) is read from the environment 
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
 
 Relation = Literal["add_remove", "replace_one"]
 """How neighbouring data sets differ: one record more or less, or one record exchanged. Never mixed inside one number."""
@@ -90,17 +91,40 @@ class Data(Section):
     side; whoever chooses them should say so."""
 
 
+AUTO: Any = "auto"
+"""A delta that is yet to be worked out from the number of records."""
+LONGEST_REASON = 500
+
+
+def _delta(value: Any) -> Any:
+    """A number inside its bounds, or `auto`; told in one line, which a union of two kinds would not be."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value != AUTO and not (number and 0 < value < 1):
+        raise PydanticCustomError(
+            "delta", "give a number above 0 and below 1, or auto for one from the number of records"
+        )
+    return value
+
+
+if TYPE_CHECKING:
+    Delta = float  # which it is wherever anything is computed: only the preflight meets `auto`
+else:
+    Delta = Annotated[float | Literal["auto"], BeforeValidator(_delta)]
+
+
 class Privacy(Section):
     """The promise to be kept."""
 
     epsilon: float = Field(default=10.0, gt=0)
     """Target epsilon of the whole release under `relation`, by the PLD accountant."""
-    delta: float = Field(default=0.0, ge=0, lt=1)
-    """Target delta; 0 takes records to the power of `delta_exponent`."""
+    delta: Delta = AUTO
+    """Target delta, above 0 and below 1, or `auto`: records to the power of `delta_exponent`, which a plan works out."""
     delta_exponent: float = Field(default=-1.1, lt=-1)
-    """Exponent of the default delta; below -1, so that delta is below one over the number of records."""
+    """Exponent of the delta that `auto` takes; below -1, so that it is below one over the number of records."""
     relation: Relation = "add_remove"
     """How neighbouring data sets differ."""
+    reason: str = Field(default="", max_length=LONGEST_REASON)
+    """Why an epsilon above 50 is wanted, which is refused without it; goes into the ledger and the card."""
 
 
 class Schedule(Section):

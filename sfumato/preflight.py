@@ -8,13 +8,14 @@ Not covered: public images that are copies of private ones, which only the door 
 """
 
 import difflib
+import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from sfumato import sources
 from sfumato.class_shares import with_shares
-from sfumato.config import FEWEST_JUDGED, Data
+from sfumato.config import AUTO, FEWEST_JUDGED, Data, Network, Privacy
 from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
 from sfumato.methods import METHODS
@@ -27,6 +28,9 @@ from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.dp_sgd import trainable_parameters
 from sfumato.privacy.survey import refuse_clip, survey
 from sfumato.settings import Settings
+
+MOST_NETWORKS = 64
+"""Kinds of networks that are remembered as sound."""
 
 
 def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Facts, list[str]]:
@@ -81,25 +85,33 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
     facts = Facts(records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0], **told)
     group = (data.group or sources.GROUP) if grouped else sources.NO_GROUPS
     settings = settings.model_copy(update={"data": data.model_copy(update={"group": group})})
-    settings, warnings = _filled(settings, facts)
-    shape = latent_shape(settings.latent, facts.shape)
-    model = build(settings.network, shape, facts.public_classes)
+    settings = _filled(settings, facts)
+    tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
+    refuse_clip(tuning.clip)
+    _refuse_network(settings.network, shape, facts.public_classes, tuning.trainable, tuning.rank)
+    return settings, facts, list(weaknesses(settings.privacy, facts))
+
+
+@functools.lru_cache(maxsize=MOST_NETWORKS)
+def _refuse_network(
+    network: Network, shape: tuple[int, int, int], classes: int, trainable: tuple[str, ...], rank: int
+) -> None:
+    """`BadInput` for a network of which nothing can be learnt privately as asked; one that passed is not looked at again."""
+    model = build(network, shape, classes)
     groups = parameters_by_group(model)
-    if not set(groups) & set(settings.fine_tuning.trainable):
+    if not set(groups) & set(trainable):
         raise BadInput(
-            f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} names nothing that this network has: "
+            f"fine_tuning.trainable={list(trainable)} names nothing that this network has: "
             f"choose from {', '.join(groups)}"
         )
-    if settings.fine_tuning.rank:
-        adapted(model, settings.fine_tuning.trainable, settings.fine_tuning.rank)
+    if rank:
+        adapted(model, trainable, rank)
         if "frozen" not in parameters_by_group(model):
             raise BadInput(
-                f"fine_tuning.rank={settings.fine_tuning.rank} finds no linear layer in "
-                f"fine_tuning.trainable={list(settings.fine_tuning.trainable)}: add film or attention, or leave rank at 0"
+                f"fine_tuning.rank={rank} finds no linear layer in "
+                f"fine_tuning.trainable={list(trainable)}: add film or attention, or leave rank at 0"
             )
-    refuse_clip(settings.fine_tuning.clip)
-    survey(model, trainable_parameters(model, settings.fine_tuning.trainable), shape)
-    return settings, facts, warnings
+    survey(model, trainable_parameters(model, trainable), shape)
 
 
 def _refuse_same(data: Data) -> None:
@@ -146,8 +158,8 @@ def public_size(data: Data, height: int) -> int:
     return data.size or (height if "glyphs" in sources.parts_of(data.public) else 0)
 
 
-def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
-    privacy, tuning, warnings = settings.privacy, settings.fine_tuning, []
+def _filled(settings: Settings, facts: Facts) -> Settings:
+    privacy, tuning = settings.privacy, settings.fine_tuning
     if facts.records < 2:
         raise BadInput(
             f"{facts.records} private training {facts.unit or 'record'}s of {settings.data.private!r} are too few for any promise: add images, or "
@@ -172,16 +184,47 @@ def _filled(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
         )
     if tuning.batch:
         tuning = tuning.model_copy(update={"sample_rate": tuning.batch / facts.records, "batch": 0})
-    if not privacy.delta:
+    if privacy.delta == AUTO:
         privacy = privacy.model_copy(update={"delta": facts.records**privacy.delta_exponent})
-    if privacy.delta >= 1 / facts.records:
-        warnings.append(
-            f"privacy.delta={privacy.delta:g} is not below 1/records = {1 / facts.records:.3g}: a mechanism could publish a whole "
-            "record and still keep this promise"
+    if privacy.epsilon > NEEDS_REASON and not privacy.reason.strip():
+        raise BadInput(
+            f"privacy.epsilon={privacy.epsilon:g} is above {NEEDS_REASON:g}, which protects hardly anyone: ask for less, or say in "
+            "privacy.reason why it is wanted"
         )
     update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings.data), "evaluation": evaluation}
     update["generation"] = with_shares(settings.generation, facts.classes)
-    return settings.model_copy(update=update), warnings
+    return settings.model_copy(update=update)
+
+
+def weaknesses(privacy: Privacy, facts: Facts) -> tuple[str, ...]:
+    """What a person should know of a promise whose numbers say little, a line each; of resolved settings.
+
+    Screen, report and card say the same lines.
+    """
+    said = []
+    if privacy.delta >= 1 / facts.records:
+        said.append(
+            f"privacy.delta={privacy.delta:.4g} is not below 1/records = {1 / facts.records:.3g}: a mechanism could publish a whole "
+            "record and still keep this promise"
+        )
+    if privacy.delta > LARGE_DELTA:
+        said.append(
+            f"privacy.delta={privacy.delta:.4g} is above {LARGE_DELTA:g}: with so large a chance all may come out about any of the "
+            f"{facts.private}"
+        )
+    if privacy.epsilon > WEAK_EPSILON:
+        why = f"; the reason given: {privacy.reason}" if privacy.reason.strip() else ""
+        said.append(
+            f"privacy.epsilon={privacy.epsilon:g} is above {WEAK_EPSILON:g}: whoever sees the images may tell whether a record was "
+            f"among the private ones{why}"
+        )
+    return tuple(said)
+
+
+LARGE_DELTA = 0.01
+"""Above it delta is warned of, however few the records are."""
+WEAK_EPSILON, NEEDS_REASON = 20.0, 50.0
+"""Target epsilons above which a plan warns, and above which it asks why."""
 
 
 def public_name(data: Data) -> str:
@@ -232,6 +275,7 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
     plan = METHODS[settings.method.name].plan(settings, facts)
     if bool(plan.events(STAGE_COUNTS)) != (settings.generation.classes == "queried"):
         raise ValueError(f"the plan of {plan.method} does not price what generation.classes asks for: see `counting`")
+    plan = plan.model_copy(update={"warnings": weaknesses(plan.privacy, facts)})
     return protecting_groups(plan) if facts.unit else plan
 
 

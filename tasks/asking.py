@@ -41,6 +41,8 @@ class Terms(Section):
     claim: dict | None = None
     comparison: bool = False
     """Serves an INTERNAL comparison: a look, which costs nothing and never leaves."""
+    reason: str = ""
+    """Why so large an epsilon is wanted, where it is; written into the ledger. Not part of a cache key."""
     following: tuple[AnyEvent, ...] = ()
     """What later stages of the run will pay; the budget must bear it too. Not part of a cache key."""
 
@@ -145,6 +147,7 @@ def access(
         delta=terms.delta,
         parents=tuple(ref.digest for ref in parents),
         claim=terms.claim,
+        reason=terms.reason,
         comparison=terms.comparison,
         following=terms.following,
     )

@@ -32,7 +32,7 @@ from tasks.where import Where, where
 
 PROJECT = ("sfumato", "artifacts", "tasks")
 LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
-NOT_HASHED = ("machine", "context", "following", "folder")
+NOT_HASHED = ("machine", "context", "following", "folder", "reason")
 DECLARATIONS = (
     "sfumato.settings",
     "sfumato.config",

@@ -43,7 +43,13 @@ TINY = [
 ]
 PATIENCE_SECONDS = 400
 NOT_PRIVATE = [
-    *("privacy.epsilon=1e6", "privacy.delta=1e-5", "data.share=0.0648", "evaluation.baseline=false"),
+    *(
+        "privacy.epsilon=1e6",
+        "privacy.reason=a test",
+        "privacy.delta=1e-5",
+        "data.share=0.0648",
+        "evaluation.baseline=false",
+    ),
     *("pretraining.steps=400", "fine_tuning.trainable=[rows,film,attention,time,rest]", "fine_tuning.ema_decay=0.9"),
     *(
         "fine_tuning.clip=1",

@@ -228,6 +228,8 @@ class Plan(Section):
     certificate: Certificate | None
     """None where one of the spends cannot be certified."""
     claim: Claim
+    warnings: tuple[str, ...] = ()
+    """What a person should know of the promise before agreeing to it; said by screen, report and card alike."""
 
     @model_validator(mode="before")
     @classmethod

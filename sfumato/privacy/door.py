@@ -66,6 +66,8 @@ class Access:
     images: int | Literal["any"] = "any"
     """Images covered by what is paid."""
     claim: dict | None = None
+    reason: str = ""
+    """Why so large an epsilon is wanted, where it is; for the ledger."""
     comparison: bool = False
     """The result only serves an INTERNAL comparison: the access is written as a look, costs nothing and can never leave."""
     following: tuple[AnyEvent, ...] = ()
@@ -221,6 +223,7 @@ def spending(
         images=access.images,
         parents=access.parents,
         claim=access.claim,
+        reason=access.reason,
         insecure=insecure,
         following=access.following,
         unit=access.private.unit,

@@ -246,6 +246,7 @@ class Ledger:
         insecure: bool = False,
         following: Iterable[Event] = (),
         unit: str = "",
+        reason: str = "",
     ) -> Reservation:
         """Write down the whole cost of a plan before its door opens, or raise Refused with nothing written.
 
@@ -260,6 +261,7 @@ class Ledger:
         insecure: a test injected the noise generator; all that follows is INTERNAL.
         following: events that the run will reserve after this one; the budget must bear them too, or nothing is paid.
         unit: what the price protects as a whole where that is a group of records, such as a person; empty for one record.
+        reason: why a person wants so large an epsilon, where the settings say so.
         """
         check_delta(delta)
         planned = check_events(events)
@@ -286,6 +288,7 @@ class Ledger:
             "purpose": purpose,
             "insecure": bool(insecure),
             **({"unit": unit} if unit else {}),
+            **({"reason": reason} if reason else {}),
         }
         with self._chain.appending(spending=True) as (entries, write):
             check_set(entries, dataset, digest)

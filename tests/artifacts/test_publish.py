@@ -53,6 +53,14 @@ def record(store, tmp_path):
     return make_record(tmp_path, samples_artifact=dp_samples(store).digest)
 
 
+def test_what_the_plan_warned_of_goes_along(store, record, tmp_path):
+    said = "privacy.delta=0.02 is above 0.01"
+    told = record.model_copy(update={"plan": record.plan.model_copy(update={"warnings": (said,)})})
+    folder = publish(store, told, tmp_path / "out" / "told")
+    assert json.loads((folder / "card.json").read_text())["warnings"] == [said]
+    assert f"Warning: {said}." in (folder / "README.md").read_text()
+
+
 @pytest.fixture
 def published(store, record, tmp_path) -> Path:
     return publish(store, record, tmp_path / "out" / "set")

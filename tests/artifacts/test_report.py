@@ -85,6 +85,13 @@ def test_certificate_and_claim_are_rows_of_their_own(record):
     assert record.certificate.sentence() in text and "only the certificate is a promise" in text
 
 
+def test_what_a_plan_warns_of_stands_beside_the_promise(record):
+    told = record.model_copy(
+        update={"plan": record.plan.model_copy(update={"warnings": ("privacy.delta=0.02 is above 0.01",)})}
+    )
+    assert "privacy.delta=0.02 is above 0.01" in public_report(told) and "Warning" not in public_report(record)
+
+
 def test_without_a_certificate_the_report_says_so_and_covers_nothing(tmp_path):
     text = public_report(make_record(tmp_path, certificate=None, label="INTERNAL"))
     assert row(text, "certificate")[:2] == ["certificate", "none"]

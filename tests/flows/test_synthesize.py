@@ -23,7 +23,7 @@ from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
 from tasks import checking, private, public, release
 from tasks.asking import Trained
-from tasks.caching import stage_key
+from tasks.caching import canonical, stage_key
 from tasks.closing import BASELINE_METHOD
 from tests.examples import write_classes
 from tests.sfumato.sources.writing import write_mnist_like
@@ -399,3 +399,11 @@ def test_declared_classes_open_no_door(book):
     assert not book.of(private.count_classes)
     (((recipe,), _), *_) = book.of(release.generate)
     assert recipe.generation.shares["0"] == 1.0 and len(recipe.generation.shares) == 10
+
+
+def test_why_so_large_an_epsilon_is_wanted_reaches_the_ledger_and_no_cache_key():
+    _, plan = planned("dp-sgd", "privacy.epsilon=60", "privacy.reason=nobody sees it but us")
+    asked = terms(plan)
+    assert asked.reason == "nobody sees it but us"
+    other = asked.model_copy(update={"reason": "another wording"})
+    assert canonical(asked) == canonical(other)

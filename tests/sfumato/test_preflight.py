@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sfumato.config import Network
+from sfumato.config import Network, Privacy
 from sfumato.errors import BadInput
 from sfumato.evaluation import extractors
-from sfumato.preflight import one_extractor, plan_for, preflight, private_set
+from sfumato.preflight import LARGE_DELTA, one_extractor, plan_for, preflight, private_set
 from sfumato.settings import resolve
 from tests.sfumato.sources.writing import write_mnist_like
 
@@ -49,15 +49,47 @@ def test_the_default_is_filled_in_and_nothing_is_decoded(monkeypatch):
 
 
 def test_settling_twice_changes_nothing_more(tmp_path):
-    settings, facts, _ = settle(f"data.private={folder(tmp_path / 'a')}", "fine_tuning.batch=4", "data.held_out=0.5")
-    assert preflight(settings) == (settings, facts, [])
+    settled = settle(f"data.private={folder(tmp_path / 'a')}", "fine_tuning.batch=4", "data.held_out=0.5")
+    assert preflight(settled[0]) == settled
 
 
 @pytest.mark.parametrize("delta", [1 / RECORDS, 0.01, 0.9])
 def test_a_delta_that_allows_a_whole_record_out_is_warned_of(delta):
-    _, _, warnings = settle(f"privacy.delta={delta}")
-    assert len(warnings) == 1 and f"privacy.delta={delta:g}" in warnings[0] and "1/records" in warnings[0]
+    settings, facts, warnings = settle(f"privacy.delta={delta}")
+    assert f"privacy.delta={delta:.4g}" in warnings[0] and "1/records" in warnings[0]
+    assert [f"above {LARGE_DELTA:g}" in said for said in warnings[1:]] == [True] * (delta > LARGE_DELTA)
+    assert plan_for(settings, facts).warnings == tuple(warnings), "what the screen says, report and card say too"
     assert settle(f"privacy.delta={1 / RECORDS * 0.99}")[2] == []
+
+
+def test_the_delta_of_a_few_records_is_below_one_over_them_and_still_warned_of(tmp_path):
+    """A class of a few pictures had a delta of .1 and more without a word."""
+    few = ["data.held_out=0.1", "fine_tuning.batch=2", f"data.private={folder(tmp_path / 'few', each=4)}"]
+    settings, facts, warnings = settle(*few)
+    assert 0.1 < settings.privacy.delta < 1 / facts.records
+    assert len(warnings) == 1 and f"above {LARGE_DELTA:g}" in warnings[0]
+
+
+@pytest.mark.parametrize("given", ["0", "0.0", "1", "-1e-5", "nan", "true", "null", "none", "[1e-5]"])
+def test_a_delta_is_a_number_or_auto(given):
+    message = refusal(f"privacy.delta={given}")
+    assert "'privacy.delta'" in message and "auto" in message and "above 0 and below 1" in message
+
+
+def test_auto_is_the_default_and_worked_out_before_anything_is_hashed():
+    assert Privacy().delta == "auto" and Privacy(delta=1e-5).delta == 1e-5
+    assert settle("privacy.delta=auto")[0] == settle()[0] == settle(f"privacy.delta={RECORDS**-1.1!r}")[0]
+
+
+def test_a_large_epsilon_is_warned_of_and_a_very_large_one_needs_a_reason():
+    assert settle("privacy.epsilon=20")[2] == []
+    warnings = settle("privacy.epsilon=50")[2]
+    assert len(warnings) == 1 and "privacy.epsilon=50 is above 20" in warnings[0]
+    for reason in ([], ["privacy.reason="], ["privacy.reason=' '"]):
+        message = refusal("privacy.epsilon=51", *reason)
+        assert "privacy.epsilon=51 is above 50" in message and "privacy.reason" in message
+    settings, facts, warnings = settle("privacy.epsilon=51", "privacy.reason=nobody sees it but us")
+    assert "nobody sees it but us" in warnings[0] and plan_for(settings, facts).privacy == settings.privacy
 
 
 def test_a_batch_becomes_a_sample_rate_and_cannot_exceed_the_records():
@@ -177,7 +209,7 @@ def test_data_sets_by_name_are_looked_for_where_the_settings_or_the_caller_say(t
     settings, facts, _ = preflight(asked, str(root))
     assert (settings.data.private, settings.data.name, settings.data.folder) == ("mnist", "mnist", str(root))
     assert (facts.records, facts.shape, facts.public_classes) == (30, (1, 8, 8), 10)
-    assert preflight(settings, str(elsewhere)) == (settings, facts, [])
+    assert preflight(settings, str(elsewhere))[:2] == (settings, facts)
     secret = private_set(settings)
     assert (secret.source, secret.folder, secret.invert) == ("mnist", str(root), False)
     assert settle(f"data.folder={root}")[0].data.folder == ""  # nothing there is looked for by name

@@ -213,6 +213,7 @@ def test_the_certificate_is_the_closed_form(relation, formulation, first, last, 
     changes = [
         f"method.formulation={formulation}", f"method.skip_first={first}", f"method.skip_last={last}", "method.radius=0.4",
         f"method.members={k}", f"generation.images={images}", f"privacy.relation={relation}", "privacy.epsilon=1e4",
+        "privacy.reason=a test",
     ]  # fmt: skip
     settings, facts, _ = preflight(resolve("dp-ensemble", changes=changes))
     plan = plan_for(settings, facts)

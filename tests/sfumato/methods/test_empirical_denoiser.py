@@ -248,7 +248,9 @@ def test_the_claim_is_the_papers_for_the_same_steps():
 
 def test_a_sample_moves_further_than_the_paper_counts():
     """A mean over a sample is divided by the sample: one record that is drawn moves it 1 / p times as far."""
-    _, plan = planned("method.clip=2", "method.sample_rate=0.1", "method.until=60", "privacy.epsilon=100")
+    _, plan = planned(
+        "method.clip=2", "method.sample_rate=0.1", "method.until=60", "privacy.epsilon=100", "privacy.reason=a test"
+    )
     event = plan.spends[0].event
     t, after = Grid().levels()[18:20]
     assert (event.sample_rate, event.steps) == (0.1, 6)
@@ -438,7 +440,9 @@ def test_with_its_own_density_and_without_privacy_it_draws_the_records(world):
         "method.beta=1",
         "method.longest=null",
     ]
-    tiny = world("empirical-denoiser", "privacy.epsilon=1e9", "generation.images=40", *open_wide)
+    tiny = world(
+        "empirical-denoiser", "privacy.epsilon=1e9", "privacy.reason=a test", "generation.images=40", *open_wide
+    )
     parts, (x, y) = ready(tiny)
     found = drawn_by(tiny, replace(parts, images=x), (x, y), torch.arange(40) % 10)
     nearest = torch.cdist(found.flatten(1), x.flatten(1)).min(1)

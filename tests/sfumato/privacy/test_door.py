@@ -68,6 +68,13 @@ WAYS_IN = {"check in": check_in, "spending": spend, "looking": look, "comparison
 every_way_in = pytest.mark.parametrize("enter", WAYS_IN.values(), ids=WAYS_IN)
 
 
+def test_why_so_large_an_epsilon_is_wanted_stands_in_the_ledger(ledger, folder):
+    spend(access(ledger, private(folder), reason="nobody sees it but us"))
+    spend(access(ledger, private(folder)))
+    reserved = [entry.body for entry in ledger.entries() if entry.kind == "reserve"]
+    assert [body.get("reason") for body in reserved] == ["nobody sees it but us", None]
+
+
 @every_way_in
 @pytest.mark.parametrize("change", ["pixel", "more", "fewer", "label"])
 def test_changed_images_under_the_same_name_are_refused(ledger, folder, enter, change, monkeypatch):

@@ -105,6 +105,81 @@ class Recurrent(nn.Module):
         return self.inner(x.flatten(2))[0]
 
 
+class Mixes(nn.Module):
+    """A denoiser whose images lose the mean over the batch, by way of a rule of its own."""
+
+    def __init__(self, rule):
+        super().__init__()
+        self.rule, self.inner, self.seen = rule, nn.Conv2d(3, 3, 1), torch.zeros(())
+
+    def forward(self, x, t, y):
+        return self.inner(self.rule(self, x, t, y))
+
+
+def where(condition, one, other):
+    return torch.where(condition[:, None, None, None], one, other)
+
+
+def remembers(net, x, t, y):
+    out = x - net.seen
+    net.seen = x.detach().mean()
+    return out
+
+
+def keeps_the_first(net, x, t, y):
+    if not net.seen.any():
+        net.seen = x[0].detach().clone()
+    return x
+
+
+def counts(net, x, t, y):
+    net.calls = getattr(net, "calls", 0) + 1
+    return x
+
+
+MIXERS = {
+    "dropout before the mean": lambda net, x, t, y: x - F.dropout(x.detach(), 0.5).mean(0),
+    "state in an attribute": remembers,
+    "a class": lambda net, x, t, y: where(y == 3, x - x.detach().mean(0), x),
+    "a time": lambda net, x, t, y: where(t > 5, x - x.detach().mean(0), x),
+    "a large batch": lambda net, x, t, y: x - x.detach().mean(0) if len(x) > 8 else x,
+    "the latest time": lambda net, x, t, y: x * (t / t.max())[:, None, None, None],
+    "the number of images": lambda net, x, t, y: x / len(x),
+    "dropout of its own": lambda net, x, t, y: x - (x.detach() * torch.rand_like(x)).mean(0),
+    "the first image": keeps_the_first,
+    "a counter": counts,
+}
+"""Those up to the latest time passed the survey once, and moved the clipped sum by up to 39 clips."""
+
+
+@pytest.mark.parametrize("kind", MIXERS)
+def test_what_mixes_records_in_some_passes_only_is_refused(kind):
+    torch.manual_seed(0)
+    model = Mixes(MIXERS[kind])
+    before = torch.get_rng_state()
+    with pytest.raises(
+        BadInput, match="Mixes.*(mixes records|at random)|inner.*another result|attribute '(seen|calls)'"
+    ):
+        clipped_sum(model, learnt(model), pictures(2, 1), clip=1.0, chunk=2)
+    assert torch.equal(torch.get_rng_state(), before) and not model.seen.any(), "a copy was used"
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda net, x, t, y: F.dropout(x, 0.5),
+        lambda net, x, t, y: x * (t / 1000)[:, None, None, None] + y[:, None, None, None],
+        lambda net, x, t, y: F.scaled_dot_product_attention(x, x, x, None, 0.3),
+        lambda net, x, t, y: x + net.__dict__.setdefault("place", {}).setdefault(x.shape[1:], len(x.shape)),
+    ],
+    ids=["dropout by call", "time and class", "attention with dropout", "a table by shape"],
+)
+def test_what_looks_at_one_record_at_a_time_is_not(rule):
+    torch.manual_seed(0)
+    model = Mixes(rule)
+    assert survey(model, learnt(model), SHAPE).missing == ""
+
+
 def with_middle(layer):
     return Wrapped(nn.Sequential(nn.Conv2d(3, 3, 1), layer, nn.Conv2d(3, 3, 1)))
 
