@@ -84,21 +84,26 @@ def entry_label(entry: Entry) -> Label:
     """What an output may at best be labelled that stands on this entry (design section 3)."""
     if entry.kind in ("reserve", "open", "commit"):
         return "DP" if entry.body["epsilon"] is not None and not entry.body["insecure"] else "INTERNAL"
-    return "INTERNAL" if entry.kind == "look" else "PUBLIC"
+    return "INTERNAL" if entry.kind in ("look", "recovered") else "PUBLIC"
 
 
 def spends_of(entries: Sequence[Entry], dataset: str, *, all_versions: bool = False) -> list[Spend]:
     """The reservations that count for a set, each with the events that count: those of its last version and of all that is
     joined to it, or of all versions of all these sets."""
-    ends = {entry.body["reserve"]: entry for entry in entries if entry.kind in ("commit", "cancel")}
     group = joined_versions(entries, dataset)
     names = {one.dataset for one in group}
-    reserved = [
-        entry
-        for entry, version in numbered(entries)
-        if entry.kind == "reserve" and (version in group or (all_versions and version.dataset in names))
+    version_at = {entry.seq: version for entry, version in numbered(entries)}
+    return [
+        spend
+        for spend in counted(entries)
+        if (version := version_at[spend[0].seq]) in group or (all_versions and version.dataset in names)
     ]
-    ended = [(entry, ends.get(entry.seq, entry)) for entry in reserved]
+
+
+def counted(entries: Sequence[Entry]) -> list[Spend]:
+    """The reservations of all sets that count, and those written anew after a loss, each with the events that count."""
+    ends = {entry.body["reserve"]: entry for entry in entries if entry.kind in ("commit", "cancel")}
+    ended = [(entry, ends.get(entry.seq, entry)) for entry in entries if entry.kind in ("reserve", "recovered")]
     return [(entry, events_of(end)) for entry, end in ended if end.kind != "cancel"]
 
 
@@ -145,6 +150,27 @@ def standing(entries: Sequence[Entry], reservation_hash: str) -> tuple[Entry, En
         raise Refused("the reservation is not in this ledger: reserve in the ledger that the run uses")
     later = [entry for entry in entries if entry.kind in _PAST and entry.body["reserve"] == reserved.seq]
     return reserved, later[-1] if later else None
+
+
+def allowances(entries: Sequence[Entry], reserved: Entry) -> list[tuple[Event, ...]]:
+    """What each `progress` of a reservation allowed, in order."""
+    return [events_of(e) for e in entries if e.kind == "progress" and e.body["reserve"] == reserved.seq]
+
+
+def most_taken(entries: Sequence[Entry], reserved: Entry) -> tuple[Event, ...]:
+    """The most that work under a reservation can have taken: its largest allowance; all that was reserved where there is
+    none, or none that holds all others."""
+    allowed = allowances(entries, reserved)
+    largest = [one for one in allowed if not any(tally(other) - tally(one) for other in allowed)]
+    return largest[-1] if largest else events_of(reserved)
+
+
+def surely_taken(entries: Sequence[Entry], reserved: Entry) -> tuple[Event, ...]:
+    """What was done for certain: work asks for more only when it has done what it was allowed, so it is the allowance before
+    the last; nothing where there is none."""
+    allowed = allowances(entries, reserved)
+    before = [one for one in allowed if tally(one) != tally(allowed[-1])]
+    return before[-1] if before else ()
 
 
 def reserved_entries(entries: Sequence[Entry], hashes: Sequence[str], dataset: str | None = None) -> list[Entry]:

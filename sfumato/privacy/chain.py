@@ -55,11 +55,13 @@ ADVISORY_LOCK = 0x5F0A_70
 
 MIGRATED, REKEYED = "migrate", "key"
 """Entries that say from where heads are signed, and that another key signs from there on."""
+OF_THE_LEDGER = ""
+"""What stands in place of a set's name in an entry that concerns the whole ledger."""
 RECOVERY, LOSS = "recovery", "loss"
 COVERING = (RECOVERY, LOSS)
 """Entries that make up for heads that the ledger lacks: what they stood for was written anew, or declared lost."""
 
-FROM_CONTENT = frozenset({"digest", "parents", "artifact", "finding", "salt"})
+FROM_CONTENT = frozenset({"digest", "parents", "artifact", "finding", "salt", "covers", "was_hash"})
 """Fields computed from content, by which a guess of the private images could be confirmed: never in a public view.
 So is the salt of each entry, without which its hash and all that is built on it tell nothing of the content."""
 
@@ -133,21 +135,56 @@ class Chain:
             rows = _load(connection).rows
         return [_entry(row) for row in rows]
 
-    def breaks(self) -> list[str]:
-        """Every break in the chain, one line each; empty when nothing was edited, deleted, moved, cut off or signed by others."""
-        seen = self._keys.seen(self._place, self._ledger)
+    def breaks(self, *, own: bool = False) -> list[str]:
+        """Every break in the chain, one line each; empty when nothing was edited, deleted, moved, cut off or signed by others.
+
+        `own` leaves out what was seen before and is not there.
+        """
+        seen = self.seen()
         with self._transaction(exclusive=False) as connection:
             book = _load(connection)
         if broken := _breaks(book):
             return broken
-        lost = missing_heads(seen, _hashes(book))
+        lost = [] if own else missing_heads(seen, present([_entry(row) for row in book.rows]))
         return _forgeries(book) + [f"entry {head.seq}: seen before, and not in this ledger" for head in lost]
+
+    def keys_known(self) -> set[str]:
+        """The public keys that sign this ledger, or did, or signed another in its place."""
+        with self._transaction(exclusive=False) as connection:
+            book = _load(connection)
+        former = {_entry(row).body["was"] for row in book.rows if row.kind == REKEYED}
+        return {book.key, *former, *self._keys.public_keys(self._place, book.ledger)}
+
+    def names(self) -> set[str]:
+        """The ids of this ledger, and of others that lay at its place."""
+        return {self._ledger, *self._keys.at(self._place)}
+
+    def new_key(self, reason: str) -> Entry:
+        """Go on under another key, since the one so far is lost; an entry says so and why. `BadInput` where it is there."""
+        with self._transaction(exclusive=True) as connection:
+            book, entries = _unbroken(connection)
+            signer = self._keys.new_key(book.ledger, book.key)
+            connection.execute(sa.update(_META).where(_META.c.key == "key").values(value=signer.public_key))
+            body = {"reason": reason, "was": book.key, "now": signer.public_key, "time": self._clock()}
+            entry = _append(connection, book, signer, entries, OF_THE_LEDGER, REKEYED, body)
+        self._remember(book.ledger, [Head(entry.seq, entry.hash, entry.previous)])
+        return entry
+
+    def seen(self) -> list[Head]:
+        """All heads that were noted of this ledger, and of others in its place."""
+        return self._keys.seen(self._place, self._ledger)
+
+    def see(self, heads: Sequence[Head]) -> None:
+        """Refused where the chain lacks one of these heads; it is then noted as seen, so that every call finds the gap."""
+        entries = self.as_found()
+        if lost := missing_heads(heads, present(entries)):
+            self._remember(self._ledger, lost)
+            self._refuse_gap(entries, [*self.seen(), *lost], spending=True)
 
     def lacks(self, heads: Sequence[Head] = ()) -> list[Head]:
         """The heads seen, and those among `heads`, that are neither in the chain nor made up for, the latest first."""
-        seen = self._keys.seen(self._place, self._ledger)
-        with self._transaction(exclusive=False) as connection:
-            return missing_heads([*seen, *heads], _hashes(_load(connection)))
+        seen = self.seen()
+        return missing_heads([*seen, *heads], present(self.as_found()))
 
     def signed_head(self) -> dict[str, Any]:
         """Ledger id, number and hash of the last entry (0 and empty before the first), public key, and the signature of these."""
@@ -179,12 +216,18 @@ class Chain:
             yield connection
 
     @contextmanager
-    def appending_beside(self, *, spending: bool = False) -> Iterator[tuple[list[Entry], Write, sa.Connection]]:
-        """`appending`, with the connection, for tables that are kept beside the entries and change with them."""
-        seen = self._keys.seen(self._place, self._ledger)
+    def appending_beside(
+        self, *, spending: bool = False, recovering: bool = False
+    ) -> Iterator[tuple[list[Entry], Write, sa.Connection]]:
+        """`appending`, with the connection, for tables that are kept beside the entries and change with them.
+
+        `recovering` what the ledger lacks is never refused.
+        """
+        seen = self.seen()
         with self._transaction(exclusive=True) as connection:
             book, entries = _unbroken(connection)
-            self._refuse_gap(book, seen, spending)
+            if not recovering:
+                self._refuse_gap(entries, seen, spending)
             signer = self._keys.signer(book.ledger, book.key)
 
             def write(dataset: str, kind: str, body: dict[str, Any]) -> Entry:
@@ -197,9 +240,9 @@ class Chain:
         new = [Head(one.seq, one.hash, one.previous) for one in entries if one.hash not in known]
         self._remember(book.ledger, new)
 
-    def _refuse_gap(self, book: "_Book", seen: Sequence[Head], spending: bool) -> None:
-        lost = missing_heads(seen, _hashes(book))
-        cut = (book.rows[-1].hash if book.rows else "") in {head.previous for head in lost}
+    def _refuse_gap(self, entries: Sequence[Entry], seen: Sequence[Head], spending: bool) -> None:
+        lost = missing_heads(seen, present(entries))
+        cut = (entries[-1].hash if entries else "") in {head.previous for head in lost}
         if lost and (cut or spending):
             raise Refused(
                 f"the ledger {self.url} lacks entry {lost[0].seq}, which was seen before ({len(lost)} in all): bring back the "
@@ -220,6 +263,41 @@ class Chain:
             if exclusive:
                 _lock(connection)
             yield connection
+
+
+def migrate(url: str, clock: Callable[[], str], keys: Keys) -> Entry | None:
+    """Bring the ledger at a URL from the earlier format to this one: the entry that says so, None where it is of this one.
+
+    Every entry stays as it is, to the byte; from the one that is appended on, heads are signed. `Refused` where its chain
+    is broken. One transaction: all of it happens, or nothing.
+    """
+    if not is_there(url):
+        raise BadInput(f"there is no ledger at {sa.make_url(url)} to migrate: a new one is made by the first run")
+    engine = _engine(url)
+    place = _place(engine.url)
+    with _explained(engine), engine.begin() as connection:
+        _bound(connection)
+        _lock(connection)
+        recorded = {}
+        if sa.inspect(connection).has_table("meta"):
+            recorded = {row.key: row.value for row in connection.execute(sa.select(_META))}
+        if recorded.get("schema") != UNSIGNED:
+            return None
+        ledger, signer = keys.new_ledger(place)
+        connection.exec_driver_sql("ALTER TABLE entries ADD COLUMN signature TEXT DEFAULT '' NOT NULL")
+        added = {"ledger": ledger, "key": signer.public_key}
+        connection.execute(sa.insert(_META), [{"key": name, "value": value} for name, value in added.items()])
+        connection.execute(sa.update(_META).where(_META.c.key == "schema").values(value=SCHEMA))
+        book = _load(connection)
+        if broken := _breaks(book):
+            raise Refused(f"the ledger {engine.url} was tampered with ({broken[0]}): restore it from a backup")
+        entries = [_entry(row) for row in book.rows]
+        body = {"from": UNSIGNED, "to": SCHEMA, "signed_from": len(entries) + 1, "time": clock()}
+        entries.append(_append(connection, book, signer, entries, OF_THE_LEDGER, MIGRATED, body))
+    engine.dispose()
+    keys.remember_place(place, ledger)
+    keys.remember(ledger, [Head(one.seq, one.hash, one.previous) for one in entries])
+    return entries[-1]
 
 
 @contextmanager
@@ -405,10 +483,10 @@ def _load(connection: sa.Connection) -> _Book:
     )
 
 
-def _hashes(book: _Book) -> set[str]:
+def present(entries: Sequence[Entry]) -> set[str]:
     """The hashes of all entries, and those that an entry makes up for."""
-    made_up = [_entry(row).body["covers"] for row in book.rows if row.kind in COVERING]
-    return {row.hash for row in book.rows} | {hash for covers in made_up for _, hash in covers}
+    made_up = [entry.body["covers"] for entry in entries if entry.kind in COVERING]
+    return {entry.hash for entry in entries} | {hash for covers in made_up for _, hash in covers}
 
 
 def _forgeries(book: _Book) -> list[str]:

@@ -22,8 +22,8 @@ joined by a person: what both cost a shared image composes; plans or numbers of 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Self, get_args
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, get_args
 
 from sfumato.config import Relation
 from sfumato.errors import BadInput, Refused
@@ -36,6 +36,7 @@ from sfumato.privacy.balance import (
     Reservation,
     Spend,
     Total,
+    allowances,
     budgets_of,
     check_change,
     check_delta,
@@ -48,11 +49,13 @@ from sfumato.privacy.balance import (
     events_of,
     found_entries,
     in_words,
+    most_taken,
     past_of,
     relation_of,
     reserved_entries,
     spends_of,
     standing,
+    surely_taken,
     tally,
     title_of,
     version_of,
@@ -61,7 +64,8 @@ from sfumato.privacy.chain import Chain, Entry
 from sfumato.privacy.events import Event
 from sfumato.privacy.fingerprints import Prints, kept_prints, key_of, write_joins
 from sfumato.privacy.joins import PERSON, check_pair, joined_names, said
-from sfumato.privacy.signing import Head, Keys
+from sfumato.privacy.recovery import RECOVERED, SignedLedger
+from sfumato.privacy.signing import Keys
 from sfumato.progress import Progress, silent
 
 __all__ = ["Budget", "Difference", "Entry", "Ledger", "Reservation", "Spend", "Total", "entry_label"]
@@ -88,7 +92,7 @@ Price = Callable[[Sequence[Event], float, Relation], float]
 """(events, delta, relation) -> epsilon of their composition, infinite where there is none."""
 
 
-class Ledger:
+class Ledger(SignedLedger):
     """The ledger at a database URL, created if it is not there; every call is one transaction."""
 
     def __init__(self, url: str, clock: Callable[[], str], keys: Keys, price: Price = accountant.epsilon):
@@ -96,38 +100,6 @@ class Ledger:
         shows in every entry."""
         self._price, self._chain = price, Chain(url, clock, keys)
         self._injected = "" if price is accountant.epsilon else getattr(price, "__name__", type(price).__name__)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def url(self) -> str:
-        """Where it is, without a password."""
-        return self._chain.url
-
-    def close(self) -> None:
-        """Let go of the database; nothing is pending, every entry is on disk when its call returns."""
-        self._chain.close()
-
-    # Signatures
-
-    def signed_head(self) -> dict[str, Any]:
-        """The state of this ledger in one line: its id, number and hash of the last entry, public key, and the signature.
-
-        `seq` is 0 and `hash` empty before the first entry. Refused where the chain is broken.
-        """
-        return self._chain.signed_head()
-
-    def sign(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """The value with the field `signature`, by which the ledger's key covers every other field in canonical JSON."""
-        return self._chain.sign(value)
-
-    def lacks(self, heads: Sequence[Head] = ()) -> list[Head]:
-        """The heads seen before, and those among `heads`, that this ledger neither holds nor makes up for, the latest first."""
-        return self._chain.lacks(heads)
 
     # The budget
 
@@ -343,6 +315,11 @@ class Ledger:
             if last is None or last.kind != "open":
                 state = "was never opened" if last is None else past_of(last) + " before"
                 raise Refused(f"{title_of(reserved)} {state}: only a reservation whose door is open can be committed")
+            if tally(surely_taken(entries, reserved)) - tally(taken):
+                raise Refused(
+                    f"{title_of(reserved)} went on after more than that was done: commit no less than what its last but one "
+                    "progress allowed"
+                )
             excess = tally(taken) - tally(events_of(reserved))
             if excess:
                 (what, times), *_ = excess.items()
@@ -376,6 +353,10 @@ class Ledger:
                 raise Refused(f"{title_of(reserved)} {state}: only work under an open reservation can go on")
             if tally(allowed) - tally(events_of(reserved)):
                 raise Refused(f"{title_of(reserved)} does not cover what is to be done: reserve for it")
+            if any(tally(before) - tally(allowed) for before in allowances(entries, reserved)):
+                raise Refused(
+                    f"{title_of(reserved)} was allowed more before: work that was allowed cannot be taken back"
+                )
             return write(reserved.dataset, "progress", {"reserve": reserved.seq, "events": dumped(allowed)})
 
     def settle(self, reservation_hash: str) -> Entry | None:
@@ -387,8 +368,7 @@ class Ledger:
             reserved, last = standing(entries, reservation_hash)
             if last is not None and last.kind != "open":
                 return None
-            lines = [e for e in entries if e.kind == "progress" and e.body["reserve"] == reserved.seq]
-            taken = events_of(lines[-1]) if lines else events_of(reserved)
+            taken = most_taken(entries, reserved)
             certificate = self._certificate(taken, reserved.body["delta"], reserved.body["relation"])
             body = {"reserve": reserved.seq, "events": dumped(taken), **certificate, "settled": True}
             return write(reserved.dataset, "commit", {**body, "insecure": reserved.body["insecure"]})
@@ -595,10 +575,6 @@ class Ledger:
             raise BadInput(f"one of the reservations {numbers} was cancelled: nothing can stand on it")
         return spends
 
-    def verify(self) -> list[str]:
-        """Every break in the chain of entries, one line each; empty when nothing was edited, deleted or moved."""
-        return self._chain.breaks()
-
     def replay(
         self, tolerance: float = 1e-6, *, price: Price | None = None, progress: Progress = silent
     ) -> list[Difference]:
@@ -607,8 +583,8 @@ class Ledger:
         `price`: another accountant's, in place of the ledger's own.
         """
         entries = self._chain.entries()
-        terms = {entry.seq: entry.body for entry in entries if entry.kind == "reserve"}
-        priced = [entry for entry in entries if entry.kind in ("reserve", "commit")]
+        terms = {entry.seq: entry.body for entry in entries if entry.kind in ("reserve", RECOVERED)}
+        priced = [entry for entry in entries if entry.kind in ("reserve", RECOVERED, "commit")]
         differences = []
         for done, entry in enumerate(priced):
             body = terms[entry.body.get("reserve", entry.seq)]

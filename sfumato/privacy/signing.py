@@ -18,6 +18,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,11 +118,28 @@ class Keys:
     given: str = field(default="", repr=False)
 
     def new_ledger(self, place: str) -> tuple[str, Signer]:
-        """Id and signer of a ledger that begins at a place: the one that was there before, or else a new one with a new key."""
-        if before := self._at(place):
-            return before[-1], self.signer(before[-1])
+        """Id and signer of a ledger that begins at a place: the one that was there before while its key is, or else new ones."""
+        for before in self.at(place)[-1:]:
+            with suppress(BadInput):  # its key is lost, but what was seen of it is still asked for
+                return before, self.signer(before)
         ledger = secrets.token_hex(ID_BYTES)
-        return ledger, self.signer(ledger) if self.given else self._make(ledger)
+        if not self.given:
+            return ledger, self._make(ledger)
+        signer = self.signer(ledger)
+        self._append(self._public(ledger), [signer.public_key])
+        return ledger, signer
+
+    def new_key(self, ledger: str, public_key: str) -> Signer:
+        """The key given from outside, or else a new one, for a ledger whose key is lost; `BadInput` where that is there."""
+        try:
+            self.signer(ledger, public_key)
+        except BadInput:
+            if self.given:
+                return self.signer(ledger)
+            with suppress(FileNotFoundError):  # what cannot be read may still be of use to somebody
+                self._key(ledger).replace(self._key(ledger).with_suffix(f".{secrets.token_hex(4)}.lost"))
+            return self._make(ledger)
+        raise BadInput("the key of the ledger is there and is its own: leave --new-key out")
 
     def signer(self, ledger: str, public_key: str = "") -> Signer:
         """The signer of a ledger; `BadInput` where its key is not there, cannot be read, or is not the one of `public_key`."""
@@ -147,12 +165,16 @@ class Keys:
 
     def remember_place(self, place: str, ledger: str) -> None:
         """Note which ledger lies at a place, so that a new one in its stead is found out."""
-        if ledger and ledger not in self._at(place):
+        if ledger and ledger not in self.at(place):
             self._append(self._place(place), [ledger])
 
     def seen(self, place: str, ledger: str) -> list[Head]:
         """The heads that were noted of a ledger, and of others that lay at its place, in the order of notes."""
-        return [head for one in dict.fromkeys([*self._at(place), ledger]) for head in self._heads_of(one)]
+        return [head for one in dict.fromkeys([*self.at(place), ledger]) for head in self._heads_of(one)]
+
+    def public_keys(self, place: str, ledger: str) -> set[str]:
+        """The public keys that were noted of a ledger, and of others that lay at its place."""
+        return {key for one in [*self.at(place), ledger] for key in self._lines(self._public(one)) if key}
 
     def remember(self, ledger: str, heads: Sequence[Head]) -> None:
         """Note heads; call once their entries are on disk."""
@@ -162,6 +184,7 @@ class Keys:
         private = Ed25519PrivateKey.generate()
         pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         self._write(self._key(ledger), pem, os.O_EXCL)
+        self._append(self._public(ledger), [Signer(private).public_key])
         return Signer(private)
 
     def _heads_of(self, ledger: str) -> list[Head]:
@@ -169,8 +192,9 @@ class Keys:
         whole = (line for line in lines if len(line) == 3 and line[0].isdigit() and len(line[1]) == HASH_LETTERS)
         return [Head(int(seq), hash, "" if previous == NOTHING else previous) for seq, hash, previous in whole]
 
-    def _at(self, place: str) -> list[str]:
-        return self._lines(self._place(place))
+    def at(self, place: str) -> list[str]:
+        """The ids of the ledgers that were at a place, the last one last."""
+        return [one for one in self._lines(self._place(place)) if one]
 
     def _lines(self, path: Path) -> list[str]:
         try:
@@ -208,6 +232,9 @@ class Keys:
 
     def _heads(self, ledger: str) -> Path:
         return self.folder / f"{ledger}.heads"
+
+    def _public(self, ledger: str) -> Path:
+        return self.folder / f"{ledger}.pub"
 
     def _place(self, place: str) -> Path:
         return self.folder / f"{hashlib.sha256(place.encode()).hexdigest()[: 2 * ID_BYTES]}.place"

@@ -118,6 +118,37 @@ def test_only_an_open_door_of_this_ledger_can_be_committed(ledger, tmp_path):
         ledger.commit(reservation, [])
 
 
+def steps(number):
+    return SubsampledGaussian(noise_multiplier=1.0, sample_rate=0.1, steps=number)
+
+
+def test_progress_never_goes_back_and_a_commit_not_below_what_was_surely_done(ledger):
+    reservation = spend(ledger, [steps(10)])
+    ledger.opened(reservation)
+    for number in (2, 6, 6):
+        ledger.progress(reservation, [steps(number)])
+    for less in ([steps(5)], [], [ONE]):
+        with pytest.raises(Refused, match="was allowed more before|does not cover what is to be done"):
+            ledger.progress(reservation, less)
+    for less in ([steps(1)], []):
+        with pytest.raises(Refused, match="went on after more than that was done"):
+            ledger.commit(reservation, less)
+    assert ledger.total("digits").epsilon == 10.0, "what was refused stands in full"
+    assert ledger.commit(reservation, [steps(3)]).body["epsilon"] == 3.0, "a stop in mid-stretch"
+
+
+def test_what_a_dead_process_took_is_its_largest_allowance(path):
+    """Also in a ledger that was written when an allowance could be taken back."""
+    with at(path) as ledger:
+        reservation = spend(ledger, [steps(10)])
+        ledger.opened(reservation)
+        with ledger._chain.appending() as (entries, write):
+            for number in (2, 7, 4):
+                body = {"reserve": reservation.seq, "events": [steps(number).model_dump(mode="json")]}
+                write("digits", "progress", body)
+        assert ledger.settle(reservation.hash).body["epsilon"] == 7.0
+
+
 # The budget
 
 
