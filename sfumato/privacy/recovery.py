@@ -10,8 +10,7 @@ that stood on a lost entry stays bound to that one, and is made again.
 """
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -41,10 +40,12 @@ class Known:
     """All entries up to the last head are in it, as in a copy; a statement holds no looks."""
 
 
-class SignedLedger(ABC):
+class SignedLedger:
     """The part of a ledger that keeps its entries signed and whole; what they amount to is the other part."""
 
     _chain: Chain
+    _certificate: Callable[[Sequence[Event], float, Relation], dict[str, Any]]
+    """What an entry says of the price of events, at a delta under a relation."""
 
     def __enter__(self) -> Self:
         return self
@@ -133,10 +134,6 @@ class SignedLedger(ABC):
     def notes(self, dataset: str) -> list[dict[str, Any]]:
         """What a card on this set says of the ledger itself: migrated, another key, recovered, something lost."""
         return notes_of(self._chain.entries(), dataset)
-
-    @abstractmethod
-    def _certificate(self, events: Sequence[Event], delta: float, relation: Relation) -> dict[str, Any]:
-        """What an entry says of the price of events."""
 
 
 def known_of(entries: Sequence[Entry]) -> Known:

@@ -354,7 +354,7 @@ def test_the_accountant_prices_by_default_and_signs(path):
         assert two.epsilon < ledger.total("digits").epsilon < reservation.epsilon + two.epsilon
         names = [entry.body["accountant"] for entry in ledger.entries()[1:]]
         assert names[0].startswith("dp-accounting ") and names[1] == "closed-form GDP" and ledger.replay() == []
-        together = ledger.priced([reservation.seq, two.seq], DELTA, "add_remove")
+        together = ledger.priced([reservation.hash, two.hash], DELTA, "add_remove")
         assert together == accountant.priced([*reservation.events, *two.events], DELTA)
         with pytest.raises(Refused, match="of 8 left for 'digits'"):
             spend(ledger, [Gaussian(noise_multiplier=0.5)])
