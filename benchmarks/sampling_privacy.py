@@ -128,12 +128,13 @@ class World:
 
         from sfumato.methods import METHODS
         from sfumato.methods.plan import STAGE_DRAWING
+        from sfumato.privacy.noise import KEY_BYTES, Source
 
         count = settings.generation.images
         y = torch.arange(count) * len(self.facts.classes) // count
         parts = replace(self.parts, facts=self.facts, paid=plan.events(STAGE_DRAWING))
-        generator = torch.Generator().manual_seed(seed)
-        return y, METHODS[METHOD].trajectory(settings, parts, self.private, y, generator)
+        source = Source(seed.to_bytes(KEY_BYTES, "big"))
+        return y, METHODS[METHOD].trajectory(settings, parts, self.private, y, source)
 
     def drawn(self, *changes, seed=0):
         """Images `[n, c, h, w]` and labels, with the plan."""
@@ -343,6 +344,7 @@ def large_step() -> None:
     import torch
 
     from sfumato.privacy.kernel_mean import kernel_mean
+    from sfumato.privacy.noise import system_source
 
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
@@ -352,7 +354,7 @@ def large_step() -> None:
         x = records[:images] + torch.randn(images, LARGE[1], generator=generator)
         common = {"clip": 10.0, "expected": 6e4, "log_density": torch.full((images,), -1600.0), "centre": x.tanh()}
         started = time.perf_counter(), time.process_time()
-        kernel_mean(records, x, 1.0, **common, sample_rate=0.5, generator=generator)
+        kernel_mean(records, x, 1.0, **common, sample_rate=0.5, source=system_source())
         taken = time.perf_counter() - started[0], time.process_time() - started[1]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(

@@ -30,14 +30,15 @@ class ClassShares(BaseModel):
     """In words."""
     shares: dict[str, float]
     """Share of the images by class; they sum to 1."""
-    counts: dict[str, float] = {}
-    """Records of each class with noise, as the mechanism let them out; empty for declared shares."""
+    counts: dict[str, int | float] = {}
+    """Records of each class with noise, whole numbers as the mechanism let them out; empty for declared shares. Runs of earlier versions
+    had fractions."""
 
     def rows(self, images: int) -> list[list[str]]:
         """A row for each class: its name, its share, its images of so many, and the count where there is one."""
         each = images_of_each(tuple(self.shares.values()), images)
         return [
-            [name, f"{share:.2%}", str(number), *([f"{self.counts[name]:.1f}"] if self.counts else [])]
+            [name, f"{share:.2%}", str(number), *([str(self.counts[name])] if self.counts else [])]
             for (name, share), number in zip(self.shares.items(), each, strict=True)
         ]
 
@@ -49,9 +50,9 @@ def class_shares(generation: Generation, classes: Sequence[str], noisy: Tensor |
     told = (
         "Declared by the custodian, who vouches that they are public knowledge; the certificate does not protect them."
         if noisy is None
-        else f"The private records of each class, counted with noise of standard deviation {generation.count_noise:g}, which is paid for."
+        else f"The private records of each class, counted with discrete Gaussian noise of parameter {generation.count_noise:g}, which is paid for."
     )
-    counts = {} if noisy is None else dict(zip(classes, noisy.double().tolist(), strict=True))
+    counts = {} if noisy is None else dict(zip(classes, noisy.tolist(), strict=True))
     return ClassShares(
         source=told, shares=dict(zip(classes, shares_of(generation, classes, noisy), strict=True)), counts=counts
     )
@@ -103,7 +104,7 @@ def _place(name: str, classes: Sequence[str]) -> int:
 def shares_of(generation: Generation, classes: Sequence[str], noisy: Tensor | None = None) -> tuple[float, ...]:
     """The share of each class, summing to 1, by settings from `with_shares`; none where there are as many images of each.
 
-    `noisy` `[classes]` are counts with noise, where they were queried: what is below 0 counts as 0, and where nothing is left
+    `noisy` int64 `[classes]` are counts with noise, where they were queried: what is below 0 counts as 0, and where nothing is left
     every class gets as much.
     """
     if generation.classes == "uniform":

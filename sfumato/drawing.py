@@ -6,13 +6,14 @@ Latents are decoded here; everything after sees pixels.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sfumato.class_shares import wanted_classes
-from sfumato.diffusion.objective import normal
+from sfumato.diffusion.objective import Randomness, normal
 from sfumato.diffusion.samplers import solve
 from sfumato.diffusion.schedule import time_grid
 from sfumato.images import ImageSet, to_pixels
@@ -23,7 +24,7 @@ from sfumato.settings import Settings
 
 Draw = Callable[[Settings, Parts, Tensor, torch.Generator], Tensor]
 Labels = Callable[[Settings, Parts, Tensor], tuple[Tensor, Tensor]]
-PrivateDraw = Callable[[Settings, Parts, tuple[Tensor, Tensor], Tensor, torch.Generator], Tensor]
+PrivateDraw = Callable[[Settings, Parts, tuple[Tensor, Tensor], Tensor, Randomness], Tensor]
 CHUNK = 1000
 """Images drawn at once."""
 EDITIONS_APART = 1_000_003
@@ -38,17 +39,17 @@ def draw_images(
     count: int,
     device: torch.device,
     progress: Progress = silent,
-    generator: torch.Generator | None = None,
+    source: Randomness | None = None,
     labels: Labels | None = None,
     shares: Sequence[float] = (),
 ) -> ImageSet:
     """`count` images in order of class, as many of each as `shares` says, or evenly without.
 
     Drawing is post-processing, for which a plain seed serves; where it is the mechanism itself, the caller gives the
-    `generator` of its noise. With `labels`, images and labels are what it finds in what was drawn, in that order.
+    `source` of its noise. With `labels`, images and labels are what it finds in what was drawn, in that order.
     """
     start = settings.seed + EDITIONS_APART * settings.generation.edition
-    generator = generator or torch.Generator(device).manual_seed(start)
+    generator: Any = source or torch.Generator(device).manual_seed(start)
     drawn, found = [], []
     for y in wanted_classes(shares, len(facts.classes), count).split(CHUNK):
         x = draw(settings, parts, y.to(device), generator)
@@ -68,12 +69,12 @@ def private_drawing(
     device: torch.device,
     progress: Progress = silent,
     shares: Sequence[float] = (),
-) -> Callable[[Tensor, Tensor, torch.Generator], ImageSet]:
+) -> Callable[[Tensor, Tensor, Randomness], ImageSet]:
     """What a mechanism calls to draw `count` images: from private records, their labels and the mechanism's noise to the set."""
 
-    def drawn(x: Tensor, y: Tensor, noise: torch.Generator) -> ImageSet:
-        def once(settings: Settings, parts: Parts, wanted: Tensor, generator: torch.Generator) -> Tensor:
-            return draw(settings, parts, (x, y), wanted, generator)
+    def drawn(x: Tensor, y: Tensor, noise: Randomness) -> ImageSet:
+        def once(settings: Settings, parts: Parts, wanted: Tensor, generator: Any) -> Tensor:
+            return draw(settings, parts, (x, y), wanted, noise)
 
         return draw_images(once, settings, parts, facts, count, device, progress, noise, shares=shares)
 

@@ -16,6 +16,7 @@ from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.build import build
 from sfumato.privacy.kernel_mean import kernel_mean
+from sfumato.privacy.noise import system_source
 from sfumato.settings import Settings
 
 PROBE_IMAGES = 256
@@ -91,7 +92,7 @@ def _autoencoder_step(coder: nn.Module, image: Shape, latent: Shape) -> None:
 def _kernel_step(shape: Shape) -> None:
     x, records = torch.zeros(PROBE_IMAGES, *shape), torch.zeros(PROBE_RECORDS, *shape)
     choice: dict[str, Any] = {"clip": 1.0, "expected": 1.0, "log_density": torch.zeros(PROBE_IMAGES), "centre": x}
-    kernel_mean(records, x, 1.0, **choice, generator=torch.Generator())
+    kernel_mean(records, x, 1.0, **choice, source=system_source())
 
 
 def _measure(step: Callable[[], None]) -> float:

@@ -32,7 +32,7 @@ from sfumato.methods.plan import (
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy import mechanisms, shards
 from sfumato.privacy.door import PrivateSet
-from sfumato.privacy.events import Gaussian, Histogram, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import DiscreteHistogram, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.progress import silent
 from sfumato.settings import Settings
 from sfumato.training import denoiser_training, train_on_noised, unlabelled_losses
@@ -47,7 +47,7 @@ from tasks.where import where
 
 @stage
 def count_classes(
-    private: PrivateSet, terms: Terms, event: Histogram, classes: tuple[str, ...], context: RunContext
+    private: PrivateSet, terms: Terms, event: DiscreteHistogram, classes: tuple[str, ...], context: RunContext
 ) -> ClassCounts:
     """Count the private records of each class with noise, which may be published."""
     with making(ClassCounts, "class counts", context, params=event.model_dump()) as draft:
@@ -66,7 +66,7 @@ def take_votes(
     facts: Facts,
     private: PrivateSet,
     terms: Terms,
-    event: Gaussian,
+    event: DiscreteHistogram,
     public: PublicParts,
     machine: Machine,
     context: RunContext,

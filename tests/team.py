@@ -18,8 +18,10 @@ from sfumato.errors import Stopped
 from sfumato.networks.build import build
 from sfumato.privacy import distributed, dp_sgd
 from sfumato.privacy.distributed import Team, help_training, join, leave
+from sfumato.privacy.noise import KEY_BYTES, Source
 from sfumato.privacy.resuming import TrainingState
 from tasks.where import where
+from tests.seeded import seeded_source
 
 RECORDS, STEPS = 41, 4
 TUNING = FineTuning(steps=STEPS, sample_rate=0.5, draws=1, clip=0.1, trainable=("rows", "film"), warm_up=0)
@@ -45,8 +47,7 @@ def records(count=RECORDS):
 
 
 def fixed(x, y, generator):
-    """Examples that follow from the record alone; then the noise that comes after them is the same whoever draws it."""
-    generator.manual_seed(11)
+    """Examples that follow from the record alone."""
     noise = torch.cos(100 * x)
     return Examples((0.8 * x + 0.6 * noise)[:, None], (1 + 3 * y)[:, None], y[:, None], noise[:, None])
 
@@ -88,14 +89,15 @@ class Seen:
 
 
 def inject(part):
-    """Let the masks say who of a part takes part, whatever the generator draws; returns a function that starts again."""
+    """Let the masks say who of a part takes part, and the noise after it be the same in each step; returns a function that starts again."""
     at = iter(())
 
     def start(step=0):
         nonlocal at
         at = iter(range(step, STEPS))
 
-    def sample(count, rate, generator):
+    def sample(count, rate, source):
+        Source.__init__(source, bytes(KEY_BYTES))
         return MASKS[next(at)][part].nonzero()[:, 0]
 
     dp_sgd.poisson_sample = distributed.poisson_sample = sample
@@ -106,14 +108,13 @@ def inject(part):
 def train(team, x, y, settings=TUNING, corrupt=fixed, noise=NOISE, **more):
     """One process's share of a training; the trained model at the first, None elsewhere."""
     part = team.part if team else slice(None)
-    own, generator = (x[part], y[part]), torch.Generator().manual_seed(team.rank if team else 0)
+    own, source = (x[part], y[part]), seeded_source(team.rank if team else 0)
+    drawn = {"source": source, "pairs": source.generator()}
     if team and team.rank:
-        return help_training(network(), *own, corrupt, settings, generator=generator, physical_batch=8, team=team)
+        return help_training(network(), *own, corrupt, settings, **drawn, physical_batch=8, team=team)
     how = {"noise_multiplier": noise, "expected_batch": EXPECTED, "physical_batch": 8}
     try:
-        return dp_sgd.train_privately(
-            network(), *own, corrupt, settings, generator=generator, others=team, **how, **more
-        )
+        return dp_sgd.train_privately(network(), *own, corrupt, settings, **drawn, others=team, **how, **more)
     finally:
         if team:
             team.dismiss()

@@ -71,7 +71,7 @@ MLFLOW = {
     "tasks/where.py": "its address in the environment, its folder in the home",
 }
 CLOCKS = {"sfumato/estimate.py": {"perf_counter"}, "sfumato/privacy/choice.py": {"perf_counter"}}
-GENERATORS = {"sfumato/privacy/noise.py": "fills a generator's state from the operating system"}
+GENERATORS = {"sfumato/privacy/noise.py": "keys the cipher, and fills a generator's state, from the operating system"}
 MASKS = {
     "sfumato/privacy/repeating.py": "lets a network draw the same dropout masks twice; noise never comes from that state"
 }
@@ -349,17 +349,42 @@ def no_seed(file: Source) -> Iterator[str]:
 
 
 def no_injected_noise(file: Source) -> Iterator[str]:
-    """Outside the tests nobody hands a mechanism a generator."""
+    """Outside the tests nobody hands a mechanism its randomness."""
     called = {found.bound for found in imports(file) if found.module == "sfumato.privacy.mechanisms"}
     whole = {found.bound for found in imports(file) if (found.module, found.name) == ("sfumato.privacy", "mechanisms")}
     for node in ast.walk(file.tree):
         if isinstance(node, ast.Call):
             base = ast.unparse(node.func)
             if base in called or base.split(".")[0] in whole:
-                if "generator" in {keyword.arg for keyword in node.keywords}:
-                    yield f"line {node.lineno} gives {base} a generator"
+                if "source" in {keyword.arg for keyword in node.keywords}:
+                    yield f"line {node.lineno} gives {base} a source of noise"
                 if None in {keyword.arg for keyword in node.keywords}:
                     yield f"line {node.lineno} gives {base} keywords that cannot be read here"
+
+
+def one_source(file: Source) -> Iterator[str]:
+    """In the privacy folder all randomness is that of a `Source`, which one file makes, from the system's entropy."""
+    for node in ast.walk(file.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        if called.split(".")[-1] == "Source" and file.path not in GENERATORS:
+            yield f"line {node.lineno} makes a source of its own"
+        if in_folder(file, "sfumato/privacy") and file.path not in GENERATORS:
+            own = {
+                "rand",
+                "randn",
+                "randint",
+                "randperm",
+                "bernoulli",
+                "multinomial",
+                "poisson",
+                "rand_like",
+                "randn_like",
+            }
+            drawn = called.split(".")[0] == "torch" and called.split(".")[-1] in own
+            if drawn or called in ("torch.Generator", "torch.normal") or called.startswith("np.random."):
+                yield f"line {node.lineno} calls {called}"
 
 
 def no_tensors(file: Source) -> Iterator[str]:
@@ -489,8 +514,13 @@ BROKEN = [
     (no_seed, "sfumato/privacy/x.py", "np.random.seed()"),
     (no_seed, "sfumato/privacy/x.py", "generator.set_state(saved)"),
     (no_seed, "sfumato/privacy/noise.py", "generator.seed(3)"),
-    (no_injected_noise, "tasks/x.py", "from sfumato.privacy import mechanisms\nmechanisms.fine_tuned(generator=g)"),
+    (no_injected_noise, "tasks/x.py", "from sfumato.privacy import mechanisms\nmechanisms.fine_tuned(source=g)"),
     (no_injected_noise, "tasks/x.py", "from sfumato.privacy.mechanisms import noisy_votes\nnoisy_votes(**given)"),
+    (one_source, "sfumato/privacy/x.py", "noise = torch.randn(3)"),
+    (one_source, "sfumato/privacy/x.py", "order = torch.randperm(3, generator=g)"),
+    (one_source, "sfumato/privacy/x.py", "g = torch.Generator()"),
+    (one_source, "sfumato/privacy/x.py", "z = np.random.normal()"),
+    (one_source, "tasks/x.py", "s = noise.Source(bytes(32))"),
     (no_tensors, "tasks/public.py", "import torch"),
     (no_tensors, "tasks/making.py", "import torch\nx = torch.zeros(3)"),
     (no_tensors, "tasks/release.py", "from numpy import mean"),

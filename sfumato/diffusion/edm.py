@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from sfumato.diffusion.objective import normal
+from sfumato.diffusion.objective import Draws, normal
 from sfumato.diffusion.samplers import Denoiser
 from sfumato.diffusion.schedule import NoiseSchedule
 
@@ -31,7 +31,7 @@ def clean_image(schedule: NoiseSchedule, denoise: Denoiser, x: Tensor, y: Tensor
     return (x - sigma * noise).clamp(-schedule.limit, schedule.limit)
 
 
-def noisy_step(x: Tensor, image: Tensor, sigma: float, after: float, generator: torch.Generator) -> Tensor:
+def noisy_step(x: Tensor, image: Tensor, sigma: float, after: float, generator: Draws) -> Tensor:
     """`x` at noise level `after` < `sigma`, given the clean `image` that is expected (Anonymous 2025, Eq. 1); all `[b, c, h, w]`."""
     pull = 2 * (sigma - after) / sigma
     return (1 - pull) * x + pull * image + math.sqrt(2 * sigma * (sigma - after)) * normal(x, generator)

@@ -5,8 +5,9 @@ loss is averaged over a record's own copies only. That is what makes the gradien
 record.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -41,8 +42,24 @@ def repeat_records(x: Tensor, y: Tensor, draws: int) -> tuple[Tensor, Tensor]:
     return x.repeat_interleave(draws, 0), y.repeat_interleave(draws, 0)
 
 
-def normal(like: Tensor, generator: torch.Generator | None) -> Tensor:
+class Randomness(Protocol):
+    """What a sampler draws from whose own noise hides the records (`sfumato.privacy.noise.Source`)."""
+
+    def normal(self, shape: Sequence[int]) -> Tensor:
+        """Standard normals of `shape`, on the CPU."""
+
+    def coins(self, shape: Sequence[int], rate: float) -> Tensor:
+        """Independent coins of `shape` that fall True with probability `rate`, on the CPU."""
+
+
+Draws = torch.Generator | Randomness
+"""An ordinary generator for post-processing, or the randomness that a price rests on."""
+
+
+def normal(like: Tensor, generator: Draws | None) -> Tensor:
     """Standard normal noise of the shape and device of `like`."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        return generator.normal(like.shape).to(like)
     return torch.randn(like.shape, generator=generator, device=like.device, dtype=like.dtype)
 
 

@@ -31,7 +31,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sfumato.config import Pretraining, Schedule, Section
-from sfumato.diffusion.objective import normal
+from sfumato.diffusion.objective import Randomness, normal
 from sfumato.diffusion.samplers import NO_CLASS, evaluations, guided, solve
 from sfumato.diffusion.schedule import add_noise, signal_levels, time_grid
 from sfumato.errors import BadInput
@@ -375,12 +375,10 @@ def redraw_walk(settings) -> Sequence[int]:
 
 
 @torch.inference_mode()
-def draw_privately(
-    settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, generator: torch.Generator
-) -> Tensor:
+def draw_privately(settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness) -> Tensor:
     """Images or latents `[b, c, h, w]` of the private classes y `[b]` by members and public model, from T to 0.
 
-    The private records themselves are not used, only what members learnt of them. `generator` gives the mechanism's
+    The private records themselves are not used, only what members learnt of them. `source` gives the mechanism's
     noise; the norm that is clipped to follows from the event that is paid.
     """
     (event,) = [event for event in parts.paid if isinstance(event, Gaussian)]
@@ -390,7 +388,7 @@ def draw_privately(
     own = window(settings)
     of_image, of_start, sigma = (w.tolist() for w in (own.grid.of_image, own.grid.of_start, own.grid.sigma))
     formulations = own.formulations(settings.method.formulation)
-    x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
+    x = normal(torch.empty(len(y), *parts.shape, device=y.device), source)
     for index in reversed(range(len(own.grid.times))):
         t, level = torch.full_like(y, own.grid.times[index]), float(own.grid.level[index])
         noise = parts.public(x, t, torch.full_like(y, NO_CLASS))
@@ -400,7 +398,7 @@ def draw_privately(
             image = implied(x, noise, level, parts.schedule.limit)
         x = of_image[index] * image + of_start[index] * x
         if sigma[index]:
-            x = x + sigma[index] * normal(x, generator)
+            x = x + sigma[index] * normal(x, source)
     return x
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from sfumato.class_shares import most_of_one
 from sfumato.config import Section
 from sfumato.diffusion.edm import clean_image, noisy_step, step_noise
-from sfumato.diffusion.objective import normal
+from sfumato.diffusion.objective import Randomness, normal
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.errors import BadInput
 from sfumato.methods.parts import Parts, planned
@@ -312,17 +312,15 @@ def _too_dear(settings, facts: Facts, found: float, cost, clip: float) -> str:
 
 
 @torch.inference_mode()
-def draw_privately(
-    settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, generator: torch.Generator
-) -> Tensor:
+def draw_privately(settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness) -> Tensor:
     """Images or latents `[b, c, h, w]` of the classes y `[b]`: the end of their `trajectory`."""
-    *_, (_, _, x) = trajectory(settings, parts, private, y, generator)
+    *_, (_, _, x) = trajectory(settings, parts, private, y, source)
     return x.clamp(-parts.schedule.limit, parts.schedule.limit)
 
 
 @torch.inference_mode()
 def trajectory(
-    settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, generator: torch.Generator
+    settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness
 ) -> Iterator[tuple[float, Tensor, Tensor]]:
     """Eq. 1 from sigma_max to 0: each step's noise level, the clean images that it expects and where it ends, `[b, c, h, w]`.
 
@@ -333,7 +331,7 @@ def trajectory(
     paid = [event for event in parts.paid if isinstance(event, Gaussian | SubsampledGaussian)]
     prices = dict(zip(empirical_steps(method), paid, strict=True))
     _check_paid(method, paid, y)
-    x = levels[0] * normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
+    x = levels[0] * normal(torch.empty(len(y), *parts.shape, device=y.device), source)
     for step in itertools.pairwise(levels):
         sigma, after = step
         image = torch.zeros_like(x)
@@ -341,8 +339,8 @@ def trajectory(
             image = clean_image(parts.schedule, parts.public, x, torch.full_like(y, NO_CLASS), sigma)
         if step in prices:
             share = step_noise(sigma, after) / prices[step].noise_multiplier
-            image = _empirical(method, parts, private, (x, y), image, sigma=sigma, share=share, generator=generator)
-        x = noisy_step(x, image, sigma, after, generator)
+            image = _empirical(method, parts, private, (x, y), image, sigma=sigma, share=share, source=source)
+        x = noisy_step(x, image, sigma, after, source)
         yield sigma, image, x
 
 
@@ -363,7 +361,7 @@ def _empirical(
     *,
     sigma: float,
     share: float,
-    generator: torch.Generator,
+    source: Randomness,
 ) -> Tensor:
     """The kernel mean at `at` = (x, y), which one record moves by `share` at most."""
     (x, y), expected = at, expected_terms(method, parts.facts)
@@ -384,6 +382,6 @@ def _empirical(
         wanted=y if method.by_class else None,
         sample_rate=method.sample_rate,
         longest=method.longest or math.inf,
-        generator=generator,
+        source=source,
     )
     return mean.clamp(-parts.schedule.limit, parts.schedule.limit)

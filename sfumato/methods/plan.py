@@ -28,7 +28,7 @@ from pydantic import model_validator
 from sfumato.config import Extractor, FineTuning, Generation, Network, Pretraining, Privacy, Relation, Section, Training
 from sfumato.errors import BadInput
 from sfumato.privacy import accountant
-from sfumato.privacy.events import AnyEvent, Histogram
+from sfumato.privacy.events import AnyEvent, DiscreteHistogram
 
 STAGE_COUNTS, STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "class_counts", "votes", "phase_one", "fine_tuning"
 STAGE_TRAINING, STAGE_DRAWING = "training", "drawing"
@@ -194,7 +194,7 @@ def counting(generation: Generation) -> list[Spend]:
     """What the number of images of each class costs: one histogram where it is queried, otherwise nothing."""
     if generation.classes != "queried":
         return []
-    event = Histogram(noise_multiplier=generation.count_noise)
+    event = DiscreteHistogram(noise_multiplier=generation.count_noise)
     return [Spend(stage=STAGE_COUNTS, what="number of private records of each class, with noise", event=event)]
 
 

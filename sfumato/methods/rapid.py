@@ -36,7 +36,7 @@ from sfumato.methods.plan import (
     calibrated,
     counting,
 )
-from sfumato.privacy.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.events import DiscreteHistogram, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
 from sfumato.retrieval.features import clean_guess, one_step_image
 
@@ -109,7 +109,9 @@ def plan(settings, facts: Facts) -> Plan:
             f"{facts.public_classes}: use more public classes, or method.distinct=false"
         )
     votes = Votes(noise_multiplier=method.vote_noise, time=query_time) if method.votes else None
-    ask = Spend(stage=STAGE_VOTES, what="votes for public classes", event=Gaussian(noise_multiplier=method.vote_noise))
+    ask = Spend(
+        stage=STAGE_VOTES, what="votes for public classes", event=DiscreteHistogram(noise_multiplier=method.vote_noise)
+    )
 
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)

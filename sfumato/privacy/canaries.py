@@ -15,7 +15,7 @@ import torch
 
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet
-from sfumato.privacy.noise import system_generator
+from sfumato.privacy.noise import Source, system_source
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,20 +45,20 @@ class Canaries:
 
 
 def make_canaries(
-    count: int, *, shape: tuple[int, int, int], classes: int, each: int = 1, generator: torch.Generator | None = None
+    count: int, *, shape: tuple[int, int, int], classes: int, each: int = 1, source: Source | None = None
 ) -> Canaries:
     """`count` canaries of `shape` (c, h, w): black and white noise, as far from natural images as pixels allow, random labels.
 
     A canary has `each` images of one label.
 
-    Coins, labels and pixels come from the operating system's entropy; a test may inject a generator.
+    Coins, labels and pixels come from the operating system's entropy; a test may inject a source.
     """
     if count < 2:
         raise BadInput(f"{count} canaries are too few to guess by: ask for 2 or more, better for some hundreds")
-    generator = generator or system_generator()
-    pixels = torch.randint(0, 2, (count * each, *shape), generator=generator, dtype=torch.uint8) * 255
-    labels = torch.randint(0, classes, (count,), generator=generator)
-    included = torch.rand(count, generator=generator) < 0.5
+    source = source or system_source()
+    pixels = source.coins((count * each, *shape), 0.5).to(torch.uint8) * 255
+    labels = source.below(torch.full((count,), classes))
+    included = source.coins((count,), 0.5)
     return Canaries(pixels.numpy(), labels.numpy().repeat(each), included.numpy())
 
 

@@ -29,6 +29,7 @@ from sfumato.diffusion.objective import Corrupt
 from sfumato.networks.low_rank import adapted
 from sfumato.privacy.clipping import Gradients
 from sfumato.privacy.dp_sgd import fitting_sum, poisson_sample, trainable_parameters
+from sfumato.privacy.noise import Source
 from sfumato.privacy.units import Units, single_records, unit_examples
 
 PATIENCE = 336
@@ -151,23 +152,24 @@ def help_training(
     corrupt: Corrupt,
     settings: FineTuning,
     *,
-    generator: torch.Generator,
+    source: Source,
+    pairs: torch.Generator,
     physical_batch: int,
     team: Team,
     units: Units | None = None,
 ) -> None:
     """Stand by the first process while it runs `train_privately`, with this process's records x `[n, c, h, w]`, y `[n]`.
 
-    `model`, `corrupt` and `settings` are the first process's; `generator` draws who takes part and how records are noised,
-    and belongs to this process alone. `units` are those that its records make up, as in `train_privately`.
+    `model`, `corrupt` and `settings` are the first process's; `source` draws who takes part, `pairs` how records are noised,
+    and both belong to this process alone. `units` are those that its records make up, as in `train_privately`.
     """
     units = single_records(len(x), x.device) if units is None else units
     if settings.rank:
-        model = adapted(model, settings.trainable, settings.rank, generator)
+        model = adapted(model, settings.trainable, settings.rank, pairs)
     trainable = trainable_parameters(model, settings.trainable)
     team.begin(model)
     while team.follow(trainable):
-        index = poisson_sample(len(units), settings.sample_rate, generator)
-        examples = unit_examples(units, index, x, y, corrupt, generator)
+        index = poisson_sample(len(units), settings.sample_rate, source).to(x.device)
+        examples = unit_examples(units, index, x, y, corrupt, source, pairs)
         total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch)
         team.total(total)

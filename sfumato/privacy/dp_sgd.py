@@ -1,8 +1,9 @@
 """DP-SGD: Poisson batches, clipped sums, Gaussian noise, Adam.
 
 What it costs is `SubsampledGaussian(noise_multiplier, sample_rate, steps)`: in each of the `steps` steps a record, or a
-whole group where records have groups (`sfumato.privacy.units`), takes part with probability `sample_rate`, moves the sum by at most `clip`, and the sum receives noise of standard
-deviation `noise_multiplier * clip` on every number that can receive gradient. Dividing by the *expected* batch, Adam,
+whole group where records have groups (`sfumato.privacy.units`), takes part with probability `sample_rate`, moves the sum by at most `clip`, and the sum,
+rounded to a grid, receives noise of standard deviation `noise_multiplier` times the clip and what rounding adds to it
+(`sfumato.privacy.noise`) on every number that can receive gradient. Dividing by the *expected* batch, Adam,
 decay and averaging are post-processing. Not covered here: opening the data, the ledger and the price
 (`sfumato.privacy.mechanisms`).
 """
@@ -19,6 +20,7 @@ from sfumato.diffusion.objective import Corrupt, Examples
 from sfumato.networks.build import parameter_group
 from sfumato.networks.low_rank import adapted, merged
 from sfumato.privacy.clipping import Gradients, clipped_sum
+from sfumato.privacy.noise import Source, noised
 from sfumato.privacy.resuming import TrainingState
 from sfumato.privacy.survey import refuse_clip, refuse_mixers, survey
 from sfumato.privacy.units import Units, single_records, unit_examples
@@ -40,17 +42,16 @@ def trainable_parameters(model: nn.Module, groups: tuple[str, ...]) -> dict[str,
     return chosen
 
 
-def poisson_sample(records: int, sample_rate: float, generator: torch.Generator) -> Tensor:
+def poisson_sample(records: int, sample_rate: float, source: Source) -> Tensor:
     """Indices of the records that take part, each independently with probability `sample_rate`; may be empty."""
-    return (torch.rand(records, generator=generator, device=generator.device) < sample_rate).nonzero()[:, 0]
+    return source.coins((records,), sample_rate).nonzero()[:, 0]
 
 
-def add_gaussian(total: Gradients, *, deviation: float, generator: torch.Generator) -> Gradients:
-    """The sum plus independent Gaussian noise of standard deviation `deviation` on each number."""
-    return {
-        name: value + deviation * torch.randn(value.shape, generator=generator, device=value.device, dtype=value.dtype)
-        for name, value in total.items()
-    }
+def add_gaussian(total: Gradients, *, noise_multiplier: float, clip: float, source: Source) -> Gradients:
+    """The sum, rounded to the grid, plus noise on it: `noise_multiplier` times what one record can then move (`noised`)."""
+    numbers = sum(value.numel() for value in total.values())
+    parts = noised(list(total.values()), noise_multiplier=noise_multiplier, norm=clip, numbers=numbers, source=source)
+    return dict(zip(total, parts, strict=True))
 
 
 class Others(Protocol):
@@ -153,7 +154,8 @@ def train_privately(
     settings: FineTuning,
     *,
     noise_multiplier: float,
-    generator: torch.Generator,
+    source: Source,
+    pairs: torch.Generator,
     expected_batch: float,
     physical_batch: int,
     progress: Progress = silent,
@@ -166,7 +168,8 @@ def train_privately(
 ) -> nn.Module:
     """Fine-tune `model` on records x `[n, c, h, w]`, y `[n]`; returns the averaged model.
 
-    `units` are sampled and clipped as wholes; without them each record is.
+    `units` are sampled and clipped as wholes; without them each record is. `source` gives all that the price rests on, `pairs` times,
+    the noise of training pairs and where adapters begin.
 
     `start` is the state to go on from. `checkpoint` is asked before a stretch of steps: given the steps done and a function
     that takes the state, it returns the step up to which to go, or raises `Stopped`; the second value says at any step
@@ -177,7 +180,7 @@ def train_privately(
     INTERNAL. `others` are processes that draw for the records that are not in x. `BadInput` for a model that mixes records.
     """
     if settings.rank:
-        model = adapted(model, settings.trainable, settings.rank, generator)
+        model = adapted(model, settings.trainable, settings.rank, pairs)
     trainable = trainable_parameters(model, settings.trainable)
     refuse_clip(settings.clip)
     refuse_mixers(model, trainable)
@@ -201,8 +204,8 @@ def train_privately(
             until = checkpoint.go_on(step, lambda: taken(trainable, average, optimiser))
         if others:
             others.lead(trainable)
-        index = poisson_sample(len(units), settings.sample_rate, generator)
-        examples = unit_examples(units, index, x, y, corrupt, generator)
+        index = poisson_sample(len(units), settings.sample_rate, source).to(x.device)
+        examples = unit_examples(units, index, x, y, corrupt, source, pairs)
         if step == first:  # what the model sees of a record may be larger than the record
             known = survey(model, trainable, examples.x_t.shape[2:])
             if known.missing and note:
@@ -214,7 +217,7 @@ def train_privately(
             total = others.total(total)
         if watch:
             watch(seen(model, examples, norms, step=step + 1, clip=settings.clip))
-        noisy = add_gaussian(total, deviation=noise_multiplier * settings.clip, generator=generator)
+        noisy = add_gaussian(total, noise_multiplier=noise_multiplier, clip=settings.clip, source=source)
         for name, parameter in trainable.items():
             parameter.grad = noisy[name] / expected_batch
         optimiser.step()

@@ -15,14 +15,14 @@ import math
 import torch
 from torch import Tensor
 
+from sfumato.diffusion.objective import Randomness
+
 BLOCK = 2048
 """Records whose distances are held in memory at once."""
 ROUNDING = 1e-10
 """Relative error of a squared distance in float64, with a wide margin: norms are taken for so much larger."""
 LEAST = 1e-200
 """Stands for a squared norm of 0, which has no logarithm."""
-RATE_STEPS = 2.0**24
-"""torch.rand yields multiples of one over this."""
 
 
 def contribution(clip: float, expected: float) -> float:
@@ -44,7 +44,7 @@ def kernel_mean(
     wanted: Tensor | None = None,
     sample_rate: float = 1.0,
     longest: float = math.inf,
-    generator: torch.Generator,
+    source: Randomness,
 ) -> Tensor:
     """The clipped kernel mean of `records` `[n, ...]` at `x` `[b, ...]` and noise level `sigma` > 0, as float32 `[b, ...]`.
 
@@ -66,17 +66,11 @@ def kernel_mean(
         if labels is not None and wanted is not None:
             weight = weight * (wanted[:, None] == labels[start : start + BLOCK])
         if sample_rate < 1:
-            weight = weight * coins(weight.shape, sample_rate, generator)
+            weight = weight * source.coins(weight.shape, sample_rate).to(weight.device)
         total += weight @ block - weight.sum(1, keepdim=True) * middle
     moved = total / expected
     length = moved.norm(dim=1, keepdim=True).clamp(min=longest) / longest if math.isfinite(longest) else 1.0
     return (middle + moved / length).float().view_as(x)
-
-
-def coins(shape: tuple[int, ...], sample_rate: float, generator: torch.Generator) -> Tensor:
-    """Independent coins of `shape` that fall True with probability `sample_rate`, rounded down to what the generator can."""
-    limit = math.floor(sample_rate * RATE_STEPS) / RATE_STEPS
-    return torch.rand(shape, generator=generator, device=generator.device) < limit
 
 
 def squared_distances(x: Tensor, z: Tensor) -> Tensor:

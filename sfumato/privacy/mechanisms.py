@@ -19,10 +19,10 @@ from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.distributed import Team, help_training
 from sfumato.privacy.door import Access, Visit, joining, note_look, spending
 from sfumato.privacy.dp_sgd import poisson_sample, train_privately
-from sfumato.privacy.events import AnyEvent, Gaussian, Histogram, NoisedRecords, SubsampledGaussian, Uncertified
-from sfumato.privacy.noise import system_generator
+from sfumato.privacy.events import AnyEvent, DiscreteHistogram, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.noise import Source, noised, system_source
 from sfumato.privacy.resuming import Keeper, TrainingState
-from sfumato.privacy.units import Units, every_few, one_by_one, shares, units_of
+from sfumato.privacy.units import Units, every_few, one_by_one, one_of_each, units_of
 from sfumato.privacy.watching import Seen
 from sfumato.progress import Progress, silent
 from sfumato.training import train_denoiser
@@ -56,47 +56,47 @@ class Watched:
 
 def noisy_votes(
     access: Access,
-    event: Gaussian,
+    event: DiscreteHistogram,
     ballot: Callable[[Tensor], Tensor],
     *,
     classes: int,
     options: int,
     device: torch.device,
-    generator: torch.Generator | None = None,
+    source: Source | None = None,
 ) -> Paid[Tensor]:
-    """A histogram `[classes, options]`: each record adds 1 to one cell of its own class, then every cell gets noise.
+    """A histogram `[classes, options]`, int64: each record adds 1 to one cell of its own class, then every cell gets noise.
 
-    Records of a group add one over their number, so that a group adds 1 in all, and at most 1 in l2 norm.
+    Of a group one record votes, drawn at random, so that a group adds 1 to one cell too and all stays whole.
 
-    Price: `Gaussian(noise_multiplier)`, since one record or group changes the histogram by 1 (add/remove), or by two such
-    (replace-one, for which the accountant takes 2). `ballot` maps images `[b, c, h, w]` to options `[b]`, each image
+    Price: `DiscreteHistogram(noise_multiplier)`, since one record or group adds 1 to one cell. `ballot` maps images `[b, c, h, w]` to options `[b]`, each image
     by itself.
     """
-    with spending(access, [event], insecure=generator is not None) as visit:
-        x, y = to_unit(visit.images.pixels), torch.as_tensor(visit.images.labels)
+    with spending(access, [event], insecure=source is not None) as visit:
+        source = source or system_source()
+        voters = one_of_each(visit.images, source)
+        x, y = to_unit(voters.pixels), torch.as_tensor(voters.labels)
         chosen = torch.cat([ballot(part.to(device)).cpu() for part in x.split(VOTE_CHUNK)])
-        cells = torch.bincount(y * options + chosen, shares(visit.images), minlength=classes * options)
-        counts = cells.view(classes, options).float()
-        noise = torch.randn(counts.shape, generator=generator or system_generator())
-        votes = counts + event.noise_multiplier * noise
+        counts = torch.bincount(y * options + chosen, minlength=classes * options).view(classes, options)
+        votes = counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
         entries = visit.entries
     return Paid(votes, entries)
 
 
 def noisy_counts(
-    access: Access, event: Histogram, *, classes: int, generator: torch.Generator | None = None
+    access: Access, event: DiscreteHistogram, *, classes: int, source: Source | None = None
 ) -> Paid[Tensor]:
-    """The number of records of each class with noise on each, float64 `[classes]`; it may fall below 0.
+    """The number of records of each class with noise on each, int64 `[classes]`; it may fall below 0.
 
-    Records of a group count one over their number, so that a group adds 1 in all, spread over its classes.
+    Of a group one record counts, drawn at random, so that these are numbers of groups.
 
-    Price: `Histogram(noise_multiplier)`: one record or group adds at most 1 in all, so that adding one changes the counts by
-    at most 1 in l2 norm, and exchanging one by at most sqrt(2).
+    Price: `DiscreteHistogram(noise_multiplier)`: one record or group adds 1 to one count, and exchanging one takes 1 from one and adds
+    it to another at most.
     """
-    with spending(access, [event], insecure=generator is not None) as visit:
-        counts = torch.bincount(torch.as_tensor(visit.images.labels), shares(visit.images), minlength=classes)
-        noise = torch.randn(classes, dtype=torch.float64, generator=generator or system_generator())
-        noisy = counts + event.noise_multiplier * noise
+    with spending(access, [event], insecure=source is not None) as visit:
+        source = source or system_source()
+        counted = one_of_each(visit.images, source)
+        counts = torch.bincount(torch.as_tensor(counted.labels), minlength=classes)
+        noisy = counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
         entries = visit.entries
     return Paid(noisy, entries)
 
@@ -107,23 +107,23 @@ def noised_records(
     *,
     codec: Codec = PIXELS,
     device: torch.device = CPU,
-    generator: torch.Generator | None = None,
+    source: Source | None = None,
 ) -> Paid[Tensor]:
     """Every record as `codec` has it with Gaussian noise, once, in random order and without its label.
 
     Price: `NoisedRecords(noise_multiplier)`: a record has a norm of at most `codec.largest_norm`, sqrt(d) for an image of
-    d values, which the noise on each value is a multiple of. The order is random because a source's own order tells of the labels, and because a record
+    d values, which, with what rounding to a grid adds to it (`noised`), the noise on each value is a multiple of. The order is random because a source's own order tells of the labels, and because a record
     exchanged for one that sorts elsewhere would move all those between.
     """
-    with spending(access, [event], insecure=generator is not None) as visit:
-        generator = generator or system_generator()
-        images = to_unit(one_by_one(visit.images).pixels).clamp(-1, 1)[
-            torch.randperm(len(visit.images), generator=generator)
-        ]
+    with spending(access, [event], insecure=source is not None) as visit:
+        source = source or system_source()
+        images = to_unit(one_by_one(visit.images).pixels).clamp(-1, 1)[source.order(len(visit.images))]
         x, largest_norm = codec.encode(images.to(device)).cpu(), codec.largest_norm(shape_of(images))
-        noised = x + event.noise_multiplier * largest_norm * torch.randn(x.shape, generator=generator)
+        numbers = max(1, x[:1].numel())
+        noise = event.noise_multiplier
+        (copies,) = noised([x], noise_multiplier=noise, norm=largest_norm, numbers=numbers, source=source)
         entries = visit.entries
-    return Paid(noised, entries)
+    return Paid(copies, entries)
 
 
 def unprotected(
@@ -136,20 +136,21 @@ def unprotected(
     sample_rate: float,
     device: torch.device,
     codec: Codec = PIXELS,
-    generator: torch.Generator | None = None,
+    source: Source | None = None,
     progress: Progress = silent,
 ) -> Paid[nn.Module]:
     """All of `model` trained plainly on the images: no clipping, no noise, the mean of `loss` over Poisson batches.
 
     Price: none that could be certified (`Uncertified`); all that comes of it is INTERNAL.
     """
-    with spending(access, [event], insecure=generator is not None) as visit:
-        generator = generator or system_generator(device)
+    with spending(access, [event], insecure=source is not None) as visit:
+        source = source or system_source()
+        generator = source.generator(device)
         x = codec.encode(to_unit(one_by_one(visit.images).pixels).to(device))
         y = torch.as_tensor(visit.images.labels).to(device)
 
         def loss_of_step() -> Tensor:
-            index = poisson_sample(len(x), sample_rate, generator)
+            index = poisson_sample(len(x), sample_rate, source).to(device)
             return loss(model, x[index], y[index], generator).sum() / max(1, len(index))
 
         trained, _ = train_denoiser(model.to(device), loss_of_step, settings, progress=progress)
@@ -160,22 +161,22 @@ def unprotected(
 def drawn(
     access: Access,
     events: Sequence[AnyEvent],
-    draw: Callable[[Tensor, Tensor, torch.Generator], ImageSet],
+    draw: Callable[[Tensor, Tensor, Source], ImageSet],
     *,
     device: torch.device,
     codec: Codec = PIXELS,
-    generator: torch.Generator | None = None,
+    source: Source | None = None,
 ) -> Paid[ImageSet]:
     """Images drawn by a sampler whose steps are the mechanism: its noise hides each record, and nothing else does.
 
     Price: `events`, which count every step of every image. `draw` maps the private records as `codec` has them and their
-    labels to the images, with the noise of the generator that it is given; how far one record moves a step is its
+    labels to the images, with the noise of the source that it is given; how far one record moves a step is its
     method's to bound.
     """
-    with spending(access, events, insecure=generator is not None) as visit:
+    with spending(access, events, insecure=source is not None) as visit:
         x = codec.encode(to_unit(visit.images.pixels).to(device))
         y = torch.as_tensor(visit.images.labels).to(device)
-        images = draw(x, y, generator or system_generator(device))
+        images = draw(x, y, source or system_source())
         entries = visit.entries
     return Paid(images, entries)
 
@@ -191,7 +192,7 @@ def fine_tuned(
     device: torch.device,
     physical_batch: int,
     codec: Codec = PIXELS,
-    generator: torch.Generator | None = None,
+    source: Source | None = None,
     progress: Progress = silent,
     keeper: Keeper | None = None,
     note: Callable[[str], None] | None = None,
@@ -210,11 +211,12 @@ def fine_tuned(
     state = keeper.load() if keeper else None
     left = [event.model_copy(update={"steps": event.steps - (state.step if state else 0)})]
     settles = state.reservation if state else ""
-    with spending(access, left, insecure=generator is not None, settles=settles) as visit:
+    with spending(access, left, insecure=source is not None, settles=settles) as visit:
         entries = {**(state.entries if state else {}), **visit.entries}
         watched = Watched([], note_look(access, f"{access.purpose}: losses and norms")) if watch else None
         team = gather(visit.hash)
         x, y, units = _records(visit, codec, settings, device, team)
+        source = source or system_source()
         try:
             trained = train_privately(
                 model.to(device),
@@ -223,7 +225,8 @@ def fine_tuned(
                 corrupt,
                 settings,
                 noise_multiplier=event.noise_multiplier,
-                generator=generator or system_generator(device),
+                source=source,
+                pairs=source.generator(device),
                 expected_batch=event.sample_rate * records,
                 physical_batch=physical_batch,
                 progress=progress,
@@ -252,7 +255,7 @@ def fine_tuned_beside(
     device: torch.device,
     physical_batch: int,
     codec: Codec = PIXELS,
-    generator: torch.Generator | None = None,
+    source: Source | None = None,
 ) -> None:
     """Be one of the other processes of `fine_tuned`, which has reserved under this hash and pays for all of them.
 
@@ -261,13 +264,15 @@ def fine_tuned_beside(
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     with joining(access, reservation) as visit:
         x, y, units = _records(visit, codec, settings, device, team)
+        source = source or system_source()
         help_training(
             model.to(device),
             x,
             y,
             corrupt,
             settings,
-            generator=generator or system_generator(device),
+            source=source,
+            pairs=source.generator(device),
             physical_batch=physical_batch,
             units=units,
             team=team,

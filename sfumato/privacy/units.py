@@ -2,7 +2,7 @@
 
 A mechanism samples units, bounds what a unit contributes, and so adding or removing one, with all its records, changes a
 sum by no more than one record would: a step of training looks at a few records of a unit, drawn at random from its own,
-and clips the gradient of their mean; in a histogram each record of a unit counts for its share of one vote. How many
+and clips the gradient of their mean; in a histogram one record of a unit, drawn at random, counts for all. How many
 records a unit has therefore changes nothing in the price.
 
 Not covered: a person whose records lie in several groups, who is protected as so many units are.
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sfumato.diffusion.objective import Corrupt, Examples
 from sfumato.images import ImageSet
+from sfumato.privacy.noise import Source
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Units:
     def __len__(self) -> int:
         return len(self.size)
 
-    def pick(self, index: Tensor, generator: torch.Generator) -> Tensor:
+    def pick(self, index: Tensor, source: Source) -> Tensor:
         """`each` records of each of the units at `index` `[b]`, spread evenly over its own from a random start: `[b, each]`.
 
         All of a unit's records are equally likely, and a record comes twice only where a unit has fewer than `each`.
@@ -42,9 +43,10 @@ class Units:
         if self.each == 1 and len(self.order) == len(self):
             return self.order[self.first[index]][:, None]
         size = self.size[index][:, None]
-        start = torch.rand(len(index), 1, generator=generator, device=generator.device)
-        place = (torch.arange(self.each, device=size.device) + start) * size / self.each
-        return self.order[self.first[index][:, None] + place.long().clamp(max=size - 1)]
+        # a start below `size`, in parts of 1 / each of a record's width: whole numbers, so that none is likelier by a rounding
+        start = source.below(size).to(size.device)
+        place = (torch.arange(self.each, device=size.device) * size + start) // self.each
+        return self.order[self.first[index][:, None] + place]
 
 
 def single_records(records: int, device: torch.device | str = "cpu") -> Units:
@@ -71,23 +73,24 @@ def every_few(images: ImageSet, part: slice) -> ImageSet:
     return images.subset(np.isin(which, np.arange(len(names))[part]))
 
 
-def shares(images: ImageSet) -> Tensor:
-    """What each record makes up of its unit, float64 `[n]`: one over the unit's records, so that they sum to 1."""
+def one_of_each(images: ImageSet, source: Source) -> ImageSet:
+    """One record of each group, all of its records equally likely; all images where there are no groups."""
     if images.groups is None:
-        return torch.ones(len(images), dtype=torch.float64)
-    _, which, size = np.unique(images.groups, return_inverse=True, return_counts=True)
-    return torch.from_numpy(1 / size[which])
+        return images
+    units = units_of(images, each=1)
+    return images.subset(units.pick(torch.arange(len(units)), source)[:, 0].numpy())
 
 
 def unit_examples(
-    units: Units, index: Tensor, x: Tensor, y: Tensor, corrupt: Corrupt, generator: torch.Generator
+    units: Units, index: Tensor, x: Tensor, y: Tensor, corrupt: Corrupt, source: Source, pairs: torch.Generator
 ) -> Examples:
     """Noised copies of the units at `index`, those of all its picked records side by side as if of one record.
 
-    x `[n, ...]` and y `[n]` are the records. The loss of a unit is then the mean over these records.
+    x `[n, ...]` and y `[n]` are the records. The loss of a unit is then the mean over these records. `pairs` draws how they are
+    noised, `source` who is picked.
     """
-    picked = units.pick(index, generator)
-    examples = corrupt(x[picked.flatten()], y[picked.flatten()], generator)
+    picked = units.pick(index, source)
+    examples = corrupt(x[picked.flatten()], y[picked.flatten()], pairs)
     return examples.map(lambda field: field.unflatten(0, picked.shape).flatten(1, 2))
 
 

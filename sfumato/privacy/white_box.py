@@ -35,7 +35,7 @@ from sfumato.privacy import accountant
 from sfumato.privacy.canaries import make_canaries
 from sfumato.privacy.dp_sgd import train_privately
 from sfumato.privacy.events import SubsampledGaussian
-from sfumato.privacy.noise import system_generator
+from sfumato.privacy.noise import system_generator, system_source
 from sfumato.privacy.units import Units
 
 FALSE_ALARM = 1e-3
@@ -127,7 +127,8 @@ def tried_training(
                 examples,
                 settings.model_copy(update=changes),
                 noise_multiplier=noise,
-                generator=system_generator(device),
+                source=system_source(),
+                pairs=system_generator(device),
                 expected_batch=1.0,
                 physical_batch=physical_batch,
                 units=units,

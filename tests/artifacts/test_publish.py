@@ -377,7 +377,7 @@ def test_on_a_claim_alone_no_report_is_handed_over(store, record, tmp_path):
 
 
 def test_shares_of_the_classes_are_told_with_where_they_come_from(store, record, tmp_path):
-    counts = {"cat": 812.25, "dog": -3.5}
+    counts = {"cat": 812, "dog": -3}
     asked = ClassShares(source="Counted with noise.", shares={"cat": 0.9, "dog": 0.1}, counts=counts)
     folder = publish(store, record.model_copy(update={"class_shares": asked}), tmp_path / "out")
     card = json.loads((folder / "card.json").read_text())

@@ -16,7 +16,7 @@ from artifacts.tracking import Tracker
 from flows import audit as audit_flow
 from flows import synthesize as flow
 from sfumato.preflight import private_set
-from sfumato.privacy.events import Histogram
+from sfumato.privacy.events import DiscreteHistogram
 from tasks import private
 from tasks.caching import stage_key
 from tasks.journal import Found, Journal
@@ -106,7 +106,7 @@ def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_
         assert [entry.body["stage"] for entry in reserved] == ["class_counts", "votes", "fine_tuning"]
         assert {entry.body["unit"] for entry in reserved} == {"person"}
         assert certificate.entries == tuple(entry.seq for entry in reserved)
-        assert ledger.spends("scans.npz")[0][1] == (Histogram(noise_multiplier=2.0),)
+        assert ledger.spends("scans.npz")[0][1] == (DiscreteHistogram(noise_multiplier=2.0),)
         assert certificate.epsilon == pytest.approx(ledger.total("scans.npz").epsilon, rel=1e-6)
         assert ledger.verify() == [] and ledger.replay() == []
 

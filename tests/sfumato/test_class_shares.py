@@ -144,5 +144,5 @@ def test_a_report_says_where_shares_come_from():
     told = class_shares(declared({"cat": 3, "dog": 1}), NAMES)
     assert "Declared by the custodian" in told.source and told.counts == {}
     assert told.rows(10) == [["cat", "75.00%", "8"], ["dog", "25.00%", "2"], ["1", "0.00%", "0"]]
-    asked = class_shares(QUERIED, NAMES, torch.tensor([30.25, -4.0, 10.0]))
-    assert "noise of standard deviation 10" in asked.source and asked.rows(4)[1] == ["dog", "0.00%", "0", "-4.0"]
+    asked = class_shares(QUERIED, NAMES, torch.tensor([30, -4, 10]))
+    assert "discrete Gaussian noise of parameter 10" in asked.source and asked.rows(4)[1] == ["dog", "0.00%", "0", "-4"]

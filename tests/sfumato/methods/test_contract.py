@@ -15,7 +15,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.plan import ANY_NUMBER, STAGE_COUNTS, STAGE_DRAWING, Certificate, Plan
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy import accountant
-from sfumato.privacy.events import Histogram
+from sfumato.privacy.events import DiscreteHistogram
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import resolve
 from tests.spends import KEYS
@@ -330,7 +330,7 @@ def test_asking_for_the_classes_is_priced_with_everything_else(method, relation)
     ]
     plan = planned(method, *asked)
     assert [spend.stage for spend in plan.spends][0] == STAGE_COUNTS and len(plan.events(STAGE_COUNTS)) == 1
-    assert plan.event(STAGE_COUNTS) == Histogram(noise_multiplier=2)
+    assert plan.event(STAGE_COUNTS) == DiscreteHistogram(noise_multiplier=2)
     priced = accountant.epsilon([spend.event for spend in plan.spends], plan.privacy.delta, relation)
     assert plan.certificate.epsilon == pytest.approx(priced, rel=1e-9) and 2.97 <= priced <= 3
     without = planned(method, *asked[2:])

@@ -22,6 +22,7 @@ from sfumato.methods.plan import STAGE_DRAWING
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accountant import gdp_epsilon, subsampled_gaussian_epsilon
 from sfumato.settings import resolve
+from tests.seeded import seeded_source
 from tests.vectors import facts
 
 IMAGES, DELTA = 10_000, 1e-5
@@ -335,8 +336,7 @@ def ready(tiny):
 
 
 def drawn_by(tiny, parts, private, y, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return empirical_denoiser.draw_privately(tiny.settings, parts, private, y, generator)
+    return empirical_denoiser.draw_privately(tiny.settings, parts, private, y, seeded_source(seed))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from sfumato.privacy.events import SubsampledGaussian
 from sfumato.privacy.ledger import Ledger
 from sfumato.privacy.mechanisms import MOST_LOST, fine_tuned
 from sfumato.privacy.resuming import TrainingState
+from tests.seeded import seeded_source
 from tests.spends import DELTA, KEYS, ONE, spend
 from tests.team import StopAt
 
@@ -43,20 +44,25 @@ def corrupt(x, y, generator):
 # The state
 
 
-def train(generator, **more):
+def drawn():
+    source = seeded_source(5)
+    return {"source": source, "pairs": source.generator()}
+
+
+def train(chance, **more):
     torch.manual_seed(1)
     x, y = torch.randn(30, 1, 8, 8), torch.randint(0, 10, (30,))
     terms = {"noise_multiplier": 0.5, "expected_batch": 15.0, "physical_batch": 64}
-    return train_privately(network(), x, y, corrupt, SETTINGS, generator=generator, **terms, **more)
+    return train_privately(network(), x, y, corrupt, SETTINGS, **chance, **terms, **more)
 
 
 @pytest.mark.parametrize("step", [1, 7, 39])
 def test_it_goes_on_exactly_where_it_was(step):
-    whole = train(torch.Generator().manual_seed(5))
-    generator, stop = torch.Generator().manual_seed(5), StopAt(step)
+    whole = train(drawn())
+    chance, stop = drawn(), StopAt(step)
     with pytest.raises(Stopped):
-        train(generator, checkpoint=stop)
-    parts = train(generator, start=TrainingState(step, stop.state))
+        train(chance, checkpoint=stop)
+    parts = train(chance, start=TrainingState(step, stop.state))
     for name, value in whole.state_dict().items():
         assert torch.equal(value, parts.state_dict()[name]), name
 
@@ -64,7 +70,7 @@ def test_it_goes_on_exactly_where_it_was(step):
 def test_a_state_is_a_copy_and_holds_what_is_trained_alone():
     stop = StopAt(2)
     with pytest.raises(Stopped):
-        train(torch.Generator().manual_seed(5), checkpoint=stop)
+        train(drawn(), checkpoint=stop)
     trained = {name.split("/", 1)[1] for name in stop.state if "/" in name}
     assert trained and not any("out" in name for name in trained)
     assert {name.split("/")[0] for name in stop.state} == {
