@@ -7,7 +7,6 @@ INTERNAL samples are refused, naming what tainted them.
 """
 
 import csv
-import json
 import os
 import re
 import shutil
@@ -16,32 +15,33 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from artifacts import contents
+from artifacts.card import CARD, CHECKER, REGISTRY, UNTOLD, Evidence, add_evidence, card_of, seal
 from artifacts.labels import Label, combined
 from artifacts.page import Section, in_html, inside, section_in_markdown
 from artifacts.record import RunRecord, run_folder
-from artifacts.report import COPIES_PICTURE, REPORT, class_blocks, not_covered, public_page, statement
+from artifacts.report import COPIES_PICTURE, REPORT, class_blocks, not_covered, public_page
 from artifacts.store import Store, full_disk
 from artifacts.upload import free_place, is_url, shown, upload
 from sfumato.errors import BadInput, Refused
 from sfumato.images import ImageSet, picture, save_png
 
-CARD = "card.json"
-UNTOLD = ("data", "seed")
-"""Sections of the settings that do not leave."""
 NAME_DIGITS = 6
 """Digits of a published file's name."""
 NAME_LENGTH = 60
 """Longest folder name in characters; file systems take 255 bytes."""
 
 
-def publish(store: Store, record: RunRecord, to: Path | str) -> Path | str:
-    """Write the samples of a run to `to` (a new or empty folder, or a URL) and return it; `Refused` for INTERNAL samples."""
+def publish(store: Store, record: RunRecord, to: Path | str, evidence: Evidence | None = None) -> Path | str:
+    """Write the samples of a run to `to` (a new or empty folder, or a URL) and return it; `Refused` for INTERNAL samples.
+
+    Without `evidence` the card is not signed, and nobody can check it.
+    """
     check_label(store, record)
     to = destination(to)
     source = store.folder(record.samples_artifact)
     if isinstance(to, str):
         with store.writing() as folder:
-            _fill(folder, source, record)
+            _fill(folder, source, record, evidence)
             upload(folder, to, mark=CARD)
         return shown(to)
     try:
@@ -50,7 +50,7 @@ def publish(store: Store, record: RunRecord, to: Path | str) -> Path | str:
     except OSError as error:
         raise unwritable(error, to) from None
     try:
-        _fill(draft, source, record)
+        _fill(draft, source, record, evidence)
         draft.chmod(0o755)
         if to.exists():
             to.rmdir()
@@ -79,11 +79,16 @@ def check_label(store: Store, record: RunRecord) -> None:
         )
 
 
-def _fill(folder: Path, source: Path, record: RunRecord) -> None:
-    _write(folder, contents.load_images(source), record)
+def _fill(folder: Path, source: Path, record: RunRecord, evidence: Evidence | None) -> None:
+    images = contents.load_images(source)
+    card = card_of(record, images, evidence)
+    _write(folder, images)
+    (folder / "README.md").write_text(data_card(card, record), encoding="utf-8")
     shutil.copyfile(source / "samples.png", folder / "samples.png")
     if record.label != Label.INTERNAL:
         (folder / REPORT).write_text(shareable_report(record), encoding="utf-8")
+    add_evidence(folder, card)
+    seal(folder, card, evidence)
 
 
 def shareable_report(record: RunRecord) -> str:
@@ -130,7 +135,7 @@ def unwritable(error: OSError, to: Path) -> BadInput:
     )
 
 
-def _write(folder: Path, images: ImageSet, record: RunRecord) -> None:
+def _write(folder: Path, images: ImageSet) -> None:
     names = folder_names(images.classes)
     with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
@@ -140,26 +145,6 @@ def _write(folder: Path, images: ImageSet, record: RunRecord) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             save_png(path, picture(images.pixels[number]))
             rows.writerow([path.relative_to(folder).as_posix(), label, images.classes[label]])
-    card = {
-        "name": f"{record.settings['data']['name']}-synthetic",
-        "run": record.run,
-        "method": record.method,
-        "label": record.label,
-        "statement": statement(record),
-        "certificate": record.certificate.model_dump(mode="json") if record.certificate else None,
-        "claim": record.claim.model_dump(mode="json"),
-        "warnings": list(record.plan.warnings),
-        "overrides": [override.model_dump(mode="json") for override in record.overrides],
-        "mechanisms": [spend.model_dump(mode="json") for spend in record.plan.spends],
-        "ledger_entries": record.entries,
-        "images": len(images),
-        "classes": list(images.classes),
-        "class_shares": record.class_shares.model_dump(mode="json") if record.class_shares else None,
-        "shape": list(images.pixels.shape[1:]),
-        "settings": {k: v for k, v in record.settings.items() if k not in UNTOLD},
-    }
-    (folder / CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
-    (folder / "README.md").write_text(data_card(card, record), encoding="utf-8")
 
 
 def data_card(card: dict, record: RunRecord) -> str:
@@ -188,8 +173,12 @@ def data_card(card: dict, record: RunRecord) -> str:
             *(section_in_markdown(Section("Classes", classes)) if (classes := class_blocks(record)) else ()),
             "## What is here",
             "",
-            "`images/CLASS/NUMBER.png`, `labels.csv` (file, label, class), `samples.png`, `card.json`"
+            "`images/CLASS/NUMBER.png`, `labels.csv` (file, label, class), `samples.png`, `card.json`, "
+            f"`{REGISTRY}` (a draft for the deployments registry of OpenDP), `{CHECKER}`"
             + (f", `{REPORT}` (all of this with pictures, one file)." if record.label != Label.INTERNAL else "."),
+            "",
+            f"To check it, take `{CHECKER}` from a release of Sfumato and the key from whoever signed, not from here: "
+            f"`python {CHECKER} {CARD} --key KEY`.",
             "",
             "![samples](samples.png)",
             "",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from artifacts import certify, classifiers, contents, report, report_plots, spending
+from artifacts.card import evidence_of
 from artifacts.kinds import ClassCounts, ClassVotes, Judgement, PublicClassifier, PublicImages, Samples, TunedModel
 from artifacts.labels import Label
 from artifacts.publish import check_label, destination, publish, safe_name
@@ -249,8 +250,9 @@ def publish_run(record: RunRecord, to: Path | str, accept_claim: str = "", accep
         record = certify.accepted(
             store, ledger, record, claim=accept_claim, copies=accept_copies, code_version=__version__
         )
+        evidence = evidence_of(store, ledger, record)
     save_record(folder, record)
-    record = record.model_copy(update={"published": str(publish(store, record, to))})
+    record = record.model_copy(update={"published": str(publish(store, record, to, evidence))})
     write_up(record)
     with telling(record):
         show_run(record)

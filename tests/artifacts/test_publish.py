@@ -86,7 +86,8 @@ def test_the_folder_holds_images_labels_picture_card_and_readme_and_nothing_else
         for name, numbers in (("cat", (0, 2, 4)), ("dog", (1, 3, 5)))
         for number in numbers
     ]
-    assert files == sorted(["README.md", "card.json", "labels.csv", "report.html", "samples.png", *pictures])
+    beside = ["README.md", "card.json", "labels.csv", "registry.yaml", "report.html", "samples.png", "verify_card.py"]
+    assert files == sorted([*beside, *pictures])
     assert os.access(published, os.X_OK) and published.stat().st_mode & 0o777 == 0o755
 
 
@@ -112,8 +113,8 @@ def test_the_card_holds_the_sentence_all_spends_and_the_ledger_entries(published
     assert card["statement"] == record.certificate.sentence()
     assert card["certificate"] == record.certificate.model_dump(mode="json")
     assert card["claim"] == {"epsilon": 76.38, "source": "Proposition 1"}
-    assert card["mechanisms"] == [spend.model_dump(mode="json") for spend in record.plan.spends]
-    assert [spend["event"]["kind"] for spend in card["mechanisms"]] == ["gaussian", "subsampled_gaussian"]
+    assert card["spends"] == [spend.model_dump(mode="json") for spend in record.plan.spends]
+    assert [spend["event"]["kind"] for spend in card["spends"]] == ["gaussian", "subsampled_gaussian"]
     assert card["ledger_entries"] == [2, 5] and card["label"] == "DP"
     assert (card["images"], card["classes"], card["shape"]) == (6, ["cat", "dog"], [1, 8, 8])
     assert card["settings"]["fine_tuning"] == record.settings["fine_tuning"]

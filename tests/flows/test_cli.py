@@ -540,7 +540,14 @@ def test_verify_finds_an_edited_entry(sfumato, folder):
 
 def test_replay_finds_every_certificate_or_says_which_not(sfumato, spent, monkeypatch):
     assert "2 certificates, every one found again" in sfumato("ledger", "replay").out
-    monkeypatch.setattr(Ledger, "_epsilon", lambda self, events, delta, relation: 0.5)
+    slow = sfumato("ledger", "replay", "--slow")
+    assert slow.code == 0 and "2 certificates, every one found again" in slow.out
+    monkeypatch.setattr("artifacts.card.slow_price", lambda *terms: 0.5)
+    slow = sfumato("ledger", "replay", "--slow")
+    assert slow.code == 0 and "2 above what dp-accounting finds, none below" in slow.out
+    monkeypatch.setattr("artifacts.card.slow_price", lambda *terms: 5.0)
+    assert sfumato("ledger", "replay", "--slow").code == 3
+    monkeypatch.setattr(Ledger, "_epsilon", lambda self, events, delta, relation, price=None: 0.5)
     told = sfumato("ledger", "replay")
     assert told.code == 3 and "entry 2 of 'scans' (add_remove): recorded" in told.out and "replayed 0.5" in told.out
     assert "are not found again" in told.err

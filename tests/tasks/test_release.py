@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from artifacts import verify_card
 from artifacts.kinds import Samples
 from artifacts.record import load_record
 from artifacts.tracking import Tracker
@@ -112,6 +113,20 @@ def test_a_run_stays_finished_and_published_though_mlflow_is_gone(place, monkeyp
 def test_publishing_is_noted_in_the_record(place, told, tmp_path):
     record = publish_run(end(place), tmp_path / "out")
     assert record.published == str(tmp_path / "out") and load_record(place.runs).published == record.published
+
+
+def test_a_published_folder_is_checked_from_outside(place, tmp_path, capsys):
+    """The events of the ledger, not those of the record, by a script that knows neither; with the key of the ledger."""
+    publish_run(end(place), tmp_path / "out")
+    with place.ledger() as ledger:
+        head = ledger.signed_head()
+        events = ledger.spends("scans")
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert len(card["mechanisms"]) == len(events) and card["head"]["ledger"] == head["ledger"]
+    assert verify_card.main([str(tmp_path / "out" / "card.json"), "--key", head["public_key"]]) == 0
+    assert capsys.readouterr().out.count("holds: ") == 3
+    (tmp_path / "out" / "samples.png").write_bytes(b"another")
+    assert verify_card.main([str(tmp_path / "out" / "card.json"), "--key", head["public_key"]]) == 1
 
 
 def test_the_baseline_differs_in_the_method_alone_and_has_none_itself():

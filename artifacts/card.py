@@ -1,0 +1,179 @@
+"""The card of a published folder: what a stranger needs to check its promise, signed as a whole.
+
+Beside it lies the entry for the registry of deployments that OpenDP keeps (tier 3), and the script that checks the card,
+which a careful reader takes from a release instead.
+"""
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from artifacts import verify_card
+from artifacts.kinds import PublicImages
+from artifacts.record import RunRecord
+from artifacts.report import statement
+from artifacts.store import Store
+from sfumato import __version__
+from sfumato.config import Relation
+from sfumato.images import ImageSet
+from sfumato.privacy.accountant import epsilon
+from sfumato.privacy.events import Event
+from sfumato.privacy.evidence import mechanisms_of
+from sfumato.privacy.gates import GATES
+from sfumato.privacy.ledger import Ledger
+
+CARD, REGISTRY, CHECKER = "card.json", "registry.yaml", "verify_card.py"
+UNTOLD = ("data", "seed")
+"""Sections of the settings that do not leave."""
+OF_ENTRIES = ("generator", "arithmetic", "code_version")
+"""What the entries say of how a mechanism was carried out."""
+TUNING = "settings chosen by looking at scores against private images are in no account"
+NOT_TOLD = "Not told by the program: write it here before handing this in."
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What store and ledger say of a release, for its card, and how the ledger signs."""
+
+    facts: Mapping[str, Any]
+    sign: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def evidence_of(store: Store, ledger: Ledger, record: RunRecord) -> Evidence:
+    """Mechanisms, generator, arithmetic, versions, public data and the head of the ledger, of the samples of a run."""
+    under = set(store.entries(record.samples_artifact))
+    entries = [e for e in ledger.entries() if e.kind == "reserve" and e.hash in under]
+    certificate = record.certificate
+    events = ledger.events_under(sorted(under)) if certificate else ()
+    ancestry = store.ancestry(record.samples_artifact)
+    facts = {
+        "mechanisms": mechanisms_of(events, certificate.relation) if certificate else [],
+        "noise": [
+            {"stage": e.body["stage"], **{name: e.body[name] for name in OF_ENTRIES if name in e.body}} for e in entries
+        ],
+        "public_data": sorted(digest for digest, m in ancestry if m["kind"] == PublicImages.__name__),
+        "head": dict(ledger.signed_head()),
+    }
+    return Evidence(facts, ledger.sign)
+
+
+def slow_price(events: Sequence[Event], delta: float, relation: Relation) -> float:
+    """What events cost by dp-accounting alone, as the script that checks cards finds it; ours sets the first grid only."""
+    about = epsilon(events, delta, relation)
+    return verify_card.upper_bound(mechanisms_of(events, relation), delta, about) if 0 < about < math.inf else about
+
+
+def card_of(record: RunRecord, images: ImageSet, evidence: Evidence | None) -> dict[str, Any]:
+    """All fields of the card but the digests of files and the signature."""
+    facts = record.plan.facts
+    return {
+        "name": f"{record.settings['data']['name']}-synthetic",
+        "run": record.run,
+        "method": record.method,
+        "label": record.label,
+        "statement": statement(record),
+        "certificate": record.certificate.model_dump(mode="json") if record.certificate else None,
+        "unit": record.plan.unit,
+        "curve": [list(point) for point in record.curve],
+        "unprotected": {
+            "records": facts.records,
+            "classes": list(facts.classes),
+            "shape": list(facts.shape),
+            "tuning": TUNING,
+        },
+        "gates": [{"name": gate.name, "tells": gate.tells} for gate in GATES],
+        **(evidence.facts if evidence else {}),
+        "claim": record.claim.model_dump(mode="json"),
+        "warnings": list(record.plan.warnings),
+        "overrides": [override.model_dump(mode="json") for override in record.overrides],
+        "spends": [spend.model_dump(mode="json") for spend in record.plan.spends],
+        "ledger_entries": record.entries,
+        "images": len(images),
+        "classes": list(images.classes),
+        "class_shares": record.class_shares.model_dump(mode="json") if record.class_shares else None,
+        "shape": list(images.pixels.shape[1:]),
+        "settings": {k: v for k, v in record.settings.items() if k not in UNTOLD},
+        "code_version": __version__,
+    }
+
+
+def add_evidence(folder: Path, card: Mapping[str, Any]) -> None:
+    """Write the entry for the registry, and the script that checks the card."""
+    (folder / REGISTRY).write_text(yaml.safe_dump(registry_entry(card), sort_keys=False, width=100), encoding="utf-8")
+    shutil.copyfile(verify_card.__file__, folder / CHECKER)
+
+
+def seal(folder: Path, card: Mapping[str, Any], evidence: Evidence | None) -> None:
+    """Write the card with the digests of all other files of the folder, signed; nothing may change in it afterwards."""
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    digests = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    whole: Mapping[str, Any] = {**card, "files": digests}
+    (folder / CARD).write_text(json.dumps(evidence.sign(whole) if evidence else whole, indent=1), encoding="utf-8")
+
+
+def registry_entry(card: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of tier 3 of the differential privacy deployments registry, as far as the program knows them."""
+    certificate, unprotected = card["certificate"] or {}, card["unprotected"]
+    exchanged = certificate.get("relation") == "replace_one"
+    mechanisms = [f"- {json.dumps(one, sort_keys=True)}" for one in card.get("mechanisms", [])]
+    noise = [f"- {json.dumps(one, sort_keys=True)}" for one in card.get("noise", [])]
+    return {
+        "url_slug": card["name"],
+        "deployment": {
+            "basic": {
+                "name": card["name"],
+                "data_curators": [{"data_curator_name": NOT_TOLD, "data_curator_type": NOT_TOLD}],
+                "description": f"{card['images']} synthetic images in {len(card['classes'])} classes, drawn by {card['method']}.",
+                "intended_use": NOT_TOLD,
+                "data_product_type": "Synthetic data",
+                "data_product_region": NOT_TOLD,
+                "data_product_sector": NOT_TOLD,
+                "publication_date": NOT_TOLD,
+            },
+            "dp_variant": {
+                "variant_name": "Approximate DP" if certificate else "No certificate",
+                "data_domain": f"Collections of images with labels, {'x'.join(map(str, unprotected['shape']))} values each "
+                f"after cropping and resizing, in {len(unprotected['classes'])} classes.",
+                "unprotected_quantities": f"Number of records ({unprotected['records']}); names of the classes; size of the "
+                f"images; {unprotected['tuning']}.",
+            },
+            "privacy_loss": {
+                "privacy_unit": card["unit"],
+                "privacy_unit_details": "Neighbours differ by one of these "
+                + ("exchanged for another (replace_one)." if exchanged else "added or removed (add_remove)."),
+                "privacy_parameters": {name: certificate[name] for name in ("epsilon", "delta") if name in certificate},
+                "privacy_parameters_details": card["statement"],
+            },
+            "deployment_model": {
+                "model_name": "Central",
+                "actors": "Whoever runs the program sees all images; whoever gets the folder is not trusted.",
+                "release_type": "One release",
+                "release_type_details": f"Entries {', '.join(map(str, card['ledger_entries']))} of a ledger that counts every release.",
+                "data_source_type": "Static",
+                "access_type": "Non-interactive",
+            },
+            "implementation": {
+                "preprocessing_and_hyperparameter_tuning": f"Images are cropped and resized one by one; {unprotected['tuning']}.",
+                "mechanisms": "\n".join(
+                    [f"Sfumato {card['code_version']}. Constructors of dp-accounting:", *mechanisms]
+                )
+                + "".join(f"\n{one}" for one in (["How they were carried out:", *noise] if noise else [])),
+                "composition": f"All mechanisms together, by {certificate.get('accountant', 'nobody')}.",
+                "post_processing": "What the noised outputs are used for: training, drawing and choosing images.",
+                "justification": NOT_TOLD,
+            },
+            "administrative": {
+                "evidence_sources": {"card": {"evidence_source_type": "Signed card", "misc": {"title": CARD}}},
+                "status": "Draft",
+                "registry_authors": [NOT_TOLD],
+                "tier": 3,
+            },
+        },
+    }

@@ -1,0 +1,119 @@
+"""python verify_card.py FOLDER/card.json --key KEY checks a published folder: signature, files, privacy.
+
+KEY is the signer's public key, as text or a file, got from the signer; take this script from a release of Sfumato; neither
+from the folder that is judged. The card's mechanisms, in the worst pair of neighbours of its relation, are composed on ever
+finer grids, each of which bounds epsilon from above, until the bound is at most .2 % above what the card says. Not covered:
+whether the signer ran these mechanisms. Needs dp-accounting and cryptography."""
+
+import argparse
+import base64
+import hashlib
+import json
+import math
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+MARGIN = 1.002  # how far the bound may lie above the card's epsilon
+START, LEAST, FINER, GRIDS = 1e-4, 1e-6, 4, 4  # the first interval as a share of epsilon; each next is so much finer
+KNOWN = {  # what a mechanism may set; all else stays as dp-accounting has it
+    "from_gaussian_mechanism": {"count", "standard_deviation", "sensitivity", "sampling_prob"},
+    "from_discrete_gaussian_mechanism": {"count", "sigma", "sensitivity", "use_connect_dots"},
+}
+RELATIONS = {"add_remove": "ADD_OR_REMOVE_ONE", "replace_one": "REPLACE_ONE"}
+
+
+def need(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
+
+
+def upper_bound(mechanisms: list, delta: float, about: float, enough: float = 0.0) -> float:
+    """An upper bound on epsilon by dp-accounting, as fine as it takes to come to `enough` or to settle."""
+    found = math.inf
+    for grid in range(GRIDS):
+        before, found = found, min(found, composed(mechanisms, delta, max(START * about, LEAST) / FINER**grid))
+        if found <= enough or before - found <= START * found:
+            break
+    return found
+
+
+def composed(mechanisms: list, delta: float, interval: float) -> float:
+    """Epsilon of all mechanisms together on one grid; Gaussians without sampling compose exactly into one."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    grid = {"value_discretization_interval": interval}
+    total, mu_squared = pld.identity(**grid), 0.0
+    for mechanism in mechanisms:
+        given, count = dict(mechanism["arguments"]), mechanism["count"]
+        if mechanism["constructor"] == "from_gaussian_mechanism" and "sampling_prob" not in given:
+            mu_squared += count * (given["sensitivity"] / given["standard_deviation"]) ** 2
+            continue
+        if "neighboring_relation" in given:
+            given["neighboring_relation"] = NeighboringRelation[given["neighboring_relation"]]
+        total = total.compose(getattr(pld, mechanism["constructor"])(**given, **grid).self_compose(count))
+    if mu_squared:
+        total = total.compose(pld.from_gaussian_mechanism(1 / math.sqrt(mu_squared), **grid))
+    return float(total.get_epsilon_for_delta(delta))
+
+
+def check_privacy(card: dict, _) -> str:
+    told = card["certificate"]
+    need(bool(told and card["mechanisms"]), "there is no certificate: the folder was published on a claim")
+    epsilon, delta, relation = (told[name] for name in ("epsilon", "delta", "relation"))
+    need(0 < delta < 1 and 0 <= epsilon < math.inf and relation in RELATIONS, "the certificate means nothing")
+    for one in card["mechanisms"]:
+        given = {"count": one["count"], **one["arguments"]}
+        stated = given.pop("neighboring_relation", None if "sampling_prob" in given else RELATIONS[relation])
+        need(stated == RELATIONS[relation], f"{one} is not stated under {relation}")
+        known = set(given) <= KNOWN.get(one["constructor"], set()) and isinstance(one["count"], int)
+        need(known and all(0 < value < math.inf for value in given.values()), f"{one} is no mechanism known here")
+    found = upper_bound(card["mechanisms"], delta, epsilon, MARGIN * epsilon)
+    said = f"dp-accounting {version('dp-accounting')}: epsilon <= {found:.6g}; card: {epsilon:.6g} at {delta:g}, {relation}"
+    need(found <= MARGIN * epsilon + LEAST, said)
+    return said
+
+
+def check_signature(card: dict, key) -> str:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    text = card["head"]["public_key"] if key is None else Path(key).read_text() if Path(key).is_file() else key
+    raw = base64.b64decode("".join(line for line in text.splitlines() if "-----" not in line))[-32:]
+    whose = f"signed by the key with fingerprint {hashlib.sha256(raw).hexdigest()}"
+    for what, value in (("card", card), ("head of the ledger", card["head"])):
+        fields = {name: one for name, one in value.items() if name != "signature"}
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        try:
+            Ed25519PublicKey.from_public_bytes(raw).verify(base64.b64decode(value["signature"]), text.encode())
+        except Exception:
+            raise ValueError(f"the {what} was changed or is not {whose}") from None
+    return f"{whose}; {'signer not checked, for want of --key' if key is None else 'the one given'}"
+
+
+def check_files(card: dict, folder) -> str:
+    files = set(folder.rglob("*")) - {folder / "card.json"}
+    there = {path.relative_to(folder).as_posix(): path for path in files if not path.is_dir()}
+    for name in set(there) ^ set(card["files"]):
+        raise ValueError(f"file {name} {'is not in the card' if name in there else 'is missing'}")
+    for name, path in sorted(there.items()):
+        need(hashlib.sha256(path.read_bytes()).hexdigest() == card["files"][name], f"file {name} was changed")
+    return f"{len(there)} files as they were published"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("card", type=Path)
+    parser.add_argument("--key")
+    asked, failed = parser.parse_args(arguments), 0
+    for check, beside in ((check_signature, asked.key), (check_files, asked.card.parent), (check_privacy, None)):
+        try:
+            print("holds:", check(json.loads(asked.card.read_bytes()), beside), flush=True)
+        except Exception as error:
+            failed = 1
+            print("FAILS:", error if type(error) is ValueError else f"the card cannot be read: {error!r}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
