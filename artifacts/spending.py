@@ -12,6 +12,7 @@ from typing import Any
 from artifacts.page import table
 from artifacts.store import synced, write_text
 from sfumato.privacy.balance import RELATIONS
+from sfumato.privacy.chain import OF_THE_LEDGER
 from sfumato.privacy.ledger import Ledger
 from sfumato.progress import Progress, silent
 
@@ -24,7 +25,7 @@ INCHES, DOTS, BAR = (7.2, 3.6), 120, 0.5
 def statement(ledger: Ledger, dataset: str = "") -> dict[str, Any]:
     """Entries and totals of one private set, or of all, as JSON values; an infinite total is None."""
     entries = ledger.entries(dataset or None)
-    names = dict.fromkeys(entry.dataset for entry in entries)
+    names = [name for name in dict.fromkeys(entry.dataset for entry in entries) if name != OF_THE_LEDGER]
     return {"entries": [entry.public() for entry in entries], "totals": {name: totals(ledger, name) for name in names}}
 
 
@@ -74,6 +75,13 @@ def what(entry: Mapping[str, Any]) -> str:
     """What an entry is about, in a few words."""
     if entry["kind"] == "budget":
         return f"epsilon {entry['epsilon']:g} at delta {entry['delta']:.3g}"
+    if entry["kind"] == "migrate":
+        return f"heads are signed from entry {entry['signed_from']} on"
+    if entry["kind"] == "recovered":
+        return f"entry {entry['was']}, which was lost, counts again"
+    if entry["kind"] in ("recovery", "loss"):
+        unknown = f"; {entry['unknown']} entries unknown: {entry['reason']}" if "unknown" in entry else ""
+        return f"makes up for entries that were lost, {entry['spends']} spends known{unknown}"
     if entry["kind"] == "version":
         return f"version {entry['version']}: the images changed"
     if entry["kind"] == "join":
@@ -85,7 +93,7 @@ def what(entry: Mapping[str, Any]) -> str:
 
 def cost(entry: Mapping[str, Any]) -> str:
     """The price that an entry states, as text."""
-    if entry["kind"] not in ("reserve", "commit"):
+    if entry["kind"] not in ("reserve", "commit", "recovered"):
         return ""
     return "none" if entry["epsilon"] is None else f"{entry['epsilon']:.4f}"
 

@@ -25,10 +25,11 @@ from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.methods import METHODS, PAPERS
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.chain import is_there
+from sfumato.privacy.chain import migrate as ledger_migrate
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, known, presets, resolve
 from tasks.making import device_of
 from tasks.together import together
-from tasks.where import Where, configure, where
+from tasks.where import Where, configure, now, where
 
 CANARIES = 200
 """Canaries of an audit; at the delta of a few thousand records more do not sharpen the bound."""
@@ -200,6 +201,19 @@ def explain(method: Annotated[str, typer.Argument(help=f"One of: {', '.join(PAPE
     """Say what a method's paper claims, what can be certified, and why the two differ."""
     known("method", method, PAPERS)
     OUT.print(Markdown(f"# {method}\n\n{PAPERS[method].PROMISE}"))
+
+
+@app.command()
+def migrate() -> None:
+    """Bring a home of the earlier format to this one: every entry of its ledger stays as it is, and counts."""
+    place = configure()
+    entry = ledger_migrate(place.ledger_url, now, place.keys)
+    if entry is None:
+        OUT.print("the ledger is of this format already")
+    else:
+        OUT.print(
+            f"the ledger keeps its {entry.seq - 1} entries as they were; heads are signed from entry {entry.seq} on"
+        )
 
 
 def _planned(place: Where, method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> None:

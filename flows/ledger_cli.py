@@ -1,19 +1,34 @@
 """`sfumato ledger`: what each private set has cost, what it may cost, and whether the books are in order."""
 
+import contextlib
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from artifacts import witness
 from artifacts.publish import folder_at, unwritable
+from artifacts.upload import shown
 from sfumato.errors import BadInput, Refused
 from sfumato.preflight import set_named
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.chain import OF_THE_LEDGER, is_there
+from sfumato.privacy.ledger import Entry, Ledger
+from sfumato.privacy.recovery import Known
+from sfumato.privacy.signing import SHOWN_LETTERS, fingerprint
 from tasks.progress import progress
-from tasks.where import configure
+from tasks.where import Where, configure
 
-app = typer.Typer(help="The privacy ledger: what each private set has cost.", no_args_is_help=True)
+app = typer.Typer(
+    help=(
+        "The privacy ledger: what each private set has cost. Every entry is signed by a key that lies outside the home "
+        "(SFUMATO_KEYS; a team gives one by SFUMATO_LEDGER_KEY): back that folder up. A ledger that was rewritten, cut off or "
+        "begun anew is refused; `recover` says how to go on, and `witness` writes its state where nobody here can change it."
+    ),
+    no_args_is_help=True,
+)
 SHOWN_BREAKS = 3
 """Faults of a broken ledger that are named."""
 OUT = Console()
@@ -92,11 +107,76 @@ def differ(dataset: OneSet, other: OneSet, reason: Reason) -> None:
 
 
 @app.command("verify")
-def verify() -> None:
-    """Check that no entry was edited, deleted or moved (exit code 3 where one was)."""
+def verify(
+    at: Annotated[
+        str, typer.Option("--witness", metavar="FILE|URL", help="Also look for every head that a witness holds.")
+    ] = "",
+) -> None:
+    """Check that no entry was edited, deleted, moved, cut off or signed by others (exit code 3 where one was).
+
+    What was seen before must be there: in the folder of keys, in the folders of runs, and at a witness if one is named.
+    """
+    place = configure()
+    with place.ledger() as ledger:
+        _whole(ledger)
+        found = _known_outside(ledger, place, witness.read_witness(at) if at else ())
+        if at and not found:
+            raise BadInput(f"{shown(at)} holds no head that this ledger's key signed: name the witness of this ledger")
+        if lost := ledger.lacks([head for one in found for head in one.heads]):
+            raise Refused(
+                f"the ledger {ledger.url} lacks entry {lost[0].seq}, which was seen before: sfumato ledger recover"
+            )
+        head = ledger.signed_head()
+        OUT.print(
+            f"{len(ledger.entries())} entries, chain whole, signed by key {fingerprint(head['public_key'])[:SHOWN_LETTERS]}"
+        )
+
+
+@app.command("witness")
+def witness_(
+    to: Annotated[str, typer.Option("--to", metavar="FILE|URL", help="A file, or any URL that fsspec knows.")],
+) -> None:
+    """Write the ledger's signed head to a place outside, after those that are there: with it, its owner cannot cut it either."""
     with configure().ledger() as ledger:
         _whole(ledger)
-        OUT.print(f"{len(ledger.entries())} entries, chain whole")
+        head = ledger.signed_head()
+    witness.write_witness(head, to)
+    OUT.print(f"head {head['seq']} of ledger {head['ledger']} is at {shown(to)}", markup=False, soft_wrap=True)
+
+
+@app.command("recover")
+def recover(
+    copies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from", metavar="DB|FILE", help="A copy of this ledger, or a run's ledger-head.json; repeatable."
+        ),
+    ] = None,
+    loss: Annotated[
+        str,
+        typer.Option(
+            "--declare-loss", metavar="REASON", help="Go on without what nobody knows; cards show the reason."
+        ),
+    ] = "",
+    key: Annotated[
+        str, typer.Option("--new-key", metavar="REASON", help="Go on under a new key, since the one so far is lost.")
+    ] = "",
+) -> None:
+    """Make a ledger that lacks entries whole: what runs and copies know counts again, by entries that say so.
+
+    Lost file, older backup, cut end: without options, the spends that the runs of this home know are written anew. Two
+    copies that both grew: recover each from the other with --from. What stays unknown is declared lost with a reason.
+    """
+    place = configure()
+    with place.ledger() as ledger:
+        if key:
+            entry = ledger.new_key(key)
+            OUT.print(f"entry {entry.seq}: signed by key {fingerprint(entry.body['now'])[:SHOWN_LETTERS]} from here on")
+            if not ledger.lacks():
+                return
+        sources = [*_known_outside(ledger, place), *(_copy(ledger, place, one) for one in copies or [])]
+        for entry in ledger.recover(sources, loss):
+            OUT.print(_told(entry), markup=False, soft_wrap=True)
 
 
 @app.command("replay")
@@ -129,7 +209,7 @@ def replay(
             raise Refused(
                 f"{len(wrong)} certificates are not found again: another accountant version, or an entry that was forged"
             )
-        priced = sum(entry.kind in ("reserve", "commit") for entry in ledger.entries())
+        priced = sum(entry.kind in ("reserve", "recovered", "commit") for entry in ledger.entries())
     found = f"{len(different)} above what dp-accounting finds, none below" if different else "every one found again"
     OUT.print(f"{priced} certificates, {found}")
 
@@ -162,5 +242,33 @@ def _whole(ledger: Ledger) -> None:
         raise Refused(f"the ledger {ledger.url} was tampered with: {'; '.join(breaks[:SHOWN_BREAKS])}")
 
 
+def _known_outside(ledger: Ledger, place: Where, more: Iterable[str] = ()) -> list[Known]:
+    """What statements and cards of runs, and other texts, say of this ledger."""
+    return ledger.known_from([*witness.texts_in_runs(place.runs), *more])
+
+
+def _copy(ledger: Ledger, place: Where, at: str) -> Known:
+    """What another copy of the ledger knows, or a statement of it."""
+    url = at if "://" in at else f"sqlite:///{Path(at).expanduser().absolute()}"
+    if "://" not in at:
+        with contextlib.suppress(OSError, ValueError):
+            for known in ledger.known_from([Path(at).expanduser().read_text(encoding="utf-8")]):
+                return known
+    if not is_there(url):
+        raise BadInput(f"there is no ledger at {at}: name a copy of this ledger, or the ledger-head.json of a run")
+    with replace(place, ledger_url=url).ledger() as other:
+        return ledger.known_from_copy(other)
+
+
+def _told(entry: Entry) -> str:
+    body = entry.body
+    if entry.kind == "recovered":
+        return f"entry {entry.seq}: '{entry.dataset}', entry {body['was']} of run {body.get('run', '')} counts again"
+    if entry.kind == "budget":
+        return f"entry {entry.seq}: '{entry.dataset}' may cost epsilon {body['epsilon']:g} again"
+    unknown = f", {body['unknown']} of them unknown ({body['reason']})" if "unknown" in body else ""
+    return f"entry {entry.seq}: makes up for {len(body['covers'])} entries seen before{unknown}"
+
+
 def _known(ledger: Ledger) -> list[str]:
-    return list(dict.fromkeys(entry.dataset for entry in ledger.entries()))
+    return [name for name in dict.fromkeys(entry.dataset for entry in ledger.entries()) if name != OF_THE_LEDGER]

@@ -19,6 +19,7 @@ from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.networks.low_rank import adapted
+from sfumato.privacy.chain import OF_THE_LEDGER
 from sfumato.privacy.events import AnyEvent
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
@@ -130,7 +131,8 @@ def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
         yield escape(f"the ledger holds nothing{f' about {dataset!r}' if dataset else ''} yet")
         return
     for name in dict.fromkeys(entry.dataset for entry in entries):
-        table = Table(title=escape(f"private set '{name}'"), title_justify="left")
+        title = f"private set '{name}'" if name != OF_THE_LEDGER else "the ledger itself"
+        table = Table(title=escape(title), title_justify="left")
         for column in ("#", "time (UTC)", "kind"):
             table.add_column(column, justify="right" if column == "#" else "left", no_wrap=True)
         for column in ("run", "what", "epsilon"):
@@ -142,7 +144,8 @@ def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
                 row = (str(entry.seq), when, entry.kind, body.get("run", ""), what(body), cost(body))
                 table.add_row(*map(escape, row))
         yield table
-        yield from total_lines(totals(ledger, name))
+        if name != OF_THE_LEDGER:
+            yield from total_lines(totals(ledger, name))
 
 
 def total_lines(found: dict[str, Any]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from artifacts import certify, classifiers, contents, report, report_plots, spending
+from artifacts import certify, classifiers, contents, report, report_plots, spending, witness
 from artifacts.card import evidence_of
 from artifacts.kinds import ClassCounts, ClassVotes, Judgement, PublicClassifier, PublicImages, Samples, TunedModel
 from artifacts.labels import Label
@@ -165,6 +165,8 @@ def finish(record: RunRecord, samples: Samples, curves: Mapping[str, Sequence[fl
     report_plots.draw_curves(folder / report.CURVES, curves)
     with place.ledger() as ledger, progress("ledger") as show:
         spending.export(ledger, record.settings["data"]["name"], folder, progress=show)
+        witness.note_in_run(folder, ledger.statement())
+        witness.note_beside(record.settings["data"]["private"], ledger.signed_head())
     write_up(record)
     with telling(record):
         show_run(record)

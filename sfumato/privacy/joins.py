@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sfumato.errors import BadInput
-from sfumato.privacy.chain import Entry
+from sfumato.privacy.chain import OF_THE_LEDGER, Entry
 
 RECORDS, PERSON = "records", "a person"
 """Who said that two sets are joined."""
@@ -75,7 +75,7 @@ def are_parted(entries: Sequence[Entry], one: Version, other: Version) -> bool:
 
 def check_pair(entries: Sequence[Entry], one: str, other: str, *, itself: bool) -> None:
     """`BadInput` for a name that the ledger does not know, or for a set with itself unless that may be (its versions)."""
-    known = {entry.dataset for entry in entries}
+    known = {entry.dataset for entry in entries if entry.dataset != OF_THE_LEDGER}
     for name in (one, other):
         if name not in known:
             raise BadInput(f"the ledger knows no private set {name!r} (known: {', '.join(sorted(known)) or 'none'})")

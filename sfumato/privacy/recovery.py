@@ -90,9 +90,10 @@ class SignedLedger:
         """The signed head, with all spends and budgets up to it under the same signature: what `recover` reads. INTERNAL."""
         return self.sign(statement(self.signed_head(), self._chain.entries()))
 
-    def known_from(self, text: str) -> "Known | None":
-        """What a statement or a card of this ledger says that its key signed; None for any other text."""
-        return known_from(text, self._chain.keys_known(), self._chain.names())
+    def known_from(self, texts: Iterable[str]) -> "list[Known]":
+        """What statements and cards of this ledger say that its key signed; other texts are read over."""
+        keys, names = self._chain.keys_known(), self._chain.names()
+        return [known for text in texts if (known := known_from(text, keys, names))]
 
     def known_from_copy(self, other: "SignedLedger") -> "Known":
         """What a copy of this ledger knows; `BadInput` for another ledger, Refused unless it is whole and signed."""

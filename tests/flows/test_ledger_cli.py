@@ -5,9 +5,12 @@ import json
 import pytest
 from PIL import Image
 
+from artifacts.witness import note_in_run
 from sfumato.privacy.events import Gaussian
 from tasks.where import where
 from tests.examples import reserve
+from tests.sfumato.privacy.test_recovery import earlier
+from tests.sfumato.privacy.test_signing import cut
 
 QUICK = ["--set", "fine_tuning.steps=1", "--set", "fine_tuning.sample_rate=1", "--set", "method.votes=false"]
 """Settings with which a plan is calibrated in no time."""
@@ -115,3 +118,84 @@ def test_the_ledger_as_json_is_json_and_holds_no_digest(sfumato, spent):
     assert [entry["kind"] for entry in found["entries"]] == ["budget", "reserve", "reserve"]
     assert found["totals"]["scans"]["epsilon"] > 0 and found["totals"]["scans"]["left"] > 0
     assert found["totals"]["leaky"]["epsilon"] is None and "digest-of" not in shown.out
+
+
+def lose(home, keep=0):
+    """Delete the ledger's file, or all entries after one."""
+    if not keep:
+        for file in home.glob("ledger.db*"):
+            file.unlink()
+    else:
+        cut(f"sqlite:///{home / 'ledger.db'}", keep)
+
+
+def test_a_lost_ledger_is_refused_and_recovered_from_what_runs_know(sfumato, spent, folder):
+    with where().ledger() as ledger:
+        before = ledger.total("scans").epsilon
+        (where().runs / "one").mkdir(parents=True)
+        note_in_run(where().runs / "one", ledger.statement())
+    assert "nothing to recover" in sfumato("ledger", "recover").err
+    lose(where().home)
+    assert sfumato("ledger", "verify").is_one_line("seen before, and not in this ledger", code=3)
+    budget = ["ledger", "budget", "digits", "--epsilon", "900", "--delta", "1e-5"]
+    assert sfumato(*budget).is_one_line("lacks entry", "sfumato ledger recover", code=3)
+    done = sfumato("ledger", "recover")
+    assert done.code == 0 and "'scans', entry" in done.out and "counts again" in done.out
+    assert sfumato("ledger", "verify").code == 0
+    shown = sfumato("ledger", "show")
+    assert all(word in shown.out for word in ("the ledger itself", "recovery", "recovered"))
+    assert "" not in json.loads(sfumato("ledger", "show", "--json").out)["totals"]
+    with where().ledger() as ledger:
+        assert ledger.total("scans").epsilon == pytest.approx(before)
+
+
+def test_what_nobody_knows_is_declared_lost(sfumato, spent, folder):
+    lose(where().home)
+    assert sfumato("ledger", "recover").is_one_line("known by their heads alone", "--declare-loss REASON", code=3)
+    done = sfumato("ledger", "recover", "--declare-loss", "the disk died")
+    assert done.code == 0 and "unknown (the disk died)" in done.out
+    assert "the disk died" in sfumato("ledger", "show").out and sfumato("ledger", "verify").code == 0
+
+
+def test_a_witness_shows_what_the_owner_of_the_key_cut(sfumato, spent, folder, tmp_path):
+    to = tmp_path / "outside.jsonl"
+    done = sfumato("ledger", "witness", "--to", str(to))
+    assert done.code == 0 and "head" in done.out
+    assert sfumato("ledger", "verify", "--witness", str(to)).code == 0
+    copy = tmp_path / "copy.db"
+    with where().ledger() as ledger:
+        copy.write_bytes((where().home / "ledger.db").read_bytes())
+        last = ledger.signed_head()["seq"]
+    lose(where().home, keep=1)
+    for notes in where().keys.folder.glob("*.heads"):
+        notes.unlink()
+    assert sfumato("ledger", "verify").code == 0, "who has the key can hide a cut from himself"
+    assert sfumato("ledger", "verify", "--witness", str(to)).is_one_line(f"lacks entry {last}", code=3)
+    (tmp_path / "other").write_text("{}\n")
+    assert sfumato("ledger", "verify", "--witness", str(tmp_path / "other")).is_one_line("holds no head")
+    assert sfumato("ledger", "recover", "--from", str(tmp_path / "nowhere.db")).is_one_line("there is no ledger at")
+    assert sfumato("ledger", "recover", "--from", str(copy)).code == 0
+
+
+def test_a_lost_key_is_replaced_with_a_reason(sfumato, spent, folder):
+    with where().ledger() as ledger:
+        name = ledger.signed_head()["ledger"]
+    (where().keys.folder / f"{name}.pem").unlink()
+    budget = ["ledger", "budget", "scans", "--epsilon", "900", "--delta", "1e-5"]
+    assert sfumato(*budget).is_one_line(f"{name}.pem cannot be read", "sfumato ledger recover --new-key")
+    done = sfumato("ledger", "recover", "--new-key", "the laptop was stolen")
+    assert done.code == 0 and "from here on" in done.out
+    assert sfumato("ledger", "verify").code == 0 and sfumato(*budget).code == 0
+    assert sfumato("ledger", "recover", "--new-key", "again").is_one_line("leave --new-key out")
+
+
+def test_an_earlier_ledger_is_migrated_by_one_command(sfumato, folder):
+    home = where().home
+    home.mkdir(exist_ok=True)
+    (home / "ledger.db").write_bytes(b"")
+    earlier(f"sqlite:///{home / 'ledger.db'}")
+    assert sfumato("ledger", "show").is_one_line("earlier format", "sfumato migrate")
+    done = sfumato("migrate")
+    assert done.code == 0 and "keeps its 2 entries as they were; heads are signed from entry 3 on" in done.out
+    assert "of this format already" in sfumato("migrate").out and sfumato("ledger", "verify").code == 0
+    assert all(word in sfumato("ledger", "show").out for word in ("the ledger itself", "migrate"))
