@@ -59,6 +59,8 @@ def evidence_of(store: Store, ledger: Ledger, record: RunRecord) -> Evidence:
             {"stage": e.body["stage"], **{name: e.body[name] for name in OF_ENTRIES if name in e.body}} for e in entries
         ],
         "public_data": sorted(digest for digest, m in ancestry if m["kind"] == PublicImages.__name__),
+        "ledger_spends": ledger.spends_under(under),
+        "ledger_notes": ledger.notes(record.settings["data"]["name"]),
         "head": dict(ledger.signed_head()),
     }
     return Evidence(facts, ledger.sign)

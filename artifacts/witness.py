@@ -22,7 +22,7 @@ from sfumato.errors import BadInput
 
 STATEMENT = "ledger-head.json"
 """A run's statement, in its folder."""
-CARD = "card.json"
+CARD, RECORD = "card.json", "run.json"
 
 
 def note_in_run(folder: Path, statement: Mapping[str, Any]) -> None:
@@ -31,11 +31,14 @@ def note_in_run(folder: Path, statement: Mapping[str, Any]) -> None:
 
 
 def texts_in_runs(runs: Path) -> Iterator[str]:
-    """Statements and cards in the folders of runs, unchecked."""
-    for name in (STATEMENT, CARD):
-        for path in sorted(runs.glob(f"*/{name}")):
-            with contextlib.suppress(OSError, ValueError):
-                yield path.read_text(encoding="utf-8")
+    """Statements in the folders of runs, and cards where these were published to a folder, unchecked."""
+    for path in sorted(runs.glob(f"*/{STATEMENT}")):
+        yield from _text(path)
+    for path in sorted(runs.glob(f"*/{RECORD}")):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            for text in _text(path):
+                published = json.loads(text)["published"]
+                yield from _text(runs.parent / published / CARD) if published and not is_url(published) else ()
 
 
 def beside(source: str) -> list[Path]:
@@ -94,6 +97,11 @@ def read_witness(at: str) -> list[str]:
             ) from None
     with _spoken(at, "--witness") as (files, path):
         return files.cat_file(path).decode().splitlines()
+
+
+def _text(path: Path) -> Iterator[str]:
+    with contextlib.suppress(OSError, ValueError):
+        yield path.read_text(encoding="utf-8")
 
 
 def _lines(path: Path) -> list[str]:

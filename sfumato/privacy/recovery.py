@@ -36,8 +36,8 @@ class Known:
     spends: tuple[Mapping[str, Any], ...]
     """Each with `seq`, `hash`, `dataset`, `events` and the terms of its reservation."""
     budgets: Mapping[str, Mapping[str, float]]
-    whole: bool
-    """All entries up to the last head are in it, as in a copy; a statement holds no looks."""
+    complete: bool
+    """All that counts up to the last head is in it; a card holds the spends of one release alone."""
 
 
 class SignedLedger:
@@ -132,6 +132,10 @@ class SignedLedger:
         check_reason("a new key for", self.url, reason)
         return self._chain.new_key(reason)
 
+    def spends_under(self, hashes: Iterable[str]) -> list[dict[str, Any]]:
+        """The spends among the entries of these hashes, as a card holds them so that they can be written anew."""
+        return spends_under(self._chain.entries(), hashes)
+
     def notes(self, dataset: str) -> list[dict[str, Any]]:
         """What a card on this set says of the ledger itself: migrated, another key, recovered, something lost."""
         return notes_of(self._chain.entries(), dataset)
@@ -145,14 +149,20 @@ def known_of(entries: Sequence[Entry]) -> Known:
         heads=tuple(Head(entry.seq, entry.hash, entry.previous) for entry in entries),
         spends=tuple(_said(entry, events) for entry, events in counted(entries)),
         budgets={name: {"epsilon": budget.epsilon, "delta": budget.delta} for name, budget in found.items()},
-        whole=True,
+        complete=True,
     )
 
 
 def statement(head: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
     """The statement of a ledger with these entries and this head, to be signed."""
     known = known_of(entries)
-    return {**head, "spends": list(known.spends), "budgets": dict(known.budgets)}
+    return {**head, "ledger_spends": list(known.spends), "budgets": dict(known.budgets)}
+
+
+def spends_under(entries: Sequence[Entry], hashes: Iterable[str]) -> list[dict[str, Any]]:
+    """The spends among the entries of these hashes, as a card holds them so that they can be written anew."""
+    under = set(hashes)
+    return [_said(entry, events) for entry, events in counted(entries) if entry.hash in under]
 
 
 def known_from(text: str, keys: Iterable[str], names: Iterable[str]) -> Known | None:
@@ -165,8 +175,9 @@ def known_from(text: str, keys: Iterable[str], names: Iterable[str]) -> Known | 
         head = value if "seq" in value else value["head"]
         if head["ledger"] not in names:
             return None
-        spends = value.get("spends", [])
-        known = Known((Head(int(head["seq"]), str(head["hash"])),), tuple(spends), value.get("budgets", {}), False)
+        spends = value.get("ledger_spends", [])
+        found = (Head(int(head["seq"]), str(head["hash"])),)
+        known = Known(found, tuple(spends), value.get("budgets", {}), "budgets" in value)
         return (
             known
             if all({"seq", "hash", "dataset", "events", "relation", "delta"} <= set(one) for one in spends)
@@ -181,7 +192,7 @@ def lost_spends(entries: Sequence[Entry], sources: Sequence[Known]) -> list[Mapp
     here = {entry.hash: events for entry, events in counted(entries)}
     here |= {entry.body["was_hash"]: events_of(entry) for entry in entries if entry.kind == RECOVERED}
     latest: dict[str, Mapping[str, Any]] = {}
-    for source in sorted(sources, key=lambda one: (one.whole, max(one.heads, default=Head(0, "")))):
+    for source in sorted(sources, key=lambda one: (one.complete, max(one.heads, default=Head(0, "")))):
         latest |= {one["hash"]: one for one in source.spends}
     return [one for one in latest.values() if one["hash"] not in here or tally(_events(one)) - tally(here[one["hash"]])]
 
@@ -189,7 +200,7 @@ def lost_spends(entries: Sequence[Entry], sources: Sequence[Known]) -> list[Mapp
 def unknown_heads(lost: Sequence[Head], noted: Sequence[Head], sources: Sequence[Known]) -> list[Head]:
     """The lost heads of which no source knows all that led to them: a copy holds them, or a statement was made there or later."""
     before = {head.hash: head.previous for head in noted}
-    reached = {head.hash for source in sources for head in source.heads}
+    reached = {head.hash for source in sources if source.complete for head in source.heads}
     for one in list(reached):
         while (one := before.get(one, "")) and one not in reached:
             reached.add(one)

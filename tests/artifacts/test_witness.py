@@ -71,7 +71,10 @@ def test_statements_and_cards_of_runs_are_found(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         note_in_run(tmp_path / name, {**HEAD, "run": name})
-    (tmp_path / "two" / "card.json").write_text("{}")
+    (tmp_path / "published").mkdir()
+    (tmp_path / "published" / "card.json").write_text('{"run": "a card"}')
+    (tmp_path / "two" / "run.json").write_text(json.dumps({"published": str(tmp_path / "published")}))
+    (tmp_path / "one" / "run.json").write_text(json.dumps({"published": "s3://bucket/one"}))
     (tmp_path / "latest").symlink_to("nowhere")
     found = [json.loads(text) for text in texts_in_runs(tmp_path)]
-    assert [one.get("run") for one in found] == ["one", "two", None]
+    assert [one["run"] for one in found] == ["one", "two", "a card"]

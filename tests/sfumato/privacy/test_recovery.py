@@ -90,7 +90,22 @@ def test_what_nobody_knows_is_declared_lost_with_a_reason_that_cards_show(url, k
         spend(ledger)
 
 
-@pytest.mark.parametrize("change", [{"spends": []}, {"seq": 1}, {"signature": "AAAA"}, {"ledger": "0" * 32}])
+def test_a_card_knows_the_spends_of_its_release_and_no_others(url, keys):
+    with at(url, keys) as ledger:
+        ledger.set_budget("digits", 10, DELTA)
+        released, _ = spend(ledger, [THREE]), spend(ledger)
+        said = {"ledger_spends": ledger.spends_under([released.hash]), "spends": [{"stage": "x"}]}
+        card = json.dumps(ledger.sign({**said, "head": ledger.signed_head()}))
+    cut(url, 1)
+    with at(url, keys) as ledger:
+        (known,) = ledger.known_from([card])
+        with pytest.raises(Refused, match="2 of 2 entries"):
+            ledger.recover([known])
+        ledger.recover([known], "the other run's folder was deleted")
+        assert ledger.total("digits").epsilon == 3.0 and ledger.total("digits").left == 7.0
+
+
+@pytest.mark.parametrize("change", [{"ledger_spends": []}, {"seq": 1}, {"signature": "AAAA"}, {"ledger": "0" * 32}])
 def test_a_forged_statement_says_nothing(url, keys, change):
     with at(url, keys) as ledger:
         two_spends(ledger)
