@@ -55,6 +55,7 @@ def test_the_folder_of_a_run_holds_both_reports_the_record_and_the_pictures(plac
         "trade-off-internal.png",
         "run.json",
         "ledger.json",
+        "ledger-head.json",
         "ledger.md",
         "spending.png",
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.errors import BadInput
+from sfumato.privacy.signing import Keys
 from tasks import where as places
 from tasks.where import CHECKOUT, SERVER_FILE, configure, mlflow_pages, now, where
 from tests.examples import home_at
@@ -62,6 +63,26 @@ def test_a_relative_home_and_one_with_a_tilde_become_absolute(folder, monkeypatc
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SFUMATO_HOME", "~/there")
     assert where().home == tmp_path / "there"
+
+
+def test_keys_lie_outside_the_home_or_are_given(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("SFUMATO_KEYS", str(tmp_path / "keys"))
+    monkeypatch.setenv("SFUMATO_LEDGER_KEY", "~/team.pem")
+    assert where().keys == Keys(tmp_path / "keys", "~/team.pem") and "team" not in repr(where())
+    monkeypatch.delenv("SFUMATO_LEDGER_KEY")
+    monkeypatch.delenv("SFUMATO_KEYS")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    assert where().keys == Keys(tmp_path / "settings" / "sfumato" / "keys")
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert where().keys.folder == tmp_path / "me" / ".config" / "sfumato" / "keys"
+    for wrong in (folder, folder / "keys"):
+        monkeypatch.setenv("SFUMATO_KEYS", str(wrong))
+        with refused("SFUMATO_KEYS", str(wrong), "outside"):
+            where()
+    monkeypatch.setenv("SFUMATO_KEYS", "~nobody-of-that-name/keys")
+    with refused("SFUMATO_KEYS", "~nobody-of-that-name/keys"):
+        where()
 
 
 def test_configuring_makes_the_folders_and_points_prefect_there(folder, monkeypatch):
