@@ -214,6 +214,14 @@ def replay(
     OUT.print(f"{priced} certificates, {found}")
 
 
+@app.command("key")
+def key() -> None:
+    """Print the public key that checks what this ledger signs, and its fingerprint: hand them on apart from any folder."""
+    with configure().ledger() as ledger:
+        public = ledger.signed_head()["public_key"]
+    OUT.print(f"{public}\nfingerprint {fingerprint(public)}", markup=False, soft_wrap=True, highlight=False)
+
+
 @app.command("export")
 def export(
     dataset: OneSet,

@@ -317,7 +317,9 @@ def test_every_command_is_known_to_these_tests():
     known = {"run", "plan", "show", "publish", "audit", "check", "compare", "sweep", "explain"}
     known |= {"ledger", "report", "serve", "status"}
     assert set(group.commands) == known
-    assert set(group.commands["ledger"].commands) == {"show", "budget", "join", "differ", "verify", "replay", "export"}
+    assert set(group.commands["ledger"].commands) == {
+        *("show", "budget", "join", "differ", "verify", "replay", "key", "export")
+    }
 
 
 @pytest.mark.parametrize(
