@@ -315,10 +315,10 @@ def test_every_command_explains_itself(sfumato, command):
 def test_every_command_is_known_to_these_tests():
     group = typer.main.get_command(cli.app)
     known = {"run", "plan", "show", "publish", "audit", "check", "compare", "sweep", "explain"}
-    known |= {"ledger", "report", "serve", "status"}
+    known |= {"ledger", "migrate", "report", "serve", "status"}
     assert set(group.commands) == known
     assert set(group.commands["ledger"].commands) == {
-        *("show", "budget", "join", "differ", "verify", "replay", "key", "export")
+        *("show", "budget", "join", "differ", "verify", "witness", "recover", "replay", "key", "export")
     }
 
 

@@ -83,6 +83,13 @@ def test_a_plan_beyond_the_budget_says_what_would_fit(sfumato, folder):
     assert sfumato("plan", "dp-sgd", *QUICK[:4]).is_one_line("privacy.delta=1e-05")
 
 
+def test_the_key_that_checks_a_card_is_printed(sfumato, spent):
+    with where().ledger() as ledger:
+        public = ledger.signed_head()["public_key"]
+    told = sfumato("ledger", "key").out.split()
+    assert told[0] == public and told[1] == "fingerprint" and len(told[2]) == 64
+
+
 def test_the_ledger_is_exported_with_a_picture(sfumato, spent, tmp_path):
     done = sfumato("ledger", "export", "scans", "--to", tmp_path / "books")
     assert done.code == 0
