@@ -71,8 +71,8 @@ NO_PROTECTION = "No protection of the training data is known."
 """Said of whatever leaves without a certificate."""
 EDGE = (
     "Choosing settings by looking at private scores; the number of private records, the class names and the image size, "
-    "which are treated as public; people with several images (the unit is one image); side channels and floating-point "
-    "effects of the noise."
+    "which are treated as public; people with several images (the unit is one image); side channels and rounding "
+    "inside float32 sums before they are noised."
 )
 NOT_COVERED = Section("What is not covered", [Text(EDGE)])
 """The edge of the promise, said wherever the promise is."""

@@ -8,7 +8,7 @@ coins of those he is surest of. Under (epsilon, delta)-DP he is right no more of
 The promise: whatever scores are given, if the training was (epsilon, delta)-DP under add/remove, and the scores depend on
 the coins through its result alone, then the bound exceeds epsilon in at most 1 - confidence of all audits.
 Not covered: a low bound proves nothing (this attack failed on this training); a promise that holds only under
-`replace_one`, since the coin adds a record or leaves it out; side channels and floating-point effects of the noise.
+`replace_one`, since the coin adds a record or leaves it out; side channels and rounding inside float32 sums.
 """
 
 import math

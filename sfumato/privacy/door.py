@@ -24,6 +24,7 @@ from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.events import AnyEvent
 from sfumato.privacy.fingerprints import Prints, prints_of
 from sfumato.privacy.ledger import Entry, Ledger, Reservation, entry_label
+from sfumato.privacy.noise import GENERATOR, INJECTED
 from sfumato.progress import Progress, silent
 
 
@@ -191,15 +192,15 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
 
 @contextlib.contextmanager
 def spending(
-    access: Access, events: Sequence[AnyEvent], *, insecure: bool = False, settles: str = ""
+    access: Access, events: Sequence[AnyEvent], *, insecure: bool = False, settles: str = "", arithmetic: str = ""
 ) -> Iterator[Visit]:
     """Reserve `events`, open, and on leaving without error commit them; on any error the reservation stands in full.
 
     Work that was `Stopped` commits what it took. `settles` is the hash of the reservation under which the same work was
     begun and broken off: what it can have taken at most is committed first.
 
-    For a comparison the same access is written as a look. `insecure` says that a test injected the noise. A ledger
-    that cannot be reached for the commit does not lose what was paid for: a warning says that the reservation stands.
+    For a comparison the same access is written as a look. `insecure` says that a test injected the noise, `arithmetic` how it
+    is added, which the entry then tells with the generator. A ledger that cannot be reached for the commit does not lose what was paid for: a warning says that the reservation stands.
     """
     digest = identify(access.private)
     if access.comparison:
@@ -225,6 +226,7 @@ def spending(
         claim=access.claim,
         reason=access.reason,
         insecure=insecure,
+        noise={"generator": INJECTED if insecure else GENERATOR, "arithmetic": arithmetic} if arithmetic else None,
         following=access.following,
         unit=access.private.unit,
     )

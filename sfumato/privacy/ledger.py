@@ -22,7 +22,7 @@ joined by a person: what both cost a shared image composes; plans or numbers of 
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from sfumato.config import Relation
@@ -219,6 +219,7 @@ class Ledger(SignedLedger):
         following: Iterable[Event] = (),
         unit: str = "",
         reason: str = "",
+        noise: Mapping[str, str] | None = None,
     ) -> Reservation:
         """Write down the whole cost of a plan before its door opens, or raise Refused with nothing written.
 
@@ -234,6 +235,7 @@ class Ledger(SignedLedger):
         following: events that the run will reserve after this one; the budget must bear them too, or nothing is paid.
         unit: what the price protects as a whole where that is a group of records, such as a person; empty for one record.
         reason: why a person wants so large an epsilon, where the settings say so.
+        noise: what the noise is drawn from and how it is added: `generator` and `arithmetic`, in words.
         """
         check_delta(delta)
         planned = check_events(events)
@@ -261,6 +263,7 @@ class Ledger(SignedLedger):
             "insecure": bool(insecure),
             **({"unit": unit} if unit else {}),
             **({"reason": reason} if reason else {}),
+            **(noise or {}),
         }
         with self._chain.appending(spending=True) as (entries, write):
             check_set(entries, dataset, digest)

@@ -20,7 +20,7 @@ from sfumato.privacy.distributed import Team, help_training
 from sfumato.privacy.door import Access, Visit, joining, note_look, spending
 from sfumato.privacy.dp_sgd import poisson_sample, train_privately
 from sfumato.privacy.events import AnyEvent, DiscreteHistogram, NoisedRecords, SubsampledGaussian, Uncertified
-from sfumato.privacy.noise import Source, noised, system_source
+from sfumato.privacy.noise import DISCRETE, OF_SAMPLER, ON_GRID, Source, noised, system_source
 from sfumato.privacy.resuming import Keeper, TrainingState
 from sfumato.privacy.units import Units, every_few, one_by_one, one_of_each, units_of
 from sfumato.privacy.watching import Seen
@@ -71,7 +71,7 @@ def noisy_votes(
     Price: `DiscreteHistogram(noise_multiplier)`, since one record or group adds 1 to one cell. `ballot` maps images `[b, c, h, w]` to options `[b]`, each image
     by itself.
     """
-    with spending(access, [event], insecure=source is not None) as visit:
+    with spending(access, [event], insecure=source is not None, arithmetic=DISCRETE) as visit:
         source = source or system_source()
         voters = one_of_each(visit.images, source)
         x, y = to_unit(voters.pixels), torch.as_tensor(voters.labels)
@@ -92,7 +92,7 @@ def noisy_counts(
     Price: `DiscreteHistogram(noise_multiplier)`: one record or group adds 1 to one count, and exchanging one takes 1 from one and adds
     it to another at most.
     """
-    with spending(access, [event], insecure=source is not None) as visit:
+    with spending(access, [event], insecure=source is not None, arithmetic=DISCRETE) as visit:
         source = source or system_source()
         counted = one_of_each(visit.images, source)
         counts = torch.bincount(torch.as_tensor(counted.labels), minlength=classes)
@@ -115,7 +115,7 @@ def noised_records(
     d values, which, with what rounding to a grid adds to it (`noised`), the noise on each value is a multiple of. The order is random because a source's own order tells of the labels, and because a record
     exchanged for one that sorts elsewhere would move all those between.
     """
-    with spending(access, [event], insecure=source is not None) as visit:
+    with spending(access, [event], insecure=source is not None, arithmetic=ON_GRID) as visit:
         source = source or system_source()
         images = to_unit(one_by_one(visit.images).pixels).clamp(-1, 1)[source.order(len(visit.images))]
         x, largest_norm = codec.encode(images.to(device)).cpu(), codec.largest_norm(shape_of(images))
@@ -173,7 +173,7 @@ def drawn(
     labels to the images, with the noise of the source that it is given; how far one record moves a step is its
     method's to bound.
     """
-    with spending(access, events, insecure=source is not None) as visit:
+    with spending(access, events, insecure=source is not None, arithmetic=OF_SAMPLER) as visit:
         x = codec.encode(to_unit(visit.images.pixels).to(device))
         y = torch.as_tensor(visit.images.labels).to(device)
         images = draw(x, y, source or system_source())
@@ -211,7 +211,7 @@ def fine_tuned(
     state = keeper.load() if keeper else None
     left = [event.model_copy(update={"steps": event.steps - (state.step if state else 0)})]
     settles = state.reservation if state else ""
-    with spending(access, left, insecure=source is not None, settles=settles) as visit:
+    with spending(access, left, insecure=source is not None, arithmetic=ON_GRID, settles=settles) as visit:
         entries = {**(state.entries if state else {}), **visit.entries}
         watched = Watched([], note_look(access, f"{access.purpose}: losses and norms")) if watch else None
         team = gather(visit.hash)

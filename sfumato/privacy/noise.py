@@ -151,7 +151,8 @@ def noised(
     """
     step = grid(norm, numbers)
     scale = noise_multiplier * reach(norm, numbers) * ROUNDED_UP / step
-    return [
-        ((value.double() / step).round() + source.steps(value.shape, scale).to(value.device)).mul(step).to(value.dtype)
-        for value in values
-    ]
+    found = []
+    for value in values:
+        steps = value.detach().to("cpu", torch.float64, copy=True).mul_(1 / step).round_()
+        found.append(steps.add_(source.steps(value.shape, scale)).mul_(step).to(value))
+    return found

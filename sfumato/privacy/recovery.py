@@ -24,7 +24,19 @@ from sfumato.privacy.signing import Head, is_signed_value, missing_heads
 RECOVERED = "recovered"
 NOTED = ("migrate", REKEYED, RECOVERY, LOSS, RECOVERED)
 """Kinds of entries that a card shows because they say how far a ledger's totals can be relied on."""
-TERMS = ("relation", "delta", "insecure", "images", "run", "stage", "purpose", "code_version", "unit")
+TERMS = (
+    "relation",
+    "delta",
+    "insecure",
+    "images",
+    "run",
+    "stage",
+    "purpose",
+    "code_version",
+    "unit",
+    "generator",
+    "arithmetic",
+)
 """What is kept of a reservation that is written anew."""
 
 

@@ -16,7 +16,7 @@ from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Refused
 from sfumato.images import ImageSet, to_pixels
 from sfumato.networks.build import build
-from sfumato.privacy import accountant, door, mechanisms
+from sfumato.privacy import accountant, door, mechanisms, noise
 from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.events import DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
@@ -92,6 +92,12 @@ MECHANISMS = {
     "fine tuning": (tune, STEPS),
     "drawing": (sample, Gaussian(noise_multiplier=2.0, count=3)),
 }
+HOW = {
+    "discrete_histogram": noise.DISCRETE,
+    "subsampled_gaussian": noise.ON_GRID,
+    "gaussian": noise.OF_SAMPLER,
+}
+"""What an entry says of the arithmetic."""
 each_mechanism = pytest.mark.parametrize(("run", "event"), MECHANISMS.values(), ids=MECHANISMS)
 
 
@@ -122,6 +128,7 @@ def test_the_price_is_written_before_the_door_opens_and_settled_after(ledger, ru
     assert (body["claim"], body["parents"], body["images"]) == (claim, ["p1", "p2"], 7)
     assert (body["stage"], body["purpose"], body["run"], body["code_version"]) == ("a stage", "a test", "run-1", "0.1")
     assert (body["relation"], body["delta"]) == ("replace_one", 1e-4)
+    assert body["generator"] == noise.GENERATOR and body["arithmetic"] == HOW[event.kind]
     expected = accountant.epsilon([event], 1e-4, "replace_one")
     assert body["epsilon"] == committed.body["epsilon"] == pytest.approx(expected)
     assert paid.entries == {reserved.hash: "DP"}
@@ -169,6 +176,7 @@ def test_an_injected_source_is_noted_and_makes_the_result_internal(ledger, run, 
     paid = run(access(ledger), source=seeded_source())
     assert kinds(ledger) == ["reserve", "open", "commit"]
     assert all(entry.body["insecure"] for entry in ledger.entries())
+    assert ledger.entries()[0].body["generator"] == noise.INJECTED
     assert paid.entries == {ledger.entries()[0].hash: "INTERNAL"}
 
 
