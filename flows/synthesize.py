@@ -82,7 +82,8 @@ def run_changed(
     With `another`, draw the edition after the last that was published, and publish it into a folder of its own.
     """
     place = configure()
-    settings, facts, _ = preflight(resolve(method, preset, changes), str(place.data))
+    known = (lambda name: None) if new_version else checking.known_constants
+    settings, facts, _ = preflight(resolve(method, preset, changes), str(place.data), known)
     device_of(settings.machine)
     with next_edition(settings, place) if another else nullcontext(settings) as settings:
         plan = plan_for(settings, facts)
@@ -127,7 +128,9 @@ def _carry_out(
     following: tuple[AnyEvent, ...],
 ) -> RunRecord:
     public_images = load_images(settings, plan, book)
-    secret = checking.check_private(book.private, terms(plan), book.context, public_images, new_version)
+    secret = checking.check_private(
+        book.private, terms(plan), book.context, public_images, new_version, plan.facts.whole
+    )
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
     book.refusal = checking.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
     parts = prepare(settings, plan, public_images, book)
@@ -168,7 +171,17 @@ def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
     return book.run(public.load_public, data.model_copy(update=PUBLIC_SIDE), size, settings.seed, content=content)
 
 
-PUBLIC_SIDE = {"private": "", "name": "", "held_out": 0.5, "share": 1.0, "limit": 0, "group": "", "unit": "person"}
+PUBLIC_SIDE = {
+    "private": "",
+    "name": "",
+    "held_out": 0.5,
+    "share": 1.0,
+    "records": 0,
+    "classes": (),
+    "limit": 0,
+    "group": "",
+    "unit": "person",
+}
 """What of the data section the public images do not depend on, set to one value for all runs."""
 
 

@@ -81,6 +81,12 @@ class Data(Section):
     share: Annotated[float, Field(gt=0, le=1), LATER] = 1.0
     """Share of the private training records (or groups) that is used, for trials. Each record is taken or left by a hash of itself
     alone, so that the statement holds for the whole collection."""
+    records: Annotated[int, Field(ge=0), LATER] = 0
+    """Number of private records (or groups) on the side that is trained on, before a part is held out or a share taken: a public constant
+    that no price covers, from which rates and delta follow. 0 takes it once per version of the set, and from the ledger afterwards."""
+    classes: Annotated[tuple[str, ...], LATER] = ()
+    """Names of the private classes, as unprotected as their number: a class may be without images, and images of a class that is not
+    named here are left out. Empty takes those that are there, once per version of the set."""
     limit: int = Field(default=0, ge=0)
     """No longer possible, and refused: use only the first so many private records. A record added in front would push another one
     out, which no price covered; `share` takes its place."""
@@ -89,6 +95,28 @@ class Data(Section):
     glyphs: Literal["letters", "digits", "both"] = "letters"
     """Which characters `glyphs` renders. Digits beside private digits tell the public model what it should learn from the private
     side; whoever chooses them should say so."""
+
+
+class Constants(Section):
+    """What is treated as public knowledge of a version of a private set, and so *unprotected*: no price covers it.
+
+    Taken once per version, or declared, written into the ledger and used from there, so that rates, divisors, deltas and thresholds are
+    the same for two sets that differ in one record.
+    """
+
+    records: int
+    """Records on the side that is trained on, or groups where they have some; before a part is held out or a share taken."""
+    images: int
+    """Images there; the same number where each stands for itself."""
+    classes: tuple[str, ...]
+    """Names of the classes, in the order of their labels."""
+    parts: bool = False
+    """The source says itself which records are held out."""
+
+    def expected(self, count: int, *, held_out: float, share: float) -> int:
+        """How many of `count` of these records a run trains on: what remains of them, and of that the share."""
+        kept = 0 if self.parts else round(count * held_out)
+        return round((count - kept) * share)
 
 
 AUTO: Any = "auto"

@@ -9,16 +9,17 @@ Not covered: public images that are copies of private ones, which only the door 
 
 import difflib
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from sfumato import sources
 from sfumato.class_shares import with_shares
-from sfumato.config import AUTO, FEWEST_JUDGED, Data, Network, Privacy
+from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy
 from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
 from sfumato.methods import METHODS
+from sfumato.methods.parts import planned
 from sfumato.methods.plan import STAGE_COUNTS, Facts, Plan, counting, protecting_groups
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build, parameters_by_group
@@ -31,15 +32,23 @@ from sfumato.settings import Settings
 
 MOST_NETWORKS = 64
 """Kinds of networks that are remembered as sound."""
+Known = Callable[[str], Constants | None]
+"""From the name of a private set to the constants that stand in the ledger for it."""
 
 
-def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Facts, list[str]]:
+def preflight(
+    settings: Settings, data_folder: str = "", known: Known = lambda name: None
+) -> tuple[Settings, Facts, list[str]]:
     """Settings with nothing left open, the facts, and warnings; `BadInput` for whatever cannot work.
 
-    `data_folder` is where data sets by name lie if the settings do not say.
+    `data_folder` is where data sets by name lie if the settings do not say. `known` tells the constants that stand in the ledger
+    for the private set of a name: the number of records and the class list are taken from the settings, else from there, and
+    where neither has them, this once, from the source.
     """
     settings = settings.model_copy(update={"data": placed(settings.data, data_folder)})
     data = settings.data
+    before = known(named(data).name)
+    classes = data.classes or (before.classes if before else ())
     _refuse_same(data)
     private = sources.describe(
         data.private,
@@ -52,8 +61,10 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
         folder=data.folder,
         columns=data.columns,
         group=data.group,
+        classes=classes,
     )
-    _refuse_limit(data, private)
+    whole = _constants(data, planned(private.whole), before)
+    _refuse_limit(data, whole)
     sources.require_classes(private)
     public = sources.describe(
         data.public,
@@ -80,11 +91,19 @@ def preflight(settings: Settings, data_folder: str = "") -> tuple[Settings, Fact
             f"bring them together with --set {way}"
         )
     grouped = private.groups is not None
-    records = private.records if private.groups is None else private.groups
-    told: dict[str, Any] = {"unit": data.unit, "images": private.records} if grouped else {}
-    facts = Facts(records=records, classes=private.classes, public_classes=len(public.classes), shape=shapes[0], **told)
+    part = {"held_out": data.held_out, "share": data.share}
+    told: dict[str, Any] = {"unit": data.unit, "images": whole.expected(whole.images, **part)} if grouped else {}
+    facts = Facts(
+        records=whole.expected(whole.records, **part),
+        classes=whole.classes,
+        public_classes=len(public.classes),
+        shape=shapes[0],
+        whole=whole,
+        **told,
+    )
     group = (data.group or sources.GROUP) if grouped else sources.NO_GROUPS
-    settings = settings.model_copy(update={"data": data.model_copy(update={"group": group})})
+    taken = {"group": group, "records": whole.records, "classes": whole.classes}
+    settings = settings.model_copy(update={"data": data.model_copy(update=taken)})
     settings = _filled(settings, facts)
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
     refuse_clip(tuning.clip)
@@ -122,10 +141,19 @@ def _refuse_same(data: Data) -> None:
         )
 
 
-def _refuse_limit(data: Data, private: sources.Facts) -> None:
-    """`private` are the facts of the training part."""
+def _constants(data: Data, there: Constants, before: Constants | None) -> Constants:
+    """The public constants of a set: as declared, else as they were taken `before`, else as they are `there` now."""
+    if before and before.parts == there.parts:
+        there = before
+    records = data.records or there.records
+    images = round(there.images * records / there.records) if there.records else records
+    return there.model_copy(update={"records": records, "images": images, "classes": data.classes or there.classes})
+
+
+def _refuse_limit(data: Data, whole: Constants) -> None:
     if data.limit:
-        share = min(1.0, data.share * data.limit / max(1, private.records))
+        images = whole.expected(whole.images, held_out=data.held_out, share=1.0)
+        share = min(1.0, data.limit / max(1, images))
         raise BadInput(
             f"data.limit={data.limit} takes the first records, so that removing one would pull another in, which no price covers: use "
             f"--set data.share={max(share, 0.001):.3g}, which takes about as many, each by a hash of itself"
@@ -311,6 +339,7 @@ def private_set(settings: Settings) -> PrivateSet:
         folder=data.folder,
         share=data.share,
         columns=data.columns,
+        classes=data.classes,
         group=data.group,
         unit="" if data.group == sources.NO_GROUPS else data.unit,
     )

@@ -21,11 +21,23 @@ A plan is a frozen value; the flow branches on what it holds, never on the metho
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import model_validator
 
-from sfumato.config import Extractor, FineTuning, Generation, Network, Pretraining, Privacy, Relation, Section, Training
+from sfumato.config import (
+    LATER,
+    Constants,
+    Extractor,
+    FineTuning,
+    Generation,
+    Network,
+    Pretraining,
+    Privacy,
+    Relation,
+    Section,
+    Training,
+)
 from sfumato.errors import BadInput
 from sfumato.privacy import accountant
 from sfumato.privacy.events import AnyEvent, DiscreteHistogram
@@ -54,6 +66,8 @@ class Facts(Section):
     """What a group of private images is, such as `person`; empty where each image stands for itself."""
     images: int = 0
     """Private training images, where they have groups."""
+    whole: Annotated[Constants | None, LATER] = None
+    """The constants that these follow from; None in plans of earlier versions."""
 
     @property
     def private(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from sfumato.config import Relation
+from sfumato.config import Constants, Relation
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy.chain import Entry, canonical
 from sfumato.privacy.events import AnyEvent, Event
@@ -127,6 +127,15 @@ def budgets_of(entries: Sequence[Entry], dataset: str) -> dict[str, Budget]:
 def version_of(entries: Sequence[Entry], dataset: str) -> int:
     """Which version of the set the ledger counts: 1, and one more for each change that was declared."""
     return 1 + sum((entry.dataset, entry.kind) == (dataset, "version") for entry in entries)
+
+
+def constants_of(entries: Sequence[Entry], dataset: str) -> Constants | None:
+    """The unprotected facts that the last look at the present version of a set wrote down."""
+    since = _changed_at(entries, dataset)
+    said = [
+        e.body["unprotected"] for e in entries if e.dataset == dataset and e.seq > since and "unprotected" in e.body
+    ]
+    return Constants.model_validate(said[-1]) if said else None
 
 
 def _changed_at(entries: Sequence[Entry], dataset: str) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from sfumato import sources
-from sfumato.config import FEWEST_JUDGED, LATER, Columns, Crop, Relation, Section
+from sfumato.config import FEWEST_JUDGED, LATER, Columns, Constants, Crop, Relation, Section
 from sfumato.errors import BadInput, Stopped
 from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.events import AnyEvent
@@ -43,6 +43,8 @@ class PrivateSet(Section):
     share: Annotated[float, LATER] = 1.0
     """Share of the training records that is used (`sources.used_by_hash`)."""
     columns: Columns = Columns()
+    classes: Annotated[tuple[str, ...], LATER] = ()
+    """The class list, a public constant; empty takes the classes that are there."""
     group: str = sources.NO_GROUPS
     """Which records belong together (`Data.group`)."""
     unit: str = ""
@@ -114,7 +116,13 @@ def fingerprinted(access: Access) -> Prints:
     return prints_of(pictures, access.ledger.print_key())
 
 
-def check_in(access: Access, public: ImageSet | None = None, *, new_version: bool = False) -> Entry:
+def check_in(
+    access: Access,
+    public: ImageSet | None = None,
+    *,
+    new_version: bool = False,
+    constants: Constants | None = None,
+) -> Entry:
     """Decode the whole set once, as every run does before it trains anything, and write that look.
 
     Raises `BadInput` for a damaged image, for images or parts that do not fit together, for a part without images, and
@@ -124,6 +132,8 @@ def check_in(access: Access, public: ImageSet | None = None, *, new_version: boo
     images among which there are private ones, records that are not used included; both as they are after cropping and
     resizing, in whatever files and classes they lie. That refusal tells the person who runs this that there is a copy, not
     which and how many.
+
+    `constants` are what the run takes for public knowledge; they stand in the entry of the look, for this run and for later ones.
 
     Not covered: copies that differ in a pixel, such as compressed anew or cropped by hand.
     """
@@ -136,7 +146,7 @@ def check_in(access: Access, public: ImageSet | None = None, *, new_version: boo
         access.ledger.new_version(
             access.private.name, digest, run=access.run, code_version=access.code_version, prints=prints
         )
-    entry = _looked(access, digest)
+    entry = _looked(access, digest, constants=constants)
     access.ledger.note_records(access.private.name, digest, prints)
     if public and any(share_a_picture(public, part) for part in (train, test)):
         raise BadInput(
@@ -182,6 +192,7 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
         folder=private.folder,
         columns=private.columns,
         group=private.group,
+        classes=private.classes,
     )
     if (found.groups is not None) != bool(private.unit):
         raise ValueError(
@@ -286,7 +297,7 @@ def note_look(access: Access, purpose: str) -> dict[str, str]:
     return {entry.hash: entry_label(entry)}
 
 
-def _looked(access: Access, digest: str | None, purpose: str = "") -> Entry:
+def _looked(access: Access, digest: str | None, purpose: str = "", constants: Constants | None = None) -> Entry:
     return access.ledger.look(
         access.private.name,
         digest,
@@ -295,4 +306,5 @@ def _looked(access: Access, digest: str | None, purpose: str = "") -> Entry:
         run=access.run,
         code_version=access.code_version,
         parents=access.parents,
+        constants=constants,
     )

@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from sfumato.config import Relation
+from sfumato.config import Constants, Relation
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy import accountant
 from sfumato.privacy.advice import what_fits
@@ -44,6 +44,7 @@ from sfumato.privacy.balance import (
     check_name,
     check_reason,
     check_set,
+    constants_of,
     dumped,
     entry_label,
     events_of,
@@ -71,21 +72,9 @@ from sfumato.progress import Progress, silent
 __all__ = ["Budget", "Difference", "Entry", "Ledger", "Reservation", "Spend", "Total", "entry_label"]
 
 Kind = Literal[
-    "budget",
-    "version",
-    "reserve",
-    "open",
-    "progress",
-    "commit",
-    "cancel",
-    "look",
-    "reuse",
-    "override",
-    "join",
-    "differ",
-    "made",
-    "check",
-]
+    "budget", "version", "reserve", "open", "progress", "commit", "cancel", "look", "reuse", "override", "join", "differ",
+    "made", "check",
+]  # fmt: skip
 Check = Literal["copies", "audit"]
 """What samples are checked for before they may leave."""
 Price = Callable[[Sequence[Event], float, Relation], float]
@@ -396,10 +385,12 @@ class Ledger(SignedLedger):
         run: str,
         code_version: str,
         parents: Sequence[str] = (),
+        constants: Constants | None = None,
     ) -> Entry:
         """Write, before it happens, an access without noise; all that comes of it is INTERNAL.
 
         Without a digest (None) it does not say of which content, for a look at a set that is still being put together.
+        `constants` are those that hold from here on for this version of the set.
         """
         check_reason("a look at", dataset, reason)
         check_name(dataset)
@@ -411,6 +402,7 @@ class Ledger(SignedLedger):
                 "look",
                 {
                     **({} if digest is None else {"digest": digest}),
+                    **({} if constants is None else {"unprotected": constants.model_dump(mode="json")}),
                     "reason": reason,
                     "stage": stage,
                     "run": run,
@@ -506,6 +498,10 @@ class Ledger(SignedLedger):
             )
 
     # Reading
+
+    def constants(self, dataset: str) -> Constants | None:
+        """The unprotected facts of the set's present version that the last run took; None where none did."""
+        return constants_of(self.entries(), dataset)
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """All entries in order, or those of one set; readable also when the chain is broken."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sfumato.config import Columns, Crop
+from sfumato.config import Columns, Constants, Crop
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
@@ -88,6 +88,7 @@ def describe(
     shares: tuple[float, ...] = (),
     columns: Columns = Columns(),
     group: str = NO_GROUPS,
+    classes: tuple[str, ...] = (),
     forgiving: bool = False,
 ) -> Facts:
     """Records, classes and shape of a part of a source, from names and headers alone; arguments as in `load`.
@@ -108,18 +109,24 @@ def describe(
         shares=shares,
         columns=columns,
         group=group,
+        classes=classes,
         forgiving=forgiving,
     )
     catalogue = open_source(source, asked)
     facts = catalogue.facts
 
+    records = facts.records if facts.groups is None else facts.groups
+    whole = Constants(
+        records=records, images=facts.records, classes=classes or facts.classes, parts=catalogue.has_parts
+    )
+
     def expected(count: int) -> int:
-        split = not catalogue.has_parts and part != "all"
-        kept = round(count * held_out) if split else 0
-        return kept if split and part == "test" else round((count - kept) * asked.used)
+        if part == "test" and not catalogue.has_parts:
+            return round(count * held_out)
+        return whole.expected(count, held_out=held_out if part == "train" else 0.0, share=asked.used)
 
     groups = None if facts.groups is None else expected(facts.groups)
-    return Facts(str(source), expected(facts.records), facts.classes, *asked.shape(facts), groups)
+    return Facts(str(source), expected(facts.records), whole.classes, *asked.shape(facts), groups, whole)
 
 
 def load(
@@ -138,6 +145,7 @@ def load(
     shares: tuple[float, ...] = (),
     columns: Columns = Columns(),
     group: str = NO_GROUPS,
+    classes: tuple[str, ...] = (),
     seed: int = 0,
 ) -> ImageSet:
     """Decode a part of a source, as `[n, c, h, w]` pictures of one size.
@@ -145,7 +153,8 @@ def load(
     `crop="centre"` takes the largest square from the middle, `size` then stretches every picture to that many pixels
     square, `channels` turns all grey (1) or into colour (3); None or 0 keeps them. `invert` turns the grey levels round,
     so that dark ink on paper stands beside light ink. `held_out` is the share kept for testing where the source has no
-    test part, `share` the share of the part `train` that is used (`used_by_hash`), `folder` where data sets by name lie. `columns` and `group` are for tables and folders (`Data`). The other arguments are for glyphs (`characters` are all letters
+    test part, `share` the share of the part `train` that is used (`used_by_hash`), `folder` where data sets by name lie. `columns` and `group` are for tables and folders (`Data`). `classes`, where given, are the class list: labels are places in it, and
+    a record of another class is left out, by itself. The other arguments are for glyphs (`characters` are all letters
     unless given) and for mixtures (`shares`, see `sfumato.sources.mixture.mix`).
     """
     asked = Request(
@@ -162,25 +171,27 @@ def load(
         shares=shares,
         columns=columns,
         group=group,
+        classes=classes,
         seed=seed,
     )
     catalogue = open_source(source, asked)
-    classes, by_hash = catalogue.facts.classes, part != "all" and not catalogue.has_parts
+    names, by_hash = catalogue.facts.classes, part != "all" and not catalogue.has_parts
+    numbers = {name: number for number, name in enumerate(classes or names)}
     pixels: list[np.ndarray] = []
     labels: list[int] = []
     groups: list[int] = []
     first: Record | None = None
     for record in catalogue.records():
         # The split looks at the picture as stored, so that asking for another size moves no record to the other side.
-        if by_hash and held_out_of(record, classes, held_out) != (part == "test"):
+        if by_hash and held_out_of(record, names, held_out) != (part == "test"):
             continue
-        if asked.used < 1 and not used_of(record, classes, share):
+        if (asked.used < 1 and not used_of(record, names, share)) or names[record.label] not in numbers:
             continue
         record = record._replace(pixels=shaped(record.pixels, asked))
         first = first or record
         check_same_shape(first, record)
         pixels.append(record.pixels)
-        labels.append(record.label)
+        labels.append(numbers[names[record.label]])
         groups.append(group_number(record.group))
     if not pixels:
         raise BadInput(
@@ -189,7 +200,7 @@ def load(
         )
     stacked = np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2))
     grouped = None if catalogue.facts.groups is None else np.array(groups, dtype=np.int64)
-    return ImageSet(stacked, np.array(labels, dtype=np.int64), classes, grouped)
+    return ImageSet(stacked, np.array(labels, dtype=np.int64), tuple(numbers), grouped)
 
 
 def held_out_of(record: Record, classes: tuple[str, ...], share: float) -> bool:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from sfumato.config import Columns, Crop
+from sfumato.config import Columns, Constants, Crop
 from sfumato.errors import BadInput
 
 NO_GROUPS = "none"
@@ -34,6 +34,8 @@ class Facts:
     """Of the asked size; else of the first picture, and `load` refuses a folder that mixes sizes."""
     groups: int | None = None
     """Groups in the asked part, counted as `records` are; None where each record stands for itself."""
+    whole: Constants | None = None
+    """What there is before a part is held out or a share is taken; None in a catalogue."""
 
 
 class File(NamedTuple):
@@ -87,6 +89,8 @@ class Request:
     seed: int = 0
     columns: Columns = USUAL_COLUMNS
     group: str = NO_GROUPS
+    classes: tuple[str, ...] = ()
+    """The class list, where it is declared: records of other classes are left out, and a class may be without any."""
     forgiving: bool = False
     """Go on where the first picture cannot be read, for `sfumato.sources.inspect`."""
 

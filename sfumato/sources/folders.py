@@ -49,25 +49,26 @@ def folder_files(folder: Path, root: Path, asked: Request) -> tuple[list[File], 
         )
     grouping = GROUPINGS.get(asked.group)
     names = class_names(folder)
+    empty = bool(asked.classes)
     if not grouping:
-        return [File(path, name) for name in names for path in picture_files(folder, name)], False
-    return [File(path, name, group) for name in names for path, group in grouping(folder, name)], True
+        return [File(path, name) for name in names for path in picture_files(folder, name, empty=empty)], False
+    return [File(path, name, group) for name in names for path, group in grouping(folder, name, empty)], True
 
 
-def by_folder(root: Path, name: str) -> list[tuple[Path, str]]:
+def by_folder(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:
     """The pictures of a class with the folder that each lies in: `class/group/picture`."""
     loose = [entry.path for entry in entries(root / name) if is_picture(entry)]
     if loose:
         raise BadInput(f"{loose[0]!r} lies in no folder of a group, as data.group=folder has it; move it into one")
-    within = class_names(root / name)
+    within = class_names(root / name) if entries(root / name) or not empty else ()
     for entry in entries(root / name):
         check_inside(entry, root)
-    return [(path, group) for group in within for path in picture_files(root, f"{name}/{group}")]
+    return [(path, group) for group in within for path in picture_files(root, f"{name}/{group}", empty=empty)]
 
 
-def by_prefix(root: Path, name: str) -> list[tuple[Path, str]]:
+def by_prefix(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:
     """The pictures of a class with what their names begin with, up to the first underscore."""
-    found = [(path, path.name.partition("_")) for path in picture_files(root, name)]
+    found = [(path, path.name.partition("_")) for path in picture_files(root, name, empty=empty)]
     for path, (group, mark, _) in found:
         if not (group and mark):
             raise BadInput(f"{str(path)!r} does not begin with a group and '_', as data.group=prefix has it; rename it")

@@ -44,12 +44,12 @@ def class_names(folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def picture_files(root: Path, name: str) -> list[Path]:
-    """Sorted picture files of one class."""
+def picture_files(root: Path, name: str, *, empty: bool = False) -> list[Path]:
+    """Sorted picture files of one class; none only where it may be `empty`."""
     found = [entry for entry in entries(root / name) if is_picture(entry)]
     for entry in found:
         check_inside(entry, root)
-    if not found:
+    if not (found or empty):
         raise BadInput(
             f"the class folder {str(root / name)!r} holds no images ({', '.join(SUFFIXES)}); add some or remove it"
         )

@@ -88,7 +88,7 @@ def test_the_private_images_are_compared_with_the_public_ones_of_this_run(book, 
     given = []
     monkeypatch.setattr(checking, "check_private", lambda secret, *others: given.extend(others) or secret)
     run_plan(*planned(), preset="digits", publish_to="", new_version=True)
-    assert given[2:] == [PublicImages(digest=f"{1:064d}", label="PUBLIC"), True]
+    assert given[2:] == [PublicImages(digest=f"{1:064d}", label="PUBLIC"), True, planned()[1].facts.whole]
     ((args, _),) = book.of(public.pretrain)
     assert args[0] == given[2]
 
