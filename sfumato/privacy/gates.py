@@ -91,6 +91,7 @@ OTHERWISE: Mapping[str, str] = {
     "sfumato.privacy.audit": "settings",
     "sfumato.privacy.balance": "the ledger",
     "sfumato.privacy.chain": "the ledger",
+    "sfumato.privacy.exact": "settings: how much noise there is",
     "sfumato.privacy.gdp": "settings",
     "sfumato.privacy.ledger": "the ledger: what was paid before, and what is planned",
     "sfumato.privacy.signing": "the ledger and its key",
