@@ -214,7 +214,7 @@ def test_a_plan_shows_noise_certificate_claim_and_estimate_and_opens_nothing(sfu
     shown = sfumato("plan", "--epsilon", "3", *QUICK)
     assert shown.code == 0 and shown.err == ""
     plain = " ".join(shown.out.replace("│", " ").split())
-    assert "noise multiplier" in plain and "certificate if it runs" in plain and "accountant: dp-accounting" in plain
+    assert "noise multiplier" in plain and "certificate if it runs" in plain and "accountant: closed-form GDP" in plain
     certified = float(plain.split("if it runs: (")[1].split(",")[0])
     assert 2.9 < certified <= 3.0
     assert (
