@@ -23,7 +23,9 @@ from prefect import task
 from prefect.cache_policies import CacheKeyFnPolicy
 from pydantic import BaseModel
 
+from artifacts.binding import touches, unbound
 from artifacts.kinds import Ref
+from artifacts.labels import Label
 from sfumato.config import LATER
 from sfumato.errors import BadInput
 from tasks.progress import CONSOLE
@@ -50,6 +52,8 @@ BOOKKEEPING = (
     "tasks.where",
     "tasks.progress",
     "artifacts.store",
+    "artifacts.binding",
+    "artifacts.certify",
     "artifacts.remote",
     "artifacts.labels",
     "artifacts.tracking",
@@ -217,9 +221,34 @@ def stage_key(stage_task: Any, *args: Any, **kwargs: Any) -> str:
 
 
 def is_cached(stage_task: Any, *args: Any, **kwargs: Any) -> bool:
-    """Whether a stage called like this would find its result, here or in the shared store."""
-    key = stage_key(stage_task, *args, **kwargs)
-    return is_here(stage_task, key) or recalled(where(), key) is not None
+    """Whether a stage called like this would find its result, here or in the shared store, and might use it."""
+    place, key = where(), stage_key(stage_task, *args, **kwargs)
+    if is_here(stage_task, key):
+        found = here(stage_task, key)
+        return found is not None and not lacking(place, found)
+    return recalled(place, key) is not None
+
+
+def here(stage_task: Any, key: str) -> Ref | None:
+    """The result that this machine has under a cache key; None where it cannot be read."""
+    from prefect.results import get_result_store
+
+    store: Any = get_result_store()
+    with contextlib.suppress(Exception):  # whatever Prefect makes of a damaged file: the stage then finds out
+        found = store.update_for_task(stage_task, _sync=True).read(key, _sync=True).result
+        return found if isinstance(found, Ref) else None
+    return None
+
+
+def lacking(place: Where, ref: Ref) -> str:
+    """Why a result that was found may not be used: gone, damaged, or not what the ledger in use says; empty where it may."""
+    store = place.store()
+    if not store.intact(ref):
+        return "it is gone or damaged"
+    if ref.label == Label.PUBLIC and not touches(store, ref):
+        return ""
+    with place.ledger() as ledger:
+        return unbound(store, ledger.entries(), ref)
 
 
 def is_here(stage_task: Any, key: str) -> bool:
@@ -234,7 +263,8 @@ def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:
     """Run a stage; returns its reference and whether it came from the cache.
 
     Of two runs that want the same result at once, the second waits and finds it.
-    A cached reference whose artifact is missing or damaged is made again (a private stage then asks the ledger anew).
+    A cached reference whose artifact is missing or damaged, or stands on entries that are not in the ledger in use, is made
+    again (a private stage then asks the ledger anew).
     """
     place, key = where(), stage_key(stage_task, *args, **kwargs)
     if "context" in kwargs:
@@ -245,7 +275,8 @@ def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:
         state = stage_task(*args, **kwargs, return_state=True)
         ref = state.result()
         cached = state.name == "Cached"
-        if cached and not place.store().intact(ref):
+        if cached and (why := lacking(place, ref)):
+            CONSOLE.print(f"{stage_task.name}: made again: {why}")
             ref, cached = stage_task.with_options(refresh_cache=True)(*args, **kwargs), False
         if place.shared_store:
             share(place, key, ref)
@@ -253,8 +284,9 @@ def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:
 
 
 def recalled(place: Where, key: str) -> Ref | None:
-    """What a machine that writes into the same ledger made under a cache key; entries of another would mean something else."""
-    return place.store().recall(f"{place.books}/{key}") if place.shared_store else None
+    """What a machine that writes into the same ledger made under a cache key; what this ledger does not name counts as missing."""
+    ref = place.store().recall(f"{place.books}/{key}") if place.shared_store else None
+    return ref if ref and not lacking(place, ref) else None
 
 
 def share(place: Where, key: str, ref: Ref) -> None:

@@ -38,6 +38,9 @@ class FolderKeeper:
     def load(self) -> TrainingState | None:
         """The last state that was kept whole."""
         state = load_state(self.folder)
+        if state and (why := strange(state)):
+            CONSOLE.print(f"what was kept of this training is not gone on with: {why}")
+            return None
         if state:
             CONSOLE.print(f"going on after step {state.step}")
         return state
@@ -58,6 +61,14 @@ class FolderKeeper:
     def stopping(self) -> bool:
         """Whether someone asked the work to stop."""
         return self.asked.is_set()
+
+
+def strange(state: TrainingState) -> str:
+    """Why a kept state may not be gone on with: another ledger's; empty where it may."""
+    with where().ledger() as ledger:
+        known = {entry.hash for entry in ledger.entries()}
+    named = {*state.entries, *([state.reservation] if state.reservation else [])}
+    return "" if named <= known else "its ledger entries are not in this ledger"
 
 
 @contextlib.contextmanager

@@ -13,10 +13,13 @@ from pydantic import BaseModel, ConfigDict
 from artifacts.kinds import Ref
 from artifacts.labels import Label
 from artifacts.store import Store
+from sfumato import __version__
 from sfumato.config import Machine
 from sfumato.errors import BadInput
+from sfumato.privacy.door import Payment
+from sfumato.privacy.mechanisms import Paid
 from tasks.progress import CONSOLE, progress
-from tasks.where import where
+from tasks.where import Where, where
 
 Kind = TypeVar("Kind", bound=Ref)
 
@@ -48,6 +51,8 @@ class Draft(Generic[Kind]):
     series: dict[str, Sequence[float]] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
     """Files of the result that MLflow should show."""
+    payment: Payment | None = None
+    """What is committed under the address of the result, once it is kept."""
     kept: Kind | None = None
     """The result, once it is in the store."""
 
@@ -57,6 +62,10 @@ class Draft(Generic[Kind]):
         if self.kept is None:
             raise ValueError("nothing is kept yet: ask for the reference after `with making(...)`")
         return self.kept
+
+    def stands_on(self, paid: Paid) -> None:
+        """Take over the entries of what a mechanism let out, and what is left to commit."""
+        self.entries, self.payment = paid.entries, paid.payment
 
     def open(self, ref: Ref) -> Path:
         """The checked folder of an input."""
@@ -102,12 +111,9 @@ def making(
             summary=draft.metrics,
             seconds=round(seconds, 2),
         )
+        numbers = bind(place, draft, ref, title, context)
     draft.kept = ref
     try:
-        numbers: list[int] = []
-        if draft.entries:
-            with place.ledger() as ledger:
-                numbers = [entry.seq for entry in ledger.found(draft.entries)]
         tracked = place.tracker().log(
             title,
             label=ref.label,
@@ -123,6 +129,28 @@ def making(
         draft.kept = ref.model_copy(update={"tracked": tracked})
     except Exception as error:  # the result is kept and perhaps paid for: a lost log line must not lose it
         CONSOLE.print(f"{title}: kept, but MLflow could not be told ({type(error).__name__})")
+
+
+def bind(place: Where, draft: Draft, ref: Ref, title: str, context: RunContext) -> list[int]:
+    """Have the ledger name what was kept, and return the numbers of the entries that it stands on itself.
+
+    A spend is committed with its address; what was made of paid artifacts alone has an entry of its own. Where that fails,
+    the stage does: what nothing names is not used, and its reservation stands in full.
+    """
+    if not draft.entries and ref.label != Label.DP:
+        return []
+    try:
+        with place.ledger() as ledger:
+            if payment := draft.payment:
+                ledger.commit(payment.reservation, payment.events, artifact=ref.digest)
+            elif ref.label == Label.DP:
+                entries = draft.store.entries(ref)
+                ledger.made(ref.digest, entries=entries, stage=title, run=context.run, code_version=__version__)
+            return [entry.seq for entry in ledger.found(draft.entries)]
+    except BadInput as error:
+        raise BadInput(
+            f"{title} is done, but the ledger could not be told, so that it counts for nothing: {error}"
+        ) from error
 
 
 def device_of(machine: Machine) -> torch.device:

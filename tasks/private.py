@@ -56,7 +56,7 @@ def count_classes(
             asked = access(ledger, private, terms, STAGE_COUNTS, "class counts", [], context, code)
             paid = mechanisms.noisy_counts(asked, event, classes=len(classes))
         contents.save(draft.folder, {"counts": paid.result}, {"classes": classes})
-        draft.entries = paid.entries
+        draft.stands_on(paid)
     return draft.ref
 
 
@@ -88,7 +88,7 @@ def take_votes(
                 device=device_of(machine),
             )
         contents.save(draft.folder, {"votes": paid.result}, {"classes": facts.classes})
-        draft.entries = paid.entries
+        draft.stands_on(paid)
     return draft.ref
 
 
@@ -115,7 +115,7 @@ def noise_once(
                 with_canaries(asked, draft, canaries), event, codec=codec, device=device_of(machine)
             )
         contents.save(draft.folder, {"noised": paid.result}, {})
-        draft.entries = paid.entries
+        draft.stands_on(paid)
     return draft.ref
 
 
@@ -160,7 +160,8 @@ def train_phase_one(
                     codec=parts.codec,
                     progress=draft.show,
                 )
-            trained, draft.entries = paid.result, paid.entries
+            trained = paid.result
+            draft.stands_on(paid)
         contents.save_denoiser(draft.folder, trained, settings.network, parts.shape, facts.public_classes)
     return draft.ref
 
@@ -213,7 +214,7 @@ def fine_tune(
                 gather=gathering(job),
             )
         contents.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
-        draft.entries = paid.entries
+        draft.stands_on(paid)
     if paid.watched:
         keep_watched(paid.watched, draft.ref, title, context)
     return draft.ref
@@ -307,7 +308,7 @@ def train_plainly(
                 progress=draft.show,
             )
         contents.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
-        draft.entries = paid.entries
+        draft.stands_on(paid)
     return draft.ref
 
 

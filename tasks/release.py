@@ -99,7 +99,7 @@ def generate_privately(
             asked = access(ledger, private, terms, STAGE_DRAWING, "private generation", behind, context, code)
             asked = replace(asked, images=ANY_NUMBER if prototypes else images)
             paid = mechanisms.drawn(asked, events, draw, device=device, codec=parts.codec)
-        draft.entries = paid.entries
+        draft.stands_on(paid)
         keep_samples(draft, paid.result)
     return draft.ref
 

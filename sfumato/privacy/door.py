@@ -84,6 +84,14 @@ class Access:
 
 
 @dataclass(frozen=True)
+class Payment:
+    """What is to be committed, by who keeps the result, when it is kept; until then the reservation stands in full."""
+
+    reservation: Reservation
+    events: tuple[AnyEvent, ...]
+
+
+@dataclass(frozen=True)
 class Visit:
     """An open door: the private images and the ledger entry that stands for having seen them."""
 
@@ -97,6 +105,9 @@ class Visit:
     """Of the reservation, by which it can be settled if this process dies; empty for a look."""
     allow: Callable[[Sequence[AnyEvent]], object] = field(default=lambda events: None, repr=False)
     """Write down, before it happens, up to which events the work will go."""
+
+    payment: Payment | None = None
+    """What is left to commit; None where nothing is paid."""
 
     @property
     def entries(self) -> dict[str, str]:
@@ -205,13 +216,14 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
 def spending(
     access: Access, events: Sequence[AnyEvent], *, insecure: bool = False, settles: str = "", arithmetic: str = ""
 ) -> Iterator[Visit]:
-    """Reserve `events`, open, and on leaving without error commit them; on any error the reservation stands in full.
+    """Reserve `events` and open. The reservation stands in full until who keeps the result commits the visit's `payment`.
 
-    Work that was `Stopped` commits what it took. `settles` is the hash of the reservation under which the same work was
+    Work that was `Stopped` commits what it took, and names no artifact. `settles` is the hash of the reservation under which the same work was
     begun and broken off: what it can have taken at most is committed first.
 
     For a comparison the same access is written as a look. `insecure` says that a test injected the noise, `arithmetic` how it
-    is added, which the entry then tells with the generator. A ledger that cannot be reached for the commit does not lose what was paid for: a warning says that the reservation stands.
+    is added, which the entry then tells with the generator. A stop that the ledger cannot be told of is a warning: the
+    reservation then stands in full.
     """
     digest = identify(access.private)
     if access.comparison:
@@ -244,11 +256,12 @@ def spending(
     label = entry_label(access.ledger.opened(ticket))
     allow = functools.partial(access.ledger.progress, ticket)
     try:
-        yield Visit(read(access.private, "train"), ticket.hash, label, ticket.hash, allow)
+        yield Visit(
+            read(access.private, "train"), ticket.hash, label, ticket.hash, allow, Payment(ticket, tuple(events))
+        )
     except Stopped as stop:
         _commit(access.ledger, ticket, stop.taken)
         raise
-    _commit(access.ledger, ticket, events)
 
 
 @contextlib.contextmanager

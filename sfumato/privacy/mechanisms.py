@@ -17,7 +17,7 @@ from sfumato.errors import Stopped
 from sfumato.images import ImageSet, shape_of, to_unit
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.distributed import Team, help_training
-from sfumato.privacy.door import Access, Visit, joining, note_look, spending
+from sfumato.privacy.door import Access, Payment, Visit, joining, note_look, spending
 from sfumato.privacy.dp_sgd import poisson_sample, train_privately
 from sfumato.privacy.events import AnyEvent, DiscreteHistogram, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.noise import DISCRETE, OF_SAMPLER, ON_GRID, Source, noised, system_source
@@ -43,6 +43,8 @@ class Paid(Generic[Result]):
 
     result: Result
     entries: Mapping[str, str]
+    payment: Payment | None = None
+    """What is to be committed when the result is kept."""
     watched: "Watched | None" = None
 
 
@@ -79,7 +81,7 @@ def noisy_votes(
         counts = torch.bincount(y * options + chosen, minlength=classes * options).view(classes, options)
         votes = counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
         entries = visit.entries
-    return Paid(votes, entries)
+    return Paid(votes, entries, visit.payment)
 
 
 def noisy_counts(
@@ -98,7 +100,7 @@ def noisy_counts(
         counts = torch.bincount(torch.as_tensor(counted.labels), minlength=classes)
         noisy = counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
         entries = visit.entries
-    return Paid(noisy, entries)
+    return Paid(noisy, entries, visit.payment)
 
 
 def noised_records(
@@ -123,7 +125,7 @@ def noised_records(
         noise = event.noise_multiplier
         (copies,) = noised([x], noise_multiplier=noise, norm=largest_norm, numbers=numbers, source=source)
         entries = visit.entries
-    return Paid(copies, entries)
+    return Paid(copies, entries, visit.payment)
 
 
 def unprotected(
@@ -155,7 +157,7 @@ def unprotected(
 
         trained, _ = train_denoiser(model.to(device), loss_of_step, settings, progress=progress)
         entries = visit.entries
-    return Paid(trained, entries)
+    return Paid(trained, entries, visit.payment)
 
 
 def drawn(
@@ -178,7 +180,7 @@ def drawn(
         y = torch.as_tensor(visit.images.labels).to(device)
         images = draw(x, y, source or system_source())
         entries = visit.entries
-    return Paid(images, entries)
+    return Paid(images, entries, visit.payment)
 
 
 def fine_tuned(
@@ -240,7 +242,7 @@ def fine_tuned(
         finally:
             if team:
                 team.dismiss()
-    return Paid(trained, entries, watched)
+    return Paid(trained, entries, visit.payment, watched)
 
 
 def fine_tuned_beside(

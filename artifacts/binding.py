@@ -1,0 +1,65 @@
+"""Whether an artifact is what a ledger says it is: the entries that it stands on are in it, and name it.
+
+A manifest names its entries by hash, which nobody can foresee; a spend is committed with the address of what was made under it,
+and what was made of such artifacts alone is written down under its own. Who may write where artifacts lie, and not in the
+ledger, can therefore put nothing in the place of what was paid for. What is not bound counts as missing, and is made again.
+
+A crash between keeping an artifact and its commit leaves one that nothing names: its reservation stands in full, and it is not
+used, since nothing says that it is all that was done. So do artifacts of earlier homes, whose manifests give numbers.
+Not covered: artifacts without a ledger entry (public data and what is made of it alone).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from artifacts.kinds import Ref
+from artifacts.labels import Label
+from artifacts.store import Damaged, Store
+from sfumato.privacy.ledger import Entry, entry_label
+
+
+def unbound(store: Store, known: Sequence[Entry], artifact: Ref | str) -> str:
+    """Why an artifact counts as missing, judged over all that it was made of; empty where it may be used.
+
+    `known` are all entries of the ledger.
+    """
+    try:
+        family = store.ancestry(artifact)
+    except Damaged:
+        return "what it was made of is gone or damaged"
+    label = store.label_of(artifact)
+    told = {family[0][1]["label"], artifact.label if isinstance(artifact, Ref) else label}
+    reasons = (_unbound(digest, manifest, store.label_of(digest), known) for digest, manifest in family)
+    return next(filter(None, reasons), "" if told == {label} else "its label is not that of its ledger entries")
+
+
+def touches(store: Store, artifact: Ref | str) -> bool:
+    """Whether ledger entries went into an artifact; False where they cannot be told."""
+    try:
+        return bool(store.entries(artifact))
+    except Damaged:
+        return False
+
+
+def named_by(known: Iterable[Entry], kind: str, artifact: str) -> list[Entry]:
+    """The entries of a kind that name an artifact, in order."""
+    return [entry for entry in known if entry.kind == kind and entry.body.get("artifact") == artifact]
+
+
+def _unbound(digest: str, manifest: dict, label: Label, known: Sequence[Entry]) -> str:
+    """What is wrong with one artifact's own entries; `label` is that of it and all its ancestors."""
+    found = {entry.hash: entry for entry in known if entry.hash in manifest["entries"]}
+    if set(manifest["entries"]) - set(found):
+        return "its ledger entries are not in this ledger"
+    for name, entry in found.items():
+        if entry.kind not in ("reserve", "look") or entry_label(entry) != manifest["entries"][name]:
+            return f"ledger entry {entry.seq} is not what it says"
+    spends = {entry.seq for entry in found.values() if entry.kind == "reserve"}
+    if not spends:
+        derived = label == Label.DP and not named_by(known, "made", digest)
+        return "no ledger entry names it" if derived else ""
+    ends = {entry.body["reserve"]: entry for entry in known if entry.kind in ("commit", "cancel")}
+    if open_ones := sorted(seq for seq in spends if seq not in ends or ends[seq].kind == "cancel"):
+        return f"ledger entry {open_ones[0]} was never committed with it"
+    # Work that went on after a stop or a crash stands on earlier spends, too, whose commits name none.
+    named = {ends[seq].body.get("artifact") for seq in spends} - {None}
+    return "" if named == {digest} else "its ledger entries were committed with another artifact"
