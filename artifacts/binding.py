@@ -57,9 +57,8 @@ def _unbound(digest: str, manifest: dict, label: Label, known: Sequence[Entry]) 
     if not spends:
         derived = label == Label.DP and not named_by(known, "made", digest)
         return "no ledger entry names it" if derived else ""
-    ends = {entry.body["reserve"]: entry for entry in known if entry.kind in ("commit", "cancel")}
-    if open_ones := sorted(seq for seq in spends if seq not in ends or ends[seq].kind == "cancel"):
-        return f"ledger entry {open_ones[0]} was never committed with it"
-    # Work that went on after a stop or a crash stands on earlier spends, too, whose commits name none.
-    named = {ends[seq].body.get("artifact") for seq in spends} - {None}
-    return "" if named == {digest} else "its ledger entries were committed with another artifact"
+    # Work that went on after a stop or a crash stands on earlier spends, too, whose commits name none; one that names it is
+    # enough, since its address answers for all the others.
+    if any(entry.body["reserve"] in spends for entry in named_by(known, "commit", digest)):
+        return ""
+    return f"ledger entry {min(spends)} was not committed with it"

@@ -5,42 +5,47 @@ leaves. A person may let samples leave on the paper's claim, or in spite of the 
 """
 
 import math
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Literal
 
 from artifacts.kinds import Ref
 from artifacts.labels import Label
-from artifacts.record import Override, RunRecord, records
+from artifacts.record import RunRecord
 from artifacts.store import Store
-from sfumato.errors import BadInput, Refused
-from sfumato.methods.plan import Certificate
+from sfumato.errors import BadInput
+from sfumato.methods.plan import ANY_NUMBER, Certificate
 from sfumato.privacy.ledger import Entry, Ledger
 
-SAME = 1e-6
-"""Relative difference up to which two epsilons are the same number."""
 
-
-def certificate_of(store: Store, ledger: Ledger, samples: Ref | str, terms: Certificate | None) -> Certificate | None:
+def certificate_of(store: Store, ledger: Ledger, samples: Ref | str) -> Certificate | None:
     """The certificate of an artifact with label DP: what all the spends that it stands on cost together, each named.
 
-    `terms` gives delta, relation and the number of images; None for any other label, and where the plan promised none. What is
-    protected as a whole, an image or a group, is what the entries say; `BadInput` where they do not agree.
+    Delta, relation, what is protected as a whole (an image or a group) and how many images are covered (the smallest number)
+    are what the entries say; `BadInput` where they do not agree. None for any other label.
     """
-    if terms is None or store.manifest(samples)["label"] != Label.DP:
+    if store.label_of(samples) != Label.DP:
         return None
     hashes = store.entries(samples)
-    spent = ledger.priced(hashes, terms.delta, terms.relation)
     found = ledger.found(hashes)
-    entries, units = tuple(entry.seq for entry in found), {entry.body.get("unit", "") for entry in found}
-    if len(units) != 1:
+    entries, bodies = tuple(entry.seq for entry in found), [entry.body for entry in found]
+    units = {body.get("unit", "") for body in bodies}
+    terms = {(body["relation"], body["delta"]) for body in bodies if "relation" in body}
+    if len(units) != 1 or len(terms) != 1:
         told = " and ".join(sorted(f"one {unit or 'image'}" for unit in units))
+        promised = " and ".join(sorted(f"{relation} at delta {delta:g}" for relation, delta in terms))
         raise BadInput(
-            f"entries {', '.join(map(str, entries))} protect {told}, which no one certificate says: run again"
+            f"entries {', '.join(map(str, entries))} protect {told} under {promised}, which no one certificate says: run again"
         )
-    return terms.protecting(units.pop()).model_copy(
-        update={"epsilon": spent.epsilon, "accountant": spent.accountant, "entries": entries}
-    )
+    ((relation, delta),) = terms
+    spent = ledger.priced(hashes, delta, relation)
+    drawn = [body["images"] for body in bodies if body["images"] != ANY_NUMBER]
+    return Certificate(
+        epsilon=spent.epsilon,
+        delta=delta,
+        relation=relation,
+        accountant=spent.accountant,
+        images=min(drawn, default=ANY_NUMBER),
+        entries=entries,
+    ).protecting(units.pop())
 
 
 def spends_of(store: Store, ledger: Ledger, artifact: Ref | str) -> list[str]:
@@ -87,44 +92,20 @@ def _stain(entry: Entry) -> str:
     return "its noise was fixed by a test" if entry.body["insecure"] else entry.body["why"]
 
 
-def confirmed(store: Store, ledger: Ledger, record: RunRecord) -> RunRecord:
-    """The record, if store and ledger say the same as it does; `BadInput` where it was changed."""
-    label, entries = (
-        store.manifest(record.samples_artifact)["label"],
-        numbers_of(store, ledger, record.samples_artifact),
-    )
-    found = certificate_of(store, ledger, record.samples_artifact, record.plan.certificate)
-    same = _same(record.certificate, found)
-    if not (label == record.label and entries == record.entries and same):
-        raise BadInput(
-            f"the record of run {record.run} does not say what store and ledger say (label {label}, entries {entries}, epsilon "
-            f"{found.epsilon if found else None}): it was changed; run again"
-        )
-    written = {entry.seq: entry for entry in ledger.entries() if entry.kind == "override"}
-    for override in record.overrides:
-        entry = written.get(override.entry)
-        if (
-            entry is None
-            or entry.body["artifact"] != record.samples_artifact
-            or entry.body["reason"] != override.reason
-        ):
-            raise BadInput(
-                f"override {override.entry} in the record of run {record.run} is not in the ledger: run again"
-            )
-    return record
+def accept(
+    store: Store,
+    ledger: Ledger,
+    record: RunRecord,
+    *,
+    claim: str = "",
+    copies: str = "",
+    copied: bool,
+    code_version: str,
+) -> None:
+    """Write into the ledger what a person accepts, with each reason; `BadInput` for what needs none.
 
-
-def _same(told: Certificate | None, found: Certificate | None) -> bool:
-    if told is None or found is None:
-        return told is found
-    close = math.isclose(told.epsilon, found.epsilon, rel_tol=SAME)
-    return close and told == found.model_copy(update={"epsilon": told.epsilon})
-
-
-def accepted(
-    store: Store, ledger: Ledger, record: RunRecord, *, claim: str = "", copies: str = "", code_version: str
-) -> RunRecord:
-    """The record with what a person accepts, each reason written into the ledger first; `BadInput` for what needs none."""
+    `record` is as the gate tells it (`artifacts.gate`), `copied` whether the copy check found anything.
+    """
     asked: list[tuple[Literal["claim", "copies"], str, str]] = []
     if claim:
         if record.label != Label.INTERNAL:
@@ -133,13 +114,14 @@ def accepted(
             )
         asked.append(("claim", claim, missing(store, ledger, record.samples_artifact)))
     if copies:
-        if record.copies is None or record.copies.passed:
+        if not copied:
             raise BadInput(f"the copy check of run {record.run} found nothing to accept: leave --accept-copies out")
-        asked.append(("copies", copies, f"{record.copies.unexplained} images repeat training records"))
+        asked.append(("copies", copies, "some images repeat training records"))
     for kind, reason, lacking in asked:
-        entry = ledger.override(
+        ledger.override(
             record.settings["data"]["name"],
             reason,
+            what=kind,
             artifact=record.samples_artifact,
             claim=record.claim.model_dump(mode="json") if kind == "claim" else None,
             missing=lacking,
@@ -147,20 +129,3 @@ def accepted(
             run=record.run,
             code_version=code_version,
         )
-        override = Override(kind=kind, reason=reason, missing=lacking, entry=entry.seq)
-        record = record.model_copy(update={"overrides": (*record.overrides, override)})
-    return record
-
-
-def check_audits(runs: Path, record: RunRecord) -> None:
-    """`Refused` where an audit of this run, or of one that stands on the same spends, refuted the certificate."""
-    for other in (record, *_relatives(records(runs), record)):
-        if other.audit is not None and other.audit.refuted:
-            raise Refused(
-                f"the audit of run {other.run} refutes its promise: {other.audit.reason}; nothing made of the same spends may leave. "
-                "Find the fault, or audit it again"
-            )
-
-
-def _relatives(known: Iterable[RunRecord], record: RunRecord) -> list[RunRecord]:
-    return [other for other in known if other.run != record.run and set(other.entries) & set(record.entries)]

@@ -16,10 +16,11 @@ from pathlib import Path
 
 from artifacts import contents
 from artifacts.card import CARD, CHECKER, REGISTRY, UNTOLD, Evidence, add_evidence, card_of, seal
+from artifacts.gate import draw_public
 from artifacts.labels import Label, combined
 from artifacts.page import Section, in_html, inside, section_in_markdown
-from artifacts.record import RunRecord, run_folder
-from artifacts.report import COPIES_PICTURE, REPORT, class_blocks, not_covered, public_page
+from artifacts.record import RunRecord
+from artifacts.report import REPORT, class_blocks, not_covered, public_page
 from artifacts.store import Store, full_disk
 from artifacts.upload import free_place, is_url, shown, upload
 from sfumato.errors import BadInput, Refused
@@ -38,10 +39,9 @@ def publish(store: Store, record: RunRecord, to: Path | str, evidence: Evidence 
     """
     check_label(store, record)
     to = destination(to)
-    source = store.folder(record.samples_artifact)
     if isinstance(to, str):
         with store.writing() as folder:
-            _fill(folder, source, record, evidence)
+            _fill(folder, store, record, evidence)
             upload(folder, to, mark=CARD)
         return shown(to)
     try:
@@ -50,7 +50,7 @@ def publish(store: Store, record: RunRecord, to: Path | str, evidence: Evidence 
     except OSError as error:
         raise unwritable(error, to) from None
     try:
-        _fill(draft, source, record, evidence)
+        _fill(draft, store, record, evidence)
         draft.chmod(0o755)
         if to.exists():
             to.rmdir()
@@ -63,7 +63,10 @@ def publish(store: Store, record: RunRecord, to: Path | str, evidence: Evidence 
 
 
 def check_label(store: Store, record: RunRecord) -> None:
-    """`Refused` for samples that may not leave: INTERNAL ones, unless a person accepted the claim, and copies."""
+    """`Refused` for samples that may not leave: INTERNAL ones, unless a person accepted the claim.
+
+    A last look at what is about to be written; `artifacts.gate` has judged it by ledger and store.
+    """
     label = combined([store.manifest(record.samples_artifact)["label"], store.label_of(record.samples_artifact)])
     if label == Label.INTERNAL and not record.override("claim"):
         raise Refused(
@@ -72,30 +75,29 @@ def check_label(store: Store, record: RunRecord) -> None:
         )
     if label == Label.DP and record.certificate is None:
         raise Refused(f"the samples of run {record.run} have no certificate: they must not leave")
-    if record.copies and not record.copies.passed and not record.override("copies"):
-        raise Refused(
-            f"{record.copies.unexplained} images of run {record.run} repeat training records and no held-out one: look at "
-            f'{COPIES_PICTURE} in the folder of the run; --accept-copies "REASON" if chance explains them'
-        )
 
 
-def _fill(folder: Path, source: Path, record: RunRecord, evidence: Evidence | None) -> None:
+def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | None) -> None:
+    source = store.folder(record.samples_artifact)
     images = contents.load_images(source)
     card = card_of(record, images, evidence)
     _write(folder, images)
     (folder / "README.md").write_text(data_card(card, record), encoding="utf-8")
     shutil.copyfile(source / "samples.png", folder / "samples.png")
     if record.label != Label.INTERNAL:
-        (folder / REPORT).write_text(shareable_report(record), encoding="utf-8")
+        with tempfile.TemporaryDirectory() as pictures:
+            draw_public(Path(pictures), store, record)
+            (folder / REPORT).write_text(shareable_report(record, Path(pictures)), encoding="utf-8")
     add_evidence(folder, card)
     seal(folder, card, evidence)
 
 
-def shareable_report(record: RunRecord) -> str:
-    """The report that may leave as one file; of the data it says the name alone, as the card does, and no seed."""
+def shareable_report(record: RunRecord, pictures: Path) -> str:
+    """The report that may leave as one file, with the pictures of a folder; of the data it says the name alone, as the card
+    does, and no seed."""
     told = {name: value for name, value in record.settings.items() if name not in UNTOLD}
     record = record.model_copy(update={"settings": {**told, "data": {"name": record.settings["data"]["name"]}}})
-    return in_html(public_page(record), inside(run_folder(record)))
+    return in_html(public_page(record), inside(pictures))
 
 
 def below(to: str, name: str) -> str:

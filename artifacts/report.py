@@ -103,7 +103,7 @@ def public_page(record: RunRecord) -> Page:
         _pictures(record),
         _trade_off(record),
         _making(record),
-        _time(record),
+        *([_time(record)] if record.stages else []),
         _ledger(record),
         _settings(record),
         not_covered(record.plan),

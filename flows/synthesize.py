@@ -13,9 +13,8 @@ from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
 from artifacts.kinds import CanaryImages, ClassCounts, PhaseOneModel, PublicClassifier, PublicImages, Samples
-from artifacts.publish import below
+from artifacts.publish import UNTOLD, below
 from artifacts.record import RunRecord, run_folder
-from artifacts.report import markdown
 from sfumato import sources
 from sfumato.config import Generation, Network
 from sfumato.methods.plan import (
@@ -32,7 +31,7 @@ from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
 from tasks import audit, checking, private, public, release
-from tasks.asking import PublicParts, Terms, Trained
+from tasks.asking import PublicParts, Terms, Told, Trained
 from tasks.closing import baseline_settings, close, pages_of
 from tasks.editions import next_edition
 from tasks.journal import Journal
@@ -161,7 +160,7 @@ def _carry_out(
 
 def show_in_ui(record: RunRecord) -> None:
     """The report that may leave as a Markdown artifact of the flow run (made in every run, cached stages or not), linked to MLflow."""
-    create_markdown_artifact(markdown(record, pages_of(record)), key="report", description=record.run)
+    create_markdown_artifact(release.report_for_prefect(record, pages_of(record)), key="report", description=record.run)
 
 
 def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
@@ -295,6 +294,7 @@ def draw(
         "public": parts,
         "machine": settings.machine,
         "images": settings.generation.images,
+        "told": Told(settings=tellable(settings), plan=plan),
     }
     if events := plan.events(STAGE_DRAWING):
         asked: dict[str, Any] = {
@@ -306,13 +306,19 @@ def draw(
         }
         if not plan.prototypes:
             return book.run(release.generate_privately, recipe, paid=True, **asked)
-        asked |= {"images": plan.prototypes, "prototypes": True, "note": "prototypes", "paid": True}
+        asked |= {"images": plan.prototypes, "prototypes": True, "note": "prototypes", "paid": True, "told": None}
         asked["trained"] = trained.model_copy(update={"counts": None})
         first = book.run(release.generate_privately, before_drawing(recipe), **asked)
     book.refusal = ""  # what is paid for may be drawn from again
     drawing["prototypes"] = first if plan.prototypes else None
     drawing |= {"counts": trained.counts} if trained.counts else {}
     return book.run(release.generate, recipe, votes=trained.votes, tuned=trained.tuned, paid=True, **drawing)
+
+
+def tellable(settings: Settings) -> dict[str, Any]:
+    """The settings that may be told: of the data the name alone, and no seed."""
+    told = {name: value for name, value in settings.what().items() if name not in UNTOLD}
+    return {**told, "data": {"name": private_set(settings).name}}
 
 
 def before_drawing(settings: Settings) -> Settings:

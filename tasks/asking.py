@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from artifacts import contents
 from artifacts.kinds import (
@@ -25,7 +25,7 @@ from sfumato.config import LATER, Machine, Relation, Section
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.images import to_unit
 from sfumato.methods.parts import Parts, add_votes
-from sfumato.methods.plan import Facts
+from sfumato.methods.plan import Facts, Plan
 from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.privacy.ledger import Ledger
@@ -61,6 +61,14 @@ class PublicParts(Section):
     def refs(self) -> list[Ref]:
         """All that are there."""
         return [ref for ref in (self.model, self.autoencoder, self.extractor, self.base, self.images) if ref]
+
+
+class Told(Section):
+    """Settings and plan of a run, which the samples keep beside them; never part of a cache key."""
+
+    settings: dict[str, Any]
+    """Without where the data lies, and without the seed."""
+    plan: Plan
 
 
 class Trained(Section):

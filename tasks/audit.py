@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from artifacts import contents
 from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, audit_page, draw_audit
+from artifacts.certify import certificate_of, spends_of
 from artifacts.kinds import (
     CanaryImages,
     ClassVotes,
@@ -24,6 +25,7 @@ from artifacts.page import in_html, inside
 from artifacts.record import RunRecord, run_folder
 from artifacts.report import COPIES_PICTURE
 from artifacts.store import write_text
+from sfumato import __version__
 from sfumato.config import Machine, Section
 from sfumato.evaluation.copies import CopyCheck
 from sfumato.evaluation.membership import Models
@@ -34,6 +36,7 @@ from sfumato.methods.plan import Facts
 from sfumato.privacy import audit, canaries, looks, white_box
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import SubsampledGaussian
+from sfumato.privacy.ledger import Check
 from sfumato.settings import Settings
 from tasks.asking import PublicParts, Terms, access, load_parts
 from tasks.caching import code_version, stage
@@ -84,7 +87,17 @@ def check_copies(samples: Samples, private: PrivateSet, terms: Terms, context: R
         save_png(draft.folder / COPIES_PICTURE, pairs_picture(found.pairs))
         draft.files, draft.entries = [draft.folder / COPIES_PICTURE], found.entries
         draft.metrics = {"copies": found.check.copies, "unexplained_copies": found.check.unexplained}
+    note_check(private.name, "copies", samples.digest, draft.ref, found.check.passed, context.run)
     return draft.ref
+
+
+def note_check(dataset: str, what: Check, samples: str, finding: Ref, passed: bool, run: str) -> None:
+    """Write the verdict of a check of samples into the ledger, where publishing asks for it."""
+    place = where()
+    with place.ledger() as ledger:
+        spends = spends_of(place.store(), ledger, samples)
+        told: dict[str, Any] = {"what": what, "artifact": samples, "finding": finding.digest, "passed": passed}
+        ledger.check(dataset, **told, spends=spends, run=run, code_version=__version__)
 
 
 @stage
@@ -194,13 +207,11 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
     store, folder = place.store(), run_folder(record)
     found, (distances, copied) = contents.load(store.folder(findings))[1], contents.load(store.folder(copies))
     with place.ledger() as ledger:
-        certificate = None
-        if record.certificate:  # the coins add or leave out a record, so the price of that is what they may refute
-            certificate = ledger.price_of(
-                store.entries(record.samples_artifact), record.certificate.delta, "add_remove"
-            )
+        certificate, promise = None, certificate_of(store, ledger, record.samples_artifact)
+        if promise:  # the coins add or leave out a record, so the price of that is what they may refute
+            certificate = ledger.price_of(store.entries(record.samples_artifact), promise.delta, "add_remove")
             if not math.isfinite(certificate):  # a release that shows how many records there are: then an exchange
-                certificate = record.certificate.epsilon
+                certificate = promise.epsilon
     result = audit.Audit(
         run=record.run,
         certificate=certificate,
@@ -209,6 +220,8 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
         copies=CopyCheck.model_validate(copied),
         **found,
     )
+    dataset, samples = record.settings["data"]["name"], record.samples_artifact
+    note_check(dataset, "audit", samples, findings, not result.refuted, record.run)
     draw_audit(folder / AUDIT_PICTURE, result, distances["to_train"], distances["to_test"])
     write_text(folder / AUDIT_REPORT, in_html(audit_page(result), inside(folder)))
     record = record.model_copy(update={"audit": result})

@@ -34,7 +34,7 @@ from tasks.where import Where, where
 
 PROJECT = ("sfumato", "artifacts", "tasks")
 LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
-NOT_HASHED = ("machine", "context", "following", "folder", "reason")
+NOT_HASHED = ("machine", "context", "following", "told", "folder", "reason")
 DECLARATIONS = (
     "sfumato.settings",
     "sfumato.config",
@@ -54,6 +54,7 @@ BOOKKEEPING = (
     "artifacts.store",
     "artifacts.binding",
     "artifacts.certify",
+    "artifacts.gate",
     "artifacts.remote",
     "artifacts.labels",
     "artifacts.tracking",

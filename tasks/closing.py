@@ -44,7 +44,7 @@ def close(
     place = where()
     store = place.store()
     with place.ledger() as ledger:
-        certificate = certificate_of(store, ledger, samples, plan.certificate)
+        certificate = certificate_of(store, ledger, samples)
         curve, entries = curve_of(store, ledger, samples, certificate), numbers_of(store, ledger, samples)
         total = ledger.total(book.private.name)
     folder = place.runs / book.context.run

@@ -142,7 +142,7 @@ def bind(place: Where, draft: Draft, ref: Ref, title: str, context: RunContext) 
     try:
         with place.ledger() as ledger:
             if payment := draft.payment:
-                ledger.commit(payment.reservation, payment.events, artifact=ref.digest)
+                payment.commit(ledger, ref.digest)
             elif ref.label == Label.DP:
                 entries = draft.store.entries(ref)
                 ledger.made(ref.digest, entries=entries, stage=title, run=context.run, code_version=__version__)

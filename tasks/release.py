@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from artifacts import certify, classifiers, contents, report, report_plots, spending, witness
+from artifacts import certify, classifiers, contents, gate, report, report_plots, spending, witness
 from artifacts.card import evidence_of
 from artifacts.kinds import ClassCounts, ClassVotes, Judgement, PublicClassifier, PublicImages, Samples, TunedModel
 from artifacts.labels import Label
-from artifacts.publish import check_label, destination, publish, safe_name
+from artifacts.page import in_markdown, inside, write_tables
+from artifacts.publish import destination, publish, safe_name, shareable_report
 from artifacts.record import RunRecord, records, save_record
 from artifacts.tracking import NOTE
 from sfumato import __version__
 from sfumato.config import Evaluation, Machine
 from sfumato.drawing import draw_images, draw_public, first_of_each, private_drawing
+from sfumato.errors import BadInput, Refused
 from sfumato.evaluation.extractors import inception, small_cnn
 from sfumato.images import ImageSet, enlargement, grid, save_png
 from sfumato.methods import METHODS
@@ -25,7 +27,7 @@ from sfumato.privacy import looks, mechanisms
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import Settings
-from tasks.asking import PublicParts, Terms, Trained, access, load_parts, load_shares
+from tasks.asking import PublicParts, Terms, Told, Trained, access, load_parts, load_shares
 from tasks.caching import code_version, stage
 from tasks.making import Draft, RunContext, device_of, making
 from tasks.progress import CONSOLE, progress
@@ -48,6 +50,7 @@ def generate(
     context: RunContext,
     prototypes: Samples | None = None,
     counts: ClassCounts | None = None,
+    told: Told | None = None,
 ) -> Samples:
     """Draw `images` images, of each class as many as the settings say, or as `counts` say; without tuned model and prototypes, what the public model alone would give."""
     parents = [*public.refs(), *(ref for ref in (votes, tuned, prototypes, counts) if ref)]
@@ -59,7 +62,7 @@ def generate(
         draw, labels = (method.draw, getattr(method, "labels", None)) if tuned or prototypes else (draw_public, None)
         shares = load_shares(draft, settings, facts, counts)
         asked: dict[str, Any] = {"labels": labels, "shares": shares}
-        keep_samples(draft, draw_images(draw, settings, parts, facts, images, device, draft.show, **asked))
+        keep_samples(draft, draw_images(draw, settings, parts, facts, images, device, draft.show, **asked), told)
     return draft.ref
 
 
@@ -76,6 +79,7 @@ def generate_privately(
     machine: Machine,
     context: RunContext,
     prototypes: bool = False,
+    told: Told | None = None,
 ) -> Samples:
     """Draw `images` images by a sampler that pays for each of them with its own noise; `prototypes` are drawn from further."""
     parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned, trained.counts) if ref)]
@@ -100,13 +104,15 @@ def generate_privately(
             asked = replace(asked, images=ANY_NUMBER if prototypes else images)
             paid = mechanisms.drawn(asked, events, draw, device=device, codec=parts.codec)
         draft.stands_on(paid)
-        keep_samples(draft, paid.result)
+        keep_samples(draft, paid.result, told)
     return draft.ref
 
 
-def keep_samples(draft: Draft, found: ImageSet) -> None:
-    """Write images and a picture of the first of each class."""
+def keep_samples(draft: Draft, found: ImageSet, told: Told | None = None) -> None:
+    """Write images, a picture of the first of each class, and what is told of how they are made."""
     contents.save_images(draft.folder, found)
+    if told:
+        gate.save_how(draft.folder, told.settings, told.plan)
     columns = min(GRID_COLUMNS, max(1, len(found) // len(found.classes)))
     page = grid(first_of_each(found, columns), columns, enlargement(found.pixels.shape[2]))
     save_png(draft.folder / PICTURE, page)
@@ -194,28 +200,25 @@ def telling(record: RunRecord) -> Iterator[None]:
 
 
 def show_run(record: RunRecord) -> None:
-    """Show reports, pictures, tables and scores in MLflow, each in the experiment where it may be seen."""
-    place, certificate = where(), record.certificate
+    """Show reports, pictures, tables and scores in MLflow, each in the experiment where it may be seen.
+
+    What may be shown goes through the same gate as what is published, and is drawn anew.
+    """
+    place = where()
     folder, tracker = place.runs / record.run, place.tracker()
-    public_data = [one for one in made_of(record) if one[0] == PublicImages.__name__]
-    public = {"epsilon": certificate.epsilon, "delta": certificate.delta} if certificate else {}
-    told: dict[str, Any] = {
-        "tags": {
-            "label": record.label,
-            "ledger_entries": ",".join(map(str, record.entries)),
-            NOTE: report.statement(record),
-        },
-        "inputs": [*public_data, (record.settings["data"]["name"], "")],
-    }
-    if record.label != Label.INTERNAL:
-        tracker.log(
-            record.run,
-            label=record.label,
-            run=record.tracking[Label.DP],
-            metrics={**public, "claim": record.claim.epsilon},
-            files=there(folder, report.REPORT, *report.PICTURES, report.TABLES),
-            **told,
-        )
+    with leaving(record) as (found, drawn):
+        if isinstance(found, RunRecord) and found.label != Label.INTERNAL:
+            certificate = found.certificate
+            public = {"epsilon": certificate.epsilon, "delta": certificate.delta} if certificate else {}
+            tracker.log(
+                record.run,
+                label=found.label,
+                run=record.tracking[Label.DP],
+                metrics={**public, "claim": found.claim.epsilon},
+                files=there(drawn, report.REPORT, *report.PICTURES, report.TABLES),
+                **facts_of(found),
+            )
+    told = facts_of(record)
     tracker.log(
         record.run,
         label=Label.INTERNAL,
@@ -224,6 +227,39 @@ def show_run(record: RunRecord) -> None:
         files=there(folder, *report.INTERNAL_FILES),
         **told | {"tags": {**told["tags"], "label": Label.INTERNAL, "samples": record.label}},
     )
+
+
+def facts_of(record: RunRecord) -> dict[str, Any]:
+    """Tags and inputs of a run in MLflow."""
+    tags = {"label": record.label, "ledger_entries": ",".join(map(str, record.entries)), NOTE: report.statement(record)}
+    public_data = [one for one in made_of(record) if one[0] == PublicImages.__name__]
+    return {"tags": tags, "inputs": [*public_data, (record.settings["data"]["name"], "")]}
+
+
+@contextlib.contextmanager
+def leaving(record: RunRecord) -> Iterator[tuple[RunRecord | str, Path]]:
+    """The record as the gate lets it out, and a folder with report, pictures and tables, gone at the end; else the refusal."""
+    place = where()
+    store = place.store()
+    found: RunRecord | str
+    with store.writing() as folder:
+        try:
+            with place.ledger() as ledger:
+                found = gate.passed(store, ledger, record)
+            gate.draw_public(folder, store, found)
+            (folder / report.REPORT).write_text(shareable_report(found, folder), encoding="utf-8")
+            write_tables(folder / report.TABLES, report.public_page(found))
+        except (BadInput, Refused) as refusal:
+            found = str(refusal)
+        yield found, folder
+
+
+def report_for_prefect(record: RunRecord, links: Mapping[str, str]) -> str:
+    """The report that may leave, in Markdown; where nothing may, that alone, and why."""
+    with leaving(record) as (found, folder):
+        if isinstance(found, str):
+            return f"# {record.run}\n\nNothing of this run may leave: {found}\n"
+        return in_markdown(report.public_page(found), inside(folder), links)
 
 
 def made_of(record: RunRecord) -> list[tuple[str, str]]:
@@ -243,18 +279,19 @@ def publish_run(record: RunRecord, to: Path | str, accept_claim: str = "", accep
     """
     place = where()
     store, folder = place.store(), place.runs / record.run
-    if not accept_claim and not accept_copies:
-        check_label(store, record)
-    certify.check_audits(place.runs, record)
-    to = destination(to)
+    accepting = [kind for kind, reason in (("claim", accept_claim), ("copies", accept_copies)) if reason]
     with place.ledger() as ledger:
-        record = certify.confirmed(store, ledger, record)
-        record = certify.accepted(
-            store, ledger, record, claim=accept_claim, copies=accept_copies, code_version=__version__
+        found = gate.passed(store, ledger, record, accepting)
+        to = destination(to)
+        copied = not gate.copy_check(ledger.entries(), record).body["passed"]
+        certify.accept(
+            store, ledger, found, claim=accept_claim, copies=accept_copies, copied=copied, code_version=__version__
         )
-        evidence = evidence_of(store, ledger, record)
+        found = gate.passed(store, ledger, record)
+        evidence = evidence_of(store, ledger, found)
+    record = record.model_copy(update={"overrides": found.overrides})
     save_record(folder, record)
-    record = record.model_copy(update={"published": str(publish(store, record, to, evidence))})
+    record = record.model_copy(update={"published": str(publish(store, found, to, evidence))})
     write_up(record)
     with telling(record):
         show_run(record)
@@ -267,7 +304,10 @@ def register(record: RunRecord) -> None:
 
     Nothing where the images have no certificate, or where each of them was paid for and no model may leave.
     """
-    place, certificate = where(), record.certificate
+    place = where()
+    with place.ledger() as ledger:
+        record = gate.passed(place.store(), ledger, record)
+    certificate = record.certificate
     models = [digest for kind, digest in made_of(record) if kind == TunedModel.__name__]
     if certificate is None or certificate.images != ANY_NUMBER or not models:
         return

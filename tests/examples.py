@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from artifacts import contents
+from artifacts import contents, gate
 from artifacts.certify import certificate_of, numbers_of
 from artifacts.kinds import Ref, Samples
 from artifacts.record import RunRecord, StageRecord
@@ -37,14 +37,25 @@ def picture_set(count: int = 6, classes: Sequence[str] = ("cat", "dog"), side: i
 
 
 def keep_samples(
-    store: Store, images: ImageSet | None = None, entries: Mapping[str, str] | None = None, parents: Sequence[Ref] = ()
+    store: Store,
+    images: ImageSet | None = None,
+    entries: Mapping[str, str] | None = None,
+    parents: Sequence[Ref] = (),
+    plan: Plan | None = None,
 ) -> Samples:
     """Samples in the store as `generate` leaves them."""
     images = images or picture_set()
     with store.writing() as folder:
         contents.save_images(folder, images)
         save_png(folder / "samples.png", grid(images.pixels, 3, 2))
+        if plan:
+            gate.save_how(folder, told_settings(), plan)
         return store.keep(Samples, folder, parents=parents, entries=entries)
+
+
+def told_settings() -> dict[str, Any]:
+    """The settings that samples hold."""
+    return {**resolve("rapid").what(), "data": {"name": "scans"}, "seed": 0}
 
 
 def make_plan() -> Plan:
@@ -123,14 +134,31 @@ def reserve(ledger: Ledger, events: Sequence[Event], dataset: str = "scans", **c
     return ticket
 
 
-def paid_record(place: Where, folder: Path, events: Sequence[Event] = SPENT, **changes: Any) -> RunRecord:
-    """A record whose samples stand on real entries of the ledger of 'scans', one for each event."""
+def judge(ledger: Ledger, samples: Ref, tickets: Sequence[Reservation], *, passed: bool, what: str = "copies") -> None:
+    """The verdict of a check of samples."""
+    told = {"what": what, "artifact": samples.digest, "finding": "f" * 64, "passed": passed}
+    ledger.check("scans", **told, spends=[one.hash for one in tickets], run="run-1", code_version="1")
+
+
+def paid_record(
+    place: Where,
+    folder: Path,
+    events: Sequence[Event] = SPENT,
+    copied: int | None = None,
+    parents: Sequence[Ref] = (),
+    images: int | str = "any",
+    **changes: Any,
+) -> RunRecord:
+    """A record whose samples stand on real entries of the ledger of 'scans', one for each event; `copied` of them are copies."""
     store = place.store()
     with place.ledger() as ledger:
-        tickets = [reserve(ledger, [event]) for event in events]
+        tickets = [reserve(ledger, [event], images=images) for event in events]
         labels = {entry.hash: entry_label(entry) for entry in ledger.found(ticket.hash for ticket in tickets)}
-        samples = keep_samples(store, entries=labels)
-        certificate = certificate_of(store, ledger, samples, make_certificate())
+        samples = keep_samples(store, entries=labels, plan=make_plan(), parents=parents)
+        for ticket in tickets:
+            ledger.commit(ticket, ticket.events, artifact=samples.digest)
+        judge(ledger, samples, tickets, passed=copied is None)
+        certificate = certificate_of(store, ledger, samples)
         entries = numbers_of(store, ledger, samples)
     facts = {"samples_artifact": samples.digest, "entries": entries, "label": samples.label}
     return make_record(folder, **{**facts, "certificate": certificate, **changes})

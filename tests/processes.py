@@ -118,10 +118,11 @@ def fine_tune(url: str, marks: Marks, stage: Stage) -> None:
             ledger, private_set(settings), run=marks.run, stage=STAGE_TUNING, purpose="DP fine-tuning",
             code_version="0", relation=terms.relation, delta=terms.delta,
         )  # fmt: skip
-        fine_tuned(
+        paid = fine_tuned(
             access, stage.event, model, marked, settings.fine_tuning, records=facts.records,
             device=torch.device("cpu"), physical_batch=settings.machine.physical_batch,
         )  # fmt: skip
+        paid.payment.commit(ledger, "a" * 64)
     marks.leave("done")
     time.sleep(PATIENCE_SECONDS)
 
@@ -143,6 +144,7 @@ def die_at_statement(url: str, marks: Marks, number: int, private) -> None:
             ledger, private, run=marks.run, stage="a stage", purpose="a test", code_version="0", relation="add_remove",
             delta=1e-5,
         )  # fmt: skip
-        with spending(access, [ONE]):
+        with spending(access, [ONE]) as visit:
             pass
+        visit.payment.commit(ledger, "a" * 64)
     marks.leave("done")

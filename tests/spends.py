@@ -42,6 +42,10 @@ def spend(ledger, events=(ONE,), dataset="digits", relation="add_remove", delta=
     )
 
 
+MADE = "a" * 64
+"""Address of what was made in a test."""
+
+
 def tamper(url, *statements):
     """Go behind the ledger's back; the rows of the last statement, if it has any."""
     engine = sa.create_engine(url, poolclass=sa.NullPool)

@@ -90,6 +90,10 @@ class Payment:
     reservation: Reservation
     events: tuple[AnyEvent, ...]
 
+    def commit(self, ledger: Ledger, artifact: str) -> Entry:
+        """Write what was taken, and the address of what was made of it."""
+        return ledger.commit(self.reservation, self.events, artifact=artifact)
+
 
 @dataclass(frozen=True)
 class Visit:

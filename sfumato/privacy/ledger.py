@@ -472,6 +472,7 @@ class Ledger(SignedLedger):
         dataset: str,
         reason: str,
         *,
+        what: Literal["claim", "copies"],
         artifact: str,
         claim: dict[str, Any] | None,
         missing: str,
@@ -479,7 +480,7 @@ class Ledger(SignedLedger):
         run: str,
         code_version: str,
     ) -> Entry:
-        """Write that a person let an artifact leave on a claim alone; `missing` says why it has no certificate."""
+        """Write that a person let an artifact leave on a claim alone, or in spite of copies; `missing` says what is not promised."""
         check_reason("an override for", dataset, reason)
         with self._chain.appending() as (entries, write):
             reserved = reserved_entries(entries, spends, dataset)
@@ -487,6 +488,7 @@ class Ledger(SignedLedger):
                 dataset,
                 "override",
                 {
+                    "what": what,
                     "reason": reason,
                     "artifact": artifact,
                     "claim": claim,

@@ -9,6 +9,7 @@ from artifacts.kinds import Samples
 from artifacts.record import load_record
 from artifacts.tracking import Tracker
 from sfumato.errors import BadInput
+from sfumato.privacy.events import Uncertified
 from sfumato.settings import resolve
 from tasks.closing import BASELINE_METHOD, baseline_settings
 from tasks.release import finish, publish_run
@@ -67,7 +68,9 @@ def test_what_may_be_shown_holds_no_score_and_no_internal_file(place, told):
     shown, hidden = told
     assert (shown["label"], shown["run"]) == ("DP", "aaa") and (hidden["label"], hidden["run"]) == ("INTERNAL", "bbb")
     assert shown["metrics"] == {"epsilon": record.certificate.epsilon, "delta": pytest.approx(3.4e-4), "claim": 76.38}
-    assert [path.name for path in shown["files"]] == ["report.html", "samples.png", "training-curves.png", "tables"]
+    assert [path.name for path in shown["files"]] == [
+        *("report.html", "samples.png", "training-curves.png", "privacy-curve.png", "tables"),
+    ]
     judged = ("synthetic", "public model alone")
     assert set(hidden["metrics"]) == {f"{name}/{key}" for name in judged for key in SCORE_KEYS}
     assert {"report-internal.html", "tables-internal", "trade-off-internal.png", "ledger.json"} <= {
@@ -91,7 +94,7 @@ def test_a_score_without_a_number_is_not_told(place, told):
 
 
 def test_of_an_internal_run_nothing_is_shown(place, told):
-    end(place, label="INTERNAL", certificate=None)
+    end(place, events=[Uncertified(reason="one step leaks")])
     assert [call["label"] for call in told] == ["INTERNAL"]
 
 

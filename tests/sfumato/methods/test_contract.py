@@ -155,7 +155,7 @@ def test_what_is_paid_is_what_was_planned(method, relation, world, access_to, le
     ]
     looks = ["look"] * (tiny.plan.members.count if tiny.plan.members else 0)
     kinds = [entry.kind for entry in ledger.entries()]
-    assert kinds == looks + ["reserve", "open", "commit"] * len(stages(tiny.plan)), "no other access"
+    assert kinds == looks + ["reserve", "open"] * len(stages(tiny.plan)), "no other access"
     certificate, terms = tiny.plan.certificate, tiny.plan.privacy
     total = ledger.total("digits", terms.delta, relation)
     assert total.epsilon == (pytest.approx(certificate.epsilon, rel=1e-9) if certificate else math.inf)

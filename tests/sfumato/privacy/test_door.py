@@ -51,7 +51,9 @@ def access(ledger, private, **changes):
 
 def spend(access):
     with spending(access, [EVENT]) as visit:
-        return visit
+        pass
+    visit.payment.commit(access.ledger, "a" * 64)
+    return visit
 
 
 def look(access):

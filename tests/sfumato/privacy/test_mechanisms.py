@@ -120,8 +120,11 @@ def test_the_price_is_written_before_the_door_opens_and_settled_after(ledger, ru
     claim = {"epsilon": 9.0, "source": "a paper"}
     paid = run(access(ledger, claim=claim, parents=("p1", "p2"), images=7, relation="replace_one", delta=1e-4))
     assert seen == [(["reserve", "open"], "train")], "one visit, to the training part, with the price on paper"
+    assert kinds(ledger) == ["reserve", "open"], "until the result is kept, all that was reserved stands"
+    paid.payment.commit(ledger, "a" * 64)
     assert kinds(ledger) == ["reserve", "open", "commit"]
     reserved, _, committed = ledger.entries()
+    assert committed.body["artifact"] == "a" * 64
     ((spend, events),) = ledger.spends("digits")
     assert events == (event,) and spend.seq == reserved.seq
     body = reserved.body
@@ -139,7 +142,7 @@ def test_the_price_is_written_before_the_door_opens_and_settled_after(ledger, ru
 def test_every_call_pays_again(ledger, run, event):
     for _ in range(2):
         run(access(ledger))
-    assert kinds(ledger) == ["reserve", "open", "commit"] * 2
+    assert kinds(ledger) == ["reserve", "open"] * 2
     assert ledger.total("digits").epsilon == pytest.approx(accountant.epsilon([event, event], 1e-5))
 
 
@@ -174,7 +177,7 @@ def test_a_comparison_is_a_look_that_costs_nothing_and_never_leaves(ledger, run,
 @each_mechanism
 def test_an_injected_source_is_noted_and_makes_the_result_internal(ledger, run, event):
     paid = run(access(ledger), source=seeded_source())
-    assert kinds(ledger) == ["reserve", "open", "commit"]
+    assert kinds(ledger) == ["reserve", "open"]
     assert all(entry.body["insecure"] for entry in ledger.entries())
     assert ledger.entries()[0].body["generator"] == noise.INJECTED
     assert paid.entries == {ledger.entries()[0].hash: "INTERNAL"}
@@ -195,7 +198,7 @@ def test_a_budget_bears_what_fits_and_no_more(ledger, run, event):
     run(access(ledger))
     with pytest.raises(Refused):
         run(access(ledger))
-    assert kinds(ledger) == ["budget", "reserve", "open", "commit"]
+    assert kinds(ledger) == ["budget", "reserve", "open"]
 
 
 # The votes
@@ -368,7 +371,7 @@ def test_a_noised_copy_is_paid_for_under_an_exchange_and_under_nothing_else(ledg
     assert ledger.total("digits", relation="add_remove").epsilon == math.inf
     stated = noised_records(access(ledger), NOISED)
     assert list(stated.entries.values()) == ["INTERNAL"]
-    assert "how many there are" in ledger.entries()[3].body["why"] and ledger.replay() == []
+    assert "how many there are" in ledger.entries()[2].body["why"] and ledger.replay() == []
 
 
 def test_a_budget_refuses_a_noised_copy_stated_under_add_remove(ledger, monkeypatch):
@@ -413,7 +416,7 @@ def plain(access, steps=3, sample_rate=0.1, **others):
 def test_training_without_protection_is_written_as_such_and_internal(ledger):
     paid = plain(access(ledger))
     reserved = ledger.entries()[0]
-    assert kinds(ledger) == ["reserve", "open", "commit"] and reserved.body["why"] == "one step leaks"
+    assert kinds(ledger) == ["reserve", "open"] and reserved.body["why"] == "one step leaks"
     assert paid.entries == {ledger.entries()[0].hash: "INTERNAL"} and ledger.total("digits").epsilon == math.inf
     moved = paid.result.state_dict()
     assert any(not torch.equal(value, moved[name]) for name, value in network().state_dict().items())
@@ -457,7 +460,9 @@ def without_noise(images, monkeypatch):
     """The counts of a set, by the mechanism itself."""
     with monkeypatch.context() as patch:
         patch.setattr(
-            mechanisms, "spending", lambda *_, **__: contextlib.nullcontext(SimpleNamespace(images=images, entries={}))
+            mechanisms,
+            "spending",
+            lambda *_, **__: contextlib.nullcontext(SimpleNamespace(images=images, entries={}, payment=None)),
         )
         patch.setattr(Source, "discrete_gaussian", lambda source, shape, sigma: torch.zeros(*shape, dtype=torch.int64))
         return noisy_counts(None, COUNT, classes=3).result.double()

@@ -1,0 +1,173 @@
+"""The one gate before every way out: folder, URL, MLflow's shareable experiment and registry, the report in Prefect.
+
+All that is said of samples is found again in the ledger and in artifacts that are checked against their digests: label, data
+set, unit, relation, delta, images covered, price, settings, plan, the verdicts of copy check and audits, and what a person
+accepted. The record of a run is a file that anyone may edit: of it, the address of the samples, the name of the run and
+where MLflow is told are taken, and nothing else.
+
+Not covered: who may write in the ledger; public data, and what is made of it alone, which no ledger names.
+"""
+
+import json
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from artifacts import contents, report, report_plots
+from artifacts.binding import named_by, unbound
+from artifacts.certify import certificate_of, curve_of, missing
+from artifacts.kinds import ClassCounts, FeatureExtractor, PublicAutoencoder, PublicModel, Samples, Trajectories
+from artifacts.labels import Label
+from artifacts.record import Override, RunRecord
+from artifacts.store import Store
+from sfumato.class_shares import class_shares
+from sfumato.errors import BadInput, Refused
+from sfumato.methods.plan import Plan
+from sfumato.privacy.ledger import Entry, Ledger
+
+HOW = "how.json"
+"""Settings and plan of the run that drew the samples, among their files."""
+CURVES = {"autoencoder": PublicAutoencoder, "public denoiser": PublicModel, "feature extractor": FeatureExtractor}
+"""Public stages whose losses a report shows."""
+
+
+def save_how(folder: Path, settings: dict[str, Any], plan: Plan) -> None:
+    """Keep beside the samples how they are made, where the address of the artifact answers for it."""
+    told = {"settings": settings, "plan": plan.model_dump(mode="json")}
+    (folder / HOW).write_text(json.dumps(told, indent=1), encoding="utf-8")
+
+
+def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collection[str] = ()) -> RunRecord:
+    """The record as ledger and store alone tell it; `Refused` or `BadInput` where the samples must not leave.
+
+    `accepting` are the kinds of acceptance (`Override`) that are about to be written.
+    """
+    known, samples = ledger.entries(), record.samples_artifact
+    settings, plan = _how(store, known, record)
+    entries = ledger.found(store.entries(samples))
+    _check_set(record, entries, settings["data"]["name"])
+    overrides = overrides_of(known, samples)
+    accepted = {*accepting, *(one.kind for one in overrides)}
+    label = store.label_of(samples)
+    if label == Label.INTERNAL and "claim" not in accepted:
+        raise Refused(
+            f"the samples of run {record.run} are INTERNAL, because of {store.tainted_by(samples)}: they must not leave "
+            f'({missing(store, ledger, samples)}), unless someone answers for the claim with --accept-claim "REASON"'
+        )
+    _check_audits(known, record, {entry.seq for entry in entries if entry.kind == "reserve"})
+    copies = copy_check(known, record)
+    if not copies.body["passed"] and "copies" not in accepted:
+        raise Refused(
+            f"images of run {record.run} repeat training records and no held-out one: look at {report.COPIES_PICTURE} in "
+            'the folder of the run; --accept-copies "REASON" if chance explains them'
+        )
+    certificate = certificate_of(store, ledger, samples)
+    total = ledger.total(settings["data"]["name"])
+    return record.model_copy(
+        update={
+            "method": plan.method,
+            "label": label,
+            "settings": settings,
+            "plan": plan,
+            "certificate": certificate,
+            "claim": plan.claim,
+            "curve": curve_of(store, ledger, samples, certificate),
+            "entries": [entry.seq for entry in entries],
+            "overrides": overrides,
+            "spent_total": {name: getattr(total, name) for name in ("epsilon", "delta", "relation", "spends", "left")},
+            "retrieval": _summary(store, samples, Trajectories),
+            "latents": _summary(store, samples, PublicAutoencoder),
+            "class_shares": class_shares(plan.generation, plan.facts.classes, _counts(store, samples)),
+            "stages": [],
+            "metrics": {},
+        }
+    )
+
+
+def copy_check(known: Sequence[Entry], record: RunRecord) -> Entry:
+    """The last verdict on whether these samples repeat records; `Refused` where there is none."""
+    found = [one for one in named_by(known, "check", record.samples_artifact) if one.body["what"] == "copies"]
+    if not found:
+        raise Refused(f"the ledger knows no copy check of the samples of run {record.run}: run again")
+    return found[-1]
+
+
+def overrides_of(known: Sequence[Entry], samples: str) -> tuple[Override, ...]:
+    """What a person accepted for these samples, in order."""
+    return tuple(
+        Override(
+            kind=one.body.get("what") or ("copies" if one.body["claim"] is None else "claim"),
+            reason=one.body["reason"],
+            missing=one.body["missing"],
+            entry=one.seq,
+        )
+        for one in named_by(known, "override", samples)
+    )
+
+
+def draw_public(folder: Path, store: Store, record: RunRecord) -> None:
+    """Put the pictures of the report that may leave into a folder: out of checked artifacts, or drawn anew from them."""
+    family = _family(store, record.samples_artifact)
+    shutil.copyfile(store.folder(record.samples_artifact) / report.SAMPLES, folder / report.SAMPLES)
+    named = {title: family[kind.__name__] for title, kind in CURVES.items() if kind.__name__ in family}
+    curves = {title: contents.load_curve(store.folder(digest)) for title, digest in named.items()}
+    report_plots.draw_curves(folder / report.CURVES, curves)
+    if record.curve:
+        report_plots.draw_privacy(folder / report.PRIVACY, record)
+
+
+def _how(store: Store, known: Sequence[Entry], record: RunRecord) -> tuple[dict[str, Any], Plan]:
+    """Settings and plan under which the samples were drawn, once it is clear that they are what the ledger names."""
+    samples = record.samples_artifact
+    if store.manifest(samples)["kind"] != Samples.__name__:
+        raise BadInput(f"run {record.run} names {samples[:12]} as its samples, which are none: run again")
+    if why := unbound(store, known, samples):
+        raise BadInput(f"the samples of run {record.run} cannot be published, since {why}: run again")
+    if not store.entries(samples):
+        raise BadInput(f"the samples of run {record.run} stand on no ledger entry, as those of no run do: run again")
+    try:
+        found = json.loads((store.folder(samples) / HOW).read_text(encoding="utf-8"))
+        return found["settings"], Plan.model_validate(found["plan"])
+    except (OSError, ValueError, KeyError):
+        raise BadInput(f"the samples of run {record.run} do not say how they were made: run again") from None
+
+
+def _check_set(record: RunRecord, entries: Sequence[Entry], name: str) -> None:
+    """Samples stand on entries of one private set, the one that they are said to be of."""
+    if strange := [entry for entry in entries if entry.dataset != name]:
+        raise BadInput(
+            f"the samples of run {record.run} stand on ledger entry {strange[0].seq} of '{strange[0].dataset}', not of "
+            f"'{name}': run again"
+        )
+
+
+def _check_audits(known: Sequence[Entry], record: RunRecord, spends: set[int]) -> None:
+    """`Refused` where the last audit of these samples, or of any that stand on one of the same spends, refutes."""
+    last = {one.body["artifact"]: one for one in known if one.kind == "check" and one.body["what"] == "audit"}
+    for one in last.values():
+        if not one.body["passed"] and (
+            one.body["artifact"] == record.samples_artifact or spends & set(one.body["spends"])
+        ):
+            raise Refused(
+                f"the audit of run {one.body['run']} refutes its promise (ledger entry {one.seq}); nothing made of the same "
+                "spends may leave. Find the fault, or audit it again"
+            )
+
+
+def _family(store: Store, samples: str) -> dict[str, str]:
+    """Kind -> address of what the samples were made of, the nearest of each kind."""
+    found: dict[str, str] = {}
+    for digest, manifest in store.ancestry(samples):
+        found.setdefault(manifest["kind"], digest)
+    return found
+
+
+def _summary(store: Store, samples: str, kind: type) -> dict[str, float]:
+    digest = _family(store, samples).get(kind.__name__)
+    return store.manifest(digest)["summary"] if digest else {}
+
+
+def _counts(store: Store, samples: str) -> Any:
+    digest = _family(store, samples).get(ClassCounts.__name__)
+    return contents.load(store.folder(digest))[0]["counts"] if digest else None

@@ -1,0 +1,198 @@
+"""Attacks on what samples promise, by a person who may write where artifacts and records lie, and not in the ledger."""
+
+import base64
+import hashlib
+import json
+import shutil
+
+import pytest
+
+from artifacts import gate
+from artifacts.binding import unbound
+from artifacts.kinds import Samples, TunedModel
+from artifacts.record import save_record
+from sfumato.errors import BadInput, Refused
+from sfumato.images import picture, save_png
+from sfumato.privacy.events import Gaussian
+from sfumato.privacy.ledger import entry_label
+from tasks import release
+from tasks.release import publish_run, report_for_prefect
+from tasks.where import configure
+from tests.examples import SPENT, home_at, keep_samples, make_plan, paid_record, picture_set, reserve
+
+WHO = {"stage": "a stage", "run": "run-1", "code_version": "1"}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setattr(release, "show_run", lambda record: None)
+    monkeypatch.setattr(release, "register", lambda record: None)
+    with home_at(tmp_path / "home"):
+        yield configure()
+
+
+@pytest.fixture
+def record(place):
+    return kept(place, paid_record(place, place.runs / "one", images=20))
+
+
+def kept(place, record):
+    folder = place.runs / record.run
+    folder.mkdir(parents=True, exist_ok=True)
+    save_record(folder, record)
+    return record.model_copy(update={"report": str(folder / "report.html")})
+
+
+def refused(record, tmp_path, why, error=BadInput):
+    with pytest.raises(error, match=why):
+        publish_run(record, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    told = report_for_prefect(record, {})
+    assert "Nothing of this run may leave" in told and "data:image" not in told
+
+
+def test_images_covered_come_from_the_entries(place, record, tmp_path):
+    certificate = record.certificate
+    assert certificate.images == 20
+    edited = record.model_copy(update={"certificate": certificate.model_copy(update={"images": "any"})})
+    publish_run(kept(place, edited), tmp_path / "out")
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert "covering 20 images" in card["statement"] and card["certificate"]["images"] == 20
+
+
+def test_without_a_copy_check_in_the_ledger_nothing_leaves(place, tmp_path):
+    store = place.store()
+    with place.ledger() as ledger:
+        ticket = reserve(ledger, [SPENT[0]])
+        samples = keep_samples(store, entries={ticket.hash: "DP"}, plan=make_plan())
+        ledger.commit(ticket, [SPENT[0]], artifact=samples.digest)
+    found = paid_record(place, place.runs / "one").model_copy(
+        update={"samples_artifact": samples.digest, "copies": None}
+    )
+    refused(kept(place, found), tmp_path, "the ledger knows no copy check", Refused)
+
+
+def test_deleting_what_says_that_there_are_copies_does_not_help(place, tmp_path):
+    record = kept(place, paid_record(place, place.runs / "one", copied=2))
+    refused(record.model_copy(update={"copies": None}), tmp_path, "repeat training records", Refused)
+
+
+def test_no_picture_of_the_run_folder_leaves(place, record, tmp_path):
+    secret = picture(picture_set(1).pixels[0])
+    for name in ("samples.png", "training-curves.png", "privacy-curve.png", "copies.png"):
+        save_png(place.runs / record.run / name, secret)
+    private = (place.runs / record.run / "samples.png").read_bytes()
+    publish_run(record, tmp_path / "out")
+    honest = (place.store().folder(record.samples_artifact) / "samples.png").read_bytes()
+    assert (tmp_path / "out" / "samples.png").read_bytes() == honest != private
+    coded = base64.b64encode(private).decode()
+    texts = [path.read_text() for path in (tmp_path / "out").glob("*.html")] + [report_for_prefect(record, {})]
+    assert texts and not any(coded in text for text in texts)
+    assert all(base64.b64encode(honest).decode() in text for text in texts)
+
+
+def forged(store, entries, parents=(), label="DP"):
+    """Samples whose manifest says whatever one likes, under its right address."""
+    genuine = keep_samples(store, picture_set(4, side=6), plan=make_plan())
+    manifest = {**store.manifest(genuine), "entries": entries, "parents": list(parents), "label": label}
+    text = json.dumps(manifest, sort_keys=True, indent=1)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    folder = store.root / "objects" / digest
+    shutil.copytree(store.root / "objects" / genuine.digest, folder, dirs_exist_ok=True)
+    (folder / "manifest.json").write_text(text)
+    return Samples(digest=digest, label=label)
+
+
+def test_a_forged_manifest_publishes_nothing(place, record, tmp_path):
+    """Private images under entries of someone else, under none, as a child of what was paid for, as an ancestor's look gone."""
+    store = place.store()
+    with place.ledger() as ledger:
+        look = ledger.look("scans", "digest-of-scans", "train the baseline", **WHO)
+        standing = reserve(ledger, [SPENT[0]])
+    paid = dict.fromkeys(store.entries(record.samples_artifact), "DP")
+    lies = {
+        "was not committed with it": forged(store, paid),
+        "no ledger entry names it": forged(store, {}, [record.samples_artifact]),
+        "is not what it says": forged(store, {**paid, look.hash: "DP"}),
+        "stand on no ledger entry": forged(store, {}, label="PUBLIC"),
+        "entries are not in this ledger": forged(store, {"7": "DP"}),
+        f"entry {standing.seq} was not committed": forged(store, {standing.hash: "DP"}),
+    }
+    for why, samples in lies.items():
+        refused(record.model_copy(update={"samples_artifact": samples.digest}), tmp_path, why)
+
+
+def test_an_insecure_entry_is_no_promise_whatever_the_manifest_says(place, record, tmp_path):
+    store = place.store()
+    with place.ledger() as ledger:
+        ticket = reserve(ledger, [SPENT[0]], insecure=True)
+        samples = forged(store, {ticket.hash: "DP"})
+        ledger.commit(ticket, [SPENT[0]], artifact=samples.digest)
+    refused(record.model_copy(update={"samples_artifact": samples.digest}), tmp_path, "is not what it says")
+
+
+def test_entries_of_another_private_set_are_refused(place, record, tmp_path):
+    store = place.store()
+    with place.ledger() as ledger:
+        ticket = reserve(ledger, [SPENT[0]], dataset="others")
+        samples = keep_samples(store, entries={ticket.hash: "DP"}, plan=make_plan())
+        ledger.commit(ticket, [SPENT[0]], artifact=samples.digest)
+    told = f"stand on ledger entry {ticket.seq} of 'others', not of 'scans'"
+    refused(record.model_copy(update={"samples_artifact": samples.digest}), tmp_path, told)
+
+
+@pytest.mark.parametrize("other", [{"delta": 1e-6}, {"relation": "replace_one"}, {"unit": "person"}])
+def test_entries_that_disagree_give_no_certificate(place, tmp_path, other):
+    store = place.store()
+    with place.ledger() as ledger:
+        tickets = [reserve(ledger, [SPENT[0]]), reserve(ledger, [SPENT[0]], **other)]
+        samples = keep_samples(store, entries={one.hash: "DP" for one in tickets}, plan=make_plan())
+        with pytest.raises(BadInput, match="which no one certificate says"):
+            gate.certificate_of(store, ledger, samples)
+
+
+# Bound to this ledger
+
+
+def test_what_another_ledger_paid_for_is_missing_here_and_never_borrows_a_price(place, tmp_path):
+    """A run at .999; ledger and keys are lost; a run at .4 has the same numbers, and not the first one's samples."""
+    store = place.store()
+    dear = kept(place, paid_record(place, place.runs / "one", events=[Gaussian(noise_multiplier=4.0)]))
+    with place.ledger() as ledger:
+        known = ledger.entries()
+        assert unbound(store, known, dear.samples_artifact) == ""
+    with home_at(tmp_path / "other"):
+        cheap = kept(configure(), paid_record(configure(), tmp_path, events=[Gaussian(noise_multiplier=8.0)]))
+        assert cheap.entries == dear.entries, "numbers alone would be taken for each other"
+        with configure().ledger() as ledger:
+            told = unbound(store, ledger.entries(), dear.samples_artifact)
+            assert told == "its ledger entries are not in this ledger"
+            with pytest.raises(BadInput, match="not in this ledger"):
+                gate.passed(store, ledger, dear)
+
+
+def test_an_artifact_that_was_kept_and_not_committed_is_paid_in_full_and_not_used(place):
+    """What a crash between the two leaves behind."""
+    store = place.store()
+    with place.ledger() as ledger:
+        ticket = reserve(ledger, [SPENT[0]])
+        with store.writing() as folder:
+            (folder / "facts.json").write_text("{}")
+            (entry,) = ledger.found([ticket.hash])
+            model = store.keep(TunedModel, folder, entries={ticket.hash: entry_label(entry)})
+        assert unbound(store, ledger.entries(), model) == f"ledger entry {ticket.seq} was not committed with it"
+        assert ledger.spends("scans")[0][1] == (SPENT[0],)
+        ledger.commit(ticket, [SPENT[0]], artifact=model.digest)
+        assert unbound(store, ledger.entries(), model) == ""
+        assert "label" in unbound(store, ledger.entries(), model.model_copy(update={"label": "PUBLIC"}))
+
+
+def test_work_that_went_on_after_a_stop_stands_on_both_its_spends(place):
+    store = place.store()
+    with place.ledger() as ledger:
+        first, second = reserve(ledger, [SPENT[0]]), reserve(ledger, [SPENT[0]])
+        ledger.commit(first, [])
+        samples = keep_samples(store, entries={first.hash: "DP", second.hash: "DP"})
+        assert "was not committed with it" in unbound(store, ledger.entries(), samples)
+        ledger.commit(second, [SPENT[0]], artifact=samples.digest)
+        assert unbound(store, ledger.entries(), samples) == ""
