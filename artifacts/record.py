@@ -16,6 +16,8 @@ from sfumato.methods.plan import Certificate, Claim, Plan
 from sfumato.privacy.audit import Audit
 
 RECORD = "run.json"
+PATHS = ("report", "internal_report", "samples", "published")
+"""Fields that hold a path: absolute in memory, relative to the home in the file."""
 
 
 class StageRecord(BaseModel):
@@ -100,8 +102,24 @@ class RunRecord(BaseModel):
 
 
 def save_record(folder: Path, record: RunRecord) -> None:
-    """Write the record whole."""
-    write_text(folder / RECORD, record.model_dump_json(indent=1))
+    """Write the record whole, with paths relative to the home, so that the home may be moved or copied."""
+    home = folder.parent.parent
+    paths = {name: _relative(getattr(record, name), home) for name in PATHS}
+    write_text(folder / RECORD, record.model_copy(update=paths).model_dump_json(indent=1))
+
+
+def _relative(path: str, home: Path) -> str:
+    inside = path and "://" not in path and Path(path).is_relative_to(home)
+    return str(Path(path).relative_to(home)) if inside else path
+
+
+def _absolute(path: str, folder: Path) -> str:
+    """A path of the record in `folder`; one of an earlier record, which was written whole, is taken to be of this home too."""
+    if not path or "://" in path:
+        return path
+    if not Path(path).is_absolute():
+        return str(folder.parent.parent / path)
+    return str(folder / Path(path).name) if Path(path).parent.name == folder.name else path
 
 
 def run_folder(record: RunRecord) -> Path:
@@ -125,8 +143,9 @@ def load_record(runs: Path, name: str = "latest") -> RunRecord:
     if chosen not in known:
         raise BadInput(f"run {name!r} is not in {runs}: choose one of {', '.join(known[-5:])}, or 'latest'")
     try:
-        return RunRecord.model_validate(json.loads((runs / chosen / RECORD).read_text(encoding="utf-8")))
+        record = RunRecord.model_validate(json.loads((runs / chosen / RECORD).read_text(encoding="utf-8")))
     except ValueError as error:
         raise BadInput(
             f"the record of run {chosen} in {runs} cannot be read ({error.__class__.__name__}): run again"
         ) from None
+    return record.model_copy(update={name: _absolute(getattr(record, name), runs / chosen) for name in PATHS})

@@ -35,6 +35,19 @@ class Remote:
         """Open or create it; `BadInput` where it cannot be used or was written by another version."""
         return _open(url, version)
 
+    @classmethod
+    def migrate(cls, url: str, old: int, new: int) -> bool:
+        """Mark one of version `old` as of version `new`; False where it is none."""
+        remote = cls(url)
+        try:
+            if json.loads(remote._read(MARK) or b"")["version"] != old:
+                return False
+        except (ValueError, KeyError, TypeError):
+            return False
+        with remote._spoken() as (files, root):
+            files.pipe_file(f"{root}/{MARK}", json.dumps({"version": new}).encode())
+        return True
+
     def push(self, digest: str, folder: Path) -> None:
         """Send an artifact, its manifest last; it takes the place of a damaged one."""
         with self._spoken() as (files, root):

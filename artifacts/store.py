@@ -25,8 +25,8 @@ from artifacts.remote import MANIFEST, Remote
 from sfumato.errors import BadInput
 
 Kind = TypeVar("Kind", bound=Ref)
-VERSION = 1
-"""Layout of the store; another version is refused."""
+VERSION = 2
+"""Layout of the store; another version is refused. Manifests of version 1 name ledger entries by number."""
 
 
 class Damaged(BadInput):
@@ -66,6 +66,11 @@ class Store:
             raise BadInput(
                 f"cannot use the store {root}: {error.strerror}; set SFUMATO_HOME to another place"
             ) from None
+        if version == VERSION - 1:
+            raise BadInput(
+                f"the store {root} is of the earlier format: `sfumato migrate` keeps what is in it to be shown, not published; or set "
+                "SFUMATO_HOME to a new folder"
+            )
         if version != VERSION:
             raise BadInput(
                 f"the store {root} was written by version {version}, this program reads version {VERSION}: "
@@ -74,6 +79,24 @@ class Store:
         if not os.access(root / "objects", os.W_OK):
             raise BadInput(f"cannot write to the store {root}: permission denied; set SFUMATO_HOME to a folder you own")
         return cls(root, Remote.open(remote, VERSION) if remote else None)
+
+    @classmethod
+    def migrate(cls, root: Path, remote: str = "") -> bool:
+        """Take over a store of the version before; False where there is nothing to do.
+
+        Nothing in it is bound anew: its manifests give numbers of ledger entries, and to look these up in the ledger of today might
+        bless what another one paid for. What is in it can be shown; it counts as missing, and cannot be published.
+        """
+        old = VERSION - 1
+        changed = Remote.migrate(remote, old, VERSION) if remote else False
+        mark = Path(root) / "store.json"
+        try:
+            if json.loads(mark.read_text(encoding="utf-8")).get("version") != old:
+                return changed
+        except (OSError, ValueError, AttributeError):
+            return changed
+        write_text(mark, json.dumps({"version": VERSION}))
+        return True
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Path]:

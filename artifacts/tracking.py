@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import re
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,8 @@ class Tracker:
                 new.unlink(missing_ok=True)
                 MlflowClient(tracking_uri=f"{SQLITE}{new}").search_experiments()
                 new.replace(path)
+            if path.parent == self.files.parent and path.exists():
+                move_in(path, self.files)
             return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
 
     def check(self) -> None:
@@ -139,6 +142,10 @@ class Tracker:
             if parent:
                 above = client.get_run(parent).data.tags
                 all_tags = {tag: above[tag] for tag in INHERITED if tag in above} | all_tags
+            if run and client.get_run(run).info.experiment_id != self.experiment(experiment_of(label)):
+                raise BadInput(
+                    f"run {run} is not in the experiment '{experiment_of(label)}', where {label} may be seen"
+                )
             if run:
                 for tag, value in all_tags.items():
                     client.set_tag(run, tag, value)
@@ -190,6 +197,31 @@ class Tracker:
         with contextlib.suppress(MlflowException):  # no such model, or none released
             if client.get_model_version_by_alias(name, RELEASED).run_id == run:
                 client.delete_registered_model_alias(name, RELEASED)
+
+
+def move_in(database: Path, files: Path) -> None:
+    """Have the experiments of a home keep their files in it, also when it was copied or moved with its database.
+
+    MLflow holds absolute addresses, by which a copied home would go on writing into the one that it was copied from.
+    """
+    with contextlib.closing(sqlite3.connect(database, timeout=60)) as connection, connection:
+        rows = connection.execute(
+            "SELECT name, artifact_location FROM experiments WHERE name IN (?, ?)", (SHAREABLE, INTERNAL)
+        ).fetchall()
+        for name, old in rows:
+            new = (files / name).as_uri()
+            if old == new or not str(old).startswith("file:"):
+                continue
+            for table, column in PLACES:
+                connection.execute(
+                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?",
+                    (new, len(old) + 1, len(old) + 1, f"{old}/"),
+                )
+            connection.execute("UPDATE experiments SET artifact_location = ? WHERE name = ?", (new, name))
+
+
+PLACES = (("runs", "artifact_uri"), ("model_versions", "source"), ("model_versions", "storage_location"))
+"""Columns of MLflow's tables that hold addresses below that of their experiment."""
 
 
 def page_of(pages: str, run: str) -> str:

@@ -13,6 +13,7 @@ from artifacts.kinds import Samples, TunedModel
 from artifacts.record import save_record
 from sfumato.errors import BadInput, Refused
 from sfumato.images import picture, save_png
+from sfumato.privacy.chain import canonical
 from sfumato.privacy.events import Gaussian
 from sfumato.privacy.ledger import entry_label
 from tasks import release
@@ -98,7 +99,8 @@ def forged(store, entries, parents=(), label="DP"):
     text = json.dumps(manifest, sort_keys=True, indent=1)
     digest = hashlib.sha256(text.encode()).hexdigest()
     folder = store.root / "objects" / digest
-    shutil.copytree(store.root / "objects" / genuine.digest, folder, dirs_exist_ok=True)
+    if not folder.exists():
+        shutil.copytree(store.root / "objects" / genuine.digest, folder)
     (folder / "manifest.json").write_text(text)
     return Samples(digest=digest, label=label)
 
@@ -196,3 +198,30 @@ def test_work_that_went_on_after_a_stop_stands_on_both_its_spends(place):
         assert "was not committed with it" in unbound(store, ledger.entries(), samples)
         ledger.commit(second, [SPENT[0]], artifact=samples.digest)
         assert unbound(store, ledger.entries(), samples) == ""
+
+
+def test_what_leaves_confirms_no_guess_of_the_private_content(place, record, tmp_path):
+    """A person with the card, all that views show and all records but one guesses the last: the right guess looks like any other.
+
+    Whoever guesses rightly knows the digest of the set, and builds every entry anew but for its salt.
+    """
+    publish_run(record, tmp_path / "out")
+    texts = [path.read_text() for path in (tmp_path / "out").rglob("*") if path.suffix in (".json", ".md", ".html")]
+    with place.ledger() as ledger:
+        entries = ledger.entries()
+    texts += [json.dumps(entry.public()) for entry in entries]
+    withheld = [entry.body["salt"] for entry in entries] + ["digest-of-scans"]
+    assert not any(secret in text for secret in withheld for text in texts)
+    for entry in entries:
+        guess = {name: value for name, value in entry.body.items() if name != "salt"}
+        fields = (entry.seq, entry.dataset, entry.kind, canonical(guess), entry.previous)
+        unsalted = hashlib.sha256(json.dumps(fields, separators=(",", ":")).encode()).hexdigest()
+        assert unsalted != entry.hash, "today's hash would have been met"
+    with home_at(tmp_path / "again"):
+        twin = paid_record(configure(), tmp_path, images=20)
+        with configure().ledger() as ledger:
+            again = ledger.entries()
+    assert twin.samples_artifact != record.samples_artifact, "the same content has another address each time"
+    pairs = list(zip(entries, again, strict=False))
+    assert len(pairs) > 5 and all(one.hash != other.hash for one, other in pairs)
+    assert pairs[0][0].body["digest"] == pairs[0][1].body["digest"]

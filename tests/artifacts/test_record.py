@@ -103,3 +103,18 @@ def test_a_record_is_frozen(tmp_path):
     with pytest.raises(ValidationError):
         record.label = "PUBLIC"
     assert set(RunRecord.model_fields) == set(record.model_dump())
+
+
+def test_a_copied_home_reads_its_own_files(tmp_path):
+    """Nothing in the file says where the home lies; a record of before, which did, is read where it lies now."""
+    save(tmp_path / "old" / "runs", "20260101-1", published=str(tmp_path / "old" / "runs" / "20260101-1" / "published"))
+    assert str(tmp_path) not in (tmp_path / "old" / "runs" / "20260101-1" / "run.json").read_text()
+    (tmp_path / "old").rename(tmp_path / "new")
+    found = load_record(tmp_path / "new" / "runs")
+    assert run_folder(found) == tmp_path / "new" / "runs" / "20260101-1"
+    assert found.published == str(run_folder(found) / "published")
+    path = run_folder(found) / "run.json"
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({**facts, "report": "/gone/runs/20260101-1/report.html", "published": "s3://bucket/a"}))
+    found = load_record(tmp_path / "new" / "runs")
+    assert run_folder(found) == path.parent and found.published == "s3://bucket/a"

@@ -337,3 +337,15 @@ def test_a_store_without_write_permission_is_refused_before_any_work(store, monk
     monkeypatch.setattr(store_module.os, "access", lambda path, mode: not mode & os.W_OK)
     with refused("cannot write", str(store.root), "permission denied"):
         Store.open(store.root)
+
+
+def test_a_store_of_the_earlier_format_is_refused_in_one_line_until_it_is_migrated(tmp_path):
+    root = tmp_path / "home" / "store"
+    store = Store.open(root)
+    kept = keep(store, "images", kind=PublicImages)
+    (root / "store.json").write_text(json.dumps({"version": 1}))
+    with pytest.raises(BadInput, match=r"earlier format: `sfumato migrate` .* or set SFUMATO_HOME to a new folder$"):
+        Store.open(root)
+    assert Store.migrate(root) and not Store.migrate(root)
+    assert Store.open(root).intact(kept)
+    assert not Store.migrate(tmp_path / "none")

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -227,3 +228,28 @@ def test_a_database_that_was_killed_while_it_was_laid_out_is_laid_out_anew(tmp_p
     tracker = Tracker(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "files")
     assert experiment_name(tracker, tracker.log("stage", label="DP")) == SHAREABLE
     assert [path.name for path in tmp_path.glob("mlflow.db*")] == ["mlflow.db"]
+
+
+def test_a_copied_home_keeps_its_files_in_itself_and_leaves_the_old_one_alone(tracker, tmp_path):
+    """Runs and models of before are found in the copy, and what is logged there goes there; also once the old one is gone."""
+    (tmp_path / "one.txt").write_text("one")
+    run = tracker.log("before", label="DP", files=[tmp_path / "one.txt"])
+    tracker.release("scans-rapid", tmp_path, run=run, tags={}, note="")
+    old = tracker.files.parent
+    shutil.copytree(old, tmp_path / "copy")
+    before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
+    copy = Tracker(f"sqlite:///{tmp_path / 'copy' / 'mlflow.db'}", tmp_path / "copy" / tracker.files.name)
+    later = copy.log("after", label="DP", files=[tmp_path / "one.txt"])
+    client = copy.client()
+    for found in (run, later):
+        assert client.get_run(found).info.artifact_uri.startswith(copy.files.as_uri())
+        assert client.list_artifacts(found)[0].path in ("model", "one.txt")
+    assert client.get_model_version_by_alias("scans-rapid", RELEASED).source.startswith(copy.files.as_uri())
+    assert {path: path.read_bytes() for path in old.rglob("*") if path.is_file()} == before
+    assert tracker.client().get_run(run).info.artifact_uri.startswith(tracker.files.as_uri())
+
+
+def test_what_is_internal_cannot_be_added_to_a_run_that_may_be_shown(tracker):
+    shown = tracker.log("shown", label="DP")
+    with pytest.raises(BadInput, match="is not in the experiment 'sfumato-internal'"):
+        tracker.log("judge", label="INTERNAL", run=shown, metrics={"cnn": 0.5})
