@@ -20,6 +20,7 @@ from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, verdict
 from artifacts.publish import destination
 from artifacts.record import RunRecord, load_record, run_folder
 from artifacts.report import INTERNAL_REPORT, REPORT, SCORES, checks, statement
+from artifacts.store import Store
 from flows import check_cli, compare_cli, ledger_cli, serve_cli
 from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.methods import METHODS, PAPERS
@@ -206,8 +207,13 @@ def explain(method: Annotated[str, typer.Argument(help=f"One of: {', '.join(PAPE
 
 @app.command()
 def migrate() -> None:
-    """Bring a home of the earlier format to this one: every entry of its ledger stays as it is, and counts."""
+    """Bring a home of the earlier format to this one: every entry of its ledger stays as it is, and counts.
+
+    What was made before can be shown, not published: it counts as missing, and is made again where a run asks for it.
+    """
     place = configure()
+    if Store.migrate(place.home / "store", place.shared_store):
+        OUT.print("the store: what is in it can be shown; it counts as missing, and cannot be published")
     entry = ledger_migrate(place.ledger_url, now, place.keys)
     if entry is None:
         OUT.print("the ledger is of this format already")
