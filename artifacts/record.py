@@ -31,6 +31,8 @@ class StageRecord(BaseModel):
     cached: bool
     made_in: float
     """Time that it took when it was made."""
+    label: str = ""
+    """Of what it made; how long INTERNAL work took is INTERNAL too."""
 
 
 class Override(BaseModel):

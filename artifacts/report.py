@@ -117,13 +117,14 @@ def internal_page(record: RunRecord, entries: Sequence[Mapping[str, Any]] = ()) 
     own = {
         "Pictures": [_scores(record)],
         "Trade-off": [Section("What privacy cost", [Picture(TRADE_OFF, TRADE_OFF_SHOWS)])],
-        "Time": [
+        TIME: [
             Section("Copies and audit", _checked(record)),
             *(audit_sections(record.audit) if record.audit else ()),
         ],
         "Ledger": [Section("All runs on this set", _entries(entries), folded=True)] if entries else [],
     }
-    sections = [part for section in public_page(record).sections for part in (section, *own.get(section.title, ()))]
+    shown = [_time(record, internal=True) if part.title == TIME else part for part in public_page(record).sections]
+    sections = [part for section in shown for part in (section, *own.get(section.title, ()))]
     notice = f"Do not share: scores against private images, measured without noise. What may leave is in {REPORT}."
     return Page(_title(record), Label.INTERNAL, notice if record.label != Label.INTERNAL else INTERNAL_NOTICE, sections)
 
@@ -244,13 +245,24 @@ def class_blocks(record: RunRecord) -> list[Text | Table | Picture]:
     ]
 
 
-def _time(record: RunRecord) -> Section:
+TIME = "Time"
+"""Title of the section on how long stages took."""
+
+
+def _time(record: RunRecord, *, internal: bool = False) -> Section:
+    """How long stages took; those that made something INTERNAL in the INTERNAL version alone, since it follows from private images."""
+    timed = [stage for stage in record.stages if internal or stage.label in (Label.PUBLIC, Label.DP)]
+    left = (
+        "" if internal else " How long the others took follows from private images without noise, and is not told here."
+    )
     rows = [
         [stage.name, f"{stage.seconds:.1f}", "from cache" if stage.cached else "", f"{stage.made_in:.1f}"]
-        for stage in record.stages
+        for stage in timed
     ]
-    total = Text(f"{len(record.stages)} stages in {record.seconds:.0f} seconds.")
-    return Section("Time", [total, Table("time", ["stage", "seconds in this run", "cache", "seconds when made"], rows)])
+    total = Text(
+        f"{len(timed)} of {len(record.stages)} stages, in {sum(stage.seconds for stage in timed):.0f} seconds.{left}"
+    )
+    return Section(TIME, [total, Table("time", ["stage", "seconds in this run", "cache", "seconds when made"], rows)])
 
 
 def _ledger(record: RunRecord) -> Section:

@@ -29,6 +29,7 @@ from sfumato.privacy.chain import is_there
 from sfumato.privacy.chain import migrate as ledger_migrate
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, known, presets, resolve
 from tasks.checking import known_constants
+from tasks.internal import pointed
 from tasks.making import device_of
 from tasks.together import together
 from tasks.where import Where, configure, now, where
@@ -300,7 +301,8 @@ def main() -> None:
     quiet_logs()
     try:
         together(lambda: app(standalone_mode=False), _help_with)
-    except (BadInput, Refused, Stopped) as error:
+    except (BadInput, Refused, Stopped) as ended:
+        error = pointed(ended, where().home) if isinstance(ended, BadInput) else ended
         ERR.print(f"[bold red]sfumato:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):

@@ -10,6 +10,23 @@ class BadInput(ValueError):
 
     exit_code = 2
 
+    def __init__(self, message: str = "", *, told: str = ""):
+        """`told` says the same of private images, where no file, row or group may be named."""
+        super().__init__(message)
+        self.told = told
+
+
+class Unnamed(BadInput):
+    """A private file that cannot be used, in a line that names none: what leaves a room may hold no name of a patient.
+
+    `internal` is the line that does; whoever knows the home keeps it there and says where.
+    """
+
+    def __init__(self, message: str = "", internal: str = ""):
+        """`internal` must not leave."""
+        super().__init__(message)
+        self.internal = internal
+
 
 class Refused(RuntimeError):
     """A door that stays shut: the budget is spent, or the artifact may not leave. Exit code 3."""

@@ -50,18 +50,22 @@ def preflight(
     before = known(named(data).name)
     classes = data.classes or (before.classes if before else ())
     _refuse_same(data)
-    private = sources.describe(
+    reading: dict[str, Any] = {
+        "part": "train",
+        "size": data.size,
+        "channels": data.channels,
+        "crop": data.crop,
+        "held_out": data.held_out,
+        "share": data.share,
+        "folder": data.folder,
+        "columns": data.columns,
+        "group": data.group,
+        "classes": classes,
+    }
+    private = sources.unnamed(
         data.private,
-        part="train",
-        size=data.size,
-        channels=data.channels,
-        crop=data.crop,
-        held_out=data.held_out,
-        share=data.share,
-        folder=data.folder,
-        columns=data.columns,
-        group=data.group,
-        classes=classes,
+        f"the private data (data.private) {data.private!r}",
+        lambda: sources.describe(data.private, **reading),
     )
     whole = _constants(data, planned(private.whole), before)
     _refuse_limit(data, whole)

@@ -117,7 +117,9 @@ class Journal:
 
     def _noted(self, stage: Any, name: str, found: "Found", paid: bool) -> Any:
         ref, cached = found.ref, found.cached
-        self.stages.append(StageRecord(name=name, seconds=found.seconds, cached=cached, made_in=ref.seconds))
+        self.stages.append(
+            StageRecord(name=name, seconds=found.seconds, cached=cached, made_in=ref.seconds, label=ref.label)
+        )
         if cached:
             CONSOLE.print(f"{name:<26} from cache (made in {ref.seconds:.1f} s)")
         if cached and paid:

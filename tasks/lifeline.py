@@ -17,6 +17,7 @@ from prefect.context import FlowRunContext
 from prefect.states import Failed
 
 from sfumato.errors import BadInput, Refused, Stopped
+from tasks.internal import pointed
 from tasks.turns import turn
 from tasks.where import configure
 
@@ -38,7 +39,8 @@ def attended(work: Callable[Takes, Gives]) -> Callable[Takes, Gives]:
         show_life(configure().home, run_id)
         try:
             return work(*args, **kwargs)
-        except (BadInput, Refused, Stopped) as error:
+        except (BadInput, Refused, Stopped) as ended:
+            error = pointed(ended, configure().home) if isinstance(ended, BadInput) else ended
             return Failed(name=type(error).__name__, message=str(error), data=error)
 
     return run

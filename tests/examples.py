@@ -108,8 +108,8 @@ def make_record(folder: Path, **changes: Any) -> RunRecord:
         "metrics": {"synthetic": SCORES, "public model alone": {key: value / 3 for key, value in SCORES.items()}},
         "retrieval": {"retrieval_accuracy": 0.31, "retrieval_chance": 0.019},
         "stages": [
-            StageRecord(name="pretrain", seconds=0.25, cached=True, made_in=61.5),
-            StageRecord(name="fine-tune", seconds=33.5, cached=False, made_in=33.5),
+            StageRecord(name="pretrain", seconds=0.25, cached=True, made_in=61.5, label="PUBLIC"),
+            StageRecord(name="fine-tune", seconds=33.5, cached=False, made_in=33.5, label="DP"),
         ],
         "samples_artifact": "0" * 64,
         "report": str(folder / "report.html"),

@@ -15,7 +15,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from sfumato import sources
 from sfumato.config import FEWEST_JUDGED, LATER, Columns, Constants, Crop, Relation, Section
@@ -26,6 +26,8 @@ from sfumato.privacy.fingerprints import Prints, prints_of
 from sfumato.privacy.ledger import Entry, Ledger, Reservation, entry_label
 from sfumato.privacy.noise import GENERATOR, INJECTED
 from sfumato.progress import Progress, silent
+
+Found = TypeVar("Found")
 
 
 class PrivateSet(Section):
@@ -120,15 +122,26 @@ class Visit:
 
 
 def identify(private: PrivateSet) -> str:
-    """Decode every image of the set and return its content digest (INTERNAL); `BadInput` names an image that fails."""
-    return sources.source_digest(private.source, folder=private.folder, columns=private.columns, group=private.group)
+    """Decode every image of the set and return its content digest (INTERNAL); `Unnamed` where an image fails."""
+    return _unnamed(
+        private,
+        lambda: sources.source_digest(
+            private.source, folder=private.folder, columns=private.columns, group=private.group
+        ),
+    )
+
+
+def _unnamed(private: PrivateSet, work: Callable[[], Found]) -> Found:
+    """What comes of reading the set; no error names a file of it."""
+    return sources.unnamed(private.source, f"the private set '{private.name}'", work)
 
 
 def fingerprinted(access: Access) -> Prints:
     """Fingerprints of all records of the set, made with the ledger's key and for it alone."""
     private = access.private
-    pictures = sources.pictures(private.source, folder=private.folder, columns=private.columns, group=private.group)
-    return prints_of(pictures, access.ledger.print_key())
+    asked: dict[str, Any] = {"folder": private.folder, "columns": private.columns, "group": private.group}
+    key = access.ledger.print_key()
+    return _unnamed(private, lambda: prints_of(sources.pictures(private.source, **asked), key))
 
 
 def check_in(
@@ -165,7 +178,7 @@ def check_in(
     access.ledger.note_records(access.private.name, digest, prints)
     if public and any(share_a_picture(public, part) for part in (train, test)):
         raise BadInput(
-            f"the public images hold copies of private images of {access.private.source!r}: public images must not come from the "
+            f"the public images hold copies of private images of '{access.private.name}': public images must not come from the "
             "private collection; take the copies out of data.public, or choose another"
         )
     return entry
@@ -177,38 +190,38 @@ def check_parts(private: PrivateSet, train: ImageSet, test: ImageSet) -> None:
     if shapes[0] != shapes[1]:
         c, h, w = (f"{a} and {b}" for a, b in zip(*shapes, strict=True))
         raise BadInput(
-            f"training and held-out images of {private.source!r} differ in shape (channels {c}; height {h}; width {w}): "
+            f"training and held-out images of '{private.name}' differ in shape (channels {c}; height {h}; width {w}): "
             "pass data.size=<side> or data.channels=1 to make them alike"
         )
     for name, part in (("training", train), ("held-out", test)):
         if len(part) < FEWEST_JUDGED:
             raise BadInput(
-                f"{len(part)} {name} images of {private.source!r} are too few to judge the result by, it takes {FEWEST_JUDGED}: add "
+                f"the {name} images of '{private.name}' are too few to judge the result by, it takes {FEWEST_JUDGED}: add "
                 f"images, or change data.held_out={private.held_out} or data.share={private.share:g}"
             )
     if len(set(train.labels.tolist())) < 2:
         raise BadInput(
-            f"all {len(train)} training images of {private.source!r} are of the class {train.classes[train.labels[0]]!r}: add "
+            f"all training images of '{private.name}' are of the class {train.classes[train.labels[0]]!r}: add "
             f"images of others, or change data.share={private.share:g}"
         )
 
 
 def read(private: PrivateSet, part: sources.Part) -> ImageSet:
     """The images of a part; for use inside an open door only."""
-    found = sources.load(
-        private.source,
-        part=part,
-        share=private.share,
-        size=private.size,
-        channels=private.channels,
-        crop=private.crop,
-        invert=private.invert,
-        held_out=private.held_out,
-        folder=private.folder,
-        columns=private.columns,
-        group=private.group,
-        classes=private.classes,
-    )
+    asked: dict[str, Any] = {
+        "part": part,
+        "share": private.share,
+        "size": private.size,
+        "channels": private.channels,
+        "crop": private.crop,
+        "invert": private.invert,
+        "held_out": private.held_out,
+        "folder": private.folder,
+        "columns": private.columns,
+        "group": private.group,
+        "classes": private.classes,
+    }
+    found = _unnamed(private, lambda: sources.load(private.source, **asked))
     if (found.groups is not None) != bool(private.unit):
         raise ValueError(
             f"unit {private.unit!r} does not fit images with{'' if private.unit else 'out'} a name for their groups"

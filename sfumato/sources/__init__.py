@@ -48,6 +48,7 @@ from sfumato.sources.named import NAMED, open_named
 from sfumato.sources.npz import open_npz
 from sfumato.sources.pictures import check_same_shape, shaped
 from sfumato.sources.tables import READERS, table_files
+from sfumato.sources.unnamed import unnamed
 
 __all__ = [
     "ALPHABETS",
@@ -70,6 +71,7 @@ __all__ = [
     "require_classes",
     "same_source",
     "source_digest",
+    "unnamed",
 ]
 
 
@@ -196,7 +198,8 @@ def load(
     if not pixels:
         raise BadInput(
             f"the {part} part of {str(source)!r} holds none of its {catalogue.facts.records} records;"
-            f" change data.held_out={held_out}, data.share={share:g} or add images"
+            f" change data.held_out={held_out}, data.share={share:g} or add images",
+            told=f"has no record in its {part} part: change data.held_out={held_out}, data.share={share:g} or add images",
         )
     stacked = np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2))
     grouped = None if catalogue.facts.groups is None else np.array(groups, dtype=np.int64)

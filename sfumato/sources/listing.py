@@ -35,9 +35,15 @@ def class_names(folder: Path) -> tuple[str, ...]:
         if entry.is_dir():
             names.append(entry.name)
     if not names and any(is_picture(entry) for entry in found):
-        raise BadInput(f"{str(folder)!r} holds images but no class folders; move them into one folder per class")
+        raise BadInput(
+            f"{str(folder)!r} holds images but no class folders; move them into one folder per class",
+            told="holds images but no class folders: move them into one folder per class",
+        )
     if not names:
-        raise BadInput(f"the folder {str(folder)!r} holds no images; add them, one folder per class")
+        raise BadInput(
+            f"the folder {str(folder)!r} holds no images; add them, one folder per class",
+            told="holds no images where there should be some: add them, one folder per class",
+        )
     strange = [name for name in names if not name.isprintable()]
     if strange:
         raise BadInput(f"the class folder {strange[0]!r} of {str(folder)!r} has unprintable characters; rename it")
@@ -51,7 +57,8 @@ def picture_files(root: Path, name: str, *, empty: bool = False) -> list[Path]:
         check_inside(entry, root)
     if not (found or empty):
         raise BadInput(
-            f"the class folder {str(root / name)!r} holds no images ({', '.join(SUFFIXES)}); add some or remove it"
+            f"the class folder {str(root / name)!r} holds no images ({', '.join(SUFFIXES)}); add some or remove it",
+            told=f"holds no images ({', '.join(SUFFIXES)}) in the class folder {name.split('/')[0]!r}, or in one inside: add some or remove it",
         )
     return [Path(entry.path) for entry in found]
 

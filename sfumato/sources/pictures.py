@@ -15,6 +15,7 @@ DEEP = ("I;16", "I;16B", "I;16L", "I;16N")
 """Modes of grey with 16 bits."""
 LEVELS_OF_DEEP = 65535 / 255
 """Of their grey levels, one of 8 bits: black stays black and white white, and all between are rounded."""
+CORRUPT = "holds an image that is corrupt or cut off: replace or remove it"
 UPRIGHT = 1
 ON_THE_SIDE = (5, 6, 7, 8)
 """EXIF orientations: none to be turned, and those that exchange height and width."""
@@ -44,19 +45,30 @@ def opened(path: Path) -> Iterator[Image.Image]:
     except (BadInput, MemoryError):
         raise
     except PermissionError:
-        raise BadInput(f"the image {str(path)!r} may not be read; grant this user read permission") from None
+        raise BadInput(
+            f"the image {str(path)!r} may not be read; grant this user read permission",
+            told="holds an image that may not be read: grant this user read permission",
+        ) from None
     except FileNotFoundError:
-        raise BadInput(f"the image {str(path)!r} is a broken link or was removed; remove the link") from None
+        raise BadInput(
+            f"the image {str(path)!r} is a broken link or was removed; remove the link",
+            told="holds an image that is a broken link or was removed: remove the link",
+        ) from None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         limit = f"{Image.MAX_IMAGE_PIXELS:,}" if Image.MAX_IMAGE_PIXELS else "the allowed number of"
-        raise BadInput(f"the image {str(path)!r} has more than {limit} pixels; shrink or remove it") from None
+        raise BadInput(
+            f"the image {str(path)!r} has more than {limit} pixels; shrink or remove it",
+            told=f"holds an image of more than {limit} pixels: shrink or remove it",
+        ) from None
     except UnidentifiedImageError:
         raise BadInput(
-            f"the image {str(path)!r} is corrupt or cut off (no kind of image); replace or remove it"
+            f"the image {str(path)!r} is corrupt or cut off (no kind of image); replace or remove it", told=CORRUPT
         ) from None
     except Exception as fault:  # decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error and others
         reason = " ".join(str(fault).split())[:100] or type(fault).__name__
-        raise BadInput(f"the image {str(path)!r} is corrupt or cut off ({reason}); replace or remove it") from None
+        raise BadInput(
+            f"the image {str(path)!r} is corrupt or cut off ({reason}); replace or remove it", told=CORRUPT
+        ) from None
 
 
 def decode(path: Path) -> np.ndarray:
@@ -101,7 +113,8 @@ def channels_of(image: Image.Image, path: Path) -> int:
     if image.mode in ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"):
         return 3
     raise BadInput(
-        f"the image {str(path)!r} has pixels of mode {image.mode!r}; convert it to 8 bits per channel, or to grey of 16"
+        f"the image {str(path)!r} has pixels of mode {image.mode!r}; convert it to 8 bits per channel, or to grey of 16",
+        told=f"holds an image with pixels of mode {image.mode!r}: convert it to 8 bits per channel, or to grey of 16",
     )
 
 
@@ -137,11 +150,13 @@ def check_same_shape(first: Record, record: Record) -> None:
     if (height, width) != (other_height, other_width):
         raise BadInput(
             f"images differ in size: {first.where!r} is {width}x{height}, {record.where!r} is"
-            f" {other_width}x{other_height}; pass data.size=<side> to resize all"
+            f" {other_width}x{other_height}; pass data.size=<side> to resize all",
+            told=f"holds images of {width}x{height} and of {other_width}x{other_height}: pass data.size=<side> to resize all",
         )
     if depth != other_depth:
         kind = {1: "grey", 3: "colour"}
         raise BadInput(
             f"images differ in channels: {first.where!r} is {kind[depth]}, {record.where!r} is {kind[other_depth]};"
-            " pass data.channels=1 or data.channels=3 to convert all"
+            " pass data.channels=1 or data.channels=3 to convert all",
+            told=f"holds images in {kind[depth]} and in {kind[other_depth]}: pass data.channels=1 or data.channels=3 to convert all",
         )

@@ -76,7 +76,9 @@ def table_files(table: Path, columns: Columns, group: str, *, root: Path | None 
     root = root or table.parent
     rows = read_rows(table)
     if not rows:
-        raise BadInput(f"the table {str(table)!r} has no rows; add one for each image")
+        raise BadInput(
+            f"the table {str(table)!r} has no rows; add one for each image", told="has no rows: add one for each image"
+        )
     present = list(rows[0])
     path_name = columns.path or next((name for name in PATHS if name in present), PATHS[0])
     group_name = group or (GROUP if GROUP in present else NO_GROUPS)
@@ -86,7 +88,8 @@ def table_files(table: Path, columns: Columns, group: str, *, root: Path | None 
         if name not in present:
             told = ", ".join(map(repr, present))
             raise BadInput(
-                f"the table {str(table)!r} has no column {name!r} (its columns: {told}); name it by {setting}"
+                f"the table {str(table)!r} has no column {name!r} (its columns: {told}); name it by {setting}",
+                told=f"has no column {name!r} (its columns: {told}): name it by {setting}",
             )
     real, files = Path(os.path.realpath(root)), []
     seen: dict[str, int] = {}

@@ -9,7 +9,7 @@ from PIL import Image
 
 from artifacts import report, report_plots
 from artifacts.page import in_html, in_markdown, inside, table
-from artifacts.record import Override
+from artifacts.record import Override, StageRecord
 from artifacts.report import INTERNAL_REPORT, REPORT, internal_page, public_page
 from sfumato.errors import BadInput
 from tests.examples import (
@@ -117,6 +117,17 @@ def test_stages_tell_cached_time_from_time_spent(record):
     text = public_report(record)
     assert row(text, "pretrain |") == ["pretrain", "0.2", "from cache", "61.5"]
     assert row(text, "fine-tune |") == ["fine-tune", "33.5", "", "33.5"]
+    assert "2 of 2 stages, in 34 seconds" in text
+
+
+def test_how_long_internal_work_took_stays_in_the_internal_report(tmp_path):
+    hidden = StageRecord(name="member 1", seconds=417.25, cached=False, made_in=418.5, label="INTERNAL")
+    unknown = hidden.model_copy(update={"name": "of an old record", "label": "", "seconds": 88.5})
+    record = make_record(tmp_path, stages=[*make_record(tmp_path).stages, hidden, unknown])
+    text = public_report(record)
+    assert "2 of 4 stages, in 34 seconds" in text
+    assert not any(told in text for told in ("417", "418.5", "88.5", "member 1 |", "539"))
+    assert row(internal_report(record), "member 1 |") == ["member 1", "417.2", "", "418.5"]
 
 
 @pytest.mark.parametrize(("accuracy", "words"), [(0.31, "above chance"), (0.03, "near chance")])
@@ -154,7 +165,7 @@ def test_the_internal_report_says_so_first_and_holds_every_score(record):
     for name, share in (("synthetic", 1), ("public model alone", 1 / 3)):
         cells = [cell for found in rows(text, name) for cell in found[1:]]
         assert cells == [f"{SCORES[key] * share:.4g}" for key in SCORE_KEYS]
-    everything = public_page(record).sections
+    everything = [section for section in public_page(record).sections if section.title != "Time"]
     assert [section for section in internal_page(record).sections if section in everything] == everything
 
 

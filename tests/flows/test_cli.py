@@ -128,7 +128,7 @@ def test_an_empty_folder_is_named(sfumato, tmp_path):
 
 def test_a_class_folder_without_images_is_named(sfumato, images):
     (images / "empty").mkdir()
-    assert sfumato("run", *changed(f"data.private={images}")).is_one_line(str(images / "empty"), "no images")
+    assert sfumato("run", *changed(f"data.private={images}")).is_one_line(str(images), "'empty'", "no images")
 
 
 def test_one_class_is_not_enough(sfumato, tmp_path):
@@ -153,9 +153,10 @@ def test_images_of_two_sizes_or_colours_name_both_and_the_way_out(sfumato, tmp_p
     assert refused.is_one_line(str(images), str(colour), "1 channel", "3 channels", "--set data.channels=1")
 
 
-def test_a_first_image_that_is_no_image_is_named(sfumato, images):
+def test_a_first_image_that_is_no_image_is_refused_and_named_elsewhere(sfumato, images):
     (images / "ill" / "000.png").write_bytes(b"not a picture")
-    assert sfumato("run", *changed(f"data.private={images}")).is_one_line(str(images / "ill" / "000.png"), "corrupt")
+    told = sfumato("run", *changed(f"data.private={images}"))
+    assert told.is_one_line("data.private", str(images), "corrupt", "(INTERNAL)") and "000.png" not in told.err
 
 
 def test_a_place_to_publish_to_that_is_taken_is_named_before_the_flow_starts(sfumato, tmp_path):
@@ -455,10 +456,11 @@ def garble(path):
 
 
 @pytest.mark.parametrize("harm", [cut, garble], ids=["cut", "garbled"])
-def test_a_corrupt_private_image_is_named_and_nothing_is_written(check, images, harm):
+def test_a_corrupt_private_image_is_refused_without_its_name_and_nothing_is_written(check, images, harm):
     harm(images / "well" / "004.png")
-    with refused(str(images / "well" / "004.png"), "corrupt"):
+    with refused("'scans'", "corrupt") as told:
         check(f"data.private={images}")
+    assert "004" not in str(told.value) and str(images / "well" / "004.png") in told.value.internal
     with where().ledger() as ledger:
         assert ledger.entries() == []
 
@@ -469,7 +471,7 @@ def test_a_corrupt_private_image_is_named_and_nothing_is_written(check, images, 
     [("L", (8, 9, 1), ["8x8", "9x8", "data.size"]), ("RGB", (8, 8, 3), ["grey", "colour", "data.channels"])],
     ids=["size", "channels"],
 )
-def test_one_private_image_of_another_shape_is_named_on_whichever_side_it_falls(
+def test_one_private_image_of_another_shape_is_refused_on_whichever_side_it_falls(
     check, images, held_out, mode, shape, words
 ):
     odd = images / "well" / "004.png"
@@ -477,8 +479,9 @@ def test_one_private_image_of_another_shape_is_named_on_whichever_side_it_falls(
         flat for grey in range(256) if held_out_by_hash(flat := np.full(shape, grey, np.uint8), "well", 0.2) == held_out
     )
     Image.fromarray(pixels.squeeze(), mode).save(odd)
-    with refused(str(odd), *words):
+    with refused("'scans'", *words) as told:
         check(f"data.private={images}")
+    assert "004" not in str(told.value) and str(odd) in told.value.internal
 
 
 @pytest.mark.parametrize("side", ["train-", "t10k-"])
@@ -493,7 +496,7 @@ def test_parts_of_two_sizes_are_refused_before_anything_is_paid(check, tmp_path,
         write(f"idx/{part}images-idx3-ubyte", np.arange(640).reshape(10, 8, 8)[:, :, : 6 if part == side else 8])
         write(f"idx/{part}labels-idx1-ubyte", np.arange(10) % 2)
     public = write_classes(tmp_path / "open", {"a": 3, "b": 3}, width=6 if side == "train-" else 8)
-    with refused(str(private), "training and held-out", "6", "8", "data.size"):
+    with refused("'idx'", "training and held-out", "6", "8", "data.size"):
         check(f"data.private={private}", f"data.public={public}")
 
 
@@ -502,13 +505,13 @@ def test_parts_of_two_sizes_are_refused_before_anything_is_paid(check, tmp_path,
     [
         ({"a": 12, "b": 12}, ["data.held_out=0.2"], ["held-out images", "too few", "data.held_out=0.2"]),
         ({"a": 15, "b": 15}, ["data.held_out=0.9"], ["training images", "too few", "data.held_out=0.9"]),
-        ({"a": 30, "b": 30}, ["data.share=0.1"], ["5 private training", "too few", "data.share=0.1"]),
+        ({"a": 30, "b": 30}, ["data.share=0.1"], ["training", "too few", "data.share=0.1"]),
     ],
     ids=["held-out", "training", "share"],
 )
 def test_too_little_to_judge_by_is_refused_before_anything_is_paid(check, tmp_path, counts, changes, words):
     private = write_classes(tmp_path / "few", counts)
-    with refused(str(private), *words):
+    with refused("few", *words):
         check(f"data.private={private}", *changes)
     with where().ledger() as ledger:
         assert ledger.entries() == []
@@ -516,7 +519,7 @@ def test_too_little_to_judge_by_is_refused_before_anything_is_paid(check, tmp_pa
 
 def test_a_set_without_anything_held_out_is_refused_before_anything_is_paid(check, tmp_path):
     tiny = write_classes(tmp_path / "tiny", {"a": 2, "b": 2})
-    with refused(str(tiny), "test part", "data.held_out"):
+    with refused("'tiny'", "test part", "data.held_out"):
         check(f"data.private={tiny}", "data.held_out=0.001")
 
 

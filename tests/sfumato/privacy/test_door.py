@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from sfumato import sources
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, Unnamed
 from sfumato.images import ImageSet
 from sfumato.privacy import door
 from sfumato.privacy.door import Access, PrivateSet, check_in, identify, looking, read, spending
@@ -120,11 +120,13 @@ def test_names_order_and_format_of_files_do_not_matter(ledger, folder, enter):
 
 
 @every_way_in
-def test_a_damaged_picture_is_named_and_nothing_is_written(ledger, folder, enter):
+def test_a_damaged_picture_is_refused_without_its_name_and_nothing_is_written(ledger, folder, enter):
     path = folder / "b" / "7.png"
     path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(BadInput, match=r"b/7\.png"):
+    with pytest.raises(Unnamed, match="the private set 'set' holds an image that is corrupt") as told:
         enter(access(ledger, private(folder)))
+    assert "7.png" not in str(told.value) and told.value.internal.count("b/7.png") == 1
+    assert told.value.__context__ is None, "no traceback shows the line with the name"
     assert ledger.entries() == []
 
 
