@@ -286,7 +286,7 @@ def readers(file: Source) -> Iterator[str]:
     if file.path in READERS or in_folder(file, "sfumato/sources"):
         return
     kinds = {other.module.split(".")[2] for other in tree() if other.module.startswith("sfumato.sources.")}
-    reading = {"load", "inspect", "source_digest", "open_source", "open_one", *kinds}
+    reading = {"load", "inspect", "source_digest", "stored_pictures", "open_source", "open_one", *kinds}
     aliases = {found.bound for found in imports(file) if f"{found.module}.{found.name}" == "sfumato.sources"}
     for name, line in attributes(file):
         if name.split(".")[0] in aliases and name.split(".")[1] in reading:

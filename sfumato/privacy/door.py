@@ -141,7 +141,7 @@ def fingerprinted(access: Access) -> Prints:
     private = access.private
     asked: dict[str, Any] = {"folder": private.folder, "columns": private.columns, "group": private.group}
     key = access.ledger.print_key()
-    return _unnamed(private, lambda: prints_of(sources.pictures(private.source, **asked), key))
+    return _unnamed(private, lambda: prints_of(sources.stored_pictures(private.source, **asked), key))
 
 
 def check_in(

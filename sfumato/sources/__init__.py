@@ -47,8 +47,8 @@ from sfumato.sources.mixture import mix
 from sfumato.sources.named import NAMED, open_named
 from sfumato.sources.npz import open_npz
 from sfumato.sources.pictures import check_same_shape, shaped
+from sfumato.sources.private_names import unnamed
 from sfumato.sources.tables import READERS, table_files
-from sfumato.sources.unnamed import unnamed
 
 __all__ = [
     "ALPHABETS",
@@ -67,10 +67,10 @@ __all__ = [
     "load",
     "needs_folder",
     "parts_of",
-    "pictures",
     "require_classes",
     "same_source",
     "source_digest",
+    "stored_pictures",
     "unnamed",
 ]
 
@@ -231,7 +231,7 @@ def source_digest(source: str | Path, *, folder: str = "", columns: Columns = Co
     return hashlib.sha256(b"".join(each)).hexdigest()
 
 
-def pictures(
+def stored_pictures(
     source: str | Path, *, folder: str = "", columns: Columns = Columns(), group: str = NO_GROUPS
 ) -> Iterator[np.ndarray]:
     """The pictures of everything that a source holds, as stored, one after the other: uint8 `[h, w, 1 or 3]`."""

@@ -257,7 +257,7 @@ def test_pictures_that_show_little_have_no_looks():
 
 
 def test_the_halves_of_a_real_set_are_two_sets(data):
-    pictures = list(sources.pictures(data / "mnist"))[:6000]
+    pictures = list(sources.stored_pictures(data / "mnist"))[:6000]
     one, other = prints_of(pictures[:3000], KEY), prints_of(pictures[3000:], KEY)
     assert not match(one, other) and len(seen(one, 1)) > 2950
     assert match(one, prints_of([*pictures[3000:], *(one_bit(pictures[:40]))], KEY))
