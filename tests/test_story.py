@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import dp_accounting
 import pytest
-from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import privacy_loss_distribution as pld
 from PIL import Image
 
+from artifacts import verify_card
 from artifacts.labels import Label
 from artifacts.record import load_record, save_record
 from artifacts.store import file_digest
@@ -84,19 +84,19 @@ def test_the_published_folder_can_be_handed_over(record):
 
 
 def test_the_certificate_is_what_an_independent_accountant_finds(record):
-    accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=1e-4)
     with where().ledger() as ledger:
         bodies = [entry.body for entry in ledger.entries() if entry.kind == "reserve" and entry.seq in record.entries]
-    events = [event for body in bodies for event in body["events"]]
-    assert sorted(event["kind"] for event in events) == ["gaussian", "subsampled_gaussian"]
-    for event in events:
-        gaussian = dp_accounting.GaussianDpEvent(event["noise_multiplier"])
-        if event["kind"] == "gaussian":
-            accountant.compose(gaussian, event["count"])
-        else:
-            accountant.compose(dp_accounting.PoissonSampledDpEvent(event["sample_rate"], gaussian), event["steps"])
+        public_key = ledger.signed_head()["public_key"]
+    events = {event["kind"]: event for body in bodies for event in body["events"]}
+    assert sorted(events) == ["discrete_histogram", "subsampled_gaussian"]
+    votes, steps = events["discrete_histogram"], events["subsampled_gaussian"]
+    interval = {"value_discretization_interval": 1e-4}
+    one = pld.from_gaussian_mechanism(steps["noise_multiplier"], sampling_prob=steps["sample_rate"], **interval)
+    cell = pld.from_discrete_gaussian_mechanism(votes["noise_multiplier"], use_connect_dots=True, **interval)
+    total = one.self_compose(steps["steps"]).compose(cell)
+    assert verify_card.main([str(Path(record.published) / "card.json"), "--key", public_key]) == 0
     certificate = record.certificate
-    assert certificate.epsilon == pytest.approx(accountant.get_epsilon(certificate.delta), abs=1e-3)
+    assert certificate.epsilon == pytest.approx(total.get_epsilon_for_delta(certificate.delta), abs=1e-3)
     assert 9.9 <= certificate.epsilon <= 10
     assert record.spent_total["epsilon"] == pytest.approx(certificate.epsilon, abs=1e-3)
 
