@@ -342,7 +342,13 @@ def begin(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal)
         # The claim is of the whole run and would keep another run from finding these copies and what they trained.
         first["terms"] = first["terms"].model_copy(update={"claim": None})
         asked = {name: first[name] for name in ("private", "terms", "machine", "paid", "note", "canaries")}
-        noised = book.run(private.noise_once, event=event, autoencoder=common["public"].autoencoder, **asked)
+        noised = book.run(
+            private.noise_once,
+            event=event,
+            records=plan.facts.records,
+            autoencoder=common["public"].autoencoder,
+            **asked,
+        )
     first |= {
         "settings": settings.only("schedule", "network", "seed"),
         "phase": plan.phase_one,

@@ -97,6 +97,7 @@ def noise_once(
     private: PrivateSet,
     terms: Terms,
     event: NoisedRecords,
+    records: int,
     autoencoder: PublicAutoencoder | None,
     machine: Machine,
     context: RunContext,
@@ -112,7 +113,11 @@ def noise_once(
         with where().ledger() as ledger:
             asked = access(ledger, private, terms, STAGE_PHASE_ONE, "noised images", parents, context, code)
             paid = mechanisms.noised_records(
-                with_canaries(asked, draft, canaries), event, codec=codec, device=device_of(machine)
+                with_canaries(asked, draft, canaries),
+                event,
+                records=records,
+                codec=codec,
+                device=device_of(machine),
             )
         contents.save(draft.folder, {"noised": paid.result}, {})
         draft.stands_on(paid)

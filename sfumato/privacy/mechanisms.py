@@ -107,6 +107,7 @@ def noised_records(
     access: Access,
     event: NoisedRecords,
     *,
+    records: int | None = None,
     codec: Codec = PIXELS,
     device: torch.device = CPU,
     source: Source | None = None,
@@ -116,10 +117,17 @@ def noised_records(
     Price: `NoisedRecords(noise_multiplier)`: a record has a norm of at most `codec.largest_norm`, sqrt(d) for an image of
     d values, which, with what rounding to a grid adds to it (`noised`), the noise on each value is a multiple of. The order is random because a source's own order tells of the labels, and because a record
     exchanged for one that sorts elsewhere would move all those between.
+
+    Exactly `records` of them are let out, a public constant (None: as many as there are): where fewer are there, grey images fill up,
+    and of more a random choice is made. Otherwise the number would show that a record was exchanged for one which its hash
+    holds out.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=ON_GRID) as visit:
         source = source or system_source()
-        images = to_unit(one_by_one(visit.images).pixels).clamp(-1, 1)[source.order(len(visit.images))]
+        images = to_unit(one_by_one(visit.images).pixels).clamp(-1, 1)
+        released = len(images) if records is None else records + (len(access.canaries) if access.canaries else 0)
+        blank = images.new_zeros(max(0, released - len(images)), *images.shape[1:])
+        images = torch.cat([images, blank])[source.order(max(len(images), released))[:released]]
         x, largest_norm = codec.encode(images.to(device)).cpu(), codec.largest_norm(shape_of(images))
         numbers = max(1, x[:1].numel())
         noise = event.noise_multiplier

@@ -485,3 +485,14 @@ def test_no_neighbour_moves_the_counts_farther_than_the_price_says(grouped, monk
         added += [float((more - counts(base)).norm()) for more in with_one]
         exchanged += [float((one - other).norm()) for one in with_one for other in with_one]
     assert max(added) == pytest.approx(1.0) and max(exchanged) == pytest.approx(math.sqrt(2))
+
+
+@pytest.mark.parametrize("constant", [150, 200, 260])
+def test_as_many_noised_records_leave_as_are_publicly_known_whatever_is_there(ledger, constant):
+    """Exchanged for a record that its hash holds out, one would else be missed in the number, which no exchange is priced for."""
+    faint, asked = NoisedRecords(noise_multiplier=1e-6), access(ledger, relation="replace_one")
+    found = noised_records(asked, faint, records=constant).result.flatten(1)
+    there = torch.from_numpy(door.read(DIGITS, "train").pixels).float().flatten(1) / 127.5 - 1
+    far = torch.cdist(found, torch.cat([there, torch.zeros(1, 64)]))
+    assert len(found) == constant and far.min(1).values.max() < 0.1
+    assert (far.argmin(1) == len(there)).sum() == max(0, constant - len(there)), "grey images where records lack"
