@@ -39,3 +39,5 @@ serve: $(READY)
 
 clean:
 	rm -rf $(VENV) sfumato-home
+	@echo "The key of the ledger, and what was seen of it, stay outside: a new ledger in the same place is refused until"
+	@echo "sfumato ledger recover --declare-loss REASON"

@@ -32,7 +32,8 @@ def main() -> None:
     if arguments.home and arguments.home.exists() and any(arguments.home.iterdir()):
         parser.error(f"--home {arguments.home} is not empty: a first run needs a folder without anything cached")
     with tempfile.TemporaryDirectory(prefix="sfumato-pipeline-", ignore_cleanup_errors=True) as temporary:
-        home = str(arguments.home or temporary)
+        home = str(arguments.home or f"{temporary}/home")
+        os.environ["SFUMATO_KEYS"] = f"{temporary}/keys"
         for name in ELSEWHERE:
             os.environ.pop(name, None)
         os.environ["SFUMATO_HOME"] = home

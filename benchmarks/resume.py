@@ -84,8 +84,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", nargs="+", default=[], metavar="SETTING", help="further section.field=value")
     changes = [*SHORT, *parser.parse_args().set]
-    with tempfile.TemporaryDirectory(prefix="sfumato-resume-", ignore_cleanup_errors=True) as home:
-        os.environ["SFUMATO_HOME"] = home
+    with tempfile.TemporaryDirectory(prefix="sfumato-resume-", ignore_cleanup_errors=True) as temporary:
+        home = f"{temporary}/home"
+        os.environ |= {"SFUMATO_HOME": home, "SFUMATO_KEYS": f"{temporary}/keys"}
         show("After Ctrl-C", broken_off(changes, signal.SIGINT, 3))
         show("After kill -9", broken_off(changes, signal.SIGKILL, 3))
         subprocess.run(command(changes), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
