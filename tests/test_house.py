@@ -40,7 +40,7 @@ FLOORS = [
     {"sfumato.drawing", "sfumato.estimate", "sfumato.preflight"},
 ]
 """The floors inside the library, lowest first; a module rests on its own floor and on those below."""
-VALUE_TYPES = {"Access", "PrivateSet"}
+VALUE_TYPES = {"Access", "Payment", "PrivateSet"}
 """Names of the door that open nothing."""
 OPENERS = {
     "sfumato/privacy/mechanisms.py": {"spending", "joining", "note_look", "Visit"},
