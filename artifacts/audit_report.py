@@ -50,6 +50,11 @@ NOT_COVERED = Section(
 )
 """The edge of an audit, said wherever its result is."""
 NOTICE = "Do not share: measured against private images without noise."
+NOTHING_CERTIFIED = "This run has no certificate, so that there is nothing that an audit could refute"
+"""What an audit says of a run whose access to private images cannot be certified."""
+WHITE_BOX = (
+    "what this spend costs at least, with the noise, contribution and rate that were seen; it is priced at {priced}"
+)
 PICTURE_SHOWS = "What the audit found: epsilon, attacks, attacks at each diffusion time, distances to real records."
 
 
@@ -109,7 +114,7 @@ def verdict(audit: Audit) -> str:
         )
     if audit.outguessed and audit.bound:
         said.append(
-            f"The canaries refute what is promised: epsilon is above {audit.bound.epsilon:.2f}, not {audit.promised:.2f}; "
+            f"The {audit.guessed_at} refute what is promised: epsilon is above {audit.bound.epsilon:.2f}, not {audit.promised:.2f}; "
             "do not hand this run over, and look for the fault in the mechanism or its accounting."
         )
     if audit.copies and not audit.copies.passed:
@@ -135,10 +140,12 @@ def verdict(audit: Audit) -> str:
 def bound_verdict(audit: Audit) -> str:
     """What the canaries say, in a sentence."""
     bound = audit.bound
+    if bound is None and audit.certificate is None and not audit.fits:
+        return f"{NOTHING_CERTIFIED}; the attacks were made all the same."
     if bound is None:
         return "No canary audit was done."
     found = (
-        f"Of {bound.canaries} canaries the attacker guessed {bound.guesses} and was right {bound.correct} times: with "
+        f"Of {bound.canaries} {audit.guessed_at} the attacker guessed {bound.guesses} and was right {bound.correct} times: with "
         f"{bound.confidence:.0%} confidence epsilon is at least {bound.epsilon:.2f}."
         + (f" Each canary was {audit.canary}." if audit.canary else "")
     )
@@ -149,10 +156,28 @@ def bound_verdict(audit: Audit) -> str:
         return f"{found} That is above the {what}, which therefore cannot hold."
     if bound.attainable < audit.promised:
         return (
-            f"{found} The {what} is not refuted. This audit could not have refuted it: with so few canaries "
+            f"{found} The {what} is not refuted. This audit could not have refuted it: with so few of them "
             f"even an attacker who is always right shows no more than {bound.attainable:.2f}."
         )
-    return f"{found} The {what} is not refuted, though these canaries could have refuted it."
+    return f"{found} The {what} is not refuted, though this audit could have refuted it."
+
+
+def audit_told(audit: Audit) -> str:
+    """What the games, the guesses and their reach say, in a sentence or two; for the report of the run."""
+    if audit.reason:
+        return f"REFUTED, {audit.reason}."
+    if audit.certificate is None:
+        return f"{NOTHING_CERTIFIED[0].lower()}{NOTHING_CERTIFIED[1:]}; its membership attacks are below."
+    said = [
+        f"no fault in {fit.what}: an epsilon of {fit.epsilon:.2f} at least is seen where {fit.priced:.2f} is priced"
+        for fit in audit.fits
+    ]
+    if audit.bound:
+        weak = "" if audit.bound.attainable >= audit.certificate else ", and could not have refuted it"
+        said.append(
+            f"guesses show an epsilon of at least {audit.bound.epsilon:.2f} ({audit.bound.confidence:.0%} confidence){weak}"
+        )
+    return f"{'; '.join(said) or 'attacks alone'}; certified is {audit.certificate:.2f}."
 
 
 def fit_verdict(fit: Fit) -> str:
@@ -222,7 +247,7 @@ def _draw_epsilons(panel: Any, audit: Audit) -> None:
         ("claim of\nthe paper", audit.claim, GREY),
         ("certificate", certificate, GREEN),
         (
-            f"shown by canaries\n({bound.confidence:.0%} confidence)" if bound else "canaries",
+            f"shown by guesses\n({bound.confidence:.0%} confidence)" if bound else "guesses",
             bound.epsilon if bound else None,
             RED,
         ),
@@ -253,16 +278,16 @@ def _draw_epsilons(panel: Any, audit: Audit) -> None:
 
 def _title(bound: Bound | None, audit: Audit) -> tuple[str, str]:
     if bound is None:
-        return "No canary audit", "black"
+        return "No coins were guessed", "black"
     if audit.promised is None:
-        return f"Canaries: epsilon is above {bound.epsilon:.2f}; nothing is promised", "black"
+        return f"Guesses: epsilon is above {bound.epsilon:.2f}; nothing is promised", "black"
     what = "Claim" if audit.certificate is None else "Certificate"
     if audit.faults:
         return f"{what} REFUTED: {audit.faults[0]}", RED
     if audit.outguessed:
-        return f"{what} REFUTED: canaries say above {bound.epsilon:.2f}", RED
+        return f"{what} REFUTED: guesses say above {bound.epsilon:.2f}", RED
     if bound.attainable < audit.promised:
-        return f"{what} not refuted (too few canaries to do so)", "black"
+        return f"{what} not refuted (too few guesses to do so)", "black"
     return f"{what} not refuted", GREEN
 
 
@@ -358,12 +383,21 @@ def _epsilons(audit: Audit) -> list[list[str]]:
         ["certificate", number(audit.certificate), delta, "what is promised: no more than this"],
         ["claim of the paper", number(audit.claim), delta, "what the paper's own analysis says"],
     ]
+    rows += [
+        [
+            f"{fit.what}, as its noise is",
+            number(fit.epsilon),
+            f"{fit.delta:.3g}",
+            WHITE_BOX.format(priced=number(fit.priced)),
+        ]
+        for fit in audit.fits
+    ]
     if audit.bound:
-        what = f"what the canaries show, with {audit.bound.confidence:.0%} confidence: no less than this"
+        what = f"what guessing shows, with {audit.bound.confidence:.0%} confidence: no less than this"
         best = "what they would show if every guess were right"
         rows += [
-            ["canaries", number(audit.bound.epsilon), f"{audit.bound.delta:.3g}", what],
-            ["canaries at best", number(audit.bound.attainable), f"{audit.bound.delta:.3g}", best],
+            [audit.guessed_at, number(audit.bound.epsilon), f"{audit.bound.delta:.3g}", what],
+            [f"{audit.guessed_at} at best", number(audit.bound.attainable), f"{audit.bound.delta:.3g}", best],
         ]
     return rows
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from artifacts.audit_report import AUDIT_PICTURE, audit_sections
+from artifacts.audit_report import AUDIT_PICTURE, audit_sections, audit_told
 from artifacts.labels import Label
 from artifacts.page import Page, Picture, Section, Table, Text, in_html, in_markdown, inside, write_tables
 from artifacts.record import RunRecord, run_folder
@@ -330,11 +330,12 @@ def checks(record: RunRecord) -> str:
         copied = "No image repeats a training record."
     else:
         copied = f"{copies.unexplained} images repeat training records ({COPIES_PICTURE})."
-    if audit is None or audit.bound is None:
-        return f"{copied} Not audited yet: sfumato audit {record.run}"
-    found = f"canaries show an epsilon of at least {audit.bound.epsilon:.2f} ({audit.bound.confidence:.0%} confidence)"
-    promised = "nothing is promised" if audit.promised is None else f"promised is {audit.promised:.2f}"
-    return f"{copied} Audited: {found}; {promised}."
+    if audit is None:
+        vain = (
+            "" if record.plan.certificate else " It has no certificate that an audit could refute, but can be attacked."
+        )
+        return f"{copied} Not audited yet: sfumato audit {record.run}{vain}"
+    return f"{copied} Audited: {audit_told(audit)}"
 
 
 def score_table(metrics: Mapping[str, Mapping[str, Any]], name: str, titles: Mapping[str, str]) -> Table:

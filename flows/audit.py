@@ -1,4 +1,4 @@
-"""The flow that tries to break a finished run: canaries in, the same training again, attacks, a report beside the run."""
+"""The flow that tries to break a finished run: games, canaries in and the same training again, attacks, a report beside the run."""
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
@@ -6,10 +6,11 @@ from prefect.artifacts import create_markdown_artifact
 from artifacts.record import RunRecord, load_record
 from flows.synthesize import pay, terms
 from sfumato.errors import BadInput
-from sfumato.methods.plan import STAGE_TUNING
+from sfumato.methods.plan import STAGE_DRAWING, STAGE_TUNING
 from sfumato.preflight import private_set
 from sfumato.settings import Settings, resolve
 from tasks import audit, checking
+from tasks.asking import Trained
 from tasks.journal import Journal
 from tasks.lifeline import attended
 from tasks.making import RunContext, device_of
@@ -19,7 +20,7 @@ from tasks.where import configure, now
 @flow(name="audit", flow_run_name="audit-{run}", persist_result=False, validate_parameters=True)
 @attended
 def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | None = None) -> RunRecord:
-    """Try to break a finished run.
+    """Try to break a finished run: play its mechanisms, train again with canaries where it was trained by DP-SGD, attack the rest.
 
     Args:
         run: Name of the run, or `latest`.
@@ -29,10 +30,6 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
     place = configure()
     record = load_record(place.runs, run)
     settings, plan = audited_settings(record, changes or []), record.plan
-    if not plan.fine_tuning:
-        raise BadInput(
-            f"an audit by canaries repeats DP fine-tuning, and run {record.run} of {plan.method} has none: audit another run"
-        )
     limit = int(1 / (2 * plan.privacy.delta))
     if not 2 <= canaries <= limit:
         raise BadInput(
@@ -46,24 +43,27 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
     # A name of its own, so that no audit finds another one's coins.
     own_name = f"{record.run} {now()}"
     recipe = settings.only("schedule", "network", "method", "fine_tuning", "seed")
-    games = book.run(
+    played = book.run(
         audit.play,
         own_name,
-        recipe,
+        settings.only("schedule", "network", "method", "fine_tuning", "generation", "seed"),
         facts=plan.facts,
         public=parts.public,
-        tuning=plan.event(STAGE_TUNING),
+        tuning=plan.event(STAGE_TUNING) if plan.fine_tuning else None,
+        drawing=plan.events(STAGE_DRAWING),
         terms=terms(plan, comparison=True),
         machine=settings.machine,
     )
-    coins = book.run(audit.make_canaries, own_name, canaries, plan.facts)
-    trained = pay(settings, plan, parts.public, secret, book, comparison=True, canaries=coins)
+    coins, trained = None, Trained()
+    if plan.fine_tuning:
+        coins = book.run(audit.make_canaries, own_name, canaries, plan.facts)
+        trained = pay(settings, plan, parts.public, secret, book, comparison=True, canaries=coins)
     findings = book.run(
         audit.attack,
         recipe,
         facts=plan.facts,
         public=parts.public,
-        games=games,
+        played=played,
         canaries=coins,
         canary_votes=trained.votes,
         canary_model=trained.tuned,

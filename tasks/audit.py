@@ -31,11 +31,11 @@ from sfumato.evaluation.copies import CopyCheck
 from sfumato.evaluation.membership import Models
 from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS
-from sfumato.methods.parts import begun, planned
+from sfumato.methods.parts import begun, planned, worst_pair
 from sfumato.methods.plan import Facts
-from sfumato.privacy import audit, canaries, looks, white_box
+from sfumato.privacy import audit, canaries, games, looks, white_box
 from sfumato.privacy.door import PrivateSet
-from sfumato.privacy.events import SubsampledGaussian
+from sfumato.privacy.events import AnyEvent, SubsampledGaussian
 from sfumato.privacy.ledger import Check
 from sfumato.settings import Settings
 from tasks.asking import PublicParts, Terms, access, load_parts
@@ -62,8 +62,9 @@ def released(record: RunRecord) -> Released:
     def ref(kind: type[Kind]) -> Kind | None:
         return kind(digest=found[kind.__name__][0], label=found[kind.__name__][1]) if kind.__name__ in found else None
 
-    model, samples = ref(PublicModel), ref(Samples)
-    if model is None or samples is None:
+    model = ref(PublicModel)
+    samples = Samples(digest=record.samples_artifact, label=found["Samples"][1])  # prototypes are of this kind, too
+    if model is None:
         raise ValueError(f"the samples of run {record.run} do not stand on a public model")
     public = PublicParts(
         model=model,
@@ -118,18 +119,20 @@ def play(
     facts: Facts,
     public: PublicParts,
     tuning: SubsampledGaussian | None,
+    drawing: tuple[AnyEvent, ...],
     terms: Terms,
     machine: Machine,
     context: RunContext,
 ) -> Games:
     """Play the mechanisms that a run paid for, as its entries price them, on made-up records; no private image is touched.
 
+    `tuning` is what it paid for DP-SGD, `drawing` for a sampler whose own noise hides the records, where it did.
     `audit_name` sets one audit's games apart from every other's.
     """
     params = {"audit": audit_name}
     with making(Games, "white-box test", context, parents=public.refs(), params=params) as draft:
         parts, method = load_parts(draft, settings, facts, public, machine), METHODS[settings.method.name]
-        fits = []
+        fits, bound = [], None
         if tuning:
             fits.append(
                 white_box.tried_training(
@@ -146,7 +149,17 @@ def play(
                     each=settings.fine_tuning.images_per_group if facts.unit else 0,
                 )
             )
-        contents.save(draft.folder, {}, {"fits": [fit.model_dump(mode="json") for fit in fits]})
+        if drawing:
+            fit, bound = games.tried_drawing(
+                worst_pair(method, settings, parts, drawing),
+                drawing,
+                numbers=math.prod(parts.shape),
+                delta=terms.delta,
+                relation=terms.relation,
+            )
+            fits.append(fit)
+        told = {"fits": [fit.model_dump(mode="json") for fit in fits]}
+        contents.save(draft.folder, {}, told | {"bound": bound.model_dump(mode="json") if bound else None})
         draft.metrics = {"faults": sum(len(fit.faults) for fit in fits)}
     return draft.ref
 
@@ -156,10 +169,10 @@ def attack(
     settings: Settings,
     facts: Facts,
     public: PublicParts,
-    games: Games,
-    canaries: CanaryImages,
+    played: Games,
+    canaries: CanaryImages | None,
     canary_votes: ClassVotes | None,
-    canary_model: TunedModel,
+    canary_model: TunedModel | None,
     tuned: TunedModel | None,
     samples: Samples,
     private: PrivateSet,
@@ -167,17 +180,25 @@ def attack(
     machine: Machine,
     context: RunContext,
 ) -> Findings:
-    """Guess the coins from the denoiser trained with canaries, and attack the released model and images."""
-    parents = [*public.refs(), *(ref for ref in (games, canaries, canary_votes, canary_model, tuned, samples) if ref)]
+    """Guess the coins from the denoiser trained with canaries, where there are any, and attack the released model and images."""
+    parents = [*public.refs(), *(ref for ref in (played, canaries, canary_votes, canary_model, tuned, samples) if ref)]
     with making(Findings, "attacks (INTERNAL)", context, parents=parents) as draft, where().ledger() as ledger:
         parts = load_parts(draft, settings, facts, public, machine, canary_votes, canary_model)
         common: dict[str, Any] = {"seed": settings.seed, "device": device_of(machine), "codec": parts.codec}
         method = METHODS[settings.method.name]
-        corrupt, (start, _) = method.corrupt(settings, parts), begun(method, settings, parts, facts)
-        coins, _ = contents.load_canaries(draft.open(canaries))
-        bound, guesses = looks.guessed(
-            corrupt, start.to(common["device"]), planned(parts.tuned), coins, delta=terms.delta, **common
-        )
+        facts_found = contents.load(draft.open(played))[1]
+        if canaries:
+            corrupt, (start, _) = method.corrupt(settings, parts), begun(method, settings, parts, facts)
+            coins, _ = contents.load_canaries(draft.open(canaries))
+            bound, guesses = looks.guessed(
+                corrupt, start.to(common["device"]), planned(parts.tuned), coins, delta=terms.delta, **common
+            )
+            facts_found |= {
+                "bound": bound.model_dump(mode="json"),
+                "canary": f"one {facts.unit} with {coins.each} made-up images" if facts.unit else "",
+                "canary_attack": guesses.model_dump(mode="json"),
+            }
+            draft.metrics = {"epsilon_lower_bound": bound.epsilon, "canary_auc": guesses.auc}
         model = load_parts(draft, settings, facts, public, machine, tuned=tuned)
         found, draft.entries = looks.attacked(
             access(ledger, private, terms, "audit", "audit", parents, context, code_version(attack.fn)),
@@ -189,15 +210,7 @@ def attack(
             progress=draft.show,
             **common,
         )
-        facts_found = {
-            **contents.load(draft.open(games))[1],
-            "bound": bound.model_dump(mode="json"),
-            "canary": f"one {facts.unit} with {coins.each} made-up images" if facts.unit else "",
-            "canary_attack": guesses.model_dump(mode="json"),
-            "memberships": [one.model_dump(mode="json") for one in found],
-        }
-        contents.save(draft.folder, {}, facts_found)
-        draft.metrics = {"epsilon_lower_bound": bound.epsilon, "canary_auc": guesses.auc}
+        contents.save(draft.folder, {}, facts_found | {"memberships": [one.model_dump(mode="json") for one in found]})
     return draft.ref
 
 
@@ -234,7 +247,8 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
             record.run,
             label=Label.INTERNAL,
             run=record.tracking[Label.INTERNAL],
-            metrics={"audit/epsilon_lower_bound": found["bound"]["epsilon"], "audit/refuted": float(result.refuted)},
+            metrics={"audit/refuted": float(result.refuted)}
+            | ({"audit/epsilon_lower_bound": result.bound.epsilon} if result.bound else {}),
             files=[folder / AUDIT_REPORT],
         )
     return record

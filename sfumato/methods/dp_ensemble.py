@@ -20,9 +20,10 @@ refused for what a shard holds, which would tell of single records.
 Not covered: a statement about the members, which are not private and never leave; about more images than were paid for.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -41,6 +42,7 @@ from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Certificate, Claim, 
 from sfumato.privacy import accountant
 from sfumato.privacy.events import Gaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
+from sfumato.privacy.played import Played
 
 Kind = Literal["cosine", "linear"]
 """Noise schedules: cosine (Nichol and Dhariwal 2021, Eq. 17) or linear (Ho et al. 2020)."""
@@ -55,6 +57,8 @@ ROUNDING = 1e-9
 """By how much a whole number may be missed for reasons of rounding."""
 DIGITS = 4
 """Significant digits of an advised radius."""
+LOUD = 1e4
+"""What the loudest member says in an audit; it is clipped."""
 TOLD_IMAGES = 1000
 """A set that is worth training on: the plan says how many members it takes."""
 
@@ -439,6 +443,59 @@ def averaged(
         total += within((predicted - centre).nan_to_num(0.0, 0.0, 0.0), radius)
     average = centre + total / len(parts.members)
     return implied(x, average, level, limit) if formulation == "A" else average.clamp(-limit, limit)
+
+
+@torch.inference_mode()
+def worst_case(settings, parts: Parts, present: Tensor, source: Randomness) -> Played:
+    """`draw_privately` of so many images as `present` `[b]` says, with one member that darkens an image, or where that is True brightens
+    it, as far as it can; for an audit.
+
+    Stand-ins answer for the networks: the public model implies a black image, all other members say nothing.
+    """
+    (event,) = [event for event in parts.paid if isinstance(event, Gaussian)]
+    limit, own, method = parts.schedule.limit, window(settings), settings.method
+    formulations, among = own.formulations(method.formulation), method.members
+    levels = dict(zip(own.grid.times, own.grid.level.tolist(), strict=True))
+    kinds = dict(zip(own.grid.times, formulations, strict=True))
+    seen: list[Tensor] = []
+
+    def silent(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        if method.clipped == "prediction" and kinds[int(t[0])] == "A":
+            return torch.zeros_like(x)
+        return x / math.sqrt(1 - levels[int(t[0])])
+
+    def public(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        seen.append(x)
+        return x / math.sqrt(1 - levels[int(t[0])])
+
+    def loud(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        sign = (
+            torch.where(present, -LOUD, LOUD).repeat(len(x) // len(present)).view(-1, 1, 1, 1)
+        )  # less noise is brighter
+        return silent(x, t, y) + sign
+
+    paid = (
+        event.model_copy(update={"count": len(present)}),
+    )  # many games at once, each of fewer images than were paid for
+    stands = replace(parts, public=public, members=(loud, *(silent,) * (among - 1)), paid=paid)
+    x = draw_privately(settings, stands, (), torch.zeros(len(present), dtype=torch.long), source)
+    states = dict(zip(reversed(range(len(own.grid.times))), itertools.pairwise([*seen, x]), strict=True))
+    reach = 1 / (unit_cost(settings) * event.noise_multiplier)  # 2 radius / k, as it is priced
+    root = math.sqrt(math.prod(parts.shape))
+    residuals, shifts = [], []
+    for index in filter(own.private, states):
+        (before, after), level = states[index], float(own.grid.level[index])
+        other = math.sqrt(1 - level)
+        if formulations[index] == "A":
+            said = (before / other if method.clipped == "deviation" else 0.0) + reach / 2 / root
+            image = ((before - other * said) / math.sqrt(level)).clamp(-limit, limit)
+        else:
+            image = torch.full_like(before, -min(reach / 2, limit * root / among) / root)
+        mean = float(own.grid.of_image[index]) * image + float(own.grid.of_start[index]) * before
+        residuals.append((after - mean).flatten(1) / float(own.grid.sigma[index]))
+        scale = float(own.grid.scales["AB".index(formulations[index])][index])
+        shifts.append(reach / scale)
+    return Played(torch.stack(residuals), torch.tensor(shifts), (0,) * len(shifts))
 
 
 @torch.inference_mode()

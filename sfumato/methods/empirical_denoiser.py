@@ -14,6 +14,7 @@ its own class alone, so that a record pays for the images of one class. Not cove
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -33,9 +34,12 @@ from sfumato.privacy import accountant
 from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_rate
 from sfumato.privacy.kernel_mean import contribution, kernel_mean, log_kernel_density, log_peak
+from sfumato.privacy.played import Played
 
 DENSITY_IMAGES = 4096
 """Public images, evenly over all of them, whose kernel density is p_t."""
+FAR = 1e3
+"""Value of each pixel of an audit's record, which is clipped; the public images lie at its square."""
 SHOWN = 0.999
 """A C that is told to a person is this much of the largest, so that with four digits it still fits."""
 
@@ -385,3 +389,48 @@ def _empirical(
         source=source,
     )
     return mean.clamp(-parts.schedule.limit, parts.schedule.limit)
+
+
+@torch.inference_mode()
+def worst_case(settings, parts: Parts, present: Tensor, source: Randomness) -> Played:
+    """`trajectory` of so many images as `present` `[b]` says, from no record, or where that is True from one that weighs as much as
+    it may; for an audit.
+
+    The record lies far away, and the public images, whose density it is compared with, farther still, so that its term is
+    clipped at each step. The public network implies a black image.
+    """
+    method, levels = settings.method, settings.method.grid.levels().tolist()
+    paid = [event for event in parts.paid if isinstance(event, Gaussian | SubsampledGaussian)]
+    prices = dict(zip(empirical_steps(method), range(len(paid)), strict=True))
+    level = levels[0]
+
+    def public(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        return x * math.sqrt(1 + level**2) / level
+
+    # Many games at once, each of fewer images than were paid for.
+    enough = [event.model_copy(update={_times(event): len(present)}) for event in paid]
+    stands = replace(parts, public=public, images=torch.full((1, *parts.shape), FAR**2), paid=tuple(enough))
+    own = settings.model_copy(update={"method": method.model_copy(update={"density": "public"})})
+    walks = []
+    for there in (False, True):
+        record = torch.full((int(there), *parts.shape), FAR)
+        y = torch.zeros(int((present == there).sum()), dtype=torch.long)
+        walks.append(trajectory(own, stands, (record, torch.zeros(len(record), dtype=torch.long)), y, source))
+    before, residuals, shifts, events = None, [], [], []
+    for step in itertools.pairwise(levels):
+        level, after = step
+        x = torch.empty(len(present), *parts.shape)
+        for there, walk in enumerate(walks):
+            x[present == bool(there)] = next(walk)[2]
+        if step in prices and before is not None:
+            pull, noise = 2 * (level - after) / level, math.sqrt(2 * level * (level - after))
+            residuals.append((x - (1 - pull) * before).flatten(1) / noise)
+            shifts.append(1 / paid[prices[step]].noise_multiplier)
+            events.append(prices[step])
+        before = x
+    return Played(torch.stack(residuals), torch.tensor(shifts), tuple(events))
+
+
+def _times(event: Gaussian | SubsampledGaussian) -> str:
+    """The field that says for how many images a step is paid."""
+    return "count" if isinstance(event, Gaussian) else "steps"

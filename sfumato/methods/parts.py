@@ -1,6 +1,7 @@
 """What a method works with once its public and priced stages have run; nothing here is private data."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, TypeVar
@@ -9,12 +10,14 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
+from sfumato.diffusion.objective import Randomness
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.latents import PIXELS, Codec
 from sfumato.methods.plan import Blueprint, Facts
 from sfumato.networks.build import build, with_classes
 from sfumato.privacy.events import AnyEvent
+from sfumato.privacy.played import Play, Played
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 
 Part = TypeVar("Part")
@@ -97,6 +100,16 @@ def begun(method: ModuleType, settings: Any, parts: Parts, facts: Facts) -> tupl
     if hasattr(method, "blueprint"):
         return build(own.network, own.shape, own.classes, seed=settings.seed), own
     return untuned(parts, facts), own
+
+
+def worst_pair(method: ModuleType, settings: Any, parts: Parts, events: Sequence[AnyEvent]) -> Play:
+    """How the module `method` plays its sampler against the worst record that `events` pay for; on the CPU, for an audit."""
+    paid = replace(parts, paid=tuple(events))
+
+    def play(present: Tensor, source: Randomness) -> Played:
+        return method.worst_case(settings, paid, present, source)
+
+    return play
 
 
 def design(method: ModuleType, settings: Any, shape: tuple[int, int, int], facts: Facts) -> Blueprint:

@@ -80,6 +80,11 @@ class Audit(Value):
         return tuple(f"{fit.what}: {fault}" for fit in self.fits for fault in fit.faults)
 
     @property
+    def guessed_at(self) -> str:
+        """What the coins of `bound` were tossed for."""
+        return "canaries" if self.canary_attack else "games against the sampler"
+
+    @property
     def promised(self) -> float | None:
         """The epsilon that is to be defended: the certificate, or else the claim on which images might leave."""
         return self.claim if self.certificate is None else self.certificate
@@ -98,7 +103,7 @@ class Audit(Value):
         said = list(self.faults)
         if self.outguessed and self.bound:
             said.append(
-                f"canaries show an epsilon of at least {self.bound.epsilon:.3f} at {self.bound.confidence:.0%} confidence, above "
+                f"{self.guessed_at} show an epsilon of at least {self.bound.epsilon:.3f} at {self.bound.confidence:.0%} confidence, above "
                 f"{self.promised:.3f}"
             )
         return "; ".join(said)

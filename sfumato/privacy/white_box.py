@@ -18,7 +18,7 @@ import contextlib
 import copy
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ from sfumato.latents import PIXELS, Codec
 from sfumato.privacy import accountant
 from sfumato.privacy.canaries import make_canaries
 from sfumato.privacy.dp_sgd import train_privately
-from sfumato.privacy.events import SubsampledGaussian
+from sfumato.privacy.events import AnyEvent, SubsampledGaussian
 from sfumato.privacy.noise import system_generator, system_source
 from sfumato.privacy.units import Units
 
@@ -162,8 +162,8 @@ def tried_training(
         noise_at_most=at_most,
         contribution=alone,
         rate_at_least=least / rate,
-        epsilon=_cost([shown], delta, relation) if moved else 0.0,
-        priced=_cost([event], delta, relation),
+        epsilon=cost([shown], delta, relation) if moved else 0.0,
+        priced=cost([event], delta, relation),
         delta=delta,
         faults=tuple(faults),
     )
@@ -224,7 +224,8 @@ def _at_most(squares: float, count: int, level: float) -> float:
     return math.sqrt(squares / float(stats.chi2.ppf(level, count)))
 
 
-def _cost(events: list[Any], delta: float, relation: Relation) -> float:
+def cost(events: Sequence[AnyEvent], delta: float, relation: Relation) -> float:
+    """What the events cost, up to `MOST`."""
     return min(MOST, accountant.epsilon(events, delta, relation))
 
 

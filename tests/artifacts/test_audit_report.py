@@ -12,6 +12,7 @@ from artifacts.audit_report import (
     NOT_COVERED,
     attack_verdict,
     audit_page,
+    audit_told,
     bound_verdict,
     draw_audit,
     outcome,
@@ -21,6 +22,7 @@ from artifacts.page import in_markdown
 from sfumato.evaluation.copies import check_copies
 from sfumato.evaluation.membership import COMBINED, CONTROL, NEAREST, membership
 from sfumato.privacy.audit import Audit, epsilon_lower_bound
+from sfumato.privacy.white_box import Fit
 
 
 def attack(name, gap, *, t=None, seed=0):
@@ -97,6 +99,45 @@ def test_an_audit_that_could_not_have_refuted_the_certificate_admits_it():
     assert "Nothing is promised" in bound_verdict(make_audit(certificate=None, claim=None))
 
 
+FIT = Fit(
+    what="DP-SGD", numbers=10**6, noise=1.0, noise_at_most=1.002, contribution=1.0, epsilon=1.48, priced=1.5, delta=1e-5
+)
+"""A white-box test that found nothing."""
+FAULTY = FIT.model_copy(update={"epsilon": 3.9, "faults": ("the noise is at most 0.5021 of what the entry says",)})
+
+
+def test_a_white_box_test_is_told_with_what_it_concludes_and_how_often_it_errs():
+    text = audit_text(make_audit(fits=(FIT,)))
+    assert (
+        "1,000,000 noise numbers were 1.0000 times as large" in text
+        and "No fault" in text
+        and "0.1% of all audits" in text
+    )
+    assert row(text, "DP-SGD, as its noise is")[1] == "1.480" and "**Passed.**" in text
+    assert "1.48 at least is seen where 1.50 is priced" in audit_told(make_audit(fits=(FIT,)))
+
+
+def test_a_fault_refutes_whatever_the_guesses_show(tmp_path):
+    audit = make_audit(fits=(FAULTY,))
+    assert audit.refuted and not audit.passed and not audit.outguessed
+    for text in (audit_text(audit), verdict(audit), audit_told(audit), audit.reason):
+        assert "DP-SGD: the noise is at most 0.5021" in text or "FAULT: the noise is at most 0.5021" in text
+    draw_audit(tmp_path / "a.png", audit)
+    assert (tmp_path / "a.png").stat().st_size > 5000
+
+
+def test_without_a_certificate_there_is_nothing_to_refute_and_that_is_said():
+    audit = make_audit(certificate=None, bound=None, canary_attack=None)
+    assert "nothing that an audit could refute" in bound_verdict(audit) and not audit.refuted
+    assert "nothing that an audit could refute" in audit_told(audit)
+
+
+def test_games_against_a_sampler_are_called_so_and_told_where_they_could_not_have_refuted():
+    audit = make_audit(canary_attack=None, certificate=10.0)
+    assert "games against the sampler" in bound_verdict(audit) and "could not have refuted" in bound_verdict(audit)
+    assert "could not have refuted" in audit_told(audit)
+
+
 def test_where_there_is_a_claim_alone_that_is_what_the_canaries_may_refute():
     assert "The claim of 9.00 is not refuted" in bound_verdict(make_audit(certificate=None, claim=9.0))
     broken = make_audit(leak=True, certificate=None, claim=1.5)
@@ -123,7 +164,12 @@ def test_a_control_that_tells_members_takes_the_other_attacks_back():
 
 def test_what_was_not_done_is_said_and_clears_nothing():
     text = audit_text(Audit(run="r", certificate=None, delta=1e-5))
-    for words in ("No canary audit was done", "No attack was run", "No copy check was done", "**Not passed.**"):
+    for words in (
+        "nothing that an audit could refute",
+        "No attack was run",
+        "No copy check was done",
+        "**Not passed.**",
+    ):
         assert words in text
     assert row(text, "certificate")[1] == "none" and not re.search(r"\bnan\b", text)
 

@@ -150,3 +150,22 @@ def test_declared_classes_may_have_none_and_a_priced_drawing_follows_what_was_co
     with where().ledger() as ledger:
         stages = [entry.body["stage"] for entry in ledger.entries() if entry.kind == "reserve"]
         assert stages == ["fine_tuning", "class_counts", "drawing"]
+
+
+def audited(record):
+    return audit_flow.audit_run.fn.__wrapped__(record.run, 40).audit
+
+
+def test_a_drawing_that_pays_is_audited_by_games_and_training_without_a_certificate_is_attacked(keys):
+    general = [change for change in TINY if not change.startswith("method.")]
+    found = audited(run("empirical-denoiser", general))
+    assert not found.refuted and found.canary_attack is None and found.memberships
+    (fit,) = found.fits
+    assert fit.what == "drawing" and 0.8 * fit.priced < fit.epsilon <= fit.priced
+    assert found.bound.epsilon <= found.certificate == pytest.approx(fit.priced, rel=1e-3)
+
+    plain = ["method.training.steps=2", "method.network.kind=refinenet", "method.network.width=4"]
+    record = run("dppm", [*general, *plain, "generation.hamiltonian.iterations=3"])
+    found = audited(record)
+    assert found.certificate is None and found.bound is None and not found.fits and found.memberships
+    assert "nothing that an audit could refute" in (where().runs / record.run / "audit-internal.html").read_text()
