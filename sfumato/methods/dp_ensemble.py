@@ -42,7 +42,7 @@ from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Certificate, Claim, 
 from sfumato.privacy import accountant
 from sfumato.privacy.events import Gaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
-from sfumato.privacy.played import Played
+from sfumato.privacy.played import Played, StandIn
 
 Kind = Literal["cosine", "linear"]
 """Noise schedules: cosine (Nichol and Dhariwal 2021, Eq. 17) or linear (Ho et al. 2020)."""
@@ -477,8 +477,10 @@ def worst_case(settings, parts: Parts, present: Tensor, source: Randomness) -> P
     paid = (
         event.model_copy(update={"count": len(present)}),
     )  # many games at once, each of fewer images than were paid for
-    stands = replace(parts, public=public, members=(loud, *(silent,) * (among - 1)), paid=paid)
-    x = draw_privately(settings, stands, (), torch.zeros(len(present), dtype=torch.long), source)
+    members = (StandIn(loud), *(StandIn(silent),) * (among - 1))
+    stands = replace(parts, public=StandIn(public), members=members, paid=paid)
+    nothing = torch.zeros(0, *parts.shape), torch.zeros(0, dtype=torch.long)
+    x = draw_privately(settings, stands, nothing, torch.zeros(len(present), dtype=torch.long), source)
     states = dict(zip(reversed(range(len(own.grid.times))), itertools.pairwise([*seen, x]), strict=True))
     reach = 1 / (unit_cost(settings) * event.noise_multiplier)  # 2 radius / k, as it is priced
     root = math.sqrt(math.prod(parts.shape))

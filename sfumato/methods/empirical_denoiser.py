@@ -34,7 +34,7 @@ from sfumato.privacy import accountant
 from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_rate
 from sfumato.privacy.kernel_mean import contribution, kernel_mean, log_kernel_density, log_peak
-from sfumato.privacy.played import Played
+from sfumato.privacy.played import Played, StandIn
 
 DENSITY_IMAGES = 4096
 """Public images, evenly over all of them, whose kernel density is p_t."""
@@ -409,7 +409,7 @@ def worst_case(settings, parts: Parts, present: Tensor, source: Randomness) -> P
 
     # Many games at once, each of fewer images than were paid for.
     enough = [event.model_copy(update={_times(event): len(present)}) for event in paid]
-    stands = replace(parts, public=public, images=torch.full((1, *parts.shape), FAR**2), paid=tuple(enough))
+    stands = replace(parts, public=StandIn(public), images=torch.full((1, *parts.shape), FAR**2), paid=tuple(enough))
     own = settings.model_copy(update={"method": method.model_copy(update={"density": "public"})})
     walks = []
     for there in (False, True):
@@ -420,8 +420,8 @@ def worst_case(settings, parts: Parts, present: Tensor, source: Randomness) -> P
     for step in itertools.pairwise(levels):
         level, after = step
         x = torch.empty(len(present), *parts.shape)
-        for there, walk in enumerate(walks):
-            x[present == bool(there)] = next(walk)[2]
+        for of, walk in zip((~present, present), walks, strict=True):
+            x[of] = next(walk)[2]
         if step in prices and before is not None:
             pull, noise = 2 * (level - after) / level, math.sqrt(2 * level * (level - after))
             residuals.append((x - (1 - pull) * before).flatten(1) / noise)

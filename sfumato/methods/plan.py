@@ -10,6 +10,8 @@ A method is one file: a settings section `Method`, `plan(settings, facts) -> Pla
     draw_privately(settings, parts, private, y, generator)
                                                     where a spend of the plan is of the stage `drawing`: instead of `draw`, or
                                                     before it where the plan has `prototypes`
+    worst_case(settings, parts, present, source)    where it has `draw_privately`: that, played with stand-ins for the networks
+                                                    and the worst record in it or not, for an audit (`sfumato.privacy.games`)
     blueprint(settings, shape, facts)               the network that private training begins afresh, where that is not the
                                                     public denoiser; `shape` is that of images, or of their latents
 
