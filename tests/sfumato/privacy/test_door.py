@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from sfumato import sources
+from sfumato.config import Constants
 from sfumato.errors import BadInput, Unnamed
 from sfumato.images import ImageSet
 from sfumato.privacy import door
@@ -255,6 +256,18 @@ def test_removing_a_record_pulls_no_other_one_in(folder):
         path.unlink()
         assert {x.tobytes() for x in read(some, "train").pixels} == before - {own}, path
         path.write_bytes(kept)
+
+
+def test_constants_stand_in_the_entry_of_the_check_until_a_new_version(ledger, folder):
+    """What later runs take for the number of records and the class list, whatever lies in the folder by then."""
+    constants = Constants(records=60, images=60, classes=("a", "b", "c"))
+    assert ledger.constants("set") is None
+    entry = check_in(access(ledger, private(folder)), constants=constants)
+    look(access(ledger, private(folder)))
+    assert ledger.constants("set") == constants and entry.public()["unprotected"]["records"] == 60
+    (folder / "a" / "0.png").unlink()
+    check_in(access(ledger, private(folder)), new_version=True)
+    assert ledger.constants("set") is None, "another version has its own"
 
 
 def test_no_digest_is_shown(ledger, folder):
