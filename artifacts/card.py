@@ -60,10 +60,29 @@ def evidence_of(store: Store, ledger: Ledger, record: RunRecord) -> Evidence:
         ],
         "public_data": sorted(digest for digest, m in ancestry if m["kind"] == PublicImages.__name__),
         "ledger_spends": ledger.spends_under(under),
+        "in_all": in_all(ledger, record.settings["data"]["name"]),
         "ledger_notes": ledger.notes(record.settings["data"]["name"]),
         "head": dict(ledger.signed_head()),
     }
     return Evidence(facts, ledger.sign)
+
+
+def in_all(ledger: Ledger, dataset: str) -> dict[str, Any]:
+    """What a set and all that is joined to it have cost, with the time of the last entry counted, and what a person said of them."""
+    total = ledger.total(dataset)
+    return {
+        "sets": [dataset, *ledger.joined(dataset)],
+        "epsilon": total.epsilon if math.isfinite(total.epsilon) else None,
+        "delta": total.delta,
+        "relation": total.relation,
+        "spends": total.spends,
+        "as_of": max((entry.body["time"] for entry in ledger.entries()), default=""),
+        "said": [
+            {"kind": e.kind, "sets": [e.dataset, e.body["other"]], "reason": e.body["reason"], "time": e.body["time"]}
+            for e in ledger.said(dataset)
+            if "reason" in e.body
+        ],
+    }
 
 
 def slow_price(events: Sequence[Event], delta: float, relation: Relation) -> float:

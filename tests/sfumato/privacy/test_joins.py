@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from artifacts.card import in_all
 from sfumato import sources
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy.door import Access, PrivateSet, check_in, spending
@@ -261,3 +262,15 @@ def test_the_halves_of_a_real_set_are_two_sets(data):
     one, other = prints_of(pictures[:3000], KEY), prints_of(pictures[3000:], KEY)
     assert not match(one, other) and len(seen(one, 1)) > 2950
     assert match(one, prints_of([*pictures[3000:], *(one_bit(pictures[:40]))], KEY))
+
+
+def test_a_card_tells_the_total_of_all_joined_sets_with_its_date_and_what_a_person_said(ledger):
+    spend(ledger)
+    spend(ledger, dataset="faces")
+    ledger.join("digits", "faces", "the same people")
+    told = in_all(ledger, "digits")
+    assert (told["sets"], told["epsilon"], told["spends"]) == (["digits", "faces"], 2.0, 2)
+    assert told["as_of"].startswith("2026-01-01T") and told["said"][0]["reason"] == "the same people"
+    ledger.differ("digits", "faces", "no, namesakes")
+    told = in_all(ledger, "digits")
+    assert (told["sets"], told["epsilon"], told["said"][-1]["kind"]) == (["digits"], 1.0, "differ")
