@@ -293,6 +293,9 @@ class FineTuning(Section):
     every gradient to nearly clip. All three cost the same."""
     clipping_gamma: float = Field(default=0.01, gt=0)
     """Gradients with a norm well below this keep their relative sizes under `automatic` clipping."""
+    checked: float = Field(default=0.02, ge=0, le=1)
+    """Share of the steps, and never fewer than 5, in which what one record adds is computed again beside other records; training
+    stops where it changed (`sfumato.privacy.spot_check`)."""
     rate_rows: float = Field(default=3e-2, gt=0)
     """Learning rate of the class rows."""
     rate_other: float = Field(default=3e-3, gt=0)

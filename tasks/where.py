@@ -29,6 +29,8 @@ SERVER_FILE = "prefect-server.json"
 LOG = "serve.log"
 """What the server, the worker and MLflow say."""
 HEALTH_SECONDS, OK = 15.0, 200
+TF32_FORCED = "NVIDIA_TF32_OVERRIDE"
+"""A switch of NVIDIA's libraries, above all of torch's own."""
 SERVER_STARTUP_SECONDS = "120"
 """The embedded Prefect server takes 12 to 16 s to start, more on a busy machine."""
 
@@ -80,7 +82,12 @@ class Where:
 
 
 def where() -> Where:
-    """The places that the environment names."""
+    """The places that the environment names; `BadInput` where it makes the GPU round what must not be rounded."""
+    if os.environ.get(TF32_FORCED) == "1":
+        raise BadInput(
+            f"{TF32_FORCED}=1 makes the GPU round the operands of all products, so that one record may weigh more than the clip: "
+            f"unset {TF32_FORCED}"
+        )
     named = os.environ.get("SFUMATO_HOME") or CHECKOUT / "sfumato-home"
     try:
         home = Path(named).expanduser().resolve()

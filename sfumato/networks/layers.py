@@ -33,7 +33,7 @@ class Condition(nn.Module):
         # One product, so that the rows are used once and per-record gradients know how.
         wanted = y[:, None] == torch.arange(len(table), device=y.device)
         share = torch.where((y < 0)[:, None], 1 / len(table), wanted.to(table.dtype))
-        return self.time(time_features(t, self.width)) + share @ table
+        return self.time(time_features(t, self.width).to(table.dtype)) + share @ table
 
 
 class Film(nn.Module):

@@ -14,7 +14,7 @@ Three rules scale a gradient g down, and under each of them a record's contribut
 
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +22,13 @@ from torch import Tensor, nn
 from sfumato.config import Clipping
 from sfumato.diffusion.objective import Examples
 from sfumato.networks.build import parameter_group
+from sfumato.privacy.arithmetic import exact_products
 from sfumato.privacy.capture import Unknown
 from sfumato.privacy.choice import Choose, fastest
 from sfumato.privacy.folded import Bundles, bundled, weigh_records
 from sfumato.privacy.per_record import gradients_of_records
 from sfumato.privacy.survey import refuse_clip, survey
+from sfumato.privacy.weighing import fine
 
 Gradients = dict[str, Tensor]
 """Parameter name -> gradient, of the parameter's shape."""
@@ -34,6 +36,7 @@ GAMMA = 0.01
 """Default stability constant of automatic clipping (Bu et al. 2023, section 5)."""
 
 
+@exact_products()
 def clipped_sum(
     model: nn.Module,
     trainable: Mapping[str, Tensor],
@@ -55,28 +58,52 @@ def clipped_sum(
     """
     refuse_clip(clip)
     known = survey(model, trainable, examples.x_t.shape[2:])
-    total = {name: torch.zeros_like(p) for name, p in trainable.items()}
+    total = {name: torch.zeros_like(p, dtype=fine(p).dtype) for name, p in trainable.items()}
     for start in range(0, len(examples.y), chunk):
         part = examples.map(operator.itemgetter(slice(start, start + chunk)))
-        weighed = _weighed(model, trainable, part, choose, group_of, folded=not known.missing)
-        bounded = {name for names in weighed for name in names}
-        for name in trainable:
-            if name not in bounded and name not in known.silent:
-                raise AssertionError(f"the parameter {name} has received no norm in this step, so nothing bounds it")
-        if weighed:
-            squares = [(group_of(names[0]), one.squares) for names, one in weighed.items()]
-            finite = torch.stack([value for _, value in squares]).isfinite().all(0)
-            if tell_norms:
-                tell_norms(total_of([value for _, value in squares]).sqrt())
-            factors = factors_of(squares, clip, rule, gamma, {group_of(name) for name in trainable})
-            some = None if finite.all() else finite
-            with torch.autocast(examples.x_t.device.type, enabled=False):  # half precision could exceed the clip
-                for (names, one), (group, _) in zip(weighed.items(), squares, strict=True):
-                    factor = factors[group] if some is None else factors[group].where(finite, 0.0)
-                    found = one.total(factor, some).flatten().split([total[name].numel() for name in names])
-                    for name, piece in zip(names, found, strict=True):
-                        total[name] += piece.view_as(total[name])
+        add_clipped(
+            total,
+            _weighed(model, trainable, part, choose, group_of, folded=not known.missing),
+            clip=clip,
+            rule=rule,
+            gamma=gamma,
+            group_of=group_of,
+            silent=known.silent,
+            tell_norms=tell_norms,
+        )
     return total
+
+
+def add_clipped(
+    total: Gradients,
+    weighed: Bundles,
+    *,
+    clip: float,
+    rule: Clipping,
+    gamma: float,
+    group_of: Callable[[str], str],
+    silent: Collection[str],
+    tell_norms: Callable[[Tensor], None] | None = None,
+) -> None:
+    """Add to `total` the clipped gradients of the records that `weighed` knows; those that are not finite add nothing."""
+    bounded = {name for names in weighed for name in names}
+    for name in total:
+        if name not in bounded and name not in silent:
+            raise AssertionError(f"the parameter {name} has received no norm in this step, so nothing bounds it")
+    if not weighed:
+        return
+    squares = [(group_of(names[0]), one.squares) for names, one in weighed.items()]
+    finite = torch.stack([value for _, value in squares]).isfinite().all(0)
+    if tell_norms:
+        tell_norms(total_of([value for _, value in squares]).sqrt())
+    factors = factors_of(squares, clip, rule, gamma, {group_of(name) for name in total})
+    some = None if finite.all() else finite
+    with torch.autocast(finite.device.type, enabled=False):  # half precision could exceed the clip
+        for (names, one), (group, _) in zip(weighed.items(), squares, strict=True):
+            factor = factors[group] if some is None else factors[group].where(finite, 0.0)
+            found = one.total(factor, some).flatten().split([total[name].numel() for name in names])
+            for name, piece in zip(names, found, strict=True):
+                total[name] += piece.view_as(total[name])
 
 
 def _weighed(

@@ -27,9 +27,11 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt
 from sfumato.networks.low_rank import adapted
+from sfumato.privacy.arithmetic import exact_products
 from sfumato.privacy.clipping import Gradients
 from sfumato.privacy.dp_sgd import fitting_sum, poisson_sample, trainable_parameters
 from sfumato.privacy.noise import Source
+from sfumato.privacy.spot_check import checked_steps, spot_check
 from sfumato.privacy.units import Units, single_records, unit_examples
 
 PATIENCE = 336
@@ -145,6 +147,7 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
+@exact_products()
 def help_training(
     model: nn.Module,
     x: Tensor,
@@ -168,8 +171,12 @@ def help_training(
         model = adapted(model, settings.trainable, settings.rank, pairs)
     trainable = trainable_parameters(model, settings.trainable)
     team.begin(model)
+    checks, step = checked_steps(settings.steps, settings.checked), 0
     while team.follow(trainable):
         index = poisson_sample(len(units), settings.sample_rate, source).to(x.device)
         examples = unit_examples(units, index, x, y, corrupt, source, pairs)
         total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch)
+        if step in checks:  # its own count: after a stop, too, its first step is looked at
+            spot_check(model, trainable, examples, settings, turn=checks[step], physical_batch=physical_batch)
         team.total(total)
+        step += 1

@@ -19,9 +19,11 @@ from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt, Examples
 from sfumato.networks.build import parameter_group
 from sfumato.networks.low_rank import adapted, merged
+from sfumato.privacy.arithmetic import exact_products
 from sfumato.privacy.clipping import Gradients, clipped_sum
 from sfumato.privacy.noise import Source, noised
 from sfumato.privacy.resuming import TrainingState
+from sfumato.privacy.spot_check import checked_steps, spot_check
 from sfumato.privacy.survey import refuse_clip, refuse_mixers, survey
 from sfumato.privacy.units import Units, single_records, unit_examples
 from sfumato.privacy.watching import Watch, seen
@@ -146,6 +148,7 @@ def fitting_sum(
             note(f"memory is too small for machine.physical_batch={2 * physical_batch}: going on with {physical_batch}")
 
 
+@exact_products()
 def train_privately(
     model: nn.Module,
     x: Tensor,
@@ -198,7 +201,7 @@ def train_privately(
     rate = torch.optim.lr_scheduler.LambdaLR(optimiser, factor, last_epoch=first - 1)
     if others:
         others.begin(model)
-    until = first
+    until, checks = first, checked_steps(settings.steps, settings.checked)
     for step in range(first, settings.steps):
         if checkpoint and (step == until or checkpoint.stopping()):
             until = checkpoint.go_on(step, lambda: taken(trainable, average, optimiser))
@@ -215,11 +218,14 @@ def train_privately(
         total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch, note, told)
         if others:
             total = others.total(total)
+        if step == first or step in checks:
+            turn = checks.get(step, step)
+            spot_check(model, trainable, examples, settings, turn=turn, physical_batch=physical_batch)
         if watch:
             watch(seen(model, examples, norms, step=step + 1, clip=settings.clip))
         noisy = add_gaussian(total, noise_multiplier=noise_multiplier, clip=settings.clip, source=source)
         for name, parameter in trainable.items():
-            parameter.grad = noisy[name] / expected_batch
+            parameter.grad = (noisy[name] / expected_batch).to(parameter.dtype)
         optimiser.step()
         rate.step()
         average.update_parameters(model)

@@ -15,7 +15,7 @@ from sfumato.networks.checkpointing import is_checkpointed, recomputing_under
 from sfumato.privacy.capture import Capture, Use
 from sfumato.privacy.choice import Choose
 from sfumato.privacy.layers import Affine, Saved
-from sfumato.privacy.weighing import Weighed, fine, weigh, weigh_kept
+from sfumato.privacy.weighing import Weighed, chosen, fine, weigh, weigh_kept
 
 SMALL = 16_384
 """Up to so many numbers the records' gradients are laid beside others: work per tensor costs more than a copy."""
@@ -30,12 +30,14 @@ def weigh_records(
     *,
     choose: Choose,
     group_of: Callable[[str], str],
+    only: int | None = None,
 ) -> Bundles:
-    """What is known of the b records of `examples`; parameters that no gradient reached are missing.
+    """What is known of the b records of `examples`, or of the one at `only`; parameters that no gradient reached are missing.
 
     Only names of one group share a bundle. Raises `Unknown` for a use of a parameter for which there is no rule.
     """
-    records = len(examples.y)
+    records = len(examples.y) if only is None else 1
+    place = torch.tensor([0 if only is None else only], device=examples.y.device)
     weighed: Bundles = {}
     summed: dict[str, Tensor] = {}
 
@@ -46,6 +48,8 @@ def weigh_records(
         device = gradient.device.type
         # Entering a context costs as much as a small layer, so only where there is something to switch off.
         with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
+            if only is not None:
+                saved, gradient = chosen(saved, gradient, place, len(examples.y))
             saved, q = tuple(fine(part) for part in saved), fine(gradient).contiguous()
             if isinstance(use.layer, Affine):
                 for name, rows in zip((use.weight, use.bias), use.layer.affine(saved, q, records), strict=True):

@@ -74,6 +74,11 @@ GATES = (
         "that too few private images were there to judge or attack the result by, or that a judge trained on them diverged",
     ),
     Gate(
+        "the spot check of training",
+        ("sfumato.privacy.spot_check",),
+        "that in one of the steps looked at, the network mixed the records of a batch",
+    ),
+    Gate(
         "the copy check and the audit before publishing",
         ("artifacts.publish", "artifacts.certify"),
         "that a released image lies as near to a training record as a copy does, or that an audit refuted the certificate",
