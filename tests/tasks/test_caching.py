@@ -36,7 +36,7 @@ from tasks.caching import cache_key, run_stage
 from tasks.journal import Journal
 from tasks.making import RunContext
 from tasks.where import configure, where
-from tests.examples import home_at, make_plan
+from tests.examples import home_at, keep_samples, make_plan
 
 CONTEXT = RunContext(run="run-1", parents={"DP": "aaa"})
 MODEL = PublicModel(digest="m" * 64, label="PUBLIC")
@@ -425,11 +425,18 @@ class FakeTask:
 
 @pytest.mark.parametrize(("intact", "expected"), [(True, [False]), (False, [False, True])])
 def test_a_hit_whose_artifact_is_damaged_is_made_again(monkeypatch, intact, expected, tmp_path):
-    store = SimpleNamespace(intact=lambda ref: intact)
+    store = SimpleNamespace(intact=lambda ref: intact, entries=lambda ref: [])
     monkeypatch.setattr(caching, "where", lambda: SimpleNamespace(store=lambda: store, home=tmp_path, shared_store=""))
-    fake = FakeTask(Samples(digest="s" * 64, label="DP"))
+    fake = FakeTask(Samples(digest="s" * 64, label="PUBLIC"))
     assert run_stage(fake, 1) == (fake.ref, intact)
     assert fake.asked == expected
+
+
+def test_a_hit_that_this_ledger_does_not_name_is_made_again_and_the_line_says_why(tmp_path, capsys):
+    with home_at(tmp_path / "home"):
+        fake = FakeTask(keep_samples(where().store(), entries={"0" * 64: "DP"}))
+        assert run_stage(fake, 1) == (fake.ref, False) and fake.asked == [False, True]
+    assert "stand-in: made again: its ledger entries are not in this ledger" in capsys.readouterr().err
 
 
 def test_a_stage_is_cached_and_never_tried_twice():
