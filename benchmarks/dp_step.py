@@ -1,6 +1,6 @@
 """What one private step costs: time and memory of a clipped sum against the same step without privacy.
 
-    OMP_NUM_THREADS=1 python benchmarks/dp_step.py [--quick] [--rows 35m] [--no-memory] [--no-time] [--trace]
+    OMP_NUM_THREADS=1 python benchmarks/dp_step.py [--quick] [--rows 35m] [--no-memory] [--no-time] [--trace] [--checks]
 
 Prints two Markdown tables, of time and of peak memory, in units of the step without privacy on the same B x K images
 (B records, K noised copies of each, loss averaged over copies). Columns: the engine of `sfumato.privacy.clipping`;
@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sfumato.config import Network, Schedule
+from sfumato.config import FineTuning, Network, Schedule
 from sfumato.diffusion.objective import Examples, denoising_examples, record_losses
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.networks.build import build
@@ -37,6 +37,7 @@ from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy.clipping import clip_factors, clipped_sum
 from sfumato.privacy.dp_sgd import trainable_parameters
 from sfumato.privacy.per_record import together
+from sfumato.privacy.spot_check import checked_steps, spot_check
 
 ALL = ("rows", "film", "attention", "time", "rest")
 CLIP = 0.05
@@ -293,6 +294,27 @@ def trace(name: str, records: int, draws: int, device: str) -> None:
         print(f"| {row.key} | {row.count} | {row.self_cpu_time_total / total:.0%} |")
 
 
+def spot_checks(name: str, records: int, draws: int, device: str) -> str:
+    """A row: what one spot check takes in units of a private step, and what all of a training add to it."""
+    model, trainable, examples = setting(name, records, draws, device)
+    tuning = FineTuning(clip=CLIP)
+    step = ours(model, trainable, examples)
+    kinds: list[Step] = [
+        step,
+        lambda: spot_check(model, trainable, examples, tuning, turn=1, physical_batch=records),
+    ]
+    taken: list[list[float]] = [[], []]
+    for turn in range(1 + ROUNDS[name]):
+        for own, kind in zip(taken, kinds, strict=True):
+            start = clock(device)
+            kind()
+            if turn:  # the first warms up
+                own.append(clock(device) - start)
+    ratio = statistics.median(taken[1]) / statistics.median(taken[0])
+    added = (f"{len(checked_steps(steps, tuning.checked)) / steps * ratio:.1%}" for steps in (150, 1000))
+    return f"| {NETWORKS[name][0]}, {records}x{draws} | {ratio:.2f} | " + " | ".join(added) + " |"
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -303,6 +325,7 @@ def main() -> None:
     parser.add_argument("--trace", action="store_true", help="where the time of one step goes, instead")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--cell", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--checks", action="store_true", help="what spot checks take, instead")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -316,6 +339,13 @@ def main() -> None:
     if arguments.trace:
         for name in rows:
             trace(name, *NETWORKS[name][4][-1], device)
+        return
+    if arguments.checks:
+        print(
+            "| network, B x K | one check, in steps | 150 steps | 1,000 steps |\n| --- | --- | --- | --- |", flush=True
+        )
+        for name in rows:
+            print(spot_checks(name, *NETWORKS[name][4][0], device), flush=True)
         return
     with contextlib.suppress(ImportError):
         import opacus
