@@ -11,6 +11,7 @@ from sfumato.privacy import clipping, dp_sgd
 from sfumato.privacy.clipping import clipped_sum
 from sfumato.privacy.survey import survey
 from tests.oracle import Wrapped, clipped, distance, loop, norm, pictures
+from tests.seeded import seeded_source
 
 SHAPE = (3, 6, 6)
 
@@ -215,7 +216,7 @@ def test_it_is_refused_before_any_record_is_used(monkeypatch):
     with pytest.raises(BadInput, match="net.1"):
         dp_sgd.train_privately(
             model, torch.zeros(4, *SHAPE), torch.zeros(4).long(), lambda *given: used.append(given), FineTuning(),
-            noise_multiplier=1.0, generator=torch.Generator(), expected_batch=2.0, physical_batch=4,
+            noise_multiplier=1.0, source=seeded_source(), pairs=torch.Generator(), expected_batch=2.0, physical_batch=4,
         )  # fmt: skip
     assert not used
 
@@ -254,7 +255,7 @@ def test_training_tells_of_a_model_that_will_be_slow(monkeypatch):
     dp_sgd.train_privately(
         model, torch.zeros(4, *SHAPE), torch.zeros(4).long(),
         lambda x, y, generator: pictures(len(x), 1), FineTuning(steps=2, warm_up=0),
-        noise_multiplier=1.0, generator=torch.Generator(), expected_batch=2.0, physical_batch=4, note=told.append,
+        noise_multiplier=1.0, source=seeded_source(), pairs=torch.Generator(), expected_batch=2.0, physical_batch=4, note=told.append,
     )  # fmt: skip
     assert len(told) == 1 and "record by record" in told[0] and "net.1.scale" in told[0]
 
