@@ -270,11 +270,10 @@ class Store:
         return combined(label for _, manifest in self.ancestry(ref) for label in manifest["entries"].values())
 
     def tainted_by(self, ref: Ref | str) -> str:
-        """Why the artifact is INTERNAL: the kind and address of the ancestor that made it so, and the hashes of its entries."""
+        """Why the artifact is INTERNAL: the kind and address of the ancestor that made it so (its entries: `certify.missing`)."""
         for digest, manifest in reversed(self.ancestry(ref)):
-            bad = [entry[:12] for entry, label in manifest["entries"].items() if label == Label.INTERNAL]
-            if bad:
-                return f"{manifest['kind']} {digest[:12]} (ledger entry {', '.join(bad)})"
+            if Label.INTERNAL in manifest["entries"].values():
+                return f"{manifest['kind']} {digest[:12]}"
         return "nothing"
 
 

@@ -235,8 +235,8 @@ def here(stage_task: Any, key: str) -> Ref | None:
     from prefect.results import get_result_store
 
     store: Any = get_result_store()
-    with contextlib.suppress(Exception):  # whatever Prefect makes of a damaged file: the stage then finds out
-        found = store.update_for_task(stage_task, _sync=True).read(key, _sync=True).result
+    with contextlib.suppress(OSError, ValueError, LookupError, ImportError):  # a damaged file: the stage then finds out
+        found = store.update_for_task(stage_task, _sync=True).read(key).result
         return found if isinstance(found, Ref) else None
     return None
 

@@ -17,8 +17,9 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from PIL import Image
 
 from artifacts import verify_card
+from artifacts.certify import spends_of
 from artifacts.labels import Label
-from artifacts.record import load_record, save_record
+from artifacts.record import load_record
 from artifacts.store import file_digest
 from artifacts.tracking import INTERNAL, SHAREABLE
 from sfumato.errors import BadInput, Refused, Stopped
@@ -215,7 +216,7 @@ def test_an_internal_set_is_not_published_and_says_why(record, tmp_path):
         if (m := store.manifest(path.name))["kind"] == "Samples" and m["label"] == Label.INTERNAL
     )
     tainted = record.model_copy(update={"samples_artifact": internal, "certificate": None, "label": "INTERNAL"})
-    with pytest.raises(Refused, match=r"INTERNAL, because of TunedModel [0-9a-f]{12} \(ledger entry \d+\)"):
+    with pytest.raises(Refused, match=r"INTERNAL, because of TunedModel [0-9a-f]{12}: they must not"):
         publish(store, tainted, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -322,7 +323,7 @@ def test_phase_one_as_published_runs_and_stays_inside_unless_someone_answers_for
         record = synthesize(method="dp-promise", preset="digits", changes=[*PROMISE, "method.phase_one=paper"])
         assert record.label == Label.INTERNAL and record.certificate is None
         assert "one step can show whether an image was trained on" in Path(record.report).read_text()
-        with pytest.raises(Refused, match=r"INTERNAL, because of PhaseOneModel [0-9a-f]{12} \(ledger entry \d+\)"):
+        with pytest.raises(Refused, match=r"INTERNAL, because of PhaseOneModel [0-9a-f]{12}: .* \(entry \d+: the loss"):
             publish_run(record, tmp_path / "out")
         given = publish_run(record, tmp_path / "out", accept_claim="a test of mine")
         told = shared()[record.tracking["DP"]]
@@ -410,6 +411,8 @@ def test_members_stay_inside_and_every_image_that_they_drew_is_paid_for(prefect_
             ".json",
             ".md",
             ".html",
+            ".py",
+            ".yaml",
         }
         more = run(changes=[*ENSEMBLE, "generation.images=30"])
         assert [s.name for s in more.stages if not s.cached and s.name.startswith(("pre", "train", "gen"))] == [
@@ -511,10 +514,14 @@ def attack_a_run_without_noise():
     combined = next(one for one in found.memberships if one.name == COMBINED)
     assert found.bound.epsilon > 1.5 and combined.auc > 0.8, (found.bound, combined.auc)
     assert found.promised > 1e5 and not found.refuted  # what it promises is next to nothing, and is kept
-    lied = record.model_copy(update={"audit": found.model_copy(update={"certificate": 1.0})})
-    save_record(where().runs / record.run, lied)
+    lied = found.model_copy(update={"certificate": 1.0})
+    finding = where().store().ancestry(record.samples_artifact)[-1][0]  # any artifact
+    with where().ledger() as ledger:
+        spends = spends_of(where().store(), ledger, record.samples_artifact)
+        told = {"artifact": record.samples_artifact, "finding": finding, "spends": spends, "run": record.run}
+        ledger.check("digits", what="audit", passed=not lied.refuted, code_version="1", **told)
     with pytest.raises(Refused, match="refutes its promise"):
-        publish_run(lied, where().home / "never")
+        publish_run(record, where().home / "never")
 
 
 def test_a_set_that_changed_is_refused_until_a_person_declares_a_version(prefect_server, tmp_path):
@@ -657,7 +664,7 @@ def test_killed_in_the_middle_the_next_run_goes_on_and_pays_for_what_was_lost_ag
     assert done.returncode == 0, done.stderr[-2000:]
     with Ledger(f"sqlite:///{home / 'ledger.db'}", lambda: "", KEYS) as ledger:
         spends = [events[0].kind for _, events in ledger.spends("digits")]
-        assert sorted(spends) == ["gaussian", "subsampled_gaussian", "subsampled_gaussian"]
+        assert sorted(spends) == ["discrete_histogram", "subsampled_gaussian", "subsampled_gaussian"]
         tuned = [e for e in ledger.entries() if e.kind == "reserve" and e.body["stage"] == "fine_tuning"]
         first, second = (
             e for e in ledger.entries() if e.kind == "commit" and e.body["reserve"] in [t.seq for t in tuned]

@@ -274,12 +274,10 @@ def test_a_label_is_the_tightest_entry_of_all_ancestors(graph):
             assert ref.label == store.manifest(ref)["label"] == expected
             assert store.entries(ref) == sorted({seq for _, seq, _ in found})
             assert {digest for digest, _ in store.ancestry(ref)} == {refs[at].digest for at in ancestors[-1]}
-            guilty = {refs[at].digest[:12]: at for at, _, label in found if label == Label.INTERNAL}
+            guilty = {refs[at].digest[:12] for at, _, label in found if label == Label.INTERNAL}
             named = store.tainted_by(ref)
             if guilty:
-                at = guilty[named.split()[1]]
-                bad = [seq for seq, label in sorted(graph[at][1].items()) if label == Label.INTERNAL]
-                assert named.endswith(f"(ledger entry {', '.join(bad)})")
+                assert named.split()[1] in guilty
             else:
                 assert named == "nothing" and expected != Label.INTERNAL
 
@@ -289,7 +287,7 @@ def test_the_parent_that_tainted_is_named_not_its_children(store):
     tuned = keep(store, "tuned", kind=TunedModel, parents=[clean], entries={"4": "INTERNAL", "3": "DP"})
     samples = keep(store, "samples", kind=Samples, parents=[clean, tuned], entries={"5": "DP"})
     assert samples.label == "INTERNAL" and clean.label == "PUBLIC"
-    assert store.tainted_by(samples) == f"TunedModel {tuned.digest[:12]} (ledger entry 4)"
+    assert store.tainted_by(samples) == f"TunedModel {tuned.digest[:12]}"
 
 
 # A store that cannot be used

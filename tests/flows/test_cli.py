@@ -24,7 +24,7 @@ from sfumato.privacy.events import Gaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
 from sfumato.sources import held_out_by_hash
 from tasks.where import where
-from tests.examples import PRIVATE_PATH, keep_samples, make_record, paid_record, write_classes
+from tests.examples import PRIVATE_PATH, keep_samples, make_plan, make_record, paid_record, write_classes
 
 QUICK = ["--set", "fine_tuning.steps=1", "--set", "fine_tuning.sample_rate=1", "--set", "method.votes=false"]
 """Settings with which a plan is calibrated in no time."""
@@ -56,7 +56,7 @@ def changed(*changes: object) -> list[str]:
         (["--epsilon", "inf"], ["epsilon", "inf"]),
         (["--epsilon", "ten"], ["--epsilon", "number"]),
         (changed("privacy.epsilon=much"), ["'privacy.epsilon'", '"much"', "number"]),
-        (changed("privacy.delta=1"), ["'privacy.delta'", "1", "less than 1"]),
+        (changed("privacy.delta=1"), ["'privacy.delta'", "1", "below 1"]),
         (changed("privacy.delta=2.5"), ["'privacy.delta'", "2.5"]),
         (changed("privacy.delta=-1e-5"), ["'privacy.delta'", "-1e-05"]),
         (changed("method.k=0.3", "method.v=0.4"), ["method.v=0.4", "method.k=0.3"]),
@@ -181,7 +181,7 @@ def test_a_home_without_write_permission_is_named(sfumato, folder, monkeypatch, 
 def test_a_store_of_another_version_is_named_before_the_flow_starts(sfumato, folder):
     where().store()
     (folder / "store" / "store.json").write_text('{"version": 9}')
-    assert sfumato("run", *QUICK).is_one_line("version 9", "version 1", str(folder / "store"), "SFUMATO_HOME")
+    assert sfumato("run", *QUICK).is_one_line("version 9", "version 2", str(folder / "store"), "SFUMATO_HOME")
 
 
 @pytest.mark.parametrize("command", [["run", *QUICK], ["ledger", "show"]], ids=["run", "show"])
@@ -415,12 +415,20 @@ def test_a_run_without_certificate_and_without_a_finite_total_says_so(sfumato, f
 
 def test_internal_samples_are_not_published(sfumato, folder, tmp_path):
     store = where().store()
+    with where().ledger() as ledger:
+        look = ledger.look("scans", None, "to compare with", stage="a test", run="run", code_version="1")
     with store.writing() as draft:
         (draft / "facts.json").write_text("{}")
-        model = store.keep(TunedModel, draft, entries={"7": "INTERNAL"})
-    record = save(folder, samples_artifact=keep_samples(store, parents=[model]).digest)
+        model = store.keep(TunedModel, draft, entries={look.hash: "INTERNAL"})
+    record = save(folder, samples_artifact=keep_samples(store, parents=[model], plan=make_plan()).digest)
     refused = sfumato("publish", "latest", "--to", tmp_path / "out")
-    assert refused.is_one_line("INTERNAL", record.run, f"TunedModel {model.digest[:12]}", "ledger entry 7", code=3)
+    names = (
+        "INTERNAL",
+        record.run,
+        f"TunedModel {model.digest[:12]}",
+        f"entry {look.seq}: private images were looked at",
+    )
+    assert refused.is_one_line(*names, code=3)
     assert not (tmp_path / "out").exists() and load_record(folder / "runs").published == ""
 
 

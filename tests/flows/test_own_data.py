@@ -117,8 +117,8 @@ def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_
     assert len(labels) == 60 and all(abs(labels.count(name) - 60 * shares[name]) < 1 for name in "012")
     assert labels.count("0") > labels.count("1") > labels.count("2"), "persons of about 54, 32 and 10"
     assert sum(counts.values()) == pytest.approx(record.plan.facts.records, abs=20), "each person counts once"
-    assert "counted with noise" in (folder / "README.md").read_text()
-    assert "counted with noise" in (folder / "report.html").read_text()
+    assert "counted with discrete Gaussian noise" in (folder / "README.md").read_text()
+    assert "counted with discrete Gaussian noise" in (folder / "report.html").read_text()
 
     # Another method asks under the same key, and so finds the counts again.
     other = [change for change in asked if not change.startswith("method.")]

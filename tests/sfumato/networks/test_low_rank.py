@@ -12,6 +12,7 @@ from sfumato.privacy.clipping import clipped_sum
 from sfumato.privacy.dp_sgd import train_privately, trainable_parameters
 from sfumato.privacy.survey import survey
 from tests import oracle
+from tests.seeded import seeded_source
 
 NETWORKS = {
     "mlp": Network(kind="mlp", width=24, blocks=2, condition=8),
@@ -95,7 +96,8 @@ def test_private_training_hands_back_an_ordinary_network_that_moved_by_that_rank
     x, y = torch.rand(30, 1, 8, 8) * 2 - 1, torch.arange(30) % 10
     tuned = train_privately(
         plain, x, y, corrupt, settings,
-        noise_multiplier=1.0, generator=torch.Generator().manual_seed(0), expected_batch=30, physical_batch=30,
+        noise_multiplier=1.0, source=seeded_source(), pairs=torch.Generator().manual_seed(0), expected_batch=30,
+        physical_batch=30,
     )  # fmt: skip
     assert tuned.state_dict().keys() == before.keys()
     for name, value in tuned.state_dict().items():

@@ -281,6 +281,7 @@ def test_looks_reuse_and_overrides_are_written_and_free(ledger):
     ledger.override(
         "digits",
         "the board agreed",
+        what="claim",
         artifact="art1fact",
         claim={"epsilon": 1},
         missing="one step leaks",
