@@ -28,7 +28,7 @@ from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.chain import is_there
 from sfumato.privacy.chain import migrate as ledger_migrate
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, known, presets, resolve
-from tasks.checking import known_constants
+from tasks.checking import agreed_delta, known_constants
 from tasks.internal import pointed
 from tasks.making import device_of
 from tasks.together import together
@@ -226,7 +226,9 @@ def migrate() -> None:
 
 def _planned(place: Where, method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> None:
     given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
-    settings, facts, warnings = preflight(resolve(method, preset, given), str(place.data), known_constants)
+    settings, facts, warnings = preflight(
+        resolve(method, preset, given), str(place.data), known_constants, agreed_delta
+    )
     made = plan_for(settings, facts)
     device_of(settings.machine)
     from flows.screen import budget_line, plan_lines

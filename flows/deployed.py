@@ -20,7 +20,7 @@ from sfumato.config import Section
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, presets, resolve
-from tasks.checking import known_constants
+from tasks.checking import agreed_delta, known_constants
 from tasks.journal import Journal
 from tasks.lifeline import attended, call_run
 from tasks.making import RunContext, device_of
@@ -134,7 +134,9 @@ def prepare(method: str = DEFAULT_METHOD, preset: str = DEFAULT_PRESET, changes:
         changes: Further settings as `section.field=value`; those of the run, or it will not find what was made.
     """
     place = configure()
-    settings, facts, _ = preflight(resolve(method, preset, changes or []), str(place.data), known_constants)
+    settings, facts, _ = preflight(
+        resolve(method, preset, changes or []), str(place.data), known_constants, agreed_delta
+    )
     plan, name = plan_for(settings, facts), f"prepare-{method}-{preset}-{now()}"
     book = Journal(RunContext(run=name, parents={}), private_set(settings), device_of(settings.machine))
     call_run(name)

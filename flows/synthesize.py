@@ -82,7 +82,7 @@ def run_changed(
     """
     place = configure()
     known = (lambda name: None) if new_version else checking.known_constants
-    settings, facts, _ = preflight(resolve(method, preset, changes), str(place.data), known)
+    settings, facts, _ = preflight(resolve(method, preset, changes), str(place.data), known, checking.agreed_delta)
     device_of(settings.machine)
     with next_edition(settings, place) if another else nullcontext(settings) as settings:
         plan = plan_for(settings, facts)

@@ -14,7 +14,7 @@ from sfumato.errors import BadInput
 from sfumato.methods.plan import Plan
 from sfumato.preflight import one_extractor, plan_for, preflight
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, known, resolve, sweeps
-from tasks.checking import known_constants
+from tasks.checking import agreed_delta, known_constants
 from tasks.making import device_of
 
 ALONE = "evaluation.baseline=false"
@@ -63,7 +63,7 @@ def planned(
         start = next((text.removeprefix(PRESET) for text in own if text.startswith(PRESET)), preset)
         own = [text for text in own if not text.startswith(PRESET)]
         given = [*changes, *own, *filter(None, [target]), f"seed={seed}", ALONE]
-        settings, facts, _ = preflight(resolve(method, start, given), data_folder, known_constants)
+        settings, facts, _ = preflight(resolve(method, start, given), data_folder, known_constants, agreed_delta)
         device_of(settings.machine)
         cells.append(Cell(variant, settings.privacy.epsilon, start, settings, plan_for(settings, facts)))
     one_extractor((cell.settings, cell.plan.facts) for cell in cells)

@@ -146,7 +146,8 @@ class Privacy(Section):
     epsilon: float = Field(default=10.0, gt=0)
     """Target epsilon of the whole release under `relation`, by the PLD accountant."""
     delta: Delta = AUTO
-    """Target delta, above 0 and below 1, or `auto`: records to the power of `delta_exponent`, which a plan works out."""
+    """Target delta, above 0 and below 1, or `auto`, which a plan works out: the delta of the budget that binds the set, else records to the power of
+    `delta_exponent`."""
     delta_exponent: float = Field(default=-1.1, lt=-1)
     """Exponent of the delta that `auto` takes; below -1, so that it is below one over the number of records."""
     relation: Relation = "add_remove"

@@ -34,16 +34,18 @@ MOST_NETWORKS = 64
 """Kinds of networks that are remembered as sound."""
 Known = Callable[[str], Constants | None]
 """From the name of a private set to the constants that stand in the ledger for it."""
+Agreed = Callable[[str], float | None]
+"""From the name of a private set to the delta of the budget that binds it, if one does."""
 
 
 def preflight(
-    settings: Settings, data_folder: str = "", known: Known = lambda name: None
+    settings: Settings, data_folder: str = "", known: Known = lambda name: None, agreed: Agreed = lambda name: None
 ) -> tuple[Settings, Facts, list[str]]:
     """Settings with nothing left open, the facts, and warnings; `BadInput` for whatever cannot work.
 
     `data_folder` is where data sets by name lie if the settings do not say. `known` tells the constants that stand in the ledger
     for the private set of a name: the number of records and the class list are taken from the settings, else from there, and
-    where neither has them, this once, from the source.
+    where neither has them, this once, from the source. `agreed` tells the delta that `privacy.delta=auto` takes where a budget has one.
     """
     settings = settings.model_copy(update={"data": placed(settings.data, data_folder)})
     data = settings.data
@@ -108,7 +110,7 @@ def preflight(
     group = (data.group or sources.GROUP) if grouped else sources.NO_GROUPS
     taken = {"group": group, "records": whole.records, "classes": whole.classes}
     settings = settings.model_copy(update={"data": data.model_copy(update=taken)})
-    settings = _filled(settings, facts)
+    settings = _filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
     refuse_clip(tuning.clip)
     _refuse_network(settings.network, shape, facts.public_classes, tuning.trainable, tuning.rank)
@@ -190,7 +192,7 @@ def public_size(data: Data, height: int) -> int:
     return data.size or (height if "glyphs" in sources.parts_of(data.public) else 0)
 
 
-def _filled(settings: Settings, facts: Facts) -> Settings:
+def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
     privacy, tuning = settings.privacy, settings.fine_tuning
     if facts.records < 2:
         raise BadInput(
@@ -217,7 +219,7 @@ def _filled(settings: Settings, facts: Facts) -> Settings:
     if tuning.batch:
         tuning = tuning.model_copy(update={"sample_rate": tuning.batch / facts.records, "batch": 0})
     if privacy.delta == AUTO:
-        privacy = privacy.model_copy(update={"delta": facts.records**privacy.delta_exponent})
+        privacy = privacy.model_copy(update={"delta": agreed or facts.records**privacy.delta_exponent})
     if privacy.epsilon > NEEDS_REASON and not privacy.reason.strip():
         raise BadInput(
             f"privacy.epsilon={privacy.epsilon:g} is above {NEEDS_REASON:g}, which protects hardly anyone: ask for less, or say in "

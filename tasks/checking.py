@@ -52,6 +52,16 @@ def known_constants(name: str) -> Constants | None:
         return ledger.constants(name)
 
 
+def agreed_delta(name: str) -> float | None:
+    """The delta of the budget that binds a private set; None where none does."""
+    place = where()
+    if not is_there(place.ledger_url):
+        return None
+    with place.ledger() as ledger:
+        budget = ledger.budget(name)
+        return budget.delta if budget else None
+
+
 def over_budget(private: PrivateSet, events: Sequence[AnyEvent], terms: Terms) -> str:
     """Why the budget does not bear these events, or nothing."""
     with where().ledger() as ledger:

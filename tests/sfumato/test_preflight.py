@@ -62,6 +62,13 @@ def test_a_delta_that_allows_a_whole_record_out_is_warned_of(delta):
     assert settle(f"privacy.delta={1 / RECORDS * 0.99}")[2] == []
 
 
+def test_auto_takes_the_delta_of_the_budget_where_one_binds():
+    agreed = {"digits": 1e-6}.get
+    assert preflight(resolve("dp-sgd"), agreed=agreed)[0].privacy.delta == 1e-6
+    assert preflight(resolve("dp-sgd", changes=["privacy.delta=1e-5"]), agreed=agreed)[0].privacy.delta == 1e-5
+    assert preflight(resolve("dp-sgd", changes=["data.name=other"]), agreed=agreed)[0].privacy.delta > 1e-5
+
+
 def test_the_delta_of_a_few_records_is_below_one_over_them_and_still_warned_of(tmp_path):
     """A class of a few pictures had a delta of .1 and more without a word."""
     few = ["data.held_out=0.1", "fine_tuning.batch=2", f"data.private={folder(tmp_path / 'few', each=4)}"]
