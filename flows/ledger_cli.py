@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 SHOWN_BREAKS = 3
 """Faults of a broken ledger that are named."""
-OUT = Console()
+OUT, ERR = Console(), Console(stderr=True)
 
 OneSet = Annotated[
     str, typer.Argument(help="A private set: its name in the ledger, or the path or source of its images.")
@@ -48,6 +48,11 @@ def show(
     from flows.screen import ledger_lines, ledger_object
 
     with configure().ledger() as ledger:
+        if lost := ledger.lacks():
+            ERR.print(
+                f"This ledger lacks entry {lost[0].seq}, which was seen before ({len(lost)} in all): more was spent than it shows; "
+                "see sfumato ledger recover"
+            )
         if as_json:
             print(ledger_object(ledger, dataset))
         else:

@@ -40,8 +40,8 @@ ID_BYTES, HASH_LETTERS = 16, 64
 SHOWN_LETTERS = 16
 """Letters of a fingerprint in messages."""
 PEM = "-----BEGIN"
-NOTHING = "-"
-"""What is noted as the hash before the first entry."""
+NOTHING, UNKNOWN = "-", "?"
+"""What is noted as the hash before the first entry, and before one of which only its own hash is known."""
 
 
 class Head(NamedTuple):
@@ -49,7 +49,7 @@ class Head(NamedTuple):
 
     seq: int
     hash: str
-    previous: str = "?"
+    previous: str = UNKNOWN
 
 
 def canonical(value: Any) -> str:
@@ -169,8 +169,15 @@ class Keys:
             self._append(self._place(place), [ledger])
 
     def seen(self, place: str, ledger: str) -> list[Head]:
-        """The heads that were noted of a ledger, and of others that lay at its place, in the order of notes."""
-        return [head for one in dict.fromkeys([*self.at(place), ledger]) for head in self._heads_of(one)]
+        """The heads that were noted of a ledger, and of others that lay at its place, each once, in the order of notes.
+
+        One that was also noted by itself, as a run or a witness knows it, keeps the hash before it.
+        """
+        found: dict[str, Head] = {}
+        for head in (head for one in dict.fromkeys([*self.at(place), ledger]) for head in self._heads_of(one)):
+            if head.hash not in found or found[head.hash].previous == UNKNOWN:
+                found[head.hash] = head
+        return list(found.values())
 
     def public_keys(self, place: str, ledger: str) -> set[str]:
         """The public keys that were noted of a ledger, and of others that lay at its place."""

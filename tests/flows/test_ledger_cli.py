@@ -80,7 +80,9 @@ def test_a_plan_beyond_the_budget_says_what_would_fit(sfumato, folder):
     shown = sfumato("plan", "dp-sgd", "--epsilon", "5", "--set", "privacy.delta=1e-5", *QUICK[:4])
     plain = " ".join(shown.err.split())
     assert shown.code == 0 and "warning: epsilon 3 of 3 left for 'digits'" in plain and "would fit" in plain
-    assert sfumato("plan", "dp-sgd", *QUICK[:4]).is_one_line("privacy.delta=1e-05")
+    assert "(4.9" in sfumato("plan", "dp-sgd", "--epsilon", "5", *QUICK[:4]).out, "auto takes the budget's delta"
+    other = sfumato("plan", "dp-sgd", "--set", "privacy.delta=1e-6", *QUICK[:4])
+    assert other.is_one_line("privacy.delta=1e-05")
 
 
 def test_the_key_that_checks_a_card_is_printed(sfumato, spent):
@@ -144,6 +146,7 @@ def test_a_lost_ledger_is_refused_and_recovered_from_what_runs_know(sfumato, spe
     assert "nothing to recover" in sfumato("ledger", "recover").err
     lose(where().home)
     assert sfumato("ledger", "verify").is_one_line("seen before, and not in this ledger", code=3)
+    assert "lacks entry" in sfumato("ledger", "show").err, "a screen that shows less than was spent says so"
     budget = ["ledger", "budget", "digits", "--epsilon", "900", "--delta", "1e-5"]
     assert sfumato(*budget).is_one_line("lacks entry", "sfumato ledger recover", code=3)
     done = sfumato("ledger", "recover")

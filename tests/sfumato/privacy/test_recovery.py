@@ -66,6 +66,20 @@ def test_what_a_runs_statement_knows_counts_again(url, keys):
         assert not any("hash" in name or name == "covers" for note in ledger.notes("digits") for name in note)
 
 
+def test_a_head_that_a_run_knows_too_does_not_hide_what_came_before_it(url, keys):
+    """The last head is then noted twice, once without the hash before it; the statement at it still knows all up to it."""
+    with at(url, keys) as ledger:
+        two_spends(ledger)
+        said = json.dumps(ledger.statement())
+    cut(url, 1)
+    with at(url, keys) as ledger:
+        known = only(ledger.known_from([said]))
+        with pytest.raises(Refused, match="lacks entry"):
+            ledger.check_heads([known])
+        assert len(ledger.lacks()) == 4 and ledger.recover([known])[0].kind == "recovery"
+        assert ledger.total("digits").epsilon == 2.0 and ledger.lacks() == []
+
+
 def test_what_nobody_knows_is_declared_lost_with_a_reason_that_cards_show(url, keys):
     with at(url, keys) as ledger:
         two_spends(ledger)
