@@ -22,7 +22,7 @@ from artifacts.record import RunRecord, load_record, run_folder
 from artifacts.report import INTERNAL_REPORT, REPORT, SCORES, checks, statement
 from artifacts.store import Store
 from flows import check_cli, compare_cli, ledger_cli, serve_cli
-from sfumato.errors import BadInput, Refused, Stopped
+from sfumato.errors import BadInput, Refused, Stopped, Unnamed
 from sfumato.methods import METHODS, PAPERS
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.chain import is_there
@@ -304,7 +304,7 @@ def main() -> None:
     try:
         together(lambda: app(standalone_mode=False), _help_with)
     except (BadInput, Refused, Stopped) as ended:
-        error = pointed(ended, where().home) if isinstance(ended, BadInput) else ended
+        error = pointed(ended, where().home) if isinstance(ended, Unnamed) else ended
         ERR.print(f"[bold red]sfumato:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):

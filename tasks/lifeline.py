@@ -16,7 +16,7 @@ from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from prefect.states import Failed
 
-from sfumato.errors import BadInput, Refused, Stopped
+from sfumato.errors import BadInput, Refused, Stopped, Unnamed
 from tasks.internal import pointed
 from tasks.turns import turn
 from tasks.where import configure
@@ -40,7 +40,7 @@ def attended(work: Callable[Takes, Gives]) -> Callable[Takes, Gives]:
         try:
             return work(*args, **kwargs)
         except (BadInput, Refused, Stopped) as ended:
-            error = pointed(ended, configure().home) if isinstance(ended, BadInput) else ended
+            error = pointed(ended, configure().home) if isinstance(ended, Unnamed) else ended
             return Failed(name=type(error).__name__, message=str(error), data=error)
 
     return run

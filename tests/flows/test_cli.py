@@ -413,6 +413,12 @@ def test_a_run_without_certificate_and_without_a_finite_total_says_so(sfumato, f
     assert shown.code == 0 and "No certificate" in plain and "epsilon inf" in plain
 
 
+@pytest.mark.parametrize(("name", "value"), [("NVIDIA_TF32_OVERRIDE", "1"), ("SFUMATO_HOME", "~nobody-of-that-name/x")])
+def test_an_environment_that_cannot_be_used_is_one_line(sfumato, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert sfumato("plan", "dp-sgd").is_one_line(name)
+
+
 def test_internal_samples_are_not_published(sfumato, folder, tmp_path):
     store = where().store()
     with where().ledger() as ledger:
