@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from artifacts.store import MANIFEST, Store
+from sfumato.privacy.events import DiscreteHistogram
 from sfumato.privacy.ledger import Ledger
 from tests.processes import LOADED, PROCESSES, Marks
 from tests.spends import KEYS
@@ -151,7 +152,7 @@ def unpaid(job: Job, store: Store, there: set[str]) -> Iterator[str]:
     paid = sum(getattr(event, "steps", 0) for event in events)
     if job.marks.count("step") > paid:
         yield f"{job.marks.count('step')} noisy steps were taken, {paid} are paid for"
-    votes = sum(getattr(event, "count", 0) for event in events)
+    votes = sum(isinstance(event, DiscreteHistogram) for event in events)
     if job.marks.count("votes") > votes:
         yield f"votes were taken {job.marks.count('votes')} times, {votes} are paid for"
     for digest in there:
