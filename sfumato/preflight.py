@@ -20,7 +20,7 @@ from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
 from sfumato.methods import METHODS
 from sfumato.methods.parts import planned
-from sfumato.methods.plan import STAGE_COUNTS, Facts, Plan, counting, protecting_groups
+from sfumato.methods.plan import SHARED_STAGES, Facts, Plan, counting, protecting_groups, shared_spends
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.networks.low_rank import adapted
@@ -307,8 +307,8 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
     draw the classes that are asked for."""
     _check_classes(settings)
     plan = METHODS[settings.method.name].plan(settings, facts)
-    if bool(plan.events(STAGE_COUNTS)) != (settings.generation.classes == "queried"):
-        raise ValueError(f"the plan of {plan.method} does not price what generation.classes asks for: see `counting`")
+    if [spend for spend in plan.spends if spend.stage in SHARED_STAGES] != shared_spends(settings):
+        raise ValueError(f"the plan of {plan.method} does not price what the settings ask for: see `shared_spends`")
     plan = plan.model_copy(update={"warnings": weaknesses(plan.privacy, facts)})
     return protecting_groups(plan) if facts.unit else plan
 

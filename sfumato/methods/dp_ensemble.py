@@ -38,7 +38,17 @@ from sfumato.diffusion.schedule import add_noise, signal_levels, time_grid
 from sfumato.errors import BadInput
 from sfumato.latents import within
 from sfumato.methods.parts import Parts, planned
-from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Certificate, Claim, Facts, Members, Plan, Spend, counting
+from sfumato.methods.plan import (
+    ANY_NUMBER,
+    STAGE_DRAWING,
+    Certificate,
+    Claim,
+    Facts,
+    Members,
+    Plan,
+    Spend,
+    shared_spends,
+)
 from sfumato.privacy import accountant
 from sfumato.privacy.events import Gaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
@@ -274,9 +284,9 @@ def plan(settings, facts: Facts) -> Plan:
     method, privacy, generation = settings.method, settings.privacy, settings.generation
     _check(settings, facts)
     paid = method.prototypes * len(facts.classes) or generation.images
-    own, counts = window(settings), counting(generation)
-    asked = [spend.event for spend in counts]
-    # The noise multiplier that one image would need beside the counts, and the one that it has at radius 1.
+    own, shared = window(settings), shared_spends(settings)
+    asked = [spend.event for spend in shared]
+    # The noise multiplier that one image would need beside what is asked anyway, and the one that it has at radius 1.
     needed = accountant.calibrate(
         privacy.epsilon, privacy.delta, lambda noise: [*asked, Gaussian(noise_multiplier=noise)], privacy.relation
     )
@@ -306,7 +316,7 @@ def plan(settings, facts: Facts) -> Plan:
         prototypes=paid if method.prototypes else 0,
         generation=generation,
         evaluations=_evaluations(settings, own, paid),
-        spends=(*counts, Spend(stage=STAGE_DRAWING, what=what, event=event)),
+        spends=(*shared, Spend(stage=STAGE_DRAWING, what=what, event=event)),
         privacy=privacy,
         certificate=Certificate(
             **accountant.priced([*asked, event], privacy.delta, privacy.relation)._asdict(),

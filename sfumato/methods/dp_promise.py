@@ -34,7 +34,7 @@ from sfumato.methods.plan import (
     Plan,
     Spend,
     calibrated,
-    counting,
+    shared_spends,
 )
 from sfumato.networks.autoencoder import largest_norm
 from sfumato.privacy import accountant
@@ -193,11 +193,13 @@ def plan(settings, facts: Facts) -> Plan:
     what = {"paper": f"Phase I: plain training on times {start} to {settings.schedule.timesteps}"}
     what["noised_once"] = f"Phase I: each image noised once to time {start}"
 
+    shared = shared_spends(settings)
+
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
         first = [Spend(stage=STAGE_PHASE_ONE, what=what[method.phase_one], event=e) for e in events[method.phase_one]]
         return [
-            *counting(settings.generation),
+            *shared,
             *first,
             Spend(stage=STAGE_TUNING, what=f"Phase II: DP-SGD on times 1 to {start - 1}", event=steps),
         ]

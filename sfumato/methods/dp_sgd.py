@@ -17,7 +17,7 @@ from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, n
 from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import time_grid
 from sfumato.methods.parts import Parts, planned
-from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated, counting
+from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated, shared_spends
 from sfumato.privacy import accountant
 from sfumato.privacy.events import SubsampledGaussian
 
@@ -47,11 +47,12 @@ def claim(noise_multiplier: float, sample_rate: float, steps: int, delta: float)
 def plan(settings, facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where the budget does not fit."""
     tuning, privacy = settings.fine_tuning, settings.privacy
+    shared = shared_spends(settings)
 
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
         tune = Spend(stage=STAGE_TUNING, what="DP-SGD on all diffusion times", event=steps)
-        return [*counting(settings.generation), tune]
+        return [*shared, tune]
 
     noise, certificate = calibrated(privacy, spends)
     return Plan(

@@ -29,7 +29,7 @@ from sfumato.diffusion.objective import Randomness, normal
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.errors import BadInput
 from sfumato.methods.parts import Parts, planned
-from sfumato.methods.plan import STAGE_DRAWING, Certificate, Claim, Facts, Plan, Spend, calibrated, counting
+from sfumato.methods.plan import STAGE_DRAWING, Certificate, Claim, Facts, Plan, Spend, calibrated, shared_spends
 from sfumato.privacy import accountant
 from sfumato.privacy.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_rate
@@ -209,12 +209,12 @@ def plan(settings, facts: Facts) -> Plan:
             f"method.by_class=false draws from all records, whatever class an image is drawn for, so generation.classes="
             f"{settings.generation.classes} would mean nothing: use method.by_class=true, or generation.classes=uniform"
         )
-    steps, images = empirical_steps(method), paying(settings, facts)
+    steps, images, shared = empirical_steps(method), paying(settings, facts), shared_spends(settings)
 
     def spends(noise: float, count: int = images) -> list[Spend]:
         """The steps at `noise` = expected / C, the reciprocal of what a record makes up of a mean."""
         told = f"{count} images of a class" if method.by_class else f"{count} images"
-        return counting(settings.generation) + [
+        return shared + [
             Spend(
                 stage=STAGE_DRAWING,
                 what=f"step from noise level {sigma:.3g}, {told}",

@@ -15,8 +15,8 @@ A method is one file: a settings section `Method`, `plan(settings, facts) -> Pla
     blueprint(settings, shape, facts)               the network that private training begins afresh, where that is not the
                                                     public denoiser; `shape` is that of images, or of their latents
 
-Where we choose the class of each image, which is everywhere but with `labels`, the spends of a plan begin with those of
-`counting`, so that asking how common each class is stands in the one certificate.
+Where we choose the class of each image, which is everywhere but with `labels`, the spends of a plan begin with
+`shared_spends`, what any method may ask of the private records beside its own, so that all stands in the one certificate.
 
 A plan is a frozen value; the flow branches on what it holds, never on the method's name.
 """
@@ -212,6 +212,18 @@ def counting(generation: Generation) -> list[Spend]:
         return []
     event = DiscreteHistogram(noise_multiplier=generation.count_noise)
     return [Spend(stage=STAGE_COUNTS, what="number of private records of each class, with noise", event=event)]
+
+
+def shared_spends(settings) -> list[Spend]:
+    """What resolved settings ask of the private records whatever the method: how many there are of each class.
+
+    A plan works them out once, not for each noise that a calibration tries.
+    """
+    return counting(settings.generation)
+
+
+SHARED_STAGES = (STAGE_COUNTS,)
+"""The stages of `shared_spends`."""
 
 
 class Plan(Section):

@@ -34,7 +34,7 @@ from sfumato.methods.plan import (
     Spend,
     Votes,
     calibrated,
-    counting,
+    shared_spends,
 )
 from sfumato.privacy.events import DiscreteHistogram, SubsampledGaussian
 from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
@@ -113,10 +113,12 @@ def plan(settings, facts: Facts) -> Plan:
         stage=STAGE_VOTES, what="votes for public classes", event=DiscreteHistogram(noise_multiplier=method.vote_noise)
     )
 
+    shared = shared_spends(settings)
+
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
         tune = Spend(stage=STAGE_TUNING, what="DP-SGD with retrieved trajectories (Eq. 5)", event=steps)
-        return [*counting(settings.generation), *([ask] if method.votes else []), tune]
+        return [*shared, *([ask] if method.votes else []), tune]
 
     noise, certificate = calibrated(privacy, spends)
     early, late = walks(settings)
