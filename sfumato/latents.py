@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sfumato.config import Latent
 from sfumato.errors import BadInput
+from sfumato.held_out import positions
 from sfumato.images import shape_of, to_pixels
 from sfumato.networks.autoencoder import Autoencoder, Shape, build_autoencoder, largest_norm, latent_shape
 from sfumato.progress import Progress, silent
@@ -22,8 +23,6 @@ from sfumato.training import batches, train
 
 CHUNK = 512
 """Records encoded or decoded at once."""
-HELD_OUT = 0.1
-"""Share of the public images that the autoencoder does not learn from, to measure its error."""
 WARM_UP, FINAL_RATE, EMA_DECAY = 0.05, 0.05, 0.99
 """Share of the steps over which the learning rate rises, share of it at the last step, decay of the averaged weights."""
 FLAT = 1e-6
@@ -120,7 +119,7 @@ class Trained:
 
 
 def train_autoencoder(settings: Latent, images: Tensor, *, seed: int, progress: Progress = silent) -> Trained:
-    """Train an autoencoder on public images `[n, c, h, w]` in [-1, 1], all but a tenth of them.
+    """Train an autoencoder on public images `[n, c, h, w]` in [-1, 1], all but those that every public stage holds out.
 
     The loss of an image is the sum of its pixels' errors plus `kl_weight` times the divergence of its posterior from a
     standard normal, over the number of pixels.
@@ -128,9 +127,7 @@ def train_autoencoder(settings: Latent, images: Tensor, *, seed: int, progress: 
     shape = shape_of(images)
     network = build_autoencoder(settings, shape, seed=seed).to(images.device)
     generator = torch.Generator(images.device).manual_seed(seed)
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).to(images.device)
-    kept = max(1, round(len(images) * HELD_OUT))
-    held_out, learnt = images[order[:kept]], images[order[kept:]]
+    learnt, held_out = (images[rows.to(images.device)] for rows in positions(len(images), seed))
     feed = iter(batches(len(learnt), settings.batch, torch.Generator().manual_seed(seed)))
 
     def loss_of_step() -> Tensor:

@@ -15,6 +15,7 @@ from sfumato import latents, sources
 from sfumato.config import Data, Latent, Machine, Network, Pretraining, Schedule
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.evaluation.classifier import classifier_of
+from sfumato.held_out import held_out
 from sfumato.images import pairs_picture, save_png, to_unit
 from sfumato.methods.plan import Retrieval
 from sfumato.networks.build import build
@@ -156,7 +157,7 @@ def train_classifier(
 ) -> PublicClassifier:
     """Train the small CNN in whose features images are compared, on the public images of the name `source` alone."""
     with making(PublicClassifier, "public classifier", context, parents=[images]) as draft:
-        found = contents.load_images(draft.open(images))
+        found = held_out(contents.load_images(draft.open(images)), seed).learnt
         model = classifier_of(found, seed=seed, device=device_of(machine), progress=draft.show)
         classifiers.save_classifier(draft.folder, model, found.pixels.shape[1:], source)
         draft.metrics = {"classes": len(found.classes)}

@@ -32,7 +32,14 @@ LONGEST_FILE = 750
 FLOORS = [
     {"sfumato.errors", "sfumato.progress"},
     {"sfumato.config"},
-    {"sfumato.diffusion", "sfumato.networks", "sfumato.evaluation", "sfumato.images", "sfumato.class_shares"},
+    {
+        "sfumato.diffusion",
+        "sfumato.networks",
+        "sfumato.evaluation",
+        "sfumato.images",
+        "sfumato.class_shares",
+        "sfumato.held_out",
+    },
     {"sfumato.sources", "sfumato.glyphs", "sfumato.training", "sfumato.latents", "sfumato.retrieval"},
     {"sfumato.privacy"},
     {"sfumato.methods"},

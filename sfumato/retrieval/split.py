@@ -1,6 +1,8 @@
 """Public images in three parts: D_pre trains the denoiser, D_ref is the knowledge base, a few queries measure retrieval.
 
-What is dealt is what the denoisers see: the images, or their latents.
+The queries are what `sfumato.held_out.held_out(images, seed) -> (learnt, kept)` keeps from every public stage: whoever trains
+anything else on public images takes `learnt` of the same seed. What is dealt is what the denoisers see: the images, or their
+latents.
 """
 
 from collections.abc import Sequence
@@ -9,11 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sfumato.held_out import positions
 from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec
 
-QUERY_SHARE = 0.1
-"""Share of the reference part that is kept out of the base to measure retrieval."""
 SERIES_POINTS = 200
 """Points of a training curve that are kept."""
 
@@ -36,16 +37,16 @@ class PublicParts:
 def split_public(
     images: ImageSet, reference: float, seed: int, device: torch.device, codec: Codec = PIXELS
 ) -> PublicParts:
-    """Deal the images, encoded by the codec, by a seeded shuffle; with `reference` 0 all of them pretrain.
+    """Deal the images, encoded by the codec; `reference` is a share of those to learn from, of which with 0 all pretrain.
 
     `BadInput` for a codec trained on images of another shape.
     """
     shape = codec.shape(images.pixels.shape[1:])
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+    learnt, kept = positions(len(images), seed)
+    order = torch.cat([learnt, kept])
     x, y = to_unit(images.pixels)[order].to(device), torch.as_tensor(images.labels)[order].to(device)
-    base = round(len(x) * reference * (1 - QUERY_SHARE))
-    queries = round(len(x) * reference) - base
-    sizes = [len(x) - base - queries, base, queries]
+    base = round(len(learnt) * reference)
+    sizes = [len(learnt) - base, base, len(kept)]
     pre, ref, asked = zip(codec.encode(x).split(sizes), y.split(sizes), strict=True)
     return PublicParts(pre, ref, asked, x.split(sizes)[1], shape, len(images.classes), codec)
 

@@ -8,9 +8,9 @@ import torch
 from sfumato import sources
 from sfumato.config import Latent
 from sfumato.errors import BadInput
+from sfumato.held_out import positions
 from sfumato.images import to_unit
 from sfumato.latents import (
-    HELD_OUT,
     PIXELS,
     pixel_spread,
     reconstruction_error,
@@ -131,7 +131,7 @@ def test_held_out_images_are_not_learnt_from(monkeypatch):
     monkeypatch.setattr(network, "forward", lambda x, noise, real=network.forward: fed.append(x) or real(x, noise))
     monkeypatch.setattr("sfumato.latents.build_autoencoder", lambda *_, **__: network)
     found = train_autoencoder(SHORT.model_copy(update={"steps": 8}), x, seed=0)
-    assert len(found.held_out) == round(HELD_OUT * len(x))
+    assert torch.equal(found.held_out, x[positions(len(x), 0)[1]])
     seen = {tuple(row) for batch in fed for row in batch.flatten(1).tolist()}
     held = {tuple(row) for row in found.held_out.flatten(1).tolist()}
     assert seen and not seen & held and seen | held <= {tuple(row) for row in x.flatten(1).tolist()}

@@ -1,4 +1,7 @@
-"""D_pre, D_ref and the queries never share an image, and the same seed deals them the same way in every stage."""
+"""D_pre, D_ref and the queries never share an image, and the same seed deals them the same way in every stage.
+
+The queries are what every public stage holds out.
+"""
 
 import itertools
 
@@ -6,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from sfumato.held_out import held_out
 from sfumato.images import ImageSet, to_unit
 from sfumato.retrieval.split import SERIES_POINTS, split_public, thinned
 
@@ -17,12 +21,13 @@ def names(x):
     return ((x.flatten() + 1) * 127.5).round().long().tolist()
 
 
-@pytest.mark.parametrize(("reference", "sizes"), [(0.5, (100, 90, 10)), (0.0, (200, 0, 0)), (0.25, (150, 45, 5))])
+@pytest.mark.parametrize(("reference", "sizes"), [(0.5, (90, 90, 20)), (0.0, (180, 0, 20)), (0.25, (135, 45, 20))])
 def test_the_parts_are_disjoint_and_hold_everything(reference, sizes):
     parts = split_public(IMAGES, reference, 0, torch.device("cpu"))
     each = [names(part[0]) for part in (parts.pre, parts.reference, parts.queries)]
     assert tuple(map(len, each)) == sizes
     assert sorted(itertools.chain(*each)) == list(range(200))
+    assert each[2] == names(to_unit(held_out(IMAGES, 0).kept.pixels))
     for x, y in (parts.pre, parts.reference, parts.queries):
         assert [name % 7 for name in names(x)] == y.tolist()
     assert (parts.shape, parts.classes) == ((1, 1, 1), 7)
