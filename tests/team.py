@@ -105,16 +105,16 @@ def inject(part):
     return start
 
 
-def train(team, x, y, settings=TUNING, corrupt=fixed, noise=NOISE, **more):
+def train(team, x, y, settings=TUNING, corrupt=fixed, noise=NOISE, make=network, **more):
     """One process's share of a training; the trained model at the first, None elsewhere."""
     part = team.part if team else slice(None)
     own, source = (x[part], y[part]), seeded_source(team.rank if team else 0)
     drawn = {"source": source, "pairs": source.generator()}
     if team and team.rank:
-        return help_training(network(), *own, corrupt, settings, **drawn, physical_batch=8, team=team)
+        return help_training(make(), *own, corrupt, settings, **drawn, physical_batch=8, team=team)
     how = {"noise_multiplier": noise, "expected_batch": EXPECTED, "physical_batch": 8}
     try:
-        return dp_sgd.train_privately(network(), *own, corrupt, settings, **drawn, others=team, **how, **more)
+        return dp_sgd.train_privately(make(), *own, corrupt, settings, **drawn, others=team, **how, **more)
     finally:
         if team:
             team.dismiss()

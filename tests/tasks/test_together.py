@@ -188,26 +188,69 @@ cli.main()
 """
 
 
-@pytest.mark.parametrize("first_process", [AT_WORK, AT_THE_MEETING], ids=["at work", "at the meeting"])
-def test_when_the_first_is_killed_another_one_says_so_in_one_line(first_process, tmp_path):
+MIXING = """
+import torch
+from flows import cli
+from sfumato.config import FineTuning
+from tasks.together import team
+from tests.sfumato.privacy.test_spot_check import BRIGHT, MIXERS
+from tests.sfumato.privacy.test_survey import Mixes
+from tests.team import fixed, train
+
+def training(*_, **__):
+    company = team()
+    if company.rank == 0:
+        company.tell("help")
+    x = torch.rand(40, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    x[1::2, 0, 0, 0] = 4 * BRIGHT  # the helper's records, which alone are mixed
+    settings = FineTuning(steps=50, sample_rate=0.5, draws=1, trainable=("rest",), warm_up=0, checked=0.1)
+    train(company, x, torch.ones(40, dtype=torch.long), settings, make=lambda: Mixes(MIXERS["the mean"]))
+
+cli.app = cli._help_with = training
+cli.main()
+"""
+
+
+def two_processes(program, home):
+    """Both at work on this program as if torchrun had started them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     meeting = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    environment = {**os.environ, **meeting, "SFUMATO_HOME": str(tmp_path)}
-    first, other = (
+    environment = {**os.environ, **meeting, "SFUMATO_HOME": str(home)}
+    return [
         subprocess.Popen(
-            [sys.executable, "-c", first_process],
+            [sys.executable, "-c", program],
             env={**environment, "RANK": rank},
             stderr=subprocess.PIPE,
             text=True,
             cwd=where.CHECKOUT,
         )
         for rank in "01"
-    )
+    ]
+
+
+def ours(said):
+    """The lines of the command itself; torch warns in its own words before."""
+    return [line for line in said.splitlines() if line.startswith("sfumato: ")]
+
+
+@pytest.mark.parametrize("first_process", [AT_WORK, AT_THE_MEETING], ids=["at work", "at the meeting"])
+def test_when_the_first_is_killed_another_one_says_so_in_one_line(first_process, tmp_path):
+    first, other = two_processes(first_process, tmp_path)
     _, said = other.communicate(timeout=300)
     first.communicate(timeout=300)
     assert first.returncode == -signal.SIGKILL and other.returncode == Stopped.exit_code
-    ours = [line for line in said.splitlines() if line.startswith("sfumato: ")]  # torch warns in its own words before
-    assert len(ours) == 1 and ours[0].startswith("sfumato: another process that torchrun started has ended"), said
-    assert "Traceback" not in said and said.rstrip().endswith(ours[0])
+    (line,) = ours(said)
+    assert line.startswith("sfumato: another process that torchrun started has ended"), said
+    assert "Traceback" not in said and said.rstrip().endswith(line)
+
+
+def test_when_the_spot_check_of_a_helper_finds_mixed_records_the_whole_training_stops(tmp_path):
+    first, other = two_processes(MIXING, tmp_path)
+    found, stopped = other.communicate(timeout=300)[1], first.communicate(timeout=300)[1]
+    assert (other.returncode, first.returncode) == (BadInput.exit_code, Stopped.exit_code), found + stopped
+    assert len(ours(found)) == len(ours(stopped)) == 1, found + stopped
+    assert ours(found)[0].startswith("sfumato: the network Mixes mixes private records")
+    assert ours(stopped)[0].startswith("sfumato: another process that torchrun started has ended")
+    assert "Traceback" not in found + stopped
