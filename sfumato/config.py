@@ -195,8 +195,11 @@ class Network(Section):
 class Latent(Section):
     """Diffusion on latents of an autoencoder that saw public images alone (Rombach et al. 2022) in place of pixels."""
 
-    kind: Literal["none", "kl"] = "none"
-    """`none`: the denoisers work on pixels; `kl`: on latents of a convolutional autoencoder with a normal posterior."""
+    kind: Literal["none", "kl", "patch"] = "none"
+    """`none`: the denoisers work on pixels; `kl`: on latents of a convolutional autoencoder with a normal posterior; `patch`: on those
+    of one that first turns squares of pixels into channels and convolves at the small size alone, several times faster."""
+    patch: Annotated[int, Field(ge=2, le=16), LATER] = 4
+    """For `patch`: side in pixels of the squares that become one position each, before `multipliers` halve any further."""
     channels: int = Field(default=3, ge=1)
     """Channels of a latent."""
     width: int = Field(default=16, ge=1)

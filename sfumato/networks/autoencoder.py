@@ -1,8 +1,9 @@
-"""A small convolutional KL autoencoder: images to a normal distribution over latents, and latents back to images.
+"""Small convolutional KL autoencoders: images to a normal distribution over latents, and latents back to images.
 
-After Rombach et al. 2022 (appendix G) without their discriminator and perceptual loss. Every level after the first
-halves the side. Layers normalise by groups of channels, so one record's latent is a function of that record alone. Not
-covered: training, and the scale of the latents (`sfumato.latents`).
+`kl`: after Rombach et al. 2022 (appendix G) without their discriminator. Every level after the first halves the side.
+`patch`: the same behind a pixel unshuffle, which turns squares of pixels into channels, so that no residual block works
+at full size; the decoder is the mirror. Layers normalise by groups of channels, so one record's latent is a function of
+that record alone. Not covered: training, and the scale of the latents (`sfumato.latents`).
 """
 
 import math
@@ -31,21 +32,50 @@ def latent_shape(settings: Latent, image: Shape) -> Shape:
     """
     if settings.kind == "none":
         return image
-    (_, height, width), halvings = image, len(settings.multipliers) - 1
-    factor = 2**halvings
+    (_, height, width), halvings, patch = image, len(settings.multipliers) - 1, patch_of(settings)
+    factor = patch * 2**halvings
+    if fits(image, factor):
+        return settings.channels, height // factor, width // factor
+    raise BadInput(_misfit(settings, image))
 
-    def fit(factor: int) -> bool:
-        return not (height % factor or width % factor) and min(height, width) >= factor * SMALLEST_SIDE
 
-    if not fit(factor):
-        fits = [levels for levels in range(1, halvings) if fit(2**levels)]
-        sizes = " or ".join(f"latents of {height // 2**n}x{width // 2**n} ({n + 1} multipliers)" for n in fits)
-        side = max(SMALLEST_SIDE, height // factor) * factor
-        raise BadInput(
-            f"latent.multipliers={list(settings.multipliers)} halves the image {halvings} times, which {height}x{width} pixels do "
-            f"not allow: use {sizes or 'latent.kind=none'}, or data.size={side}"
+def patch_of(settings: Latent) -> int:
+    """Side of the squares of pixels that become channels before the first convolution; 1 where it sees pixels."""
+    return settings.patch if settings.kind == "patch" else 1
+
+
+def fits(image: Shape, factor: int) -> bool:
+    """Whether both sides of an image divide by `factor` and leave a latent of at least `SMALLEST_SIDE`."""
+    _, height, width = image
+    return not (height % factor or width % factor) and min(height, width) >= factor * SMALLEST_SIDE
+
+
+def _misfit(settings: Latent, image: Shape) -> str:
+    """What does not fit, and which patches and halvings would, as one line."""
+    (_, height, width), halvings, patch = image, len(settings.multipliers) - 1, patch_of(settings)
+    patches = range(2, patch + 1) if settings.kind == "patch" else (1,)
+    ways = [(p, n) for p in reversed(patches) for n in range(halvings + 1) if p * 2**n > 1]
+    sizes = []
+    for p, n in ways:
+        if fits(image, p * 2**n) and (p, n) != (patch, halvings):
+            patched = f"latent.patch={p}, " if settings.kind == "patch" else ""
+            sizes.append(f"latents of {height // p // 2**n}x{width // p // 2**n} ({patched}{_multipliers(n + 1)})")
+    factor = patch * 2**halvings
+    side = max(SMALLEST_SIDE, height // factor) * factor
+    asked = f"latent.multipliers={list(settings.multipliers)} halves the image {halvings} times"
+    if settings.kind == "patch":
+        times = (
+            f" and multipliers={list(settings.multipliers)} halves what is left {halvings} times" if halvings else ""
         )
-    return settings.channels, height // factor, width // factor
+        asked = f"latent.patch={patch} makes one position of {patch}x{patch} pixels{times}"
+    return (
+        f"{asked}, which {height}x{width} pixels do not allow: "
+        f"use {' or '.join(sizes) or 'latent.kind=none'}, or data.size={side}"
+    )
+
+
+def _multipliers(count: int) -> str:
+    return f"{count} multiplier{'s' * (count > 1)}"
 
 
 def largest_norm(settings: Latent, image: Shape) -> float:
@@ -78,16 +108,20 @@ class Autoencoder(nn.Module):
     def __init__(self, settings: Latent, image: Shape):
         super().__init__()
         latent, widths = latent_shape(settings, image), [settings.width * m for m in settings.multipliers]
+        patch = patch_of(settings)
+        seen = image[0] * patch**2
         self.encoder = nn.Sequential(
-            nn.Conv2d(image[0], widths[0], 3, padding=1),
-            *_levels(settings, image[1], widths, up=False),
+            *([_Gather(patch)] if patch > 1 else []),
+            nn.Conv2d(seen, widths[0], 3, padding=1),
+            *_levels(settings, image[1] // patch, widths, up=False),
             *(Residual(widths[-1], widths[-1]), norm(widths[-1]), nn.SiLU()),
             nn.Conv2d(widths[-1], 2 * latent[0], 3, padding=1),
         )
         self.decoder = nn.Sequential(
             *(nn.Conv2d(latent[0], widths[-1], 3, padding=1), Residual(widths[-1], widths[-1])),
             *_levels(settings, latent[1], widths[::-1], up=True),
-            *(norm(widths[0]), nn.SiLU(), nn.Conv2d(widths[0], image[0], 3, padding=1)),
+            *(norm(widths[0]), nn.SiLU(), nn.Conv2d(widths[0], seen, 3, padding=1)),
+            *([_Spread(patch)] if patch > 1 else []),
         )
 
     def posterior(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,6 +159,32 @@ class _Grow(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`[b, channels, h, w]` -> `[b, channels, 2h, 2w]`."""
         return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
+
+
+class _Gather(nn.Module):
+    """Squares of pixels become channels, as in `nn.PixelUnshuffle`, which leaves the shape of no records as it is."""
+
+    def __init__(self, patch: int):
+        super().__init__()
+        self.patch = patch
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[b, c, h, w]` -> `[b, c p², h / p, w / p]`."""
+        (b, c, h, w), p = x.shape, self.patch
+        return x.reshape(b, c, h // p, p, w // p, p).permute(0, 1, 3, 5, 2, 4).reshape(b, c * p * p, h // p, w // p)
+
+
+class _Spread(nn.Module):
+    """The way back of `_Gather`."""
+
+    def __init__(self, patch: int):
+        super().__init__()
+        self.patch = patch
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[b, c p², h, w]` -> `[b, c, h p, w p]`."""
+        (b, c, h, w), p = x.shape, self.patch
+        return x.reshape(b, c // p**2, p, p, h, w).permute(0, 1, 4, 2, 5, 3).reshape(b, c // p**2, h * p, w * p)
 
 
 def build_autoencoder(settings: Latent, image: Shape, *, seed: int = 0) -> Autoencoder:

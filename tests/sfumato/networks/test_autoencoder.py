@@ -12,6 +12,7 @@ from sfumato.networks.autoencoder import LOG_VARIANCE, build_autoencoder, larges
 from sfumato.privacy.survey import refuse_mixers
 
 TINY = Latent(kind="kl", width=6, multipliers=(1, 2), channels=2)
+PATCH = TINY.model_copy(update={"kind": "patch", "patch": 2, "multipliers": (1,)})
 
 
 def images(count, *shape):
@@ -25,6 +26,8 @@ def images(count, *shape):
         ((3, 12, 20), {"multipliers": (1, 1, 2), "attention": (6,)}, (2, 3, 5)),
         ((1, 7, 9), {"multipliers": (2,), "blocks": 2}, (2, 7, 9)),
         ((3, 8, 8), {"multipliers": (1, 1, 1), "channels": 5, "attention": (8, 2)}, (5, 2, 2)),
+        ((1, 28, 28), {"kind": "patch", "patch": 4, "multipliers": (1,), "blocks": 2}, (2, 7, 7)),
+        ((3, 12, 20), {"kind": "patch", "patch": 2, "attention": (3,)}, (2, 3, 5)),
     ],
 )
 def test_shapes_follow_the_settings(image, changes, latent):
@@ -44,6 +47,24 @@ def test_attention_stands_on_both_ways_at_the_sides_that_were_asked_for():
             layer.register_forward_pre_hook(lambda _, inputs: sides.append(inputs[0].shape[-1]))
     network(images(1, 1, 8, 8), torch.zeros(1, 2, 2, 2))
     assert sides == [4, 4]
+
+
+def test_a_patch_is_one_position_at_once_and_nothing_convolves_at_full_size():
+    sides = []
+    network = build_autoencoder(PATCH, (3, 8, 8))
+    for layer in network.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            layer.register_forward_pre_hook(lambda _, inputs: sides.append(inputs[0].shape[-1]))
+    network(images(1, 3, 8, 8), torch.zeros(1, 2, 4, 4))
+    assert len(sides) > 4 and set(sides) == {4}
+
+
+def test_patches_are_laid_out_and_back_without_loss():
+    network, x = build_autoencoder(PATCH, (3, 4, 6)), images(2, 3, 4, 6)
+    gathered = network.encoder[0](x)
+    assert gathered.shape == (2, 12, 2, 3)
+    assert set(gathered[1, :, 1, 2].tolist()) == set(x[1, :, 2:, 4:].flatten().tolist())
+    assert torch.equal(network.decoder[-1](gathered), x)
 
 
 def test_without_an_autoencoder_the_shape_is_the_images():
@@ -74,6 +95,30 @@ def test_a_latent_that_does_not_fit_is_refused_with_the_sizes_that_do(side, leve
     assert latent_shape(TINY.model_copy(update={"multipliers": (1,) * levels}), (1, advised, advised))[1] >= 1
 
 
+@pytest.mark.parametrize(
+    ("side", "patch", "levels", "found"),
+    [
+        (28, 4, 2, [("7x7", 4, 1), ("14x14", 2, 1), ("7x7", 2, 2)]),
+        (30, 4, 1, [("10x10", 3, 1), ("15x15", 2, 1)]),
+        (7, 2, 1, []),
+        (6, 4, 1, [("2x2", 3, 1), ("3x3", 2, 1)]),
+    ],
+)
+def test_a_patch_that_does_not_divide_is_refused_with_those_that_do(side, patch, levels, found):
+    settings = PATCH.model_copy(update={"patch": patch, "multipliers": (1,) * levels})
+    with pytest.raises(BadInput, match=rf"^latent.patch={patch} .* {side}x{side} pixels do not allow") as refusal:
+        latent_shape(settings, (1, side, side))
+    message = str(refusal.value)
+    offered = re.findall(r"latents of (\d+x\d+) \(latent.patch=(\d+), (\d+) multiplier", message)
+    assert "\n" not in message and {(size, int(p), int(n)) for size, p, n in offered} == set(found)
+    assert found or "latent.kind=none" in message
+    for size, p, n in found:
+        way = settings.model_copy(update={"patch": p, "multipliers": (1,) * n})
+        assert latent_shape(way, (1, side, side))[1:] == tuple(map(int, size.split("x")))
+    advised = int(message.rsplit("data.size=", 1)[1])
+    assert latent_shape(settings, (1, advised, advised))[1] >= 2
+
+
 def test_a_side_that_halves_only_one_way_is_refused():
     with pytest.raises(BadInput, match="8x7 pixels"):
         latent_shape(TINY, (1, 8, 7))
@@ -82,7 +127,12 @@ def test_a_side_that_halves_only_one_way_is_refused():
 def test_each_record_is_seen_by_itself():
     """No batch statistics, in training mode or out of it: other records change nothing."""
     settings = TINY.model_copy(update={"attention": (4,)})
-    for network in (build_autoencoder(settings, (1, 8, 8)).train(), build_autoencoder(settings, (1, 8, 8)).eval()):
+    patched = PATCH.model_copy(update={"attention": (4,)})
+    for network in (
+        build_autoencoder(settings, (1, 8, 8)).train(),
+        build_autoencoder(settings, (1, 8, 8)).eval(),
+        build_autoencoder(patched, (1, 8, 8)),
+    ):
         x, noise = images(5, 1, 8, 8), images(5, 2, 4, 4)
         others, other_noise = -3 * x, noise + 1
         others[2], other_noise[2] = x[2], noise[2]
