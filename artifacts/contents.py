@@ -12,11 +12,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from sfumato import config
+from sfumato.backbone import Backbone
 from sfumato.config import Extractor, Latent, Network
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec, Latents
 from sfumato.networks.autoencoder import build_autoencoder
+from sfumato.networks.backbone import BackboneNetwork
 from sfumato.networks.build import build
 from sfumato.privacy.canaries import Canaries
 from sfumato.retrieval.features import make_encoder
@@ -87,6 +90,30 @@ def load_codec(folder: Path | None, device: torch.device, *, trained_on: Collect
     network = network.to(device).eval().requires_grad_(False)
     mean, spread = (tensors[name].to(device) for name in ("mean", "spread"))
     return Latents(network, settings, image, mean, spread, limit=facts["limit"])
+
+
+def save_backbone(folder: Path, backbone: Backbone) -> None:
+    """Weights, the whitening of the features, and what is needed to build the network again."""
+    tensors = {name: getattr(backbone, name) for name in ("mean", "directions", "deviations")}
+    tensors |= {f"network.{name}": value for name, value in backbone.network.state_dict().items()}
+    facts = {
+        "backbone": backbone.settings.model_dump(mode="json"),
+        "shape": backbone.shape,
+        "classes": backbone.classes,
+    }
+    save(folder, tensors, facts)
+
+
+def load_backbone(folder: Path, device: torch.device) -> Backbone:
+    """A frozen backbone in evaluation mode; gradients flow through it to the images."""
+    tensors, facts = load(folder)
+    settings, shape = config.Backbone.model_validate(facts["backbone"]), tuple(facts["shape"])
+    network = BackboneNetwork(shape, facts["classes"], width=settings.width)
+    prefix = "network."
+    network.load_state_dict({n.removeprefix(prefix): value for n, value in tensors.items() if n.startswith(prefix)})
+    network = network.to(device).eval().requires_grad_(False)
+    whitening = {name: tensors[name].to(device) for name in ("mean", "directions", "deviations")}
+    return Backbone(network, settings, shape, facts["classes"], **whitening)
 
 
 def save_denoiser(folder: Path, model: nn.Module, network: Network, shape: tuple[int, int, int], classes: int) -> None:

@@ -27,6 +27,10 @@ class PublicAutoencoder(Ref):
     """An autoencoder trained on public images alone, with the scale of its latents."""
 
 
+class PublicBackbone(Ref):
+    """A larger classifier of public images, with the whitening of its features."""
+
+
 class PublicClassifier(Ref):
     """A small CNN trained on public images alone, in whose features images are compared."""
 

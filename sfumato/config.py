@@ -226,6 +226,32 @@ class Latent(Section):
     """Peak learning rate of Adam."""
 
 
+class Backbone(Section):
+    """A classifier of the public images, whose last features judge images without a private one: of autoencoders, rehearsals, scores
+    and the paid judge."""
+
+    width: int = Field(default=32, ge=8, multiple_of=8)
+    """Channels of the first convolutions; the next have twice, the last four times as many. There are 16 `width` features."""
+    steps: int = Field(default=2200, ge=1)
+    """Optimiser steps."""
+    batch: int = Field(default=128, ge=2)
+    """Images per step, each shown under a random affine map."""
+    learning_rate: float = Field(default=3e-3, gt=0)
+    """Peak learning rate of Adam."""
+    rotation: float = Field(default=0.25, ge=0)
+    """Largest rotation, radians."""
+    shear: float = Field(default=0.25, ge=0)
+    """Largest shear, as the tangent of its angle."""
+    scale: float = Field(default=0.2, ge=0, lt=1)
+    """Largest relative change of size, of each axis by itself."""
+    shift: float = Field(default=0.125, ge=0)
+    """Largest shift, as a share of the side."""
+    mirror: bool = False
+    """Also shows images mirrored left to right: right for photographs, wrong for characters."""
+    edge: Literal["border", "reflection"] = "border"
+    """What moves in from outside an image: its border drawn out, which suits one ground, or its reflection, which suits photographs."""
+
+
 class Training(Section):
     """Training of the denoiser without clipping and noise."""
 

@@ -17,6 +17,8 @@ import yaml
 from pydantic import Field, ValidationError
 
 from sfumato.config import (
+    LATER,
+    Backbone,
     Data,
     Evaluation,
     FineTuning,
@@ -56,6 +58,7 @@ class Settings(Section):
     privacy: Privacy = Privacy()
     schedule: Schedule = Schedule()
     latent: Latent = Latent()
+    backbone: Annotated[Backbone, LATER] = Backbone()
     network: Network = Network()
     pretraining: Pretraining = Pretraining()
     method: AnyMethod = METHODS[DEFAULT_METHOD].Method()

@@ -6,13 +6,15 @@ from artifacts import classifiers, contents
 from artifacts.kinds import (
     FeatureExtractor,
     PublicAutoencoder,
+    PublicBackbone,
     PublicClassifier,
     PublicImages,
     PublicModel,
     Trajectories,
 )
 from sfumato import latents, sources
-from sfumato.config import Data, Latent, Machine, Network, Pretraining, Schedule
+from sfumato.backbone import train_backbone as train_classes
+from sfumato.config import Backbone, Data, Latent, Machine, Network, Pretraining, Schedule
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.evaluation.classifier import classifier_of
 from sfumato.held_out import held_out
@@ -73,6 +75,22 @@ def train_autoencoder(
         draft.metrics = {"reconstruction_error": latents.reconstruction_error(found.codec, found.held_out)}
         draft.metrics["spread"] = latents.pixel_spread(found.held_out)
         draft.series = {"loss": split.thinned(found.losses)}
+        contents.save_curve(draft.folder, draft.series["loss"])
+    return draft.ref
+
+
+@stage
+def train_backbone(
+    images: PublicImages, backbone: Backbone, seed: int, machine: Machine, context: RunContext
+) -> PublicBackbone:
+    """Train the classifier of public images in whose features images are judged, and measure it on those that it did not learn from."""
+    shown: dict[str, Any] = {"params": backbone.model_dump(), "images": backbone.batch}
+    with making(PublicBackbone, "backbone", context, parents=[images], **shown) as draft:
+        found = contents.load_images(draft.open(images))
+        trained = train_classes(backbone, found, seed=seed, device=device_of(machine), progress=draft.show)
+        contents.save_backbone(draft.folder, trained.backbone)
+        draft.metrics = {"accuracy": trained.accuracy, "classes": len(found.classes)}
+        draft.series = {"loss": split.thinned(trained.losses)}
         contents.save_curve(draft.folder, draft.series["loss"])
     return draft.ref
 
