@@ -21,6 +21,7 @@ from sfumato.latents import PIXELS, Codec, Latents
 from sfumato.networks.autoencoder import build_autoencoder
 from sfumato.networks.backbone import BackboneNetwork
 from sfumato.networks.build import build
+from sfumato.networks.prediction import LEVELS
 from sfumato.privacy.canaries import Canaries
 from sfumato.retrieval.features import make_encoder
 from sfumato.retrieval.knowledge_base import KnowledgeBase
@@ -125,7 +126,8 @@ def save_denoiser(folder: Path, model: nn.Module, network: Network, shape: tuple
 def load_denoiser(folder: Path, device: torch.device) -> nn.Module:
     """A frozen denoiser in evaluation mode."""
     tensors, facts = load(folder)
-    model = build(Network.model_validate(facts["network"]), tuple(facts["shape"]), facts["classes"])
+    network = Network.model_validate(facts["network"])
+    model = build(network, tuple(facts["shape"]), facts["classes"], alpha_bar=tensors.get(LEVELS))
     model.load_state_dict(tensors)
     return model.to(device).eval().requires_grad_(False)
 

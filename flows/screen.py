@@ -12,6 +12,7 @@ from rich.table import Table
 
 from artifacts.spending import cost, statement, totals, what
 from sfumato.class_shares import images_of_each
+from sfumato.diffusion.schedule import make_schedule
 from sfumato.estimate import estimate
 from sfumato.methods import METHODS
 from sfumato.methods.parts import design
@@ -36,7 +37,8 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     """The plan as a person wants to read it before agreeing to it."""
     facts = plan.facts
     shape = latent_shape(settings.latent, facts.shape)
-    sizes = parameters_by_group(build(settings.network, shape, facts.public_classes))
+    levels = make_schedule(settings.schedule).alpha_bar
+    sizes = parameters_by_group(build(settings.network, shape, facts.public_classes, alpha_bar=levels))
     grid = Table.grid(padding=(0, 2))
     c, h, w = facts.shape
     rows = {
@@ -84,7 +86,7 @@ def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str
     """What learns from private images, stage by stage."""
     parts, tuning = [], plan.fine_tuning
     made = design(METHODS[settings.method.name], settings, shape, plan.facts)
-    model = build(made.network, made.shape, made.classes)
+    model = build(made.network, made.shape, made.classes, alpha_bar=make_schedule(settings.schedule).alpha_bar)
     if plan.members:
         parts.append(f"{plan.members.count} members, each on its own shard, {plan.members.training.steps} steps")
     if plan.plain:

@@ -190,6 +190,9 @@ class Network(Section):
     """Sides in pixels at which the U-Net attends over positions."""
     condition: int = Field(default=64, ge=2, multiple_of=2)
     """Length of the vector that carries time and class."""
+    prediction: Annotated[Literal["noise", "velocity"], LATER] = "noise"
+    """What the network's output stands for: the noise, or the velocity sqrt(alpha_bar) noise - sqrt(1 - alpha_bar) image, of which the
+    noise is worked out, and whose squared error is then what is learnt from (Salimans and Ho 2022)."""
 
 
 class Latent(Section):

@@ -48,7 +48,8 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     """Time and memory of the whole plan; a factor of two either way is normal."""
     latent, image = settings.latent, plan.facts.shape
     shape = latent_shape(latent, image)
-    model = build(settings.network, shape, plan.facts.public_classes)
+    levels = make_schedule(settings.schedule).alpha_bar
+    model = build(settings.network, shape, plan.facts.public_classes, alpha_bar=levels)
     copies = plan.facts.records * settings.fine_tuning.sample_rate * settings.fine_tuning.draws
     copies *= settings.fine_tuning.images_per_group if plan.facts.unit else 1
     private = settings.fine_tuning.steps * copies * PER_RECORD
@@ -65,7 +66,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         images += plan.retrieval.extractor.steps * plan.retrieval.extractor.batch
     seconds = images * _measure(lambda: _denoiser_step(model, settings, shape)) + OVERHEAD_SECONDS
     made = design(METHODS[settings.method.name], settings, shape, plan.facts)
-    other = build(made.network, made.shape, made.classes)
+    other = build(made.network, made.shape, made.classes, alpha_bar=levels)
     seconds += own * _measure(lambda: _denoiser_step(other, settings, made.shape))
     seconds += kernel and kernel * _measure(lambda: _kernel_step(shape)) / PROBE_RECORDS
     if latent.kind != "none":

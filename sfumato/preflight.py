@@ -15,7 +15,8 @@ from typing import Any
 
 from sfumato import sources
 from sfumato.class_shares import with_shares
-from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy
+from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy, Schedule
+from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
 from sfumato.methods import METHODS
@@ -113,16 +114,21 @@ def preflight(
     settings = _filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
     refuse_clip(tuning.clip)
-    _refuse_network(settings.network, shape, facts.public_classes, tuning.trainable, tuning.rank)
+    _refuse_network(settings.network, settings.schedule, shape, facts.public_classes, tuning.trainable, tuning.rank)
     return settings, facts, list(weaknesses(settings.privacy, facts))
 
 
 @functools.lru_cache(maxsize=MOST_NETWORKS)
 def _refuse_network(
-    network: Network, shape: tuple[int, int, int], classes: int, trainable: tuple[str, ...], rank: int
+    network: Network,
+    schedule: Schedule,
+    shape: tuple[int, int, int],
+    classes: int,
+    trainable: tuple[str, ...],
+    rank: int,
 ) -> None:
     """`BadInput` for a network of which nothing can be learnt privately as asked; one that passed is not looked at again."""
-    model = build(network, shape, classes)
+    model = build(network, shape, classes, alpha_bar=make_schedule(schedule).alpha_bar)
     groups = parameters_by_group(model)
     if not set(groups) & set(trainable):
         raise BadInput(

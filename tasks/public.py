@@ -127,9 +127,9 @@ def pretrain(
     shown: dict[str, Any] = {"params": pretraining.model_dump(), "images": pretraining.batch}
     with making(PublicModel, "public pretraining", context, parents=parents, **shown) as draft:
         parts = dealt(draft, images, autoencoder, reference, seed, machine)
-        model = build(network, parts.shape, parts.classes, seed=seed).to(device_of(machine))
-        checkpoint_blocks(model, machine.checkpointing)
         levels = make_schedule(schedule, parts.codec.limit)
+        model = build(network, parts.shape, parts.classes, seed=seed, alpha_bar=levels.alpha_bar)
+        model = checkpoint_blocks(model.to(device_of(machine)), machine.checkpointing)
         trained, losses = train_denoiser(model, levels, *parts.pre, pretraining, seed=seed, progress=draft.show)
         contents.save_denoiser(draft.folder, trained, network, parts.shape, parts.classes)
         draft.series = {"loss": split.thinned(losses)}

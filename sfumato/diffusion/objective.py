@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
+from sfumato.networks.prediction import error_weights
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,21 @@ def grouped(x_t: Tensor, t: Tensor, y: Tensor, target: Tensor, *, draws: int) ->
     return Examples(*(part.unflatten(0, (-1, draws)) for part in (x_t, t, y, target)))
 
 
-def record_losses(model: Callable[[Tensor, Tensor, Tensor], Tensor], examples: Examples) -> Tensor:
-    """Mean squared error of the predicted noise, averaged over a record's copies and pixels: one loss per record `[b]`."""
+def record_losses(
+    model: Callable[[Tensor, Tensor, Tensor], Tensor], examples: Examples, *, weights_of: nn.Module | None = None
+) -> Tensor:
+    """Mean squared error of the predicted noise, averaged over a record's copies and pixels: one loss per record `[b]`.
+
+    For a network that predicts the velocity the error of each copy is weighed, so that it is the velocity's. `weights_of`
+    is the network where `model` only calls it.
+    """
     shape = examples.x_t.shape[:2]
     predicted = model(examples.x_t.flatten(0, 1), examples.t.flatten(), examples.y.flatten()).unflatten(0, shape)
-    return (predicted - examples.target).square().flatten(1).mean(1)
+    errors = (predicted - examples.target).square()
+    weights = error_weights(weights_of or model, examples.t)
+    if weights is not None:
+        errors = errors * weights.view(*shape, *[1] * (errors.dim() - 2))
+    return errors.flatten(1).mean(1)
 
 
 def renoising_loss(
@@ -98,7 +109,9 @@ def renoising_loss(
     The forward transition to t, uniform on S + 1..T, is x_t = sqrt(r) x_S + sqrt(1 - r) z with r = alpha_bar[t] /
     alpha_bar[S]. The score of x_t is -E[z | x_t] / sqrt(1 - r) (Tweedie), so the noise prediction that belongs to it is
     eps = sqrt((1 - alpha_bar[t]) / (1 - r)) E[z | x_t]. The loss compares z with eps sqrt((1 - r) / (1 - alpha_bar[t])):
-    regressing eps on its own target would let the variance grow without bound as t comes down to S, where r is 1.
+    regressing eps on its own target would let the variance grow without bound as t comes down to S, where r is 1. A network
+    that predicts the velocity learns from the same error: weighed by 1 / alpha_bar, its variance would have no bound either,
+    since most of the noise that is in x_S already cannot be predicted.
     """
     t = uniform_times(len(latent), boundary + 1, schedule.timesteps, generator, latent.device)
     kept = schedule.signal(t) / schedule.signal(torch.full_like(t, boundary))

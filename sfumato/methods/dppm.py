@@ -15,13 +15,13 @@ Not covered: any guarantee for the training data, but with `dp_sgd`. There is no
 """
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sfumato.config import Network, Section, Training
+from sfumato.config import LATER, Network, Section, Training
 from sfumato.diffusion.hamiltonian import walked
 from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal, uniform_times
 from sfumato.diffusion.samplers import NO_CLASS
@@ -92,6 +92,8 @@ class ScoreNetwork(Network):
     """Residual blocks per level."""
     condition: int = Field(default=32, ge=2, multiple_of=2)
     """Length of the vector that carries the noise level."""
+    prediction: Annotated[Literal["noise"], LATER] = "noise"
+    """A score is learnt from images alone, at any noise or at none."""
 
 
 class Method(Section):

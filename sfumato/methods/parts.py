@@ -98,7 +98,8 @@ def begun(method: ModuleType, settings: Any, parts: Parts, facts: Facts) -> tupl
     """What private training by the module `method` starts from, and how it is built: the denoiser so far, or one of its own."""
     own = design(method, settings, parts.shape, facts)
     if hasattr(method, "blueprint"):
-        return build(own.network, own.shape, own.classes, seed=settings.seed), own
+        levels = parts.schedule.alpha_bar
+        return build(own.network, own.shape, own.classes, seed=settings.seed, alpha_bar=levels), own
     return untuned(parts, facts), own
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from sfumato.config import Network, ParameterGroup
 from sfumato.errors import BadInput
 from sfumato.networks.mlp import PixelMlp
+from sfumato.networks.prediction import predicting
 from sfumato.networks.refinenet import RefineNet
 from sfumato.networks.unet import UNet
 
@@ -29,41 +30,57 @@ def resolved(settings: Network, side: int) -> Network:
     return settings.model_copy(update={"kind": kind, "width": settings.width or WIDTHS[kind]})
 
 
-def build(settings: Network, shape: tuple[int, int, int], classes: int, *, seed: int = 0) -> nn.Module:
+def build(
+    settings: Network, shape: tuple[int, int, int], classes: int, *, seed: int = 0, alpha_bar: Tensor | None = None
+) -> nn.Module:
     """A freshly initialised denoiser for images or latents of `shape` (c, h, w); the initial weights follow the seed.
 
-    Raises `BadInput` where the shape does not fit the U-Net's levels.
+    `alpha_bar` `[T + 1]`, the signal levels of the schedule, is needed where the network predicts the velocity. Raises
+    `BadInput` where the shape does not fit the network's levels.
     """
     settings = resolved(settings, shape[1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if settings.kind == "mlp":
-            return PixelMlp(shape, classes, width=settings.width, blocks=settings.blocks, condition=settings.condition)
-        if settings.kind == "refinenet":
-            return RefineNet(
-                shape,
-                classes,
-                width=settings.width,
-                multipliers=settings.multipliers,
-                blocks=settings.blocks,
-                condition=settings.condition,
-            )
-        factor = 2 ** (len(settings.multipliers) - 1)
-        if shape[1] % factor or shape[2] % factor:
-            fitting = max(1, shape[1] // factor) * factor
-            raise BadInput(
-                f"network.multipliers={list(settings.multipliers)} halves its input {len(settings.multipliers) - 1} times, "
-                f"which {shape[1]}x{shape[2]} do not allow: use fewer levels, or in pixels data.size={fitting}"
-            )
-        return UNet(
-            shape,
-            classes,
-            width=settings.width,
-            multipliers=settings.multipliers,
-            blocks=settings.blocks,
-            attention=settings.attention,
-            condition=settings.condition,
+        model = BUILDERS[settings.kind](settings, shape, classes)
+    return predicting(model, settings.prediction, alpha_bar)
+
+
+def _mlp(settings: Network, shape: tuple[int, int, int], classes: int) -> nn.Module:
+    return PixelMlp(shape, classes, width=settings.width, blocks=settings.blocks, condition=settings.condition)
+
+
+def _refinenet(settings: Network, shape: tuple[int, int, int], classes: int) -> nn.Module:
+    return RefineNet(
+        shape,
+        classes,
+        width=settings.width,
+        multipliers=settings.multipliers,
+        blocks=settings.blocks,
+        condition=settings.condition,
+    )
+
+
+def _unet(settings: Network, shape: tuple[int, int, int], classes: int) -> nn.Module:
+    factor = 2 ** (len(settings.multipliers) - 1)
+    if shape[1] % factor or shape[2] % factor:
+        fitting = max(1, shape[1] // factor) * factor
+        raise BadInput(
+            f"network.multipliers={list(settings.multipliers)} halves its input {len(settings.multipliers) - 1} times, "
+            f"which {shape[1]}x{shape[2]} do not allow: use fewer levels, or in pixels data.size={fitting}"
         )
+    return UNet(
+        shape,
+        classes,
+        width=settings.width,
+        multipliers=settings.multipliers,
+        blocks=settings.blocks,
+        attention=settings.attention,
+        condition=settings.condition,
+    )
+
+
+BUILDERS = {"mlp": _mlp, "unet": _unet, "refinenet": _refinenet}
+"""From settings of each kind to a network."""
 
 
 def parameter_group(name: str) -> ParameterGroup | Literal["frozen"]:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.networks.layers import Condition, Film
+from sfumato.networks.prediction import NoisePrediction
 
 
 class Block(nn.Module):
@@ -37,6 +38,7 @@ class PixelMlp(nn.Module):
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.output = nn.Linear(width, pixels)
         nn.init.zeros_(self.output.weight)
+        self.prediction: nn.Module = NoisePrediction()
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         """See the class."""
@@ -44,4 +46,4 @@ class PixelMlp(nn.Module):
         hidden = self.input(x.flatten(1))
         for block in self.blocks:
             hidden = block(hidden, condition)
-        return self.output(self.norm(hidden)).view_as(x)
+        return self.prediction(self.output(self.norm(hidden)).view_as(x), x, t)

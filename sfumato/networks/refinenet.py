@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.networks.layers import Condition
+from sfumato.networks.prediction import NoisePrediction
 from sfumato.networks.unet import ResBlock, norm
 
 POOL, POOLINGS = 5, 2
@@ -84,6 +85,7 @@ class RefineNet(nn.Module):
             merged = outputs
         self.norm, self.output = norm(merged), nn.Conv2d(merged, shape[0], 3, padding=1)
         nn.init.zeros_(self.output.weight)
+        self.prediction: nn.Module = NoisePrediction()
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         """See the class."""
@@ -98,4 +100,4 @@ class RefineNet(nn.Module):
         merged: list[Tensor] = []
         for refine, level in zip(self.refine, reversed(seen), strict=True):
             merged = [refine([level, *merged], condition)]
-        return self.output(F.silu(self.norm(merged[0])))
+        return self.prediction(self.output(F.silu(self.norm(merged[0]))), x, t)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from sfumato.networks.checkpointing import block
 from sfumato.networks.layers import Condition, Film
+from sfumato.networks.prediction import NoisePrediction
 
 GROUPS = 8
 """Largest number of groups of a normalisation; fewer where the channels do not divide."""
@@ -124,6 +125,7 @@ class UNet(nn.Module):
             side *= 2
         self.norm, self.output = norm(channels), nn.Conv2d(channels, shape[0], 3, padding=1)
         nn.init.zeros_(self.output.weight)
+        self.prediction: nn.Module = NoisePrediction()
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         """See the class."""
@@ -144,4 +146,4 @@ class UNet(nn.Module):
                 hidden = block(stage, both, condition, checkpointed=self.checkpointed)
             if not isinstance(grow, nn.Identity):
                 hidden = grow(F.interpolate(hidden, scale_factor=2.0, mode="nearest"))
-        return self.output(F.silu(self.norm(hidden)))
+        return self.prediction(self.output(F.silu(self.norm(hidden))), x, t)

@@ -21,7 +21,7 @@ def together(model: nn.Module, trainable: Mapping[str, Tensor], examples: Exampl
         def call(*inputs: Tensor) -> Tensor:
             return functional_call(model, {**fixed, **parameters}, inputs)
 
-        return record_losses(call, Examples(x_t[None], t[None], y[None], target[None]))[0]
+        return record_losses(call, Examples(x_t[None], t[None], y[None], target[None]), weights_of=model)[0]
 
     gradients = vmap(grad(loss), in_dims=(None, 0, 0, 0, 0), randomness="different")
     parameters = {name: p.detach() for name, p in trainable.items()}

@@ -79,6 +79,16 @@ def test_a_denoiser_comes_back_frozen_and_predicts_the_same(tmp_path, network, c
     assert not found.training and not any(parameter.requires_grad for parameter in found.parameters())
 
 
+def test_a_velocity_denoiser_comes_back_with_the_levels_of_its_schedule(tmp_path):
+    network, levels = MLP.model_copy(update={"prediction": "velocity"}), torch.linspace(1, 0.01, 51)
+    model = scrambled(build(network, SHAPE, 3, alpha_bar=levels)).eval()
+    contents.save_denoiser(tmp_path, model, network, SHAPE, 3)
+    found = contents.load_denoiser(tmp_path, CPU)
+    assert torch.equal(found.prediction.alpha_bar, levels)
+    x, t, y = torch.randn(2, *SHAPE), torch.tensor([1, 50]), torch.tensor([0, 2])
+    assert torch.equal(found(x, t, y), model(x, t, y).detach())
+
+
 def test_a_tuned_denoiser_comes_back_with_the_private_rows(tmp_path):
     model = with_classes(scrambled(build(MLP, SHAPE, 52)), torch.randn(2, MLP.condition))
     contents.save_denoiser(tmp_path, model, MLP, SHAPE, 2)

@@ -19,6 +19,7 @@ from tests.oracle import clipped, norm
 NETWORKS = {
     "mlp": Network(kind="mlp", width=24, blocks=2, condition=8),
     "unet": Network(kind="unet", width=8, blocks=1, condition=8, multipliers=(1, 2), attention=(4,)),
+    "velocity": Network(kind="mlp", width=24, blocks=2, condition=8, prediction="velocity"),
 }
 ALL = ("rows", "film", "attention", "time", "rest")
 SCHEDULE = make_schedule(Schedule(timesteps=100))
@@ -26,7 +27,7 @@ SCHEDULE = make_schedule(Schedule(timesteps=100))
 
 def awake(kind, groups=ALL):
     """A network whose zero-initialised layers are random, and its chosen parameters."""
-    model = build(NETWORKS[kind], (1, 8, 8), 10)
+    model = build(NETWORKS[kind], (1, 8, 8), 10, alpha_bar=SCHEDULE.alpha_bar)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,0 +1,53 @@
+"""What the numbers that a network puts out stand for: the noise, or the velocity, which has the size of data at every time.
+
+A denoiser's contract stays the same, `model(x, t, y) -> predicted noise`: every network ends with one of these modules.
+A velocity network's output v = sqrt(alpha_bar) eps - sqrt(1 - alpha_bar) x_0 (Salimans and Ho 2022, section 4) is turned
+into eps = sqrt(alpha_bar) v + sqrt(1 - alpha_bar) x_t. Where little is left of the image an error of v is a small error
+of eps, so that the clean image which follows from eps is as good as v; and the other way round the squared error of
+eps, over alpha_bar, is that of v, which is how such a network's loss is weighed. Not covered: learned variances.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+class NoisePrediction(nn.Module):
+    """The output is the noise itself."""
+
+    def forward(self, out: Tensor, x: Tensor, t: Tensor) -> Tensor:
+        """`out` as it is."""
+        return out
+
+
+class VelocityPrediction(nn.Module):
+    """The output is the velocity; `alpha_bar` `[T + 1]`, the signal levels of the schedule, travels with the weights."""
+
+    alpha_bar: Tensor
+
+    def __init__(self, alpha_bar: Tensor):
+        super().__init__()
+        self.register_buffer("alpha_bar", alpha_bar.detach().clone())
+
+    def forward(self, out: Tensor, x: Tensor, t: Tensor) -> Tensor:
+        """The noise in x `[b, c, h, w]` at times t `[b]` that the velocity `out` `[b, c, h, w]` implies."""
+        level = self.alpha_bar[t].view(-1, *[1] * (x.dim() - 1))
+        return level.sqrt() * out + (1 - level).sqrt() * x
+
+
+def error_weights(model: object, t: Tensor) -> Tensor | None:
+    """What the squared errors of the noise at times `t` (any shape) are multiplied by in a model's loss; none for 1."""
+    prediction = getattr(model, "prediction", None)
+    return 1 / prediction.alpha_bar[t] if isinstance(prediction, VelocityPrediction) else None
+
+
+LEVELS = "prediction.alpha_bar"
+"""Name of a velocity network's signal levels among its weights."""
+
+
+def predicting(model: nn.Module, prediction: str, alpha_bar: Tensor | None) -> nn.Module:
+    """Let `model`, in place, predict what the settings name, and return it; a velocity needs the schedule's `alpha_bar` `[T + 1]`."""
+    if prediction == "velocity":
+        if alpha_bar is None:
+            raise ValueError("network.prediction=velocity needs the signal levels of the schedule")
+        model.prediction = VelocityPrediction(torch.as_tensor(alpha_bar))
+    return model
