@@ -23,6 +23,7 @@ GATES = (
     Gate(
         "damaged files",
         (
+            "sfumato.sources.embedded",
             "sfumato.sources.files",
             "sfumato.sources.folders",
             "sfumato.sources.idx",

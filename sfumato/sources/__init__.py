@@ -24,6 +24,7 @@ from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
 from sfumato.sources.built_in import ALPHABETS, open_digits, open_glyphs
 from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Facts, Part, Record, Request, group_number
+from sfumato.sources.embedded import holds_pictures, open_embedded
 from sfumato.sources.files import of_files
 from sfumato.sources.folders import open_image_folder
 from sfumato.sources.identity import (
@@ -285,6 +286,8 @@ def open_source(source: str | Path, asked: Request) -> Catalogue:
 def open_one(source: str, asked: Request) -> Catalogue:
     """A source that is no mixture."""
     place = None if source in NAMES else existing(source)
+    if place and (place.suffix == ".parquet" or place.is_dir()) and holds_pictures(place, asked.columns):
+        return open_embedded(place, asked)
     if place and place.suffix in READERS and not place.is_dir():
         files, grouped = table_files(place, asked.columns, asked.group)
         return of_files(str(place), files, tuple(sorted({file.label for file in files})), asked, grouped=grouped)

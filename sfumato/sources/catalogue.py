@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -38,10 +38,22 @@ class Facts:
     """What there is before a part is held out or a share is taken; None in a catalogue."""
 
 
-class File(NamedTuple):
-    """A picture that is a file of its own."""
+@dataclass(frozen=True)
+class Held:
+    """A picture inside a file that holds many, with the bytes that a file of its own would have."""
 
-    path: Path
+    where: str
+    """The place in that file, for messages."""
+    data: bytes = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.where
+
+
+class File(NamedTuple):
+    """A picture that is a file of its own, or is held like one."""
+
+    path: Path | Held
     label: str
     group: str = ""
 
@@ -67,8 +79,10 @@ class Catalogue:
     """Decodes one record after the other."""
     has_parts: bool
     """The source says itself which records are for testing; otherwise the hash decides."""
-    files: tuple[File, ...] = ()
-    """The records' files, in order, where each record has one of its own."""
+    files: Callable[[], Iterable[File]] | None = None
+    """The records' files, in order, where each record has one of its own or is held like one; read once more by each call."""
+    labels: Callable[[], Iterable[tuple[int, str]]] | None = None
+    """Label and group of each record, in order, where they can be had without decoding it."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Sources in which every picture is a file of its own: a list of files becomes a catalogue."""
+"""Sources in which every picture is a file of its own, or held like one: a list of them becomes a catalogue."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Catalogue, Facts, File, Record, Request
@@ -22,20 +22,33 @@ def of_files(
     """
     numbers = {name: number for number, name in enumerate(classes)}
     groups = len({file.group for file in files}) if grouped else None
-    facts = Facts(source, len(files), classes, *_shape(files if asked.forgiving else files[:1]), groups)
+    facts = Facts(source, len(files), classes, *first_shape(files, forgiving=asked.forgiving), groups)
+
+    def labels() -> Iterator[tuple[int, str]]:
+        return ((numbers[file.label], file.group) for file in files)
+
+    return Catalogue(facts, decoding(lambda: files, classes), has_parts=has_parts, files=lambda: files, labels=labels)
+
+
+def decoding(files: Callable[[], Iterable[File]], classes: tuple[str, ...]) -> Callable[[], Iterator[Record]]:
+    """What decodes one after the other."""
+    numbers = {name: number for number, name in enumerate(classes)}
 
     def records() -> Iterator[Record]:
-        for file in files:
+        for file in files():
             yield Record(str(file.path), decode(file.path), numbers[file.label], file.group)
 
-    return Catalogue(facts, records, has_parts=has_parts, files=tuple(files))
+    return records
 
 
-def _shape(files: Sequence[File]) -> tuple[int, int, int]:
-    fault = BadInput("no picture has a shape, for there is none")
-    for number, file in enumerate(files):
+def first_shape(files: Iterable[File], *, forgiving: bool) -> tuple[int, int, int]:
+    """Channels, height and width of the first one; of the first that can be read if `forgiving`."""
+    fault: BadInput | None = None
+    for file in files:
         try:
             return shape_of(file.path)
         except BadInput as error:
-            fault = fault if number else error
-    raise fault
+            fault = fault or error
+            if not forgiving:
+                break
+    raise fault or BadInput("no picture has a shape, for there is none")

@@ -7,9 +7,7 @@ from sfumato.sources import tables
 from sfumato.sources.catalogue import NO_GROUPS, Catalogue, File, Request
 from sfumato.sources.files import of_files
 from sfumato.sources.listing import check_inside, class_names, entries, is_picture, picture_files
-
-SPLITS = {"train": ("train",), "test": ("test",), "validation": ("validation", "valid", "val", "dev")}
-"""Names of the folders that a data set is split into, by what the splits are called here."""
+from sfumato.sources.splits import SPLITS, parts_asked
 
 
 def open_image_folder(folder: Path, asked: Request) -> Catalogue:
@@ -20,11 +18,10 @@ def open_image_folder(folder: Path, asked: Request) -> Catalogue:
     splits = split_folders(folder)
     listed = {name: folder_files(place, folder, asked) for name, place in (splits or {"": folder}).items()}
     classes = tuple(sorted({file.label for files, _ in listed.values() for file in files}))
-    test = next((name for name in ("test", "validation") if name in splits), "")
-    chosen = {"train": ["train"], "test": [test], "all": list(splits)}[asked.part] if test else list(listed)
+    chosen, has_parts = parts_asked(listed, asked.part)
     files = [file for name in chosen for file in listed[name][0]]
     grouped = all(found for _, found in listed.values())
-    return of_files(str(folder), files, classes, asked, has_parts=bool(test), grouped=grouped)
+    return of_files(str(folder), files, classes, asked, has_parts=has_parts, grouped=grouped)
 
 
 def split_folders(folder: Path) -> dict[str, Path]:

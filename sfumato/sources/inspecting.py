@@ -41,7 +41,7 @@ class Inspection:
 def inspected(source: str, catalogue: Catalogue, *, progress: Progress = silent) -> Inspection:
     """Decode every record of a catalogue, and go on after those that cannot be read.
 
-    In a file of many pictures a fault ends the file.
+    In a file of many pictures a fault of the file itself ends it.
     """
     broken: list[str] = []
     found: list[tuple[str, int, int, str, bytes, np.ndarray]] = []
@@ -69,15 +69,14 @@ def inspected(source: str, catalogue: Catalogue, *, progress: Progress = silent)
 def _readable(catalogue: Catalogue, broken: list[str]) -> Iterator[tuple[Record, str]]:
     """The records that can be read, with their kinds; a line for each of the others goes to `broken`."""
     numbers = {name: number for number, name in enumerate(catalogue.facts.classes)}
-    for file in catalogue.files:
-        try:
-            yield Record(str(file.path), decode(file.path), numbers[file.label], file.group), kind_of(file.path)
-        except BadInput as fault:
-            broken.append(str(fault))
-    if not catalogue.files:
-        try:
-            for record in catalogue.records():
-                height, width, channels = record.pixels.shape
-                yield record, f"{width}x{height} {'L' if channels == 1 else 'RGB'}"
-        except BadInput as fault:
-            broken.append(str(fault))
+    try:
+        for file in catalogue.files() if catalogue.files else ():
+            try:
+                yield Record(str(file.path), decode(file.path), numbers[file.label], file.group), kind_of(file.path)
+            except BadInput as fault:
+                broken.append(str(fault))
+        for record in () if catalogue.files else catalogue.records():
+            height, width, channels = record.pixels.shape
+            yield record, f"{width}x{height} {'L' if channels == 1 else 'RGB'}"
+    except BadInput as fault:
+        broken.append(str(fault))

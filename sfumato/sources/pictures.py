@@ -1,20 +1,24 @@
 """Single pictures: decoded without leniency, brought to the asked shape."""
 
+import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import Record, Request
+from sfumato.sources.catalogue import Held, Record, Request
 
 DEEP = ("I;16", "I;16B", "I;16L", "I;16N")
 """Modes of grey with 16 bits."""
 LEVELS_OF_DEEP = 65535 / 255
 """Of their grey levels, one of 8 bits: black stays black and white white, and all between are rounded."""
+FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP", "PPM")
+"""Formats that are read, whatever a file is called: none for which Pillow starts another program, as it does for PostScript."""
 CORRUPT = "holds an image that is corrupt or cut off: replace or remove it"
 UPRIGHT = 1
 ON_THE_SIDE = (5, 6, 7, 8)
@@ -36,11 +40,11 @@ def strict_pillow() -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Image.Image]:
+def opened(path: Path | Held) -> Iterator[Image.Image]:
     """A picture with its header read and its pixels not; whatever goes wrong inside is said of `path`."""
     try:
         # Through a file of our own: Pillow maps named TIFFs into memory, and turns those round wrongly.
-        with strict_pillow(), open(path, "rb") as file, Image.open(file) as image:
+        with strict_pillow(), stream(path) as file, Image.open(file, formats=FORMATS) as image:
             yield image
     except (BadInput, MemoryError):
         raise
@@ -71,7 +75,12 @@ def opened(path: Path) -> Iterator[Image.Image]:
         ) from None
 
 
-def decode(path: Path) -> np.ndarray:
+def stream(path: Path | Held) -> IO[bytes]:
+    """The bytes of a picture, from their beginning."""
+    return io.BytesIO(path.data) if isinstance(path, Held) else open(path, "rb")
+
+
+def decode(path: Path | Held) -> np.ndarray:
     """All pixels of a picture, uint8 `[h, w, 1 or 3]`; checksums are verified where the format has them."""
     with opened(path) as image:
         image.verify()
@@ -86,14 +95,14 @@ def decode(path: Path) -> np.ndarray:
         return pixels.reshape(upright.height, upright.width, channels)
 
 
-def shape_of(path: Path) -> tuple[int, int, int]:
+def shape_of(path: Path | Held) -> tuple[int, int, int]:
     """Channels, height and width of a picture as `decode` gives it, from its header."""
     with opened(path) as image:
         sides = image.height, image.width
         return channels_of(image, path), *(reversed(sides) if orientation(image) in ON_THE_SIDE else sides)
 
 
-def kind_of(path: Path) -> str:
+def kind_of(path: Path | Held) -> str:
     """Size and mode of a picture as it is stored, such as `640x480 RGB`, from its header."""
     with opened(path) as image:
         return f"{image.width}x{image.height} {image.mode}"
@@ -106,7 +115,7 @@ def orientation(image: Image.Image) -> int:
     return Image.Image.getexif(image).get(ExifTags.Base.Orientation, UPRIGHT)
 
 
-def channels_of(image: Image.Image, path: Path) -> int:
+def channels_of(image: Image.Image, path: Path | Held) -> int:
     """1 for grey, 3 for colour and palettes; refuses grey of more than 16 bits, whose white nobody can know."""
     if image.mode in ("1", "L", "LA", *DEEP):
         return 1

@@ -3,13 +3,14 @@
 Read as CSV (UTF-8, commas), JSON lines (`.jsonl`) and Parquet; all values are taken as text, and nothing in them can run
 code. A folder with a table called `metadata` is one as well, which is how Hugging Face's image folders are kept.
 
-Not covered: pictures inside the table, and more than one class for a picture.
+Not covered: pictures inside the table (`sfumato.sources.embedded`), and more than one class for a picture.
 """
 
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -40,15 +41,30 @@ def rows_of_lines(path: Path) -> Rows:
 
 
 def rows_of_parquet(path: Path) -> Rows:
-    """Rows of a Parquet file, without what pictures it may hold."""
-    try:
+    """Rows of a Parquet file, without what else it may hold."""
+    with opened_parquet(path) as file:
         import pyarrow
+
+        plain = [field.name for field in file.schema_arrow if not pyarrow.types.is_nested(field.type)]
+        return file.read(columns=plain).to_pylist()
+
+
+@contextmanager
+def opened_parquet(path: Path) -> Iterator[Any]:
+    """A Parquet file (`pyarrow.parquet.ParquetFile`); whatever goes wrong inside is said of `path`."""
+    try:
         from pyarrow import parquet  # here, since nothing else needs it
     except ImportError:
         raise BadInput(f"{str(path)!r} needs pyarrow: pip install pyarrow, or save the table as CSV") from None
-    with parquet.ParquetFile(path, memory_map=False) as file:
-        plain = [field.name for field in file.schema_arrow if not pyarrow.types.is_nested(field.type)]
-        return file.read(columns=plain).to_pylist()
+    try:
+        with parquet.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
+            yield file
+    except (BadInput, MemoryError):
+        raise
+    except PermissionError:
+        raise _unreadable(path) from None
+    except Exception as fault:  # pyarrow raises its own kinds, and those of Python
+        raise _damaged(path, fault) from None
 
 
 READERS: dict[str, Callable[[Path], Rows]] = {
@@ -113,12 +129,24 @@ def read_rows(table: Path) -> list[Mapping[str, Any]]:
     except (BadInput, MemoryError):
         raise
     except PermissionError:
-        raise BadInput(f"the table {str(table)!r} may not be read; grant this user read permission") from None
-    except Exception as fault:  # decoding, csv, json and pyarrow each raise their own
-        reason = " ".join(str(fault).split())[:100] or type(fault).__name__
-        raise BadInput(
-            f"the table {str(table)!r} is damaged or no {table.suffix[1:]} ({reason}); make it again"
-        ) from None
+        raise _unreadable(table) from None
+    except Exception as fault:  # decoding, csv and json each raise their own
+        raise _damaged(table, fault) from None
+
+
+def _unreadable(table: Path) -> BadInput:
+    return BadInput(
+        f"the table {str(table)!r} may not be read; grant this user read permission",
+        told="holds a table that may not be read: grant this user read permission",
+    )
+
+
+def _damaged(table: Path, fault: Exception) -> BadInput:
+    reason = " ".join(str(fault).split())[:100] or type(fault).__name__
+    return BadInput(
+        f"the table {str(table)!r} is damaged or no {table.suffix[1:]} ({reason}); make it again",
+        told=f"holds a table that is damaged or no {table.suffix[1:]}: make it again",
+    )
 
 
 def text(value: Any) -> str:

@@ -79,7 +79,7 @@ def test_a_refusal_in_a_function_that_is_only_reached_is_found():
     """Over a name, a table of functions, a method and a closure."""
     assert {
         "sfumato.sources.folders.by_prefix",
-        "sfumato.sources.tables.read_rows",
+        "sfumato.sources.tables.opened_parquet",
         "sfumato.privacy.balance.check_set",
         "sfumato.sources.npz.levels",
     } <= set(REFUSALS)
