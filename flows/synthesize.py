@@ -189,7 +189,10 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
     common: dict[str, Any] = {"seed": settings.seed, "machine": settings.machine}
     coder = None
     if settings.latent.kind != "none":
-        coder = book.run(public.train_autoencoder, images, settings.latent, **common)
+        eyes = {}
+        if settings.latent.perceptual:
+            eyes = {"backbone": book.run(public.train_backbone, images, settings.backbone, **common)}
+        coder = book.run(public.train_autoencoder, images, settings.latent, **common, **eyes)
     reference = plan.retrieval.reference if plan.retrieval else 0.0
     network: Network = settings.network
     seen, schedule = (images, coder), settings.schedule

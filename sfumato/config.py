@@ -218,6 +218,9 @@ class Latent(Section):
     kl_weight: float = Field(default=1e-3, ge=0)
     """Weight of the posterior's divergence from a standard normal, against the sum of the pixels' errors; more makes latents
     smoother and images blunter."""
+    perceptual: Annotated[float, Field(ge=0, allow_inf_nan=False), LATER] = 0.0
+    """Weight of the distance between an image and its reconstruction in the features of the public backbone, 1 between two public
+    images on average, against the mean error of a pixel; 0 leaves it out, and the backbone with it."""
     bound: float = Field(default=1.5, gt=0)
     """Largest root mean square of a record's scaled latent, which is about 1 on public images; a longer one is scaled down. A
     constant, so that a mechanism which adds noise to latents knows their largest norm beforehand."""

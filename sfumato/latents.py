@@ -1,18 +1,20 @@
 """What the denoisers work on: the images themselves, or latents of a KL autoencoder trained on public images alone.
 
-The autoencoder learns by reconstruction and a small pull of its posterior towards a standard normal (Rombach et al.
-2022, section 3.1), then stays as it is. A record's latent is the mean of its posterior: no randomness, and nothing of
+The autoencoder learns by reconstruction, where asked also in the features of a classifier of public images, and a small
+pull of its posterior towards a standard normal (Rombach et al. 2022, section 3.1), then stays as it is. A record's latent is the mean of its posterior: no randomness, and nothing of
 any other record. Mean and spread of the public latents travel with the autoencoder, so that latents have about unit
-variance, and every latent has a bounded norm. Not covered: a discriminator, a perceptual loss, training on private data.
+variance, and every latent has a bounded norm. Not covered: a discriminator, training on private data.
 """
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato.backbone import Backbone
 from sfumato.config import Latent
 from sfumato.errors import BadInput
 from sfumato.held_out import positions
@@ -118,13 +120,21 @@ class Trained:
     """`[m, c, h, w]`, public images that it did not learn from."""
 
 
-def train_autoencoder(settings: Latent, images: Tensor, *, seed: int, progress: Progress = silent) -> Trained:
+def train_autoencoder(
+    settings: Latent, images: Tensor, *, seed: int, backbone: Backbone | None = None, progress: Progress = silent
+) -> Trained:
     """Train an autoencoder on public images `[n, c, h, w]` in [-1, 1], all but those that every public stage holds out.
 
     The loss of an image is the sum of its pixels' errors plus `kl_weight` times the divergence of its posterior from a
-    standard normal, over the number of pixels.
+    standard normal, over the number of pixels; and, where `perceptual` is not 0, that weight times its distance from the image
+    in the features of the backbone, without which that is `BadInput`.
     """
     shape = shape_of(images)
+    if settings.perceptual and backbone is None:
+        raise BadInput(
+            f"latent.perceptual={settings.perceptual:g} compares images in the features of a backbone, and there is none: "
+            "train one on the public images, or set latent.perceptual=0"
+        )
     network = build_autoencoder(settings, shape, seed=seed).to(images.device)
     generator = torch.Generator(images.device).manual_seed(seed)
     learnt, held_out = (images[rows.to(images.device)] for rows in positions(len(images), seed))
@@ -136,7 +146,10 @@ def train_autoencoder(settings: Latent, images: Tensor, *, seed: int, progress: 
         again, mean, log_variance = network(x, noise)
         wrong = (again - x).abs() if settings.loss == "l1" else (again - x).square()
         divergence = (mean.square() + log_variance.exp() - 1 - log_variance).flatten(1).sum(1) / 2
-        return (wrong.flatten(1).sum(1) + settings.kl_weight * divergence).mean() / math.prod(shape)
+        loss = (wrong.flatten(1).sum(1) + settings.kl_weight * divergence).mean() / math.prod(shape)
+        if settings.perceptual and backbone:
+            loss = loss + settings.perceptual * perceived(backbone, again, x).mean()
+        return loss
 
     trained, losses = train(
         network,
@@ -149,6 +162,12 @@ def train_autoencoder(settings: Latent, images: Tensor, *, seed: int, progress: 
         progress=progress,
     )
     return Trained(scaled(trained.eval().requires_grad_(False), settings, learnt), losses, held_out)
+
+
+def perceived(backbone: Backbone, images: Tensor, others: Tensor) -> Tensor:
+    """How far images `[n, c, h, w]` lie from `others` in a backbone's features, `[n]`: squared, 1 on average between two public images."""
+    differences = backbone.features(images) - backbone.features(others)
+    return differences.square().sum(1) / (2 * backbone.deviations.square().sum())
 
 
 @torch.no_grad()
@@ -164,6 +183,30 @@ def scaled(network: Autoencoder, settings: Latent, images: Tensor) -> Latents:
 def reconstruction_error(codec: Codec, images: Tensor) -> float:
     """Root mean squared difference per pixel between images `[n, c, h, w]` in [-1, 1] and what comes back of them."""
     return float((codec.decode(codec.encode(images)) - images).square().mean().sqrt())
+
+
+class ReadAfter(NamedTuple):
+    """Shares of images whose class a public classifier reads."""
+
+    before: float
+    """Of the images themselves."""
+    after: float
+    """Of what a codec brings back of them."""
+
+
+@torch.no_grad()
+def read_after(codec: Codec, backbone: Backbone, images: Tensor, labels: Tensor | np.ndarray) -> ReadAfter:
+    """What the backbone reads of public images `[n, c, h, w]` with labels `[n]`, before and after encoding and decoding.
+
+    Meant for images that neither learnt from. The ratio is what of a class survives the round trip, as far as this reader sees.
+    """
+
+    wanted = torch.as_tensor(labels).to(images.device)
+
+    def right(shown: Tensor) -> float:
+        return float((backbone.logits(shown).argmax(1) == wanted).float().mean())
+
+    return ReadAfter(right(images), right(codec.decode(codec.encode(images))))
 
 
 def pixel_spread(images: Tensor) -> float:

@@ -61,19 +61,34 @@ def load_public(data: Data, size: int, seed: int, content: str, context: RunCont
 
 @stage
 def train_autoencoder(
-    images: PublicImages, latent: Latent, seed: int, machine: Machine, context: RunContext
+    images: PublicImages,
+    latent: Latent,
+    seed: int,
+    machine: Machine,
+    context: RunContext,
+    backbone: PublicBackbone | None = None,
 ) -> PublicAutoencoder:
-    """Train the autoencoder whose latents the denoisers work on, and measure it on public images that it did not learn from."""
+    """Train the autoencoder whose latents the denoisers work on, and measure it on public images that it did not learn from.
+
+    The backbone is for a `latent.perceptual` above 0; with it, what it reads before and after the round trip is measured too.
+    """
     shown: dict[str, Any] = {"params": latent.model_dump(), "images": latent.batch}
-    with making(PublicAutoencoder, "autoencoder", context, parents=[images], **shown) as draft:
-        pixels = to_unit(contents.load_images(draft.open(images)).pixels).to(device_of(machine))
-        found = latents.train_autoencoder(latent, pixels, seed=seed, progress=draft.show)
+    parents = [ref for ref in (images, backbone) if ref]
+    with making(PublicAutoencoder, "autoencoder", context, parents=parents, **shown) as draft:
+        public, device = contents.load_images(draft.open(images)), device_of(machine)
+        reader = contents.load_backbone(draft.open(backbone), device) if backbone else None
+        pixels = to_unit(public.pixels).to(device)
+        found = latents.train_autoencoder(latent, pixels, seed=seed, backbone=reader, progress=draft.show)
         contents.save_autoencoder(draft.folder, found.codec, images.digest)
         pairs = latents.reconstructions(found.codec, found.held_out, SHOWN)
         save_png(draft.folder / RECONSTRUCTIONS, pairs_picture(pairs))
         draft.files = [draft.folder / RECONSTRUCTIONS]
         draft.metrics = {"reconstruction_error": latents.reconstruction_error(found.codec, found.held_out)}
         draft.metrics["spread"] = latents.pixel_spread(found.held_out)
+        if reader:
+            kept = held_out(public, seed).kept
+            read = latents.read_after(found.codec, reader, to_unit(kept.pixels).to(device), kept.labels)
+            draft.metrics |= {"read_before": read.before, "read_after": read.after}
         draft.series = {"loss": split.thinned(found.losses)}
         contents.save_curve(draft.folder, draft.series["loss"])
     return draft.ref

@@ -128,6 +128,14 @@ def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_it
     ]
 
 
+def test_a_perceptual_term_alone_asks_for_the_backbone(book):
+    run_plan(*planned("dp-sgd", "latent.kind=kl", "latent.perceptual=.1"), preset="digits", publish_to="")
+    begun = stages(book)
+    assert begun.index("train-backbone") < begun.index("train-autoencoder")
+    ((_, inputs),) = book.of(public.train_autoencoder)
+    assert inputs["backbone"].digest == f"{begun.index('train-backbone') + 1:064d}"
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_in_latents_every_stage_is_given_the_autoencoder(book, method):
     """It is trained on the public images alone, before the denoiser; without latents there is none."""

@@ -5,14 +5,17 @@ import math
 import pytest
 import torch
 
-from sfumato import sources
+from sfumato import config, sources
+from sfumato.backbone import train_backbone
 from sfumato.config import Latent
 from sfumato.errors import BadInput
-from sfumato.held_out import positions
+from sfumato.held_out import held_out, positions
 from sfumato.images import to_unit
 from sfumato.latents import (
     PIXELS,
+    perceived,
     pixel_spread,
+    read_after,
     reconstruction_error,
     reconstructions,
     scaled,
@@ -157,6 +160,63 @@ def test_the_loss_is_the_one_that_is_named():
     assert first["l1"].losses[0] == pytest.approx(float(x.abs().mean()), rel=0.5)
     assert first["l2"].losses[0] == pytest.approx(float(x.square().mean()), rel=0.5)
     assert first["l1"].losses[0] != first["l2"].losses[0]
+
+
+@pytest.fixture(scope="module")
+def few():
+    """Eight letters, forty of each, and what tells them apart."""
+    found = sources.load("glyphs", part="all", size=8, glyphs_per_class=40, characters="ACEHLOTX")
+    eyes = train_backbone(config.Backbone(width=8, steps=60, batch=64, learning_rate=1e-2), found, seed=0)
+    return found, eyes.backbone
+
+
+def test_how_far_images_are_perceived_to_lie_apart(few):
+    found, backbone = few
+    x = to_unit(found.pixels)
+    assert perceived(backbone, x[:3], x[:3]).tolist() == [0, 0, 0]
+    others = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))]
+    assert float(perceived(backbone, x, others).mean()) == pytest.approx(1, rel=0.15)
+
+
+def test_a_perceptual_term_keeps_what_a_public_classifier_sees(few):
+    found, backbone = few
+    x, distance = to_unit(found.pixels), {}
+    for weight in (0.0, 1.0):
+        settings = SHORT.model_copy(update={"steps": 40, "channels": 1, "perceptual": weight})
+        fresh = train_autoencoder(settings, x, seed=0, backbone=backbone)
+        again = fresh.codec.decode(fresh.codec.encode(fresh.held_out))
+        distance[weight] = float(perceived(backbone, again, fresh.held_out).mean())
+    assert distance[1.0] < distance[0.0] / 1.5
+
+
+def test_a_backbone_that_is_not_asked_changes_nothing_and_one_that_is_missing_is_asked_for(few):
+    found, backbone = few
+    x, brief = to_unit(found.pixels), SHORT.model_copy(update={"steps": 2})
+    assert train_autoencoder(brief, x, seed=0, backbone=backbone).losses == train_autoencoder(brief, x, seed=0).losses
+    with pytest.raises(BadInput, match=r"latent.perceptual=0.5 .* backbone.*latent.perceptual=0$") as refusal:
+        train_autoencoder(brief.model_copy(update={"perceptual": 0.5}), x, seed=0)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_is_read_after_the_round_trip(few):
+    """All of it where nothing is lost, about chance through an autoencoder that has learnt nothing."""
+    found, backbone = few
+    kept = held_out(found, 0).kept
+    x = to_unit(kept.pixels)
+    read = read_after(PIXELS, backbone, x, kept.labels)
+    right = backbone.logits(x).argmax(1).numpy() == kept.labels
+    assert read.before == read.after == pytest.approx(right.mean()) and read.before > 0.7
+    lost = scaled(build_autoencoder(SHORT, (1, 8, 8)), SHORT, x)
+    after = read_after(lost, backbone, x, torch.from_numpy(kept.labels))
+    assert after.before == read.before and after.after < 0.4
+
+
+def test_patches_bring_glyphs_back_too():
+    settings = Latent(kind="patch", patch=2, multipliers=(1,), width=16, channels=3, loss="l2", batch=32, steps=300)
+    found = train_autoencoder(settings, glyphs(10), seed=0)
+    assert found.codec.shape((1, 8, 8)) == (3, 4, 4)
+    assert reconstruction_error(found.codec, found.held_out) < pixel_spread(found.held_out) / 2
+    assert found.codec.encode(digits()[:9]).flatten(1).norm(dim=1).max() <= found.codec.largest_norm((1, 8, 8))
 
 
 def test_images_of_another_shape_are_refused(trained):

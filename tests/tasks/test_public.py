@@ -7,7 +7,7 @@ from PIL import Image
 
 from artifacts import classifiers, contents
 from artifacts.kinds import PublicImages, PublicModel
-from sfumato.config import Latent, Machine, Network
+from sfumato.config import Backbone, Latent, Machine, Network
 from sfumato.errors import BadInput
 from sfumato.evaluation.classifier import predict
 from sfumato.images import to_unit
@@ -16,7 +16,7 @@ from sfumato.networks.build import build
 from sfumato.settings import resolve
 from tasks.asking import PublicParts, load_parts
 from tasks.making import Draft, making
-from tasks.public import RECONSTRUCTIONS, dealt, train_autoencoder, train_classifier
+from tasks.public import RECONSTRUCTIONS, dealt, train_autoencoder, train_backbone, train_classifier
 from tests.examples import picture_set
 from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)
 
@@ -55,6 +55,16 @@ def test_the_autoencoder_is_public_and_shows_what_it_loses(world):
     assert call["label"] == "PUBLIC" and call["files"] == [store.folder(ref) / RECONSTRUCTIONS]
     assert call["metrics"]["reconstruction_error"] > 0 and 0 < call["metrics"]["spread"] < 1
     assert len(call["series"]["loss"]) == TINY.steps
+
+
+def test_with_a_backbone_it_says_what_that_reads_after_the_round_trip(world):
+    store, told, (images, _) = world  # noqa: F811
+    ask = {"seed": 0, "machine": MACHINE, "context": CONTEXT}
+    reader = train_backbone.fn(images, Backbone(width=8, steps=3, batch=8), **ask)
+    ref = train_autoencoder.fn(images, TINY.model_copy(update={"perceptual": 0.1}), backbone=reader, **ask)
+    assert store.manifest(ref)["parents"] == [images.digest, reader.digest] and ref.label == "PUBLIC"
+    metrics = told[-1]["metrics"]
+    assert 0 <= metrics["read_after"] <= 1 and 0 <= metrics["read_before"] <= 1
 
 
 def test_the_eyes_are_public_and_learn_from_public_images_alone(world):
