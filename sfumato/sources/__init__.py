@@ -294,7 +294,7 @@ def open_one(source: str, asked: Request) -> Catalogue:
     if place and place.is_dir() and not holds_idx(place):
         return open_image_folder(place, asked)
     if place and not place.is_dir():
-        return open_npz(place, asked.group)
+        return open_npz(place, asked)
     if asked.group not in ("", NO_GROUPS):
         known = "tables, folders of pictures and NPZ files"
         what = "IDX files have no place for groups: use NPZ or a table" if place else "leave it out"

@@ -1,7 +1,9 @@
 """NPZ files: `images` and `labels`, and where they are needed `range`, `classes` and `groups`; nothing in them can run code.
 
+In splits, as MedMNIST has them (Yang et al. 2023), there are `train_images`, `train_labels`, `test_images`, `val_images`
+and so on instead, and `train_groups` where there are groups; `range` and `classes` are of the whole file.
 `images` is `[n, h, w]` or `[n, h, w, 1 or 3]`, uint8, or floats together with `range`, the two values that stand for
-black and white; floats are rounded to 256 levels. `labels` is integer `[n]`. `classes` are names for the labels 0, 1,
+black and white; floats are rounded to 256 levels. `labels` is integer `[n]` or `[n, 1]`. `classes` are names for the labels 0, 1,
 ...; without it the classes are the label values. `groups` is `[n]`, whole numbers or texts, equal for images that belong
 together, to one person for example; another array may stand in for it (`data.group`).
 """
@@ -11,13 +13,15 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Facts, Record
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Facts, Record, Request
+from sfumato.sources.splits import SPLITS, parts_asked
 
 GROUPS = ("groups", GROUP)
 """Arrays that are taken for the groups where none is named."""
@@ -25,37 +29,93 @@ WHITE = 255
 """The grey level of white."""
 
 
-def open_npz(path: Path, group: str = NO_GROUPS) -> Catalogue:
-    """An NPZ file: the header of the images, the labels, and the groups as `Data.group` has them."""
+@dataclass(frozen=True)
+class Series:
+    """The arrays of one split, or of a file without splits."""
+
+    images: str
+    """Name of the array."""
+    shape: tuple[int, ...]
+    kind: np.dtype
+    low: float
+    high: float
+    """The values that stand for black and white."""
+    labels: np.ndarray
+    """Whole numbers `[n]`."""
+    groups: list[str]
+    """Name of each image's group; none where there are no groups."""
+
+    @property
+    def channels(self) -> int:
+        """1 or 3."""
+        return self.shape[3] if len(self.shape) == 4 else 1
+
+
+def open_npz(path: Path, asked: Request) -> Catalogue:
+    """An NPZ file, in splits or not: the headers of the images, the labels, and the groups as `Data.group` has them."""
     with opened_npz(path) as archive:
-        shape, kind = header(archive, "images", path)
-        labels = array(archive, "labels", path)
-        low, high = value_range(archive, kind, path)
+        found = {split: series(archive, first, asked.group, path) for split, first in splits_of(archive).items()}
         names = array(archive, "classes", path) if "classes.npy" in archive.namelist() else None
-        groups = group_names(archive, group, shape[0] if shape else 0, path)
-    if len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3)) or not math.prod(shape):
-        raise BadInput(f"'images' in {str(path)!r} has the shape {list(shape)}; use [n, h, w] or [n, h, w, 1 or 3]")
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise BadInput(
-            f"'labels' in {str(path)!r} is {labels.dtype} {list(labels.shape)}; use whole numbers, one for each image"
-        )
-    if len(labels) != shape[0]:
-        raise BadInput(f"{str(path)!r} holds {shape[0]} images but {len(labels)} labels; make them equally many")
-    codes, classes = class_names(labels, names, path)
-    positions = np.searchsorted(codes, labels)
-    channels = shape[3] if len(shape) == 4 else 1
+    chosen, has_parts = parts_asked(found, asked.part)
+    taken = [found[split] for split in chosen]
+    if len({bool(one.groups) for one in found.values()}) > 1:
+        raise BadInput(f"only some splits of {str(path)!r} have groups; name them for all, or use data.group=none")
+    codes, classes = class_names(np.concatenate([one.labels for one in found.values()]), names, path)
+
+    def labels() -> Iterator[tuple[int, str]]:
+        for one in taken:
+            own = one.groups or [""] * len(one.labels)
+            yield from zip(np.searchsorted(codes, one.labels).tolist(), own, strict=True)
 
     def records() -> Iterator[Record]:
-        with opened_npz(path) as archive:
-            images = array(archive, "images", path)
-        for at, (pixels, label) in enumerate(zip(images, positions, strict=True)):
-            if kind != np.uint8:
-                pixels = levels(pixels, low, high, f"{path}[{at}]")
-            own = groups[at] if groups else ""
-            yield Record(f"{path}[{at}]", pixels.reshape(*shape[1:3], channels), int(label), own)
+        each = labels()
+        for one in taken:
+            with opened_npz(path) as archive:
+                images = array(archive, one.images, path)
+            where = f"{path}[{one.images}][{{}}]" if has_parts else f"{path}[{{}}]"
+            for at, pixels in enumerate(images):
+                if one.kind != np.uint8:
+                    pixels = levels(pixels, one.low, one.high, where.format(at))
+                label, group = next(each)
+                yield Record(where.format(at), pixels.reshape(*one.shape[1:3], one.channels), label, group)
 
-    facts = Facts(str(path), shape[0], classes, channels, shape[1], shape[2], len(set(groups)) if groups else None)
-    return Catalogue(facts, records, has_parts=False)
+    first, groups = taken[0], {name for one in taken for name in one.groups}
+    count = sum(one.shape[0] for one in taken)
+    facts = Facts(str(path), count, classes, first.channels, first.shape[1], first.shape[2], len(groups) or None)
+    return Catalogue(facts, records, has_parts=has_parts, labels=labels)
+
+
+def splits_of(archive: zipfile.ZipFile) -> dict[str, str]:
+    """What the names of the arrays of each split begin with; of a file without splits nothing."""
+    present = archive.namelist()
+    if "images.npy" in present:
+        return {"": ""}
+    words = {split: [word for word in names if f"{word}_images.npy" in present] for split, names in SPLITS.items()}
+    found = {split: f"{names[0]}_" for split, names in words.items() if names}
+    return found if "train" in found else {"": ""}
+
+
+def series(archive: zipfile.ZipFile, first: str, group: str, path: Path) -> Series:
+    """The arrays whose names begin with `first`, of which the images are not read."""
+    shape, kind = header(archive, f"{first}images", path)
+    labels = array(archive, f"{first}labels", path)
+    low, high = value_range(archive, f"{first}images", kind, path)
+    groups = group_names(archive, first, group, shape[0] if shape else 0, path)
+    if len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3)) or not math.prod(shape):
+        raise BadInput(
+            f"'{first}images' in {str(path)!r} has the shape {list(shape)}; use [n, h, w] or [n, h, w, 1 or 3]"
+        )
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise BadInput(
+            f"'{first}labels' in {str(path)!r} is {labels.dtype} {list(labels.shape)}; use whole numbers, one for each image"
+        )
+    if len(labels) != shape[0]:
+        raise BadInput(
+            f"{str(path)!r} holds {shape[0]} {first}images but {len(labels)} {first}labels; make them equally many"
+        )
+    return Series(f"{first}images", shape, kind, low, high, labels, groups)
 
 
 @contextmanager
@@ -104,15 +164,17 @@ def array(archive: zipfile.ZipFile, name: str, path: Path) -> np.ndarray:
         return np.frombuffer(file.read(), kind).reshape(shape)
 
 
-def value_range(archive: zipfile.ZipFile, kind: np.dtype, path: Path) -> tuple[float, float]:
+def value_range(archive: zipfile.ZipFile, images: str, kind: np.dtype, path: Path) -> tuple[float, float]:
     """The values that stand for black and white."""
     if kind == np.uint8:
         return 0.0, float(WHITE)
     if kind.kind != "f":
-        raise BadInput(f"'images' in {str(path)!r} is {kind}; use uint8, or floats with an array 'range' of two values")
+        raise BadInput(
+            f"{images!r} in {str(path)!r} is {kind}; use uint8, or floats with an array 'range' of two values"
+        )
     if "range.npy" not in archive.namelist():
         raise BadInput(
-            f"'images' in {str(path)!r} is {kind} of unknown range; add range=[low, high], the values of black and white"
+            f"{images!r} in {str(path)!r} is {kind} of unknown range; add range=[low, high], the values of black and white"
         )
     found = array(archive, "range", path)
     if found.shape != (2,) or found.dtype.kind not in "iuf" or not float(found[0]) < float(found[1]) < math.inf:
@@ -148,15 +210,16 @@ def class_names(labels: np.ndarray, names: np.ndarray | None, path: Path) -> tup
     return np.arange(len(classes)), classes
 
 
-def group_names(archive: zipfile.ZipFile, group: str, count: int, path: Path) -> list[str]:
+def group_names(archive: zipfile.ZipFile, first: str, group: str, count: int, path: Path) -> list[str]:
     """The group of each of `count` images by the array that `group` names, or the usual one; none where there are no groups."""
-    usual = [name for name in GROUPS if f"{name}.npy" in archive.namelist()]
+    usual = [name for name in GROUPS if f"{first}{name}.npy" in archive.namelist()]
     name = usual[0] if usual and group in ("", *GROUPS) else group
     if name in ("", NO_GROUPS):
         return []
+    name = first + name
     if f"{name}.npy" not in archive.namelist():
         raise BadInput(
-            f"{str(path)!r} has no array {name!r}, as data.group={group} has it; save numpy.savez(path, images=..., labels=..., groups=...)"
+            f"{str(path)!r} has no array {name!r}, as data.group={group} has it; save numpy.savez(path, images=..., labels=..., {name}=...)"
         )
     found = array(archive, name, path)
     if found.ndim != 1 or found.dtype.kind not in "iuU" or len(found) != count:

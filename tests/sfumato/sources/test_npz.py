@@ -86,7 +86,7 @@ def test_pickles_are_refused_and_not_run(tmp_path, name):
         ({"images": PIXELS / 255, "range": np.array([np.nan, 1.0])}, ("nan", "finite")),
         ({"images": PIXELS / 255, "range": np.array(1.0)}, ("'range'", "two finite numbers")),
         ({"labels": LABELS[:-1]}, ("40 images but 39 labels",)),
-        ({"labels": LABELS[:, None]}, ("[40, 1]", "whole numbers")),
+        ({"labels": LABELS[:, None].repeat(2, 1)}, ("[40, 2]", "whole numbers")),
         ({"labels": LABELS / 2}, ("float64", "whole numbers")),
         ({"classes": np.array(["a", "b"])}, ("names 2 classes", "from 4 to 6")),
         ({"classes": np.array(["a"] * 9)}, ("repeats a name",)),
@@ -207,3 +207,54 @@ def test_idx_files_have_no_groups(tmp_path):
     with pytest.raises(BadInput, match="'digits' is none of these; leave it out"):
         describe("digits", group="person")
     assert describe(tmp_path / "mnist", group="").groups is None
+
+
+def in_splits(path, *, test="test", group="", **changes):
+    """As MedMNIST has it: labels `[n, 1]`, and three splits."""
+    rng, arrays = np.random.default_rng(0), {}
+    for split, count in (("train", 12), ("val", 6), (test, 4)):
+        arrays[f"{split}_images"] = rng.integers(0, 256, (count, 5, 7), dtype=np.uint8)
+        arrays[f"{split}_labels"] = (np.arange(count, dtype=np.uint8) % 2)[:, None]
+        if group:
+            arrays[f"{split}_{group}"] = np.arange(count) // 2 + 100 * len(arrays)
+    np.savez_compressed(path, **{name: value for name, value in (arrays | changes).items() if value is not None})
+    return path
+
+
+def test_splits_as_medmnist_has_them(tmp_path):
+    path = in_splits(tmp_path / "x.npz", classes=np.array(["normal", "ill"]))
+    for part, count in (("train", 12), ("test", 4), ("all", 22)):
+        told, found = describe(path, part=part), load(path, part=part)
+        assert told.records == len(found) == count and found.classes == ("normal", "ill")
+        assert found.pixels.shape[1:] == (1, 5, 7) and found.labels.tolist()[:4] == [0, 1, 0, 1]
+    with np.load(path) as archive:
+        assert np.array_equal(load(path, part="test").pixels[:, 0], archive["test_images"])
+    two = in_splits(tmp_path / "two.npz", test="other")
+    assert load(two, part="test").pixels.shape[0] == 6, "the validation images judge where no others do"
+    grouped = in_splits(tmp_path / "g.npz", group="groups")
+    assert describe(grouped, group="").groups == 6 and describe(grouped, part="all", group="").groups == 11
+    assert load(grouped, part="train", group="none").groups is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"test_labels": np.zeros((4, 3), np.uint8)}, ["'test_labels'", "[4, 3]", "one for each image"]),
+        ({"val_labels": None}, ["holds no array 'val_labels'"]),
+        ({"val_labels": np.zeros(5, np.uint8)}, ["6 val_images but 5 val_labels"]),
+        ({"train_images": np.zeros((12, 5, 7))}, ["'train_images'", "unknown range"]),
+        ({"train_groups": np.zeros(12, int)}, ["only some splits", "data.group=none"]),
+    ],
+)
+def test_splits_that_cannot_be_meant_are_one_line(tmp_path, changes, words):
+    path = in_splits(tmp_path / "x.npz", **changes)
+    with refused(*words):
+        describe(path, group="")
+
+
+def test_the_xrays_of_medmnist(data):
+    path = data / "pneumoniamnist" / "pneumoniamnist.npz"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    counts = [len(load(path, part=part)) for part in ("train", "test", "all")]
+    assert counts == [3_882, 624, 5_030] and describe(path).classes == ("0", "1")
