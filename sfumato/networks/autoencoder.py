@@ -2,7 +2,8 @@
 
 `kl`: after Rombach et al. 2022 (appendix G) without their discriminator. Every level after the first halves the side.
 `patch`: the same behind a pixel unshuffle, which turns squares of pixels into channels, so that no residual block works
-at full size; the decoder is the mirror. Layers normalise by groups of channels, so one record's latent is a function of
+at full size; the decoder is the mirror, but for one more convolution of few channels at full size, which evens the seams
+between patches. Layers normalise by groups of channels, so one record's latent is a function of
 that record alone. Not covered: training, and the scale of the latents (`sfumato.latents`).
 """
 
@@ -20,6 +21,20 @@ LOG_VARIANCE = (-30.0, 20.0)
 """Range of the posterior's log variances; their exponentials stay finite."""
 SMALLEST_SIDE = 2
 """Smallest side of a latent: a single position, normalised by groups of channels, carries hardly anything."""
+
+SEAMS = 8
+"""Channels at full size of the decoder of patches, before its last convolution."""
+
+PATCHES = Latent(kind="patch", multipliers=(1,), width=32, loss="l2", batch=32, learning_rate=5e-3)
+"""What patches of any size have in common: small steps of few images, which bring an error down several times faster than large
+ones, and squared errors."""
+ANCHORS: dict[tuple[int, int], Latent] = {
+    (28, 1): PATCHES.model_copy(update={"patch": 4, "channels": 2, "steps": 4000}),
+    (32, 3): PATCHES.model_copy(update={"patch": 4, "channels": 4, "width": 64, "steps": 4000}),
+    (64, 3): PATCHES.model_copy(update={"patch": 4, "channels": 4, "width": 64, "steps": 4000}),
+    (128, 3): PATCHES.model_copy(update={"patch": 8, "channels": 8, "width": 64, "steps": 4000}),
+}
+"""Side and colours of an image to the autoencoder that serves it on a CPU."""
 
 Shape = tuple[int, int, int]
 """Channels, height and width."""
@@ -120,8 +135,7 @@ class Autoencoder(nn.Module):
         self.decoder = nn.Sequential(
             *(nn.Conv2d(latent[0], widths[-1], 3, padding=1), Residual(widths[-1], widths[-1])),
             *_levels(settings, latent[1], widths[::-1], up=True),
-            *(norm(widths[0]), nn.SiLU(), nn.Conv2d(widths[0], seen, 3, padding=1)),
-            *([_Spread(patch)] if patch > 1 else []),
+            *(norm(widths[0]), nn.SiLU(), *_last(widths[0], image[0], patch)),
         )
 
     def posterior(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,6 +147,14 @@ class Autoencoder(nn.Module):
         """Reconstruction of x from a latent drawn with `noise` `[b, z, h', w']`, and the posterior's mean and log variance."""
         mean, log_variance = self.posterior(x)
         return self.decoder(mean + (log_variance / 2).exp() * noise), mean, log_variance
+
+
+def _last(width: int, channels: int, patch: int) -> list[nn.Module]:
+    """From the decoder's last features to `channels` colours, `patch` times as high and as wide."""
+    if patch == 1:
+        return [nn.Conv2d(width, channels, 3, padding=1)]
+    wide = nn.Conv2d(width, SEAMS * patch**2, 1)
+    return [wide, _Spread(patch), nn.SiLU(), nn.Conv2d(SEAMS, channels, 3, padding=1)]
 
 
 def _levels(settings: Latent, side: int, widths: list[int], *, up: bool) -> list[nn.Module]:

@@ -8,7 +8,7 @@ import torch
 
 from sfumato.config import Latent
 from sfumato.errors import BadInput
-from sfumato.networks.autoencoder import LOG_VARIANCE, build_autoencoder, largest_norm, latent_shape
+from sfumato.networks.autoencoder import ANCHORS, LOG_VARIANCE, SEAMS, build_autoencoder, largest_norm, latent_shape
 from sfumato.privacy.survey import refuse_mixers
 
 TINY = Latent(kind="kl", width=6, multipliers=(1, 2), channels=2)
@@ -49,27 +49,35 @@ def test_attention_stands_on_both_ways_at_the_sides_that_were_asked_for():
     assert sides == [4, 4]
 
 
-def test_a_patch_is_one_position_at_once_and_nothing_convolves_at_full_size():
-    sides = []
+def test_a_patch_is_one_position_at_once_and_only_a_thin_convolution_sees_full_size():
+    seen = []
     network = build_autoencoder(PATCH, (3, 8, 8))
     for layer in network.modules():
         if isinstance(layer, torch.nn.Conv2d):
-            layer.register_forward_pre_hook(lambda _, inputs: sides.append(inputs[0].shape[-1]))
+            layer.register_forward_pre_hook(lambda _, inputs: seen.append(tuple(inputs[0].shape[1::2])))
     network(images(1, 3, 8, 8), torch.zeros(1, 2, 4, 4))
-    assert len(sides) > 4 and set(sides) == {4}
+    assert seen[-1] == (SEAMS, 8) and {side for _, side in seen[:-1]} == {4}
 
 
 def test_patches_are_laid_out_and_back_without_loss():
     network, x = build_autoencoder(PATCH, (3, 4, 6)), images(2, 3, 4, 6)
-    gathered = network.encoder[0](x)
+    gathered, back = network.encoder[0](x), next(m for m in network.decoder if type(m).__name__ == "_Spread")
     assert gathered.shape == (2, 12, 2, 3)
     assert set(gathered[1, :, 1, 2].tolist()) == set(x[1, :, 2:, 4:].flatten().tolist())
-    assert torch.equal(network.decoder[-1](gathered), x)
+    assert torch.equal(back(gathered), x)
 
 
 def test_without_an_autoencoder_the_shape_is_the_images():
     assert latent_shape(Latent(), (1, 7, 7)) == (1, 7, 7)
     assert largest_norm(Latent(), (3, 4, 5)) == pytest.approx(torch.ones(3, 4, 5).norm().item())
+
+
+@pytest.mark.parametrize(("side", "colours"), ANCHORS)
+def test_what_serves_a_size_fits_it_and_leaves_few_numbers(side, colours):
+    settings = ANCHORS[side, colours]
+    channels, height, width = latent_shape(settings, (colours, side, side))
+    assert 7 <= height == width <= 16 and channels * height * width <= colours * side**2 / 8
+    assert Latent.model_validate(settings.model_dump()) == settings, "within the bounds of the settings"
 
 
 def test_the_largest_norm_is_known_from_the_settings():
