@@ -176,11 +176,12 @@ class Schedule(Section):
 class Network(Section):
     """The denoiser."""
 
-    kind: Literal["auto", "mlp", "unet", "refinenet"] = "auto"
+    kind: Literal["auto", "mlp", "unet", "refinenet", "dit"] = "auto"
     """`mlp` for tiny images, `unet` from 16x16 up; `auto` chooses one of the two by the side of the images; `refinenet`: dilated
-    residual blocks whose levels are merged from coarse to fine (Lin et al. 2017)."""
+    residual blocks whose levels are merged from coarse to fine (Lin et al. 2017); `dit`: a transformer over positions (Peebles and
+    Xie 2023)."""
     width: int = Field(default=0, ge=0)
-    """Hidden width of the MLP, channels of the first level of the others; 0 takes 192, or 32."""
+    """Hidden width of the MLP and of the transformer, channels of the first level of the others; 0 takes 192, 128 or 32."""
     blocks: int = Field(default=2, ge=1)
     """Residual blocks (per level where there are levels)."""
     multipliers: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 2), min_length=1)
@@ -190,6 +191,10 @@ class Network(Section):
     """Sides in pixels at which the U-Net attends over positions."""
     condition: int = Field(default=64, ge=2, multiple_of=2)
     """Length of the vector that carries time and class."""
+    patch: Annotated[int, Field(ge=0), LATER] = 0
+    """Side of the squares that the transformer takes for one position; 0 takes 1 up to sides of 8, and 2 above where it divides them."""
+    heads: Annotated[int, Field(ge=1), LATER] = 4
+    """Heads of the transformer's attention, which share its width."""
     prediction: Annotated[Literal["noise", "velocity"], LATER] = "noise"
     """What the network's output stands for: the noise, or the velocity sqrt(alpha_bar) noise - sqrt(1 - alpha_bar) image, of which the
     noise is worked out, and whose squared error is then what is learnt from (Salimans and Ho 2022)."""

@@ -5,7 +5,7 @@ images themselves are trained on in `sfumato.privacy.dp_sgd` alone, or without a
 """
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,20 @@ def moving_average(model: nn.Module, decay: float) -> AveragedModel:
     return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
 
 
+YOUNG = 10
+"""Steps over which a young average is nearly the last weights: its decay is at most (1 + n) / (`YOUNG` + n) after n steps."""
+
+
+def young_average(model: nn.Module, decay: float) -> AveragedModel:
+    """The same, but in a short training it does not remember where the weights began: at first its decay is less than `decay`."""
+
+    def averaged(averages: Any, weights: Any, count: Tensor | int) -> None:
+        now = min(decay, (1 + int(count)) / (YOUNG + int(count)))
+        get_ema_multi_avg_fn(now)(averages, weights, count)
+
+    return AveragedModel(model, multi_avg_fn=averaged)
+
+
 def batches(records: int, batch: int, generator: torch.Generator) -> Iterable[Tensor]:
     """Endless index batches `[batch]`, a fresh shuffle each time the records run out; the incomplete rest is dropped."""
     batch = min(batch, records)
@@ -58,7 +72,7 @@ def train(
     """Minimise `loss_of_step` over the model's parameters; returns the averaged model and the loss at each step."""
     optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
     rate = torch.optim.lr_scheduler.LambdaLR(optimiser, warm_then_decay(warm_up, steps, final_rate))
-    average = moving_average(model, ema_decay)
+    average = young_average(model, ema_decay)
     losses = []
     for step in range(steps):
         loss = loss_of_step()

@@ -1,5 +1,6 @@
 """From settings to a denoiser, and which of its parameters belong to which group."""
 
+import math
 from typing import Literal
 
 import torch
@@ -10,6 +11,7 @@ from sfumato.errors import BadInput
 from sfumato.networks.mlp import PixelMlp
 from sfumato.networks.prediction import predicting
 from sfumato.networks.refinenet import RefineNet
+from sfumato.networks.transformer import Transformer
 from sfumato.networks.unet import UNet
 
 ROWS = "condition.rows.weight"
@@ -20,8 +22,12 @@ TIME = "condition.time."
 
 UNET_FROM = 16
 """Smallest side in pixels for which `auto` chooses the U-Net."""
-WIDTHS = {"mlp": 192, "unet": 32, "refinenet": 32}
+WIDTHS = {"mlp": 192, "unet": 32, "refinenet": 32, "dit": 128}
 """Default widths."""
+SINGLE = 8
+"""Largest side at which the transformer takes every position by itself, where it is not told."""
+PER_POSITION = 4
+"""What the width of a transformer is a multiple of: sines and cosines of row and column."""
 
 
 def resolved(settings: Network, side: int) -> Network:
@@ -79,7 +85,22 @@ def _unet(settings: Network, shape: tuple[int, int, int], classes: int) -> nn.Mo
     )
 
 
-BUILDERS = {"mlp": _mlp, "unet": _unet, "refinenet": _refinenet}
+def _transformer(settings: Network, shape: tuple[int, int, int], classes: int) -> nn.Module:
+    width, heads, sides = settings.width, settings.heads, shape[1:]
+    patch = settings.patch or 1 + (max(sides) > SINGLE and not any(side % 2 for side in sides))
+    if any(side % patch for side in sides):
+        fitting = ", ".join(str(side) for side in range(1, min(sides) + 1) if not (sides[0] % side or sides[1] % side))
+        raise BadInput(f"network.patch={patch} does not divide {sides[0]}x{sides[1]}: use one of {fitting}")
+    if width % math.lcm(heads, PER_POSITION):
+        step = math.lcm(heads, PER_POSITION)
+        raise BadInput(
+            f"network.width={width} cannot be shared by network.heads={heads}: use a multiple of {step}, such as {-(-width // step) * step}"
+        )
+    more = {"heads": heads, "patch": patch, "condition": settings.condition}
+    return Transformer(shape, classes, width=width, blocks=settings.blocks, **more)
+
+
+BUILDERS = {"mlp": _mlp, "unet": _unet, "refinenet": _refinenet, "dit": _transformer}
 """From settings of each kind to a network."""
 
 

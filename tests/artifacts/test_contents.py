@@ -22,6 +22,7 @@ CPU = torch.device("cpu")
 SHAPE = (1, 8, 8)
 MLP = Network(kind="mlp", width=16, blocks=1, condition=4)
 UNET = Network(kind="unet", width=8, blocks=1, condition=4, attention=(4,))
+DIT = Network(kind="dit", width=8, blocks=1, condition=4, heads=2)
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def test_a_part_of_a_set_with_no_images_of_one_class_keeps_its_class(tmp_path):
     assert contents.load_images(tmp_path).classes == ("cat", "dog")
 
 
-@pytest.mark.parametrize("network", [MLP, UNET], ids=["mlp", "unet"])
+@pytest.mark.parametrize("network", [MLP, UNET, DIT], ids=["mlp", "unet", "dit"])
 @pytest.mark.parametrize("classes", [3, 10])
 def test_a_denoiser_comes_back_frozen_and_predicts_the_same(tmp_path, network, classes):
     model = scrambled(build(network, SHAPE, classes)).eval()

@@ -11,7 +11,7 @@ from sfumato.config import Network, Pretraining, Schedule
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.networks.build import build
-from sfumato.training import batches, moving_average, pretrain, train, warm_then_decay
+from sfumato.training import batches, moving_average, pretrain, train, warm_then_decay, young_average
 
 SCHEDULE = make_schedule(Schedule())
 SMALL = Pretraining(steps=120, batch=64, warm_up=10)
@@ -39,6 +39,29 @@ def test_the_average_is_exponential_from_the_first_step_on():
     for value in (1.0, -2.0, 4.0):
         expected.append(decay * expected[-1] + (1 - decay) * value)
     assert seen == pytest.approx(expected)
+
+
+def test_the_average_of_a_short_training_does_not_remember_where_it_began():
+    """At a decay of .999 a plain average would still be half of its first weights after 700 steps."""
+    model, young, plain = nn.Linear(1, 1, bias=False), [], []
+    for make, found in ((young_average, young), (moving_average, plain)):
+        average = make(model, 0.999)
+        for step in range(700):
+            nn.init.constant_(model.weight, min(step / 100, 1.0))
+            average.update_parameters(model)
+        found.append(average.module.weight.item())
+    assert plain[0] < 0.6 and young[0] > 0.999
+
+
+def test_an_old_average_has_the_decay_that_was_asked_for():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    average = young_average(model, 0.9)
+    for _ in range(100):
+        average.update_parameters(model)
+    nn.init.ones_(model.weight)
+    average.update_parameters(model)
+    assert average.module.weight.item() == pytest.approx(0.1)
 
 
 def test_the_learning_rate_rises_then_falls_to_its_final_share():
@@ -69,7 +92,10 @@ def test_the_loop_applies_the_rate_and_returns_the_average():
     expected = [-rates[0], -rates[0] - rates[1], -sum(rates)]
     assert [place for _, _, place in places] == pytest.approx(expected, rel=1e-4)
     assert [(done, total) for done, total, _ in places] == [(1, 3), (2, 3), (3, 3)]
-    assert trained.weight.item() == pytest.approx(expected[0] / 4 + expected[1] / 4 + expected[2] / 2, rel=1e-4)
+    two = (
+        2 / 11 * expected[0] + 9 / 11 * expected[1]
+    )  # young: (1 + n) / (10 + n) is below the decay after one step and two
+    assert trained.weight.item() == pytest.approx(3 / 12 * two + 9 / 12 * expected[2], rel=1e-4)
     assert found == pytest.approx(losses)
 
 

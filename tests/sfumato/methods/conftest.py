@@ -141,7 +141,8 @@ class World:
 
 def build_like(world: World) -> torch.nn.Module:
     """A copy of the public denoiser that may be changed."""
-    model = build(world.settings.network, world.parts.shape, world.facts.public_classes)
+    levels = world.parts.schedule.alpha_bar
+    model = build(world.settings.network, world.parts.shape, world.facts.public_classes, alpha_bar=levels)
     model.load_state_dict(world.parts.public.state_dict())
     return model
 
@@ -156,7 +157,7 @@ def make_world(method: str, *changes: str) -> World:
         codec = train_autoencoder(settings.latent, to_unit(found.pixels), seed=0).codec
     schedule = make_schedule(settings.schedule, codec.limit)
     public = split_public(found, plan.retrieval.reference if plan.retrieval else 0.0, 0, CPU, codec)
-    model = build(settings.network, public.shape, facts.public_classes)
+    model = build(settings.network, public.shape, facts.public_classes, alpha_bar=schedule.alpha_bar)
     denoiser, _ = pretrain(model, schedule, *public.pre, settings.pretraining, seed=0)
     shown = codec.encode(to_unit(found.pixels)) if plan.public_images else None
     parts = Parts(schedule=schedule, shape=public.shape, facts=facts, public=denoiser, codec=codec, images=shown)

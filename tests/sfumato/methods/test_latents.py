@@ -25,12 +25,18 @@ SHAPE = (3, 4, 4)
 NETWORKS = {
     "mlp": (),
     "unet": ("network.kind=unet", "network.width=8", "network.multipliers=[1,2]", "network.attention=[4,2]"),
+    "dit": ("network.kind=dit", "network.width=8", "network.heads=2", "network.prediction=velocity"),
 }
 CPU = torch.device("cpu")
 TUNED = [name for name, module in METHODS.items() if hasattr(module, "corrupt")]
 every_tuned = pytest.mark.parametrize("method", TUNED)
 each_network_once = pytest.mark.parametrize(
-    ("method", "network"), [*((method, "mlp") for method in TUNED), (DEFAULT_METHOD, "unet")]
+    ("method", "network"),
+    [
+        *((method, "mlp") for method in TUNED),
+        (DEFAULT_METHOD, "unet"),
+        *((method, "dit") for method in (DEFAULT_METHOD, "dp-promise")),
+    ],
 )
 
 

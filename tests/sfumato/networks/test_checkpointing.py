@@ -24,12 +24,13 @@ def held(model, examples):
     return sum(part.untyped_storage().nbytes() for part in kept.values())
 
 
+@pytest.mark.parametrize("kind", ["unet", "dit"])
 @pytest.mark.parametrize("way", ["grouped", "gram"])
 @pytest.mark.parametrize("groups", [ALL, ("rows", "film")], ids=str)
-def test_the_clipped_sum_stays_the_same(groups, way, monkeypatch):
+def test_the_clipped_sum_stays_the_same(kind, groups, way, monkeypatch):
     """By the folded engine: the slow one, record by record, would be right as well."""
     monkeypatch.setattr(clipping, "gradients_of_records", lambda *_: pytest.fail("record by record"))
-    model, trainable = awake("unet", groups)
+    model, trainable = awake(kind, groups)
     examples = digits(5, 2)
     settings = {"clip": 0.05, "chunk": 3, "choose": by(way)}
     expected = clipped_sum(model, trainable, examples, **settings)

@@ -17,6 +17,7 @@ from tests.seeded import seeded_source
 NETWORKS = {
     "mlp": Network(kind="mlp", width=24, blocks=2, condition=8),
     "unet": Network(kind="unet", width=8, blocks=1, condition=8, multipliers=(1, 2), attention=(4,)),
+    "dit": Network(kind="dit", width=8, blocks=1, condition=8, heads=2, patch=2),
 }
 SCHEDULE = make_schedule(Schedule(timesteps=20))
 GROUPS = ("rows", "film", "attention")

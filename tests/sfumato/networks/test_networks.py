@@ -12,7 +12,8 @@ from sfumato.privacy.dp_sgd import trainable_parameters
 MLP = Network(kind="mlp", width=16, blocks=2, condition=8)
 UNET = Network(kind="unet", width=8, blocks=1, condition=8, multipliers=(1, 2), attention=(7, 8, 4))
 REFINE = Network(kind="refinenet", width=8, blocks=1, condition=8, multipliers=(1, 2, 2))
-EACH = pytest.mark.parametrize("settings", [MLP, UNET, REFINE], ids=["mlp", "unet", "refinenet"])
+DIT = Network(kind="dit", width=16, blocks=2, condition=8, heads=2)
+EACH = pytest.mark.parametrize("settings", [MLP, UNET, REFINE, DIT], ids=["mlp", "unet", "refinenet", "dit"])
 
 
 def awake(settings, shape, classes=5):
@@ -85,14 +86,15 @@ def test_every_parameter_belongs_to_one_group(settings):
     sizes = parameters_by_group(model)
     assert sum(sizes.values()) == sum(p.numel() for p in model.parameters())
     assert sizes["rows"] == 5 * 8
-    assert set(sizes) == {"rows", "film", "time", "rest"} | ({"attention"} if settings is UNET else set())
-    films = sum(p.numel() for m in model.modules() if type(m).__name__ == "Film" for p in m.parameters())
+    assert set(sizes) == {"rows", "film", "time", "rest"} | ({"attention"} if settings in (UNET, DIT) else set())
+    films = sum(p.numel() for m in model.modules() if type(m).__name__ in ("Film", "Gates") for p in m.parameters())
     assert sizes["film"] == films > 0
 
 
+@pytest.mark.parametrize("settings", [UNET, DIT], ids=["unet", "dit"])
 @pytest.mark.parametrize("groups", [("rows",), ("film",), ("attention",), ("time",), ("rest",), ("rows", "film")])
-def test_gradient_reaches_the_chosen_groups_and_no_other(groups):
-    model = awake(UNET, (1, 8, 8))
+def test_gradient_reaches_the_chosen_groups_and_no_other(settings, groups):
+    model = awake(settings, (1, 8, 8))
     chosen = trainable_parameters(model, groups)
     ask(model, (1, 8, 8), torch.arange(5)).square().mean().backward()
     for name, parameter in model.named_parameters():
@@ -149,6 +151,43 @@ def test_the_levels_of_a_refinenet_look_ever_further():
         blocks[0].register_forward_pre_hook(lambda _, inputs: sides.append(inputs[0].shape[-1]))
     ask(model, (1, 16, 16), torch.tensor([0]))
     assert sides == [16, 8, 8, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("patch", "side", "tokens"), [(0, 7, 49), (0, 8, 64), (0, 16, 64), (0, 9, 81), (2, 8, 16), (4, 12, 9)]
+)
+def test_a_transformer_takes_squares_for_positions_and_tells_them_apart(patch, side, tokens):
+    """With equal squares everywhere, only the sines of row and column differ."""
+    model = awake(DIT.model_copy(update={"patch": patch}), (2, side, side))
+    seen = []
+    model.blocks[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][0]))
+    out = model(torch.ones(1, 2, side, side), torch.tensor([500]), torch.tensor([0]))
+    assert out.shape == (1, 2, side, side) and seen[0].shape == (tokens, 16)
+    assert len(seen[0].unique(dim=0)) == tokens
+
+
+def test_a_transformer_puts_every_square_back_where_it_was():
+    """Cut off from its neighbours, each square answers for itself alone."""
+    model = awake(DIT.model_copy(update={"patch": 2}), (2, 6, 10))
+    for each in model.blocks:
+        torch.nn.init.zeros_(each.attention.out.weight)
+    x = torch.randn(1, 2, 6, 10, requires_grad=True)
+    model(x, torch.tensor([500]), torch.tensor([0]))[0, 1, 3, 8].backward()
+    reached = x.grad[0].abs().amax(0) > 0
+    expected = torch.zeros(6, 10, dtype=torch.bool)
+    expected[2:4, 8:10] = True
+    assert torch.equal(reached, expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong", "way"),
+    [({"patch": 3}, "network.patch=3 does not divide 8x8", {"patch": 4}), ({"width": 18}, "network.width=18.*heads=2", {"width": 20})],
+)  # fmt: skip
+def test_a_transformer_that_does_not_fit_is_refused_with_one_that_does(change, wrong, way):
+    with pytest.raises(BadInput, match=wrong) as refusal:
+        build(DIT.model_copy(update=change), (1, 8, 8), 3)
+    assert str(next(iter(way.values()))) in str(refusal.value).split(":")[1]
+    build(DIT.model_copy(update=way), (1, 8, 8), 3)
 
 
 @pytest.mark.parametrize(("side", "kind", "width"), [(8, "mlp", 192), (15, "mlp", 192), (16, "unet", 32)])

@@ -19,6 +19,7 @@ from tests.oracle import clipped, norm
 NETWORKS = {
     "mlp": Network(kind="mlp", width=24, blocks=2, condition=8),
     "unet": Network(kind="unet", width=8, blocks=1, condition=8, multipliers=(1, 2), attention=(4,)),
+    "dit": Network(kind="dit", width=8, blocks=1, condition=8, heads=2, patch=2),
     "velocity": Network(kind="mlp", width=24, blocks=2, condition=8, prediction="velocity"),
 }
 ALL = ("rows", "film", "attention", "time", "rest")
