@@ -18,7 +18,7 @@ import yaml
 from artifacts import verify_card
 from artifacts.kinds import PublicImages
 from artifacts.record import RunRecord
-from artifacts.report import statement
+from artifacts.report import labels_told, statement
 from artifacts.store import Store
 from sfumato import __version__
 from sfumato.config import Relation
@@ -119,6 +119,7 @@ def card_of(record: RunRecord, images: ImageSet, evidence: Evidence | None) -> d
         "images": len(images),
         "classes": list(images.classes),
         "class_shares": record.class_shares.model_dump(mode="json") if record.class_shares else None,
+        **({"labels": told} if (told := labels_told(record)) else {}),
         "shape": list(images.pixels.shape[1:]),
         "settings": {k: v for k, v in record.settings.items() if k not in UNTOLD},
         "code_version": __version__,

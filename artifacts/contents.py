@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -17,6 +18,7 @@ from sfumato.backbone import Backbone
 from sfumato.config import Extractor, Latent, Network
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet, to_unit
+from sfumato.judge import PaidJudge
 from sfumato.latents import PIXELS, Codec, Latents
 from sfumato.networks.autoencoder import build_autoencoder
 from sfumato.networks.backbone import BackboneNetwork
@@ -115,6 +117,34 @@ def load_backbone(folder: Path, device: torch.device) -> Backbone:
     network = network.to(device).eval().requires_grad_(False)
     whitening = {name: tensors[name].to(device) for name in ("mean", "directions", "deviations")}
     return Backbone(network, settings, shape, facts["classes"], **whitening)
+
+
+def save_judge(folder: Path, head: Tensor, scale: float, classes: Sequence[str]) -> None:
+    """The head `[classes, directions + 1]` and the scale of its logits; the backbone is an artifact of its own."""
+    save(folder, {"head": head}, {"scale": scale, "classes": list(classes)})
+
+
+def load_judge(folder: Path, backbone: Path, device: torch.device) -> PaidJudge:
+    """What `save_judge` wrote, on the backbone in its folder."""
+    tensors, facts = load(folder)
+    return PaidJudge(load_backbone(backbone, device), tensors["head"].to(device), facts["scale"])
+
+
+DRAWN = "drawn"
+"""Labels that images were drawn for, where a judge gave them others."""
+
+
+def save_relabelled(folder: Path, images: ImageSet, drawn: np.ndarray) -> None:
+    """Images with the labels that count, and beside these the ones that they were drawn for, int64 `[n]`."""
+    save_images(folder, images)
+    tensors, facts = load(folder)
+    save(folder, tensors | {DRAWN: torch.from_numpy(drawn)}, facts)
+
+
+def load_drawn(folder: Path) -> np.ndarray | None:
+    """The labels that images were drawn for, where a judge had a say; None where there was none."""
+    found = load(folder)[0].get(DRAWN)
+    return None if found is None else found.numpy()
 
 
 def save_denoiser(folder: Path, model: nn.Module, network: Network, shape: tuple[int, int, int], classes: int) -> None:

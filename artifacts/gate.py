@@ -79,6 +79,7 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
             "retrieval": _summary(store, samples, Trajectories),
             "latents": _summary(store, samples, PublicAutoencoder),
             "class_shares": class_shares(plan.generation, plan.facts.classes, _counts(store, samples)),
+            "judged": judged_of(store, samples),
             "stages": [],
             "metrics": {},
         }
@@ -153,6 +154,12 @@ def _check_audits(known: Sequence[Entry], record: RunRecord, spends: set[int]) -
                 f"the audit of run {one.body['run']} refutes its promise (ledger entry {one.seq}); nothing made of the same "
                 "spends may leave. Find the fault, or audit it again"
             )
+
+
+def judged_of(store: Store, samples: str) -> dict[str, float]:
+    """What a paid judge said of the images that samples were labelled in or chosen from; empty without one."""
+    summary = store.manifest(samples)["summary"]
+    return {name: summary[name] for name in ("drawn", "agreed") if "agreed" in summary}
 
 
 def _family(store: Store, samples: str) -> dict[str, str]:

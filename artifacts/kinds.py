@@ -55,6 +55,10 @@ class ClassCounts(Ref):
     """The number of private records of each class, with noise."""
 
 
+class PaidJudge(Ref):
+    """A linear head on the features of a backbone, trained on private records with noise."""
+
+
 class NoisedImages(Ref):
     """Private images noised once, in random order and without labels."""
 

@@ -14,13 +14,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from artifacts import contents
 from artifacts.card import CARD, CHECKER, REGISTRY, UNTOLD, Evidence, add_evidence, card_of, seal
 from artifacts.gate import draw_public
 from artifacts.labels import Label, combined
 from artifacts.page import Section, in_html, inside, section_in_markdown
 from artifacts.record import RunRecord
-from artifacts.report import REPORT, class_blocks, not_covered, public_page
+from artifacts.report import REPORT, class_blocks, labels_told, not_covered, public_page
 from artifacts.store import Store, full_disk
 from artifacts.upload import free_place, is_url, shown, upload
 from sfumato.errors import BadInput, Refused
@@ -81,7 +83,7 @@ def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | No
     source = store.folder(record.samples_artifact)
     images = contents.load_images(source)
     card = card_of(record, images, evidence)
-    _write(folder, images)
+    _write(folder, images, contents.load_drawn(source))
     (folder / "README.md").write_text(data_card(card, record), encoding="utf-8")
     shutil.copyfile(source / "samples.png", folder / "samples.png")
     if record.label != Label.INTERNAL:
@@ -137,16 +139,18 @@ def unwritable(error: OSError, to: Path) -> BadInput:
     )
 
 
-def _write(folder: Path, images: ImageSet) -> None:
+def _write(folder: Path, images: ImageSet, drawn: np.ndarray | None = None) -> None:
+    """Images by class, and their labels: those that count, and the classes `drawn` for where a judge had a say."""
     names = folder_names(images.classes)
     with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
-        rows.writerow(["file", "label", "class"])
+        rows.writerow(["file", "label", "class", *(["drawn"] if drawn is not None else [])])
         for number, label in enumerate(images.labels):
             path = folder / "images" / names[label] / f"{number:0{NAME_DIGITS}d}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             save_png(path, picture(images.pixels[number]))
-            rows.writerow([path.relative_to(folder).as_posix(), label, images.classes[label]])
+            told = [] if drawn is None else [images.classes[drawn[number]]]
+            rows.writerow([path.relative_to(folder).as_posix(), label, images.classes[label], *told])
 
 
 def data_card(card: dict, record: RunRecord) -> str:
@@ -172,10 +176,13 @@ def data_card(card: dict, record: RunRecord) -> str:
             f"Method `{card['method']}`; settings and mechanisms in `card.json`. Ledger entries "
             f"{', '.join(map(str, card['ledger_entries']))}, run `{card['run']}`.",
             "",
+            *([told, ""] if (told := labels_told(record)) else []),
             *(section_in_markdown(Section("Classes", classes)) if (classes := class_blocks(record)) else ()),
             "## What is here",
             "",
-            "`images/CLASS/NUMBER.png`, `labels.csv` (file, label, class), `samples.png`, `card.json`, "
+            "`images/CLASS/NUMBER.png`, `labels.csv` (file, label, class"
+            + (", class drawn for" if record.judged else "")
+            + "), `samples.png`, `card.json`, "
             f"`{REGISTRY}` (a draft for the deployments registry of OpenDP), `{CHECKER}`"
             + (f", `{REPORT}` (all of this with pictures, one file)." if record.label != Label.INTERNAL else "."),
             "",

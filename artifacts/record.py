@@ -93,6 +93,9 @@ class RunRecord(BaseModel):
     class_shares: ClassShares | None = None
     """How the images were shared out among the classes; None where there are as many of each."""
 
+    judged: dict[str, float] = {}
+    """How many images were drawn, and of which share a paid judge agreed with the class; empty where none labelled or chose them."""
+
     def override(self, kind: str) -> Override | None:
         """The last override of a kind."""
         return next((one for one in reversed(self.overrides) if one.kind == kind), None)

@@ -209,6 +209,7 @@ def _making(record: RunRecord) -> Section:
             + f"{facts.private} in {len(facts.classes)} classes."
         ),
         Picture(CURVES, "Loss of the public stages."),
+        *([Text(told, "Labels.")] if (told := labels_told(record)) else []),
         *class_blocks(record),
     ]
     if found := record.latents:
@@ -231,6 +232,24 @@ def _making(record: RunRecord) -> Section:
         said = f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%} ({verdict})."
         blocks.append(Text(said + search, "Retrieval."))
     return Section("How it was made", blocks)
+
+
+def labels_told(record: RunRecord) -> str:
+    """Whose the labels of the images are, and which part a paid judge had in them; empty where there is none."""
+    judge, found = record.plan.judge, record.judged
+    if judge is None:
+        return ""
+    paid = "a linear classifier of the private classes on public features, paid for in the certificate"
+    if judge.use == "guide":
+        return f"Each image has the class that it was drawn for, towards which a judge pulled it ({paid})."
+    agreed = (
+        f"it agreed with the class that an image was drawn for in {found['agreed']:.1%} of {found['drawn']:.0f}"
+        if found
+        else ""
+    )
+    if judge.use == "relabel":
+        return f"The labels are those of a judge ({paid}); {agreed}. The classes that the images were drawn for are kept beside."
+    return f"Each image has the class that it was drawn for; a judge ({paid}) kept the surest of each class; {agreed}."
 
 
 def class_blocks(record: RunRecord) -> list[Text | Table | Picture]:

@@ -51,6 +51,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {plan.fine_tuning.clip:g})" if plan.fine_tuning else "",
         "paid": _paid([f"{spend.what} ({_short(spend.event)})" for spend in plan.spends]),
         "drawn": f"{plan.generation.images} images, {plan.evaluations} network evaluations each",
+        "judge": _judge(plan),
         "classes": _classes(plan),
         "judged": f"{min(settings.evaluation.images, plan.generation.images)} images of each set, features: "
         f"{settings.evaluation.features}, classifiers: {settings.evaluation.classifiers}",
@@ -80,6 +81,19 @@ def _classes(plan: Plan) -> str:
     told = ", ".join(f"{name} {images}" for name, images in itertools.islice(each, MOST_CLASSES))
     more = f" and {len(classes) - MOST_CLASSES} more" if classes[MOST_CLASSES:] else ""
     return f"declared by the custodian: {told}{more}"
+
+
+def _judge(plan: Plan) -> str:
+    """What a paid judge does with the images; nothing where there is none."""
+    judge = plan.judge
+    if not judge:
+        return ""
+    does = {
+        "relabel": "gives each image its own class; the class drawn for is kept beside",
+        "filter": f"keeps the surest {judge.keep:.0%} of what is drawn, class by class",
+        "guide": f"pulls each image towards its class, weight {judge.pull:g}",
+    }
+    return f"{does[judge.use]}; alone it costs epsilon {judge.share * plan.privacy.epsilon:.3g}"
 
 
 def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str:

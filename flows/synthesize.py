@@ -5,6 +5,7 @@ generation, evaluation, report, and publishing where asked. It branches on what 
 name.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -12,14 +13,23 @@ from typing import Any
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from artifacts.kinds import CanaryImages, ClassCounts, PhaseOneModel, PublicClassifier, PublicImages, Samples
+from artifacts.kinds import (
+    CanaryImages,
+    ClassCounts,
+    PhaseOneModel,
+    PublicBackbone,
+    PublicClassifier,
+    PublicImages,
+    Samples,
+)
 from artifacts.publish import UNTOLD, below
 from artifacts.record import RunRecord, run_folder
 from sfumato import sources
-from sfumato.config import Generation, Network
+from sfumato.config import Generation, Judge, Network
 from sfumato.methods.plan import (
     STAGE_COUNTS,
     STAGE_DRAWING,
+    STAGE_JUDGE,
     STAGE_PHASE_ONE,
     STAGE_TRAINING,
     STAGE_TUNING,
@@ -31,7 +41,7 @@ from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
 from tasks import audit, checking, private, public, release
-from tasks.asking import PublicParts, Terms, Told, Trained
+from tasks.asking import Judging, PublicParts, Terms, Told, Trained
 from tasks.closing import baseline_settings, close, pages_of
 from tasks.editions import next_edition
 from tasks.journal import Journal
@@ -41,6 +51,8 @@ from tasks.where import configure
 
 SYNTHETIC, PUBLIC_ONLY, BASELINE = "synthetic", "public model alone", "plain DP-SGD"
 """Names of the judged sets."""
+AS_DRAWN, AGREEING = "as drawn", "agreeing"
+"""Names of those beside what a judge made of them: everything that was drawn, and what the judge gives the class that it was drawn for."""
 RUN_FOLDER = "."
 """Publish into the folder of the run, under `PUBLISHED`."""
 PUBLISHED = "published"
@@ -134,11 +146,13 @@ def _carry_out(
     book.refusal = checking.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
     parts = prepare(settings, plan, public_images, book)
     counts = count(plan, secret, book)
-    trained = pay(settings, plan, parts, secret, book).model_copy(update={"counts": counts})
-    samples = draw(settings, plan, parts, trained, secret, book)
+    judge = train_judge(settings, plan, public_images, secret, book)
+    trained = pay(settings, plan, parts, secret, book).model_copy(update={"counts": counts, "judge": judge})
+    samples, beside = draw(settings, plan, parts, trained, secret, book)
     book.refusal = ""
 
-    judged = {SYNTHETIC: samples} | compare(settings, plan, parts, secret, book, counts)
+    brief: dict[str, Any] = {"briefly": tuple(beside)} if beside else {}
+    judged = {SYNTHETIC: samples} | beside | compare(settings, plan, parts, secret, book, counts)
     scores = book.run(
         release.evaluate,
         judged,
@@ -149,6 +163,7 @@ def _carry_out(
         settings.evaluation,
         settings.seed,
         settings.machine,
+        **brief,
     )
     copies = book.run(audit.check_copies, samples, secret, terms(plan, comparison=True))
     record = close(settings, plan, preset, book, parts, samples, scores, copies, counts)
@@ -221,11 +236,40 @@ def count(plan: Plan, secret: PrivateSet, book: Journal) -> ClassCounts | None:
     """How common each class is, where the plan asks for it; found again by every run that asks with the same noise."""
     if not plan.events(STAGE_COUNTS):
         return None
-    later = tuple(spend.event for spend in plan.spends if spend.stage != STAGE_COUNTS)
+    later = after(plan, STAGE_COUNTS)
     # A claim is of one run and would keep the others from finding the counts.
     how = terms(plan, following=later).model_copy(update={"claim": None})
     asked: dict[str, Any] = {"private": secret, "terms": how, "classes": plan.facts.classes}
     return book.run(private.count_classes, event=plan.event(STAGE_COUNTS), paid=True, **asked)
+
+
+def after(plan: Plan, stage: str) -> tuple[AnyEvent, ...]:
+    """What a plan spends after `stage`."""
+    last = max(place for place, spend in enumerate(plan.spends) if spend.stage == stage)
+    return tuple(spend.event for spend in plan.spends[last + 1 :])
+
+
+def train_backbone(settings: Settings, images: PublicImages, book: Journal) -> PublicBackbone:
+    """The classifier of the public images in whose features others are judged; found again by whoever asks for it."""
+    common: dict[str, Any] = {"seed": settings.seed, "machine": settings.machine}
+    return book.run(public.train_backbone, images, settings.backbone, **common)
+
+
+def train_judge(
+    settings: Settings, plan: Plan, images: PublicImages, secret: PrivateSet, book: Journal
+) -> Judging | None:
+    """What labels, chooses or guides drawn images, where the plan has it; found again by every run that trains one like it."""
+    if not plan.judge:
+        return None
+    backbone = train_backbone(settings, images, book)
+    # How it is used does not change it, and a claim is of one run: neither keeps another run from finding it.
+    usual = Judge()
+    recipe = plan.judge.model_copy(update={name: getattr(usual, name) for name in ("use", "share", "keep", "pull")})
+    how = terms(plan, following=after(plan, STAGE_JUDGE)).model_copy(update={"claim": None})
+    asked: dict[str, Any] = {"settings": recipe, "facts": plan.facts, "machine": settings.machine}
+    event = plan.event(STAGE_JUDGE)
+    judge = book.run(private.train_judge, backbone, secret, how, event, paid=True, **asked)
+    return Judging(backbone=backbone, judge=judge)
 
 
 def pay(
@@ -289,15 +333,48 @@ def draw(
     trained: Trained,
     secret: PrivateSet,
     book: Journal,
+) -> tuple[Samples, dict[str, Samples]]:
+    """The images that the run is for, and the sets to compare them with, by name, where a judge had a say in them."""
+    told = Told(settings=tellable(settings), plan=plan)
+    judge, wanted = trained.judge, settings.generation.images
+    trained = trained.model_copy(update={"judge": None})
+    if not judge or not plan.judge:
+        return draw_unjudged(settings, plan, parts, trained, secret, book, wanted, told), {}
+    use, images = plan.judge.use, wanted
+    if use == "filter":
+        images = math.ceil(wanted / plan.judge.keep)
+    told_now, guide = (told, judge) if use == "guide" else (None, None)
+    drawn = draw_unjudged(settings, plan, parts, trained, secret, book, images, told_now, guide)
+    asked: dict[str, Any] = {"facts": plan.facts, "images": wanted, "machine": settings.machine}
+    asked |= {"counts": trained.counts} if trained.counts else {}
+    recipe = settings.only("generation")
+    agreeing = book.run(release.judge_images, drawn, judge, recipe, use="agreeing", note=AGREEING, **asked)
+    beside = {AGREEING: agreeing} if release.comparable(agreeing) else {}
+    if use == "guide":
+        return drawn, beside
+    samples = book.run(release.judge_images, drawn, judge, recipe, use=use, note=use, paid=True, told=told, **asked)
+    return samples, {AS_DRAWN: drawn} | beside
+
+
+def draw_unjudged(
+    settings: Settings,
+    plan: Plan,
+    parts: PublicParts,
+    trained: Trained,
+    secret: PrivateSet,
+    book: Journal,
+    images: int,
+    told: Told | None,
+    guide: Judging | None = None,
 ) -> Samples:
-    """The images that the run is for: drawn from what was trained, or by a sampler that pays for each of them."""
-    recipe = settings.only("schedule", "method", "generation", "seed")
+    """Images drawn from what was trained, or by a sampler that pays for each of them; a judge may guide the first."""
+    recipe = settings.only("schedule", "method", "generation", "seed", *(["judge"] if guide else []))
     drawing: dict[str, Any] = {
         "facts": plan.facts,
         "public": parts,
         "machine": settings.machine,
-        "images": settings.generation.images,
-        "told": Told(settings=tellable(settings), plan=plan),
+        "images": images,
+        "told": told,
     }
     if events := plan.events(STAGE_DRAWING):
         asked: dict[str, Any] = {
@@ -315,6 +392,7 @@ def draw(
     book.refusal = ""  # what is paid for may be drawn from again
     drawing["prototypes"] = first if plan.prototypes else None
     drawing |= {"counts": trained.counts} if trained.counts else {}
+    drawing |= {"guide": guide} if guide else {}
     return book.run(release.generate, recipe, votes=trained.votes, tuned=trained.tuned, paid=True, **drawing)
 
 

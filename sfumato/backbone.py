@@ -19,7 +19,7 @@ from sfumato import config
 from sfumato.errors import BadInput
 from sfumato.held_out import positions
 from sfumato.images import ImageSet, shape_of, to_unit
-from sfumato.networks.backbone import BackboneNetwork
+from sfumato.networks.backbone import FEATURES_PER_CHANNEL, BackboneNetwork
 from sfumato.progress import Progress, silent
 from sfumato.training import batches, train
 
@@ -33,6 +33,11 @@ MEASURED = 5000
 """Public images whose features give the mean and the directions, at most."""
 FLAT = 1e-3
 """Share of the largest deviation below which a direction is taken for constant: dividing by it would only enlarge rounding."""
+
+
+def features_of(settings: config.Backbone) -> int:
+    """How many features a backbone with these settings has."""
+    return FEATURES_PER_CHANNEL * settings.width
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +74,15 @@ class Backbone:
         least = FLAT * self.deviations[0]
         scale = self.directions[:, :directions] / self.deviations[:directions].clamp(min=least)
         return (self.features(images) - self.mean) @ scale
+
+    def whitening_reader(self, directions: int) -> Callable[[Tensor], Tensor]:
+        """`whitened` along so many directions, without gradients."""
+
+        @torch.no_grad()
+        def read(images: Tensor) -> Tensor:
+            return self.whitened(images, directions)
+
+        return read
 
     def _read(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         if shape_of(images) != self.shape:

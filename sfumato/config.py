@@ -263,6 +263,30 @@ class Backbone(Section):
     """What moves in from outside an image: its border drawn out, which suits one ground, or its reflection, which suits photographs."""
 
 
+class Judge(Section):
+    """A linear classifier of the private classes on the backbone's features, paid for, that labels, chooses or guides what is drawn."""
+
+    use: Literal["none", "relabel", "filter", "guide"] = "none"
+    """`relabel` gives each image the judge's class, `filter` draws more and keeps the surest of each class, `guide` draws by the gradient
+    of its log-probability as well."""
+    share: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the target epsilon that it may cost by itself; together with the rest it costs less."""
+    steps: int = Field(default=60, ge=2)
+    """Full-batch gradients."""
+    directions: int = Field(default=64, ge=1)
+    """Principal directions of the public features that it sees."""
+    scale: float = Field(default=20.0, gt=0)
+    """What its logits are multiplied by, since the features have norm 1."""
+    learning_rate: float = Field(default=2.0, gt=0)
+    """Step along the mean clipped gradient."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Share of the last step's velocity that is kept."""
+    keep: float = Field(default=0.8, ge=0.1, lt=1)
+    """For `filter`: share of the drawn images that is kept. Less takes longer to draw and varies less."""
+    pull: float = Field(default=1.0, gt=0)
+    """For `guide`: weight of the judge's gradient; more reads better and varies less."""
+
+
 class Training(Section):
     """Training of the denoiser without clipping and noise."""
 

@@ -6,18 +6,20 @@ Latents are decoded here; everything after sees pixels.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sfumato.class_shares import wanted_classes
 from sfumato.diffusion.objective import Randomness, normal
 from sfumato.diffusion.samplers import solve
-from sfumato.diffusion.schedule import time_grid
+from sfumato.diffusion.schedule import predicted_image, time_grid
 from sfumato.images import ImageSet, to_pixels
-from sfumato.methods.parts import Parts
+from sfumato.judge import PaidJudge
+from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import Facts
 from sfumato.progress import Progress, silent
 from sfumato.settings import Settings
@@ -88,6 +90,38 @@ def first_of_each(images: ImageSet, count: int) -> np.ndarray:
         found = images.pixels[images.labels == label][:count]
         row[: len(found)] = found
     return page.reshape(-1, *images.pixels.shape[1:])
+
+
+class Steered(nn.Module):
+    """A denoiser that a judge pulls towards the class that is asked for: the predicted clean image moves along the gradient of its log-probability.
+
+    By (1 - alpha_bar) `pull` times the gradient, which is Bayes' rule to first order: of an image of unit variance of which x_t
+    is seen, the variance that is left is 1 - alpha_bar. Where no class is asked for, nothing moves. Gradients go through the decoder and
+    not through the denoiser, which therefore is asked as often as without.
+    """
+
+    def __init__(self, denoise: nn.Module, judge: PaidJudge, parts: Parts, pull: float):
+        super().__init__()
+        self.denoise, self.judge, self.parts, self.pull = denoise, judge, parts, pull
+
+    def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        """Predicted noise `[b, c, h, w]`, also inside `inference_mode`."""
+        noise, schedule = self.denoise(x, t, y), self.parts.schedule
+        wanted = y >= 0
+        if not wanted.any():
+            return noise
+        with torch.inference_mode(False), torch.enable_grad():
+            clean = predicted_image(schedule, x.clone(), t.clone(), noise.clone()).detach()[wanted].requires_grad_()
+            told = self.judge.log_probabilities(self.parts.codec.shown(clean))
+            (slope,) = torch.autograd.grad(told.gather(1, y.clone()[wanted, None]).sum(), clean)
+        moved = torch.zeros_like(noise)
+        moved[wanted] = self.pull * schedule.noise(t[wanted]) ** 2 * slope
+        return noise - schedule.signal(t) / schedule.noise(t) * moved
+
+
+def steered(parts: Parts, judge: PaidJudge, pull: float) -> Parts:
+    """The parts with a denoiser of the private classes that the judge pulls towards the class that is asked for."""
+    return replace(parts, tuned=Steered(planned(parts.tuned), judge, parts, pull))
 
 
 @torch.inference_mode()

@@ -56,6 +56,10 @@ class Pixels:
         """Images as they are."""
         return z
 
+    def shown(self, z: Tensor) -> Tensor:
+        """`decode`, differentiable where gradients are on."""
+        return z
+
 
 @dataclass(frozen=True)
 class Latents:
@@ -94,6 +98,10 @@ class Latents:
     @torch.no_grad()
     def decode(self, z: Tensor) -> Tensor:
         """Images `[b, c, h, w]` in [-1, 1] of latents `[b, z, h', w']`, each by itself."""
+        return self.shown(z)
+
+    def shown(self, z: Tensor) -> Tensor:
+        """`decode`, differentiable where gradients are on."""
         own = z * self.spread + self.mean
         return torch.cat([self.network.decoder(part) for part in own.split(CHUNK)]).clamp(-1, 1)
 

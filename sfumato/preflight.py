@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato import sources
+from sfumato.backbone import LEAST_CLASSES, features_of
 from sfumato.class_shares import with_shares
 from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy, Schedule
 from sfumato.diffusion.schedule import make_schedule
@@ -21,7 +22,7 @@ from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
 from sfumato.methods import METHODS
 from sfumato.methods.parts import planned
-from sfumato.methods.plan import SHARED_STAGES, Facts, Plan, counting, protecting_groups, shared_spends
+from sfumato.methods.plan import SHARED_STAGES, STAGE_DRAWING, Facts, Plan, counting, protecting_groups, shared_spends
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.networks.low_rank import adapted
@@ -315,7 +316,9 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
     plan = METHODS[settings.method.name].plan(settings, facts)
     if [spend for spend in plan.spends if spend.stage in SHARED_STAGES] != shared_spends(settings):
         raise ValueError(f"the plan of {plan.method} does not price what the settings ask for: see `shared_spends`")
-    plan = plan.model_copy(update={"warnings": weaknesses(plan.privacy, facts)})
+    judge = settings.judge if settings.judge.use != "none" else None
+    plan = plan.model_copy(update={"warnings": weaknesses(plan.privacy, facts), "judge": judge})
+    _check_judge(settings, plan)
     return protecting_groups(plan) if facts.unit else plan
 
 
@@ -334,6 +337,40 @@ def _check_classes(settings: Settings) -> None:
         raise BadInput(
             f"generation.count_noise={generation.count_noise:g} makes the number of records of each class cost epsilon {alone:.4g} of "
             f"privacy.epsilon={privacy.epsilon:g} by itself: use more noise, or generation.classes=declared"
+        )
+
+
+def _check_judge(settings: Settings, plan: Plan) -> None:
+    """Refuse a judge that could not learn, and a use of it that the method's drawing does not allow."""
+    judge, facts = settings.judge, plan.facts
+    if judge.use == "none":
+        return
+    asked = f"judge.use={judge.use}"
+    if facts.public_classes < LEAST_CLASSES:
+        raise BadInput(
+            f"{asked}: the public images are of {facts.public_classes} class, and the judge's features come from telling public classes "
+            "apart: sort them into two or more, take another data.public, or judge.use=none"
+        )
+    if len(facts.classes) < LEAST_CLASSES:
+        raise BadInput(
+            f"{asked}: the private images are of {len(facts.classes)} class, of which a judge tells nothing: judge.use=none"
+        )
+    if judge.directions > (width := features_of(settings.backbone)):
+        raise BadInput(
+            f"judge.directions={judge.directions} is more than the {width} features of backbone.width={settings.backbone.width}: "
+            f"use at most {width}"
+        )
+    own_labels = hasattr(METHODS[settings.method.name], "labels")
+    each_paid = plan.events(STAGE_DRAWING) and not plan.prototypes
+    if judge.use == "filter" and (own_labels or each_paid):
+        why = "pays for each image that it draws" if each_paid else "draws images with labels of their own"
+        raise BadInput(
+            f"{asked}: method.name={plan.method} {why}, so that there is nothing to choose from: use judge.use=relabel"
+        )
+    if judge.use == "guide" and (own_labels or not plan.fine_tuning):
+        raise BadInput(
+            f"{asked}: method.name={plan.method} does not draw by a denoiser of the private classes, which alone can be guided: "
+            "use judge.use=relabel"
         )
 
 

@@ -23,6 +23,7 @@ from sfumato.config import (
     Evaluation,
     FineTuning,
     Generation,
+    Judge,
     Latent,
     Machine,
     Network,
@@ -63,6 +64,7 @@ class Settings(Section):
     pretraining: Pretraining = Pretraining()
     method: AnyMethod = METHODS[DEFAULT_METHOD].Method()
     fine_tuning: FineTuning = FineTuning()
+    judge: Annotated[Judge, LATER] = Judge()
     generation: Generation = Generation()
     evaluation: Evaluation = Evaluation()
     seed: int = Field(default=0, ge=0)

@@ -11,8 +11,10 @@ from artifacts.kinds import (
     ClassVotes,
     FeatureExtractor,
     MemberModel,
+    PaidJudge,
     PhaseOneModel,
     PublicAutoencoder,
+    PublicBackbone,
     PublicImages,
     PublicModel,
     Ref,
@@ -71,6 +73,17 @@ class Told(Section):
     plan: Plan
 
 
+class Judging(Section):
+    """References to a judge of drawn images, and to the public features that it sees."""
+
+    backbone: PublicBackbone
+    judge: PaidJudge
+
+    def refs(self) -> list[Ref]:
+        """Both."""
+        return [self.backbone, self.judge]
+
+
 class Trained(Section):
     """References to what the private stages made before anything is drawn."""
 
@@ -79,6 +92,8 @@ class Trained(Section):
     members: tuple[MemberModel, ...] = ()
     counts: Annotated[ClassCounts | None, LATER] = None
     """Where the classes of the images follow what was counted."""
+    judge: Annotated[Judging | None, LATER] = None
+    """Where one labels, chooses or guides what is drawn."""
 
 
 def load_shares(draft: Draft, settings: Settings, facts: Facts, counts: ClassCounts | None) -> tuple[float, ...]:

@@ -4,6 +4,7 @@ import shutil
 
 from artifacts import contents, report
 from artifacts.certify import certificate_of, curve_of, numbers_of
+from artifacts.gate import judged_of
 from artifacts.kinds import ClassCounts, Copies, Judgement, Samples
 from artifacts.labels import Label
 from artifacts.record import RunRecord
@@ -82,6 +83,7 @@ def close(
             plan.facts.classes,
             contents.load(store.folder(counts))[0]["counts"] if counts else None,
         ),
+        judged=judged_of(store, samples.digest),
         copies=CopyCheck.model_validate(contents.load(store.folder(copies))[1]),
     )
     shutil.copyfile(store.folder(copies) / report.COPIES_PICTURE, folder / report.COPIES_PICTURE)

@@ -10,17 +10,20 @@ from artifacts.kinds import (
     ClassVotes,
     MemberModel,
     NoisedImages,
+    PaidJudge,
     PhaseOneModel,
     PublicAutoencoder,
+    PublicBackbone,
     TunedModel,
     WatchedSteps,
 )
-from sfumato.config import Machine, Section, Training
+from sfumato.config import Judge, Machine, Section, Training
 from sfumato.diffusion.objective import Corrupt
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, begun, untuned
 from sfumato.methods.plan import (
     STAGE_COUNTS,
+    STAGE_JUDGE,
     STAGE_PHASE_ONE,
     STAGE_TRAINING,
     STAGE_TUNING,
@@ -32,7 +35,7 @@ from sfumato.methods.plan import (
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy import mechanisms, shards
 from sfumato.privacy.door import PrivateSet
-from sfumato.privacy.events import DiscreteHistogram, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.progress import silent
 from sfumato.settings import Settings
 from sfumato.training import denoiser_training, train_on_noised, unlabelled_losses
@@ -56,6 +59,37 @@ def count_classes(
             asked = access(ledger, private, terms, STAGE_COUNTS, "class counts", [], context, code)
             paid = mechanisms.noisy_counts(asked, event, classes=len(classes))
         contents.save(draft.folder, {"counts": paid.result}, {"classes": classes})
+        draft.stands_on(paid)
+    return draft.ref
+
+
+@stage
+def train_judge(
+    backbone: PublicBackbone,
+    private: PrivateSet,
+    terms: Terms,
+    event: Gaussian,
+    settings: Judge,
+    facts: Facts,
+    machine: Machine,
+    context: RunContext,
+) -> PaidJudge:
+    """Train a linear head that tells the private classes apart, with noise, on features of a backbone of public images."""
+    with making(PaidJudge, "paid judge", context, parents=[backbone], params=event.model_dump()) as draft:
+        code, device = code_version(train_judge.fn), device_of(machine)
+        public = contents.load_backbone(draft.open(backbone), device)
+        with where().ledger() as ledger:
+            asked = access(ledger, private, terms, STAGE_JUDGE, "paid judge", [backbone], context, code)
+            paid = mechanisms.noisy_head(
+                asked,
+                event,
+                public.whitening_reader(settings.directions),
+                settings,
+                classes=len(facts.classes),
+                records=facts.records,
+                device=device,
+            )
+        contents.save_judge(draft.folder, paid.result, settings.scale, facts.classes)
         draft.stands_on(paid)
     return draft.ref
 

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from artifacts import certify, classifiers, contents, gate, report, report_plots, spending, witness
 from artifacts.card import evidence_of
@@ -15,9 +15,10 @@ from artifacts.page import in_markdown, inside, write_tables
 from artifacts.publish import destination, publish, safe_name, shareable_report
 from artifacts.record import RunRecord, records, save_record
 from artifacts.tracking import NOTE
-from sfumato import __version__
-from sfumato.config import Evaluation, Machine
-from sfumato.drawing import draw_images, draw_public, first_of_each, private_drawing
+from sfumato import __version__, judge
+from sfumato.class_shares import wanted_classes
+from sfumato.config import FEWEST_JUDGED, Evaluation, Machine
+from sfumato.drawing import draw_images, draw_public, first_of_each, private_drawing, steered
 from sfumato.errors import BadInput, Refused
 from sfumato.evaluation.extractors import inception, small_cnn
 from sfumato.images import ImageSet, enlargement, grid, save_png
@@ -27,7 +28,7 @@ from sfumato.privacy import looks, mechanisms
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import Settings
-from tasks.asking import PublicParts, Terms, Told, Trained, access, load_parts, load_shares
+from tasks.asking import Judging, PublicParts, Terms, Told, Trained, access, load_parts, load_shares
 from tasks.caching import code_version, stage
 from tasks.making import Draft, RunContext, device_of, making
 from tasks.progress import CONSOLE, progress
@@ -51,14 +52,22 @@ def generate(
     prototypes: Samples | None = None,
     counts: ClassCounts | None = None,
     told: Told | None = None,
+    guide: Judging | None = None,
 ) -> Samples:
-    """Draw `images` images, of each class as many as the settings say, or as `counts` say; without tuned model and prototypes, what the public model alone would give."""
+    """Draw `images` images, of each class as many as the settings say, or as `counts` say; without tuned model and prototypes, what the public model alone would give.
+
+    A judge as `guide` pulls each image towards its class.
+    """
     parents = [*public.refs(), *(ref for ref in (votes, tuned, prototypes, counts) if ref)]
+    parents += guide.refs() if guide else []
     title = "generation" if tuned or prototypes else "generation (public model)"
     shown: dict[str, Any] = {"params": settings.generation.model_dump(), "images": 1}
     with making(Samples, title, context, parents=parents, **shown) as draft:
         parts = load_parts(draft, settings, facts, public, machine, votes, tuned, prototypes=prototypes)
         method, device = METHODS[settings.method.name], device_of(machine)
+        if guide:
+            paid = contents.load_judge(draft.open(guide.judge), draft.open(guide.backbone), device)
+            parts = steered(parts, paid, settings.judge.pull)
         draw, labels = (method.draw, getattr(method, "labels", None)) if tuned or prototypes else (draw_public, None)
         shares = load_shares(draft, settings, facts, counts)
         asked: dict[str, Any] = {"labels": labels, "shares": shares}
@@ -121,6 +130,50 @@ def keep_samples(draft: Draft, found: ImageSet, told: Told | None = None) -> Non
 
 
 @stage
+def judge_images(
+    samples: Samples,
+    judging: Judging,
+    settings: Settings,
+    facts: Facts,
+    images: int,
+    use: Literal["relabel", "filter", "agreeing"],
+    machine: Machine,
+    context: RunContext,
+    counts: ClassCounts | None = None,
+    told: Told | None = None,
+) -> Samples:
+    """What a paid judge makes of drawn images, which costs nothing more; the labels that they were drawn for are kept beside.
+
+    `relabel` gives all of them its class, `filter` keeps the `images` that it is surest of, as many of each class as were asked for, `agreeing`
+    keeps those whose class is also its own.
+    """
+    parents = [samples, *judging.refs(), *([counts] if counts else [])]
+    with making(Samples, f"judging ({use})", context, parents=parents, params={"use": use}) as draft:
+        drawn, device = contents.load_images(draft.open(samples)), device_of(machine)
+        paid = contents.load_judge(draft.open(judging.judge), draft.open(judging.backbone), device)
+        judged = paid.of_set(drawn, device)
+        agreed = judge.agreeing(drawn, judged)
+        if use == "relabel":
+            found, before = judge.relabelled(drawn, judged), drawn.labels
+        elif use == "filter":
+            asked = wanted_classes(load_shares(draft, settings, facts, counts), len(facts.classes), images)
+            kept = judge.surest(drawn, judged, asked.bincount(minlength=len(facts.classes)).tolist())
+            found, before = drawn.subset(kept), drawn.labels[kept]
+        else:
+            found, before = drawn.subset(agreed), drawn.labels[agreed]
+        keep_samples(draft, found, told)
+        contents.save_relabelled(draft.folder, found, before)
+        draft.metrics |= {"drawn": len(drawn), "agreed": len(agreed) / len(drawn)}
+    return draft.ref
+
+
+def comparable(samples: Samples) -> bool:
+    """Whether drawn images are enough, and of classes enough, to be scored beside others."""
+    found = contents.load_images(where().store().folder(samples))
+    return len(found) >= FEWEST_JUDGED and len(set(found.labels.tolist())) > 1
+
+
+@stage
 def evaluate(
     sets: dict[str, Samples],
     classifier: PublicClassifier | None,
@@ -131,10 +184,11 @@ def evaluate(
     seed: int,
     machine: Machine,
     context: RunContext,
+    briefly: tuple[str, ...] = (),
 ) -> Judgement:
     """Judge each named set against the private images, in the features of the public classifier, or of Inception without one.
 
-    INTERNAL, because it looks without noise.
+    Those named in `briefly` by the fast classifiers alone. INTERNAL, because it looks without noise.
     """
     parents = [*sets.values(), *([classifier] if classifier else [])]
     with (
@@ -153,6 +207,7 @@ def evaluate(
             seed=seed,
             device=device,
             progress=draft.show,
+            briefly=briefly,
         )
         contents.save(draft.folder, {}, {name: row.model_dump(mode="json") for name, row in rows.items()})
         draft.metrics = {

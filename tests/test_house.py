@@ -45,6 +45,7 @@ FLOORS = [
         "sfumato.glyphs",
         "sfumato.training",
         "sfumato.backbone",
+        "sfumato.judge",
         "sfumato.latents",
         "sfumato.retrieval",
     },

@@ -21,6 +21,7 @@ Where we choose the class of each image, which is everywhere but with `labels`, 
 A plan is a frozen value; the flow branches on what it holds, never on the method's name.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
@@ -33,6 +34,7 @@ from sfumato.config import (
     Extractor,
     FineTuning,
     Generation,
+    Judge,
     Network,
     Pretraining,
     Privacy,
@@ -42,10 +44,10 @@ from sfumato.config import (
 )
 from sfumato.errors import BadInput
 from sfumato.privacy import accountant
-from sfumato.privacy.events import AnyEvent, DiscreteHistogram
+from sfumato.privacy.events import AnyEvent, DiscreteHistogram, Gaussian
 
 STAGE_COUNTS, STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "class_counts", "votes", "phase_one", "fine_tuning"
-STAGE_TRAINING, STAGE_DRAWING = "training", "drawing"
+STAGE_TRAINING, STAGE_DRAWING, STAGE_JUDGE = "training", "drawing", "judge"
 """Names of the stages that spend."""
 ANY_NUMBER: Literal["any"] = "any"
 """Images covered by a certificate when a released model may draw as many as it likes."""
@@ -214,15 +216,33 @@ def counting(generation: Generation) -> list[Spend]:
     return [Spend(stage=STAGE_COUNTS, what="number of private records of each class, with noise", event=event)]
 
 
+def judging(judge: Judge, privacy: Privacy) -> list[Spend]:
+    """What a judge costs that labels, chooses or guides what is drawn: its share of the target epsilon, where it is used."""
+    if judge.use == "none":
+        return []
+    noise = _noise_of_judge(judge.share * privacy.epsilon, privacy.delta, privacy.relation, judge.steps)
+    event = Gaussian(noise_multiplier=noise, count=judge.steps)
+    return [
+        Spend(stage=STAGE_JUDGE, what="judge: full-batch gradients of a linear head on public features", event=event)
+    ]
+
+
+@functools.lru_cache
+def _noise_of_judge(epsilon: float, delta: float, relation: Relation, steps: int) -> float:
+    """The noise with which so many steps cost `epsilon` by themselves."""
+    return accountant.calibrate(epsilon, delta, lambda noise: [Gaussian(noise_multiplier=noise, count=steps)], relation)
+
+
 def shared_spends(settings) -> list[Spend]:
-    """What resolved settings ask of the private records whatever the method: how many there are of each class.
+    """What resolved settings ask of the private records whatever the method: how many there are of each class, and what a
+    judge of drawn images learns.
 
     A plan works them out once, not for each noise that a calibration tries.
     """
-    return counting(settings.generation)
+    return [*counting(settings.generation), *judging(settings.judge, settings.privacy)]
 
 
-SHARED_STAGES = (STAGE_COUNTS,)
+SHARED_STAGES = (STAGE_COUNTS, STAGE_JUDGE)
 """The stages of `shared_spends`."""
 
 
@@ -245,6 +265,8 @@ class Plan(Section):
     """The drawing needs the public images themselves, beside the network trained on them."""
     noise_multiplier: float | None = None
     """DP-SGD noise, calibrated so that all spends together meet the target (by the claim, where nothing can be certified)."""
+    judge: Judge | None = None
+    """Where one learns from private records what labels, chooses or guides the drawn images."""
     generation: Generation
     evaluations: int
     """Network evaluations per image during sampling, guidance counted."""

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 LARGEST = 32
 """Side in pixels of what the first full convolution sees at most."""
+FEATURES_PER_CHANNEL = 16
+"""Features for each channel of the first convolution: the last has four times as many, each with the mean of four quarters."""
 GROUPS = 8
 """Groups of channels that are normalised together; records stay independent of each other."""
 

@@ -1,7 +1,7 @@
 """Accesses without noise: judging images against private ones. Whatever comes out is INTERNAL and may not leave."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,12 +58,14 @@ def judged(
     seed: int,
     device: torch.device,
     progress: Progress = silent,
+    briefly: Collection[str] = (),
 ) -> tuple[dict[str, scores.Scores], dict[str, str]]:
     """Scores of each named set of images `[n, c, h, w]` in [-1, 1] with labels `[n]`, against the private images.
 
     One judge, trained on the private training images, says for all sets what is readable; distances are measured in the
     features of `extractor`. The held-out images are read once. Returns the scores by name, those of as many real images
-    (`how.images`, or all where there are fewer) included, and the ledger entries of the two looks with their labels.
+    (`how.images`, or all where there are fewer) included, and the ledger entries of the two looks with their labels. The sets named in
+    `briefly` teach the fast classifiers alone.
     """
     with (
         looking(replace(access, purpose=f"{access.purpose}: train the judge"), "train") as train,
@@ -79,7 +81,11 @@ def judged(
             seed=seed,
             device=device,
         )
-        rows = {name: scores.judge(*images, bench, progress=progress) for name, images in sets.items()}
+        fast = replace(bench, how=how.model_copy(update={"classifiers": "fast"}))
+        rows = {
+            name: scores.judge(*images, fast if name in briefly else bench, progress=progress)
+            for name, images in sets.items()
+        }
         rows[REAL] = scores.judge(*tensors(train.images, how.images), bench, progress=progress)
         return rows, {**train.entries, **test.entries}
 

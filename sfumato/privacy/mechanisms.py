@@ -11,15 +11,17 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sfumato.config import FineTuning, Training
+from sfumato.config import FineTuning, Judge, Training
 from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
 from sfumato.images import ImageSet, shape_of, to_unit
+from sfumato.judge import unit
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.distributed import Team, help_training
 from sfumato.privacy.door import Access, Payment, Visit, joining, note_look, spending
 from sfumato.privacy.dp_sgd import poisson_sample, train_privately
-from sfumato.privacy.events import AnyEvent, DiscreteHistogram, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.events import AnyEvent, DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.linear_head import train_head
 from sfumato.privacy.noise import DISCRETE, OF_SAMPLER, ON_GRID, Source, noised, system_source
 from sfumato.privacy.resuming import Keeper, TrainingState
 from sfumato.privacy.units import Units, every_few, one_by_one, one_of_each, units_of
@@ -101,6 +103,50 @@ def noisy_counts(
         noisy = counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
         entries = visit.entries
     return Paid(noisy, entries, visit.payment)
+
+
+def noisy_head(
+    access: Access,
+    event: Gaussian,
+    read: Callable[[Tensor], Tensor],
+    settings: Judge,
+    *,
+    classes: int,
+    records: int,
+    device: torch.device,
+    source: Source | None = None,
+) -> Paid[Tensor]:
+    """A linear head `[classes, d + 1]`, float64, on the features that `read` gives of images, with a constant and scaled to norm 1.
+
+    Price: `Gaussian(noise_multiplier, count)`: the sum of a step holds one gradient of norm 1 at most of each record, or group, whose
+    members' mean counts. `read` maps images `[b, c, h, w]` to features `[b, d]`, each image by itself. `records` is the public count of records, or of
+    groups where they have some, which sums are divided by.
+    """
+    with spending(access, [event], insecure=source is not None, arithmetic=ON_GRID) as visit:
+        source = source or system_source()
+        parts = to_unit(visit.images.pixels).split(VOTE_CHUNK)
+        x = torch.cat([unit(read(part.to(device))).cpu() for part in parts])
+        y = torch.as_tensor(visit.images.labels)
+        numbers = classes * x.shape[1]
+
+        def with_noise(total: Tensor) -> Tensor:
+            (noisy,) = noised(
+                [total], noise_multiplier=event.noise_multiplier, norm=1.0, numbers=numbers, source=source
+            )
+            return noisy
+
+        head = train_head(
+            settings,
+            x,
+            y,
+            units_of(visit.images, each=1),
+            classes=classes,
+            steps=event.count,
+            expected=max(1, records),
+            noised=with_noise,
+        )
+        entries = visit.entries
+    return Paid(head, entries, visit.payment)
 
 
 def noised_records(
