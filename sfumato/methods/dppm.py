@@ -38,6 +38,7 @@ from sfumato.methods.plan import (
     Plan,
     Spend,
     calibrated,
+    shared_spends,
 )
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build
@@ -147,7 +148,7 @@ def plan(settings, facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where k, the batch, the label's rows or the trained groups do not fit."""
     method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
     _check(settings, facts)
-    sampling = settings.generation.hamiltonian
+    sampling, shared = settings.generation.hamiltonian, shared_spends(settings)
     fields = {
         "method": method.name,
         "facts": facts,
@@ -160,14 +161,14 @@ def plan(settings, facts: Facts) -> Plan:
         return Plan(
             **fields,
             plain=Training(**method.training.model_dump()),
-            spends=(Spend(stage=STAGE_TRAINING, what=told, event=EVENT),),
+            spends=(*shared, Spend(stage=STAGE_TRAINING, what=told, event=EVENT)),
             certificate=None,
             claim=claim(privacy.epsilon),
         )
 
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
-        return [Spend(stage=STAGE_TUNING, what="DP-SGD on the score network", event=steps)]
+        return [*shared, Spend(stage=STAGE_TUNING, what="DP-SGD on the score network", event=steps)]
 
     noise, certificate = calibrated(privacy, spends)
     source = "not in the paper: DP-SGD in place of the randomised response, and so the certificate's own number"

@@ -28,16 +28,17 @@ def clipped_gradient(head: Tensor, x: Tensor, y: Tensor, units: Units, scale: fl
     away = (scale * x @ head.T).softmax(1)
     away[torch.arange(len(y)), y] -= 1
     norms = away.norm(dim=1) * x.norm(dim=1)
+    sound = norms.isfinite()[:, None]
+    away, x = away.where(sound, 0.0), x.where(sound, 0.0)
     if len(units.order) == len(units):
-        factor = (1 / norms.clamp(min=1)).where(norms.isfinite(), 0.0)
-        return (away.nan_to_num() * factor[:, None]).T @ x.nan_to_num()
+        return (away / norms.where(sound[:, 0], 1.0).clamp(min=1)[:, None]).T @ x
     total = torch.zeros_like(head)
     for start in range(0, len(units), AT_ONCE):
         size = units.size[start : start + AT_ONCE]
         first = int(units.first[start])
         rows = units.order[first : first + int(size.sum())]
         owner = torch.repeat_interleave(torch.arange(len(size)), size)
-        each = (away[rows, :, None] * x[rows, None, :]).nan_to_num() / size[owner, None, None]
+        each = (away[rows, :, None] * x[rows, None, :]) / size[owner, None, None]
         means = torch.zeros(len(size), *head.shape, dtype=head.dtype).index_add_(0, owner, each)
         total += (means / means.flatten(1).norm(dim=1).clamp(min=1)[:, None, None]).sum(0)
     return total

@@ -19,7 +19,7 @@ from artifacts import publish as publishing
 from artifacts import upload
 from artifacts.audit_report import AUDIT_REPORT
 from artifacts.kinds import TunedModel
-from artifacts.publish import below, destination, publish, safe_name
+from artifacts.publish import _write, below, destination, publish, safe_name
 from artifacts.record import RECORD, Override
 from artifacts.remote import MANIFEST
 from artifacts.report import INTERNAL_FILES, PICTURES
@@ -101,6 +101,16 @@ def test_every_image_has_its_row_and_its_pixels(published):
         assert (int(label), title) == (images.labels[number], images.classes[images.labels[number]])
         with Image.open(published / name) as found:
             assert np.array_equal(np.asarray(found), images.pixels[number, 0]) and not found.info
+
+
+def test_classes_that_a_judge_changed_stand_beside_those_that_count(tmp_path):
+    images = picture_set()
+    _write(tmp_path, images, 1 - images.labels)
+    with (tmp_path / "labels.csv").open(newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["file", "label", "class", "drawn"]
+    assert [row[3] for row in rows] == [images.classes[1 - label] for label in images.labels]
+    assert all(row[0].startswith(f"images/{row[2]}/") for row in rows), "folders are of the label that counts"
 
 
 def test_the_sample_picture_is_the_one_in_the_store(published, store, record):

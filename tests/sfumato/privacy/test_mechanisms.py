@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from sfumato.config import FineTuning, Network, Schedule, Training
+from sfumato.config import FineTuning, Judge, Network, Schedule, Training
 from sfumato.diffusion.objective import denoising_examples
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Refused
@@ -20,7 +20,15 @@ from sfumato.privacy import accountant, door, mechanisms, noise
 from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.events import DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.ledger import Ledger
-from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_counts, noisy_votes, unprotected
+from sfumato.privacy.mechanisms import (
+    drawn,
+    fine_tuned,
+    noised_records,
+    noisy_counts,
+    noisy_head,
+    noisy_votes,
+    unprotected,
+)
 from sfumato.privacy.noise import Source
 from sfumato.training import unlabelled_losses
 from tests.seeded import seeded_source
@@ -86,7 +94,16 @@ def count(access, event=COUNT, **others):
     return noisy_counts(access, event, classes=10, **others)
 
 
+HEAD = Gaussian(noise_multiplier=5.0, count=4)
+
+
+def judge(access, event=HEAD, **others):
+    asked = {"classes": 10, "records": 200, "device": CPU} | others
+    return noisy_head(access, event, lambda x: x.flatten(1), Judge(), **asked)
+
+
 MECHANISMS = {
+    "judge": (judge, HEAD),
     "votes": (vote, VOTE),
     "counts": (count, COUNT),
     "fine tuning": (tune, STEPS),
@@ -131,7 +148,9 @@ def test_the_price_is_written_before_the_door_opens_and_settled_after(ledger, ru
     assert (body["claim"], body["parents"], body["images"]) == (claim, ["p1", "p2"], 7)
     assert (body["stage"], body["purpose"], body["run"], body["code_version"]) == ("a stage", "a test", "run-1", "0.1")
     assert (body["relation"], body["delta"]) == ("replace_one", 1e-4)
-    assert body["generator"] == noise.GENERATOR and body["arithmetic"] == HOW[event.kind]
+    assert body["generator"] == noise.GENERATOR and body["arithmetic"] == (
+        noise.ON_GRID if event is HEAD else HOW[event.kind]
+    )
     expected = accountant.epsilon([event], 1e-4, "replace_one")
     assert body["epsilon"] == committed.body["epsilon"] == pytest.approx(expected)
     assert paid.entries == {reserved.hash: "DP"}

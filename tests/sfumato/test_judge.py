@@ -1,0 +1,155 @@
+"""What a paid judge makes of drawn images, and what a plan refuses to have judged."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sfumato import config
+from sfumato.backbone import whitening
+from sfumato.config import Schedule
+from sfumato.diffusion.schedule import make_schedule, predicted_image
+from sfumato.drawing import Steered, steered
+from sfumato.errors import BadInput
+from sfumato.images import ImageSet
+from sfumato.judge import PaidJudge, agreeing, relabelled, surest
+from sfumato.latents import PIXELS
+from sfumato.methods.plan import STAGE_JUDGE, Facts
+from sfumato.networks.backbone import BackboneNetwork
+from sfumato.preflight import plan_for
+from sfumato.privacy import accountant
+from sfumato.settings import resolve
+
+FACTS = Facts(records=1400, classes=("a", "b", "c"), public_classes=5, shape=(1, 8, 8))
+
+
+def images(*labels):
+    return ImageSet(np.zeros((len(labels), 1, 8, 8), np.uint8), np.array(labels, np.int64), ("a", "b", "c"))
+
+
+def told(*rows):
+    return torch.tensor(rows).log()
+
+
+JUDGED = told([0.9, 0.05, 0.05], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1], [0.5, 0.4, 0.1], [0.3, 0.3, 0.4])
+DRAWN = images(0, 0, 0, 1, 1, 2)
+
+
+def test_relabelled_images_have_the_judges_class_and_their_own_pixels():
+    found = relabelled(DRAWN, JUDGED)
+    assert found.labels.tolist() == [0, 0, 1, 1, 0, 2] and found.pixels is DRAWN.pixels
+    assert agreeing(DRAWN, JUDGED).tolist() == [0, 1, 3, 5]
+
+
+def test_the_surest_of_a_class_are_kept_and_agreement_comes_first():
+    assert surest(DRAWN, JUDGED, [2, 1, 1]).tolist() == [0, 1, 3, 5]
+    assert surest(DRAWN, JUDGED, [1, 2, 0]).tolist() == [0, 3, 4], "one that is not agreed with fills up"
+
+
+def test_there_are_as_many_as_asked_for_though_a_class_is_short():
+    found = surest(DRAWN, JUDGED, [1, 1, 3])
+    assert len(set(found.tolist())) == 5 and {0, 3, 5} <= set(found.tolist())
+
+
+@pytest.fixture(scope="module")
+def judge():
+    torch.manual_seed(0)
+    network = BackboneNetwork((1, 8, 8), 5, width=8).eval().requires_grad_(False)
+    backbone = whitening(network, config.Backbone(width=8), torch.rand(300, 1, 8, 8) * 2 - 1, 5)
+    return PaidJudge(backbone, torch.randn(3, 17, dtype=torch.float64), 20.0)
+
+
+def test_probabilities_sum_to_1_and_a_set_is_read_as_its_images_are(judge):
+    pixels = np.random.default_rng(0).integers(0, 255, (7, 1, 8, 8), dtype=np.uint8)
+    found = judge.of_set(ImageSet(pixels, np.zeros(7, np.int64), ("a", "b", "c")), torch.device("cpu"))
+    assert found.shape == (7, 3) and torch.allclose(found.exp().sum(1), torch.ones(7), atol=1e-5)
+
+
+class Guess(nn.Module):
+    """Predicts noise that is a tenth of what it sees."""
+
+    def forward(self, x, t, y):
+        return x / 10
+
+
+@pytest.fixture
+def pulled(judge):
+    schedule = make_schedule(Schedule(timesteps=50))
+    parts = SimpleNamespace(schedule=schedule, codec=PIXELS)
+    return schedule, Steered(Guess(), judge, parts, 0.05)
+
+
+def test_a_pulled_image_is_likelier_of_its_class_also_in_inference_mode(judge, pulled):
+    schedule, steered_guess = pulled
+    with torch.inference_mode():
+        x, t, y = torch.randn(20, 1, 8, 8) / 4, torch.full((20,), 20), torch.arange(20) % 3
+        before = predicted_image(schedule, x, t, Guess()(x, t, y))
+        after = predicted_image(schedule, x, t, steered_guess(x, t, y))
+    own = [judge.log_probabilities(found).gather(1, y[:, None]).mean() for found in (before, after)]
+    assert own[1] > own[0] + 0.01
+
+
+def test_nothing_moves_where_no_class_is_asked_for(pulled):
+    x, t = torch.randn(4, 1, 8, 8), torch.full((4,), 20)
+    assert torch.equal(pulled[1](x, t, torch.full((4,), -1)), Guess()(x, t, None))
+    some = pulled[1](x, t, torch.tensor([-1, 0, -1, 1]))
+    assert torch.equal(some[0], Guess()(x, t, None)[0]) and not torch.equal(some[1], Guess()(x, t, None)[1])
+
+
+def test_only_a_denoiser_of_the_private_classes_is_steered(judge):
+    with pytest.raises(ValueError, match="does not ask for"):
+
+        @dataclasses.dataclass(frozen=True)
+        class Lacking:
+            tuned: None = None
+
+        steered(Lacking(), judge, 1.0)
+
+
+# Plans
+
+
+def planned(method="dp-sgd", *changes, facts=FACTS):
+    return plan_for(resolve(method, "digits", ["privacy.delta=1e-4", *changes]), facts)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_a_judge_costs_its_share_by_itself_and_stands_in_the_one_certificate(share):
+    plan = planned("dp-sgd", "judge.use=relabel", f"judge.share={share}")
+    alone = accountant.epsilon([plan.event(STAGE_JUDGE)], 1e-4)
+    assert share * 10 * 0.998 < alone <= share * 10
+    assert plan.event(STAGE_JUDGE).count == 60 and plan.judge.use == "relabel"
+    assert plan.certificate.epsilon <= 10 and plan.noise_multiplier > planned().noise_multiplier
+
+
+def test_without_a_judge_nothing_is_planned_for_one():
+    plan = planned()
+    assert plan.judge is None and not plan.events(STAGE_JUDGE)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "facts", "words"),
+    [
+        ("dp-sgd", ["judge.use=relabel"], {"public_classes": 1}, "public images are of 1 class"),
+        ("dp-sgd", ["judge.use=relabel"], {"classes": ("a",)}, "private images are of 1 class"),
+        ("dp-sgd", ["judge.use=relabel", "judge.directions=513"], {}, "more than the 512 features"),
+        ("dppm", ["judge.use=filter", "method.mechanism=dp_sgd", "fine_tuning.trainable=[film,time,rest]"], {}, "labels of their own.*relabel"),
+        ("empirical-denoiser", ["judge.use=filter"], {}, "pays for each image.*relabel"),
+        ("empirical-denoiser", ["judge.use=guide"], {}, "which alone can be guided"),
+    ],
+)  # fmt: skip
+def test_a_judge_that_could_not_work_is_refused_in_one_line(method, changes, facts, words):
+    with pytest.raises(BadInput, match=words) as caught:
+        planned(method, *changes, facts=FACTS.model_copy(update=facts))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change", ["judge.keep=0.01", "judge.keep=1", "judge.share=1", "judge.use=jury", "judge.steps=1"]
+)
+def test_settings_out_of_range_are_refused(change):
+    with pytest.raises(BadInput, match="judge"):
+        resolve("dp-sgd", "digits", [change])

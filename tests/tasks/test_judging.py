@@ -1,0 +1,68 @@
+"""Backbone, paid judge and what it makes of drawn images, stage by stage: labels, entries, and what is kept beside."""
+
+import numpy as np
+import pytest
+
+from artifacts import contents
+from artifacts.gate import judged_of
+from artifacts.kinds import PublicImages, Samples
+from sfumato import sources
+from sfumato.config import Backbone, Judge, Machine
+from sfumato.images import ImageSet
+from sfumato.methods.plan import Facts
+from sfumato.privacy.door import PrivateSet
+from sfumato.privacy.events import Gaussian
+from sfumato.settings import Settings
+from tasks.asking import Judging, Terms
+from tasks.private import train_judge
+from tasks.public import train_backbone
+from tasks.release import comparable, judge_images
+from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)
+
+TERMS = Terms(relation="add_remove", delta=1e-4)
+HOW = {"machine": Machine(), "context": CONTEXT}
+
+
+def kept(place, kind, images):  # noqa: F811
+    with place.store().writing() as folder:
+        contents.save_images(folder, images)
+        return place.store().keep(kind, folder, parents=[])
+
+
+def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(place, told):  # noqa: F811
+    letters = sources.load("glyphs", size=8, glyphs_per_class=30)
+    quick = Backbone(width=8, steps=60, batch=64, learning_rate=1e-2)
+    backbone = train_backbone.fn(kept(place, PublicImages, letters), quick, 0, **HOW)
+    secret, paid = PrivateSet(name="digits", source="digits"), Gaussian(noise_multiplier=2.0, count=60)
+    digits = sources.load("digits", part="test")
+    facts = Facts(records=1437, classes=digits.classes, public_classes=52, shape=(1, 8, 8))
+    judge = train_judge.fn(backbone, secret, TERMS, paid, Judge(), facts, **HOW)
+    assert (backbone.label, judge.label) == ("PUBLIC", "DP")
+    with place.ledger() as ledger:
+        assert [entry.kind for entry in ledger.entries("digits")] == ["reserve", "open", "commit"]
+        assert ledger.replay() == []
+    # Real digits stand for drawn ones; every third was drawn for another class.
+    asked = np.where(np.arange(len(digits)) % 3 == 0, (digits.labels + 1) % 10, digits.labels)
+    drawn = kept(place, Samples, ImageSet(digits.pixels, asked, digits.classes))
+    both = Judging(backbone=backbone, judge=judge)
+
+    def made(use, images):
+        ref = judge_images.fn(drawn, both, Settings(), facts, images, use, **HOW)
+        folder = place.store().folder(ref)
+        return ref, contents.load_images(folder), contents.load_drawn(folder)
+
+    ref, relabelled, before = made("relabel", len(digits))
+    assert ref.label == "DP" and judged_of(place.store(), ref.digest)["drawn"] == len(digits)
+    right = (relabelled.labels == digits.labels).mean()
+    assert right > 0.75 and np.array_equal(before, asked) and np.array_equal(relabelled.pixels, digits.pixels)
+    ref, agreeing, before = made("agreeing", 1)
+    share = judged_of(place.store(), ref.digest)["agreed"]
+    assert comparable(ref) and np.array_equal(agreeing.labels, before) and len(agreeing) == round(share * len(digits))
+    _, kept_ones, before = made("filter", 100)
+    assert np.bincount(kept_ones.labels).tolist() == [10] * 10 and np.array_equal(kept_ones.labels, before)
+
+
+@pytest.mark.parametrize(("labels", "enough"), [([0, 1] * 3, True), ([0] * 9, False), ([0, 1], False)])
+def test_too_few_images_or_classes_are_not_compared(place, labels, enough):  # noqa: F811
+    pixels = np.zeros((len(labels), 1, 8, 8), np.uint8)
+    assert comparable(kept(place, Samples, ImageSet(pixels, np.array(labels), ("a", "b")))) == enough
