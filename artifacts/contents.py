@@ -14,10 +14,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from sfumato import config
+from sfumato.alignment import ClassMaps, Moments, Reference, encoded
 from sfumato.backbone import Backbone
 from sfumato.config import Extractor, Latent, Network
 from sfumato.errors import BadInput
-from sfumato.images import ImageSet, to_unit
+from sfumato.images import ImageSet
 from sfumato.judge import PaidJudge
 from sfumato.latents import PIXELS, Codec, Latents
 from sfumato.networks.autoencoder import build_autoencoder
@@ -28,6 +29,8 @@ from sfumato.privacy.canaries import Canaries
 from sfumato.retrieval.features import make_encoder
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 
+OF_REFERENCE, OF_MAPS = ("mean", "covariance", "inner", "centroids"), ("centres", "there", "back", "weights", "own")
+"""Tensors of a reference and of maps."""
 TENSORS, FACTS, CURVE = "tensors.safetensors", "facts.json", "curve.json"
 
 
@@ -60,9 +63,9 @@ def load_images(folder: Path) -> ImageSet:
     return ImageSet(tensors["pixels"].numpy(), tensors["labels"].numpy(), tuple(facts["classes"]))
 
 
-def load_encoded(folder: Path, codec: Codec, device: torch.device) -> Tensor:
-    """Images that `save_images` wrote, as `codec` has them, `[n, c, h, w]`."""
-    return codec.encode(to_unit(load_images(folder).pixels).to(device))
+def load_encoded(folder: Path, codec: Codec, device: torch.device, maps: ClassMaps | None = None) -> Tensor:
+    """Images that `save_images` wrote, as the denoisers see them, `[n, c, h, w]`."""
+    return encoded(load_images(folder), codec, maps, device)[0]
 
 
 def save_autoencoder(folder: Path, codec: Latents, trained_on: str) -> None:
@@ -145,6 +148,37 @@ def load_drawn(folder: Path) -> np.ndarray | None:
     """The labels that images were drawn for, where a judge had a say; None where there was none."""
     found = load(folder)[0].get(DRAWN)
     return None if found is None else found.numpy()
+
+
+def save_reference(folder: Path, reference: Reference) -> None:
+    """Where the public images lie."""
+    tensors = {name: getattr(reference, name) for name in OF_REFERENCE}
+    save(folder, tensors, {"radius": reference.radius, "residual": reference.residual})
+
+
+def load_reference(folder: Path) -> Reference:
+    """Read what `save_reference` wrote."""
+    tensors, facts = load(folder)
+    fields: dict[str, Any] = {**tensors, **facts}
+    return Reference(**fields)
+
+
+def save_maps(folder: Path, found: Moments, maps: ClassMaps, classes: Sequence[str]) -> None:
+    """The noisy moments, the maps that follow from them, and which classes have no covariance of their own."""
+    tensors = {name: getattr(found, name) for name in ("counts", "sums", "seconds")}
+    tensors |= {f"maps.{name}": getattr(maps, name) for name in OF_MAPS}
+    tensors |= {f"reference.{name}": getattr(maps.reference, name) for name in OF_REFERENCE}
+    told = {"radius": maps.reference.radius, "residual": maps.reference.residual, "classes": list(classes)}
+    noise = {"count_noise": found.count_noise, "mean_noise": found.mean_noise, "second_noise": found.second_noise}
+    save(folder, tensors, told | noise | {"shared": [classes[label] for label in maps.shared]})
+
+
+def load_maps(folder: Path) -> ClassMaps:
+    """The maps that `save_maps` wrote."""
+    tensors, facts = load(folder)
+    fields: dict[str, Any] = {name: tensors[f"reference.{name}"] for name in OF_REFERENCE}
+    reference = Reference(**fields, radius=facts["radius"], residual=facts["residual"])
+    return ClassMaps(reference, **{name: tensors[f"maps.{name}"] for name in OF_MAPS})
 
 
 def save_denoiser(folder: Path, model: nn.Module, network: Network, shape: tuple[int, int, int], classes: int) -> None:

@@ -31,6 +31,10 @@ class PublicBackbone(Ref):
     """A larger classifier of public images, with the whitening of its features."""
 
 
+class PublicMoments(Ref):
+    """Where the public images lie: mean, covariance and centroids."""
+
+
 class PublicClassifier(Ref):
     """A small CNN trained on public images alone, in whose features images are compared."""
 
@@ -57,6 +61,10 @@ class ClassCounts(Ref):
 
 class PaidJudge(Ref):
     """A linear head on the features of a backbone, trained on private records with noise."""
+
+
+class ClassMoments(Ref):
+    """Noisy moments of the private classes, and the maps between these and the public images that follow."""
 
 
 class NoisedImages(Ref):

@@ -1,5 +1,7 @@
 """The flow that tries to break a finished run: games, canaries in and the same training again, attacks, a report beside the run."""
 
+from typing import Any
+
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
@@ -58,6 +60,9 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
     if plan.fine_tuning:
         coins = book.run(audit.make_canaries, own_name, canaries, plan.facts)
         trained = pay(settings, plan, parts.public, secret, book, comparison=True, canaries=coins)
+    aligned: dict[str, Any] = {}
+    if parts.moments:
+        aligned = {"moments": parts.moments, "canary_moments": trained.moments}
     findings = book.run(
         audit.attack,
         recipe,
@@ -69,6 +74,7 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
         canary_model=trained.tuned,
         tuned=parts.tuned,
         samples=parts.samples,
+        **aligned,
         private=secret,
         terms=terms(plan, comparison=True),
         machine=settings.machine,

@@ -16,6 +16,7 @@ from prefect.artifacts import create_markdown_artifact
 from artifacts.kinds import (
     CanaryImages,
     ClassCounts,
+    ClassMoments,
     PhaseOneModel,
     PublicBackbone,
     PublicClassifier,
@@ -25,11 +26,13 @@ from artifacts.kinds import (
 from artifacts.publish import UNTOLD, below
 from artifacts.record import RunRecord, run_folder
 from sfumato import sources
-from sfumato.config import Generation, Judge, Network
+from sfumato.config import Alignment, Generation, Judge, Network
 from sfumato.methods.plan import (
+    SHARED_STAGES,
     STAGE_COUNTS,
     STAGE_DRAWING,
     STAGE_JUDGE,
+    STAGE_MOMENTS,
     STAGE_PHASE_ONE,
     STAGE_TRAINING,
     STAGE_TUNING,
@@ -212,13 +215,19 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
     network: Network = settings.network
     seen, schedule = (images, coder), settings.schedule
     model = book.run(public.pretrain, *seen, schedule, network, settings.pretraining, reference=reference, **common)
+    found: dict[str, Any] = {}
+    if plan.moments:
+        usual = Alignment()
+        how = plan.moments.model_copy(update={"share": usual.share, "proportions": usual.proportions})
+        found = {"moments": book.run(public.measure, *seen, how, **common)}
     if plan.retrieval is None:
-        return PublicParts(model=model, autoencoder=coder, images=images if plan.public_images else None)
+        shown = images if plan.public_images else None
+        return PublicParts(model=model, autoencoder=coder, images=shown, **found)
     # The extractor does not depend on how the base is kept, and is found again where that alone changes.
     learnt = plan.retrieval.model_copy(update={"by_class": False, "trajectories": 0})
     extractor = book.run(public.train_extractor, *seen, model, schedule, learnt, **common)
     base = book.run(public.build_knowledge_base, *seen, model, extractor, schedule, plan.retrieval, **common)
-    return PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base)
+    return PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base, **found)
 
 
 def train_features(settings: Settings, images: PublicImages, book: Journal) -> PublicClassifier | None:
@@ -294,23 +303,41 @@ def pay(
         "note": "canaries" if canaries else BASELINE if comparison else "",
         "canaries": canaries,
     }
+    moments = align(plan, common, book)
+    given: dict[str, Any] = {"moments": moments} if moments else {}
+    common |= given
     if plan.members or plan.plain:
-        return train(settings, plan, common, book)
+        return train(settings, plan, common, book).model_copy(update=given)
     votes = None
     if plan.votes:
         rest = plan.events(STAGE_TUNING) + plan.events(STAGE_DRAWING)
         first: dict[str, Any] = {**common, "terms": terms(plan, comparison, following=rest)}
         votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), **first)
     if not plan.fine_tuning:
-        return Trained(votes=votes)
+        return Trained(votes=votes, **given)
     started = begin(settings, plan, common, book) if plan.phase_one else None
     tuned = book.run(private.fine_tune, event=plan.event(STAGE_TUNING), votes=votes, started=started, **common)
-    return Trained(votes=votes, tuned=tuned)
+    return Trained(votes=votes, tuned=tuned, **given)
+
+
+def align(plan: Plan, common: dict[str, Any], book: Journal) -> ClassMoments | None:
+    """The moments of the private classes, where the plan has them; found again by every run that asks with the same noise."""
+    if not (events := plan.events(STAGE_MOMENTS)):
+        return None
+    later = tuple(spend.event for spend in plan.spends if spend.stage not in SHARED_STAGES)
+    # A claim is of one run and would keep the others from finding the moments.
+    parts: PublicParts = common["public"]
+    asked = {name: common[name] for name in ("private", "machine", "paid", "note", "canaries")}
+    asked["terms"] = common["terms"].model_copy(update={"claim": None, "following": later})
+    asked |= {"classes": plan.facts.classes, "reference": parts.moments, "autoencoder": parts.autoencoder}
+    return book.run(private.take_moments, events=events, **asked)
 
 
 def train(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> Trained:
     """Training without protection: of members, which stay behind a priced drawing, or of a model without certificate."""
-    asked = {name: common[name] for name in ("facts", "private", "terms", "public", "machine")}
+    asked: dict[str, Any] = {
+        name: common[name] for name in ("facts", "private", "terms", "public", "machine", "moments") if name in common
+    }
     asked["settings"] = settings.only("schedule", "network", "method", "seed")
     if plan.plain:
         event = plan.event(STAGE_TRAINING)
@@ -393,6 +420,7 @@ def draw_unjudged(
     drawing["prototypes"] = first if plan.prototypes else None
     drawing |= {"counts": trained.counts} if trained.counts else {}
     drawing |= {"guide": guide} if guide else {}
+    drawing |= {"moments": trained.moments} if trained.moments else {}
     return book.run(release.generate, recipe, votes=trained.votes, tuned=trained.tuned, paid=True, **drawing)
 
 
@@ -422,7 +450,11 @@ def begin(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal)
     if plan.phase_one.noised_once:
         # The claim is of the whole run and would keep another run from finding these copies and what they trained.
         first["terms"] = first["terms"].model_copy(update={"claim": None})
-        asked = {name: first[name] for name in ("private", "terms", "machine", "paid", "note", "canaries")}
+        asked = {
+            name: first[name]
+            for name in ("private", "terms", "machine", "paid", "note", "canaries", "moments")
+            if name in common
+        }
         noised = book.run(
             private.noise_once,
             event=event,

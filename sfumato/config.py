@@ -25,6 +25,7 @@ LATER = "later"
 """Marks a field that came when there were cache keys without it. At its default, which therefore never changes, it is left out
 of a key, so that nobody pays again for what an earlier version has paid."""
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Section(BaseModel):
@@ -285,6 +286,26 @@ class Judge(Section):
     """For `filter`: share of the drawn images that is kept. Less takes longer to draw and varies less."""
     pull: float = Field(default=1.0, gt=0)
     """For `guide`: weight of the judge's gradient; more reads better and varies less."""
+
+
+class Alignment(Section):
+    """Moment alignment: noisy means and covariances of the private classes take their images to where the public ones lie, and a method
+    trains and draws there (`sfumato.alignment`)."""
+
+    kind: Literal["none", "moments"] = "none"
+    """`moments`: count, mean and covariance of each class, noised and paid for with everything else. The method of that name needs nothing
+    else and pays with all there is."""
+    share: float = Field(default=0.15, gt=0, le=1)
+    """Share of `privacy.epsilon` that the moments may cost by themselves; 1 takes all that is left beside what else is asked."""
+    proportions: tuple[Positive, Positive, Positive] = (1.0, 1.0, 1.5)
+    """Noise on the counts, means and covariances, in proportion to one another, each relative to what one record adds."""
+    clusters: int = Field(default=1, ge=1, le=256)
+    """Cells of each class, one for each so many centroids of the public images, with a count and a mean each; the covariance is the
+    class's."""
+    quantile: float = Field(default=0.9, gt=0, le=1)
+    """Of the public images' distances from their mean: no private image's counts as more."""
+    residual: float = Field(default=0.7, gt=0, le=1)
+    """Longest distance from the mean of a class that counts for its covariance, as a share of that."""
 
 
 class Training(Section):

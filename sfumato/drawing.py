@@ -2,7 +2,7 @@
 
 A method whose images carry their own labels gives these in place of the ones asked for; a class may then have none.
 
-Latents are decoded here; everything after sees pixels.
+Latents are decoded here, and what was drawn where public images lie is taken back; everything after sees pixels.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,6 +56,8 @@ def draw_images(
     for y in wanted_classes(shares, len(facts.classes), count).split(CHUNK):
         x = draw(settings, parts, y.to(device), generator)
         x, y = labels(settings, parts, x) if labels else (x, y)
+        if parts.alignment:
+            x = parts.alignment.to_private(x, y.to(device), generator)
         drawn.append(to_pixels(parts.codec.decode(x)))
         found.append(y.cpu().numpy())
         progress(sum(map(len, drawn)), count)
@@ -112,8 +114,10 @@ class Steered(nn.Module):
             return noise
         with torch.inference_mode(False), torch.enable_grad():
             clean = predicted_image(schedule, x.clone(), t.clone(), noise.clone()).detach()[wanted].requires_grad_()
-            told = self.judge.log_probabilities(self.parts.codec.shown(clean))
-            (slope,) = torch.autograd.grad(told.gather(1, y.clone()[wanted, None]).sum(), clean)
+            maps, asked = self.parts.alignment, y.clone()[wanted]
+            there = maps.to_private(clean, asked, None) if maps else clean
+            told = self.judge.log_probabilities(self.parts.codec.shown(there))
+            (slope,) = torch.autograd.grad(told.gather(1, asked[:, None]).sum(), clean)
         moved = torch.zeros_like(noise)
         moved[wanted] = self.pull * schedule.noise(t[wanted]) ** 2 * slope
         return noise - schedule.signal(t) / schedule.noise(t) * moved

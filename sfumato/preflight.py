@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato import sources
+from sfumato.alignment import refuse_size
 from sfumato.backbone import LEAST_CLASSES, features_of
 from sfumato.class_shares import with_shares
 from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy, Schedule
@@ -22,7 +23,16 @@ from sfumato.errors import BadInput
 from sfumato.evaluation.extractors import INCEPTION, chosen, cnn_name, only_extractor
 from sfumato.methods import METHODS
 from sfumato.methods.parts import planned
-from sfumato.methods.plan import SHARED_STAGES, STAGE_DRAWING, Facts, Plan, counting, protecting_groups, shared_spends
+from sfumato.methods.plan import (
+    SHARED_STAGES,
+    STAGE_DRAWING,
+    STAGE_MOMENTS,
+    Facts,
+    Plan,
+    counting,
+    protecting_groups,
+    shared_spends,
+)
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.networks.low_rank import adapted
@@ -234,6 +244,8 @@ def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
         )
     update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings.data), "evaluation": evaluation}
     update["generation"] = with_shares(settings.generation, facts.classes)
+    if getattr(METHODS[settings.method.name], "NEEDS_MOMENTS", False):
+        update["alignment"] = settings.alignment.model_copy(update={"kind": "moments", "share": 1.0})
     return settings.model_copy(update=update)
 
 
@@ -313,11 +325,13 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
     """The method's plan for resolved settings; `BadInput` where it cannot protect the groups that the images have, or cannot
     draw the classes that are asked for."""
     _check_classes(settings)
+    _check_alignment(settings, facts)
     plan = METHODS[settings.method.name].plan(settings, facts)
     if [spend for spend in plan.spends if spend.stage in SHARED_STAGES] != shared_spends(settings):
         raise ValueError(f"the plan of {plan.method} does not price what the settings ask for: see `shared_spends`")
     judge = settings.judge if settings.judge.use != "none" else None
-    plan = plan.model_copy(update={"warnings": weaknesses(plan.privacy, facts), "judge": judge})
+    aligned = {"moments": settings.alignment} if plan.events(STAGE_MOMENTS) else {}
+    plan = plan.model_copy(update={"warnings": weaknesses(plan.privacy, facts), "judge": judge, **aligned})
     _check_judge(settings, plan)
     return protecting_groups(plan) if facts.unit else plan
 
@@ -372,6 +386,18 @@ def _check_judge(settings: Settings, plan: Plan) -> None:
             f"{asked}: method.name={plan.method} does not draw by a denoiser of the private classes, which alone can be guided: "
             "use judge.use=relabel"
         )
+
+
+def _check_alignment(settings: Settings, facts: Facts) -> None:
+    """Refuse to align what has too many numbers, and for a method that does not draw the classes it is asked for."""
+    if settings.alignment.kind == "none":
+        return
+    if hasattr(METHODS[settings.method.name], "labels"):
+        raise BadInput(
+            f"method.name={settings.method.name} draws images with labels of their own, and alignment.kind={settings.alignment.kind} "
+            "takes back what was drawn for a known class: leave it at none"
+        )
+    refuse_size(latent_shape(settings.latent, facts.shape), len(facts.classes))
 
 
 def private_set(settings: Settings) -> PrivateSet:

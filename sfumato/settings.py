@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 
 from sfumato.config import (
     LATER,
+    Alignment,
     Backbone,
     Data,
     Evaluation,
@@ -62,6 +63,7 @@ class Settings(Section):
     backbone: Annotated[Backbone, LATER] = Backbone()
     network: Network = Network()
     pretraining: Pretraining = Pretraining()
+    alignment: Annotated[Alignment, LATER] = Alignment()
     method: AnyMethod = METHODS[DEFAULT_METHOD].Method()
     fine_tuning: FineTuning = FineTuning()
     judge: Annotated[Judge, LATER] = Judge()

@@ -8,6 +8,7 @@ from artifacts import contents
 from artifacts.kinds import (
     CanaryImages,
     ClassCounts,
+    ClassMoments,
     ClassVotes,
     FeatureExtractor,
     MemberModel,
@@ -17,6 +18,7 @@ from artifacts.kinds import (
     PublicBackbone,
     PublicImages,
     PublicModel,
+    PublicMoments,
     Ref,
     Samples,
     Trajectories,
@@ -59,10 +61,13 @@ class PublicParts(Section):
     base: Trajectories | None = None
     images: PublicImages | None = None
     """Where a drawing needs them beside the models."""
+    moments: Annotated[PublicMoments | None, LATER] = None
+    """Where private classes are aligned with them."""
 
     def refs(self) -> list[Ref]:
         """All that are there."""
-        return [ref for ref in (self.model, self.autoencoder, self.extractor, self.base, self.images) if ref]
+        every = (self.model, self.autoencoder, self.extractor, self.base, self.images, self.moments)
+        return [ref for ref in every if ref]
 
 
 class Told(Section):
@@ -90,6 +95,8 @@ class Trained(Section):
     votes: ClassVotes | None = None
     tuned: TunedModel | None = None
     members: tuple[MemberModel, ...] = ()
+    moments: Annotated[ClassMoments | None, LATER] = None
+    """Where private classes are aligned with the public images."""
     counts: Annotated[ClassCounts | None, LATER] = None
     """Where the classes of the images follow what was counted."""
     judge: Annotated[Judging | None, LATER] = None
@@ -113,6 +120,7 @@ def load_parts(
     started: PhaseOneModel | None = None,
     members: Sequence[MemberModel] = (),
     prototypes: Samples | None = None,
+    moments: ClassMoments | None = None,
 ) -> Parts:
     """Everything that a method works with, read from the store.
 
@@ -121,17 +129,19 @@ def load_parts(
     device = device_of(machine)
     folder = draft.open(public.autoencoder) if public.autoencoder else None
     codec = contents.load_codec(folder, device, trained_on=draft.store.manifest(public.model)["parents"])
+    maps = contents.load_maps(draft.open(moments)) if moments else None
     shown = contents.load_images(draft.open(public.images)) if public.images else None
     parts = Parts(
         schedule=make_schedule(settings.schedule, codec.limit),
         shape=codec.shape(facts.shape),
         facts=facts,
         codec=codec,
+        alignment=maps,
         public=contents.load_denoiser(draft.open(public.model), device),
         tuned=contents.load_denoiser(draft.open(tuned), device) if tuned else None,
         started=contents.load_denoiser(draft.open(started), device) if started else None,
         members=tuple(contents.load_denoiser(draft.open(member), device) for member in members),
-        prototypes=contents.load_encoded(draft.open(prototypes), codec, device) if prototypes else None,
+        prototypes=contents.load_encoded(draft.open(prototypes), codec, device, maps) if prototypes else None,
         encoder=contents.load_encoder(draft.open(public.extractor), device) if public.extractor else None,
         base=contents.load_base(draft.open(public.base), device) if public.base else None,
         images=codec.encode(to_unit(shown.pixels).to(device)) if shown else None,

@@ -8,6 +8,7 @@ from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, audit_page, draw
 from artifacts.certify import certificate_of, spends_of
 from artifacts.kinds import (
     CanaryImages,
+    ClassMoments,
     ClassVotes,
     Copies,
     FeatureExtractor,
@@ -15,6 +16,7 @@ from artifacts.kinds import (
     Games,
     PublicAutoencoder,
     PublicModel,
+    PublicMoments,
     Ref,
     Samples,
     Trajectories,
@@ -53,6 +55,7 @@ class Released(Section):
     public: PublicParts
     samples: Samples
     tuned: TunedModel | None = None
+    moments: ClassMoments | None = None
 
 
 def released(record: RunRecord) -> Released:
@@ -71,8 +74,9 @@ def released(record: RunRecord) -> Released:
         autoencoder=ref(PublicAutoencoder),
         extractor=ref(FeatureExtractor),
         base=ref(Trajectories),
+        moments=ref(PublicMoments),
     )
-    return Released(public=public, samples=samples, tuned=ref(TunedModel))
+    return Released(public=public, samples=samples, tuned=ref(TunedModel), moments=ref(ClassMoments))
 
 
 @stage
@@ -179,11 +183,21 @@ def attack(
     terms: Terms,
     machine: Machine,
     context: RunContext,
+    moments: ClassMoments | None = None,
+    canary_moments: ClassMoments | None = None,
 ) -> Findings:
     """Guess the coins from the denoiser trained with canaries, where there are any, and attack the released model and images."""
-    parents = [*public.refs(), *(ref for ref in (played, canaries, canary_votes, canary_model, tuned, samples) if ref)]
+    parents = [
+        *public.refs(),
+        *(
+            ref
+            for ref in (played, canaries, canary_votes, canary_model, tuned, samples, moments, canary_moments)
+            if ref
+        ),
+    ]
     with making(Findings, "attacks (INTERNAL)", context, parents=parents) as draft, where().ledger() as ledger:
-        parts = load_parts(draft, settings, facts, public, machine, canary_votes, canary_model)
+        made = (canary_votes, canary_model)
+        parts = load_parts(draft, settings, facts, public, machine, *made, moments=canary_moments)
         common: dict[str, Any] = {"seed": settings.seed, "device": device_of(machine), "codec": parts.codec}
         method = METHODS[settings.method.name]
         facts_found = contents.load(draft.open(played))[1]
@@ -191,7 +205,13 @@ def attack(
             corrupt, (start, _) = method.corrupt(settings, parts), begun(method, settings, parts, facts)
             coins, _ = contents.load_canaries(draft.open(canaries))
             bound, guesses = looks.guessed(
-                corrupt, start.to(common["device"]), planned(parts.tuned), coins, delta=terms.delta, **common
+                corrupt,
+                start.to(common["device"]),
+                planned(parts.tuned),
+                coins,
+                delta=terms.delta,
+                maps=parts.alignment,
+                **common,
             )
             facts_found |= {
                 "bound": bound.model_dump(mode="json"),
@@ -199,7 +219,7 @@ def attack(
                 "canary_attack": guesses.model_dump(mode="json"),
             }
             draft.metrics = {"epsilon_lower_bound": bound.epsilon, "canary_auc": guesses.auc}
-        model = load_parts(draft, settings, facts, public, machine, tuned=tuned)
+        model = load_parts(draft, settings, facts, public, machine, tuned=tuned, moments=moments)
         found, draft.entries = looks.attacked(
             access(ledger, private, terms, "audit", "audit", parents, context, code_version(attack.fn)),
             contents.load_images(draft.open(samples)),
@@ -207,6 +227,7 @@ def attack(
             Models(parts.schedule, model.public, model.tuned)
             if model.tuned and not hasattr(method, "blueprint")
             else None,
+            maps=model.alignment,
             progress=draft.show,
             **common,
         )

@@ -10,6 +10,7 @@ from artifacts.labels import Label
 from artifacts.record import RunRecord
 from artifacts.tracking import page_of
 from sfumato.class_shares import class_shares
+from sfumato.config import Alignment
 from sfumato.evaluation.copies import CopyCheck
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Plan
@@ -27,7 +28,7 @@ def baseline_settings(settings: Settings) -> Settings | None:
     """The same settings with plain DP-SGD as the method; None where there is nothing to compare."""
     if not settings.evaluation.baseline or settings.method.name == BASELINE_METHOD:
         return None
-    return settings.model_copy(update={"method": METHODS[BASELINE_METHOD].Method()})
+    return settings.model_copy(update={"method": METHODS[BASELINE_METHOD].Method(), "alignment": Alignment()})
 
 
 def close(

@@ -7,6 +7,7 @@ from artifacts import contents
 from artifacts.kinds import (
     CanaryImages,
     ClassCounts,
+    ClassMoments,
     ClassVotes,
     MemberModel,
     NoisedImages,
@@ -14,16 +15,20 @@ from artifacts.kinds import (
     PhaseOneModel,
     PublicAutoencoder,
     PublicBackbone,
+    PublicMoments,
     TunedModel,
     WatchedSteps,
 )
+from sfumato.alignment import fitted
 from sfumato.config import Judge, Machine, Section, Training
 from sfumato.diffusion.objective import Corrupt
+from sfumato.latents import Codec
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, begun, untuned
 from sfumato.methods.plan import (
     STAGE_COUNTS,
     STAGE_JUDGE,
+    STAGE_MOMENTS,
     STAGE_PHASE_ONE,
     STAGE_TRAINING,
     STAGE_TUNING,
@@ -95,6 +100,43 @@ def train_judge(
 
 
 @stage
+def take_moments(
+    private: PrivateSet,
+    terms: Terms,
+    events: tuple[DiscreteHistogram, Gaussian, Gaussian],
+    classes: tuple[str, ...],
+    reference: PublicMoments,
+    autoencoder: PublicAutoencoder | None,
+    machine: Machine,
+    context: RunContext,
+    canaries: CanaryImages | None = None,
+) -> ClassMoments:
+    """Take noisy moments of each private class, and work out the maps between it and the public images."""
+    parents = [ref for ref in (reference, autoencoder, canaries) if ref]
+    counts, means, covariances = (event.noise_multiplier for event in (events[0], events[1], events[2]))
+    noise = {"counts": counts, "means": means, "covariances": covariances}
+    with making(ClassMoments, "class moments", context, parents=parents, params=noise) as draft:
+        code, device = code_version(take_moments.fn), device_of(machine)
+        public, codec = contents.load_reference(draft.open(reference)), frozen_codec(draft, autoencoder, machine)
+        with where().ledger() as ledger:
+            asked = access(ledger, private, terms, STAGE_MOMENTS, "class moments", parents, context, code)
+            paid = mechanisms.noisy_moments(
+                with_canaries(asked, draft, canaries),
+                events,
+                public,
+                classes=len(classes),
+                codec=codec,
+                device=device,
+                progress=draft.show,
+            )
+        maps = fitted(paid.result, public)
+        contents.save_maps(draft.folder, paid.result, maps, classes)
+        draft.metrics = {"classes": len(classes), "shared_covariances": len(maps.shared)}
+        draft.stands_on(paid)
+    return draft.ref
+
+
+@stage
 def take_votes(
     settings: Settings,
     facts: Facts,
@@ -136,14 +178,14 @@ def noise_once(
     machine: Machine,
     context: RunContext,
     canaries: CanaryImages | None = None,
+    moments: ClassMoments | None = None,
 ) -> NoisedImages:
     """Noise every private image once; nothing but the noised copies goes on from here."""
-    parents = [ref for ref in (autoencoder, canaries) if ref]
+    parents = [ref for ref in (autoencoder, canaries, moments) if ref]
     with making(NoisedImages, "noised images", context, parents=parents, params=event.model_dump()) as draft:
         code = code_version(noise_once.fn)
-        folder = draft.open(autoencoder) if autoencoder else None
-        own = draft.store.manifest(autoencoder)["parents"] if autoencoder else ()
-        codec = contents.load_codec(folder, device_of(machine), trained_on=own)
+        codec = frozen_codec(draft, autoencoder, machine)
+        maps = contents.load_maps(draft.open(moments)) if moments else None
         with where().ledger() as ledger:
             asked = access(ledger, private, terms, STAGE_PHASE_ONE, "noised images", parents, context, code)
             paid = mechanisms.noised_records(
@@ -151,11 +193,19 @@ def noise_once(
                 event,
                 records=records,
                 codec=codec,
+                maps=maps,
                 device=device_of(machine),
             )
         contents.save(draft.folder, {"noised": paid.result}, {})
         draft.stands_on(paid)
     return draft.ref
+
+
+def frozen_codec(draft: Draft, autoencoder: PublicAutoencoder | None, machine: Machine) -> Codec:
+    """What turns images into what the denoisers work on, as its own run trained it."""
+    folder = draft.open(autoencoder) if autoencoder else None
+    own = draft.store.manifest(autoencoder)["parents"] if autoencoder else ()
+    return contents.load_codec(folder, device_of(machine), trained_on=own)
 
 
 @stage
@@ -171,12 +221,13 @@ def train_phase_one(
     machine: Machine,
     context: RunContext,
     canaries: CanaryImages | None = None,
+    moments: ClassMoments | None = None,
 ) -> PhaseOneModel:
     """Train the public denoiser on the large times: on the noised copies, which costs nothing more, or on the images themselves."""
-    parents = [*public.refs(), *(ref for ref in (noised, canaries) if ref)]
+    parents = [*public.refs(), *(ref for ref in (noised, canaries, moments) if ref)]
     shown: dict[str, Any] = {"params": phase.training.model_dump(), "images": phase.training.batch}
     with making(PhaseOneModel, "Phase I", context, parents=parents, **shown) as draft:
-        parts, device = load_parts(draft, settings, facts, public, machine), device_of(machine)
+        parts, device = load_parts(draft, settings, facts, public, machine, moments=moments), device_of(machine)
         model, schedule = parts.public, parts.schedule
         if noised:
             images = contents.load(draft.open(noised))[0]["noised"].to(device)
@@ -197,6 +248,7 @@ def train_phase_one(
                     sample_rate=phase.training.batch / facts.records,
                     device=device,
                     codec=parts.codec,
+                    maps=parts.alignment,
                     progress=draft.show,
                 )
             trained = paid.result
@@ -218,9 +270,10 @@ def fine_tune(
     context: RunContext,
     canaries: CanaryImages | None = None,
     started: PhaseOneModel | None = None,
+    moments: ClassMoments | None = None,
 ) -> TunedModel:
     """Fine-tune the denoiser on the private images by DP-SGD."""
-    parents = [*public.refs(), *(ref for ref in (votes, canaries, started) if ref)]
+    parents = [*public.refs(), *(ref for ref in (votes, canaries, started, moments) if ref)]
     title = "DP fine-tuning" + (" (canaries)" if canaries else " (baseline)" if terms.comparison else "")
     shown: dict[str, Any] = {"params": settings.fine_tuning.model_dump(), "images": event.sample_rate * facts.records}
     # No audit finds another one's canaries, so what it kept would never be found again.
@@ -230,6 +283,7 @@ def fine_tune(
         job = Tuning(
             settings=settings, facts=facts, private=private, terms=terms, event=event, public=public, votes=votes,
             machine=machine, context=context, canaries=canaries, started=started, title=title, code=code,
+            moments=moments,
         )  # fmt: skip
         model, built, corrupt, parts = load_tuning(job, draft)
         if machine.watch:
@@ -246,6 +300,7 @@ def fine_tune(
                 device=device_of(machine),
                 physical_batch=machine.physical_batch,
                 codec=parts.codec,
+                maps=parts.alignment,
                 progress=draft.show,
                 keeper=keeper,
                 note=CONSOLE.print,
@@ -276,6 +331,7 @@ class Tuning(Section):
     title: str
     code: str
     reservation: str = ""
+    moments: ClassMoments | None = None
 
     def under(self, reservation: str) -> "Tuning":
         """The same under a reservation."""
@@ -284,7 +340,8 @@ class Tuning(Section):
 
 def load_tuning(job: Tuning, draft: Draft) -> tuple[Any, Blueprint, Corrupt, Parts]:
     """The network that is trained, how it is built, how examples are made, and what else there is."""
-    parts = load_parts(draft, job.settings, job.facts, job.public, job.machine, job.votes, started=job.started)
+    others: dict[str, Any] = {"started": job.started, "moments": job.moments}
+    parts = load_parts(draft, job.settings, job.facts, job.public, job.machine, job.votes, **others)
     method = METHODS[job.settings.method.name]
     model, built = begun(method, job.settings, parts, job.facts)
     return checkpoint_blocks(model, job.machine.checkpointing), built, method.corrupt(job.settings, parts), parts
@@ -309,6 +366,7 @@ def fine_tune_beside(text: str) -> None:
             device=device_of(job.machine),
             physical_batch=job.machine.physical_batch,
             codec=parts.codec,
+            maps=parts.alignment,
         )
 
 
@@ -323,12 +381,13 @@ def train_plainly(
     public: PublicParts,
     machine: Machine,
     context: RunContext,
+    moments: ClassMoments | None = None,
 ) -> TunedModel:
     """Train on the private images without clipping or noise, which has no certificate and stays INTERNAL."""
-    parents = public.refs()
+    parents = [*public.refs(), *([moments] if moments else [])]
     shown: dict[str, Any] = {"params": training.model_dump(), "images": training.batch}
     with making(TunedModel, "training", context, parents=parents, **shown) as draft:
-        parts, device = load_parts(draft, settings, facts, public, machine), device_of(machine)
+        parts, device = load_parts(draft, settings, facts, public, machine, moments=moments), device_of(machine)
         method = METHODS[settings.method.name]
         model, built = begun(method, settings, parts, facts)
         with where().ledger() as ledger:
@@ -344,6 +403,7 @@ def train_plainly(
                 sample_rate=training.batch / facts.records,
                 device=device,
                 codec=parts.codec,
+                maps=parts.alignment,
                 progress=draft.show,
             )
         contents.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
@@ -362,12 +422,14 @@ def train_member(
     public: PublicParts,
     machine: Machine,
     context: RunContext,
+    moments: ClassMoments | None = None,
 ) -> MemberModel:
     """Train the public denoiser plainly on one shard of the private images; INTERNAL, for a priced drawing alone."""
-    parents, title = public.refs(), f"member {shard + 1} of {members.count} (INTERNAL)"
+    parents = [*public.refs(), *([moments] if moments else [])]
+    title = f"member {shard + 1} of {members.count} (INTERNAL)"
     shown: dict[str, Any] = {"params": members.training.model_dump(), "images": members.training.batch}
     with making(MemberModel, title, context, parents=parents, **shown) as draft:
-        parts, device = load_parts(draft, settings, facts, public, machine), device_of(machine)
+        parts, device = load_parts(draft, settings, facts, public, machine, moments=moments), device_of(machine)
         with where().ledger() as ledger:
             asked = access(
                 ledger, private, terms, STAGE_TRAINING, title, parents, context, code_version(train_member.fn)
@@ -382,6 +444,7 @@ def train_member(
                 key=members.key,
                 device=device,
                 codec=parts.codec,
+                maps=parts.alignment,
             )
         contents.save_denoiser(draft.folder, trained, settings.network, parts.shape, len(facts.classes))
     return draft.ref

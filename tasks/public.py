@@ -10,11 +10,13 @@ from artifacts.kinds import (
     PublicClassifier,
     PublicImages,
     PublicModel,
+    PublicMoments,
     Trajectories,
 )
 from sfumato import latents, sources
+from sfumato.alignment import measured
 from sfumato.backbone import train_backbone as train_classes
-from sfumato.config import Backbone, Data, Latent, Machine, Network, Pretraining, Schedule
+from sfumato.config import Alignment, Backbone, Data, Latent, Machine, Network, Pretraining, Schedule
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.evaluation.classifier import classifier_of
 from sfumato.held_out import held_out
@@ -123,6 +125,25 @@ def dealt(
     folder = draft.open(autoencoder) if autoencoder else None
     codec = contents.load_codec(folder, device, trained_on=[images.digest])
     return split.split_public(contents.load_images(draft.open(images)), reference, seed, device, codec)
+
+
+@stage
+def measure(
+    images: PublicImages,
+    autoencoder: PublicAutoencoder | None,
+    alignment: Alignment,
+    seed: int,
+    machine: Machine,
+    context: RunContext,
+) -> PublicMoments:
+    """Say where the public images lie, so that private classes can be taken there."""
+    parents = [ref for ref in (images, autoencoder) if ref]
+    with making(PublicMoments, "public moments", context, parents=parents, params=alignment.model_dump()) as draft:
+        parts = dealt(draft, images, autoencoder, 0.0, seed, machine)
+        found = measured(*parts.pre, alignment, seed=seed)
+        contents.save_reference(draft.folder, found)
+        draft.metrics = {"radius": found.radius, "numbers": len(found.mean)}
+    return draft.ref
 
 
 @stage

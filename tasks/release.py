@@ -9,7 +9,16 @@ from typing import Any, Literal
 
 from artifacts import certify, classifiers, contents, gate, report, report_plots, spending, witness
 from artifacts.card import evidence_of
-from artifacts.kinds import ClassCounts, ClassVotes, Judgement, PublicClassifier, PublicImages, Samples, TunedModel
+from artifacts.kinds import (
+    ClassCounts,
+    ClassMoments,
+    ClassVotes,
+    Judgement,
+    PublicClassifier,
+    PublicImages,
+    Samples,
+    TunedModel,
+)
 from artifacts.labels import Label
 from artifacts.page import in_markdown, inside, write_tables
 from artifacts.publish import destination, publish, safe_name, shareable_report
@@ -53,22 +62,25 @@ def generate(
     counts: ClassCounts | None = None,
     told: Told | None = None,
     guide: Judging | None = None,
+    moments: ClassMoments | None = None,
 ) -> Samples:
-    """Draw `images` images, of each class as many as the settings say, or as `counts` say; without tuned model and prototypes, what the public model alone would give.
+    """Draw `images` images, of each class as many as the settings say, or as `counts` say; without tuned model, prototypes and moments, what the public model alone would give.
 
     A judge as `guide` pulls each image towards its class.
     """
-    parents = [*public.refs(), *(ref for ref in (votes, tuned, prototypes, counts) if ref)]
+    parents = [*public.refs(), *(ref for ref in (votes, tuned, prototypes, counts, moments) if ref)]
     parents += guide.refs() if guide else []
-    title = "generation" if tuned or prototypes else "generation (public model)"
+    own = tuned or prototypes or moments
+    title = "generation" if own else "generation (public model)"
     shown: dict[str, Any] = {"params": settings.generation.model_dump(), "images": 1}
     with making(Samples, title, context, parents=parents, **shown) as draft:
-        parts = load_parts(draft, settings, facts, public, machine, votes, tuned, prototypes=prototypes)
+        made: dict[str, Any] = {"prototypes": prototypes, "moments": moments}
+        parts = load_parts(draft, settings, facts, public, machine, votes, tuned, **made)
         method, device = METHODS[settings.method.name], device_of(machine)
         if guide:
             paid = contents.load_judge(draft.open(guide.judge), draft.open(guide.backbone), device)
             parts = steered(parts, paid, settings.judge.pull)
-        draw, labels = (method.draw, getattr(method, "labels", None)) if tuned or prototypes else (draw_public, None)
+        draw, labels = (method.draw, getattr(method, "labels", None)) if own else (draw_public, None)
         shares = load_shares(draft, settings, facts, counts)
         asked: dict[str, Any] = {"labels": labels, "shares": shares}
         keep_samples(draft, draw_images(draw, settings, parts, facts, images, device, draft.show, **asked), told)
@@ -91,7 +103,7 @@ def generate_privately(
     told: Told | None = None,
 ) -> Samples:
     """Draw `images` images by a sampler that pays for each of them with its own noise; `prototypes` are drawn from further."""
-    parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned, trained.counts) if ref)]
+    parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned, trained.counts, trained.moments) if ref)]
     asking: dict[str, Any] = {
         "parents": parents,
         "behind": trained.members,
@@ -99,9 +111,8 @@ def generate_privately(
         "images": 1,
     }
     with making(Samples, "private generation", context, **asking) as draft:
-        parts = load_parts(
-            draft, settings, facts, public, machine, trained.votes, trained.tuned, members=trained.members
-        )
+        made: dict[str, Any] = {"members": trained.members, "moments": trained.moments}
+        parts = load_parts(draft, settings, facts, public, machine, trained.votes, trained.tuned, **made)
         parts = replace(parts, paid=events)
         method, device = METHODS[settings.method.name], device_of(machine)
         shares = load_shares(draft, settings, facts, trained.counts)
@@ -111,7 +122,7 @@ def generate_privately(
             behind = [*parents, *trained.members]
             asked = access(ledger, private, terms, STAGE_DRAWING, "private generation", behind, context, code)
             asked = replace(asked, images=ANY_NUMBER if prototypes else images)
-            paid = mechanisms.drawn(asked, events, draw, device=device, codec=parts.codec)
+            paid = mechanisms.drawn(asked, events, draw, device=device, codec=parts.codec, maps=parts.alignment)
         draft.stands_on(paid)
         keep_samples(draft, paid.result, told)
     return draft.ref

@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from sfumato.methods import dp_ensemble, dp_promise, dp_sgd, dppm, empirical_denoiser, rapid
+from sfumato.methods import dp_ensemble, dp_promise, dp_sgd, dppm, empirical_denoiser, moments, rapid
 
 PAPERS: dict[str, ModuleType] = {
     "rapid": rapid,
@@ -10,6 +10,7 @@ PAPERS: dict[str, ModuleType] = {
     "dp-promise": dp_promise,
     "dp-ensemble": dp_ensemble,
     "empirical-denoiser": empirical_denoiser,
+    "moments": moments,
     "dppm": dppm,
 }
 """Name -> module with `claim` (what the paper says about privacy) and `PROMISE` (what can be certified, and why)."""

@@ -209,6 +209,11 @@ def plan(settings, facts: Facts) -> Plan:
             f"method.by_class=false draws from all records, whatever class an image is drawn for, so generation.classes="
             f"{settings.generation.classes} would mean nothing: use method.by_class=true, or generation.classes=uniform"
         )
+    if settings.alignment.kind != "none" and not method.by_class:
+        raise BadInput(
+            "method.by_class=false draws from the records of all classes, and alignment.kind=moments takes back what was drawn of one: "
+            "use method.by_class=true, or alignment.kind=none"
+        )
     steps, images, shared = empirical_steps(method), paying(settings, facts), shared_spends(settings)
 
     def spends(noise: float, count: int = images) -> list[Spend]:

@@ -10,6 +10,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
+from sfumato.alignment import ClassMaps
 from sfumato.diffusion.objective import Randomness
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
@@ -46,6 +47,8 @@ class Parts:
     """`[n, c, h, w]`, what a priced drawing made for `draw` to go on from, as many of each class, class by class."""
     codec: Codec = PIXELS
     """From images to what the denoisers work on, and back."""
+    alignment: ClassMaps | None = None
+    """Where private classes are aligned with the public images: there and back. All that is learnt and drawn lies there."""
     encoder: nn.Module | None = None
     base: KnowledgeBase | None = None
     winners: Tensor | None = None

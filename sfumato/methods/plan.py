@@ -30,6 +30,7 @@ from pydantic import model_validator
 
 from sfumato.config import (
     LATER,
+    Alignment,
     Constants,
     Extractor,
     FineTuning,
@@ -47,7 +48,7 @@ from sfumato.privacy import accountant
 from sfumato.privacy.events import AnyEvent, DiscreteHistogram, Gaussian
 
 STAGE_COUNTS, STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "class_counts", "votes", "phase_one", "fine_tuning"
-STAGE_TRAINING, STAGE_DRAWING, STAGE_JUDGE = "training", "drawing", "judge"
+STAGE_TRAINING, STAGE_DRAWING, STAGE_MOMENTS, STAGE_JUDGE = "training", "drawing", "moments", "judge"
 """Names of the stages that spend."""
 ANY_NUMBER: Literal["any"] = "any"
 """Images covered by a certificate when a released model may draw as many as it likes."""
@@ -234,15 +235,41 @@ def _noise_of_judge(epsilon: float, delta: float, relation: Relation, steps: int
 
 
 def shared_spends(settings) -> list[Spend]:
-    """What resolved settings ask of the private records whatever the method: how many there are of each class, and what a
-    judge of drawn images learns.
+    """What resolved settings ask of the private records whatever the method: how many there are of each class, their moments, and
+    what a judge of drawn images learns.
 
     A plan works them out once, not for each noise that a calibration tries.
     """
-    return [*counting(settings.generation), *judging(settings.judge, settings.privacy)]
+    counts, judge = counting(settings.generation), judging(settings.judge, settings.privacy)
+    others = tuple(spend.event for spend in (*counts, *judge))
+    return [*counts, *aligning(settings.alignment, settings.privacy, others), *judge]
 
 
-SHARED_STAGES = (STAGE_COUNTS, STAGE_JUDGE)
+@functools.lru_cache(maxsize=64)
+def aligning(alignment: Alignment, privacy: Privacy, beside: tuple[AnyEvent, ...] = ()) -> tuple[Spend, ...]:
+    """What the moments of the classes cost, where they are taken: their share of the target, or with a share of 1 all that it has
+    left `beside` other events."""
+    if alignment.kind == "none":
+        return ()
+
+    def events(noise: float) -> list[AnyEvent]:
+        count, mean, second = (noise * part for part in alignment.proportions)
+        return [
+            DiscreteHistogram(noise_multiplier=count),
+            Gaussian(noise_multiplier=mean),
+            Gaussian(noise_multiplier=second),
+        ]
+
+    others = beside if alignment.share == 1 else ()
+    target = alignment.share * privacy.epsilon
+    noise = accountant.calibrate(target, privacy.delta, lambda z: [*others, *events(z)], privacy.relation)
+    return tuple(
+        Spend(stage=STAGE_MOMENTS, what=f"{what} of each class", event=event)
+        for what, event in zip(("count", "mean", "covariance"), events(noise), strict=True)
+    )
+
+
+SHARED_STAGES = (STAGE_COUNTS, STAGE_MOMENTS, STAGE_JUDGE)
 """The stages of `shared_spends`."""
 
 
@@ -252,6 +279,8 @@ class Plan(Section):
     method: str
     facts: Facts
     retrieval: Retrieval | None = None
+    moments: Annotated[Alignment | None, LATER] = None
+    """Where the classes are aligned with the public images, how."""
     votes: Votes | None = None
     phase_one: PhaseOne | None = None
     members: Members | None = None

@@ -108,6 +108,11 @@ def plan(settings, facts: Facts) -> Plan:
             f"method.distinct=true needs {len(facts.classes)} public classes, one for each private class, and there are "
             f"{facts.public_classes}: use more public classes, or method.distinct=false"
         )
+    if method.votes and settings.alignment.kind != "none":
+        raise BadInput(
+            "method.votes=true asks which public class each private class resembles, and alignment.kind=moments takes each to where all "
+            "public ones lie: use --set method.votes=false, or alignment.kind=none"
+        )
     votes = Votes(noise_multiplier=method.vote_noise, time=query_time) if method.votes else None
     ask = Spend(
         stage=STAGE_VOTES, what="votes for public classes", event=DiscreteHistogram(noise_multiplier=method.vote_noise)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sfumato.alignment import ClassMaps, aligned
 from sfumato.config import Evaluation
 from sfumato.diffusion.objective import Corrupt
 from sfumato.evaluation import scores
@@ -15,7 +16,7 @@ from sfumato.evaluation.copies import CopyCheck, check_copies
 from sfumato.evaluation.extractors import Extractor
 from sfumato.evaluation.membership import Membership, Models, canary_scores, image_attack, loss_attacks, membership
 from sfumato.evaluation.utility import spread
-from sfumato.images import ImageSet, to_unit
+from sfumato.images import ImageSet, shape_of, to_unit
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.audit import Bound, epsilon_lower_bound
 from sfumato.privacy.canaries import Canaries
@@ -104,6 +105,7 @@ def attacked(
     seed: int,
     device: torch.device,
     codec: Codec = PIXELS,
+    maps: ClassMaps | None = None,
     progress: Progress = silent,
 ) -> tuple[tuple[Membership, ...], dict[str, str]]:
     """Membership attacks on the released images, and on the model where one is released; with the entries of the looks.
@@ -114,7 +116,10 @@ def attacked(
         members, others = tensors(train, ATTACKED), tensors(test, ATTACKED)
         found = [image_attack(to_unit(images.pixels), members[0], others[0])]
         if models:
-            inside, outside = ((codec.encode(x.to(device)), y.to(device)) for x, y in (members, others))
+            inside, outside = (
+                (aligned(codec.encode(x.to(device)), y.to(device), codec.largest_norm(shape_of(x)), maps), y.to(device))
+                for x, y in (members, others)
+            )
             found = loss_attacks(models, inside, outside, seed=seed, progress=progress) + found
         return tuple(found), entries
 
@@ -129,12 +134,14 @@ def guessed(
     seed: int,
     device: torch.device,
     codec: Codec = PIXELS,
+    maps: ClassMaps | None = None,
 ) -> tuple[Bound, Membership]:
     """What the denoiser `tuned` from `start` with the canaries tells of their coins: a lower bound on epsilon at `delta`.
 
     Of a canary with several images, the mean of their scores is taken.
     """
-    x, y = codec.encode(to_unit(canaries.pixels).to(device)), torch.as_tensor(canaries.labels).to(device)
+    x, y = to_unit(canaries.pixels).to(device), torch.as_tensor(canaries.labels).to(device)
+    x = aligned(codec.encode(x), y, codec.largest_norm(shape_of(x)), maps)
     scores = canary_scores(corrupt, start, tuned, x, y, rounds=CANARY_ROUNDS, seed=seed)
     scores = scores.unflatten(0, (len(canaries), canaries.each)).mean(1).cpu().numpy()
     attack = membership("canaries", scores[canaries.included], scores[~canaries.included])

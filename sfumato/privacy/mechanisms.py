@@ -6,25 +6,27 @@ The price is the event that stands beside it, reserved in the ledger before the 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from sfumato import alignment
+from sfumato.alignment import ClassMaps, Moments, Reference, aligned, encoded
 from sfumato.config import FineTuning, Judge, Training
 from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
 from sfumato.images import ImageSet, shape_of, to_unit
 from sfumato.judge import unit
-from sfumato.latents import PIXELS, Codec
+from sfumato.latents import PIXELS, Codec, within
 from sfumato.privacy.distributed import Team, help_training
 from sfumato.privacy.door import Access, Payment, Visit, joining, note_look, spending
 from sfumato.privacy.dp_sgd import poisson_sample, train_privately
 from sfumato.privacy.events import AnyEvent, DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.linear_head import train_head
-from sfumato.privacy.noise import DISCRETE, OF_SAMPLER, ON_GRID, Source, noised, system_source
+from sfumato.privacy.noise import DISCRETE, OF_SAMPLER, ON_GRID, Source, noised, reach, system_source
 from sfumato.privacy.resuming import Keeper, TrainingState
-from sfumato.privacy.units import Units, every_few, one_by_one, one_of_each, units_of
+from sfumato.privacy.units import Units, every_few, one_by_one, one_of_each, speakers, units_of
 from sfumato.privacy.watching import Seen
 from sfumato.progress import Progress, silent
 from sfumato.training import train_denoiser
@@ -36,7 +38,7 @@ VOTE_CHUNK = 1024
 """Records that vote at once."""
 Loss = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
 """From a model, images `[b, c, h, w]` and labels `[b]` to the loss of each, `[b]`; b may be 0."""
-Result = TypeVar("Result", Tensor, nn.Module, ImageSet)
+Result = TypeVar("Result", Tensor, nn.Module, ImageSet, Moments)
 
 
 @dataclass(frozen=True)
@@ -149,12 +151,77 @@ def noisy_head(
     return Paid(head, entries, visit.payment)
 
 
+def noisy_moments(
+    access: Access,
+    events: tuple[DiscreteHistogram, Gaussian, Gaussian],
+    reference: Reference,
+    *,
+    classes: int,
+    codec: Codec = PIXELS,
+    device: torch.device = CPU,
+    source: Source | None = None,
+    progress: Progress = silent,
+) -> Paid[Moments]:
+    """Count, sum and second moment of each class as `codec` has the records, in deviations from the public mean, with noise on each.
+
+    Price: one of the `events` each, since classes, and the cells that they consist of, have no record in common. A record adds 1 to one
+    count, a vector of norm R at most to one sum, and to one second moment, which is taken around what the *noisy* counts and sums say
+    the cells' centres are, the outer product of a vector of norm r at most with itself, of norm r^2 at most as it is `packed`.
+    R and r are public. Norms are bounded after the subtractions, and what is not finite counts as zero, so that no record adds
+    more whatever the codec makes of it. An exchange moves each by twice that at most.
+
+    A group adds no more than a record: one of its records, drawn at random, says in which cell it counts, and the mean of
+    those of its records that lie there stands for it, in the sum and in the second moment.
+    """
+    of_counts, of_sums, of_seconds = events
+    with spending(access, events, insecure=source is not None, arithmetic=f"{DISCRETE}; {ON_GRID}") as visit:
+        source = source or system_source()
+        y = torch.as_tensor(visit.images.labels)
+        cells, numbers = len(reference.centroids), len(reference.mean)
+        latents = codec.encode(to_unit(visit.images.pixels).to(device)).flatten(1).cpu()
+        away = (latents - reference.mean.to(latents)).nan_to_num(0.0, 0.0, 0.0)
+        cell = reference.cells(away)
+        away = within(away, reference.radius)
+        place = y * cells + cell
+        speaking, unit = speakers(visit.images, source)
+        counts = torch.bincount(place[speaking], minlength=classes * cells)
+        counts = counts + source.discrete_gaussian(counts.shape, of_counts.noise_multiplier)
+        heard = place == place[speaking][unit]
+        weight = heard.double() / torch.bincount(unit[heard], minlength=len(speaking))[unit]
+
+        sums = torch.zeros(classes * cells, numbers, dtype=torch.float64)
+        for part in torch.arange(len(away)).split(alignment.CHUNK):
+            sums.index_add_(0, place[part], weight[part, None] * away[part].double())
+        asked: dict[str, Any] = {"noise_multiplier": of_sums.noise_multiplier, "norm": reference.radius}
+        (sums,) = noised([sums], **asked, numbers=sums.numel(), source=source)
+        mean_noise = of_sums.noise_multiplier * reach(reference.radius, sums.numel())
+        shape = (classes, cells)
+        centres = alignment.centres(counts.view(shape), sums.view(*shape, -1), mean_noise, reference)
+
+        largest, seconds = reference.residual**2, []
+        size = classes * numbers * (numbers + 1) // 2
+        for label in range(classes):
+            total = torch.zeros(numbers, numbers, dtype=torch.float64)
+            for part in torch.nonzero(y == label)[:, 0].split(alignment.CHUNK):
+                left = within(away[part].double() - centres[label, cell[part]], reference.residual)
+                total += (weight[part, None] * left).T @ left
+            asked = {"noise_multiplier": of_seconds.noise_multiplier, "norm": largest}
+            seconds += noised([alignment.packed(total)], **asked, numbers=size, source=source)
+            progress(label + 1, classes)
+        second_noise = of_seconds.noise_multiplier * reach(largest, size)
+        entries = visit.entries
+    noise = of_counts.noise_multiplier, mean_noise, second_noise
+    found = Moments(counts.view(shape), sums.view(*shape, -1), torch.stack(seconds), *noise)
+    return Paid(found, entries, visit.payment)
+
+
 def noised_records(
     access: Access,
     event: NoisedRecords,
     *,
     records: int | None = None,
     codec: Codec = PIXELS,
+    maps: ClassMaps | None = None,
     device: torch.device = CPU,
     source: Source | None = None,
 ) -> Paid[Tensor]:
@@ -173,8 +240,10 @@ def noised_records(
         images = to_unit(one_by_one(visit.images).pixels).clamp(-1, 1)
         released = len(images) if records is None else records + (len(access.canaries) if access.canaries else 0)
         blank = images.new_zeros(max(0, released - len(images)), *images.shape[1:])
-        images = torch.cat([images, blank])[source.order(max(len(images), released))[:released]]
-        x, largest_norm = codec.encode(images.to(device)).cpu(), codec.largest_norm(shape_of(images))
+        order = source.order(max(len(images), released))[:released]
+        labels = torch.cat([torch.as_tensor(visit.images.labels), torch.zeros(len(blank), dtype=torch.long)])[order]
+        images, largest_norm = torch.cat([images, blank])[order], codec.largest_norm(shape_of(images))
+        x = aligned(codec.encode(images.to(device)), labels.to(device), largest_norm, maps).cpu()
         numbers = max(1, x[:1].numel())
         noise = event.noise_multiplier
         (copies,) = noised([x], noise_multiplier=noise, norm=largest_norm, numbers=numbers, source=source)
@@ -192,6 +261,7 @@ def unprotected(
     sample_rate: float,
     device: torch.device,
     codec: Codec = PIXELS,
+    maps: ClassMaps | None = None,
     source: Source | None = None,
     progress: Progress = silent,
 ) -> Paid[nn.Module]:
@@ -202,8 +272,7 @@ def unprotected(
     with spending(access, [event], insecure=source is not None) as visit:
         source = source or system_source()
         generator = source.generator(device)
-        x = codec.encode(to_unit(one_by_one(visit.images).pixels).to(device))
-        y = torch.as_tensor(visit.images.labels).to(device)
+        x, y = encoded(one_by_one(visit.images), codec, maps, device)
 
         def loss_of_step() -> Tensor:
             index = poisson_sample(len(x), sample_rate, source).to(device)
@@ -221,6 +290,7 @@ def drawn(
     *,
     device: torch.device,
     codec: Codec = PIXELS,
+    maps: ClassMaps | None = None,
     source: Source | None = None,
 ) -> Paid[ImageSet]:
     """Images drawn by a sampler whose steps are the mechanism: its noise hides each record, and nothing else does.
@@ -230,8 +300,7 @@ def drawn(
     method's to bound.
     """
     with spending(access, events, insecure=source is not None, arithmetic=OF_SAMPLER) as visit:
-        x = codec.encode(to_unit(visit.images.pixels).to(device))
-        y = torch.as_tensor(visit.images.labels).to(device)
+        x, y = encoded(visit.images, codec, maps, device)
         images = draw(x, y, source or system_source())
         entries = visit.entries
     return Paid(images, entries, visit.payment)
@@ -248,6 +317,7 @@ def fine_tuned(
     device: torch.device,
     physical_batch: int,
     codec: Codec = PIXELS,
+    maps: ClassMaps | None = None,
     source: Source | None = None,
     progress: Progress = silent,
     keeper: Keeper | None = None,
@@ -259,7 +329,8 @@ def fine_tuned(
 
     Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the
     public count of records, or of groups where they have some, which sets the expected batch that sums are divided by.
-    `codec` turns each record, by itself, into what the model works on; it costs nothing, since it was made without private data. With `watch`, what the steps saw without
+    `codec` turns each record, by itself, into what the model works on; it costs nothing, since it was made without private data, and
+    nor do the `maps` of aligned classes, which are paid for already. With `watch`, what the steps saw without
     noise comes beside the model and is INTERNAL. `gather` is given the hash of the reservation and returns the processes that
     train together, this one first among them, or None.
     """
@@ -271,7 +342,7 @@ def fine_tuned(
         entries = {**(state.entries if state else {}), **visit.entries}
         watched = Watched([], note_look(access, f"{access.purpose}: losses and norms")) if watch else None
         team = gather(visit.hash)
-        x, y, units = _records(visit, codec, settings, device, team)
+        x, y, units = _records(visit, codec, maps, settings, device, team)
         source = source or system_source()
         try:
             trained = train_privately(
@@ -311,6 +382,7 @@ def fine_tuned_beside(
     device: torch.device,
     physical_batch: int,
     codec: Codec = PIXELS,
+    maps: ClassMaps | None = None,
     source: Source | None = None,
 ) -> None:
     """Be one of the other processes of `fine_tuned`, which has reserved under this hash and pays for all of them.
@@ -319,7 +391,7 @@ def fine_tuned_beside(
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     with joining(access, reservation) as visit:
-        x, y, units = _records(visit, codec, settings, device, team)
+        x, y, units = _records(visit, codec, maps, settings, device, team)
         source = source or system_source()
         help_training(
             model.to(device),
@@ -336,11 +408,11 @@ def fine_tuned_beside(
 
 
 def _records(
-    visit: Visit, codec: Codec, settings: FineTuning, device: torch.device, team: Team | None
+    visit: Visit, codec: Codec, maps: ClassMaps | None, settings: FineTuning, device: torch.device, team: Team | None
 ) -> tuple[Tensor, Tensor, Units]:
     """The records that this process draws for, as the model sees them `[n, c, h, w]`, their labels `[n]` and units."""
     images = every_few(visit.images, team.part) if team else visit.images
-    x, y = codec.encode(to_unit(images.pixels).to(device)), torch.as_tensor(images.labels).to(device)
+    x, y = encoded(images, codec, maps, device)
     return x, y, units_of(images, each=settings.images_per_group, device=device)
 
 

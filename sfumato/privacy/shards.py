@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sfumato.images import ImageSet, to_unit
+from sfumato.alignment import ClassMaps, encoded
+from sfumato.images import ImageSet
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.door import Access, looking
 
@@ -41,6 +42,7 @@ def shard_trained(
     key: str,
     device: torch.device,
     codec: Codec = PIXELS,
+    maps: ClassMaps | None = None,
 ) -> tuple[nn.Module, dict[str, str]]:
     """What `train` makes of the records `[n, c, h, w]` and labels `[n]` that a keyed hash deals to one of `shards` shards.
 
@@ -49,6 +51,4 @@ def shard_trained(
     """
     with looking(access, "train") as visit:
         own = visit.images.subset(dealt(visit.images, shards, key) == shard)
-        x = codec.encode(to_unit(own.pixels).to(device))
-        y = torch.as_tensor(own.labels).to(device)
-        return train(x, y), visit.entries
+        return train(*encoded(own, codec, maps, device)), visit.entries

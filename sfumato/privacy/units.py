@@ -73,6 +73,16 @@ def every_few(images: ImageSet, part: slice) -> ImageSet:
     return images.subset(np.isin(which, np.arange(len(names))[part]))
 
 
+def speakers(images: ImageSet, source: Source) -> tuple[Tensor, Tensor]:
+    """Of each unit one record, all of its records equally likely, `[u]`, and the unit of each record, `[n]`."""
+    if images.groups is None:
+        every = torch.arange(len(images))
+        return every, every
+    units = units_of(images, each=1)
+    _, unit = np.unique(images.groups, return_inverse=True)
+    return units.pick(torch.arange(len(units)), source)[:, 0], torch.from_numpy(unit)
+
+
 def one_of_each(images: ImageSet, source: Source) -> ImageSet:
     """One record of each group, all of its records equally likely; all images where there are no groups."""
     if images.groups is None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sfumato import sources
+from sfumato.alignment import Reference, fitted, measured
 from sfumato.config import Extractor
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.drawing import private_drawing
@@ -17,6 +18,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, add_votes, begun, untuned
 from sfumato.methods.plan import (
     STAGE_DRAWING,
+    STAGE_MOMENTS,
     STAGE_PHASE_ONE,
     STAGE_TRAINING,
     STAGE_TUNING,
@@ -27,7 +29,7 @@ from sfumato.methods.plan import (
 from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy.door import Access
-from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_votes, unprotected
+from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_moments, noisy_votes, unprotected
 from sfumato.privacy.shards import shard_trained
 from sfumato.retrieval.features import train_extractor
 from sfumato.retrieval.knowledge_base import build_knowledge_base
@@ -61,6 +63,8 @@ class World:
     facts: Facts
     plan: Plan
     parts: Parts
+    reference: Reference | None = None
+    """Where the public images lie, where classes are aligned with them."""
 
     @property
     def method(self):
@@ -70,12 +74,21 @@ class World:
     def pay(self, access: Callable[..., Access], **others) -> tuple[Parts, dict[int, str]]:
         """Every spend of the plan, by its mechanism: the finished parts, and the ledger entries with their labels."""
         parts, plan, entries = self.parts, self.plan, {}
+        if plan.moments:
+            moments = noisy_moments(
+                access(STAGE_MOMENTS, self), plan.events(STAGE_MOMENTS), self.reference, classes=len(self.facts.classes),
+                codec=parts.codec, **others,
+            )  # fmt: skip
+            parts = replace(parts, alignment=fitted(moments.result, self.reference))
+            entries = dict(moments.entries)
+            if not plan.fine_tuning and not plan.events(STAGE_DRAWING):
+                return parts, entries
         if plan.votes:
             votes = noisy_votes(
                 access(STAGE_VOTES, self), plan.event(STAGE_VOTES), self.method.ballot(parts),
                 classes=len(self.facts.classes), options=self.facts.public_classes, device=CPU, **others,
             )  # fmt: skip
-            parts, entries = add_votes(parts, votes.result), dict(votes.entries)
+            parts, entries = add_votes(parts, votes.result), entries | dict(votes.entries)
         if plan.plain:
             paid = unprotected(
                 access(STAGE_TRAINING, self), plan.event(STAGE_TRAINING), begun(self.method, self.settings, parts, self.facts)[0],
@@ -84,28 +97,28 @@ class World:
             )  # fmt: skip
             return replace(parts, tuned=paid.result), entries | dict(paid.entries)
         if plan.phase_one:
-            started, seen = self.begin(access(STAGE_PHASE_ONE, self), **others)
+            started, seen = self.begin(access(STAGE_PHASE_ONE, self), maps=parts.alignment, **others)
             parts, entries = replace(parts, started=started), entries | seen
         if plan.members:
-            parts = replace(parts, members=self.trained_members(access))
+            parts = replace(parts, members=self.trained_members(access, parts))
         if plan.events(STAGE_DRAWING):
             return parts, entries | self.draw_privately(access(STAGE_DRAWING, self), parts, **others)[1]
         model, _ = begun(self.method, self.settings, parts, self.facts)
         tuned = fine_tuned(
             access(STAGE_TUNING, self), plan.event(STAGE_TUNING), model, self.method.corrupt(self.settings, parts),
             plan.fine_tuning, records=self.facts.records, device=CPU, physical_batch=64,
-            codec=parts.codec, **others,
+            codec=parts.codec, maps=parts.alignment, **others,
         )  # fmt: skip
         return replace(parts, tuned=tuned.result), entries | dict(tuned.entries)
 
-    def trained_members(self, access: Callable[..., Access]) -> tuple[torch.nn.Module, ...]:
+    def trained_members(self, access: Callable[..., Access], parts: Parts) -> tuple[torch.nn.Module, ...]:
         """The members of the plan, each trained on its own shard."""
-        members, parts = self.plan.members, self.parts
+        members = self.plan.members
         return tuple(
             shard_trained(
                 access(STAGE_TRAINING, self),
                 denoiser_training(untuned(parts, self.facts), parts.schedule, members.training, seed=0), shard=shard,
-                shards=members.count, key=members.key, device=CPU, codec=parts.codec,
+                shards=members.count, key=members.key, device=CPU, codec=parts.codec, maps=parts.alignment,
             )[0]
             for shard in range(members.count)
         )  # fmt: skip
@@ -120,7 +133,7 @@ class World:
         """Images by the sampler that pays for them."""
         access = replace(access, images=self.plan.generation.images)
         events = self.plan.events(STAGE_DRAWING)
-        paid = drawn(access, events, self.drawing(parts), device=CPU, codec=parts.codec, **others)
+        paid = drawn(access, events, self.drawing(parts), device=CPU, codec=parts.codec, maps=parts.alignment, **others)
         return paid.result, dict(paid.entries)
 
     def begin(self, access: Access, **others) -> tuple[torch.nn.Module, dict[int, str]]:
@@ -176,7 +189,10 @@ def make_world(method: str, *changes: str) -> World:
             seed=0,
         )
         parts = replace(parts, encoder=encoder, base=base)
-    return World(settings, facts, plan, parts)
+    reference = None
+    if plan.moments:
+        reference = measured(codec.encode(to_unit(found.pixels)), torch.from_numpy(found.labels), plan.moments, seed=0)
+    return World(settings, facts, plan, parts, reference)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from sfumato import sources
 from sfumato.errors import BadInput
 from sfumato.images import to_unit
 from sfumato.methods import METHODS
-from sfumato.methods.plan import ANY_NUMBER, STAGE_COUNTS, STAGE_DRAWING, Certificate, Plan
+from sfumato.methods.plan import ANY_NUMBER, STAGE_COUNTS, STAGE_DRAWING, STAGE_MOMENTS, Certificate, Plan
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy import accountant
 from sfumato.privacy.events import DiscreteHistogram
@@ -102,11 +102,13 @@ def test_the_certificate_meets_the_target_and_wastes_at_most_one_percent(method,
     certificate = plan.certificate
     assert 0.99 * target.epsilon <= certificate.epsilon <= target.epsilon
     assert (certificate.delta, certificate.relation) == (target.delta, target.relation)
-    released = plan.fine_tuning or plan.plain or plan.prototypes
-    assert certificate.images == (ANY_NUMBER if released else plan.generation.images), "weights may draw any number"
+    released = plan.fine_tuning or plan.plain or plan.prototypes or not plan.events(STAGE_DRAWING)
+    assert certificate.images == (ANY_NUMBER if released else plan.generation.images), (
+        "weights, and maps, may draw any number"
+    )
     priced = accountant.epsilon([spend.event for spend in plan.spends], target.delta, target.relation)
     assert certificate.epsilon == pytest.approx(priced, rel=1e-9), "the certificate is of the spends that are listed"
-    assert all(len(plan.events(stage)) == 1 for stage in stages(plan) if stage != STAGE_DRAWING)
+    assert all(len(plan.events(stage)) == 1 for stage in stages(plan) if stage not in (STAGE_DRAWING, STAGE_MOMENTS))
     sentence = certificate.sentence()
     assert f"({certificate.shown_epsilon}, {certificate.shown_delta})" in sentence and target.relation in sentence
 
@@ -337,6 +339,51 @@ def test_asking_for_the_classes_is_priced_with_everything_else(method, relation)
     assert not without.events(STAGE_COUNTS)
     rest = [spend.event for spend in plan.spends[1:]]
     assert accountant.epsilon(rest, plan.privacy.delta, relation) < without.certificate.epsilon * 0.99
+
+
+@pytest.mark.parametrize("method", CHOOSES)
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_moments_are_priced_with_everything_else(method, relation):
+    """Alone they cost their share of the target, or all of it where nothing else is asked."""
+    terms = ["alignment.kind=moments", "alignment.share=0.3", "privacy.epsilon=3", f"privacy.relation={relation}"]
+    plan = planned(method, *terms, *({"rapid": ["method.votes=false"]}.get(method, [])))
+    counts, mean, second = plan.events(STAGE_MOMENTS)
+    assert plan.moments and mean.noise_multiplier == counts.noise_multiplier == pytest.approx(
+        second.noise_multiplier / 1.5
+    )
+    alone = accountant.epsilon([counts, mean, second], plan.privacy.delta, relation)
+    assert alone == pytest.approx(3.0 if method == "moments" else 0.9, rel=0.01)
+    assert 2.97 <= plan.certificate.epsilon <= 3
+    priced = accountant.epsilon([spend.event for spend in plan.spends], plan.privacy.delta, relation)
+    assert plan.certificate.epsilon == pytest.approx(priced, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "says"),
+    [
+        ("dppm", [], "labels of their own"),
+        ("rapid", ["method.votes=true"], "method.votes=false"),
+        ("empirical-denoiser", ["method.by_class=false"], "method.by_class=true"),
+        ("dp-sgd", ["data.size=64"], "latent.kind=kl"),
+    ],
+)
+def test_a_method_that_cannot_work_with_aligned_classes_is_refused_in_one_line(method, changes, says):
+    with pytest.raises(BadInput, match=says) as refusal:
+        planned(method, "alignment.kind=moments", *changes)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("method", CHOOSES)
+def test_every_method_trains_and_draws_on_aligned_classes(method, world, access_to, ledger):
+    once = ["method.phase_one=noised_once", "privacy.relation=replace_one", "schedule.timesteps=1000"]
+    own = {"rapid": ["method.votes=false"], "dp-promise": [*once, "method.training.steps=2"]}
+    tiny = world(method, "alignment.kind=moments", *own.get(method, []))
+    parts, entries = tiny.pay(access_to(ledger))
+    spends = ledger.spends("digits")
+    assert spends[0][0].body["stage"] == STAGE_MOMENTS and spends[0][1] == tiny.plan.events(STAGE_MOMENTS)
+    assert set(entries.values()) == {"DP"} and parts.alignment is not None
+    total = ledger.total("digits", tiny.plan.privacy.delta, tiny.plan.privacy.relation)
+    assert total.epsilon == pytest.approx(tiny.plan.certificate.epsilon, rel=1e-9)
 
 
 @pytest.mark.parametrize("method", CHOOSES)

@@ -1,0 +1,87 @@
+"""Moments alone: the public denoiser draws, and affine maps take what it draws to where the private classes lie.
+
+Nothing is trained on private images. Counts, means and covariances of the private classes are taken with noise, for all
+that the budget has (`sfumato.alignment`); what the public model draws, of no class, has the mean and covariance of the
+public images, and a class's map gives it those of the class. Minutes on any CPU, any number of images, and what every
+method that trains has to beat.
+
+Of no paper. Kin: the noisy means and covariances of Gaussian models (Dwork and Roth 2014, section 3.5.1, for the mechanism),
+and colour transfer by optimal transport (Pitie and Kokaram 2007), for the map.
+
+Not covered: whatever sets a class apart beyond mean and covariance, or, with `alignment.clusters`, beyond those of its cells.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sfumato.config import Section
+from sfumato.diffusion.objective import normal
+from sfumato.diffusion.samplers import NO_CLASS, evaluations, solve
+from sfumato.diffusion.schedule import time_grid
+from sfumato.methods.parts import Parts
+from sfumato.methods.plan import STAGE_MOMENTS, Certificate, Claim, Facts, Plan, shared_spends
+from sfumato.privacy import accountant
+
+NEEDS_MOMENTS = True
+"""The preflight aligns the classes for it, and gives the moments all that the budget has."""
+
+PROMISE = """\
+No paper claims anything: the method is ours. It can be certified, and is simple to check: private images are opened once, and \
+out come a histogram with discrete Gaussian noise and two sums with Gaussian noise, each image's share in them bounded before \
+the sum. PLD prices the three, which compose with whatever else is asked. The number printed as a claim is what Gaussian \
+differential privacy gives for three Gaussians of the same noise, and lies close to the certificate. All else is \
+post-processing, so any number of images is covered: the public model and the maps see public images and noisy numbers alone."""
+"""What is claimed, what can be certified, and why they differ (Markdown)."""
+
+
+class Method(Section):
+    """The method has no settings of its own: see `alignment`."""
+
+    name: Literal["moments"] = "moments"
+    """Noisy class means and covariances alone; no private training."""
+
+
+def claim(noise_multipliers: Sequence[float], delta: float) -> Claim:
+    """The epsilon of Gaussian mechanisms with these noise multipliers, composed exactly (Dong et al. 2022, Corollary 3.3)."""
+    mu = accountant.compose_gdp(1 / noise for noise in noise_multipliers)
+    return Claim(
+        epsilon=accountant.gdp_epsilon(mu, delta),
+        source="no paper: Gaussian differential privacy of noisy counts, means and covariances, add/remove",
+    )
+
+
+def plan(settings, facts: Facts) -> Plan:
+    """The whole run; raises `BadInput` where the budget does not fit."""
+    privacy, spends = settings.privacy, tuple(shared_spends(settings))
+    events = [spend.event for spend in spends]
+    noise = [spend.event.model_dump()["noise_multiplier"] for spend in spends if spend.stage == STAGE_MOMENTS]
+    return Plan(
+        method=settings.method.name,
+        facts=facts,
+        generation=settings.generation,
+        evaluations=evaluations(settings.generation, walk(settings)),
+        spends=spends,
+        privacy=privacy,
+        certificate=Certificate(
+            **accountant.priced(events, privacy.delta, privacy.relation)._asdict(),
+            delta=privacy.delta,
+            relation=privacy.relation,
+        ),
+        claim=claim(noise, privacy.delta),
+    )
+
+
+def walk(settings) -> Sequence[int]:
+    """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
+    return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
+
+
+@torch.inference_mode()
+def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+    """Images or latents `[b, c, h, w]` where the public ones lie, for the private classes y `[b]`: by the public denoiser, of no class."""
+    x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
+    nobody = torch.full_like(y, NO_CLASS)
+    return solve(settings.generation, parts.schedule, parts.public, x, nobody, walk(settings), generator=generator)

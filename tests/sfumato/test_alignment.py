@@ -1,0 +1,149 @@
+"""The maps of aligned classes: exact inverses, noise that is known, classes without records."""
+
+import math
+
+import pytest
+import torch
+
+from sfumato import alignment
+from sfumato.alignment import Moments, fitted, measured, packed, refuse_size, transport, unpacked
+from sfumato.config import Alignment
+from sfumato.errors import BadInput
+
+D = 6
+
+
+def blob(seed, count=4000, shift=0.0, numbers=D):
+    generator = torch.Generator().manual_seed(seed)
+    turn = torch.eye(numbers) + torch.randn(numbers, numbers, generator=generator) / 8
+    return torch.randn(count, numbers, generator=generator) @ turn + shift
+
+
+def public(**changes):
+    z, y = torch.cat([blob(0), blob(1, shift=1.0)]), torch.arange(2).repeat_interleave(4000)
+    return measured(z.view(-1, 1, 2, 3), y, Alignment(**changes), seed=0)
+
+
+def moments(classes, reference, noise=0.0):
+    """What the mechanism would let out of these classes, with so much noise on each number."""
+    generator = torch.Generator().manual_seed(3)
+    counts, sums, seconds = [], [], []
+    for z in classes:
+        away = z.double() - reference.mean
+        counts.append(len(z))
+        sums.append(away.sum(0))
+        rest = away - away.mean(0) if len(z) else away
+        seconds.append(packed(rest.T @ rest))
+    seconds = torch.stack(seconds)
+    return Moments(
+        torch.tensor(counts)[:, None],
+        torch.stack(sums)[:, None],
+        seconds + noise * torch.randn(seconds.shape, generator=generator, dtype=torch.float64),
+        1.0,
+        noise / 10 + 1e-9,
+        noise + 1e-9,
+    )
+
+
+def test_packed_matrices_keep_their_norm_and_noise_off_the_diagonal_is_smaller_by_sqrt_2():
+    matrix = torch.randn(3, 5, 5, dtype=torch.float64)
+    matrix = matrix + matrix.mT
+    vectors = packed(matrix)
+    assert vectors.shape == (3, 15) and torch.allclose(unpacked(vectors), matrix)
+    assert torch.allclose(vectors.norm(dim=1), matrix.flatten(1).norm(dim=1)), "the Frobenius norm"
+    noise = unpacked(torch.randn(4000, 15, dtype=torch.float64))
+    off = ~torch.eye(5, dtype=torch.bool)
+    assert noise[:, ~off].std() == pytest.approx(1.0, rel=0.03)
+    assert noise[:, off].std() == pytest.approx(1 / math.sqrt(2), rel=0.03), (
+        "half the variance of a mirrored upper triangle"
+    )
+    assert torch.equal(noise, noise.mT)
+
+
+def test_a_class_lands_where_the_public_images_lie_and_comes_back():
+    reference, classes = public(), [blob(5, shift=-1.0), blob(6, shift=2.0)]
+    maps = fitted(moments(classes, reference), reference)
+    z = torch.cat(classes).view(-1, 1, 2, 3)
+    y = torch.arange(2).repeat_interleave(4000)
+    there = maps.to_public(z, y)
+    for label in (0, 1):
+        flat = there[y == label].flatten(1).double()
+        assert torch.allclose(flat.mean(0), reference.mean, atol=1e-3)
+        assert torch.allclose(torch.cov(flat.T), reference.covariance, atol=0.1), "but for shrinking"
+    again = maps.to_private(there, y, torch.Generator())
+    assert torch.allclose(again, z, atol=1e-3) and maps.shared == []
+
+
+def test_each_record_is_mapped_by_itself():
+    reference, z = public(clusters=3), blob(5).view(-1, 1, 2, 3)
+    maps = fitted(moments([blob(5), blob(6)], public()), public())
+    y = torch.arange(2).repeat(2000)
+    assert torch.allclose(maps.to_public(z, y)[17:18], maps.to_public(z[17:18], y[17:18]), atol=1e-5)
+    assert torch.equal(reference.cells(z.flatten(1))[17:18], reference.cells(z[17:18].flatten(1)))
+
+
+def test_the_transport_is_symmetric_and_turns_one_covariance_into_the_other():
+    one, other = (torch.cov(blob(seed).double().T) for seed in (8, 9))
+    there, back = transport(one, other)
+    assert torch.allclose(there, there.T) and torch.allclose(there @ one @ there, other, atol=1e-6)
+    assert torch.allclose(there @ back, torch.eye(D, dtype=torch.float64), atol=1e-6)
+
+
+def test_transport_of_flat_covariances_stays_finite():
+    flat = torch.zeros(D, D, dtype=torch.float64)
+    flat[0, 0] = 1.0
+    there, back = transport(flat, torch.eye(D, dtype=torch.float64))
+    assert there.isfinite().all() and back.isfinite().all()
+    assert torch.allclose(there @ back, torch.eye(D, dtype=torch.float64), atol=1e-6)
+
+
+def test_more_noise_leaves_less_of_a_class_and_an_empty_class_takes_the_shared_covariance():
+    reference = public()
+    classes = [blob(5), blob(6), torch.zeros(0, D)]
+    kept = []
+    for noise in (1.0, 3e3, 1e6):
+        maps = fitted(moments(classes, reference, noise), reference)
+        kept.append(float(maps.own[:2].mean()))
+        assert maps.there.isfinite().all() and maps.back.isfinite().all() and maps.centres.isfinite().all()
+        assert 2 in maps.shared and maps.weights[2].sum() == pytest.approx(1.0)
+    assert kept[0] > 0.9 and kept[0] > kept[1] > kept[2] - 1e-9 and kept[2] < alignment.OWN
+
+
+def test_shrinking_beats_what_was_seen():
+    """By squared error, over noise levels, against the truth."""
+    reference = public()
+    truth = torch.cov(blob(5, 100_000).double().T, correction=0)
+    for noise in (30.0, 300.0, 3000.0):
+        found = moments([blob(5), blob(6)], reference, noise)
+        ours = alignment.covariances(found, reference)[0][0]
+        seen = unpacked(found.seconds)[0] / 4000
+        assert (ours - truth).norm() < (seen - truth).norm() * 1.05
+
+
+def test_cells_are_drawn_by_their_counts():
+    reference = public(clusters=2)
+    maps = fitted(
+        Moments(
+            torch.tensor([[300, 100], [-3, -5]]),
+            torch.zeros(2, 2, D, dtype=torch.float64),
+            torch.zeros(2, 21, dtype=torch.float64),
+            1.0,
+            1.0,
+            1.0,
+        ),
+        reference,
+    )
+    assert maps.weights.tolist() == [[0.75, 0.25], [0.5, 0.5]]
+    y = torch.zeros(4000, dtype=torch.long)
+    x = reference.mean.float().expand(4000, -1).view(-1, 1, 2, 3)
+    drawn = maps.to_private(x, y, torch.Generator().manual_seed(0)).flatten(1)
+    first = torch.isclose(drawn, (reference.mean + maps.centres[0, 0]).float(), atol=1e-4).all(1)
+    assert first.float().mean() == pytest.approx(0.75, abs=0.03)
+
+
+def test_too_many_numbers_are_refused_in_one_line():
+    refuse_size((1, 32, 32), 10)
+    for shape, classes in (((3, 32, 32), 2), ((1, 32, 32), 1000)):
+        with pytest.raises(BadInput, match="latent.kind=kl") as refusal:
+            refuse_size(shape, classes)
+        assert "\n" not in str(refusal.value)
