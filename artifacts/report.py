@@ -85,6 +85,8 @@ NOTICES = {
 }
 HIDDEN = ("data.private", "data.public", "data.folder")
 """Settings of the data that say where files lie on this machine."""
+CHOICES = "recipe.choices"
+"""What has a section of its own."""
 
 
 def not_covered(plan: Plan) -> Section:
@@ -105,6 +107,7 @@ def public_page(record: RunRecord) -> Page:
         _making(record),
         *([_time(record)] if record.stages else []),
         _ledger(record),
+        *_recipe(record),
         _settings(record),
         not_covered(record.plan),
     ]
@@ -305,8 +308,18 @@ def _entries(entries: Sequence[Mapping[str, Any]]) -> list[Text | Table | Pictur
     ]
 
 
+def _recipe(record: RunRecord) -> list[Section]:
+    """What the recipe chose, and why; nothing where a preset or a person did."""
+    recipe = record.settings.get("recipe", {})
+    if not recipe.get("choices"):
+        return []
+    said = f"Chosen from declared facts for {recipe['minutes']:g} minutes on a {recipe['device'].upper()}; no image was looked at."
+    rows = [[choice["setting"], choice["value"], choice["why"]] for choice in recipe["choices"]]
+    return [Section("Recipe", [Text(said), Table("recipe", ["setting", "value", "why"], rows)], folded=True)]
+
+
 def _settings(record: RunRecord) -> Section:
-    rows = [[name, value] for name, value in flattened(record.settings).items() if name not in HIDDEN]
+    rows = [[name, value] for name, value in flattened(record.settings).items() if name not in (*HIDDEN, CHOICES)]
     return Section("Settings", [Table("settings", ["setting", "value"], rows)], folded=True)
 
 

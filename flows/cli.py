@@ -27,7 +27,7 @@ from sfumato.methods import METHODS, PAPERS
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.chain import is_there
 from sfumato.privacy.chain import migrate as ledger_migrate
-from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, known, presets, resolve
+from sfumato.settings import AUTO_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, known, presets, resolve
 from tasks.checking import agreed_delta, known_constants
 from tasks.internal import pointed
 from tasks.making import device_of
@@ -53,8 +53,9 @@ STOPPED = 130
 """Exit code after Ctrl-C, as shells have it."""
 OUT, ERR = Console(), Console(stderr=True)
 
+PRESETS = f"Named settings to start from: {', '.join(presets())}. Default: {DEFAULT_PRESET} for the embedded digits, {AUTO_PRESET} for all other data."
 MethodName = Annotated[str, typer.Argument(help=f"One of: {', '.join(METHODS)}.")]
-PresetName = Annotated[str, typer.Option("--preset", help=f"Named settings to start from: {', '.join(presets())}.")]
+PresetName = Annotated[str, typer.Option("--preset", help=PRESETS)]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
@@ -69,7 +70,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 @app.command()
 def run(
     method: MethodName = DEFAULT_METHOD,
-    preset: PresetName = DEFAULT_PRESET,
+    preset: PresetName = "",
     epsilon: Epsilon = None,
     changes: Changes = None,
     publish: Annotated[bool, typer.Option("--publish", help="Publish the result into the folder of the run.")] = False,
@@ -119,7 +120,7 @@ def run(
 @app.command()
 def plan(
     method: MethodName = DEFAULT_METHOD,
-    preset: PresetName = DEFAULT_PRESET,
+    preset: PresetName = "",
     epsilon: Epsilon = None,
     changes: Changes = None,
 ) -> None:

@@ -11,7 +11,7 @@ from flows.synthesize import run_plan, terms
 from flows.variants import Cell, planned, variants_of
 from sfumato.methods import METHODS
 from sfumato.preflight import private_set
-from sfumato.settings import DEFAULT_PRESET
+from sfumato.settings import preset_for
 from tasks.checking import over_budget
 from tasks.comparing import comparing, conclude
 from tasks.lifeline import attended
@@ -20,11 +20,11 @@ from tasks.side_by_side import among_others, side_by_side
 from tasks.where import configure
 
 
-@flow(name="compare", flow_run_name="compare-{preset}", persist_result=False, validate_parameters=True)
+@flow(name="compare", flow_run_name="{title}", persist_result=False, validate_parameters=True)
 @attended
 def compare(
     variants: list[str] | None = None,
-    preset: str = DEFAULT_PRESET,
+    preset: str = "",
     epsilons: list[float] | None = None,
     seeds: list[int] | None = None,
     changes: list[str] | None = None,
@@ -35,7 +35,7 @@ def compare(
 
     Args:
         variants: Methods, each followed by settings of its own, for example `rapid method.k=0.3`; empty takes all methods.
-        preset: Named settings to start from.
+        preset: Named settings to start from; empty takes `digits` for the embedded digits and `auto` for other data.
         epsilons: Target epsilons; empty takes that of the settings.
         seeds: Seeds of the public stages.
         changes: Further settings of all runs as `section.field=value`.
@@ -45,7 +45,7 @@ def compare(
     folder = str(configure().data)
     wanted = variants_of(axes or {}) or variants or list(METHODS)
     cells = planned(wanted, preset, epsilons or [], seeds or [0], changes or [], folder)
-    with comparing(f"{title}-{preset}") as (name, parents):
+    with comparing(f"{title}-{preset_for(preset, changes or [])}") as (name, parents):
         machine = cells[0].settings.machine
         if machine.runner != "inline" and len(cells) > 1 and borne(cells):
             alone = [{"cell": cell, "above": parents} for cell in cells]

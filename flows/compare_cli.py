@@ -13,7 +13,7 @@ from artifacts.report import SCORES
 from flows.variants import Axes, named_sweep, planned, sweep_over, variants_of
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
-from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, presets, sweeps
+from sfumato.settings import AUTO_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, presets, sweeps
 from tasks.where import configure
 
 OUT = Console()
@@ -22,7 +22,8 @@ WIDE = 120
 FIRST = ("frechet", "readable", "cnn")
 """The scores that narrower screens show."""
 
-PresetName = Annotated[str, typer.Option("--preset", help=f"Named settings to start from: {', '.join(presets())}.")]
+PRESETS = f"Named settings to start from: {', '.join(presets())}. Default: {DEFAULT_PRESET} for the embedded digits, {AUTO_PRESET} for all other data."
+PresetName = Annotated[str, typer.Option("--preset", help=PRESETS)]
 Epsilons = Annotated[str, typer.Option(help="Target epsilons, as 1,3,10; empty takes that of the settings.")]
 Seeds = Annotated[str, typer.Option(help="Seeds of the public stages, as 0,1,2.")]
 Changes = Annotated[
@@ -40,7 +41,7 @@ def compare(
             help=f"A method, with settings of its own, preset=NAME among them; repeatable. Default: all of {', '.join(METHODS)}.",
         ),
     ] = None,
-    preset: PresetName = DEFAULT_PRESET,
+    preset: PresetName = "",
     epsilons: Epsilons = "",
     seeds: Seeds = "0,1,2",
     changes: Changes = None,
@@ -64,7 +65,9 @@ def sweep(
     ] = None,
     preset: Annotated[
         str,
-        typer.Option("--preset", help=f"Named settings to start from. Default: the sweep's own, or {DEFAULT_PRESET}."),
+        typer.Option(
+            "--preset", help="Named settings to start from. Default: the sweep's own; with --over as for a run."
+        ),
     ] = "",
     epsilons: Epsilons = "",
     seeds: Seeds = "0",

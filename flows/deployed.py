@@ -1,7 +1,7 @@
 """The flows of prefect.yaml: for each method one whose form in the Prefect UI shows its settings, and the public half alone.
 
-`flows.deployed.NAME` is the flow of a method, with `-` written `_`; its form starts from the default preset, and that of
-`flows.deployed.NAME__PRESET` from another. What a person changes in the form is what `--set` is in the terminal. They are
+`flows.deployed.NAME` is the flow of a method, with `-` written `_`; its form shows the embedded digits, and where `data.private` is
+changed in it, what is left as it is follows the data (preset `auto`). The form of `flows.deployed.NAME__PRESET` starts from that preset. What a person changes in the form is what `--set` is in the terminal. They are
 made from the list of methods when they are asked for, so a new method has its flow, and an entry in prefect.yaml deploys it.
 """
 
@@ -19,7 +19,7 @@ from flows import synthesize as whole
 from sfumato.config import Section
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight, private_set
-from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, presets, resolve
+from sfumato.settings import DEFAULT_METHOD, presets, resolve
 from tasks.checking import agreed_delta, known_constants
 from tasks.journal import Journal
 from tasks.lifeline import attended, call_run
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Flow:
     known = {known.replace("-", "_"): known for known in (*METHODS, *presets())}
     if known.get(method) not in METHODS or (preset and known.get(preset) not in presets()):
         raise AttributeError(f"there is no flow {name!r}: a method, or a method and a preset with __ between them")
-    return of_method(known[method], known[preset] if preset else DEFAULT_PRESET)
+    return of_method(known[method], known[preset] if preset else "")
 
 
 @functools.cache
@@ -46,7 +46,12 @@ def of_method(method: str, preset: str) -> Flow:
     form = form_of(resolve(method, preset))
     start = form()
 
-    @flow(name="synthesize", flow_run_name=f"{method}-{preset}", persist_result=False, validate_parameters=True)
+    @flow(
+        name="synthesize",
+        flow_run_name=f"{method}-{preset}" if preset else method,
+        persist_result=False,
+        validate_parameters=True,
+    )
     @attended
     def run(
         settings: form = start,  # type: ignore[valid-type]  # Prefect reads the form, which is made here, off the signature
@@ -57,8 +62,8 @@ def of_method(method: str, preset: str) -> Flow:
         """Turn private images into a synthetic set.
 
         Args:
-            settings: What is done; a preset may take other values than these for a smaller epsilon. All are checked, and
-                the cost is known, before any private image is opened.
+            settings: What is done. What is left as it is may be another value where epsilon is small, or where the private data
+                are not those of the form and the recipe chooses. All are checked, and the cost is known, before any private image is opened.
             publish_to: Folder or URL to publish to; `.` takes the folder of the run, empty keeps the result in the store.
             another_edition: Draw other images than in the editions published before. A released model draws them at no
                 cost; a method that pays for each image pays again, and is refused where the budget does not bear it.
@@ -123,21 +128,21 @@ def changes(given: Section, start: Section, *path: str) -> Iterator[str]:
             yield f"{'.'.join([*path, name])}={json.dumps(shown[name])}"
 
 
-@flow(name="prepare", flow_run_name="prepare-{method}-{preset}", persist_result=False, validate_parameters=True)
+@flow(name="prepare", flow_run_name="prepare-{method}", persist_result=False, validate_parameters=True)
 @attended
-def prepare(method: str = DEFAULT_METHOD, preset: str = DEFAULT_PRESET, changes: list[str] | None = None) -> None:
+def prepare(method: str = DEFAULT_METHOD, preset: str = "", changes: list[str] | None = None) -> None:
     """Make the public half of a run beforehand: autoencoder, denoiser, extractor, knowledge base. Opens no private image.
 
     Args:
         method: Which method the run will be of, for example `rapid`.
-        preset: Named settings to start from.
+        preset: Named settings to start from; empty takes `digits` for the embedded digits and `auto` for other data.
         changes: Further settings as `section.field=value`; those of the run, or it will not find what was made.
     """
     place = configure()
     settings, facts, _ = preflight(
         resolve(method, preset, changes or []), str(place.data), known_constants, agreed_delta
     )
-    plan, name = plan_for(settings, facts), f"prepare-{method}-{preset}-{now()}"
+    plan, name = plan_for(settings, facts), f"prepare-{method}-{now()}"
     book = Journal(RunContext(run=name, parents={}), private_set(settings), device_of(settings.machine))
     call_run(name)
     images = whole.load_images(settings, plan, book)

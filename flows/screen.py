@@ -63,10 +63,27 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         if text:
             grid.add_row(f"[bold]{name}[/]", escape(text))
     yield Panel(grid, title=f"plan: {plan.method}", title_align="left")
+    yield from recipe_lines(settings)
     if plan.certificate:
         yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
     else:
         yield f"[bold]no certificate, the images stay INTERNAL:[/] {escape(plan.lacking)}"
+
+
+def recipe_lines(settings: Settings) -> Iterator[RenderableType]:
+    """What the recipe chose, and why; nothing where it chose nothing."""
+    recipe = settings.recipe
+    if not recipe.choices:
+        return
+    table = Table(
+        title=f"recipe: {recipe.minutes:g} minutes on a {recipe.device.upper()}; each can be set by --set",
+        title_justify="left",
+    )
+    for column in ("setting", "value", "why"):
+        table.add_column(column, overflow="fold")
+    for choice in recipe.choices:
+        table.add_row(escape(choice.setting), escape(choice.value), escape(choice.why))
+    yield table
 
 
 def _classes(plan: Plan) -> str:

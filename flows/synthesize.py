@@ -42,7 +42,7 @@ from sfumato.methods.plan import (
 from sfumato.preflight import plan_for, preflight, private_set, public_name, public_size
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
-from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, resolve
+from sfumato.settings import DEFAULT_METHOD, Settings, preset_for, resolve
 from tasks import audit, checking, private, public, release
 from tasks.asking import Judging, PublicParts, Terms, Told, Trained
 from tasks.closing import baseline_settings, close, pages_of
@@ -61,11 +61,11 @@ RUN_FOLDER = "."
 PUBLISHED = "published"
 
 
-@flow(name="synthesize", flow_run_name="{method}-{preset}", persist_result=False, validate_parameters=True)
+@flow(name="synthesize", flow_run_name="{method}", persist_result=False, validate_parameters=True)
 @attended
 def synthesize(
     method: str = DEFAULT_METHOD,
-    preset: str = DEFAULT_PRESET,
+    preset: str = "",
     changes: list[str] | None = None,
     publish_to: str = "",
     new_version: bool = False,
@@ -74,7 +74,7 @@ def synthesize(
 
     Args:
         method: Which method to run, for example `rapid`.
-        preset: Named settings to start from.
+        preset: Named settings to start from; empty takes `digits` for the embedded digits and `auto` for other data.
         changes: Further settings as `section.field=value`, for example `privacy.epsilon=3`.
         publish_to: Folder or URL to publish to; `.` takes the folder of the run, empty keeps the result in the store.
         new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
@@ -102,7 +102,12 @@ def run_changed(
     with next_edition(settings, place) if another else nullcontext(settings) as settings:
         plan = plan_for(settings, facts)
         return run_plan(
-            settings, plan, preset=preset, publish_to=publish_to, new_version=new_version, own_folder=another
+            settings,
+            plan,
+            preset=preset_for(preset, changes),
+            publish_to=publish_to,
+            new_version=new_version,
+            own_folder=another,
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from sfumato.errors import BadInput
 from sfumato.methods.plan import Plan
 from sfumato.preflight import one_extractor, plan_for, preflight
-from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, known, resolve, sweeps
+from sfumato.settings import DEFAULT_METHOD, Settings, known, preset_for, resolve, sweeps
 from tasks.checking import agreed_delta, known_constants
 from tasks.making import device_of
 
@@ -39,7 +39,7 @@ class Sweep:
     """What a sweep varies, and what holds for all its runs."""
 
     axes: Axes
-    preset: str = DEFAULT_PRESET
+    preset: str = ""
     changes: tuple[str, ...] = ()
 
 
@@ -65,7 +65,9 @@ def planned(
         given = [*changes, *own, *filter(None, [target]), f"seed={seed}", ALONE]
         settings, facts, _ = preflight(resolve(method, start, given), data_folder, known_constants, agreed_delta)
         device_of(settings.machine)
-        cells.append(Cell(variant, settings.privacy.epsilon, start, settings, plan_for(settings, facts)))
+        cells.append(
+            Cell(variant, settings.privacy.epsilon, preset_for(start, given), settings, plan_for(settings, facts))
+        )
     one_extractor((cell.settings, cell.plan.facts) for cell in cells)
     return cells
 

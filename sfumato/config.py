@@ -484,6 +484,31 @@ class Evaluation(Section):
     """Bootstrap resamples behind each 95 % interval."""
 
 
+class Choice(Section):
+    """One setting that the recipe chose."""
+
+    setting: str
+    """Its name, as after `--set`."""
+    value: str
+    """What it chose, as a person would write it."""
+    why: str
+    """One sentence, or part of one."""
+
+
+class Recipe(Section):
+    """Settings that follow from the data: what a person leaves open is chosen from declared facts and a time (`sfumato.recipe`)."""
+
+    kind: Literal["none", "auto"] = "none"
+    """`auto` chooses whatever neither a person nor a preset has set; `none` leaves the defaults."""
+    minutes: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    """Time up to the images, in minutes on the machine that the table of costs was measured on: two CPU cores, or one large GPU. It decides
+    what is trained for how long, and is no promise about another machine."""
+    device: Literal["cpu", "gpu"] = "cpu"
+    """Which table of costs is used. A meaning, like `minutes`: it does not look at the machine, so that two machines choose the same."""
+    choices: tuple[Choice, ...] = ()
+    """What was chosen, and why; empty until then. Settings that hold some are not chosen again."""
+
+
 class Machine(Section):
     """How fast: never changes what a result means, never hashed."""
 

@@ -40,6 +40,7 @@ from sfumato.privacy.accountant import epsilon
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.dp_sgd import trainable_parameters
 from sfumato.privacy.survey import refuse_clip, survey
+from sfumato.recipe import follow
 from sfumato.settings import Settings
 
 MOST_NETWORKS = 64
@@ -121,7 +122,7 @@ def preflight(
     )
     group = (data.group or sources.GROUP) if grouped else sources.NO_GROUPS
     taken = {"group": group, "records": whole.records, "classes": whole.classes}
-    settings = settings.model_copy(update={"data": data.model_copy(update=taken)})
+    settings = follow(settings.model_copy(update={"data": data.model_copy(update=taken)}), facts, public.records)
     settings = _filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
     refuse_clip(tuning.clip)

@@ -30,6 +30,7 @@ from sfumato.config import (
     Network,
     Pretraining,
     Privacy,
+    Recipe,
     Schedule,
     Section,
 )
@@ -38,6 +39,9 @@ from sfumato.methods import METHODS
 
 DEFAULT_METHOD = next(iter(METHODS))
 DEFAULT_PRESET = "digits"
+"""The preset of the embedded digits, which no other data take by themselves."""
+AUTO_PRESET = "auto"
+"""The preset that follows the data."""
 BELOW = "below_epsilon"
 
 if TYPE_CHECKING:
@@ -69,6 +73,7 @@ class Settings(Section):
     judge: Annotated[Judge, LATER] = Judge()
     generation: Generation = Generation()
     evaluation: Evaluation = Evaluation()
+    recipe: Annotated[Recipe, LATER] = Recipe()
     seed: int = Field(default=0, ge=0)
     """Seed of the public stages. Private randomness never follows it."""
     machine: Machine = Machine()
@@ -100,27 +105,80 @@ def _written_down(kind: str) -> dict[str, dict[str, Any]]:
     return {f.name.removesuffix(".yaml"): yaml.safe_load(f.read_text(encoding="utf-8")) for f in files}
 
 
-def resolve(method: str, preset: str = DEFAULT_PRESET, changes: Iterable[str] = ()) -> Settings:
-    """Settings for `method` from a preset and `section.field=value` pairs (values in YAML)."""
+def preset_for(preset: str, changes: Iterable[str] = ()) -> str:
+    """The preset that is meant: the one named, else that of the embedded digits for these, and for all other data `auto`."""
+    return preset or (DEFAULT_PRESET if _embedded(_asked(changes)) else AUTO_PRESET)
+
+
+def resolve(method: str, preset: str = "", changes: Iterable[str] = ()) -> Settings:
+    """Settings for `method` from a preset and `section.field=value` pairs (values in YAML).
+
+    Without a preset: `digits` for the embedded digits, `auto` for other data. What `auto` chooses is chosen once the data are known
+    (`sfumato.recipe.follow`); until then the fields that are set are exactly those that a person or the preset has set.
+    """
     known("method", method, METHODS)
+    asked = [_parse(change) for change in changes]
+    wanted = _merged(asked)
+    preset = preset or (DEFAULT_PRESET if _embedded(wanted) else AUTO_PRESET)
     available = presets()
     known("preset", preset, available)
+    if preset == DEFAULT_PRESET and not _embedded(wanted):
+        raise BadInput(
+            f"preset {DEFAULT_PRESET!r} is made for the embedded 8x8 digits, not for data.private={wanted['data']['private']!r}: "
+            f"leave --preset out, or use --preset {AUTO_PRESET}, which follows the data"
+        )
     merged: dict[str, Any] = {"method": {"name": method}}
-    chosen, asked = available[preset], [_parse(change) for change in changes]
+    chosen = available[preset]
     own = {BELOW: chosen.get(BELOW, {}), **chosen.get("methods", {}).get(method, {})}
     small = own.pop(BELOW)
-    for diff in (chosen.get("settings", {}), own, *asked):
+    for diff in (chosen.get("settings", {}), own):
         _merge(merged, diff)
+    _forget_other_kinds(merged, wanted)
+    _merge(merged, wanted)
     privacy = merged.get("privacy")
     epsilon = privacy.get("epsilon", Privacy().epsilon) if isinstance(privacy, dict) else Privacy().epsilon
     for bound, diff in small.items():
         if isinstance(epsilon, int | float) and epsilon < bound:
-            for step in (diff, *asked):
+            for step in (diff, wanted):
                 _merge(merged, step)
     try:
         return Settings.model_validate(merged)
     except ValidationError as error:
         raise BadInput(_explain(error)) from None
+
+
+OF_A_KIND = (("network",), ("latent",), ("method", "network"))
+"""Sections whose other fields mean something else for another `kind`."""
+
+
+def _forget_other_kinds(merged: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Drop what a preset says of a section whose `kind` a person changes: a width made for one network suits no other."""
+    for path in OF_A_KIND:
+        there, other = (functools.reduce(_inside, path[:-1], values) for values in (merged, wanted))
+        before, kind = _inside(there, path[-1]), _inside(other, path[-1]).get("kind")
+        if kind is not None and before and before.get("kind", kind) != kind:
+            there[path[-1]] = {}
+
+
+def _inside(values: Any, name: str) -> dict[str, Any]:
+    found = values.get(name) if isinstance(values, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _asked(changes: Iterable[str]) -> dict[str, Any]:
+    return _merged(_parse(change) for change in changes)
+
+
+def _merged(diffs: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for diff in diffs:
+        _merge(found, diff)
+    return found
+
+
+def _embedded(wanted: dict[str, Any]) -> bool:
+    """Whether the private data are the embedded digits, which are the default."""
+    return _inside(wanted, "data").get("private", Data().private) == Data().private
 
 
 def known(what: str, name: str, available: Iterable[str]) -> None:

@@ -38,6 +38,7 @@ FLOORS = [
         "sfumato.evaluation",
         "sfumato.images",
         "sfumato.class_shares",
+        "sfumato.costs",
         "sfumato.held_out",
     },
     {
@@ -53,7 +54,7 @@ FLOORS = [
     {"sfumato.privacy"},
     {"sfumato.methods"},
     {"sfumato.settings"},
-    {"sfumato.drawing", "sfumato.estimate", "sfumato.preflight"},
+    {"sfumato.drawing", "sfumato.estimate", "sfumato.preflight", "sfumato.recipe"},
 ]
 """The floors inside the library, lowest first; a module rests on its own floor and on those below."""
 VALUE_TYPES = {"Access", "Payment", "PrivateSet"}

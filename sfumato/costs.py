@@ -1,0 +1,121 @@
+"""What training costs, from a fixed table: multiply-adds of a network, and seconds for so many of them.
+
+The table was measured once (`benchmarks/recipe.py` measures it again) and is never measured by a run, so that the recipe is the same
+on every machine. Not covered: how long *this* machine takes, which is `sfumato.estimate`.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from sfumato.config import Latent, Network
+from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
+from sfumato.networks.build import build
+
+TRAINING = 3.0
+"""A training step in forward passes: forward, and backward for weights and inputs."""
+PER_RECORD = 1.35
+"""A step with gradients clipped record by record, in ordinary training steps."""
+BILLION = 1e9
+MOST_NETWORKS = 256
+"""Networks whose work is remembered."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of one kind of work."""
+
+    work: float
+    """Of a billion multiply-adds."""
+    step: float = 0.0
+    """Of a step, however small."""
+    weights: float = 0.0
+    """Of a billion weights that a step updates."""
+
+
+COSTS = {
+    "cpu": {
+        "mlp": Cost(work=0.030, step=0.002, weights=5.0),
+        "unet": Cost(work=0.060, step=0.010, weights=5.0),
+        "refinenet": Cost(work=0.060, step=0.010, weights=5.0),
+        "kl": Cost(work=0.075, step=0.010, weights=5.0),
+        "patch": Cost(work=0.026, step=0.010, weights=5.0),
+        "extractor": Cost(work=0.060, step=0.010, weights=5.0),
+    },
+    "gpu": {
+        "mlp": Cost(work=0.0002, step=0.003, weights=0.05),
+        "unet": Cost(work=0.0004, step=0.012, weights=0.05),
+        "refinenet": Cost(work=0.0004, step=0.012, weights=0.05),
+        "kl": Cost(work=0.0004, step=0.010, weights=0.05),
+        "patch": Cost(work=0.0003, step=0.010, weights=0.05),
+        "extractor": Cost(work=0.0004, step=0.006, weights=0.05),
+    },
+}
+"""Seconds on one quiet core of a server CPU, and on one large GPU, by kind of work. The second was reckoned, not measured."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one input costs a network."""
+
+    multiply_adds: float
+    """Of a forward pass, in linear layers and convolutions."""
+    weights: int
+
+
+def training_seconds(cost: Cost, work: Work, images: float, steps: float = 1.0) -> float:
+    """Seconds of `steps` training steps of `images` inputs each."""
+    giga = TRAINING * images * work.multiply_adds / BILLION
+    return steps * (cost.step + giga * cost.work + work.weights / BILLION * cost.weights)
+
+
+def drawing_seconds(cost: Cost, work: Work, evaluations: float) -> float:
+    """Seconds of so many evaluations of a network, each of one input."""
+    return evaluations * work.multiply_adds / BILLION * cost.work
+
+
+@functools.lru_cache(maxsize=MOST_NETWORKS)
+def denoiser_work(network: Network, shape: Shape, classes: int) -> Work:
+    """What one image or latent of `shape` costs a denoiser; `BadInput` where the two do not fit."""
+    with torch.device("meta"):  # shapes without numbers
+        model = build(network, shape, classes)
+        x, t = torch.zeros(1, *shape), torch.ones(1, dtype=torch.long)
+        return counted(model, lambda: model(x, t, torch.zeros(1, dtype=torch.long)))
+
+
+@functools.lru_cache(maxsize=MOST_NETWORKS)
+def autoencoder_work(latent: Latent, image: Shape) -> Work:
+    """What one image costs an autoencoder, there and back; `BadInput` where the two do not fit."""
+    with torch.device("meta"):
+        model = build_autoencoder(latent, image)
+        x, noise = torch.zeros(1, *image), torch.zeros(1, *latent_shape(latent, image))
+        return counted(model, lambda: model(x, noise))
+
+
+def counted(model: nn.Module, call: Callable[[], Any]) -> Work:
+    """The work of the linear layers and convolutions that `call` passes through `model` with one input."""
+    found: list[int] = []
+
+    def linear(layer: nn.Linear, inputs: Any, output: torch.Tensor) -> None:
+        found.append(output.numel() * layer.in_features)
+
+    def convolution(layer: nn.Conv2d, inputs: Any, output: torch.Tensor) -> None:
+        found.append(output.numel() * layer.in_channels // layer.groups * math.prod(layer.kernel_size))
+
+    hooks = [
+        layer.register_forward_hook(linear if isinstance(layer, nn.Linear) else convolution)
+        for layer in model.modules()
+        if isinstance(layer, nn.Linear | nn.Conv2d)
+    ]
+    try:
+        with torch.no_grad():
+            call()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return Work(float(sum(found)), sum(parameter.numel() for parameter in model.parameters()))

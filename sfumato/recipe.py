@@ -1,0 +1,492 @@
+"""A recipe that follows the data: settings, each with its reason, from declared facts and a time alone.
+
+No image is looked at, no private number is used that is not declared or public knowledge already (records, classes, size), and nothing
+is measured: costs come from a fixed table (`sfumato.costs`), so that two machines choose the same. Whatever a person or a preset has
+set stays, and what comes after it follows from it. A rule looks at the settings so far and yields choices; the rules in their order are
+the recipe. Not covered: tuning on the data, which would cost epsilon, and whether the images come out well, which the run judges.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from sfumato.config import Choice, Section
+from sfumato.costs import (
+    COSTS,
+    PER_RECORD,
+    Cost,
+    Work,
+    autoencoder_work,
+    denoiser_work,
+    drawing_seconds,
+    training_seconds,
+)
+from sfumato.errors import BadInput
+from sfumato.methods.plan import Facts
+from sfumato.networks.autoencoder import Shape, latent_shape
+from sfumato.networks.build import resolved
+from sfumato.settings import Settings
+
+PIXELS_UP_TO = 16
+"""Largest side in pixels that is drawn pixel by pixel; above, an autoencoder makes a few numbers of an image first."""
+POSITIONS = (7, 16)
+"""Fewest and most positions of a latent along a side."""
+FOLDS = (2, 4, 8, 16)
+"""By how much an autoencoder may shrink a side."""
+CHANNELS = {1: {2: 1, 4: 2, 8: 4, 16: 8}, 3: {2: 3, 4: 4, 8: 8, 16: 16}}
+"""Channels of a latent: by those of the image, and by how much a side shrinks."""
+WIDTHS = ((64, 192, 2), (128, 384, 3), (256, 512, 4), (512, 640, 4), (math.inf, 768, 4))
+"""Numbers in an image or latent up to which an MLP has this width and so many blocks."""
+SHARES = {"latent": 0.12, "extractor": 0.04, "fine_tuning": 0.35, "drawing": 0.12}
+"""Shares of the time, stage by stage; what they leave is the public denoiser's."""
+FEWEST = {"latent": 300, "pretraining": 1000, "extractor": 50, "fine_tuning": 40}
+"""Steps below which a stage is not worth beginning."""
+MOST = {"latent": 4000, "pretraining": 60000, "extractor": 400, "fine_tuning": 500}
+"""Steps beyond which more bring little."""
+IMAGES = (1000, 30000)
+"""Fewest and most images that the recipe draws."""
+OVERHEAD_MINUTES = 0.5
+"""Reading, rendering, starting, reporting."""
+SMALL_EPSILON = 1.5
+"""Below it the noise on gradients costs more than they teach."""
+FEW_STEPS = 60
+"""Private steps where epsilon is small."""
+RICH, POOR = 200_000, 5_000
+"""Epsilon times records above which all layers may bear noise, and below which the class rows alone do."""
+BATCHES = (16, 4096)
+"""Smallest and largest expected number of records in a step."""
+PART_OF_ALL = 4
+"""A step takes about this part of the records, at most."""
+SAMPLING_STEPS = 30
+PUBLIC_BATCH = 256
+VOTES_FROM = 2.0
+"""Target epsilon from which votes are affordable as they are; below, they get more noise in proportion."""
+VOTE_NOISE = 6.0
+SIZES = (64, 48, 32, 28, 16, 8)
+"""Sides that are tried where one is too large for the time."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a recipe may depend on; all of it is public or declared."""
+
+    facts: Facts
+    public_images: int
+    asked: frozenset[str] = frozenset()
+    """The settings that a person or a preset has set, as `section.field`."""
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of an image."""
+        return self.facts.shape
+
+
+@dataclass(frozen=True)
+class Pick:
+    """What a rule chooses for one setting."""
+
+    setting: str
+    value: Any
+    why: str
+
+
+Rule = Callable[[Settings, Declared], Iterator[Pick]]
+
+
+def follow(settings: Settings, facts: Facts, public_images: int) -> Settings:
+    """The settings with everything chosen that `recipe.kind=auto` leaves open; the same again where that was done before.
+
+    `BadInput` where the time is too short for the size, with what fits, and where a time is given that decides nothing.
+    """
+    recipe = settings.recipe
+    if recipe.kind == "none":
+        usual = type(recipe)()
+        for name in ("minutes", "device"):
+            if getattr(recipe, name) != getattr(usual, name):
+                raise BadInput(
+                    f"recipe.{name}={getattr(recipe, name)} decides nothing, because the preset has its own settings: use --preset auto"
+                )
+        return settings
+    if recipe.choices:
+        return settings
+    declared = Declared(facts, public_images, frozenset(paths_set(settings)))
+    _refuse_size(declared)
+    try:
+        settings, choices = chosen(settings, declared)
+    except TooShort as short:
+        raise BadInput(_too_short(settings, declared, short.seconds)) from None
+    found = settings.recipe.model_copy(update={"choices": choices})
+    # Read again, so that every chosen value is checked as one of a person is.
+    return Settings.model_validate(settings.model_copy(update={"recipe": found}).model_dump())
+
+
+class TooShort(Exception):
+    """Not even the fewest steps fit into the time."""
+
+    def __init__(self, seconds: float):
+        super().__init__()
+        self.seconds = seconds
+
+
+def chosen(settings: Settings, declared: Declared) -> tuple[Settings, tuple[Choice, ...]]:
+    """Every rule in turn; what was asked for stays, and the rules after it see it. Raises `TooShort`."""
+    choices: list[Choice] = []
+    for rule in RULES:
+        for pick in rule(settings, declared):
+            if pick.setting not in declared.asked:
+                settings = placed(settings, pick.setting.split("."), pick.value)
+                choices.append(Choice(setting=pick.setting, value=written(pick.value), why=pick.why))
+    return settings, tuple(choices)
+
+
+def paths_set(section: Section, *path: str) -> Iterator[str]:
+    """The settings that were given and not left at their defaults, as `section.field`."""
+    for name in sorted(section.model_fields_set):
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            yield from paths_set(value, *path, name)
+        else:
+            yield ".".join((*path, name))
+
+
+def placed(section: Any, path: Sequence[str], value: Any) -> Any:
+    """The section with one setting, which may lie deeper, exchanged."""
+    name, *rest = path
+    return section.model_copy(update={name: placed(getattr(section, name), rest, value) if rest else value})
+
+
+def written(value: Any) -> str:
+    """A value as a person would write it after `--set`."""
+    plain = list(value) if isinstance(value, tuple) else value
+    return yaml.safe_dump(plain, default_flow_style=True).split("\n")[0]
+
+
+# --- what it works on -------------------------------------------------------------------------------------------------
+
+
+def represent(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """Pixels where they are few, latents above."""
+    _, height, width = declared.shape
+    if max(height, width) <= PIXELS_UP_TO:
+        yield Pick("latent.kind", "none", f"{height}x{width} pixels are few enough to be drawn one by one")
+        return
+    yield Pick("latent.kind", "patch", f"above {PIXELS_UP_TO} pixels a side; public images alone teach the autoencoder")
+
+
+def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """How many numbers a latent has, by the kind of the autoencoder."""
+    channels, height, width = declared.shape
+    fold = fold_of(height, width)
+    if settings.latent.kind == "none" or fold is None:
+        return
+    if settings.latent.kind == "patch":
+        yield Pick("latent.patch", fold, f"{height // fold}x{width // fold} positions, each for {fold}x{fold} pixels")
+        yield Pick("latent.multipliers", (1,), "the patches do what levels would")
+        yield Pick("latent.width", 64, "convolutions at the small size cost little")
+        yield Pick("latent.blocks", 2, "convolutions at the small size cost little")
+    else:
+        levels = tuple(2**n for n in range(int(math.log2(fold)) + 1))
+        yield Pick(
+            "latent.multipliers", levels, f"{height // fold}x{width // fold} positions, each for {fold}x{fold} pixels"
+        )
+        yield Pick("latent.width", 12, "convolutions at full size are what costs")
+    yield Pick(
+        "latent.channels", CHANNELS[channels][fold], f"numbers at each of {height // fold}x{width // fold} positions"
+    )
+
+
+def fold_of(height: int, width: int) -> int | None:
+    """By how much a side shrinks: to as few positions as `POSITIONS` allow, at most by 4 up to 32 pixels; None where nothing fits."""
+    fewest, most = POSITIONS
+    fitting = [
+        fold
+        for fold in FOLDS
+        if not (height % fold or width % fold)
+        and min(height, width) >= fewest * fold
+        and max(height, width) <= most * fold
+    ]
+    return max((fold for fold in fitting if fold <= 8), default=min(fitting, default=None))
+
+
+def _refuse_size(declared: Declared) -> None:
+    """`BadInput` for a size that no latent fits, where a person has not said how it is to be represented."""
+    _, height, width = declared.shape
+    free = not {"latent.kind", "latent.multipliers", "latent.patch"} & declared.asked
+    if free and max(height, width) > PIXELS_UP_TO and fold_of(height, width) is None:
+        near = min(
+            (side for side in range(FOLDS[0] * POSITIONS[0], FOLDS[-1] * POSITIONS[1] + 1) if fold_of(side, side)),
+            key=lambda side: (abs(side - min(height, width)), side),
+        )
+        raise BadInput(
+            f"images of {height}x{width} pixels do not divide into {POSITIONS[0]} to {POSITIONS[1]} positions a side: use "
+            f"--set data.size={near}"
+        )
+
+
+def denoiser(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """Which network, and its width; each kind has sizes of its own."""
+    shape = latent_shape(settings.latent, declared.shape)
+    numbers = math.prod(shape)
+    yield Pick("network.kind", "mlp", f"{numbers} numbers: an MLP does most with a second of a CPU")
+    if settings.latent.kind != "none":
+        yield Pick("network.prediction", "velocity", "on latents it learns faster than the noise")
+
+
+def denoiser_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """Width and depth by the kind."""
+    shape = latent_shape(settings.latent, declared.shape)
+    network, numbers = resolved(settings.network, shape[1]), math.prod(shape)
+    if network.kind == "mlp":
+        width, blocks = next((width, blocks) for most, width, blocks in WIDTHS if numbers <= most)
+        if settings.latent.kind != "none":
+            width, blocks = max(width, 512), 4
+        yield Pick("network.width", width, f"for {numbers} numbers")
+        yield Pick("network.blocks", blocks, f"for {numbers} numbers")
+        return
+    yield Pick("network.width", 32, f"a {network.kind} that a CPU bears")
+    yield Pick("network.blocks", 1, f"a {network.kind} that a CPU bears")
+    halvings = 2 if shape[1] % 4 == 0 and shape[2] % 4 == 0 and shape[1] >= 16 else 1 - (shape[1] % 2 or shape[2] % 2)
+    yield Pick("network.multipliers", tuple([1, 2, 2][: halvings + 1]), f"levels that {shape[1]}x{shape[2]} allow")
+
+
+# --- what is private --------------------------------------------------------------------------------------------------
+
+
+def private_batch(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """Records in a step."""
+    facts = declared.facts
+    if "fine_tuning.sample_rate" not in declared.asked:
+        part = facts.records / PART_OF_ALL
+        batch = max(min(BATCHES[0], facts.records // 2), min(BATCHES[1], 2 ** round(math.log2(max(1.0, part)))), 1)
+        yield Pick("fine_tuning.batch", batch, f"about a quarter of {facts.records}, and {BATCHES[1]} at most")
+
+
+def private_weights(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """Draws, and what is trained."""
+    facts, expected = declared.facts, batch_of(settings, declared)
+    weight = settings.privacy.epsilon * facts.records
+    draws = 1 if expected >= 2048 else 2 if expected >= 512 else 4
+    yield Pick(
+        "fine_tuning.draws", draws, f"noised copies of a record; a step of about {expected:.0f} records needs no more"
+    )
+    groups: tuple[str, ...] = ("rows",)
+    why = f"epsilon x {facts.private} is little: class rows alone"
+    if weight >= POOR:
+        groups, why = ("rows", "film"), f"epsilon x {facts.private} bears class rows and modulation"
+    if weight >= RICH:
+        groups, why = (
+            ("rows", "film", "rest"),
+            f"epsilon x {facts.private} bears noise on all layers but those of the time",
+        )
+    if len(groups) > 1 and resolved(settings.network, declared.shape[1]).kind == "unet":
+        groups = (*groups, "attention")
+    yield Pick("fine_tuning.trainable", groups, why)
+
+
+def private_rates(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """Clipping and rates, by what is trained."""
+    groups = settings.fine_tuning.trainable
+    if len(groups) > 1:
+        yield Pick("fine_tuning.clipping", "per_group", "so that the class rows have a share of the clip to themselves")
+    everything = "rest" in groups
+    if groups == ("rows",):
+        yield Pick("fine_tuning.rate_rows", 0.05, "class rows alone bear a higher rate")
+    elif everything:
+        yield Pick("fine_tuning.rate_other", 8e-4, "all layers at once; 3e-3 climbs in the middle")
+        yield Pick("fine_tuning.ema_decay", 0.98, "all layers at once")
+
+
+def batch_of(settings: Settings, declared: Declared) -> float:
+    """Expected records in a private step."""
+    tuning = settings.fine_tuning
+    return tuning.batch or tuning.sample_rate * declared.facts.records
+
+
+# --- the method -------------------------------------------------------------------------------------------------------
+
+
+def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """The method's own settings; methods are told apart by the settings that they have."""
+    own, facts, epsilon = settings.method, declared.facts, settings.privacy.epsilon
+    if hasattr(own, "votes") and hasattr(own, "nearest"):
+        pixels = settings.latent.kind == "none" and math.prod(declared.shape) <= 64
+        k, v = (0.5, 0.4) if pixels else (0.7, 0.6)
+        yield Pick("method.k", k, "at larger times a latent is noise, and retrieval a guess")
+        yield Pick("method.v", v, "a long private walk learns more")
+        yield Pick("method.nearest", 5, "the mean of five neighbours is steadier than one")
+        yield Pick("method.votes", facts.public_classes > 1, "each class begins at the public class nearest to it")
+        noise = VOTE_NOISE * max(1.0, VOTES_FROM / epsilon)
+        yield Pick("method.vote_noise", noise, f"small beside epsilon {epsilon:g}")
+        distinct = facts.public_classes >= 2 * len(facts.classes)
+        yield Pick("method.distinct", distinct, f"{facts.public_classes} public classes for {len(facts.classes)}")
+        yield Pick("method.reference", 0.3, "the rest of the public images trains the denoiser")
+    if hasattr(own, "members"):
+        members = max(4, min(142, facts.records // 100))
+        yield Pick("method.members", members, f"about 100 of {facts.private} for each")
+    if hasattr(own, "network") and hasattr(own, "label_rows"):
+        yield Pick("method.network.kind", "mlp", "its sampler asks the network thousands of times")
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def drawing(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """How images are drawn, where the number of them is not what is paid for."""
+    pixels = settings.latent.kind == "none"
+    if hasattr(settings.method, "members"):
+        yield Pick("generation.images", 20, "each image is paid for")
+        yield Pick("generation.steps", 250, "many short steps add more noise in all than few long ones")
+        yield Pick("generation.guidance", 2.0, "a weak class condition wants more of it")
+        return
+    if hasattr(settings.method, "percent"):
+        yield Pick("generation.images", 500, "each image is paid for")
+        return
+    yield Pick("generation.solver", "dpm++", f"made for few steps: {SAMPLING_STEPS} do")
+    yield Pick("generation.steps", SAMPLING_STEPS, "more change little")
+    few = pixels and settings.privacy.epsilon * declared.facts.records < RICH
+    guidance = (1.0 if settings.privacy.epsilon < SMALL_EPSILON else 0.5) if few else 0.0
+    why = (
+        "little is learnt of the classes: guidance makes up for it"
+        if guidance
+        else "without guidance images teach most"
+    )
+    yield Pick("generation.guidance", guidance, why)
+
+
+def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """Steps of every stage, from the time and the table of costs; `BadInput` where the time is too short for the size."""
+    seconds = 60 * (settings.recipe.minutes - OVERHEAD_MINUTES)
+    stages = stage_costs(settings, declared)
+    asked = declared.asked
+    least = sum(cost * fewest_of(name, settings, asked) for name, cost in stages.items())
+    if least > max(0.0, seconds):
+        raise TooShort(least)
+    told = f"{settings.recipe.minutes:g} minutes on a {settings.recipe.device.upper()}"
+    left, found = seconds, {}
+    for name, cost in stages.items():
+        if name != "pretraining":
+            share = steps_for(name, SHARES[name] * seconds / cost)
+            found[name] = stated(name, settings) if path_of(name) in asked else share
+            left -= found[name] * cost
+    if "pretraining" in stages:
+        most = max(FEWEST["pretraining"], min(MOST["pretraining"], left / stages["pretraining"]))
+        found["pretraining"] = int(most)
+    for name, number in found.items():
+        why = f"{number * stages[name] / 60:.1f} of {told}"
+        if name == "fine_tuning" and settings.privacy.epsilon <= SMALL_EPSILON:
+            number = min(number, FEW_STEPS)
+            why = f"at epsilon {settings.privacy.epsilon:g} more steps add more noise than they teach"
+        yield Pick(path_of(name), number, why)
+
+
+def path_of(stage: str) -> str:
+    """The setting that says how long a stage is."""
+    return {"drawing": "generation.images", "extractor": "method.extractor.steps"}.get(stage, f"{stage}.steps")
+
+
+def stated(stage: str, settings: Settings) -> int:
+    """What a setting of `path_of` is."""
+    found: Any = settings
+    for name in path_of(stage).split("."):
+        found = getattr(found, name)
+    return found
+
+
+def steps_for(stage: str, affordable: float) -> int:
+    """So many steps (or images) as can be afforded, between the fewest and the most."""
+    fewest, most = IMAGES if stage == "drawing" else (FEWEST[stage], MOST[stage])
+    return int(max(fewest, min(most, affordable)))
+
+
+def fewest_of(stage: str, settings: Settings, asked: frozenset[str]) -> int:
+    """The fewest steps of a stage, or those that a person has asked for."""
+    return stated(stage, settings) if path_of(stage) in asked else steps_for(stage, 0)
+
+
+def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
+    """Seconds of one step of each stage that these settings have, and of one image, by the table."""
+    table, latent, facts = COSTS[settings.recipe.device], settings.latent, declared.facts
+    shape = latent_shape(latent, declared.shape)
+    network = resolved(settings.network, shape[1])
+    cost, work = table[network.kind], denoiser_work(network, shape, facts.public_classes)
+    found = {}
+    if latent.kind != "none":
+        found["latent"] = training_seconds(table[latent.kind], autoencoder_work(latent, declared.shape), latent.batch)
+    if settings.pretraining.steps:
+        found["pretraining"] = training_seconds(cost, work, settings.pretraining.batch)
+    if hasattr(settings.method, "extractor"):
+        found["extractor"] = training_seconds(cost, work, 2 * settings.method.extractor.batch)
+    paid_drawing = hasattr(settings.method, "members") or hasattr(settings.method, "percent")
+    if not paid_drawing:
+        found["fine_tuning"] = private_step(settings, declared, cost, work)
+        walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
+        found["drawing"] = drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table)
+    return found
+
+
+def private_step(settings: Settings, declared: Declared, cost: Cost, work: Work) -> float:
+    """Seconds of one step of DP-SGD; a method that looks things up asks the public denoiser besides."""
+    tuning = settings.fine_tuning
+    copies = batch_of(settings, declared) * tuning.draws * (tuning.images_per_group if declared.facts.unit else 1)
+    looked_up = drawing_seconds(cost, work, copies) if hasattr(settings.method, "nearest") else 0.0
+    return training_seconds(cost, work, copies * PER_RECORD) + looked_up
+
+
+def drawing_of_codec(settings: Settings, declared: Declared, table: dict[str, Cost]) -> float:
+    """Seconds of decoding one image."""
+    if settings.latent.kind == "none":
+        return 0.0
+    return drawing_seconds(table[settings.latent.kind], autoencoder_work(settings.latent, declared.shape), 0.5)
+
+
+def _too_short(settings: Settings, declared: Declared, least: float) -> str:
+    """What a person can do whose time does not do for the size of the images."""
+    minutes = math.ceil(least / 60 + OVERHEAD_MINUTES)
+    _, height, width = declared.shape
+    way = f"--set recipe.minutes={minutes}"
+    for side in SIZES:
+        if side < min(height, width) and _fits(settings, declared, side):
+            way += f", or --set data.size={side}"
+            break
+    return (
+        f"recipe.minutes={settings.recipe.minutes:g} is too short for images of {height}x{width} on a "
+        f"{settings.recipe.device.upper()}: use {way}"
+    )
+
+
+def _fits(settings: Settings, declared: Declared, side: int) -> bool:
+    """Whether the time does for images of this side, with what a person has set."""
+    facts = declared.facts.model_copy(update={"shape": (declared.shape[0], side, side)})
+    try:
+        chosen(settings, replace(declared, facts=facts))
+    except (BadInput, TooShort):
+        return False
+    return True
+
+
+def judging(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """How the result is judged."""
+    yield Pick("evaluation.images", settings.generation.images, "all that are drawn teach the classifiers")
+    yield Pick(
+        "evaluation.baseline",
+        False,
+        "plain DP-SGD beside it would take as long again; `sfumato compare` sets the two side by side",
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    represent,
+    denoiser,
+    denoiser_size,
+    private_batch,
+    private_weights,
+    private_rates,
+    method,
+    drawing,
+    steps,
+    judging,
+)
+"""The recipe, in order: a later rule sees what the earlier ones chose."""

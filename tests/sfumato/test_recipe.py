@@ -1,0 +1,169 @@
+"""The recipe follows declared facts and the time, keeps what is set, and chooses what fits together."""
+
+import math
+
+import pytest
+
+from sfumato.config import FineTuning, Recipe
+from sfumato.costs import COSTS, autoencoder_work, denoiser_work
+from sfumato.errors import BadInput
+from sfumato.methods import METHODS
+from sfumato.methods.plan import Facts
+from sfumato.networks.autoencoder import latent_shape
+from sfumato.networks.build import build
+from sfumato.preflight import preflight
+from sfumato.privacy.dp_sgd import trainable_parameters
+from sfumato.privacy.survey import survey
+from sfumato.recipe import Declared, fold_of, follow, paths_set, stage_costs
+from sfumato.settings import Settings, preset_for, resolve
+from tests.examples import write_classes
+
+SHAPES = [(1, 8, 8), (1, 16, 16), (1, 28, 28), (3, 32, 32), (3, 64, 64), (1, 28, 40), (3, 128, 128)]
+
+
+def facts(shape=(1, 28, 28), records=10_000, classes=10, public_classes=52, **more):
+    return Facts(
+        records=records,
+        classes=tuple(f"c{n}" for n in range(classes)),
+        public_classes=public_classes,
+        shape=shape,
+        **more,
+    )
+
+
+def recipe(*changes, method="dp-sgd", images=60_000, **told):
+    return follow(resolve(method, "auto", changes), facts(**told), images)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("method", ["rapid", "dp-ensemble"])
+def test_what_is_chosen_fits_together_and_the_engine_knows_it(shape, method):
+    settings = recipe("recipe.minutes=2000", method=method, shape=shape)
+    worked_on = latent_shape(settings.latent, shape)
+    model = build(settings.network, worked_on, 10)
+    survey(model, trainable_parameters(model, settings.fine_tuning.trainable), worked_on)
+    assert (settings.latent.kind == "none") == (max(shape[1:]) <= 16)
+    assert settings.latent.kind == "none" or 7 <= min(worked_on[1:]) <= max(worked_on[1:]) <= 16
+    assert settings.pretraining.steps >= 1000 and settings.fine_tuning.batch <= 10_000 / 2
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_recipe_with_a_reason_for_each_choice(method):
+    settings = recipe(method=method, shape=(1, 8, 8))
+    assert settings.method.name == method and settings.recipe.choices
+    for choice in settings.recipe.choices:
+        assert choice.why and choice.value and "\n" not in choice.why + choice.value
+        value = settings
+        for name in choice.setting.split("."):
+            value = getattr(value, name)
+        again = recipe(f"{choice.setting}={choice.value}", method=method, shape=(1, 8, 8))
+        for name in choice.setting.split("."):
+            again = getattr(again, name)
+        assert again == value, "a value is told as a person would set it"
+
+
+def test_two_machines_and_two_calls_choose_the_same(monkeypatch):
+    first = recipe(shape=(3, 32, 32))
+    monkeypatch.setattr("sfumato.costs.torch.get_num_threads", lambda: 64)
+    denoiser_work.cache_clear()
+    autoencoder_work.cache_clear()
+    assert recipe("machine.device=cuda", "machine.threads=9", shape=(3, 32, 32)).what() == first.what()
+
+
+def test_what_was_resolved_is_not_chosen_again():
+    first = recipe()
+    stored = Settings.model_validate({**first.what(), "machine": first.machine})
+    assert follow(stored, facts(), 60_000) == follow(first, facts(records=77), 5) == first
+
+
+def test_what_is_set_wins_and_the_rest_follows_from_it():
+    usual, mine = recipe(), recipe("network.width=32", "fine_tuning.steps=7", "latent.channels=1")
+    assert (mine.network.width, mine.fine_tuning.steps, mine.latent.channels) == (32, 7, 1)
+    told = {choice.setting for choice in mine.recipe.choices}
+    assert not told & {"network.width", "fine_tuning.steps", "latent.channels"} and "network.blocks" in told
+    assert mine.pretraining.steps > usual.pretraining.steps, "a smaller network has time for more steps"
+    assert set(paths_set(resolve("rapid", "auto", ["network.width=32", "seed=3"]))) == {
+        "method.name", "network.width", "recipe.kind", "seed"
+    }  # fmt: skip
+
+
+def test_nothing_is_inherited_across_kinds():
+    mlp, unet = recipe("network.kind=mlp"), recipe("network.kind=unet")
+    assert unet.network.width < mlp.network.width and len(unet.network.multipliers) >= 1
+    kept = resolve("rapid", "digits").network
+    other = resolve("rapid", "digits", ["network.kind=unet"]).network
+    assert kept.width == 192 and other.width == 0, "the preset's width is one of an MLP"
+    assert resolve("rapid", "digits", ["network.kind=mlp", "network.blocks=3"]).network.width == 192
+    assert resolve("rapid", "rapid-mnist", ["latent.kind=none"]).latent == type(unet.latent)()
+
+
+def test_more_time_never_means_less():
+    before = None
+    for minutes in (15, 20, 30, 60, 120, 1000):
+        now = recipe(f"recipe.minutes={minutes}", method="rapid", images=20_000)
+        steps = [now.latent.steps, now.pretraining.steps, now.fine_tuning.steps, now.generation.images]
+        assert before is None or all(later >= sooner for later, sooner in zip(steps, before, strict=True)), minutes
+        before = steps
+
+
+def test_the_time_is_kept_by_the_table():
+    settings, told = recipe(method="rapid"), facts()
+    costs = stage_costs(settings, Declared(told, 60_000))
+    numbers = {"extractor": settings.method.extractor.steps, "drawing": settings.generation.images}
+    seconds = sum(
+        cost * numbers.get(name, getattr(getattr(settings, name, None), "steps", 0)) for name, cost in costs.items()
+    )
+    assert 0.5 * 3600 < seconds <= 3600
+
+
+def test_a_time_too_short_says_what_fits():
+    with pytest.raises(BadInput) as error:
+        recipe("recipe.minutes=1.5", shape=(3, 64, 64))
+    said = str(error.value)
+    assert "\n" not in said and "recipe.minutes=1.5 is too short for images of 64x64 on a CPU" in said
+    minutes = int(said.split("--set recipe.minutes=")[1].split(",")[0])
+    assert recipe(f"recipe.minutes={minutes}", shape=(3, 64, 64)).pretraining.steps >= 1000
+    if "data.size=" in said:
+        side = int(said.split("data.size=")[1])
+        assert recipe("recipe.minutes=1.5", shape=(3, side, side)).pretraining.steps >= 1000
+
+
+def test_a_size_that_does_not_divide_is_refused_with_one_that_does():
+    with pytest.raises(BadInput, match=r"31x31 pixels .*data\.size=(\d+)") as error:
+        recipe(shape=(1, 31, 31))
+    side = int(str(error.value).rsplit("=", 1)[1])
+    assert fold_of(side, side) and abs(side - 31) <= 4
+    assert recipe("latent.kind=none", "network.kind=mlp", shape=(1, 31, 31)).latent.kind == "none"
+
+
+def test_less_privacy_budget_and_fewer_records_train_less():
+    rich, poor = recipe(records=60_000), recipe("privacy.epsilon=.2", records=2_500)
+    assert set(poor.fine_tuning.trainable) < set(rich.fine_tuning.trainable)
+    assert poor.fine_tuning.steps < rich.fine_tuning.steps and poor.fine_tuning.batch < rich.fine_tuning.batch
+    grouped = recipe(records=277, unit="person", images=9_000)
+    assert 277 / 8 < grouped.fine_tuning.batch < 277 / 2
+
+
+def test_digits_keep_their_preset_and_all_other_data_follow_the_recipe(tmp_path):
+    folder = write_classes(tmp_path / "scans", {"ill": 30, "well": 30})
+    public = write_classes(tmp_path / "open", {"a": 30, "b": 30})
+    assert (preset_for(""), preset_for("", [f"data.private={folder}"]), preset_for("mnist")) == (
+        "digits",
+        "auto",
+        "mnist",
+    )
+    assert resolve("rapid").recipe == Recipe() and resolve("rapid").network.width == 192
+    settings, told, _ = preflight(resolve("dp-sgd", changes=[f"data.private={folder}", f"data.public={public}"]))
+    assert settings.recipe.choices and settings.fine_tuning != FineTuning()
+    assert preflight(settings)[:2] == (settings, told), "settled twice, nothing changes"
+    with pytest.raises(BadInput, match="--preset auto"):
+        resolve("rapid", "digits", [f"data.private={folder}"])
+    with pytest.raises(BadInput, match=r"recipe\.minutes=5.0 decides nothing.*--preset auto"):
+        preflight(resolve("rapid", changes=["recipe.minutes=5"]))
+
+
+def test_every_kind_of_network_has_its_costs():
+    for table in COSTS.values():
+        for cost in table.values():
+            assert cost.work > 0 and math.isfinite(cost.step)
+    assert set(COSTS["cpu"]) == set(COSTS["gpu"])
