@@ -82,6 +82,8 @@ def drawing_seconds(cost: Cost, work: Work, evaluations: float) -> float:
 @functools.lru_cache(maxsize=MOST_NETWORKS)
 def denoiser_work(network: Network, shape: Shape, classes: int) -> Work:
     """What one image or latent of `shape` costs a denoiser; `BadInput` where the two do not fit."""
+    # What its numbers stand for costs nothing; the velocity would need a schedule.
+    network = network.model_copy(update={"prediction": "noise"})
     with torch.device("meta"):  # shapes without numbers
         model = build(network, shape, classes)
         x, t = torch.zeros(1, *shape), torch.ones(1, dtype=torch.long)

@@ -479,6 +479,7 @@ def judging(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 RULES: tuple[Rule, ...] = (
     represent,
+    represent_size,
     denoiser,
     denoiser_size,
     private_batch,

@@ -6,6 +6,7 @@ import pytest
 
 from sfumato.config import FineTuning, Recipe
 from sfumato.costs import COSTS, autoencoder_work, denoiser_work
+from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts
@@ -40,7 +41,7 @@ def recipe(*changes, method="dp-sgd", images=60_000, **told):
 def test_what_is_chosen_fits_together_and_the_engine_knows_it(shape, method):
     settings = recipe("recipe.minutes=2000", method=method, shape=shape)
     worked_on = latent_shape(settings.latent, shape)
-    model = build(settings.network, worked_on, 10)
+    model = build(settings.network, worked_on, 10, alpha_bar=make_schedule(settings.schedule).alpha_bar)
     survey(model, trainable_parameters(model, settings.fine_tuning.trainable), worked_on)
     assert (settings.latent.kind == "none") == (max(shape[1:]) <= 16)
     assert settings.latent.kind == "none" or 7 <= min(worked_on[1:]) <= max(worked_on[1:]) <= 16
