@@ -29,6 +29,8 @@ MOST_SPENDS = 4
 """Spends of a plan that are all shown."""
 MOST_CLASSES = 12
 """Classes of a plan that are all shown."""
+SHOWN_SECONDS = 3
+"""Stages that take less are not shown one by one."""
 MINUTES = 16
 """Characters of a time in ISO-8601, up to the minutes."""
 
@@ -58,7 +60,9 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "claim": f"epsilon {plan.claim.epsilon:.3f}: {plan.claim.source}",
     }
     expected = estimate(settings, plan)
+    slow = [f"{name} {seconds / 60:.1f}" for name, seconds in expected.stages if seconds >= SHOWN_SECONDS]
     rows["estimate"] = f"about {expected.minutes:.1f} min on this machine, {expected.gigabytes:.1f} GB of memory"
+    rows["of which"] = ", ".join(slow) + (" min" if slow else "")
     for name, text in rows.items():
         if text:
             grid.add_row(f"[bold]{name}[/]", escape(text))

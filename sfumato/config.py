@@ -505,6 +505,8 @@ class Recipe(Section):
     what is trained for how long, and is no promise about another machine."""
     device: Literal["cpu", "gpu"] = "cpu"
     """Which table of costs is used. A meaning, like `minutes`: it does not look at the machine, so that two machines choose the same."""
+    public_images: int = Field(default=0, ge=0)
+    """Public images that it was chosen for; filled in."""
     choices: tuple[Choice, ...] = ()
     """What was chosen, and why; empty until then. Settings that hold some are not chosen again."""
 

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from sfumato.config import Latent, Network
+from sfumato.config import Backbone, Latent, Network
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
+from sfumato.networks.backbone import BackboneNetwork
 from sfumato.networks.build import build
 
 TRAINING = 3.0
@@ -45,6 +46,7 @@ COSTS = {
         "refinenet": Cost(work=0.060, step=0.010, weights=5.0),
         "kl": Cost(work=0.075, step=0.010, weights=5.0),
         "patch": Cost(work=0.026, step=0.010, weights=5.0),
+        "backbone": Cost(work=0.045, step=0.010, weights=5.0),
         "extractor": Cost(work=0.060, step=0.010, weights=5.0),
     },
     "gpu": {
@@ -53,6 +55,7 @@ COSTS = {
         "refinenet": Cost(work=0.0004, step=0.012, weights=0.05),
         "kl": Cost(work=0.0004, step=0.010, weights=0.05),
         "patch": Cost(work=0.0003, step=0.010, weights=0.05),
+        "backbone": Cost(work=0.0003, step=0.006, weights=0.05),
         "extractor": Cost(work=0.0004, step=0.006, weights=0.05),
     },
 }
@@ -66,6 +69,8 @@ class Work:
     multiply_adds: float
     """Of a forward pass, in linear layers and convolutions."""
     weights: int
+    numbers: float = 0.0
+    """What the layers put out, held for the backward pass."""
 
 
 def training_seconds(cost: Cost, work: Work, images: float, steps: float = 1.0) -> float:
@@ -99,15 +104,26 @@ def autoencoder_work(latent: Latent, image: Shape) -> Work:
         return counted(model, lambda: model(x, noise))
 
 
+@functools.lru_cache(maxsize=MOST_NETWORKS)
+def backbone_work(backbone: Backbone, image: Shape, classes: int) -> Work:
+    """What one image costs the public classifier in whose features others are judged."""
+    with torch.device("meta"):
+        model = BackboneNetwork(image, classes, width=backbone.width)
+        return counted(model, lambda: model(torch.zeros(1, *image)))
+
+
 def counted(model: nn.Module, call: Callable[[], Any]) -> Work:
     """The work of the linear layers and convolutions that `call` passes through `model` with one input."""
     found: list[int] = []
+    held: list[int] = []
 
     def linear(layer: nn.Linear, inputs: Any, output: torch.Tensor) -> None:
         found.append(output.numel() * layer.in_features)
+        held.append(output.numel())
 
     def convolution(layer: nn.Conv2d, inputs: Any, output: torch.Tensor) -> None:
         found.append(output.numel() * layer.in_channels // layer.groups * math.prod(layer.kernel_size))
+        held.append(output.numel())
 
     hooks = [
         layer.register_forward_hook(linear if isinstance(layer, nn.Linear) else convolution)
@@ -120,4 +136,4 @@ def counted(model: nn.Module, call: Callable[[], Any]) -> Work:
     finally:
         for hook in hooks:
             hook.remove()
-    return Work(float(sum(found)), sum(parameter.numel() for parameter in model.parameters()))
+    return Work(float(sum(found)), sum(parameter.numel() for parameter in model.parameters()), float(sum(held)))

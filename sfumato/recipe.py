@@ -118,7 +118,7 @@ def follow(settings: Settings, facts: Facts, public_images: int) -> Settings:
         settings, choices = chosen(settings, declared)
     except TooShort as short:
         raise BadInput(_too_short(settings, declared, short.seconds)) from None
-    found = settings.recipe.model_copy(update={"choices": choices})
+    found = settings.recipe.model_copy(update={"choices": choices, "public_images": public_images})
     # Read again, so that every chosen value is checked as one of a person is.
     return Settings.model_validate(settings.model_copy(update={"recipe": found}).model_dump())
 

@@ -87,7 +87,7 @@ MLFLOW = {
     "tasks/serving.py": "starts its server",
     "tasks/where.py": "its address in the environment, its folder in the home",
 }
-CLOCKS = {"sfumato/estimate.py": {"perf_counter"}, "sfumato/privacy/choice.py": {"perf_counter"}}
+CLOCKS = {"sfumato/estimate.py": {"perf_counter", "process_time"}, "sfumato/privacy/choice.py": {"perf_counter"}}
 GENERATORS = {"sfumato/privacy/noise.py": "keys the cipher, and fills a generator's state, from the operating system"}
 MASKS = {
     "sfumato/privacy/repeating.py": "lets a network draw the same dropout masks twice; noise never comes from that state"
