@@ -6,6 +6,7 @@ setting. Not covered: other work on the machine, and downloads.
 """
 
 import functools
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -141,8 +142,8 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
                 make_encoder(extractor, shape), lambda: make_encoder(extractor, shape)(torch.zeros(1, *shape))
             )
         step = probe.per_image("extractor", seen, lambda n: _read(encoder, n, shape))
-        views = 2 * extractor.batch * (step + forward + coder_forward / 2 + facts.shape[0] * facts.shape[1] * facts.shape[2] * VIEW_SECONDS)
-        stages["extractor"] = extractor.steps * (views + CONTRAST_SECONDS * extractor.batch**2)
+        view = step + forward + coder_forward / 2 + math.prod(image) * VIEW_SECONDS
+        stages["extractor"] = extractor.steps * (2 * extractor.batch * view + CONTRAST_SECONDS * extractor.batch**2)
         stages["knowledge base"] = public * plan.retrieval.reference * (forward + step / 3 + coder_forward / 2)
 
     made = design(METHODS[settings.method.name], settings, shape, facts)
@@ -231,7 +232,7 @@ NOISE_SECONDS = 6e-8
 def judging(settings: Settings, plan: Plan, probe: Probe, judged: int, sets: int, public: int) -> dict[str, float]:
     """Seconds of judging so many sets, and of looking for copies."""
     facts, how, image = plan.facts, settings.evaluation, plan.facts.shape
-    numbers, records = image[0] * image[1] * image[2], facts.images or facts.records
+    numbers, records = math.prod(image), facts.images or facts.records
     test = max(1, round(records / TEST_PART))
     rate = probe.table["mlp"].work * probe.slower / 1e9
     with torch.device("meta"):

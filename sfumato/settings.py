@@ -5,6 +5,7 @@ Resolution: the defaults, then the preset (a short YAML diff with its reason and
 setting, its value and the way out.
 """
 
+import copy
 import difflib
 import functools
 import json
@@ -100,6 +101,11 @@ def sweeps() -> dict[str, dict[str, Any]]:
 
 
 def _written_down(kind: str) -> dict[str, dict[str, Any]]:
+    return copy.deepcopy(_read(kind))
+
+
+@functools.cache
+def _read(kind: str) -> dict[str, dict[str, Any]]:
     folder = resources.files("sfumato") / kind
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
     return {f.name.removesuffix(".yaml"): yaml.safe_load(f.read_text(encoding="utf-8")) for f in files}
