@@ -178,7 +178,8 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
     compared = judged * (walk * forward + coder_forward / 2)
     sets = 2
-    if settings.evaluation.baseline and settings.method.name != "dp-sgd":
+    # Plain DP-SGD, which has no settings of its own, is not compared with itself.
+    if settings.evaluation.baseline and len(type(settings.method).model_fields) > 1:
         compared, sets = 2 * compared + private, 3
     stages["drawing for comparison"] = compared
     stages |= judging(settings, plan, probe, judged, sets, public)

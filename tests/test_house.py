@@ -100,6 +100,7 @@ JUDGES = {
     "sfumato/privacy/audit.py": "measures",
     "sfumato/privacy/data_sheet.py": "measures how near private images lie to each other",
     "sfumato/preflight.py": "says what is too little to measure",
+    "sfumato/estimate.py": "counts how long judging takes, and sees no score",
     "tasks/release.py": "keeps what was measured, after the last image is drawn",
     "tasks/audit.py": "keeps what was measured of a finished run",
     "tasks/sheet.py": "keeps what was measured before any run",

@@ -41,7 +41,7 @@ def test_a_mistake_in_the_last_variant_stops_before_the_first_run():
 def test_data_sets_by_name_are_found_in_the_data_folder(tmp_path, made, offline, monkeypatch):  # noqa: F811
     """The folder that the environment names reaches the plans of the command and of the flow."""
     with pytest.raises(BadInput, match=f"'fashion-mnist' is not in '{tmp_path}"):
-        planned(["dp-sgd"], "digits", [], [0], ["data.private=fashion-mnist"], str(tmp_path / "sets"))
+        planned(["dp-sgd"], "", [], [0], ["data.private=fashion-mnist"], str(tmp_path / "sets"))
     monkeypatch.setenv("SFUMATO_DATA", str(tmp_path / "named"))
     with pytest.raises(BadInput, match=f"'fashion-mnist' is not in '{tmp_path / 'named'}"):
         compare.fn(["dp-sgd"], changes=["data.private=fashion-mnist"])
