@@ -27,6 +27,8 @@ CHUNK = 512
 """Records encoded or decoded at once."""
 WARM_UP, FINAL_RATE, EMA_DECAY = 0.05, 0.05, 0.99
 """Share of the steps over which the learning rate rises, share of it at the last step, decay of the averaged weights."""
+MEASURED = 20_000
+"""Public images whose latents give mean, spread and limit, at most."""
 FLAT = 1e-6
 """Added to the spread of a channel, which may carry nothing."""
 ROUNDING = 1e-6
@@ -145,11 +147,11 @@ def train_autoencoder(
         )
     network = build_autoencoder(settings, shape, seed=seed).to(images.device)
     generator = torch.Generator(images.device).manual_seed(seed)
-    learnt, held_out = (images[rows.to(images.device)] for rows in positions(len(images), seed))
+    learnt, kept = (rows.to(images.device) for rows in positions(len(images), seed))
     feed = iter(batches(len(learnt), settings.batch, torch.Generator().manual_seed(seed)))
 
     def loss_of_step() -> Tensor:
-        x = learnt[next(feed).to(images.device)]
+        x = images[learnt[next(feed).to(images.device)]]  # no copy of them all
         noise = torch.randn(len(x), *latent_shape(settings, shape), generator=generator, device=x.device)
         again, mean, log_variance = network(x, noise)
         wrong = (again - x).abs() if settings.loss == "l1" else (again - x).square()
@@ -169,7 +171,8 @@ def train_autoencoder(
         ema_decay=EMA_DECAY,
         progress=progress,
     )
-    return Trained(scaled(trained.eval().requires_grad_(False), settings, learnt), losses, held_out)
+    codec = scaled(trained.eval().requires_grad_(False), settings, images[learnt[:MEASURED]])
+    return Trained(codec, losses, images[kept])
 
 
 def perceived(backbone: Backbone, images: Tensor, others: Tensor) -> Tensor:

@@ -25,11 +25,11 @@ SMALLEST_SIDE = 2
 SEAMS = 8
 """Channels at full size of the decoder of patches, before its last convolution."""
 
-PATCHES = Latent(kind="patch", multipliers=(1,), width=32, loss="l2", batch=32, learning_rate=5e-3)
+PATCHES = Latent(kind="patch", multipliers=(1,), width=48, loss="l2", batch=32, learning_rate=6e-3)
 """What patches of any size have in common: small steps of few images, which bring an error down several times faster than large
 ones, and squared errors."""
 ANCHORS: dict[tuple[int, int], Latent] = {
-    (28, 1): PATCHES.model_copy(update={"patch": 4, "channels": 2, "steps": 4000}),
+    (28, 1): PATCHES.model_copy(update={"patch": 4, "channels": 2, "steps": 3500}),
     (32, 3): PATCHES.model_copy(update={"patch": 4, "channels": 4, "width": 64, "steps": 4000}),
     (64, 3): PATCHES.model_copy(update={"patch": 4, "channels": 4, "width": 64, "steps": 4000}),
     (128, 3): PATCHES.model_copy(update={"patch": 8, "channels": 8, "width": 64, "steps": 4000}),
