@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
+from rich.markup import escape
 
 from sfumato.errors import BadInput
 from sfumato.preflight import for_sheet, private_set
@@ -31,12 +32,14 @@ def check(
         raise BadInput(f"--set {strange[0]!r} has nothing to do with how images are read; only data.FIELD=VALUE has")
     asked = resolve(DEFAULT_METHOD, changes=changes or [])
     data = asked.data.model_copy(update={"private": private, "public": public})
-    settings = for_sheet(asked.model_copy(update={"data": data}), str(place.data))
+    settings, warnings = for_sheet(asked.model_copy(update={"data": data}), str(place.data))
     from artifacts.data_sheet import sheet_page
     from tasks.sheet import check_data
 
     sheet, path = check_data(private_set(settings), settings.data if public else None)
     OUT.print(Markdown(sheet_page(sheet)))
     OUT.print(f"sheet (INTERNAL)  {path}", soft_wrap=True, highlight=False, markup=False)
+    for warning in warnings:
+        OUT.print(f"[yellow]warning:[/] {escape(warning)}", soft_wrap=True, highlight=False)
     if sheet.refused:
         raise BadInput(sheet.refused)

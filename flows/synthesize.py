@@ -39,7 +39,7 @@ from sfumato.methods.plan import (
     STAGE_VOTES,
     Plan,
 )
-from sfumato.preflight import plan_for, preflight, private_set, public_name, public_size
+from sfumato.preflight import brought_to, plan_for, preflight, private_set, public_name
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import DEFAULT_METHOD, Settings, preset_for, resolve
@@ -189,8 +189,10 @@ def show_in_ui(record: RunRecord) -> None:
 def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
     """The public images, with which the private ones are compared before anything is trained."""
     data = settings.data
-    size, content = public_size(data, plan.facts.shape[1]), sources.fingerprint(data.public, folder=data.folder)
-    return book.run(public.load_public, data.model_copy(update=PUBLIC_SIDE), size, settings.seed, content=content)
+    size, channels = brought_to(plan.facts.shape)
+    content = sources.fingerprint(data.public, folder=data.folder)
+    side = data.model_copy(update=PUBLIC_SIDE | {"channels": channels})
+    return book.run(public.load_public, side, size, settings.seed, content=content)
 
 
 PUBLIC_SIDE = {
@@ -200,6 +202,7 @@ PUBLIC_SIDE = {
     "share": 1.0,
     "records": 0,
     "classes": (),
+    "private_classes": (),
     "limit": 0,
     "group": "",
     "unit": "person",

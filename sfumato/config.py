@@ -34,11 +34,27 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="constants")
 
 
+def _names(value: Any) -> Any:
+    """One name alone is a list of it, and numbers are told as texts."""
+    listed = ([value] if value != "" else []) if isinstance(value, str | int) else value
+    if not isinstance(listed, list | tuple):
+        return value
+    return tuple(str(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in listed)
+
+
+if TYPE_CHECKING:
+    Names = tuple[str, ...]
+else:
+    Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+"""Names of classes, or their positions."""
+
+
 class Columns(Section):
     """What the columns of a table of images are called."""
 
     path: str = ""
-    """Column of the paths, each below the table's own folder; empty takes `path`, or `file_name` where there is none."""
+    """Column of the paths, each below the table's own folder, or of the pictures themselves (Parquet); empty takes `path`, or `file_name`
+    where there is none, and for pictures `image`, `img`, or the only one."""
     label: str = "label"
     """Column of the class names."""
 
@@ -48,8 +64,9 @@ class Data(Section):
 
     private: str = "digits"
     """`digits` (scikit-learn's, 8x8), a data set by name (`mnist`, `cifar10`, ...), a folder of class folders (also below `train/` and
-    `test/`), a table of paths and labels (CSV, JSON lines, Parquet) or a folder with one called `metadata`, a folder with IDX files,
-    or an NPZ file."""
+    `test/`), a table of paths and labels (CSV, JSON lines, Parquet) or a folder with one called `metadata`, Parquet that holds the
+    pictures themselves (a file, or a folder in splits, as Hugging Face keeps data sets), a folder with IDX files, or an NPZ file (also
+    in splits, as MedMNIST is)."""
     public: str = "glyphs"
     """`glyphs` (characters rendered from matplotlib's fonts), anything that `private` may be, or a mixture such as
     `omniglot+glyphs`, whose class names begin with the name of their source."""
@@ -69,14 +86,14 @@ class Data(Section):
     name: str = ""
     """Name of the private set in the ledger; empty takes the last part of `private`."""
     size: int = Field(default=0, ge=0, le=1024)
-    """Side in pixels that all images are resized to; 0 keeps them as they are."""
+    """Side in pixels that all images are resized to; 0 keeps the private ones as they are and brings the public ones to their size."""
     crop: Crop = "none"
     """What is cut out of every image before it is resized."""
     invert: Literal["none", "private", "public", "both"] = "none"
     """Images whose grey levels are turned round. Both sides should have light writing on dark ground or both the reverse; glyphs
     and all handwriting by name (MNIST, Omniglot, ...) are white on black."""
     channels: Literal[0, 1, 3] = 0
-    """1 converts to grey, 3 to colour, 0 keeps the images as they are."""
+    """1 converts to grey, 3 to colour, 0 keeps the private images as they are and converts the public ones to what those are."""
     held_out: float = Field(default=0.2, gt=0, lt=1)
     """Share of the private records kept for evaluation, where the source has no test part of its own."""
     share: Annotated[float, Field(gt=0, le=1), LATER] = 1.0
@@ -88,6 +105,13 @@ class Data(Section):
     classes: Annotated[tuple[str, ...], LATER] = ()
     """Names of the private classes, as unprotected as their number: a class may be without images, and images of a class that is not
     named here are left out. Empty takes those that are there, once per version of the set."""
+    private_classes: Annotated[Names, LATER] = ()
+    """Classes of the source `private` that make up the private set, by names or positions from 0; records of others are no part of it
+    and are not looked at. Empty takes all. A source may be on both sides by classes that differ."""
+    public_classes: Annotated[Names, LATER] = ()
+    """Classes of the source `public` that are used, in the same way; empty takes all."""
+    public_without: Annotated[Names, LATER] = ()
+    """Classes of the source `public` that are left out, in the same way: all but these are used."""
     limit: int = Field(default=0, ge=0)
     """No longer possible, and refused: use only the first so many private records. A record added in front would push another one
     out, which no price covered; `share` takes its place."""

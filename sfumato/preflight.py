@@ -9,9 +9,11 @@ Not covered: public images that are copies of private ones, which only the door 
 
 import difflib
 import functools
+import json
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sfumato import sources
 from sfumato.alignment import refuse_size
@@ -61,8 +63,11 @@ def preflight(
     where neither has them, this once, from the source. `agreed` tells the delta that `privacy.delta=auto` takes where a budget has one.
     """
     settings = settings.model_copy(update={"data": placed(settings.data, data_folder)})
-    data = settings.data
+    data = _chosen(settings.data)
+    settings = settings.model_copy(update={"data": data})
     before = known(named(data).name)
+    if before and data.private_classes and not set(before.classes) <= set(data.private_classes):
+        before = None  # of another choice of classes, which the door takes for another version
     classes = data.classes or (before.classes if before else ())
     _refuse_same(data)
     reading: dict[str, Any] = {
@@ -76,6 +81,7 @@ def preflight(
         "columns": data.columns,
         "group": data.group,
         "classes": classes,
+        "only": data.private_classes,
     }
     private = sources.unnamed(
         data.private,
@@ -85,11 +91,16 @@ def preflight(
     whole = _constants(data, planned(private.whole), before)
     _refuse_limit(data, whole)
     sources.require_classes(private)
+    _refuse_one_source_with_groups(data, private)
+    shape = private.channels, private.height, private.width
+    size, channels = brought_to(shape)
     public = sources.describe(
         data.public,
         part="all",
-        size=public_size(data, private.height),
-        channels=data.channels,
+        size=size,
+        channels=channels,
+        only=data.public_classes,
+        without=data.public_without,
         crop=data.crop,
         folder=data.folder,
         glyphs_per_class=data.glyphs_per_class,
@@ -97,17 +108,10 @@ def preflight(
         shares=data.shares,
         columns=data.columns,
     )
-    shapes = [(found.channels, found.height, found.width) for found in (private, public)]
-    if shapes[0] != shapes[1]:
-        shown = [f"{h}x{w} with {c} channel{'s' * (c > 1)}" for c, h, w in shapes]
-        way = (
-            f"data.channels={min(s[0] for s in shapes)}"
-            if shapes[0][0] != shapes[1][0]
-            else f"data.size={private.height}"
-        )
+    if (public.height, public.width) != shape[1:]:
         raise BadInput(
-            f"private images ({data.private!r}) are {shown[0]}, public ones ({data.public!r}) {shown[1]}: "
-            f"bring them together with --set {way}"
+            f"private images ({data.private!r}) are {shape[1]} pixels high and {shape[2]} wide, and public ones ({data.public!r}) cannot be "
+            f"brought to that by themselves: make all square with --set data.size={min(shape[1:])}, and data.crop=centre to keep proportions"
         )
     grouped = private.groups is not None
     part = {"held_out": data.held_out, "share": data.share}
@@ -116,7 +120,7 @@ def preflight(
         records=whole.expected(whole.records, **part),
         classes=whole.classes,
         public_classes=len(public.classes),
-        shape=shapes[0],
+        shape=shape,
         whole=whole,
         **told,
     )
@@ -127,7 +131,7 @@ def preflight(
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
     refuse_clip(tuning.clip)
     _refuse_network(settings.network, settings.schedule, shape, facts.public_classes, tuning.trainable, tuning.rank)
-    return settings, facts, list(weaknesses(settings.privacy, facts))
+    return settings, facts, [*weaknesses(settings.privacy, facts), *enlarged(data.public, public.stored, size)]
 
 
 @functools.lru_cache(maxsize=MOST_NETWORKS)
@@ -157,11 +161,52 @@ def _refuse_network(
     survey(model, trainable_parameters(model, trainable), shape)
 
 
+def _chosen(data: Data) -> Data:
+    """The data section with the chosen classes by their names."""
+    if data.public_classes and data.public_without:
+        raise BadInput(
+            "data.public_classes names the classes that are used, data.public_without those that are not: use one of the two"
+        )
+    common: dict[str, Any] = {"folder": data.folder, "columns": data.columns}
+    private = sources.unnamed(
+        data.private,
+        f"the private data (data.private) {data.private!r}",
+        lambda: sources.meant(data.private, data.private_classes, "data.private_classes", **common),
+    )
+    common["characters"] = sources.ALPHABETS[data.glyphs]
+    used, without = (
+        sources.meant(data.public, getattr(data, name), f"data.{name}", **common) if data.public else ()
+        for name in ("public_classes", "public_without")
+    )
+    return data.model_copy(update={"private_classes": private, "public_classes": used, "public_without": without})
+
+
 def _refuse_same(data: Data) -> None:
-    if sources.same_source(data.private, data.public, folder=data.folder):
+    """`BadInput` where public images come from the private collection, of which the classes not chosen are no part."""
+    if not sources.same_source(data.private, data.public, folder=data.folder):
+        return
+    one = sources.absolute(data.private) == sources.absolute(data.public) and len(sources.parts_of(data.private)) == 1
+    if not one or not data.private_classes:
+        hint = "; one source may be both by data.private_classes=[...] and data.public_without=[...]" if one else ""
         raise BadInput(
             f"data.public={data.public!r} is, holds or lies in the private data {data.private!r}: public images must not come "
-            "from the private collection"
+            f"from the private collection{hint}"
+        )
+    private, used = set(data.private_classes), data.public_classes
+    both = [name for name in used if name in private] if used else sorted(private - set(data.public_without))
+    if both:
+        way = shlex.quote(f"data.public_without={json.dumps(data.private_classes, ensure_ascii=False)}")
+        raise BadInput(
+            f"the class {both[0]!r} of {data.private!r} would be on both sides: public images must not come from the private collection; "
+            f"leave all private classes out with --set {way}"
+        )
+
+
+def _refuse_one_source_with_groups(data: Data, private: sources.Facts) -> None:
+    if private.groups is not None and sources.same_source(data.private, data.public, folder=data.folder):
+        raise BadInput(
+            f"{data.private!r} is on both sides and has groups: a {data.unit} may have images in private classes and in public ones, and no "
+            f"promise to it would hold; use another source for one side (data.group=none protects single images instead)"
         )
 
 
@@ -184,18 +229,44 @@ def _refuse_limit(data: Data, whole: Constants) -> None:
         )
 
 
-def for_sheet(settings: Settings, data_folder: str = "") -> Settings:
-    """Settings whose data section has nothing left open, for a data sheet, which needs no public side.
+def for_sheet(settings: Settings, data_folder: str = "") -> tuple[Settings, tuple[str, ...]]:
+    """Settings whose data section has nothing left open, for a data sheet, which needs no public side; and warnings.
 
     `BadInput` for a side of which there is nothing to look at.
     """
-    data = placed(settings.data, data_folder)
+    data = _chosen(placed(settings.data, data_folder))
     reading: dict[str, Any] = {"part": "all", "folder": data.folder, "columns": data.columns, "forgiving": True}
-    sources.describe(data.private, group=data.group, **reading)
+    private = sources.describe(data.private, group=data.group, only=data.private_classes, **reading)
+    warnings: tuple[str, ...] = ()
     if data.public:
         _refuse_same(data)
-        sources.describe(data.public, **reading)
-    return settings.model_copy(update={"data": named(data)})
+        _refuse_one_source_with_groups(data, private)
+        size = data.size or min(private.height, private.width)
+        reading |= {"only": data.public_classes, "without": data.public_without}
+        if "glyphs" in sources.parts_of(data.public):  # drawn at the asked size
+            reading |= {"size": size, "characters": sources.ALPHABETS[data.glyphs]}
+        warnings = enlarged(data.public, sources.describe(data.public, **reading).stored, size)
+    return settings.model_copy(update={"data": named(data)}), warnings
+
+
+MOST_ENLARGED, CLEARLY_ENLARGED = 2.0, 1.25
+"""How many times public images are enlarged at most, and up to where nobody need be told."""
+
+
+def enlarged(public: str, stored: int, size: int) -> tuple[str, ...]:
+    """A warning where public images, whose smaller side is `stored`, are much enlarged to `size`; `BadInput` beyond `MOST_ENLARGED`."""
+    times = size / max(1, stored)
+    if times <= CLEARLY_ENLARGED:
+        return ()
+    if times > MOST_ENLARGED:
+        raise BadInput(
+            f"public images ({public!r}) of {stored} pixels would be enlarged {times:.2g} times to the {size} of the private ones, and "
+            f"there is little to learn from blur: choose larger public images, or bring both sides down with --set data.size={2 * stored}"
+        )
+    return (
+        f"public images ({public!r}) of {stored} pixels are enlarged {times:.2g} times to {size}: larger ones, or --set "
+        f"data.size={stored} for both sides, teach sharper edges",
+    )
 
 
 def placed(data: Data, data_folder: str) -> Data:
@@ -205,9 +276,13 @@ def placed(data: Data, data_folder: str) -> Data:
     return data.model_copy(update={"folder": str(Path(folder).resolve()) if needed else ""})
 
 
-def public_size(data: Data, height: int) -> int:
-    """The side that public images are brought to, 0 to keep them: glyphs, also in a mixture, are as high as the private ones."""
-    return data.size or (height if "glyphs" in sources.parts_of(data.public) else 0)
+def brought_to(shape: tuple[int, int, int]) -> tuple[int, Literal[1, 3]]:
+    """Side and channels that public images are brought to beside private ones of this shape (channels, height, width).
+
+    The side is 0, which keeps them as they are, where private images are not square.
+    """
+    channels, height, width = shape
+    return (height if height == width else 0), (3 if channels == 3 else 1)
 
 
 def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
@@ -417,5 +492,6 @@ def private_set(settings: Settings) -> PrivateSet:
         columns=data.columns,
         classes=data.classes,
         group=data.group,
+        only=data.private_classes,
         unit="" if data.group == sources.NO_GROUPS else data.unit,
     )

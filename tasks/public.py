@@ -54,6 +54,8 @@ def load_public(data: Data, size: int, seed: int, content: str, context: RunCont
             characters=sources.ALPHABETS[data.glyphs],
             shares=data.shares,
             columns=data.columns,
+            only=data.public_classes,
+            without=data.public_without,
             seed=seed,
         )
         contents.save_images(draft.folder, found)
@@ -263,6 +265,8 @@ def inspect_public(data: Data, show: Progress) -> sources.Inspection:
         data.public,
         folder=data.folder,
         columns=data.columns,
+        only=data.public_classes,
+        without=data.public_without,
         glyphs_per_class=data.glyphs_per_class,
         characters=sources.ALPHABETS[data.glyphs],
         progress=show,

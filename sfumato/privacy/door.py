@@ -49,6 +49,8 @@ class PrivateSet(Section):
     """The class list, a public constant; empty takes the classes that are there."""
     group: str = sources.NO_GROUPS
     """Which records belong together (`Data.group`)."""
+    only: Annotated[tuple[str, ...], LATER] = ()
+    """Names of the classes that make up the set (`Data.private_classes`); records of others are no part of it, nor of its digest."""
     unit: str = ""
     """What a group is, for the ledger; empty where each record stands for itself."""
     version: int = 1
@@ -126,7 +128,7 @@ def identify(private: PrivateSet) -> str:
     return _unnamed(
         private,
         lambda: sources.source_digest(
-            private.source, folder=private.folder, columns=private.columns, group=private.group
+            private.source, folder=private.folder, columns=private.columns, group=private.group, only=private.only
         ),
     )
 
@@ -140,6 +142,7 @@ def fingerprinted(access: Access) -> Prints:
     """Fingerprints of all records of the set, made with the ledger's key and for it alone."""
     private = access.private
     asked: dict[str, Any] = {"folder": private.folder, "columns": private.columns, "group": private.group}
+    asked["only"] = private.only
     key = access.ledger.print_key()
     return _unnamed(private, lambda: prints_of(sources.stored_pictures(private.source, **asked), key))
 
@@ -220,6 +223,7 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
         "columns": private.columns,
         "group": private.group,
         "classes": private.classes,
+        "only": private.only,
     }
     found = _unnamed(private, lambda: sources.load(private.source, **asked))
     if (found.groups is not None) != bool(private.unit):
@@ -316,7 +320,12 @@ def inspecting(access: Access, *, progress: Progress = silent) -> Iterator[tuple
     entry = _looked(access, None)
     private = access.private
     found = sources.inspect(
-        private.source, folder=private.folder, columns=private.columns, group=private.group, progress=progress
+        private.source,
+        folder=private.folder,
+        columns=private.columns,
+        group=private.group,
+        only=private.only,
+        progress=progress,
     )
     yield found, {entry.hash: entry_label(entry)}
 

@@ -23,6 +23,7 @@ GATES = (
     Gate(
         "damaged files",
         (
+            "sfumato.sources.chosen.narrowed",
             "sfumato.sources.embedded",
             "sfumato.sources.files",
             "sfumato.sources.folders",

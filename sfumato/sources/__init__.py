@@ -12,7 +12,7 @@ check whether two sources hold copies of the same pictures (`same_source` knows 
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
 from sfumato.sources.built_in import ALPHABETS, open_digits, open_glyphs
 from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Facts, Part, Record, Request, group_number
+from sfumato.sources.chosen import names_meant, narrowed
 from sfumato.sources.embedded import holds_pictures, open_embedded
 from sfumato.sources.files import of_files
 from sfumato.sources.folders import open_image_folder
@@ -66,6 +67,7 @@ __all__ = [
     "inspect",
     "is_there",
     "load",
+    "meant",
     "needs_folder",
     "parts_of",
     "require_classes",
@@ -92,6 +94,8 @@ def describe(
     columns: Columns = Columns(),
     group: str = NO_GROUPS,
     classes: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
     forgiving: bool = False,
 ) -> Facts:
     """Records, classes and shape of a part of a source, from names and headers alone; arguments as in `load`.
@@ -113,6 +117,8 @@ def describe(
         columns=columns,
         group=group,
         classes=classes,
+        only=only,
+        without=without,
         forgiving=forgiving,
     )
     catalogue = open_source(source, asked)
@@ -129,7 +135,8 @@ def describe(
         return whole.expected(count, held_out=held_out if part == "train" else 0.0, share=asked.used)
 
     groups = None if facts.groups is None else expected(facts.groups)
-    return Facts(str(source), expected(facts.records), whole.classes, *asked.shape(facts), groups, whole)
+    stored = facts.stored or min(facts.height, facts.width)
+    return Facts(str(source), expected(facts.records), whole.classes, *asked.shape(facts), groups, whole, stored)
 
 
 def load(
@@ -149,6 +156,8 @@ def load(
     columns: Columns = Columns(),
     group: str = NO_GROUPS,
     classes: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
     seed: int = 0,
 ) -> ImageSet:
     """Decode a part of a source, as `[n, c, h, w]` pictures of one size.
@@ -157,7 +166,8 @@ def load(
     square, `channels` turns all grey (1) or into colour (3); None or 0 keeps them. `invert` turns the grey levels round,
     so that dark ink on paper stands beside light ink. `held_out` is the share kept for testing where the source has no
     test part, `share` the share of the part `train` that is used (`used_by_hash`), `folder` where data sets by name lie. `columns` and `group` are for tables and folders (`Data`). `classes`, where given, are the class list: labels are places in it, and
-    a record of another class is left out, by itself. The other arguments are for glyphs (`characters` are all letters
+    a record of another class is left out, by itself. With `only`, or by `without`, the source is read as if it had these classes alone,
+    or all but these. The other arguments are for glyphs (`characters` are all letters
     unless given) and for mixtures (`shares`, see `sfumato.sources.mixture.mix`).
     """
     asked = Request(
@@ -175,6 +185,8 @@ def load(
         columns=columns,
         group=group,
         classes=classes,
+        only=only,
+        without=without,
         seed=seed,
     )
     catalogue = open_source(source, asked)
@@ -221,22 +233,35 @@ def used_of(record: Record, classes: tuple[str, ...], share: float) -> bool:
     return used_by_hash(record.pixels, classes[record.label], share)
 
 
-def source_digest(source: str | Path, *, folder: str = "", columns: Columns = Columns(), group: str = NO_GROUPS) -> str:
+def source_digest(
+    source: str | Path,
+    *,
+    folder: str = "",
+    columns: Columns = Columns(),
+    group: str = NO_GROUPS,
+    only: tuple[str, ...] = (),
+) -> str:
     """SHA-256 of everything a source holds, as stored: shape, pixels, class name and group of every record, in any order.
 
     Decodes every record, so a damaged one is found (`BadInput` names it). Resizing, splitting and file names do not change it.
+    With `only` it is that of a source without the other classes.
     """
-    catalogue = open_source(source, Request(part="all", folder=folder, columns=columns, group=group))
+    catalogue = open_source(source, Request(part="all", folder=folder, columns=columns, group=group, only=only))
     names = catalogue.facts.classes
     each = sorted(record_digest(record, names) for record in catalogue.records())
     return hashlib.sha256(b"".join(each)).hexdigest()
 
 
 def stored_pictures(
-    source: str | Path, *, folder: str = "", columns: Columns = Columns(), group: str = NO_GROUPS
+    source: str | Path,
+    *,
+    folder: str = "",
+    columns: Columns = Columns(),
+    group: str = NO_GROUPS,
+    only: tuple[str, ...] = (),
 ) -> Iterator[np.ndarray]:
-    """The pictures of everything that a source holds, as stored, one after the other: uint8 `[h, w, 1 or 3]`."""
-    catalogue = open_source(source, Request(part="all", folder=folder, columns=columns, group=group))
+    """The pictures of everything that a source holds, as stored, one after the other: uint8 `[h, w, 1 or 3]`; arguments as above."""
+    catalogue = open_source(source, Request(part="all", folder=folder, columns=columns, group=group, only=only))
     return (record.pixels for record in catalogue.records())
 
 
@@ -252,12 +277,14 @@ def inspect(
     folder: str = "",
     columns: Columns = Columns(),
     group: str = NO_GROUPS,
+    only: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
     glyphs_per_class: int = 400,
     characters: str | None = None,
     progress: Progress = silent,
 ) -> Inspection:
     """Look through all records of a source as they are stored, and go on after those that cannot be read; arguments as in `load`."""
-    asked = Request("all", folder=folder, columns=columns, group=group, forgiving=True)
+    asked = Request("all", folder=folder, columns=columns, group=group, only=only, without=without, forgiving=True)
     asked = replace(asked, glyphs_per_class=glyphs_per_class, characters=characters)
     return inspected(str(source), open_source(source, asked), progress=progress)
 
@@ -271,16 +298,38 @@ def require_classes(facts: Facts, at_least: int = 2) -> None:
         )
 
 
+def meant(
+    source: str | Path,
+    asked: Sequence[str],
+    setting: str,
+    *,
+    folder: str = "",
+    columns: Columns = Columns(),
+    characters: str | None = None,
+) -> tuple[str, ...]:
+    """The names of the classes of a source that `asked` means, by names or positions; `setting` is what a refusal calls it."""
+    if not asked:
+        return ()
+    request = Request("all", folder=folder, columns=columns, characters=characters, forgiving=True)
+    return names_meant(open_source(source, request).facts.classes, asked, str(source), setting)
+
+
 def open_source(source: str | Path, asked: Request) -> Catalogue:
     """Recognise a source and read its names and headers."""
-    parts = parts_of(source)
-    if len(parts) > 1:
-        return mix({name: open_one(part, asked) for name, part in zip(prefixes(parts), parts, strict=True)}, asked)
-    if asked.shares:
+    parts, chosen = parts_of(source), bool(asked.only or asked.without)
+    if asked.shares and len(parts) == 1:
         raise BadInput(
             f"data.shares={list(asked.shares)} is for a mixture, but {str(source)!r} is one source; leave it out"
         )
-    return open_one(parts[0], asked)
+    if asked.shares and chosen:
+        raise BadInput(
+            f"data.shares={list(asked.shares)} takes shares of whole sources, and classes of them are chosen; leave one of the two out"
+        )
+    if len(parts) > 1:
+        found = mix({name: open_one(part, asked) for name, part in zip(prefixes(parts), parts, strict=True)}, asked)
+    else:
+        found = open_one(parts[0], asked)
+    return narrowed(found, asked) if chosen else found
 
 
 def open_one(source: str, asked: Request) -> Catalogue:

@@ -49,4 +49,7 @@ def open_glyphs(asked: Request) -> Catalogue:
         for i, (pixels, label) in enumerate(zip(drawn.pixels, drawn.labels, strict=True)):
             yield Record(f"glyphs[{i}]", pixels.transpose(1, 2, 0), int(label))
 
-    return Catalogue(facts, records, has_parts=False)
+    def labels() -> Iterator[tuple[int, str]]:
+        return ((label, "") for label in range(len(characters)) for _ in range(per_class))
+
+    return Catalogue(facts, records, has_parts=False, labels=labels)

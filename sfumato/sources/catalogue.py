@@ -36,6 +36,8 @@ class Facts:
     """Groups in the asked part, counted as `records` are; None where each record stands for itself."""
     whole: Constants | None = None
     """What there is before a part is held out or a share is taken; None in a catalogue."""
+    stored: int = 0
+    """The smaller side of the first picture as it is stored; of a mixture, of its smallest part."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Catalogue:
     files: Callable[[], Iterable[File]] | None = None
     """The records' files, in order, where each record has one of its own or is held like one; read once more by each call."""
     labels: Callable[[], Iterable[tuple[int, str]]] | None = None
-    """Label and group of each record, in order, where they can be had without decoding it."""
+    """Label and group of each record, in any order, where they can be had without decoding it."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,10 @@ class Request:
     group: str = NO_GROUPS
     classes: tuple[str, ...] = ()
     """The class list, where it is declared: records of other classes are left out, and a class may be without any."""
+    only: tuple[str, ...] = ()
+    """Names of the classes that are taken, as if there were no others; all where that is empty."""
+    without: tuple[str, ...] = ()
+    """Names of classes that are left out in the same way."""
     forgiving: bool = False
     """Go on where the first picture cannot be read, for `sfumato.sources.inspect`."""
 

@@ -76,7 +76,11 @@ def open_idx(folder: Path, part: Part, *, layout: Layout = MNIST) -> Catalogue:
             for at, (pixels, label) in enumerate(zip(read_idx(path, IDX_IMAGES), labels, strict=True)):
                 yield Record(f"{path}[{at}]", (pixels.T if layout.transposed else pixels)[:, :, None], int(label))
 
-    return Catalogue(Facts(str(folder), count, names, 1, height, width), records, has_parts=bool(test))
+    def labelled() -> Iterator[tuple[int, str]]:
+        return ((label, "") for i in chosen for label in np.searchsorted(codes, values[i]).tolist())
+
+    facts = Facts(str(folder), count, names, 1, height, width)
+    return Catalogue(facts, records, has_parts=bool(test), labels=labelled)
 
 
 def idx_pair(folder: Path, beginning: str) -> tuple[Path, Path] | None:

@@ -36,8 +36,17 @@ def mix(parts: Mapping[str, Catalogue], asked: Request) -> Catalogue:
                     yield record._replace(label=first + record.label)
             first += len(part.facts.classes)
 
+    def labels() -> Iterator[tuple[int, str]]:
+        first = 0
+        for part in parts.values():
+            found = part.labels() if part.labels else ((one.label, one.group) for one in part.records())
+            yield from ((first + label, group) for label, group in found)
+            first += len(part.facts.classes)
+
     shape = asked.shape(next(iter(parts.values())).facts)
-    return Catalogue(Facts(source, sum(counts), classes, *shape), records, has_parts=False)
+    stored = min(min(part.facts.height, part.facts.width) for part in parts.values())
+    facts = Facts(source, sum(counts), classes, *shape, stored=stored)
+    return Catalogue(facts, records, has_parts=False, labels=None if asked.shares else labels)
 
 
 def check_alike(parts: Mapping[str, Catalogue], asked: Request) -> None:

@@ -202,7 +202,8 @@ def open_celeba(place: Path, part: Part) -> Catalogue:
         for name, label in chosen:
             yield Record(str(pictures / name), decode(pictures / name), label)
 
-    return Catalogue(Facts("celeba", len(chosen), GENDERS, *shape), records, has_parts=True)
+    facts = Facts("celeba", len(chosen), GENDERS, *shape)
+    return Catalogue(facts, records, has_parts=True, labels=lambda: ((label, "") for _, label in chosen))
 
 
 def table(path: Path, columns: int) -> list[list[str]]:
@@ -231,7 +232,8 @@ def open_omniglot(place: Path, part: Part) -> Catalogue:
         for path, label in files:
             yield Record(str(path), boxed(255 - decode(path)), label)
 
-    return Catalogue(Facts("omniglot", len(files), tuple(names), 1, SIDE, SIDE), records, has_parts=False)
+    facts = Facts("omniglot", len(files), tuple(names), 1, SIDE, SIDE)
+    return Catalogue(facts, records, has_parts=False, labels=lambda: ((label, "") for _, label in files))
 
 
 def boxed(writing: np.ndarray) -> np.ndarray:

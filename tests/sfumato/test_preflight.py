@@ -2,6 +2,7 @@
 
 import builtins
 import io
+import shlex
 import shutil
 
 import numpy as np
@@ -188,14 +189,77 @@ def test_copies_are_for_the_door_to_find(tmp_path, kind):
     assert settle(f"data.private={one}", f"data.public={other}")[1].records > 5
 
 
-@pytest.mark.parametrize(
-    ("side", "mode", "way"), [(10, "L", "data.size=8"), (8, "RGB", "data.channels=1"), (10, "RGB", "data.channels=1")]
-)
-def test_shapes_that_differ_name_a_way_out_that_leads_on(tmp_path, side, mode, way):
-    public = f"data.public={folder(tmp_path / 'p', side=side, mode=mode)}"
-    message = refusal(public)
-    assert "8x8 with 1 channel," in message and f"{side}x{side} with" in message and message.endswith(f"--set {way}")
-    assert settle(public, way, "data.size=8")[1].shape == (1, 8, 8)
+@pytest.mark.parametrize(("side", "mode"), [(10, "L"), (8, "RGB"), (20, "RGB")])
+def test_public_images_are_brought_to_the_private_ones_by_themselves(tmp_path, side, mode):
+    public = folder(tmp_path / "p", side=side, mode=mode)
+    _, facts, warnings = settle(f"data.public={public}")
+    assert facts.shape == (1, 8, 8) and not warnings
+    private = folder(tmp_path / "colour", side=8, mode="RGB")
+    assert settle(f"data.private={private}", "data.public=glyphs")[1].shape == (3, 8, 8)
+
+
+def test_public_images_that_are_much_smaller_are_warned_of_or_refused(tmp_path):
+    private, public = (
+        f"data.private={folder(tmp_path / 'a', side=20)}",
+        f"data.public={folder(tmp_path / 'p', side=12)}",
+    )
+    warning = settle(private, public)[2][-1]
+    assert "of 12 pixels are enlarged 1.7 times to 20" in warning and "data.size=12" in warning
+    message = refusal(private, public, "data.size=30")
+    assert "of 12 pixels would be enlarged 2.5 times to the 30" in message and message.endswith("--set data.size=24")
+    assert settle(private, public, "data.size=24")[1].shape == (1, 24, 24)
+    assert not [said for said in settle(private, f"{public}+glyphs", "data.size=12")[2] if "enlarged" in said]
+    assert "enlarged 2.5 times" in refusal(private, f"{public}+glyphs", "data.size=30")
+
+
+def test_private_images_that_are_not_square_name_a_way_out(tmp_path):
+    np.savez(tmp_path / "a.npz", images=np.arange(1280, dtype=np.uint8).reshape(10, 8, 16), labels=np.arange(10) % 2)
+    message = refusal(f"data.private={tmp_path / 'a.npz'}")
+    assert "8 pixels high and 16 wide" in message and "--set data.size=8" in message
+    assert settle(f"data.private={tmp_path / 'a.npz'}", "data.size=8")[1].shape == (1, 8, 8)
+
+
+def test_one_source_is_on_both_sides_by_classes_that_differ(tmp_path):
+    one = folder(tmp_path / "one", "abcdef", each=20)
+    sides = [f"data.private={one}", f"data.public={one}"]
+    assert refusal(*sides).endswith("data.private_classes=[...] and data.public_without=[...]")
+    assert "must not come from the private collection" in refusal(*sides, "data.public_without=[a,b]")
+    unsaid = refusal(*sides, "data.private_classes=[a,b]", "data.public_classes=")
+    assert unsaid.endswith("""leave all private classes out with --set 'data.public_without=["a", "b"]'""")
+    assert (
+        settle(*sides, "data.private_classes=[a,b]", shlex.split(unsaid.split("--set ")[1])[0])[1].public_classes == 4
+    )
+    for public in ("data.public_without=[a,b]", "data.public_without=[0,1]", "data.public_classes=[c,d,5,e]"):
+        settings, facts, _ = settle(*sides, "data.private_classes=[0,b]", public)
+        assert facts.classes == ("a", "b") == settings.data.private_classes and facts.public_classes == 4
+        assert facts.whole.records == 40 and private_set(settings).only == ("a", "b")
+        assert preflight(settings)[0] == settings
+    assert "the class 'b' of" in refusal(*sides, "data.private_classes=[a,b]", "data.public_without=a")
+    assert "the class 'b' of" in refusal(*sides, "data.private_classes=[a,b]", "data.public_classes=[c,b]")
+    both = refusal(*sides, "data.private_classes=[a,b]", "data.public_classes=c", "data.public_without=a")
+    assert both.endswith("use one of the two")
+    assert "no class 'x'" in refusal(*sides, "data.private_classes=x") or "holds" in refusal(
+        *sides, "data.private_classes=x"
+    )
+    within = refusal(sides[0], f"data.public={one / 'c'}", "data.private_classes=[a,b]", "data.public_without=a")
+    assert "must not come from" in within or "holds images but no class folders" in within
+
+
+def test_one_source_with_groups_is_not_on_both_sides(tmp_path):
+    one = folder(tmp_path / "one", "abcd", each=20)
+    for path in list(one.rglob("*.png")):
+        path.rename(path.parent / f"p{path.stem}_{path.name}")
+    asked = [f"data.private={one}", f"data.public={one}", "data.private_classes=[a,b]", "data.public_without=[a,b]"]
+    assert "a person may have images in private classes and in public ones" in refusal(*asked, "data.group=prefix")
+    assert settle(*asked)[1].records == 32
+
+
+def test_another_choice_of_classes_does_not_take_the_constants_of_the_first(tmp_path):
+    one = folder(tmp_path / "one", "abcdef", each=20)
+    first = settle(f"data.private={one}", "data.private_classes=[a,b]")[1].whole
+    for classes, records in (("[a,b]", 40), ("[b,c,d]", 60)):
+        asked = resolve("dp-sgd", changes=[f"data.private={one}", f"data.private_classes={classes}"])
+        assert preflight(asked, known=lambda name: first)[1].whole.records == records
 
 
 def test_glyphs_take_the_side_of_the_private_images(tmp_path):

@@ -276,3 +276,27 @@ def test_no_digest_is_shown(ledger, folder):
     look(access(ledger, private(folder)))
     shown = repr(ledger.entries()) + "".join(map(str, (entry.public() for entry in ledger.entries())))
     assert digest not in shown
+
+
+def test_a_choice_of_classes_is_a_set_of_its_own(ledger, folder):
+    """The same name for another choice is refused; what two choices share counts together, what they do not stays apart."""
+
+    def chosen(name, *only):
+        return access(ledger, private(folder, name=name, only=only))
+
+    assert identify(private(folder)) == identify(private(folder, only=("a", "b", "c")))
+    check_in(chosen("one", "a", "b"))
+    with looking(chosen("one", "a", "b"), "all") as visit:
+        assert len(visit.images) == 40 and visit.images.classes == ("a", "b")
+    with pytest.raises(BadInput, match="--new-version"):
+        check_in(chosen("one", "b", "c"))
+    spend(chosen("one", "a", "b"))
+    check_in(chosen("two", "b", "c"))
+    spent = [ledger.total(name, 1e-5).epsilon for name in ("one", "two")]
+    assert spent[0] == spent[1] > 0
+    alone = access(ledger, private(folder, name="three", only=("c",), classes=("c", "d")))
+    identify(alone.private)
+    others = sources.load(folder, part="all", only=("c",))
+    with pytest.raises(BadInput, match="hold copies of private images"):
+        check_in(chosen("two", "b", "c"), others)
+    check_in(chosen("one", "a", "b"), others)

@@ -1,0 +1,67 @@
+"""Some classes of a source, as if there were no others: what is left out is neither counted nor decoded.
+
+So one source can be the private side by some of its classes and the public side by others.
+"""
+
+import difflib
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+
+from sfumato.errors import BadInput
+from sfumato.sources.catalogue import Catalogue, File, Record, Request
+from sfumato.sources.files import decoding, first_shape
+
+SHOWN = 8
+"""Names of classes that a message shows."""
+
+
+def names_meant(known: tuple[str, ...], asked: Collection[str], source: str, setting: str) -> tuple[str, ...]:
+    """The names of the asked classes: each is a name, or where no class is called so, a position from 0 on."""
+    return tuple(dict.fromkeys(_name_meant(known, one, source, setting) for one in asked))
+
+
+def _name_meant(known: tuple[str, ...], one: str, source: str, setting: str) -> str:
+    if one in known:
+        return one
+    if one.isascii() and one.isdigit() and int(one) < len(known):
+        return known[int(one)]
+    near = difflib.get_close_matches(one, known, n=1)
+    there = ", ".join(map(repr, known[:SHOWN])) + (f" and {len(known) - SHOWN} more" if known[SHOWN:] else "")
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise BadInput(
+        f"{setting} names {one!r}, which is no class of {source!r} ({there}): {hint}give names, or positions from 0 to {len(known) - 1}",
+        told=f"has no class {one!r}, which {setting} names",
+    )
+
+
+def narrowed(catalogue: Catalogue, asked: Request) -> Catalogue:
+    """The records of the classes `asked.only`, all where that is empty, without those of the classes `asked.without`."""
+    facts = catalogue.facts
+    for one in (*asked.only, *asked.without):
+        if one not in facts.classes:
+            raise BadInput(f"{facts.source!r} has no class {one!r}", told=f"has no class {one!r}")
+    classes = tuple(
+        name for name in facts.classes if name in (asked.only or facts.classes) and name not in asked.without
+    )
+    place = {facts.classes.index(name): number for number, name in enumerate(classes)}
+
+    def labels() -> Iterator[tuple[int, str]]:
+        found = catalogue.labels() if catalogue.labels else ((one.label, one.group) for one in catalogue.records())
+        return ((place[label], group) for label, group in found if label in place)
+
+    def files() -> Iterator[File]:
+        assert catalogue.files
+        return (file for file in catalogue.files() if file.label in names)
+
+    def records() -> Iterable[Record]:
+        return (one._replace(label=place[one.label]) for one in catalogue.records() if one.label in place)
+
+    names, chosen = set(classes), list(labels())
+    groups = None if facts.groups is None else len({group for _, group in chosen})
+    facts = replace(facts, classes=classes, records=len(chosen), groups=groups)
+    if not catalogue.files:
+        return replace(catalogue, facts=facts, records=records, labels=labels)
+    if chosen:
+        channels, height, width = first_shape(files(), forgiving=asked.forgiving)
+        facts = replace(facts, channels=channels, height=height, width=width)
+    return replace(catalogue, facts=facts, records=decoding(files, classes), files=files, labels=labels)
