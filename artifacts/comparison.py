@@ -16,14 +16,12 @@ from scipy.stats import t as student
 from artifacts.audit_report import NOTICE
 from artifacts.labels import Label, combined
 from artifacts.page import Page, Picture, Section, Table, Text
-from artifacts.record import RunRecord
+from artifacts.record import SYNTHETIC, RunRecord
 from artifacts.report import SCORES
 from sfumato.drawing import first_of_each
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.images import ImageSet, enlargement, grid
 
-SYNTHETIC = "synthetic"
-"""The judged set of a run that is compared."""
 CONFIDENCE = 0.95
 """Of the intervals over seeds, from Student's distribution."""
 COMPARISON, REPORT, PICTURES = "comparison.json", "comparison-internal.html", "samples.png"
@@ -144,7 +142,7 @@ def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
         images=first.certificate.images if first.certificate else NONE,
         evaluations=first.plan.evaluations,
         classes=first.plan.generation.classes,
-        scores={key: spread([scores[key] for scores in judged]) for key in SCORES},
+        scores={key: spread([scores.get(key) for scores in judged]) for key in SCORES},
         feature_extractor=only_extractor(scores.get("feature_extractor", "") for scores in judged),
     )
 

@@ -17,10 +17,18 @@ from typing import Any
 from artifacts import contents, report, report_plots
 from artifacts.binding import named_by, unbound
 from artifacts.certify import certificate_of, curve_of, missing
-from artifacts.kinds import ClassCounts, FeatureExtractor, PublicAutoencoder, PublicModel, Samples, Trajectories
+from artifacts.kinds import (
+    ClassCounts,
+    FeatureExtractor,
+    NearestPublic,
+    PublicAutoencoder,
+    PublicModel,
+    Samples,
+    Trajectories,
+)
 from artifacts.labels import Label
 from artifacts.record import Override, RunRecord
-from artifacts.store import Store
+from artifacts.store import Damaged, Store
 from sfumato.class_shares import class_shares
 from sfumato.errors import BadInput, Refused
 from sfumato.methods.plan import Plan
@@ -80,10 +88,24 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
             "latents": _summary(store, samples, PublicAutoencoder),
             "class_shares": class_shares(plan.generation, plan.facts.classes, _counts(store, samples)),
             "judged": judged_of(store, samples),
+            "nearest_artifact": _nearest(store, known, record),
             "stages": [],
             "metrics": {},
         }
     )
+
+
+def _nearest(store: Store, known: Sequence[Entry], record: RunRecord) -> str:
+    """The picture of these very samples beside public images, if it is what the ledger names; empty otherwise."""
+    found = record.nearest_artifact
+    try:
+        manifest = store.manifest(found) if found else {}
+    except Damaged:
+        return ""
+    of_these = manifest.get("kind") == NearestPublic.__name__ and record.samples_artifact in manifest["parents"]
+    if not of_these or unbound(store, known, found) or store.label_of(found) != store.label_of(record.samples_artifact):
+        return ""
+    return found
 
 
 def copy_check(known: Sequence[Entry], record: RunRecord) -> Entry:
@@ -111,6 +133,8 @@ def draw_public(folder: Path, store: Store, record: RunRecord) -> None:
     """Put the pictures of the report that may leave into a folder: out of checked artifacts, or drawn anew from them."""
     family = _family(store, record.samples_artifact)
     shutil.copyfile(store.folder(record.samples_artifact) / report.SAMPLES, folder / report.SAMPLES)
+    if record.nearest_artifact:
+        shutil.copyfile(store.folder(record.nearest_artifact) / report.NEAREST, folder / report.NEAREST)
     named = {title: family[kind.__name__] for title, kind in CURVES.items() if kind.__name__ in family}
     curves = {title: contents.load_curve(store.folder(digest)) for title, digest in named.items()}
     report_plots.draw_curves(folder / report.CURVES, curves)

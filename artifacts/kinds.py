@@ -91,6 +91,10 @@ class Samples(Ref):
     """Generated images with their labels."""
 
 
+class NearestPublic(Ref):
+    """Some samples, each beside the public image that is nearest to it."""
+
+
 class Judgement(Ref):
     """Scores against private images; always INTERNAL."""
 

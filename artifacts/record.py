@@ -16,6 +16,8 @@ from sfumato.methods.plan import Certificate, Claim, Plan
 from sfumato.privacy.audit import Audit
 
 RECORD = "run.json"
+SYNTHETIC = "synthetic"
+"""The judged set that a run is for."""
 PATHS = ("report", "internal_report", "samples", "published")
 """Fields that hold a path: absolute in memory, relative to the home in the file."""
 
@@ -79,6 +81,8 @@ class RunRecord(BaseModel):
     stages: list[StageRecord]
     samples_artifact: str
     """Address of the samples in the store."""
+    nearest_artifact: str = ""
+    """Address of the picture of samples beside their nearest public images; empty in records of earlier versions."""
     report: str
     internal_report: str
     samples: str

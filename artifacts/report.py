@@ -14,6 +14,8 @@ from typing import Any
 from artifacts.audit_report import AUDIT_PICTURE, audit_sections, audit_told
 from artifacts.labels import Label
 from artifacts.page import Page, Picture, Section, Table, Text, in_html, in_markdown, inside, write_tables
+from artifacts.pictures import MOST_CLASSES
+from artifacts.plain_words import plain_words
 from artifacts.record import RunRecord, run_folder
 from artifacts.spending import ENTRIES, PAGE, SPENDING, entry_rows
 from artifacts.store import write_text
@@ -32,16 +34,19 @@ SAMPLES, CURVES, PRIVACY, TRADE_OFF = (
     "trade-off-internal.png",
 )
 COPIES_PICTURE = "copies.png"
-PICTURES = (SAMPLES, CURVES, PRIVACY)
+NEAREST = "nearest-public.png"
+REAL_PICTURE = "real-internal.png"
+PICTURES = (SAMPLES, NEAREST, CURVES, PRIVACY)
 """Those of the report that may leave."""
 INTERNAL_FILES = (
-    *(INTERNAL_REPORT, INTERNAL_TABLES, *PICTURES, TRADE_OFF, COPIES_PICTURE, AUDIT_PICTURE),
+    *(INTERNAL_REPORT, INTERNAL_TABLES, *PICTURES, TRADE_OFF, REAL_PICTURE, COPIES_PICTURE, AUDIT_PICTURE),
     *(ENTRIES, PAGE, SPENDING),
 )
 """All that may be seen where INTERNAL things are."""
 SCORES = {
     "frechet": "Frechet distance",
     "coverage": "coverage",
+    "two_sample_auc": "told from real",
     "readable": "readable",
     "logistic": "logistic regression",
     "cnn": "CNN",
@@ -55,6 +60,9 @@ FIDELITY = {
     "recall": "recall",
     "density": "density",
     "coverage": "coverage",
+    "frechet_backbone": "Frechet distance, backbone",
+    "frechet_latents": "Frechet distance, latents",
+    "two_sample_auc": "told from real",
     "readable": "readable",
 }
 UTILITY = {
@@ -65,6 +73,12 @@ UTILITY = {
     "resnet9": "ResNet-9",
     "eleven": "mean of eleven",
 }
+BY_CLASS = {
+    f"{name}_{key}": f"{UTILITY[name]}, {title}"
+    for name in ("logistic", "cnn", "mlp", "paper_cnn", "resnet9")
+    for key, title in {"balanced": "balanced", "auc": "area under ROC"}.items()
+}
+"""What classes of different sizes cannot carry, by classifier."""
 
 
 NO_PROTECTION = "No protection of the training data is known."
@@ -118,7 +132,9 @@ def public_page(record: RunRecord) -> Page:
 def internal_page(record: RunRecord, entries: Sequence[Mapping[str, Any]] = ()) -> Page:
     """The INTERNAL version: the public one, scores against private images, and the ledger's `entries`."""
     own = {
-        "Pictures": [_scores(record)],
+        "Promise": [Section("In plain words", [Text(said) for said in plain_words(record.metrics)])]
+        * bool(record.metrics),
+        "Pictures": [Section("Real images", [Picture(REAL_PICTURE, REAL_SHOWS)]), _scores(record)],
         "Trade-off": [Section("What privacy cost", [Picture(TRADE_OFF, TRADE_OFF_SHOWS)])],
         TIME: [
             Section("Copies and audit", _checked(record)),
@@ -181,10 +197,18 @@ def _promise(record: RunRecord) -> Section:
     )
 
 
+REAL_SHOWS = "Held-out real images, one class a row as above. INTERNAL: no picture of them may leave."
+NEAREST_SHOWS = (
+    "Synthetic images, each left of the public image that is nearest to it in features of public images, one class a row (the first "
+    "{classes}): are they public images again? No private image is in it."
+)
+
+
 def _pictures(record: RunRecord) -> Section:
     classes = record.plan.facts.classes
     rows = ", ".join(classes[:MOST_NAMES]) + (f" and {len(classes) - MOST_NAMES} more" if classes[MOST_NAMES:] else "")
-    return Section("Pictures", [Picture(SAMPLES, f"Synthetic images, one class a row, from the top: {rows}.")])
+    shown = Picture(SAMPLES, f"Synthetic images, one class a row, from the top: {rows}.")
+    return Section("Pictures", [shown, Picture(NEAREST, NEAREST_SHOWS.format(classes=MOST_CLASSES))])
 
 
 MOST_NAMES = 60
@@ -336,8 +360,10 @@ def _scores(record: RunRecord) -> Section:
             f"({how.get('resamples', 'no')} bootstrap resamples of the images)."
         ),
         score_table(rows, "fidelity", FIDELITY),
+        *_explained(rows),
         Text("readable: share of images that a small CNN trained on the private images reads as the wanted class."),
         score_table(rows, "utility", UTILITY),
+        *([score_table(rows, "by-class", BY_CLASS)] if set(shown(rows.values())) & set(BY_CLASS) else []),
         Text(
             f"Accuracy on held-out private images after training on the images of the row alone{eleven}No model was chosen by any of these numbers."
         ),
@@ -347,6 +373,18 @@ def _scores(record: RunRecord) -> Section:
     if reasons:
         blocks.append(Text("Not measured: " + " ".join(sorted(reasons))))
     return Section("Scores against private images", blocks)
+
+
+def _explained(rows: Mapping[str, Mapping[str, Any]]) -> list[Text]:
+    """What the further distances and the column `told from real` are, where there are any."""
+    found = {name for row in rows.values() for name in row.get("further_extractors", {}).items()}
+    said = [f"{FIDELITY[key]}: in the {name}." for key, name in sorted(found)]
+    if any(row.get("two_sample_auc") is not None for row in rows.values()):
+        said.append(
+            "told from real: how often a small CNN, taught on one half of the images, holds the synthetic one of a synthetic and a held-out "
+            "real image for the more synthetic, among the other half (area under ROC; .5 is guessing, 1 is always)."
+        )
+    return [Text(" ".join(said))] if said else []
 
 
 def _checked(record: RunRecord) -> list[Text | Picture]:
@@ -375,14 +413,19 @@ def score_table(metrics: Mapping[str, Mapping[str, Any]], name: str, titles: Map
     only_extractor(row["feature_extractor"] for row in metrics.values() if "feature_extractor" in row)
     asked = {key for row in metrics.values() for key in (*shown([row]), *row.get("missing", {}))}
     keys = [key for key in titles if key in asked]
-    rows = [[images, *(score(row, key) for key in keys)] for images, row in metrics.items()]
+    told = {
+        images: row
+        for images, row in metrics.items()
+        if any(key in row.get("missing", {}) or row.get(key) is not None for key in keys)
+    }
+    rows = [[images, *(score(row, key) for key in keys)] for images, row in told.items()]
     return Table(name, ["images", *(titles[key] for key in keys)], rows)
 
 
 def shown(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Names of the scores that any of these sets has a number for."""
     rows = list(rows)
-    return [key for key in FIDELITY | UTILITY if any(row.get(key) is not None for row in rows)]
+    return [key for key in FIDELITY | UTILITY | BY_CLASS if any(row.get(key) is not None for row in rows)]
 
 
 def score(row: Mapping[str, Any], key: str) -> str:

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from artifacts.comparison import SYNTHETIC
 from artifacts.comparison_plots import PLOTTED
-from artifacts.record import RunRecord
+from artifacts.record import SYNTHETIC, RunRecord
 from artifacts.report import SCORES
 
 DOTS = 110

@@ -150,7 +150,7 @@ class World:
         from sfumato.evaluation.fidelity import neighbours
         from sfumato.evaluation.utility import answers
 
-        ((_, right),) = answers(("logistic",), x, y, *self.test, how=Evaluation())
+        ((_, right, _),) = answers(("logistic",), x, y, *self.test, how=Evaluation())
         near = neighbours(features(self.judge, self.test[0]), features(self.judge, x))
         return {
             "readable": float((predict(self.judge, x).argmax(1) == y).double().mean()),

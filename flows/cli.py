@@ -259,7 +259,7 @@ def _summary(record: RunRecord) -> None:
     for title in SCORES.values():
         scores.add_column(title, justify="right")
     for name, row in record.metrics.items():
-        scores.add_row(escape(name), *("-" if row[key] is None else f"{row[key]:.3g}" for key in SCORES))
+        scores.add_row(escape(name), *("-" if row.get(key) is None else f"{row[key]:.3g}" for key in SCORES))
     OUT.print(scores)
     OUT.print(
         Panel(

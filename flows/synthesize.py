@@ -24,7 +24,7 @@ from artifacts.kinds import (
     Samples,
 )
 from artifacts.publish import UNTOLD, below
-from artifacts.record import RunRecord, run_folder
+from artifacts.record import SYNTHETIC, RunRecord, run_folder
 from sfumato import sources
 from sfumato.config import Alignment, Generation, Judge, Network
 from sfumato.methods.plan import (
@@ -52,8 +52,8 @@ from tasks.lifeline import attended
 from tasks.making import device_of
 from tasks.where import configure
 
-SYNTHETIC, PUBLIC_ONLY, BASELINE = "synthetic", "public model alone", "plain DP-SGD"
-"""Names of the judged sets."""
+PUBLIC_ONLY, BASELINE = "public model alone", "plain DP-SGD"
+"""Names of the sets that are judged beside that of the run."""
 AS_DRAWN, AGREEING = "as drawn", "agreeing"
 """Names of those beside what a judge made of them: everything that was drawn, and what the judge gives the class that it was drawn for."""
 RUN_FOLDER = "."
@@ -159,22 +159,26 @@ def _carry_out(
     samples, beside = draw(settings, plan, parts, trained, secret, book)
     book.refusal = ""
 
-    brief: dict[str, Any] = {"briefly": tuple(beside)} if beside else {}
     judged = {SYNTHETIC: samples} | beside | compare(settings, plan, parts, secret, book, counts)
+    eyes = train_features(settings, public_images, book)
+    further = further_eyes(settings, public_images, judge, book)
+    nearest = book.run(release.find_nearest, samples, public_images, eyes, machine=settings.machine, **further)
     scores = book.run(
         release.evaluate,
         judged,
-        train_features(settings, public_images, book),
+        eyes,
         plan.facts,
         secret,
         terms(plan, comparison=True),
         settings.evaluation,
         settings.seed,
         settings.machine,
-        **brief,
+        autoencoder=parts.autoencoder,
+        briefly=tuple(beside),
+        **further,
     )
     copies = book.run(audit.check_copies, samples, secret, terms(plan, comparison=True))
-    record = close(settings, plan, preset, book, parts, samples, scores, copies, counts)
+    record = close(settings, plan, preset, book, parts, samples, scores, copies, nearest, counts)
     if publish_to:
         record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else publish_to)
     show_in_ui(record)
@@ -247,6 +251,14 @@ def train_features(settings: Settings, images: PublicImages, book: Journal) -> P
         return None
     called: dict[str, Any] = {"source": public_name(settings.data), "seed": settings.seed, "machine": settings.machine}
     return book.run(public.train_classifier, images, **called)
+
+
+def further_eyes(settings: Settings, images: PublicImages, judge: Judging | None, book: Journal) -> dict[str, Any]:
+    """The public backbone, in whose features images are compared too, where the run has trained one."""
+    if judge:
+        return {"backbone": judge.backbone}
+    learnt = settings.latent.kind != "none" and settings.latent.perceptual > 0
+    return {"backbone": train_backbone(settings, images, book)} if learnt else {}
 
 
 def count(plan: Plan, secret: PrivateSet, book: Journal) -> ClassCounts | None:

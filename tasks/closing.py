@@ -5,7 +5,7 @@ import shutil
 from artifacts import contents, report
 from artifacts.certify import certificate_of, curve_of, numbers_of
 from artifacts.gate import judged_of
-from artifacts.kinds import ClassCounts, Copies, Judgement, Samples
+from artifacts.kinds import ClassCounts, Copies, Judgement, NearestPublic, Samples
 from artifacts.labels import Label
 from artifacts.record import RunRecord
 from artifacts.tracking import page_of
@@ -40,6 +40,7 @@ def close(
     samples: Samples,
     scores: Judgement,
     copies: Copies,
+    nearest: NearestPublic,
     counts: ClassCounts | None = None,
 ) -> RunRecord:
     """Price what the samples stand on from the ledger's own entries, and write record and reports."""
@@ -74,6 +75,7 @@ def close(
         latents=store.manifest(parts.autoencoder)["summary"] if parts.autoencoder else {},
         stages=book.stages,
         samples_artifact=samples.digest,
+        nearest_artifact=nearest.digest,
         report=str(folder / report.REPORT),
         internal_report=str(folder / report.INTERNAL_REPORT),
         samples=str(folder / report.SAMPLES),
@@ -87,6 +89,7 @@ def close(
         judged=judged_of(store, samples.digest),
         copies=CopyCheck.model_validate(contents.load(store.folder(copies))[1]),
     )
+    shutil.copyfile(store.folder(scores) / report.REAL_PICTURE, folder / report.REAL_PICTURE)
     shutil.copyfile(store.folder(copies) / report.COPIES_PICTURE, folder / report.COPIES_PICTURE)
     curves = {title: contents.load_curve(store.folder(ref)) for title, ref in trained.items() if ref}
     return finish(record, samples, curves)

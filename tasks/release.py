@@ -7,13 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from artifacts import certify, classifiers, contents, gate, report, report_plots, spending, witness
+from artifacts import certify, classifiers, contents, gate, pictures, report, report_plots, spending, witness
 from artifacts.card import evidence_of
 from artifacts.kinds import (
     ClassCounts,
     ClassMoments,
     ClassVotes,
     Judgement,
+    NearestPublic,
+    PublicAutoencoder,
+    PublicBackbone,
     PublicClassifier,
     PublicImages,
     Samples,
@@ -27,10 +30,12 @@ from artifacts.tracking import NOTE
 from sfumato import __version__, judge
 from sfumato.class_shares import wanted_classes
 from sfumato.config import FEWEST_JUDGED, Evaluation, Machine
-from sfumato.drawing import draw_images, draw_public, first_of_each, private_drawing, steered
+from sfumato.drawing import draw_images, draw_public, private_drawing, steered
 from sfumato.errors import BadInput, Refused
-from sfumato.evaluation.extractors import inception, small_cnn
-from sfumato.images import ImageSet, enlargement, grid, save_png
+from sfumato.evaluation import nearest
+from sfumato.evaluation.extractors import Extractor, inception, small_cnn
+from sfumato.evaluation.extractors import backbone as backbone_eyes
+from sfumato.images import ImageSet, to_unit
 from sfumato.methods import METHODS
 from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Facts
 from sfumato.privacy import looks, mechanisms
@@ -43,8 +48,6 @@ from tasks.making import Draft, RunContext, device_of, making
 from tasks.progress import CONSOLE, progress
 from tasks.where import where
 
-GRID_COLUMNS = 20
-"""Images of each class in the sample picture, one class a row."""
 PICTURE = report.SAMPLES
 
 
@@ -133,9 +136,7 @@ def keep_samples(draft: Draft, found: ImageSet, told: Told | None = None) -> Non
     contents.save_images(draft.folder, found)
     if told:
         gate.save_how(draft.folder, told.settings, told.plan)
-    columns = min(GRID_COLUMNS, max(1, len(found) // len(found.classes)))
-    page = grid(first_of_each(found, columns), columns, enlargement(found.pixels.shape[2]))
-    save_png(draft.folder / PICTURE, page)
+    pictures.draw_images(draft.folder / PICTURE, found, pictures.columns_of(found))
     draft.files = [draft.folder / PICTURE]
     draft.metrics = {"images": len(found)}
 
@@ -185,6 +186,40 @@ def comparable(samples: Samples) -> bool:
 
 
 @stage
+def find_nearest(
+    samples: Samples,
+    images: PublicImages,
+    classifier: PublicClassifier | None,
+    machine: Machine,
+    context: RunContext,
+    backbone: PublicBackbone | None = None,
+) -> NearestPublic:
+    """Put some samples beside their nearest public images, in the features of the public backbone, or of the classifier without one."""
+    parents = [ref for ref in (samples, images, backbone or classifier) if ref]
+    with making(NearestPublic, "nearest public images", context, parents=parents) as draft:
+        shown = pictures.of_each(contents.load_images(draft.open(samples)))
+        known = contents.load_images(draft.open(images))
+        known = known.subset(nearest.searched(len(known)).numpy())
+        if backbone:
+            reader = contents.load_backbone(draft.open(backbone), device_of(machine))
+            read = backbone_eyes(reader.whitened, device_of(machine)).read
+        else:
+            read = eyes(draft, classifier, machine).features
+        places = nearest.nearest(*(read(to_unit(one.pixels)) for one in (shown, known)))
+        pictures.draw_pairs(draft.folder / report.NEAREST, shown, known.pixels[places.numpy()])
+        draft.files = [draft.folder / report.NEAREST]
+    return draft.ref
+
+
+def eyes(draft: Draft, classifier: PublicClassifier | None, machine: Machine) -> Extractor:
+    """In whose features images are compared: those of the public classifier, or of Inception without one."""
+    device = device_of(machine)
+    if classifier is None:
+        return inception(device)
+    return small_cnn(*classifiers.load_classifier(draft.open(classifier), device))
+
+
+@stage
 def evaluate(
     sets: dict[str, Samples],
     classifier: PublicClassifier | None,
@@ -195,32 +230,40 @@ def evaluate(
     seed: int,
     machine: Machine,
     context: RunContext,
+    autoencoder: PublicAutoencoder | None = None,
+    backbone: PublicBackbone | None = None,
     briefly: tuple[str, ...] = (),
 ) -> Judgement:
     """Judge each named set against the private images, in the features of the public classifier, or of Inception without one.
 
-    Those named in `briefly` by the fast classifiers alone. INTERNAL, because it looks without noise.
+    Also in the latents of the autoencoder and in the features of the backbone, where the run has them; those named in
+    `briefly` by the fast classifiers alone. INTERNAL, because it looks without noise.
     """
-    parents = [*sets.values(), *([classifier] if classifier else [])]
+    parents = [*sets.values(), *(ref for ref in (classifier, autoencoder, backbone) if ref)]
     with (
         making(Judgement, "evaluation (INTERNAL)", context, parents=parents) as draft,
         where().ledger() as ledger,
     ):
         device = device_of(machine)
-        rows, draft.entries = looks.judged(
+        known = draft.store.manifest(autoencoder)["parents"] if autoencoder else []
+        found = looks.judged(
             access(ledger, private, terms, "evaluation", "judge", parents, context, code_version(evaluate.fn)),
             {name: looks.tensors(contents.load_images(draft.open(ref)), how.images) for name, ref in sets.items()},
             classes=len(facts.classes),
-            extractor=small_cnn(*classifiers.load_classifier(draft.open(classifier), device))
-            if classifier
-            else inception(device),
+            extractor=eyes(draft, classifier, machine),
             how=how,
             seed=seed,
             device=device,
+            shown=pictures.MOST_COLUMNS,
+            codec=contents.load_codec(draft.open(autoencoder) if autoencoder else None, device, trained_on=known),
+            backbone=contents.load_backbone(draft.open(backbone), device) if backbone else None,
             progress=draft.show,
             briefly=briefly,
         )
+        rows, draft.entries = found.rows, found.entries
         contents.save(draft.folder, {}, {name: row.model_dump(mode="json") for name, row in rows.items()})
+        pictures.draw_images(draft.folder / report.REAL_PICTURE, found.real, pictures.columns_of(found.real))
+        draft.files = [draft.folder / report.REAL_PICTURE]
         draft.metrics = {
             f"{name}/{key}".replace("+", "and"): value
             for name, row in rows.items()
@@ -234,6 +277,8 @@ def finish(record: RunRecord, samples: Samples, curves: Mapping[str, Sequence[fl
     place = where()
     folder = place.runs / record.run
     shutil.copyfile(place.store().folder(samples) / report.SAMPLES, folder / report.SAMPLES)
+    if record.nearest_artifact:
+        shutil.copyfile(place.store().folder(record.nearest_artifact) / report.NEAREST, folder / report.NEAREST)
     report_plots.draw_curves(folder / report.CURVES, curves)
     with place.ledger() as ledger, progress("ledger") as show:
         spending.export(ledger, record.settings["data"]["name"], folder, progress=show)

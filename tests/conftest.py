@@ -49,6 +49,7 @@ def quick_judges(monkeypatch) -> None:
     """Judging CNNs of a few steps, for tests of whole runs that look at no score."""
     for module in ("classifier", "utility"):
         monkeypatch.setattr(f"sfumato.evaluation.{module}.default_steps", lambda _: 20)
+    monkeypatch.setattr("sfumato.evaluation.two_samples.STEPS", 20)
 
 
 @pytest.fixture(scope="session")

@@ -107,6 +107,7 @@ JUDGES = {
     "tasks/closing.py": "writes it down",
     "artifacts/record.py": "holds it",
     "artifacts/report.py": "shows it",
+    "artifacts/plain_words.py": "says it",
     "artifacts/audit_report.py": "shows it",
     "artifacts/comparison.py": "shows it",
 }

@@ -98,13 +98,15 @@ def train_classifier(
     classes: int,
     *,
     steps: int | None = None,
+    jitter: float = JITTER,
     seed: int = 0,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Classifier:
     """Train a Classifier on images [n, c, h, w] in [-1, 1] with labels int64 [n]; the global random state is untouched.
 
-    Plain cross-entropy without privacy: on private images the classifier is INTERNAL. `steps`: see `default_steps`.
+    Plain cross-entropy without privacy: on private images the classifier is INTERNAL. `steps`: see `default_steps`;
+    `jitter`: standard deviation of the pixel noise.
     """
     check_images(images, labels, classes, name="images to train a classifier on")
     count, steps = len(images), default_steps(len(images)) if steps is None else steps
@@ -122,7 +124,7 @@ def train_classifier(
         done = (step + 0.5) / steps
         optimizer.param_groups[0]["lr"] = PEAK_RATE * min(done / WARM_UP, (1 - done) / (1 - WARM_UP))
         noise = torch.randn(len(drawn), *images.shape[1:], generator=generator).to(device)
-        loss = F.cross_entropy(model(images[drawn] + JITTER * noise), labels[drawn])
+        loss = F.cross_entropy(model(images[drawn] + jitter * noise), labels[drawn])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sfumato.errors import BadInput
@@ -25,6 +26,14 @@ from sfumato.evaluation.classifier import FEATURES, Classifier, features, predic
 
 Choice = Literal["auto", "cnn", "inception"]
 CNN = "hidden layer ({} features) of a small CNN trained on public images ({}, {} classes); not Inception"
+LATENTS = "latents of the public autoencoder"
+WIDEST_LATENTS = 256
+"""Numbers of a latent that are compared at most: a distance takes more images than numbers."""
+DIRECTIONS = 64
+"""Directions of a backbone's features that are compared."""
+BACKBONE = f"{DIRECTIONS} widest directions of the public backbone's features"
+EYES_BATCH = 512
+"""Images that these read at once."""
 INCEPTION_FEATURES = 2048
 INCEPTION = f"Inception v3 ({INCEPTION_FEATURES} features), the weights of published FIDs"
 PACKAGE = "torch_fidelity"
@@ -44,6 +53,54 @@ class Extractor:
     """Features of an image."""
     read: Callable[[Tensor], tuple[Tensor, Tensor]]
     """Images [n, c, h, w] in [-1, 1] to features [n, width] and class probabilities [n, classes], on the CPU."""
+
+    def features(self, images: Tensor) -> Tensor:
+        """Features of images [n, c, h, w] in [-1, 1], [n, width]."""
+        return self.read(images)[0]
+
+
+@dataclass(frozen=True)
+class Eyes:
+    """Further features in which a Frechet distance is measured, beside those of the extractor."""
+
+    name: str
+    """What stands beside the number."""
+    read: Callable[[Tensor], Tensor]
+    """Images [n, c, h, w] in [-1, 1] to features [n, d], on the CPU."""
+
+
+def latents(encode: Callable[[Tensor], Tensor], device: str | torch.device) -> Eyes:
+    """Latents of the run's public autoencoder, averaged over neighbouring positions until at most `WIDEST_LATENTS` numbers are left.
+
+    `encode` takes images [n, c, h, w] in [-1, 1] on `device` to latents [n, z, h', w'].
+    """
+
+    def read(images: Tensor) -> Tensor:
+        pieces = [_few(encode(piece.to(device, torch.float32))).flatten(1).cpu() for piece in images.split(EYES_BATCH)]
+        return torch.cat(pieces)
+
+    return Eyes(LATENTS, read)
+
+
+def backbone(whitened: Callable[[Tensor, int], Tensor], device: str | torch.device) -> Eyes:
+    """The `DIRECTIONS` widest directions of the features of the run's public backbone, each of deviation 1 on public images.
+
+    `whitened` takes images [n, c, h, w] in [-1, 1] on `device` and the number of directions to features [n, directions].
+    """
+
+    def read(images: Tensor) -> Tensor:
+        with torch.no_grad():
+            pieces = [whitened(piece.to(device, torch.float32), DIRECTIONS).cpu() for piece in images.split(EYES_BATCH)]
+        return torch.cat(pieces)
+
+    return Eyes(BACKBONE, read)
+
+
+def _few(z: Tensor) -> Tensor:
+    """Latents [n, z, h, w] averaged over squares of 2, 3, ... positions until at most `WIDEST_LATENTS` numbers are left."""
+    side = max(z.shape[2:])
+    fitting = (F.avg_pool2d(z, times, ceil_mode=True) for times in range(1, side + 1))
+    return next((few for few in fitting if few[0].numel() <= WIDEST_LATENTS), z.mean((2, 3), keepdim=True))
 
 
 def small_cnn(model: Classifier, trained_on: str) -> Extractor:

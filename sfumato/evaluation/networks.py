@@ -148,8 +148,13 @@ def trained(
 
 def read(model: nn.Module, images: Tensor) -> Tensor:
     """The class of each image [n, c, h, w]: int64 [n] on the CPU."""
+    return probabilities(model, images).argmax(1)
+
+
+def probabilities(model: nn.Module, images: Tensor) -> Tensor:
+    """Class probabilities of images [n, c, h, w]: float32 [n, classes] on the CPU."""
     device = next(model.parameters()).device
     model.eval()
     with torch.inference_mode():
-        pieces = [model(piece.to(device, torch.float32)).argmax(1).cpu() for piece in images.split(READ_IMAGES)]
+        pieces = [model(piece.to(device, torch.float32)).softmax(1).cpu() for piece in images.split(READ_IMAGES)]
     return torch.cat(pieces).clone()

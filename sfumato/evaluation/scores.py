@@ -13,8 +13,11 @@ Not covered: published FIDs, even in Inception's features, are measured against 
 judges, seeds and draws of the images.
 """
 
+from collections import ChainMap
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,12 +26,14 @@ from torch import Tensor
 
 from sfumato.config import Evaluation
 from sfumato.errors import BadInput
-from sfumato.evaluation import intervals, utility
-from sfumato.evaluation.classifier import Classifier, Progress, predict, train_classifier
-from sfumato.evaluation.extractors import Extractor
+from sfumato.evaluation import intervals, two_samples, utility
+from sfumato.evaluation.classifier import Classifier, predict, train_classifier
+from sfumato.evaluation.extractors import Extractor, Eyes
 from sfumato.evaluation.fidelity import frechet_distance, inception_score, kernel_distance, neighbours
 from sfumato.evaluation.intervals import Interval
+from sfumato.evaluation.ranking import balanced, macro_area
 from sfumato.images import shape_of
+from sfumato.progress import Progress, silent
 
 NEIGHBOURS = 5
 """The k of coverage, precision, recall and density (Naeem et al. 2020), and so one less than `FEWEST_JUDGED`."""
@@ -71,6 +76,32 @@ class Scores(BaseModel):
     """Mean accuracy of eleven of scikit-learn's classifiers, the logistic regression among them."""
     scikit: dict[str, float] = {}
     """The accuracies behind that mean, by classifier."""
+    logistic_balanced: float | None = Field(default=None, ge=0, le=1)
+    """Mean over classes of the logistic regression's accuracy: what guessing the commonest class cannot raise. None, like what
+    follows, in scores of earlier versions."""
+    logistic_auc: float | None = Field(default=None, ge=0, le=1)
+    """Mean over classes of the area under its ROC curve, one class against the rest."""
+    cnn_balanced: float | None = Field(default=None, ge=0, le=1)
+    """The same two of the small CNN."""
+    cnn_auc: float | None = Field(default=None, ge=0, le=1)
+    mlp_balanced: float | None = Field(default=None, ge=0, le=1)
+    """The same two of the papers' MLP."""
+    mlp_auc: float | None = Field(default=None, ge=0, le=1)
+    paper_cnn_balanced: float | None = Field(default=None, ge=0, le=1)
+    """The same two of the papers' CNN."""
+    paper_cnn_auc: float | None = Field(default=None, ge=0, le=1)
+    resnet9_balanced: float | None = Field(default=None, ge=0, le=1)
+    """The same two of the ResNet-9."""
+    resnet9_auc: float | None = Field(default=None, ge=0, le=1)
+    two_sample_auc: float | None = Field(default=None, ge=0, le=1)
+    """How well a small CNN tells images of the set from real test images (`sfumato.evaluation.two_samples`): .5 is guessing, 1 is
+    always."""
+    frechet_backbone: float | None = Field(default=None, ge=0)
+    """Frechet distance to the real test images in the features of the run's public backbone; None where it has none."""
+    frechet_latents: float | None = Field(default=None, ge=0)
+    """Frechet distance to the real test images in the latents of the run's public autoencoder; None where it has none."""
+    judge: float | None = Field(default=None, ge=0, le=1)
+    """Share of real test images that the judge itself reads rightly: what `readable` may reach."""
     intervals: dict[str, Interval]
     """95 % interval of each score that has one, by name (`sfumato.evaluation.intervals`)."""
     missing: dict[str, str] = {}
@@ -79,6 +110,8 @@ class Scores(BaseModel):
     """How many images the set has; the fidelity scores of sets of different sizes do not compare exactly."""
     feature_extractor: str
     """In whose features the distances were measured."""
+    further_extractors: dict[str, str] = {}
+    """In whose features the further Frechet distances were, by the name of the score."""
 
     def numbers(self) -> dict[str, float]:
         """The scores that are single numbers, by name."""
@@ -101,6 +134,25 @@ class Bench:
     how: Evaluation
     seed: int
     device: str | torch.device
+    further: Mapping[str, Eyes]
+    """In what else Frechet distances are measured, by the name of the score."""
+    further_features: Mapping[str, Tensor]
+    """What they see of the real test images, [n, d]."""
+    judge_reads: np.ndarray
+    """1 for each real test image that the judge reads rightly, else 0, [n]."""
+
+
+class Found(NamedTuple):
+    """Some scores, the intervals of those that have one, and why others have no number, by name."""
+
+    values: Mapping[str, float | None] = MappingProxyType({})
+    spans: Mapping[str, Interval] = MappingProxyType({})
+    missing: Mapping[str, str] = MappingProxyType({})
+
+
+def _joined(*parts: Found) -> Found:
+    """All of them together; of a name that several have, the last."""
+    return Found(*(dict(ChainMap(*map(dict, kind[::-1]))) for kind in zip(*parts, strict=True)))
 
 
 def make_bench(
@@ -110,14 +162,17 @@ def make_bench(
     judge_model: Classifier,
     extractor: Extractor,
     how: Evaluation,
+    further: Mapping[str, Eyes] = MappingProxyType({}),
     seed: int = 0,
     device: str | torch.device = "cpu",
 ) -> Bench:
     """The bench of real test images [n, c, h, w] in [-1, 1] with labels int64 [n]; they are read once, for all sets."""
     _enough(real_test, "real test images")
     read, _ = extractor.read(real_test)
+    own = {name: eyes.read(real_test) for name, eyes in further.items()}
+    reads = _read_rightly(judge_model, real_test, labels)
     classes = judge_model.head.out_features
-    return Bench(real_test, labels, read, classes, judge_model, extractor, how, seed, device)
+    return Bench(real_test, labels, read, classes, judge_model, extractor, how, seed, device, further, own, reads)
 
 
 def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress | None = None) -> Scores:
@@ -127,55 +182,124 @@ def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress
     """
     utility.check_task(synthetic, labels, bench.images, bench.labels, classes=bench.classes)
     _enough(synthetic, "synthetic images")
-    sampling = {"resamples": bench.how.resamples, "seed": bench.seed}
-    values, spans, missing = _distances(synthetic, bench)
-    rows = {"readable": (predict(bench.judge, synthetic).argmax(1) == labels.cpu()).double().numpy()}
-
     names, unread = utility.wanted(bench.how, shape_of(synthetic))
     if len(labels.unique()) < 2:
         reason = f"all images are labelled as class {int(labels[0])}, which leaves a classifier nothing to learn"
         names, unread = (), unread | dict.fromkeys(names, reason)
-    task = (synthetic, labels, bench.images, bench.labels)
-    if names:
-        for name, right in utility.answers(
-            names, *task, how=bench.how, seed=bench.seed, device=bench.device, progress=progress
-        ):
-            rows[name] = right.double().numpy()
-    if set(utility.ELEVEN) <= set(rows):
-        rows["eleven"] = np.mean([rows[name] for name in utility.ELEVEN], axis=0)
-    found: dict[str, Any] = {"logistic": None, "cnn": None} | {name: float(row.mean()) for name, row in rows.items()}
-    return Scores(
-        **values,
-        **{name: value for name, value in found.items() if name not in utility.TEN},
-        scikit={name: found[name] for name in utility.ELEVEN if "eleven" in found},
-        intervals=spans | {name: intervals.mean_interval(row, **sampling) for name, row in rows.items()},
-        missing=missing | unread,
-        images=len(synthetic),
-        feature_extractor=bench.extractor.name,
+    steps = utility.training_steps(names, len(synthetic), bench.how)
+
+    def heard(before: int) -> Progress:
+        return lambda done, _: progress(before + done, steps + two_samples.STEPS) if progress else None
+
+    return _scores(
+        synthetic,
+        bench,
+        _joined(
+            _seen(synthetic, labels, bench),
+            _learnt(names, synthetic, labels, bench, heard(0)),
+            _told_apart(synthetic, labels, bench, heard(steps)),
+            Found(missing=unread),
+        ),
     )
 
 
-def _distances(synthetic: Tensor, bench: Bench) -> tuple[dict[str, Any], dict[str, Interval], dict[str, str]]:
-    """Fidelity scores in the extractor's features, their intervals, and why some have no number."""
-    sampling = {"resamples": bench.how.resamples, "seed": bench.seed}
+def ceiling(
+    train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], bench: Bench, *, progress: Progress = silent
+) -> Scores:
+    """Scores of real images that went through an autoencoder, images [n, c, h, w] in [-1, 1] and labels int64 [n]: the best that
+    anything drawn in its latents can score; INTERNAL.
+
+    `readable` is of the held-out ones, which the judge did not learn from; all else is of those of the training part, since
+    held-out images would be compared with themselves. Nothing is taught to name classes by them.
+    """
+    read = _mean("readable", _read_rightly(bench.judge, *test), bench)
+    return _scores(train[0], bench, _joined(_seen(*train, bench), _told_apart(*train, bench, progress), read))
+
+
+def _scores(images: Tensor, bench: Bench, found: Found) -> Scores:
+    eleven = {name: found.values[name] for name in utility.ELEVEN if "eleven" in found.values}
+    values: dict[str, Any] = {name: value for name, value in found.values.items() if name not in utility.TEN}
+    return Scores(
+        **{"logistic": None, "cnn": None} | values,
+        scikit={name: value for name, value in eleven.items() if value is not None},
+        intervals=dict(found.spans),
+        missing=dict(found.missing),
+        images=len(images),
+        feature_extractor=bench.extractor.name,
+        further_extractors={name: eyes.name for name, eyes in bench.further.items()},
+    )
+
+
+def _mean(name: str, row: np.ndarray, bench: Bench) -> Found:
+    """A score that is the mean of one number for each image [n]."""
+    span = intervals.mean_interval(row, resamples=bench.how.resamples, seed=bench.seed)
+    return Found({name: float(row.mean())}, {name: span})
+
+
+def _read_rightly(model: Classifier, images: Tensor, labels: Tensor) -> np.ndarray:
+    """1 where a classifier reads an image as its label, else 0: float [n]."""
+    return (predict(model, images).argmax(1) == labels.cpu()).double().numpy()
+
+
+def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> Found:
+    """What is seen in images without learning from them: what the judge reads, and distances in all features."""
     drawn, probabilities = bench.extractor.read(synthetic)
-    real, width = bench.features, bench.extractor.width
-    kid, error = kernel_distance(real, drawn)
+    kid, error = kernel_distance(bench.features, drawn)
     score, table = inception_score(probabilities)
-    near = neighbours(real, drawn, k=NEIGHBOURS)
+    near = neighbours(bench.features, drawn, k=NEIGHBOURS)
     rows = {"coverage": near.covered, "precision": near.precise, "recall": near.recalled, "density": near.held}
-    values = {name: float(row.mean()) for name, row in rows.items()} | {"kid": kid, "inception_score": score}
-    spans = {name: intervals.mean_interval(row, **sampling) for name, row in rows.items()}
-    spans["kid"] = intervals.around(kid, error)
-    spans["inception_score"] = intervals.score_interval(score, table, **sampling)
+    rows |= {"readable": _read_rightly(bench.judge, synthetic, labels), "judge": bench.judge_reads}
+    sampling: dict[str, Any] = {"resamples": bench.how.resamples, "seed": bench.seed}
+    spans = {"kid": intervals.around(kid, error), "inception_score": intervals.score_interval(score, table, **sampling)}
+    others = [(name, eyes.read(synthetic), bench.further_features[name]) for name, eyes in bench.further.items()]
+    return _joined(
+        Found({"kid": kid, "inception_score": score}, spans),
+        *(_mean(name, row, bench) for name, row in rows.items()),
+        *(_frechet(*asked, bench) for asked in (("frechet", drawn, bench.features), *others)),
+    )
+
+
+def _frechet(name: str, drawn: Tensor, real: Tensor, bench: Bench) -> Found:
+    """A Frechet distance between features [m, d] and [n, d], or why there is none."""
+    width = real.shape[1]
     few = min((len(drawn), "synthetic images"), (len(real), "real test images"))
     if few[0] <= width:
         reason = f"{few[0]} {few[1]} are too few for {width} features; it takes {width + 1} or more of both"
-        return values | {"frechet": None}, spans, {"frechet": reason}
-    values["frechet"] = frechet_distance(real, drawn)
-    if width <= intervals.WIDEST:
-        spans["frechet"] = intervals.frechet_interval(values["frechet"], real, drawn, **sampling)
-    return values, spans, {}
+        return Found({name: None}, missing={name: reason})
+    value = frechet_distance(real, drawn)
+    if width > intervals.WIDEST:
+        return Found({name: value})
+    sampling: dict[str, Any] = {"resamples": bench.how.resamples, "seed": bench.seed}
+    return Found({name: value}, {name: intervals.frechet_interval(value, real, drawn, **sampling)})
+
+
+def _learnt(names: tuple[str, ...], synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> Found:
+    """What each of these classifiers reads in the real test images after learning from the set."""
+    found, rows, true = [], {}, bench.labels.cpu().numpy()
+    if names:
+        task = (synthetic, labels, bench.images, bench.labels)
+        for name, right, sure in utility.answers(
+            names, *task, how=bench.how, seed=bench.seed, device=bench.device, progress=progress
+        ):
+            rows[name] = right.double().numpy()
+            if sure is not None:
+                both = {"balanced": balanced(rows[name], true), "auc": macro_area(sure.double().numpy(), true)}
+                found += [Found({f"{name}_{k}": v[0]}, {f"{name}_{k}": v[1]}) for k, v in both.items() if v]
+    if set(utility.ELEVEN) <= set(rows):
+        rows["eleven"] = np.mean([rows[name] for name in utility.ELEVEN], axis=0)
+    return _joined(*found, *(_mean(name, row, bench) for name, row in rows.items()))
+
+
+def _told_apart(synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> Found:
+    """How well images are told from the real test images."""
+    name = "two_sample_auc"
+    asked: dict[str, Any] = {"seed": bench.seed, "device": bench.device, "progress": progress}
+    told = two_samples.told_apart(bench.images, bench.labels, synthetic, labels, **asked)
+    return (
+        Found({name: None}, missing={name: told})
+        if isinstance(told, str)
+        else Found({name: told.auc}, {name: told.interval})
+    )
 
 
 def _enough(images: Tensor, name: str) -> None:

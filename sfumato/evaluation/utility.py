@@ -15,8 +15,9 @@ Not covered: the spread between training seeds, and between draws of the synthet
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
@@ -58,6 +59,16 @@ TEN: dict[str, Callable[[int], Any]] = {
 ELEVEN = ("logistic", *TEN)
 
 
+class Answer(NamedTuple):
+    """What one classifier says of the real test images; INTERNAL."""
+
+    name: str
+    right: Tensor
+    """bool [m], where it names the right class."""
+    probabilities: Tensor | None
+    """[m, classes], of each class; None of those of scikit-learn's that are only averaged."""
+
+
 def wanted(how: Evaluation, shape: tuple[int, int, int]) -> tuple[tuple[str, ...], dict[str, str]]:
     """Names of the classifiers that are asked for and can read images [c, h, w]; and the others, with the reason."""
     if how.classifiers == "fast":
@@ -90,8 +101,8 @@ def answers(
     seed: int = 0,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
-) -> Iterator[tuple[str, Tensor]]:
-    """Each classifier's name, and where it is right on the real test images: bool [m]; INTERNAL.
+) -> Iterator[Answer]:
+    """Each classifier's name, where it is right on the real test images, and how sure it was of each class; INTERNAL.
 
     Trained on synthetic images [n, c, h, w] in [-1, 1] with labels int64 [n]. A class that no synthetic image has is
     hardly ever read: its test images count as wrong. scikit-learn's run on the CPU. The test images are read once a
@@ -108,24 +119,27 @@ def answers(
             progress(done + step, total)
 
     for name in names:
+        sure = None
         if name == "logistic":
-            read = _scikit(LogisticRegression(max_iter=ITERATIONS), synthetic, labels, real_test)
+            read, sure = _logistic(synthetic, labels, real_test, classes)
         elif name == "cnn":
             model = train_classifier(synthetic, labels, classes, seed=seed, device=device, progress=heard)
-            read = predict(model, real_test).argmax(1)
+            sure = predict(model, real_test)
+            read = sure.argmax(1)
         elif name in NETWORKS:
             trained = networks.trained(
                 NETWORKS[name], synthetic, labels, classes,
                 epochs=how.epochs, seed=seed, device=device, progress=heard,
             )  # fmt: skip
-            read = networks.read(trained, real_test)
+            sure = networks.probabilities(trained, real_test)
+            read = sure.argmax(1)
         elif name in TEN:
             few = spread(len(synthetic), how.scikit_images or len(synthetic))
             read = _scikit(TEN[name](seed), synthetic[few], labels[few], real_test)
         else:
             raise BadInput(f"classifier {name!r} is unknown; choose from {', '.join((*FAST, *NETWORKS, *TEN))}")
         done += training_steps((name,), len(synthetic), how)
-        yield name, read == test_labels.cpu()
+        yield Answer(name, read == test_labels.cpu(), sure)
 
 
 def spread(images: int, count: int) -> Tensor:
@@ -142,10 +156,23 @@ def check_task(synthetic: Tensor, labels: Tensor, real_test: Tensor, test_labels
         raise BadInput(f"synthetic and real test images are {sizes} (c, h, w); bring both to one size")
 
 
+def _logistic(images: Tensor, labels: Tensor, others: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """What a logistic regression on pixels reads in the others, int64 [m], and its probabilities [m, classes]."""
+    model = LogisticRegression(max_iter=ITERATIONS)
+    read = _scikit(model, images, labels, others)
+    sure = torch.zeros(len(others), classes)
+    sure[:, torch.from_numpy(model.classes_)] = torch.from_numpy(model.predict_proba(_pixels(others))).float()
+    return read, sure
+
+
 def _scikit(model: Any, images: Tensor, labels: Tensor, others: Tensor) -> Tensor:
     """What scikit-learn's classifier, trained on pixels scaled to [0, 1], reads in the others: int64 [m]."""
-    pixels, other_pixels = (((x.cpu().double() + 1) / 2).flatten(1).numpy() for x in (images, others))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a linear SVM stops early by default
-        model.fit(pixels, labels.cpu().numpy())
-    return torch.from_numpy(model.predict(other_pixels))
+        model.fit(_pixels(images), labels.cpu().numpy())
+    return torch.from_numpy(model.predict(_pixels(others)))
+
+
+def _pixels(images: Tensor) -> np.ndarray:
+    """Images as rows of pixels from 0 to 1."""
+    return ((images.cpu().double() + 1) / 2).flatten(1).numpy()

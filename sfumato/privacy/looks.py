@@ -9,15 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.alignment import ClassMaps, aligned
+from sfumato.backbone import Backbone
 from sfumato.config import Evaluation
 from sfumato.diffusion.objective import Corrupt
-from sfumato.evaluation import scores
+from sfumato.evaluation import extractors, scores
 from sfumato.evaluation.copies import CopyCheck, check_copies
 from sfumato.evaluation.extractors import Extractor
 from sfumato.evaluation.membership import Membership, Models, canary_scores, image_attack, loss_attacks, membership
 from sfumato.evaluation.utility import spread
-from sfumato.images import ImageSet, shape_of, to_unit
-from sfumato.latents import PIXELS, Codec
+from sfumato.images import ImageSet, shape_of, to_pixels, to_unit
+from sfumato.latents import CHUNK, PIXELS, Codec
 from sfumato.privacy.audit import Bound, epsilon_lower_bound
 from sfumato.privacy.canaries import Canaries
 from sfumato.privacy.data_sheet import DataSheet, data_sheet
@@ -28,6 +29,8 @@ from sfumato.sources import Inspection
 REAL = "real training images"
 """Name of the row to compare with: the private training images judged as if they were synthetic. Its `readable` flatters, since
 the judge learnt from these very images; `cnn` says how well they are read unseen."""
+CEILING = "ceiling of the autoencoder"
+"""Name of the row of real images that went through the autoencoder and back: nothing drawn in its latents can do better."""
 CANARY_ROUNDS = 100
 """Rounds of examples at which a canary's loss is compared; more hardly sharpen the guess."""
 ATTACKED = 1000
@@ -49,6 +52,18 @@ class Copied:
     """Ledger entries of the looks, with their labels."""
 
 
+@dataclass(frozen=True)
+class Judged:
+    """What judging found; INTERNAL."""
+
+    rows: dict[str, scores.Scores]
+    """Scores of the judged sets by name, those of as many real images included."""
+    real: ImageSet
+    """The first held-out images of each class."""
+    entries: dict[str, str]
+    """Ledger entries of the looks, with their labels."""
+
+
 def judged(
     access: Access,
     sets: Mapping[str, tuple[Tensor, Tensor]],
@@ -58,37 +73,55 @@ def judged(
     how: Evaluation,
     seed: int,
     device: torch.device,
+    shown: int,
+    codec: Codec = PIXELS,
+    backbone: Backbone | None = None,
     progress: Progress = silent,
     briefly: Collection[str] = (),
-) -> tuple[dict[str, scores.Scores], dict[str, str]]:
+) -> Judged:
     """Scores of each named set of images `[n, c, h, w]` in [-1, 1] with labels `[n]`, against the private images.
 
     One judge, trained on the private training images, says for all sets what is readable; distances are measured in the
-    features of `extractor`. The held-out images are read once. Returns the scores by name, those of as many real images
-    (`how.images`, or all where there are fewer) included, and the ledger entries of the two looks with their labels. The sets named in
-    `briefly` teach the fast classifiers alone.
+    features of `extractor`, and those of `backbone` and in the latents of `codec` where there are any. The held-out images
+    are read once. As many real images (`how.images`, or all where there are fewer) are judged too, and in latents the same
+    after the autoencoder. `shown` held-out images of each class come back to be looked at. The sets named in `briefly`
+    teach the fast classifiers alone.
     """
     with (
         looking(replace(access, purpose=f"{access.purpose}: train the judge"), "train") as train,
         looking(replace(access, purpose=f"{access.purpose}: held-out images"), "test") as test,
     ):
         real, labels = to_unit(train.images.pixels), torch.as_tensor(train.images.labels)
+        further = {"frechet_backbone": extractors.backbone(backbone.whitened, device)} if backbone else {}
+        further |= {"frechet_latents": extractors.latents(codec.encode, device)} if codec != PIXELS else {}
+        held_out = to_unit(test.images.pixels), torch.as_tensor(test.images.labels)
         bench = scores.make_bench(
-            to_unit(test.images.pixels),
-            torch.as_tensor(test.images.labels),
+            *held_out,
             judge_model=scores.train_judge(real, labels, classes=classes, seed=seed, device=device, progress=progress),
             extractor=extractor,
             how=how,
+            further=further,
             seed=seed,
             device=device,
         )
-        fast = replace(bench, how=how.model_copy(update={"classifiers": "fast"}))
-        rows = {
-            name: scores.judge(*images, fast if name in briefly else bench, progress=progress)
-            for name, images in sets.items()
-        }
-        rows[REAL] = scores.judge(*tensors(train.images, how.images), bench, progress=progress)
-        return rows, {**train.entries, **test.entries}
+        fast = how.model_copy(update={"classifiers": "fast"})
+        rows = {}
+        for name, images in sets.items():
+            own = replace(bench, how=fast) if name in briefly else bench
+            rows[name] = scores.judge(*images, own, progress=progress)
+        best = tensors(train.images, how.images)
+        rows[REAL] = scores.judge(*best, bench, progress=progress)
+        if codec != PIXELS:
+            again = [(_through(codec, x, device), y) for x, y in (best, held_out)]
+            rows[CEILING] = scores.ceiling(again[0], again[1], bench, progress=progress)
+        places = [np.flatnonzero(test.images.labels == label)[:shown] for label in range(classes)]
+        return Judged(rows, test.images.subset(np.concatenate(places)), {**train.entries, **test.entries})
+
+
+def _through(codec: Codec, images: Tensor, device: torch.device) -> Tensor:
+    """Images `[n, c, h, w]` in [-1, 1] as they come back from an autoencoder, in the grey levels of a stored image."""
+    again = [codec.decode(codec.encode(piece.to(device))).cpu() for piece in images.split(CHUNK)]
+    return to_unit(to_pixels(torch.cat(again)))
 
 
 def tensors(images: ImageSet, count: int) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
 from tasks import checking, private, public, release
-from tasks.asking import Trained
+from tasks.asking import PublicParts, Trained
 from tasks.caching import canonical, stage_key
 from tasks.closing import BASELINE_METHOD
 from tests.examples import write_classes
@@ -108,6 +108,7 @@ def test_the_flow_reads_like_the_paper(book):
         "fine-tune",
         "generate",
         "train-classifier",
+        "find-nearest",
         "evaluate",
         "check-copies",
     ]
@@ -123,6 +124,7 @@ def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_it
         "generate",
         "generate",
         "train-classifier",
+        "find-nearest",
         "evaluate",
         "check-copies",
     ]
@@ -168,7 +170,7 @@ def test_members_are_looked_at_first_and_stand_behind_a_priced_drawing(book):
     settings, plan = planned("dp-ensemble", "method.members=3", "method.key=two")
     run_plan(settings, plan, preset="digits", publish_to="")
     members = ["train-member"] * 3
-    drawn = ["generate-privately", "generate", "train-classifier", "evaluate", "check-copies"]
+    drawn = ["generate-privately", "generate", "train-classifier", "find-nearest", "evaluate", "check-copies"]
     assert stages(book) == ["load-public", "check", "pretrain", *members, *drawn]
     trained = [inputs for _, inputs in book.of(private.train_member)]
     assert [inputs["shard"] for inputs in trained] == [0, 1, 2] and not any(inputs.get("paid") for inputs in trained)
@@ -345,7 +347,9 @@ def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
     monkeypatch.setattr(checking, "over_budget", lambda secret, events, terms: f"{len(events)} events are too many")
     monkeypatch.setattr(type(book), "run", lambda self, stage, *_, **__: seen.append((stage.name, self.refusal)))
     monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or Trained())
-    monkeypatch.setattr(flow, "prepare", lambda *_: seen.append(("prepare", book.refusal)))
+    monkeypatch.setattr(
+        flow, "prepare", lambda *_: seen.append(("prepare", book.refusal)) or PublicParts.model_construct()
+    )
     monkeypatch.setattr(flow, "compare", lambda *_: {})
     run_plan(*planned(), preset="digits", publish_to="")
     refused = [(name, "2 events are too many") for name in ("prepare", "pay")]

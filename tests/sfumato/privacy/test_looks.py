@@ -51,9 +51,10 @@ def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
         relation="add_remove", delta=1e-5,
     )  # fmt: skip
     sets = {"a": (torch.zeros(3, 1, 8, 8), torch.zeros(3)), "b": (torch.zeros(5, 1, 8, 8), torch.zeros(5))}
-    rows, entries = judged(
-        access, sets, classes=10, extractor="public eyes", how=Evaluation(), seed=0, device=torch.device("cpu")
+    found = judged(
+        access, sets, classes=10, extractor="public eyes", how=Evaluation(), seed=0, device=torch.device("cpu"), shown=2
     )
+    rows, entries = found.rows, found.entries
     assert rows == {"a": "row of 3", "b": "row of 5", REAL: "row of 50"}
     assert (
         made == [(360, 360, "the judge", "public eyes", Evaluation())]
