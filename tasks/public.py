@@ -57,6 +57,7 @@ def load_public(data: Data, size: int, seed: int, content: str, context: RunCont
             only=data.public_classes,
             without=data.public_without,
             seed=seed,
+            progress=draft.show,
         )
         contents.save_images(draft.folder, found)
         draft.metrics = {"images": len(found), "classes": len(found.classes)}

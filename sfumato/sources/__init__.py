@@ -1,8 +1,9 @@
 """Image collections: described without opening a picture, loaded with every fault named, split by the record itself.
 
 A source is `digits` (scikit-learn's), `glyphs` (see `sfumato.glyphs`), a data set by name (`sfumato.sources.named`), a
-folder of pictures (`sfumato.sources.folders`), a table of them (`sfumato.sources.tables`), a folder of IDX files, an NPZ
-file, or for public images several of these as `a+b`. `describe` reads names and headers alone; `load` decodes. Pictures
+folder of pictures (`sfumato.sources.folders`), a table of them (`sfumato.sources.tables`, with the pictures inside
+`sfumato.sources.embedded`), a folder of IDX files, an NPZ file, or for public images several of these as `a+b`; of each
+some classes may be chosen (`sfumato.sources.chosen`). `describe` reads names and headers alone; `load` decodes. Pictures
 are turned as their EXIF orientation says, and grey of 16 bits is rounded to 8.
 
 Records of a folder or a table may have groups; then a group lies on one side of the split as a whole, by its name.
@@ -76,6 +77,10 @@ __all__ = [
     "stored_pictures",
     "unnamed",
 ]
+
+
+TOLD_EVERY = 256
+"""Decoded pictures between two signs of progress."""
 
 
 def describe(
@@ -159,6 +164,7 @@ def load(
     only: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
     seed: int = 0,
+    progress: Progress = silent,
 ) -> ImageSet:
     """Decode a part of a source, as `[n, c, h, w]` pictures of one size.
 
@@ -196,7 +202,9 @@ def load(
     labels: list[int] = []
     groups: list[int] = []
     first: Record | None = None
-    for record in catalogue.records():
+    for done, record in enumerate(catalogue.records(), 1):
+        if not done % TOLD_EVERY:
+            progress(done, catalogue.facts.records)
         # The split looks at the picture as stored, so that asking for another size moves no record to the other side.
         if by_hash and held_out_of(record, names, held_out) != (part == "test"):
             continue
