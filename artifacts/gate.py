@@ -19,6 +19,7 @@ from artifacts.binding import named_by, unbound
 from artifacts.certify import certificate_of, curve_of, missing
 from artifacts.kinds import (
     ClassCounts,
+    ClassMoments,
     FeatureExtractor,
     NearestPublic,
     PublicAutoencoder,
@@ -86,6 +87,7 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
             "spent_total": {name: getattr(total, name) for name in ("epsilon", "delta", "relation", "spends", "left")},
             "retrieval": _summary(store, samples, Trajectories),
             "latents": _summary(store, samples, PublicAutoencoder),
+            "alignment": _summary(store, samples, ClassMoments),
             "class_shares": class_shares(plan.generation, plan.facts.classes, _counts(store, samples)),
             "judged": judged_of(store, samples),
             "nearest_artifact": _nearest(store, known, record),

@@ -78,6 +78,8 @@ class RunRecord(BaseModel):
     """Retrieval accuracy on public queries, and chance."""
     latents: dict[str, float] = {}
     """How well the autoencoder reconstructs public images that it did not learn from; empty where pixels are denoised."""
+    alignment: dict[str, float] = {}
+    """Into how many private classes the public images were taken, and how many of these share a covariance; empty without."""
     stages: list[StageRecord]
     samples_artifact: str
     """Address of the samples in the store."""

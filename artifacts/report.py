@@ -246,6 +246,14 @@ def _making(record: RunRecord) -> Section:
             f"{found['reconstruction_error']:.3f}; of the mean image: {found['spread']:.3f} (pixels from -1 to 1)."
         )
         blocks.append(Text(said, "Latents."))
+    if found := record.alignment:
+        shared = f"{found['shared_covariances']:.0f}" if found["shared_covariances"] else "none"
+        said = (
+            f"Noisy counts, means and covariances of {found['classes']:.0f} classes, which the certificate covers, take them to where the public "
+            f"images lie; what is drawn there is taken back. With too few records, or too much noise, for a covariance of their own: {shared} of "
+            "the classes, which take what all have in common."
+        )
+        blocks.append(Text(said, "Alignment."))
     if found := record.retrieval:
         accuracy, chance, recall = (
             found["retrieval_accuracy"],

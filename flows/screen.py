@@ -55,6 +55,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "drawn": f"{plan.generation.images} images, {plan.evaluations} network evaluations each",
         "judge": _judge(plan),
         "classes": _classes(plan),
+        "aligned": _aligned(plan),
         "judged": f"{min(settings.evaluation.images, plan.generation.images)} images of each set, features: "
         f"{settings.evaluation.features}, classifiers: {settings.evaluation.classifiers}",
         "claim": f"epsilon {plan.claim.epsilon:.3f}: {plan.claim.source}",
@@ -115,6 +116,14 @@ def _judge(plan: Plan) -> str:
         "guide": f"pulls each image towards its class, weight {judge.pull:g}",
     }
     return f"{does[judge.use]}; alone it costs epsilon {judge.share * plan.privacy.epsilon:.3g}"
+
+
+def _aligned(plan: Plan) -> str:
+    """How classes are taken to where the public images lie; nothing where they are not."""
+    if not plan.moments:
+        return ""
+    cells = f", each in {plan.moments.clusters} cells" if plan.moments.clusters > 1 else ""
+    return f"{len(plan.facts.classes)} classes{cells}, by noisy means and covariances, to where the public images lie, and back"
 
 
 def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str:

@@ -178,7 +178,8 @@ def _carry_out(
         **further,
     )
     copies = book.run(audit.check_copies, samples, secret, terms(plan, comparison=True))
-    record = close(settings, plan, preset, book, parts, samples, scores, copies, nearest, counts)
+    given = counts, trained.moments
+    record = close(settings, plan, preset, book, parts, samples, scores, copies, nearest, *given)
     if publish_to:
         record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else publish_to)
     show_in_ui(record)

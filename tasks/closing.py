@@ -5,7 +5,7 @@ import shutil
 from artifacts import contents, report
 from artifacts.certify import certificate_of, curve_of, numbers_of
 from artifacts.gate import judged_of
-from artifacts.kinds import ClassCounts, Copies, Judgement, NearestPublic, Samples
+from artifacts.kinds import ClassCounts, ClassMoments, Copies, Judgement, NearestPublic, Samples
 from artifacts.labels import Label
 from artifacts.record import RunRecord
 from artifacts.tracking import page_of
@@ -42,6 +42,7 @@ def close(
     copies: Copies,
     nearest: NearestPublic,
     counts: ClassCounts | None = None,
+    moments: ClassMoments | None = None,
 ) -> RunRecord:
     """Price what the samples stand on from the ledger's own entries, and write record and reports."""
     place = where()
@@ -73,6 +74,7 @@ def close(
         metrics=contents.load(store.folder(scores))[1],
         retrieval=store.manifest(parts.base)["summary"] if parts.base else {},
         latents=store.manifest(parts.autoencoder)["summary"] if parts.autoencoder else {},
+        alignment=store.manifest(moments)["summary"] if moments else {},
         stages=book.stages,
         samples_artifact=samples.digest,
         nearest_artifact=nearest.digest,

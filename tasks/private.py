@@ -1,6 +1,7 @@
 """Stages that pay for private data: each opens the door through one mechanism, once, with the ledger's leave."""
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from artifacts import contents
@@ -132,8 +133,23 @@ def take_moments(
         maps = fitted(paid.result, public)
         contents.save_maps(draft.folder, paid.result, maps, classes)
         draft.metrics = {"classes": len(classes), "shared_covariances": len(maps.shared)}
+        if maps.shared:
+            CONSOLE.print(told_of_shared([classes[label] for label in maps.shared]))
         draft.stands_on(paid)
     return draft.ref
+
+
+def told_of_shared(names: Sequence[str]) -> str:
+    """Which classes have no covariance of their own; a noisy result, which may be told."""
+    return (
+        f"class moments: too few records, or too much noise, for a covariance of {', '.join(names[:MOST_NAMED])}"
+        + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+        + ": what all classes have in common stands in"
+    )
+
+
+MOST_NAMED = 12
+"""Classes that a line on the screen names."""
 
 
 @stage

@@ -7,6 +7,7 @@ import pytest
 
 from artifacts.kinds import (
     ClassCounts,
+    ClassMoments,
     NoisedImages,
     PhaseOneModel,
     PublicAutoencoder,
@@ -368,7 +369,7 @@ def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch
 QUERIED = "generation.classes=queried"
 
 
-@pytest.mark.parametrize("method", ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser"])
+@pytest.mark.parametrize("method", ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments"])
 def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, method):
     members = ["method.members=2", "method.key=two"] if method == "dp-ensemble" else []
     settings, plan = planned(method, QUERIED, *members)
@@ -387,6 +388,30 @@ def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, meth
     assert isinstance(counts, ClassCounts)
     alone, *baseline = [inputs for inputs in drawn if inputs.get("note") in (PUBLIC_ONLY, BASELINE)]
     assert "counts" not in alone and all(inputs["counts"] == counts for inputs in baseline)
+
+
+@pytest.mark.parametrize("method", ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments"])
+def test_moments_are_taken_before_all_else_and_all_stands_on_them(book, method):
+    own = {
+        "rapid": ["method.votes=false"],
+        "dp-ensemble": ["method.members=2", "method.key=two"],
+        "dp-promise": ["method.phase_one=noised_once", "privacy.relation=replace_one"],
+    }
+    settings, plan = planned(method, "alignment.kind=moments", *own.get(method, []))
+    run_plan(settings, plan, preset="digits", publish_to="")
+    ((_, taken),) = book.of(private.take_moments)
+    assert taken["events"] == plan.events("moments") and taken["paid"] and taken["terms"].claim is None
+    assert taken["terms"].following == tuple(spend.event for spend in plan.spends[3:]), "the budget must bear the rest"
+    ((_, measured),) = book.of(public.measure)
+    assert taken["reference"].digest and not measured.get("paid")
+    stages = [private.noise_once, private.train_phase_one, private.fine_tune, private.train_member]
+    standing = [inputs for stage in stages for _, inputs in book.of(stage) if inputs.get("note") != BASELINE]
+    drawn = [inputs for _, inputs in book.of(release.generate_privately)]
+    refs = [inputs["moments"] for inputs in standing] + [inputs["trained"].moments for inputs in drawn]
+    refs += [inputs["moments"] for _, inputs in book.of(release.generate) if "note" not in inputs]
+    assert refs and {type(ref) for ref in refs} == {ClassMoments} and len({ref.digest for ref in refs}) == 1
+    others = [inputs for _, inputs in book.of(release.generate) if inputs.get("note") in (PUBLIC_ONLY, BASELINE)]
+    assert others and all("moments" not in inputs for inputs in others), "plain DP-SGD is compared with, unaligned"
 
 
 def test_prototypes_and_the_public_model_know_nothing_of_the_classes(book):
