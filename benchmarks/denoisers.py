@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from sfumato import config, sources
@@ -75,7 +76,8 @@ ENTRIES: dict[str, tuple[Network, dict[str, Any]]] = {
 TRAINING = Pretraining(learning_rate=1e-3)
 DRAWN, STEPS, DIRECTIONS = 600, 20, 64
 """Images that are judged, sampling steps, directions of the features."""
-TIMED = 3
+TIMED, ENLARGED = 3, 3
+"""Rounds in which a step is timed; how many times larger pictures are."""
 SCHEDULE = make_schedule(Schedule())
 PRIVATE = {
     "records": 64,
@@ -91,7 +93,6 @@ def public_images(name: str) -> ImageSet:
         )
     import numpy as np
     import pyarrow.parquet as parquet
-    from PIL import Image
 
     rows = parquet.read_table(Path(os.environ["SFUMATO_DATA"]) / "tiny-imagenet-32" / "train.parquet")
     labels = rows["label"].to_numpy()
@@ -207,8 +208,9 @@ def picture(images: Tensor, path: Path, rows: int = 6, columns: int = 16) -> Non
     """The first images side by side."""
     pixels = to_pixels(images[: rows * columns])
     _, c, h, w = pixels.shape
-    sheet = pixels.reshape(rows, columns, c, h, w).transpose(2, 0, 3, 1, 4).reshape(c, rows * h, columns * w)
-    save_png(path, sheet.repeat(3, 1).repeat(3, 2))
+    sheet = pixels.reshape(rows, columns, c, h, w).transpose(0, 3, 1, 4, 2).reshape(rows * h, columns * w, c)
+    shown = Image.fromarray(sheet if c > 1 else sheet[:, :, 0])
+    save_png(path, shown.resize((ENLARGED * columns * w, ENLARGED * rows * h), Image.Resampling.NEAREST))
 
 
 def anchors(name: str, found: dict[str, Any], folder: Path) -> None:

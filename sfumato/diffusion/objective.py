@@ -95,7 +95,7 @@ def record_losses(
     shape = examples.x_t.shape[:2]
     predicted = model(examples.x_t.flatten(0, 1), examples.t.flatten(), examples.y.flatten()).unflatten(0, shape)
     errors = (predicted - examples.target).square()
-    weights = error_weights(weights_of or model, examples.t)
+    weights = error_weights(model if weights_of is None else weights_of, examples.t)
     if weights is not None:
         errors = errors * weights.view(*shape, *[1] * (errors.dim() - 2))
     return errors.flatten(1).mean(1)
