@@ -42,15 +42,17 @@ class Cost:
 COSTS = {
     "cpu": {
         "mlp": Cost(work=0.030, step=0.002, weights=5.0),
-        "unet": Cost(work=0.060, step=0.010, weights=5.0),
-        "refinenet": Cost(work=0.060, step=0.010, weights=5.0),
-        "kl": Cost(work=0.075, step=0.010, weights=5.0),
-        "patch": Cost(work=0.026, step=0.010, weights=5.0),
-        "backbone": Cost(work=0.045, step=0.010, weights=5.0),
+        "dit": Cost(work=0.080, step=0.010, weights=5.0),
+        "unet": Cost(work=0.055, step=0.010, weights=5.0),
+        "refinenet": Cost(work=0.040, step=0.010, weights=5.0),
+        "kl": Cost(work=0.050, step=0.010, weights=5.0),
+        "patch": Cost(work=0.050, step=0.010, weights=5.0),
+        "backbone": Cost(work=0.024, step=0.010, weights=5.0),
         "extractor": Cost(work=0.060, step=0.010, weights=5.0),
     },
     "gpu": {
         "mlp": Cost(work=0.0002, step=0.003, weights=0.05),
+        "dit": Cost(work=0.0003, step=0.010, weights=0.05),
         "unet": Cost(work=0.0004, step=0.012, weights=0.05),
         "refinenet": Cost(work=0.0004, step=0.012, weights=0.05),
         "kl": Cost(work=0.0004, step=0.010, weights=0.05),

@@ -32,6 +32,7 @@ from sfumato.privacy.clipping import clipped_sum
 from sfumato.privacy.dp_sgd import trainable_parameters
 from sfumato.privacy.kernel_mean import kernel_mean
 from sfumato.privacy.noise import system_source
+from sfumato.recipe import needs_backbone
 from sfumato.retrieval.features import make_encoder
 from sfumato.settings import Settings
 
@@ -126,6 +127,8 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         stages["backbone"] = settings.backbone.steps * (settings.backbone.batch * step + _update(probe, work))
         if latent.kind != "none" and latent.perceptual:
             stages["autoencoder"] += latent.steps * latent.batch * step
+        if settings.judge.use != "none":
+            stages["judge"] = (facts.images or facts.records) * step / 3 + plan.generation.images * step / 3
 
     model = build(settings.network, shape, facts.public_classes, alpha_bar=levels)
     kind, work = _kind(settings.network, shape), denoiser_work(settings.network, shape, facts.public_classes)
@@ -145,6 +148,10 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         view = step + forward + coder_forward / 2 + math.prod(image) * VIEW_SECONDS
         stages["extractor"] = extractor.steps * (2 * extractor.batch * view + CONTRAST_SECONDS * extractor.batch**2)
         stages["knowledge base"] = public * plan.retrieval.reference * (forward + step / 3 + coder_forward / 2)
+
+    if settings.alignment.kind != "none":
+        each = coder_forward / 2 + math.prod(shape) ** 2 * probe.table["mlp"].work * probe.slower / 1e9
+        stages["moments"] = (facts.images or facts.records) * each
 
     made = design(METHODS[settings.method.name], settings, shape, facts)
     own, drawn, own_work = denoise, forward, work
@@ -186,11 +193,6 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     weights = own_work.weights
     gigabytes = (settings.machine.physical_batch * weights + 10 * weights) * BYTES / 1e9 + BASE_GIGABYTES
     return Estimate(tuple(stages.items()), gigabytes)
-
-
-def needs_backbone(settings: Settings) -> bool:
-    """Whether a stage of these settings asks for the public classifier."""
-    return settings.latent.kind != "none" and settings.latent.perceptual > 0
 
 
 def private_seconds(

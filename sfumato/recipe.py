@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from sfumato.alignment import refuse_size
 from sfumato.config import Choice, Section
 from sfumato.costs import (
     COSTS,
@@ -20,13 +21,15 @@ from sfumato.costs import (
     Cost,
     Work,
     autoencoder_work,
+    backbone_work,
     denoiser_work,
     drawing_seconds,
     training_seconds,
 )
 from sfumato.errors import BadInput
+from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts
-from sfumato.networks.autoencoder import Shape, latent_shape
+from sfumato.networks.autoencoder import PATCHES, Shape, latent_shape
 from sfumato.networks.build import resolved
 from sfumato.settings import Settings
 
@@ -34,20 +37,24 @@ PIXELS_UP_TO = 16
 """Largest side in pixels that is drawn pixel by pixel; above, an autoencoder makes a few numbers of an image first."""
 POSITIONS = (7, 16)
 """Fewest and most positions of a latent along a side."""
-FOLDS = (2, 4, 8, 16)
-"""By how much an autoencoder may shrink a side."""
-CHANNELS = {1: {2: 1, 4: 2, 8: 4, 16: 8}, 3: {2: 3, 4: 4, 8: 8, 16: 16}}
+FOLDS = (4, 8, 2, 16)
+"""By how much an autoencoder may shrink a side; the first that fits is taken."""
+CODER_WIDTH = {1: 32, 3: 64}
+"""Channels of an autoencoder of patches, by those of the image (benchmarks/autoencoder.py)."""
+CHANNELS = {1: {2: 1, 4: 2, 8: 4, 16: 4}, 3: {2: 3, 4: 4, 8: 8, 16: 8}}
 """Channels of a latent: by those of the image, and by how much a side shrinks."""
 WIDTHS = ((64, 192, 2), (128, 384, 3), (256, 512, 4), (512, 640, 4), (math.inf, 768, 4))
 """Numbers in an image or latent up to which an MLP has this width and so many blocks."""
-SHARES = {"latent": 0.12, "extractor": 0.04, "fine_tuning": 0.35, "drawing": 0.12}
+SHARES = {"latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.35, "drawing": 0.12}
 """Shares of the time, stage by stage; what they leave is the public denoiser's."""
-FEWEST = {"latent": 300, "pretraining": 1000, "extractor": 50, "fine_tuning": 40}
+FEWEST = {"latent": 500, "backbone": 300, "pretraining": 1000, "extractor": 50, "fine_tuning": 40}
 """Steps below which a stage is not worth beginning."""
-MOST = {"latent": 4000, "pretraining": 60000, "extractor": 400, "fine_tuning": 500}
+MOST = {"latent": 4000, "backbone": 2200, "pretraining": 60000, "extractor": 400, "fine_tuning": 500}
 """Steps beyond which more bring little."""
 IMAGES = (1000, 30000)
 """Fewest and most images that the recipe draws."""
+VIEW_SECONDS = 2e-4
+"""Of one view that the extractor sees, its encoder included; on a CPU."""
 OVERHEAD_MINUTES = 0.5
 """Reading, rendering, starting, reporting."""
 SMALL_EPSILON = 1.5
@@ -60,6 +67,17 @@ BATCHES = (16, 4096)
 """Smallest and largest expected number of records in a step."""
 PART_OF_ALL = 4
 """A step takes about this part of the records, at most."""
+MLP_UP_TO = 128
+"""Numbers of a latent up to which an MLP does; above, a transformer over positions."""
+DIT, DIT_BATCH = {"cpu": (64, 4), "gpu": (256, 6)}, {"cpu": 128, "gpu": 256}
+"""Width and blocks of a transformer, and images in a public step."""
+MOMENTS, JUDGE = (0.71, 0.55), (0.65, 0.5)
+"""What class moments and the judge may cost by themselves: an epsilon, and at most this share of the target. Costs compose far below
+their sum, so that most is left for gradients."""
+ENOUGH_RECORDS = 50
+"""Records in a class, on average, from which its moments and a judge pay."""
+MANY_RECORDS, CELLS = 2000, 12
+"""Records in a class from which it is split into so many cells with moments of their own."""
 SAMPLING_STEPS = 30
 PUBLIC_BATCH = 256
 VOTES_FROM = 2.0
@@ -184,9 +202,10 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
         return
     if settings.latent.kind == "patch":
         yield Pick("latent.patch", fold, f"{height // fold}x{width // fold} positions, each for {fold}x{fold} pixels")
-        yield Pick("latent.multipliers", (1,), "the patches do what levels would")
-        yield Pick("latent.width", 64, "convolutions at the small size cost little")
-        yield Pick("latent.blocks", 2, "convolutions at the small size cost little")
+        yield Pick("latent.multipliers", PATCHES.multipliers, "the patches do what levels would")
+        yield Pick("latent.width", CODER_WIDTH[channels], "convolutions at the small size cost little")
+        yield Pick("latent.loss", PATCHES.loss, "squared errors of small steps come down fastest")
+        yield Pick("latent.batch", PATCHES.batch, "small steps bring an error down faster than large ones")
     else:
         levels = tuple(2**n for n in range(int(math.log2(fold)) + 1))
         yield Pick(
@@ -199,7 +218,7 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 
 def fold_of(height: int, width: int) -> int | None:
-    """By how much a side shrinks: to as few positions as `POSITIONS` allow, at most by 4 up to 32 pixels; None where nothing fits."""
+    """By how much a side shrinks, so that as many positions are left as `POSITIONS` allow; None where nothing fits."""
     fewest, most = POSITIONS
     fitting = [
         fold
@@ -208,7 +227,7 @@ def fold_of(height: int, width: int) -> int | None:
         and min(height, width) >= fewest * fold
         and max(height, width) <= most * fold
     ]
-    return max((fold for fold in fitting if fold <= 8), default=min(fitting, default=None))
+    return next(iter(fitting), None)
 
 
 def _refuse_size(declared: Declared) -> None:
@@ -217,7 +236,7 @@ def _refuse_size(declared: Declared) -> None:
     free = not {"latent.kind", "latent.multipliers", "latent.patch"} & declared.asked
     if free and max(height, width) > PIXELS_UP_TO and fold_of(height, width) is None:
         near = min(
-            (side for side in range(FOLDS[0] * POSITIONS[0], FOLDS[-1] * POSITIONS[1] + 1) if fold_of(side, side)),
+            (side for side in range(min(FOLDS) * POSITIONS[0], max(FOLDS) * POSITIONS[1] + 1) if fold_of(side, side)),
             key=lambda side: (abs(side - min(height, width)), side),
         )
         raise BadInput(
@@ -230,9 +249,16 @@ def denoiser(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Which network, and its width; each kind has sizes of its own."""
     shape = latent_shape(settings.latent, declared.shape)
     numbers = math.prod(shape)
-    yield Pick("network.kind", "mlp", f"{numbers} numbers: an MLP does most with a second of a CPU")
-    if settings.latent.kind != "none":
-        yield Pick("network.prediction", "velocity", "on latents it learns faster than the noise")
+    if settings.latent.kind == "none":
+        yield Pick("network.kind", "mlp", f"{numbers} numbers: an MLP does most with a second of a CPU")
+        return
+    kind = "mlp" if numbers <= MLP_UP_TO and settings.recipe.device == "cpu" else "dit"
+    told = {
+        "mlp": "an MLP does most with a second of a CPU",
+        "dit": "an MLP draws texture there, a transformer over positions shapes",
+    }
+    yield Pick("network.kind", kind, f"{numbers} numbers: {told[kind]}")
+    yield Pick("network.prediction", "velocity", "on latents it learns faster than the noise")
 
 
 def denoiser_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
@@ -246,6 +272,13 @@ def denoiser_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick("network.width", width, f"for {numbers} numbers")
         yield Pick("network.blocks", blocks, f"for {numbers} numbers")
         return
+    if network.kind == "dit":
+        width, blocks = DIT[settings.recipe.device]
+        yield Pick("network.width", width, f"a transformer that a {settings.recipe.device.upper()} bears")
+        yield Pick("network.blocks", blocks, f"a transformer that a {settings.recipe.device.upper()} bears")
+        yield Pick("pretraining.batch", DIT_BATCH[settings.recipe.device], "smaller steps, and more of them")
+        yield Pick("pretraining.learning_rate", 1e-3, "a transformer bears less than an MLP")
+        return
     yield Pick("network.width", 32, f"a {network.kind} that a CPU bears")
     yield Pick("network.blocks", 1, f"a {network.kind} that a CPU bears")
     halvings = 2 if shape[1] % 4 == 0 and shape[2] % 4 == 0 and shape[1] >= 16 else 1 - (shape[1] % 2 or shape[2] % 2)
@@ -258,7 +291,7 @@ def denoiser_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
 def private_batch(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Records in a step."""
     facts = declared.facts
-    if "fine_tuning.sample_rate" not in declared.asked:
+    if trains_privately(settings) and "fine_tuning.sample_rate" not in declared.asked:
         part = facts.records / PART_OF_ALL
         batch = max(min(BATCHES[0], facts.records // 2), min(BATCHES[1], 2 ** round(math.log2(max(1.0, part)))), 1)
         yield Pick("fine_tuning.batch", batch, f"about a quarter of {facts.records}, and {BATCHES[1]} at most")
@@ -267,6 +300,8 @@ def private_batch(settings: Settings, declared: Declared) -> Iterator[Pick]:
 def private_weights(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Draws, and what is trained."""
     facts, expected = declared.facts, batch_of(settings, declared)
+    if not trains_privately(settings):
+        return
     weight = settings.privacy.epsilon * facts.records
     draws = 1 if expected >= 2048 else 2 if expected >= 512 else 4
     yield Pick(
@@ -281,7 +316,7 @@ def private_weights(settings: Settings, declared: Declared) -> Iterator[Pick]:
             ("rows", "film", "rest"),
             f"epsilon x {facts.private} bears noise on all layers but those of the time",
         )
-    if len(groups) > 1 and resolved(settings.network, declared.shape[1]).kind == "unet":
+    if len(groups) > 1 and resolved(settings.network, declared.shape[1]).kind in ("unet", "dit"):
         groups = (*groups, "attention")
     yield Pick("fine_tuning.trainable", groups, why)
 
@@ -289,6 +324,8 @@ def private_weights(settings: Settings, declared: Declared) -> Iterator[Pick]:
 def private_rates(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Clipping and rates, by what is trained."""
     groups = settings.fine_tuning.trainable
+    if not trains_privately(settings):
+        return
     if len(groups) > 1:
         yield Pick("fine_tuning.clipping", "per_group", "so that the class rows have a share of the clip to themselves")
     everything = "rest" in groups
@@ -299,10 +336,71 @@ def private_rates(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick("fine_tuning.ema_decay", 0.98, "all layers at once")
 
 
+def trains_privately(settings: Settings) -> bool:
+    """Whether the method trains by DP-SGD."""
+    return hasattr(METHODS[settings.method.name], "corrupt")
+
+
 def batch_of(settings: Settings, declared: Declared) -> float:
     """Expected records in a private step."""
     tuning = settings.fine_tuning
     return tuning.batch or tuning.sample_rate * declared.facts.records
+
+
+def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """Class moments and the paid judge, where there are enough records in a class for them to pay."""
+    facts, module, epsilon = declared.facts, METHODS[settings.method.name], settings.privacy.epsilon
+    shape, each = latent_shape(settings.latent, declared.shape), facts.records / len(facts.classes)
+    trains = trains_privately(settings) or getattr(module, "NEEDS_MOMENTS", False)
+    if not trains or hasattr(module, "labels") or each < ENOUGH_RECORDS:
+        yield Pick(
+            "alignment.kind",
+            "none",
+            "not for this method" if each >= ENOUGH_RECORDS else f"{each:.0f} records in a class are few",
+        )
+        return
+    alone = getattr(module, "NEEDS_MOMENTS", False)
+    if _alignable(shape, len(facts.classes)):
+        yield Pick(
+            "alignment.kind", "moments", f"{each:.0f} records in a class: the strongest lever before any gradient"
+        )
+        if not alone:
+            share = min(MOMENTS[0] / epsilon, MOMENTS[1])
+            yield Pick("alignment.share", round(share, 4), f"epsilon {share * epsilon:.2f} by itself")
+        if each >= MANY_RECORDS:
+            yield Pick(
+                "alignment.clusters", CELLS, f"{each:.0f} records in a class bear a mean for each of {CELLS} cells"
+            )
+    else:
+        yield Pick("alignment.kind", "none", f"{math.prod(shape)} numbers are too many for second moments")
+    if facts.public_classes > 1 and len(facts.classes) > 1:
+        share = min(JUDGE[0] / epsilon, JUDGE[1])
+        yield Pick(
+            "judge.use",
+            "relabel",
+            f"{facts.public_classes} public classes teach it what to look at; relabelling costs no image",
+        )
+        yield Pick("judge.share", round(share, 4), f"epsilon {share * epsilon:.2f} by itself")
+
+
+def eyes(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """How the public classifier learns, where one is asked for."""
+    if needs_backbone(settings) and declared.shape[0] == 3:
+        yield Pick("backbone.mirror", True, "colour: photographs may be mirrored")
+        yield Pick("backbone.edge", "reflection", "colour: photographs have no one ground")
+
+
+def needs_backbone(settings: Settings) -> bool:
+    """Whether a stage of these settings asks for the public classifier."""
+    return settings.judge.use != "none" or (settings.latent.kind != "none" and settings.latent.perceptual > 0)
+
+
+def _alignable(shape: Shape, classes: int) -> bool:
+    try:
+        refuse_size(shape, classes)
+    except BadInput:
+        return False
+    return True
 
 
 # --- the method -------------------------------------------------------------------------------------------------------
@@ -317,10 +415,16 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick("method.k", k, "at larger times a latent is noise, and retrieval a guess")
         yield Pick("method.v", v, "a long private walk learns more")
         yield Pick("method.nearest", 5, "the mean of five neighbours is steadier than one")
-        yield Pick("method.votes", facts.public_classes > 1, "each class begins at the public class nearest to it")
+        aligned = settings.alignment.kind != "none"
+        why = (
+            "aligned classes lie among all public ones"
+            if aligned
+            else "each class begins at the public class nearest to it"
+        )
+        yield Pick("method.votes", facts.public_classes > 1 and not aligned, why)
         noise = VOTE_NOISE * max(1.0, VOTES_FROM / epsilon)
         yield Pick("method.vote_noise", noise, f"small beside epsilon {epsilon:g}")
-        distinct = facts.public_classes >= 2 * len(facts.classes)
+        distinct = facts.public_classes >= 2 * len(facts.classes) and not aligned
         yield Pick("method.distinct", distinct, f"{facts.public_classes} public classes for {len(facts.classes)}")
         yield Pick("method.reference", 0.3, "the rest of the public images trains the denoiser")
     if hasattr(own, "members"):
@@ -418,10 +522,14 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
     if settings.pretraining.steps:
         found["pretraining"] = training_seconds(cost, work, settings.pretraining.batch)
     if hasattr(settings.method, "extractor"):
-        found["extractor"] = training_seconds(cost, work, 2 * settings.method.extractor.batch)
-    paid_drawing = hasattr(settings.method, "members") or hasattr(settings.method, "percent")
-    if not paid_drawing:
+        views = 2 * settings.method.extractor.batch
+        found["extractor"] = drawing_seconds(cost, work, views) + table["extractor"].step + views * VIEW_SECONDS
+    if needs_backbone(settings):
+        seen = backbone_work(settings.backbone, declared.shape, facts.public_classes)
+        found["backbone"] = training_seconds(table["backbone"], seen, settings.backbone.batch)
+    if trains_privately(settings):
         found["fine_tuning"] = private_step(settings, declared, cost, work)
+    if not (hasattr(settings.method, "members") or hasattr(settings.method, "percent")):
         walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
         found["drawing"] = drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table)
     return found
@@ -485,6 +593,8 @@ RULES: tuple[Rule, ...] = (
     private_batch,
     private_weights,
     private_rates,
+    levers,
+    eyes,
     method,
     drawing,
     steps,
