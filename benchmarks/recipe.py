@@ -115,7 +115,7 @@ def line(kind: str, work: Work, step) -> str:
 
 def main() -> None:
     """Print what is asked for."""
-    asked = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--table", action="store_true")
     asked.add_argument("--costs", action="store_true")
     given = asked.parse_args()
