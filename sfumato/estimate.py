@@ -7,6 +7,7 @@ setting. Not covered: other work on the machine, and downloads.
 
 import functools
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,10 +41,12 @@ PROBE_IMAGES = 256
 """Most images of one timed step."""
 PROBE_RECORDS = 1024
 """Private records, stood in for by zeros, that a timed step compares each image with."""
-PROBE_SECONDS = 6.0
-"""After so long nothing more is timed, and the table of costs does for the rest."""
+PROBE_SECONDS = 5.0
+"""After so long nothing more is timed, and the table of costs does for the rest; the step begun then still ends."""
 EACH_SECONDS = 0.4
 """About how long one kind of step is timed."""
+FEWEST_ROUNDS, LONGEST_SECONDS = 3, 1.5
+"""Rounds of one kind of step, unless they take longer than this."""
 STEP_SECONDS = 0.08
 """About how long one timed step may be, by the table."""
 PROBE_BYTES = 0.4e9
@@ -54,8 +57,8 @@ CHECKS = 1.1
 """Spot checks and bookkeeping, in private steps without."""
 OVERHEAD_SECONDS = 20.0
 """Start of the server, reading, reporting."""
-LOGISTIC = 400
-"""Iterations of a logistic regression on pixels; each passes all images twice."""
+LOGISTIC, LOGISTIC_SECONDS = 400, 2e-9
+"""Iterations of a logistic regression on pixels, and the time that one takes for a number of an image, read twice from memory."""
 SCIKIT_SECONDS = 240.0
 """Ten of scikit-learn's classifiers on 2,000 images of 784 numbers."""
 BOOTSTRAP_SECONDS = 4.0
@@ -89,8 +92,13 @@ class Probe:
 
     table: dict[str, Cost]
     started: float = field(default_factory=time.perf_counter)
-    slower: float = 1.0
-    """How much slower this machine is than the table says, of the step that was timed last."""
+    ratios: list[float] = field(default_factory=list)
+    """How much slower this machine is than the table says, of every step that was timed."""
+
+    @property
+    def slower(self) -> float:
+        """The middle one of them."""
+        return statistics.median(self.ratios) if self.ratios else 1.0
 
     def per_image(self, kind: str, work: Work, step: Callable[[int], Any], *, training: bool = True) -> float:
         """Seconds of one image in a step of `kind` whose forward pass is `work`: timed where that is small, by the table otherwise."""
@@ -101,7 +109,7 @@ class Probe:
             return told * self.slower
         images = int(min(PROBE_IMAGES, fitting))
         found = _measure(functools.partial(step, images), images)
-        self.slower = found / max(told, 1e-9)
+        self.ratios.append(found / max(told, 1e-9))
         return found
 
 
@@ -150,7 +158,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         stages["knowledge base"] = public * plan.retrieval.reference * (forward + step / 3 + coder_forward / 2)
 
     if settings.alignment.kind != "none":
-        each = coder_forward / 2 + math.prod(shape) ** 2 * probe.table["mlp"].work * probe.slower / 1e9
+        each = coder_forward / 2 + math.prod(shape) ** 2 * probe.table["mlp"].work / 1e9
         stages["moments"] = (facts.images or facts.records) * each
 
     made = design(METHODS[settings.method.name], settings, shape, facts)
@@ -237,7 +245,7 @@ def judging(settings: Settings, plan: Plan, probe: Probe, judged: int, sets: int
     facts, how, image = plan.facts, settings.evaluation, plan.facts.shape
     numbers, records = math.prod(image), facts.images or facts.records
     test = max(1, round(records / TEST_PART))
-    rate = probe.table["mlp"].work * probe.slower / 1e9
+    rate = probe.table["mlp"].work / 1e9
     with torch.device("meta"):
         small = Classifier(image[0], len(facts.classes), side=max(image[1:]))
         work = counted(small, lambda: small(torch.zeros(1, *image)))
@@ -245,7 +253,7 @@ def judging(settings: Settings, plan: Plan, probe: Probe, judged: int, sets: int
     step = probe.per_image("backbone", work, lambda n: _read(reader, n, image))
     epoch = BATCH_IMAGES * step
     seconds = default_steps(records) * epoch + sets * default_steps(judged) * epoch
-    seconds += sets * LOGISTIC * 2 * judged * numbers * len(facts.classes) * rate
+    seconds += sets * LOGISTIC * judged * numbers * LOGISTIC_SECONDS
     seconds += sets * BOOTSTRAP_SECONDS * (1 + judged * (judged + test) / 4e8)
     names, _ = wanted(how, image)
     for name in names:
@@ -317,9 +325,13 @@ def _measure(step: Callable[[], None], images: int) -> float:
 
     Of wall time and the process's own the smaller one: other work on the machine passes, and several threads add up.
     """
-    found, started = [], time.perf_counter()
-    while not found or time.perf_counter() - started < EACH_SECONDS:
+    found: list[float] = []
+    started = time.perf_counter()
+    # The first only warms up, and may look at the network or choose between ways to compute; it alone says little.
+    while len(found) < FEWEST_ROUNDS or time.perf_counter() - started < EACH_SECONDS:
         wall, own = time.perf_counter(), time.process_time()
         step()
         found.append(min(time.perf_counter() - wall, time.process_time() - own))
-    return min(found[1:] or found) / images  # the first only warms up
+        if time.perf_counter() - started > LONGEST_SECONDS:
+            break
+    return min(found) / images
