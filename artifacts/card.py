@@ -113,6 +113,7 @@ def card_of(record: RunRecord, images: ImageSet, evidence: Evidence | None) -> d
         **(evidence.facts if evidence else {}),
         "claim": record.claim.model_dump(mode="json"),
         "warnings": list(record.plan.warnings),
+        "rehearsal": record.rehearsal.numbers() if record.rehearsal else None,
         "overrides": [override.model_dump(mode="json") for override in record.overrides],
         "spends": [spend.model_dump(mode="json") for spend in record.plan.spends],
         "ledger_entries": record.entries,

@@ -29,6 +29,7 @@ from artifacts.kinds import (
 )
 from artifacts.labels import Label
 from artifacts.record import Override, RunRecord
+from artifacts.rehearsal import REHEARSAL, picture, rehearsal_of
 from artifacts.store import Damaged, Store
 from sfumato.class_shares import class_shares
 from sfumato.errors import BadInput, Refused
@@ -56,7 +57,8 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
     settings, plan = _how(store, known, record)
     entries = ledger.found(store.entries(samples))
     _check_set(record, entries, settings["data"]["name"])
-    overrides = overrides_of(known, samples)
+    rehearsed = rehearsal_of(store, samples, record.rehearsal_artifact)
+    overrides = (*went_on(known, settings["data"]["name"], record.rehearsal_artifact), *overrides_of(known, samples))
     accepted = {*accepting, *(one.kind for one in overrides)}
     label = store.label_of(samples)
     if label == Label.INTERNAL and "claim" not in accepted:
@@ -84,6 +86,7 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
             "curve": curve_of(store, ledger, samples, certificate),
             "entries": [entry.seq for entry in entries],
             "overrides": overrides,
+            "rehearsal": rehearsed,
             "spent_total": {name: getattr(total, name) for name in ("epsilon", "delta", "relation", "spends", "left")},
             "retrieval": _summary(store, samples, Trajectories),
             "latents": _summary(store, samples, PublicAutoencoder),
@@ -131,6 +134,15 @@ def overrides_of(known: Sequence[Entry], samples: str) -> tuple[Override, ...]:
     )
 
 
+def went_on(known: Sequence[Entry], dataset: str, rehearsal: str) -> tuple[Override, ...]:
+    """Who last went on, with the images of a set, after the rehearsal of this address had failed."""
+    named = named_by(known, "override", rehearsal) if rehearsal else []
+    return tuple(
+        Override(kind="rehearsal", reason=one.body["reason"], missing=one.body["missing"], entry=one.seq)
+        for one in [one for one in named if one.dataset == dataset][-1:]
+    )
+
+
 def draw_public(folder: Path, store: Store, record: RunRecord) -> None:
     """Put the pictures of the report that may leave into a folder: out of checked artifacts, or drawn anew from them."""
     family = _family(store, record.samples_artifact)
@@ -140,6 +152,8 @@ def draw_public(folder: Path, store: Store, record: RunRecord) -> None:
     named = {title: family[kind.__name__] for title, kind in CURVES.items() if kind.__name__ in family}
     curves = {title: contents.load_curve(store.folder(digest)) for title, digest in named.items()}
     report_plots.draw_curves(folder / report.CURVES, curves)
+    if record.rehearsal:
+        shutil.copyfile(picture(store, record.rehearsal_artifact), folder / REHEARSAL)
     if record.curve:
         report_plots.draw_privacy(folder / report.PRIVACY, record)
 

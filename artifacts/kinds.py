@@ -51,6 +51,10 @@ class Trajectories(Ref):
     """The knowledge base."""
 
 
+class Rehearsal(Ref):
+    """What public images alone show of a run before anything is paid for."""
+
+
 class ClassVotes(Ref):
     """The noisy histogram of votes."""
 

@@ -22,7 +22,7 @@ from artifacts.gate import draw_public
 from artifacts.labels import Label, combined
 from artifacts.page import Section, in_html, inside, section_in_markdown
 from artifacts.record import RunRecord
-from artifacts.report import REPORT, class_blocks, labels_told, not_covered, public_page
+from artifacts.report import REPORT, class_blocks, labels_told, not_covered, public_page, went_on
 from artifacts.store import Store, full_disk
 from artifacts.upload import free_place, is_url, shown, upload
 from sfumato.errors import BadInput, Refused
@@ -171,6 +171,11 @@ def data_card(card: dict, record: RunRecord) -> str:
             "a claim is not a promise.",
             "",
             *(line for warning in record.plan.warnings for line in (f"Warning: {warning}.", "")),
+            *(
+                (f"Warning: the rehearsal with public images failed: {failed}", "")
+                if (failed := went_on(record))
+                else ()
+            ),
             "## How it was made",
             "",
             f"Method `{card['method']}`; settings and mechanisms in `card.json`. Ledger entries "

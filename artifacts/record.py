@@ -14,6 +14,7 @@ from sfumato.errors import BadInput
 from sfumato.evaluation.copies import CopyCheck
 from sfumato.methods.plan import Certificate, Claim, Plan
 from sfumato.privacy.audit import Audit
+from sfumato.rehearsal import Findings
 
 RECORD = "run.json"
 SYNTHETIC = "synthetic"
@@ -42,8 +43,8 @@ class Override(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    kind: Literal["claim", "copies"]
-    """The paper's claim in place of a certificate; or images that repeat training records."""
+    kind: Literal["claim", "copies", "rehearsal"]
+    """The paper's claim in place of a certificate; images that repeat training records; or a rehearsal that failed, before the run."""
     reason: str
     missing: str
     """What is not promised."""
@@ -96,6 +97,10 @@ class RunRecord(BaseModel):
     audit: Audit | None = None
     """What the last audit found; INTERNAL."""
     overrides: tuple[Override, ...] = ()
+    rehearsal: Findings | None = None
+    """What public images alone showed before anything was paid for; None in records of earlier versions."""
+    rehearsal_artifact: str = ""
+    """Its address in the store."""
     class_shares: ClassShares | None = None
     """How the images were shared out among the classes; None where there are as many of each."""
 

@@ -17,9 +17,12 @@ from artifacts.page import Page, Picture, Section, Table, Text, in_html, in_mark
 from artifacts.pictures import MOST_CLASSES
 from artifacts.plain_words import plain_words
 from artifacts.record import RunRecord, run_folder
+from artifacts.rehearsal import REHEARSAL
+from artifacts.rehearsal import section as rehearsal_section
 from artifacts.spending import ENTRIES, PAGE, SPENDING, entry_rows
 from artifacts.store import write_text
 from artifacts.tracking import flattened
+from sfumato.config import Rehearsal
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.methods.plan import ANY_NUMBER, Certificate, Plan
 from sfumato.privacy import gates
@@ -36,7 +39,7 @@ SAMPLES, CURVES, PRIVACY, TRADE_OFF = (
 COPIES_PICTURE = "copies.png"
 NEAREST = "nearest-public.png"
 REAL_PICTURE = "real-internal.png"
-PICTURES = (SAMPLES, NEAREST, CURVES, PRIVACY)
+PICTURES = (SAMPLES, NEAREST, CURVES, PRIVACY, REHEARSAL)
 """Those of the report that may leave."""
 INTERNAL_FILES = (
     *(INTERNAL_REPORT, INTERNAL_TABLES, *PICTURES, TRADE_OFF, REAL_PICTURE, COPIES_PICTURE, AUDIT_PICTURE),
@@ -119,6 +122,7 @@ def public_page(record: RunRecord) -> Page:
         _pictures(record),
         _trade_off(record),
         _making(record),
+        *([_rehearsal(record)] if record.rehearsal else []),
         *([_time(record)] if record.stages else []),
         _ledger(record),
         *_recipe(record),
@@ -285,6 +289,18 @@ def labels_told(record: RunRecord) -> str:
     if judge.use == "relabel":
         return f"The labels are those of a judge ({paid}); {agreed}. The classes that the images were drawn for are kept beside."
     return f"Each image has the class that it was drawn for; a judge ({paid}) kept the surest of each class; {agreed}."
+
+
+def _rehearsal(record: RunRecord) -> Section:
+    assert record.rehearsal  # the caller has seen it
+    wanted = Rehearsal.model_validate(record.settings.get("rehearsal", {}))
+    return rehearsal_section(record.rehearsal, wanted, went_on(record))
+
+
+def went_on(record: RunRecord) -> str:
+    """What failed in the rehearsal, and who went on; empty where it passed."""
+    accepted = record.override("rehearsal")
+    return f"{accepted.missing}. {accepted.reason} (ledger entry {accepted.entry})." if accepted else ""
 
 
 def class_blocks(record: RunRecord) -> list[Text | Table | Picture]:

@@ -95,7 +95,7 @@ def made_of(record):
 
 def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]:
     """Scores of each draw of each way, by one judge; drawing and judging are the stages of the flow, cached like them."""
-    from flows.synthesize import load_images, terms, train_features
+    from flows.synthesize import load_images, terms, train_eyes
     from sfumato.preflight import private_set
     from tasks import checking, release
     from tasks.journal import Journal
@@ -117,7 +117,7 @@ def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]
             sets[f"way {number} draw {seed}"] = book.run(release.generate, seeded, paid=True, note=note, **common)
     how = any_way.evaluation.model_copy(update={"images": images})
     asked = (plan.facts, secret, terms(plan, comparison=True), how, any_way.seed, any_way.machine)
-    eyes = train_features(any_way, load_images(any_way, plan, book), book)
+    eyes = train_eyes(any_way, load_images(any_way, plan, book), book)
     found = judgement(book.run(release.evaluate, sets, eyes, *asked))
     return {name: [found[f"way {number} draw {seed}"] for seed in range(draws)] for number, name in enumerate(ways)}
 

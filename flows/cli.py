@@ -84,6 +84,7 @@ def run(
             "--new-version", help="The private images changed since the last run: begin a new version of the set."
         ),
     ] = False,
+    go_on: compare_cli.GoOn = False,
 ) -> None:
     """Run a method from private images to a synthetic set with its report.
 
@@ -113,6 +114,7 @@ def run(
         changes=given,
         publish_to=publish_to or (RUN_FOLDER if publish else ""),
         new_version=new_version,
+        go_on=go_on,
     )
     _summary(record)
 
@@ -126,6 +128,26 @@ def plan(
 ) -> None:
     """Show what a run would train, the noise it needs and the certificate it would earn; opens no private image."""
     _planned(configure(), method, preset, epsilon, changes)
+
+
+@app.command()
+def rehearse(
+    method: MethodName = DEFAULT_METHOD,
+    preset: PresetName = "",
+    changes: Changes = None,
+) -> None:
+    """Make the public half of a run and show what it can do, before anything is paid: one picture, three numbers.
+
+    Opens no private image and writes nothing into the ledger. The run with the same settings finds all of it again.
+    """
+    place = configure()
+    preflight(resolve(method, preset, changes or []), str(place.data), known_constants, agreed_delta)
+    place.store()
+    from flows.rehearse import rehearse as rehearsal
+    from tasks.embedded import start_server
+
+    start_server()
+    rehearsal(method=method, preset=preset, changes=changes or [])
 
 
 @app.command()

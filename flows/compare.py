@@ -30,6 +30,7 @@ def compare(
     changes: list[str] | None = None,
     title: str = "compare",
     axes: dict[str, dict[str, str]] | None = None,
+    go_on: bool = False,
 ) -> Comparison:
     """Run every variant at every budget with every seed, and lay the results side by side.
 
@@ -41,6 +42,7 @@ def compare(
         changes: Further settings of all runs as `section.field=value`.
         title: What the comparison is called.
         axes: What a sweep varies, in place of variants: setting, value as it is shown, variant.
+        go_on: Pay even where the rehearsal with public images fails; ledger, report and card say so.
     """
     folder = str(configure().data)
     wanted = variants_of(axes or {}) or variants or list(METHODS)
@@ -48,10 +50,10 @@ def compare(
     with comparing(f"{title}-{preset_for(preset, changes or [])}") as (name, parents):
         machine = cells[0].settings.machine
         if machine.runner != "inline" and len(cells) > 1 and borne(cells):
-            alone = [{"cell": cell, "above": parents} for cell in cells]
+            alone = [{"cell": cell, "above": parents, "go_on": go_on} for cell in cells]
             records: list[RunRecord] = side_by_side(f"{len(cells)} runs", machine, run_cell, alone)
         else:
-            records = in_turn(cells, parents)
+            records = in_turn(cells, parents, go_on=go_on)
         rows = [
             row_of(variant, epsilon, [record for cell, record in zip(cells, records, strict=True)
                                       if (cell.variant, cell.epsilon) == (variant, epsilon)])
@@ -62,7 +64,7 @@ def compare(
     return found
 
 
-def in_turn(cells: Sequence[Cell], above: Mapping[str, str]) -> list[RunRecord]:
+def in_turn(cells: Sequence[Cell], above: Mapping[str, str], *, go_on: bool = False) -> list[RunRecord]:
     """One run after another; the budget must bear those that come after each."""
     records = []
     for number, cell in enumerate(cells):
@@ -71,15 +73,17 @@ def in_turn(cells: Sequence[Cell], above: Mapping[str, str]) -> list[RunRecord]:
         )
         later = tuple(spend.event for other in cells[number + 1 :] for spend in other.plan.spends)
         records.append(
-            run_plan(cell.settings, cell.plan, preset=cell.preset, publish_to="", following=later, above=above)
+            run_plan(
+                cell.settings, cell.plan, preset=cell.preset, publish_to="", following=later, above=above, go_on=go_on
+            )
         )
     return records
 
 
-def run_cell(cell: Cell, above: Mapping[str, str]) -> RunRecord:
+def run_cell(cell: Cell, above: Mapping[str, str], *, go_on: bool = False) -> RunRecord:
     """One run among others; the budget bears them all."""
     settings = cell.settings.model_copy(update={"machine": among_others(cell.settings.machine)})
-    return run_plan(settings, cell.plan, preset=cell.preset, publish_to="", above=above)
+    return run_plan(settings, cell.plan, preset=cell.preset, publish_to="", above=above, go_on=go_on)
 
 
 def borne(cells: Sequence[Cell]) -> bool:

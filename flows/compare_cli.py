@@ -30,6 +30,9 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting of all runs; repeatable."),
 ]
+GoOn = Annotated[
+    bool, typer.Option("--go-on", help="Pay even where the rehearsal with public images fails; ledger and card say so.")
+]
 
 
 def compare(
@@ -45,6 +48,7 @@ def compare(
     epsilons: Epsilons = "",
     seeds: Seeds = "0,1,2",
     changes: Changes = None,
+    go_on: GoOn = False,
 ) -> None:
     """Set methods side by side at the same budgets: one table, one picture, one trade-off plot. INTERNAL.
 
@@ -52,7 +56,7 @@ def compare(
 
     Example: sfumato compare --method rapid --method 'dp-sgd fine_tuning.draws=8' --epsilons 1,10
     """
-    _carry_out(variants or list(METHODS), preset, epsilons, seeds, changes or [], "compare")
+    _carry_out(variants or list(METHODS), preset, epsilons, seeds, changes or [], "compare", go_on=go_on)
 
 
 def sweep(
@@ -72,6 +76,7 @@ def sweep(
     epsilons: Epsilons = "",
     seeds: Seeds = "0",
     changes: Changes = None,
+    go_on: GoOn = False,
 ) -> None:
     """Vary settings one at a time, and show scores against values: table, picture, samples. INTERNAL; every run spends.
 
@@ -86,7 +91,9 @@ def sweep(
         )
     asked = sweep_over(over, name or DEFAULT_METHOD) if over else named_sweep(name)
     given, title = [*asked.changes, *(changes or [])], f"sweep-{name or DEFAULT_METHOD}"
-    _carry_out(variants_of(asked.axes), preset or asked.preset, epsilons, seeds, given, title, axes=asked.axes)
+    _carry_out(
+        variants_of(asked.axes), preset or asked.preset, epsilons, seeds, given, title, axes=asked.axes, go_on=go_on
+    )
 
 
 def _carry_out(
@@ -98,6 +105,7 @@ def _carry_out(
     title: str,
     *,
     axes: Axes | None = None,
+    go_on: bool = False,
 ) -> None:
     place = configure()
     asked = {"epsilons": _numbers("--epsilons", epsilons, float), "seeds": _numbers("--seeds", seeds, int)}
@@ -108,7 +116,7 @@ def _carry_out(
 
     OUT.print(f"{len(cells)} runs: {len(variants)} variants, epsilon {epsilons or 'of the settings'}, seeds {seeds}")
     start_server()
-    show(run(variants=variants, preset=preset, changes=changes, title=title, axes=axes, **asked))
+    show(run(variants=variants, preset=preset, changes=changes, title=title, axes=axes, go_on=go_on, **asked))
 
 
 def show(found: Comparison) -> None:

@@ -16,15 +16,12 @@ from pydantic.fields import FieldInfo
 
 from artifacts.record import RunRecord
 from flows import synthesize as whole
+from flows.rehearse import rehearse_public
 from sfumato.config import Section
 from sfumato.methods import METHODS
-from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.settings import DEFAULT_METHOD, presets, resolve
-from tasks.checking import agreed_delta, known_constants
-from tasks.journal import Journal
-from tasks.lifeline import attended, call_run
-from tasks.making import RunContext, device_of
-from tasks.where import configure, now
+from tasks.lifeline import attended
+from tasks.where import now
 
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 CHOSEN = ("method", "name")
@@ -58,6 +55,7 @@ def of_method(method: str, preset: str) -> Flow:
         publish_to: str = "",
         another_edition: bool = False,
         new_version: bool = False,
+        go_on: bool = False,
     ) -> RunRecord:
         """Turn private images into a synthetic set.
 
@@ -69,6 +67,7 @@ def of_method(method: str, preset: str) -> Flow:
                 cost; a method that pays for each image pays again, and is refused where the budget does not bear it.
                 Each edition has a folder of its own in `publish_to`.
             new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
+            go_on: Pay even where the rehearsal with public images fails; ledger, report and card say so.
         """
         return whole.run_changed(
             method,
@@ -77,6 +76,7 @@ def of_method(method: str, preset: str) -> Flow:
             publish_to=publish_to,
             new_version=new_version,
             another=another_edition,
+            go_on=go_on,
         )
 
     return run
@@ -131,20 +131,11 @@ def changes(given: Section, start: Section, *path: str) -> Iterator[str]:
 @flow(name="prepare", flow_run_name="prepare-{method}", persist_result=False, validate_parameters=True)
 @attended
 def prepare(method: str = DEFAULT_METHOD, preset: str = "", changes: list[str] | None = None) -> None:
-    """Make the public half of a run beforehand: autoencoder, denoiser, extractor, knowledge base. Opens no private image.
+    """Make the public half of a run beforehand: autoencoder, denoiser, extractor, knowledge base, rehearsal. Opens no private image.
 
     Args:
         method: Which method the run will be of, for example `rapid`.
         preset: Named settings to start from; empty takes `digits` for the embedded digits and `auto` for other data.
         changes: Further settings as `section.field=value`; those of the run, or it will not find what was made.
     """
-    place = configure()
-    settings, facts, _ = preflight(
-        resolve(method, preset, changes or []), str(place.data), known_constants, agreed_delta
-    )
-    plan, name = plan_for(settings, facts), f"prepare-{method}-{now()}"
-    book = Journal(RunContext(run=name, parents={}), private_set(settings), device_of(settings.machine))
-    call_run(name)
-    images = whole.load_images(settings, plan, book)
-    whole.prepare(settings, plan, images, book)
-    whole.train_features(settings, images, book)
+    rehearse_public(method, preset, changes or [], f"prepare-{method}-{now()}")

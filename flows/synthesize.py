@@ -1,6 +1,6 @@
 """The flow: from private images to a synthetic set with its privacy statement.
 
-It reads like the paper: plan, public pretraining, contrastive extractor, knowledge base, (votes,) DP fine-tuning,
+It reads like the paper: plan, public pretraining, contrastive extractor, knowledge base, rehearsal, (votes,) DP fine-tuning,
 generation, evaluation, report, and publishing where asked. It branches on what the plan holds, never on a method's
 name.
 """
@@ -21,12 +21,15 @@ from artifacts.kinds import (
     PublicBackbone,
     PublicClassifier,
     PublicImages,
+    Rehearsal,
     Samples,
 )
 from artifacts.publish import UNTOLD, below
 from artifacts.record import SYNTHETIC, RunRecord, run_folder
+from artifacts.rehearsal import REHEARSAL
 from sfumato import sources
 from sfumato.config import Alignment, Generation, Judge, Network
+from sfumato.methods import METHODS
 from sfumato.methods.plan import (
     SHARED_STAGES,
     STAGE_COUNTS,
@@ -43,14 +46,14 @@ from sfumato.preflight import brought_to, plan_for, preflight, private_set, publ
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent
 from sfumato.settings import DEFAULT_METHOD, Settings, preset_for, resolve
-from tasks import audit, checking, private, public, release
+from tasks import audit, checking, private, public, rehearsing, release
 from tasks.asking import Judging, PublicParts, Terms, Told, Trained
 from tasks.closing import baseline_settings, close, pages_of
 from tasks.editions import next_edition
 from tasks.journal import Journal
 from tasks.lifeline import attended
 from tasks.making import device_of
-from tasks.where import configure
+from tasks.where import configure, where
 
 PUBLIC_ONLY, BASELINE = "public model alone", "plain DP-SGD"
 """Names of the sets that are judged beside that of the run."""
@@ -69,6 +72,7 @@ def synthesize(
     changes: list[str] | None = None,
     publish_to: str = "",
     new_version: bool = False,
+    go_on: bool = False,
 ) -> RunRecord:
     """Turn private images into a synthetic set.
 
@@ -78,8 +82,9 @@ def synthesize(
         changes: Further settings as `section.field=value`, for example `privacy.epsilon=3`.
         publish_to: Folder or URL to publish to; `.` takes the folder of the run, empty keeps the result in the store.
         new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
+        go_on: Pay even where the rehearsal with public images fails; ledger, report and card say so.
     """
-    return run_changed(method, preset, changes or [], publish_to=publish_to, new_version=new_version)
+    return run_changed(method, preset, changes or [], publish_to=publish_to, new_version=new_version, go_on=go_on)
 
 
 def run_changed(
@@ -90,6 +95,7 @@ def run_changed(
     publish_to: str,
     new_version: bool = False,
     another: bool = False,
+    go_on: bool = False,
 ) -> RunRecord:
     """Plan and carry out a method with settings as a person gives them.
 
@@ -101,14 +107,8 @@ def run_changed(
     device_of(settings.machine)
     with next_edition(settings, place) if another else nullcontext(settings) as settings:
         plan = plan_for(settings, facts)
-        return run_plan(
-            settings,
-            plan,
-            preset=preset_for(preset, changes),
-            publish_to=publish_to,
-            new_version=new_version,
-            own_folder=another,
-        )
+        how: dict[str, Any] = {"publish_to": publish_to, "new_version": new_version, "own_folder": another}
+        return run_plan(settings, plan, preset=preset_for(preset, changes), go_on=go_on, **how)
 
 
 def run_plan(
@@ -121,18 +121,27 @@ def run_plan(
     following: tuple[AnyEvent, ...] = (),
     above: Mapping[str, str] | None = None,
     own_folder: bool = False,
+    go_on: bool = False,
 ) -> RunRecord:
     """Carry a plan out, stage by stage.
 
     The budget must also bear the events `following`, of runs that come after this one. `above` are the MLflow runs, by
-    label, to which this run belongs. With `own_folder`, what is published lies in `publish_to` under the name of the run.
+    label, to which this run belongs. With `own_folder`, what is published lies in `publish_to` under the name of the run. With
+    `go_on`, a rehearsal that fails stops nothing.
     """
     book = Journal.begin(settings, private_set(settings), above or {})
     if own_folder and publish_to not in ("", RUN_FOLDER):
         publish_to = below(publish_to, book.context.run)
     with book.kept_if_filled():
         return _carry_out(
-            settings, plan, book, preset=preset, publish_to=publish_to, new_version=new_version, following=following
+            settings,
+            plan,
+            book,
+            preset=preset,
+            publish_to=publish_to,
+            new_version=new_version,
+            following=following,
+            go_on=go_on,
         )
 
 
@@ -145,6 +154,7 @@ def _carry_out(
     publish_to: str,
     new_version: bool,
     following: tuple[AnyEvent, ...],
+    go_on: bool,
 ) -> RunRecord:
     public_images = load_images(settings, plan, book)
     secret = checking.check_private(
@@ -153,6 +163,9 @@ def _carry_out(
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
     book.refusal = checking.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
     parts = prepare(settings, plan, public_images, book)
+    eyes = train_eyes(settings, public_images, book)
+    rehearsed = rehearse(settings, parts, public_images, eyes, book)
+    agree(settings, rehearsed, book, go_on)
     counts = count(plan, secret, book)
     judge = train_judge(settings, plan, public_images, secret, book)
     trained = pay(settings, plan, parts, secret, book).model_copy(update={"counts": counts, "judge": judge})
@@ -160,13 +173,13 @@ def _carry_out(
     book.refusal = ""
 
     judged = {SYNTHETIC: samples} | beside | compare(settings, plan, parts, secret, book, counts)
-    eyes = train_features(settings, public_images, book)
+    judging = eyes if settings.evaluation.features == "cnn" else None
     further = further_eyes(settings, public_images, judge, book)
-    nearest = book.run(release.find_nearest, samples, public_images, eyes, machine=settings.machine, **further)
+    nearest = book.run(release.find_nearest, samples, public_images, judging, machine=settings.machine, **further)
     scores = book.run(
         release.evaluate,
         judged,
-        eyes,
+        judging,
         plan.facts,
         secret,
         terms(plan, comparison=True),
@@ -178,7 +191,7 @@ def _carry_out(
         **further,
     )
     copies = book.run(audit.check_copies, samples, secret, terms(plan, comparison=True))
-    given = counts, trained.moments
+    given = counts, trained.moments, rehearsed
     record = close(settings, plan, preset, book, parts, samples, scores, copies, nearest, *given)
     if publish_to:
         record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else publish_to)
@@ -243,13 +256,11 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
     return PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base, **found)
 
 
-def train_features(settings: Settings, images: PublicImages, book: Journal) -> PublicClassifier | None:
-    """The CNN in whose features images are compared, of public images alone; None where Inception's are asked for.
+def train_eyes(settings: Settings, images: PublicImages, book: Journal) -> PublicClassifier:
+    """The CNN of public images alone in whose features the rehearsal, and where nothing else is asked for the scores, compare images.
 
     No part of what is paid for, so that to be measured in other features costs nothing.
     """
-    if settings.evaluation.features != "cnn":
-        return None
     called: dict[str, Any] = {"source": public_name(settings.data), "seed": settings.seed, "machine": settings.machine}
     return book.run(public.train_classifier, images, **called)
 
@@ -260,6 +271,42 @@ def further_eyes(settings: Settings, images: PublicImages, judge: Judging | None
         return {"backbone": judge.backbone}
     learnt = settings.latent.kind != "none" and settings.latent.perceptual > 0
     return {"backbone": train_backbone(settings, images, book)} if learnt else {}
+
+
+def rehearse(
+    settings: Settings, parts: PublicParts, images: PublicImages, eyes: PublicClassifier, book: Journal
+) -> Rehearsal:
+    """The public half tried on public images that nothing learnt from; neither images' number nor edition matters to it."""
+    usual = Generation()
+    same = {name: getattr(usual, name) for name in ("images", "redraw", "edition", *SHARED_OUT)}
+    return book.run(
+        public.rehearse,
+        images,
+        parts.autoencoder,
+        parts.model if has_public_model(settings) else None,
+        parts.base,
+        eyes,
+        schedule=settings.schedule,
+        generation=settings.generation.model_copy(update=same),
+        count=settings.rehearsal.images,
+        seed=settings.seed,
+        machine=settings.machine,
+    )
+
+
+def has_public_model(settings: Settings) -> bool:
+    """Whether images are drawn by a model that learnt from public ones first: private training may begin afresh."""
+    return settings.pretraining.steps > 0 and not hasattr(METHODS[settings.method.name], "blueprint")
+
+
+def agree(settings: Settings, rehearsed: Rehearsal, book: Journal, go_on: bool) -> None:
+    """Show the rehearsal; `Refused` where it is worse than the settings want, unless a person goes on, which the ledger then says."""
+    picture = where().runs / book.context.run / REHEARSAL
+    worse = rehearsing.show(rehearsed, settings.rehearsal, picture)
+    if worse and not go_on:
+        raise rehearsing.refusal(worse, picture)
+    if worse:
+        rehearsing.note_that_it_goes_on(rehearsed, worse, book.private, book.context.run)
 
 
 def count(plan: Plan, secret: PrivateSet, book: Journal) -> ClassCounts | None:

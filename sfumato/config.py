@@ -535,6 +535,18 @@ class Recipe(Section):
     """What was chosen, and why; empty until then. Settings that hold some are not chosen again."""
 
 
+class Rehearsal(Section):
+    """What public images alone must show before anything is paid for; worse stops the run, unless a person goes on."""
+
+    images: int = Field(default=500, ge=20)
+    """Public samples that are drawn, and images of each set that they are compared with; half of the held-out images at most."""
+    nearer: float = Field(default=1.0)
+    """Public samples must lie nearer to held-out public images than this: 0 is where other public images lie, 1 where draws from a
+    Gaussian lie that is fitted to the public pixels or latents (Frechet distances in the features of a classifier of public images)."""
+    survives: float = Field(default=0.8, ge=0, le=1)
+    """The least share of what that classifier reads in held-out public images, beyond chance, that must survive the autoencoder."""
+
+
 class Machine(Section):
     """How fast: never changes what a result means, never hashed."""
 

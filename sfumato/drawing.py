@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.class_shares import wanted_classes
+from sfumato.config import Generation
 from sfumato.diffusion.objective import Randomness, normal
-from sfumato.diffusion.samplers import solve
-from sfumato.diffusion.schedule import predicted_image, time_grid
+from sfumato.diffusion.samplers import Denoiser, solve
+from sfumato.diffusion.schedule import NoiseSchedule, predicted_image, time_grid
 from sfumato.images import ImageSet, to_pixels
 from sfumato.judge import PaidJudge
 from sfumato.methods.parts import Parts, planned
@@ -132,7 +133,20 @@ def steered(parts: Parts, judge: PaidJudge, pull: float) -> Parts:
 def draw_public(settings: Settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
     """What the public model gives without any private data: public classes in turn, whatever class y `[b]` was asked for."""
     public_classes = len(parts.public.get_parameter("condition.rows.weight"))
-    x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     wanted = torch.arange(len(y), device=y.device) % public_classes
-    walk = time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
-    return solve(settings.generation, parts.schedule, parts.public, x, wanted, walk, generator=generator)
+    return public_samples(settings.generation, parts.schedule, parts.public, parts.shape, wanted, generator)
+
+
+@torch.inference_mode()
+def public_samples(
+    generation: Generation,
+    schedule: NoiseSchedule,
+    denoiser: Denoiser,
+    shape: tuple[int, int, int],
+    classes: Tensor,
+    generator: torch.Generator,
+) -> Tensor:
+    """What a public model draws of public `classes` `[b]`, in pixels or latents of this shape: `[b, c, h, w]`."""
+    x = normal(torch.empty(len(classes), *shape, device=classes.device), generator)
+    walk = time_grid(schedule.timesteps, 0, generation.steps)
+    return solve(generation, schedule, denoiser, x, classes, walk, generator=generator)

@@ -5,16 +5,19 @@ Where they come from is `sfumato.sources`.
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 GAP_GREY = 64
 """Grey level between the pictures of a sample grid, so that black borders show."""
+LETTERS = 15
+"""Height in pixels of the letters of a caption."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +130,21 @@ def grid(images: np.ndarray, columns: int, scale: int) -> Image.Image:
         top, left = gap + i // columns * (tall + gap), gap + i % columns * (wide + gap)
         page[top : top + tall, left : left + wide] = picture
     return Image.fromarray(page[:, :, 0] if channels == 1 else page)
+
+
+def captioned(parts: Sequence[tuple[str, np.ndarray]], columns: int, scale: int) -> Image.Image:
+    """Sample grids one above the other, each of pictures uint8 `[n, c, h, w]` under its caption."""
+    pages = [(caption, grid(images, columns, scale)) for caption, images in parts]
+    bar = 2 * LETTERS
+    whole = Image.new(
+        "RGB", (max(page.width for _, page in pages), sum(page.height + bar for _, page in pages)), "white"
+    )
+    pen, font, top = ImageDraw.Draw(whole), ImageFont.load_default(LETTERS), 0
+    for caption, page in pages:
+        pen.text((LETTERS // 3, top + bar / 2), caption, fill="black", font=font, anchor="lm")
+        whole.paste(page.convert("RGB"), (0, top + bar))
+        top += page.height + bar
+    return whole
 
 
 def picture(pixels: np.ndarray) -> Image.Image:

@@ -32,6 +32,7 @@ from sfumato.config import (
     Pretraining,
     Privacy,
     Recipe,
+    Rehearsal,
     Schedule,
     Section,
 )
@@ -75,6 +76,7 @@ class Settings(Section):
     generation: Generation = Generation()
     evaluation: Evaluation = Evaluation()
     recipe: Annotated[Recipe, LATER] = Recipe()
+    rehearsal: Annotated[Rehearsal, LATER] = Rehearsal()
     seed: int = Field(default=0, ge=0)
     """Seed of the public stages. Private randomness never follows it."""
     machine: Machine = Machine()

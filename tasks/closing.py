@@ -4,10 +4,11 @@ import shutil
 
 from artifacts import contents, report
 from artifacts.certify import certificate_of, curve_of, numbers_of
-from artifacts.gate import judged_of
-from artifacts.kinds import ClassCounts, ClassMoments, Copies, Judgement, NearestPublic, Samples
+from artifacts.gate import judged_of, went_on
+from artifacts.kinds import ClassCounts, ClassMoments, Copies, Judgement, NearestPublic, Rehearsal, Samples
 from artifacts.labels import Label
 from artifacts.record import RunRecord
+from artifacts.rehearsal import findings_of
 from artifacts.tracking import page_of
 from sfumato.class_shares import class_shares
 from sfumato.config import Alignment
@@ -43,6 +44,7 @@ def close(
     nearest: NearestPublic,
     counts: ClassCounts | None = None,
     moments: ClassMoments | None = None,
+    rehearsed: Rehearsal | None = None,
 ) -> RunRecord:
     """Price what the samples stand on from the ledger's own entries, and write record and reports."""
     place = where()
@@ -51,6 +53,7 @@ def close(
         certificate = certificate_of(store, ledger, samples)
         curve, entries = curve_of(store, ledger, samples, certificate), numbers_of(store, ledger, samples)
         total = ledger.total(book.private.name)
+        gone_on = went_on(ledger.entries(), book.private.name, rehearsed.digest if rehearsed else "")
     folder = place.runs / book.context.run
     trained = {"autoencoder": parts.autoencoder, "public denoiser": parts.model, "feature extractor": parts.extractor}
     record = RunRecord(
@@ -89,6 +92,9 @@ def close(
             contents.load(store.folder(counts))[0]["counts"] if counts else None,
         ),
         judged=judged_of(store, samples.digest),
+        overrides=gone_on,
+        rehearsal=findings_of(store, rehearsed.digest) if rehearsed else None,
+        rehearsal_artifact=rehearsed.digest if rehearsed else "",
         copies=CopyCheck.model_validate(contents.load(store.folder(copies))[1]),
     )
     shutil.copyfile(store.folder(scores) / report.REAL_PICTURE, folder / report.REAL_PICTURE)

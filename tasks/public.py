@@ -11,16 +11,18 @@ from artifacts.kinds import (
     PublicImages,
     PublicModel,
     PublicMoments,
+    Rehearsal,
     Trajectories,
 )
-from sfumato import latents, sources
+from artifacts.rehearsal import REHEARSAL
+from sfumato import latents, rehearsal, sources
 from sfumato.alignment import measured
 from sfumato.backbone import train_backbone as train_classes
-from sfumato.config import Alignment, Backbone, Data, Latent, Machine, Network, Pretraining, Schedule
+from sfumato.config import Alignment, Backbone, Data, Generation, Latent, Machine, Network, Pretraining, Schedule
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.evaluation.classifier import classifier_of
+from sfumato.evaluation.classifier import classifier_of, features_and_classes
 from sfumato.held_out import held_out
-from sfumato.images import pairs_picture, save_png, to_unit
+from sfumato.images import captioned, enlargement, pairs_picture, save_png, to_unit
 from sfumato.methods.plan import Retrieval
 from sfumato.networks.build import build
 from sfumato.networks.checkpointing import checkpoint_blocks
@@ -33,6 +35,8 @@ from tasks.making import Draft, RunContext, device_of, making
 SHOWN = 20
 """Held-out public images in the picture of reconstructions."""
 RECONSTRUCTIONS = "reconstructions.png"
+COLUMNS = 12
+"""Images in a row of the picture of a rehearsal."""
 
 
 @stage
@@ -257,6 +261,55 @@ def build_knowledge_base(
         contents.save_base(draft.folder, base)
         draft.metrics = {"keys": len(base.keys), "search_recall": recall}
         draft.metrics |= {"retrieval_accuracy": accuracy, "retrieval_chance": chance}
+    return draft.ref
+
+
+@stage
+def rehearse(
+    images: PublicImages,
+    autoencoder: PublicAutoencoder | None,
+    model: PublicModel | None,
+    base: Trajectories | None,
+    classifier: PublicClassifier,
+    schedule: Schedule,
+    generation: Generation,
+    count: int,
+    seed: int,
+    machine: Machine,
+    context: RunContext,
+) -> Rehearsal:
+    """Try the public half on public images that nothing learnt from: samples beside them, the autoencoder, retrieval.
+
+    Without a `model` there is nothing to draw from. `count` images are drawn at most. What is measured here costs nothing;
+    whether it is good enough, whoever asks decides.
+    """
+    parents = [ref for ref in (images, autoencoder, model, base, classifier) if ref]
+    with making(Rehearsal, "rehearsal", context, parents=parents, images=1) as draft:
+        device = device_of(machine)
+        public = held_out(contents.load_images(draft.open(images)), seed)
+        folder = draft.open(autoencoder) if autoencoder else None
+        eyes, _ = classifiers.load_classifier(draft.open(classifier), device)
+        codec = contents.load_codec(folder, device, trained_on=[images.digest])
+        found, shown = rehearsal.rehearse(
+            make_schedule(schedule, codec.limit),
+            generation,
+            public,
+            codec,
+            contents.load_denoiser(draft.open(model), device) if model else None,
+            features_and_classes(eyes),
+            images=count,
+            seed=seed,
+            device=device,
+            progress=draft.show,
+        )
+        if base:
+            known = draft.store.manifest(base)["summary"]
+            able = {"retrieval": known["retrieval_accuracy"], "chance": known["retrieval_chance"]}
+            found = found.model_copy(update=able)
+        contents.save(draft.folder, {}, found.model_dump(mode="json"))
+        save_png(draft.folder / REHEARSAL, captioned(shown, COLUMNS, enlargement(public.kept.pixels.shape[2])))
+        draft.files = [draft.folder / REHEARSAL]
+        draft.metrics = found.numbers()
     return draft.ref
 
 

@@ -8,6 +8,7 @@ several machines share, `SFUMATO_DATA` says where data sets by name lie, and
 Prefect is kept quiet, offline and below the same home.
 """
 
+import getpass
 import hashlib
 import json
 import os
@@ -179,6 +180,14 @@ def mlflow_pages(place: Where) -> str:
 
 def _served(place: Where, what: str) -> str:
     return json.loads((place.home / SERVER_FILE).read_text(encoding="utf-8"))[what]
+
+
+def person() -> str:
+    """The account under which this runs, for what a person answers for."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "an account without a name"
 
 
 def now() -> str:

@@ -54,7 +54,7 @@ FLOORS = [
     {"sfumato.privacy"},
     {"sfumato.methods"},
     {"sfumato.settings"},
-    {"sfumato.drawing", "sfumato.estimate", "sfumato.preflight", "sfumato.recipe"},
+    {"sfumato.drawing", "sfumato.estimate", "sfumato.preflight", "sfumato.recipe", "sfumato.rehearsal"},
 ]
 """The floors inside the library, lowest first; a module rests on its own floor and on those below."""
 VALUE_TYPES = {"Access", "Payment", "PrivateSet"}
@@ -105,6 +105,7 @@ JUDGES = {
     "tasks/audit.py": "keeps what was measured of a finished run",
     "tasks/sheet.py": "keeps what was measured before any run",
     "tasks/closing.py": "writes it down",
+    "sfumato/rehearsal.py": "measures public images alone",
     "artifacts/record.py": "holds it",
     "artifacts/report.py": "shows it",
     "artifacts/plain_words.py": "says it",

@@ -27,7 +27,7 @@ from sfumato.evaluation.membership import COMBINED
 from sfumato.privacy.ledger import Ledger
 from tasks.release import publish_run
 from tasks.where import configure, where
-from tests.examples import home_at, write_classes
+from tests.examples import UNREHEARSED, home_at, write_classes
 from tests.spends import KEYS
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
@@ -41,6 +41,7 @@ TINY = [
     "generation.images=60",
     "generation.steps=20",
     "evaluation.images=60",
+    *UNREHEARSED,
 ]
 PATIENCE_SECONDS = 400
 NOT_PRIVATE = [
@@ -51,6 +52,7 @@ NOT_PRIVATE = [
         "data.share=0.0648",
         "evaluation.baseline=false",
     ),
+    *UNREHEARSED,
     *("pretraining.steps=400", "fine_tuning.trainable=[rows,film,attention,time,rest]", "fine_tuning.ema_decay=0.9"),
     *(
         "fine_tuning.clip=1",
@@ -579,6 +581,7 @@ def test_mnist_with_omniglot_runs_by_settings_alone(prefect_server, data):
             "pretraining.batch=16",
             "method.extractor.steps=2",
         ),
+        *UNREHEARSED,
         *("network.kind=unet", "network.multipliers=[1,2]", "network.attention=[7]", "network.blocks=1"),
         *("fine_tuning.steps=2", "fine_tuning.batch=20", "fine_tuning.draws=2", "generation.images=20"),
         *("generation.steps=5", "evaluation.baseline=false", "evaluation.images=20", "machine.physical_batch=8"),

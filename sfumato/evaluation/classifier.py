@@ -151,6 +151,11 @@ def features(model: Classifier, images: Tensor) -> Tensor:
     return _in_pieces(model.features, model, images)
 
 
+def features_and_classes(model: Classifier) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """From images [n, c, h, w] in [-1, 1] to features [n, 64] and the likeliest classes int64 [n], on the CPU."""
+    return lambda images: (features(model, images), predict(model, images).argmax(1))
+
+
 def _in_pieces(function: Callable[[Tensor], Tensor], model: nn.Module, images: Tensor) -> Tensor:
     device = next(model.parameters()).device
     with torch.inference_mode():

@@ -472,7 +472,7 @@ class Ledger(SignedLedger):
         dataset: str,
         reason: str,
         *,
-        what: Literal["claim", "copies"],
+        what: Literal["claim", "copies", "rehearsal"],
         artifact: str,
         claim: dict[str, Any] | None,
         missing: str,
@@ -480,7 +480,10 @@ class Ledger(SignedLedger):
         run: str,
         code_version: str,
     ) -> Entry:
-        """Write that a person let an artifact leave on a claim alone, or in spite of copies; `missing` says what is not promised."""
+        """Write that a person let an artifact leave on a claim alone, or in spite of copies; or went on after a rehearsal that failed.
+
+        `missing` says what is not promised, or was not shown.
+        """
         check_reason("an override for", dataset, reason)
         with self._chain.appending() as (entries, write):
             reserved = reserved_entries(entries, spends, dataset)

@@ -19,7 +19,7 @@ from sfumato.settings import DEFAULT_PRESET, presets, resolve
 from tasks.lifeline import attended
 from tasks.mending import POOL
 from tasks.where import configure, where
-from tests.examples import home_at
+from tests.examples import UNREHEARSED, home_at
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
 FILE = yaml.safe_load((Path(__file__).parents[2] / "prefect.yaml").read_text(encoding="utf-8"))
@@ -32,6 +32,7 @@ TINY = {
     "fine_tuning": {"steps": 3},
     "generation": {"images": 40, "steps": 15},
     "evaluation": {"images": 40, "baseline": False, "resamples": 20},
+    "rehearsal": {"images": 20, "nearer": 1e9, "survives": 0},
 }
 
 
@@ -151,7 +152,7 @@ def test_an_untouched_form_runs_the_preset(method, preset, monkeypatch):
     form = found.parameters.definitions["settings"]
     assert form["properties"] and found is of_method(method, preset)
     found.fn()
-    assert asked == [((method, preset, []), {"publish_to": "", "new_version": False, "another": False})]
+    assert asked == [((method, preset, []), {"publish_to": "", "new_version": False, "another": False, "go_on": False})]
 
 
 def test_an_unknown_flow_is_no_flow():
@@ -194,16 +195,17 @@ def test_another_edition_of_a_released_model_costs_nothing_and_has_other_images(
 
 def test_the_public_half_is_made_beforehand_and_opens_no_private_image(prefect_server, tmp_path):
     given = ["data.share=0.1395", "data.glyphs_per_class=20", "network.width=32", "pretraining.steps=20"]
-    given += ["method.extractor.steps=3"]
+    given += ["method.extractor.steps=3", "generation.steps=15", *UNREHEARSED]
     with home_at(tmp_path / "home"):
         configure()
         deployed.prepare(method="rapid", changes=given)
         with where().ledger() as ledger:
             assert ledger.entries() == []
-        rest = ["fine_tuning.steps=3", "generation.images=20", "generation.steps=15"]
+        rest = ["fine_tuning.steps=3", "generation.images=20"]
         rest += ["evaluation.images=20", "evaluation.resamples=20", "evaluation.baseline=false"]
         from flows.synthesize import synthesize
 
         record = synthesize(method="rapid", changes=[*given, *rest])
         found = {stage.name for stage in record.stages if stage.cached}
-        assert found == {"load-public", "pretrain", "train-extractor", "build-knowledge-base", "train-classifier"}
+        learnt = {"pretrain", "train-extractor", "build-knowledge-base", "train-classifier"}
+        assert found == {"load-public", "rehearse", *learnt}

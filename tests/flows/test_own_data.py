@@ -22,7 +22,7 @@ from tasks.caching import stage_key
 from tasks.journal import Found, Journal
 from tasks.making import RunContext
 from tasks.where import configure, where
-from tests.examples import home_at
+from tests.examples import UNREHEARSED, home_at
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
 TINY = [
@@ -35,6 +35,7 @@ TINY = [
     ),
     *("generation.images=60", "generation.steps=20", "evaluation.images=60", "evaluation.baseline=false"),
     *("evaluation.resamples=20", "schedule.timesteps=100"),
+    *UNREHEARSED,
 ]
 PERSONS = 120
 

@@ -22,7 +22,7 @@ from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
-from tasks import checking, private, public, release
+from tasks import checking, private, public, rehearsing, release
 from tasks.asking import PublicParts, Trained
 from tasks.caching import canonical, stage_key
 from tasks.closing import BASELINE_METHOD
@@ -36,8 +36,8 @@ class Book:
     """A journal that runs nothing and remembers what it was asked."""
 
     def __init__(self):
-        self.asked, self.context, self.private = [], "on whose behalf", SimpleNamespace(name="digits")
-        self.refusal = ""
+        self.asked, self.context, self.private = [], SimpleNamespace(run="run-1"), SimpleNamespace(name="digits")
+        self.refusal, self.worse = "", ()
 
     def kept_if_filled(self):
         return contextlib.nullcontext()
@@ -63,6 +63,7 @@ def book(monkeypatch):
     monkeypatch.setattr(checking, "over_budget", lambda *_: "")
     monkeypatch.setattr(flow, "close", lambda *_: "record")
     monkeypatch.setattr(flow, "show_in_ui", lambda record: None)
+    monkeypatch.setattr(rehearsing, "show", lambda ref, wanted, picture: book.worse)
     return book
 
 
@@ -102,13 +103,14 @@ def test_the_flow_reads_like_the_paper(book):
         "pretrain",
         "train-extractor",
         "build-knowledge-base",
+        "train-classifier",
+        "rehearse",
         "take-votes",
         "fine-tune",
         "generate",
         "generate",
         "fine-tune",
         "generate",
-        "train-classifier",
         "find-nearest",
         "evaluate",
         "check-copies",
@@ -121,10 +123,11 @@ def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_it
         "load-public",
         "check",
         "pretrain",
+        "train-classifier",
+        "rehearse",
         "fine-tune",
         "generate",
         "generate",
-        "train-classifier",
         "find-nearest",
         "evaluate",
         "check-copies",
@@ -171,8 +174,8 @@ def test_members_are_looked_at_first_and_stand_behind_a_priced_drawing(book):
     settings, plan = planned("dp-ensemble", "method.members=3", "method.key=two")
     run_plan(settings, plan, preset="digits", publish_to="")
     members = ["train-member"] * 3
-    drawn = ["generate-privately", "generate", "train-classifier", "find-nearest", "evaluate", "check-copies"]
-    assert stages(book) == ["load-public", "check", "pretrain", *members, *drawn]
+    drawn = ["generate-privately", "generate", "find-nearest", "evaluate", "check-copies"]
+    assert stages(book) == ["load-public", "check", "pretrain", "train-classifier", "rehearse", *members, *drawn]
     trained = [inputs for _, inputs in book.of(private.train_member)]
     assert [inputs["shard"] for inputs in trained] == [0, 1, 2] and not any(inputs.get("paid") for inputs in trained)
     ((_, paid),) = book.of(release.generate_privately)
@@ -213,11 +216,11 @@ def test_the_eyes_learn_from_public_images_and_are_no_part_of_what_is_paid_for(b
         assert all(args[1].digest not in repr(asked) for asked in book.of(stage))
 
 
-def test_with_inceptions_features_no_eyes_are_trained(book):
+def test_with_inceptions_features_the_eyes_serve_the_rehearsal_alone(book):
     settings, plan = planned()
     inception = settings.evaluation.model_copy(update={"features": "inception"})
     run_plan(settings.model_copy(update={"evaluation": inception}), plan, preset="digits", publish_to="")
-    assert not book.of(public.train_classifier) and book.of(release.evaluate)[0][0][1] is None
+    assert len(book.of(public.train_classifier)) == 1 and book.of(release.evaluate)[0][0][1] is None
 
 
 def test_without_a_baseline_none_is_trained(book):
@@ -229,7 +232,7 @@ def test_without_a_baseline_none_is_trained(book):
 def test_public_stages_know_nothing_of_the_private_images(book):
     run_plan(*planned("rapid", "data.name=secret-name", "latent.kind=kl"), preset="digits", publish_to="")
     train = (public.train_autoencoder, public.pretrain, public.train_extractor, public.build_knowledge_base)
-    train = (*train, public.train_classifier)
+    train = (*train, public.train_classifier, public.rehearse)
     for stage in (public.load_public, *train):
         for args, inputs in book.of(stage):
             assert "secret-name" not in repr((args, inputs)) and "'digits'" not in repr((args, inputs))
@@ -313,7 +316,7 @@ def test_a_first_phase_on_noised_copies_pays_once_and_then_trains_on_them(book):
     once = ["method.phase_one=noised_once", "privacy.relation=replace_one"]
     settings, plan = planned("dp-promise", *once)
     run_plan(settings, plan, preset="digits", publish_to="")
-    assert stages(book)[3:7] == ["noise-once", "train-phase-one", "fine-tune", "generate"]
+    assert stages(book)[5:9] == ["noise-once", "train-phase-one", "fine-tune", "generate"]
     ((_, copies),), ((_, trained),) = book.of(private.noise_once), book.of(private.train_phase_one)
     assert copies["event"] == plan.spends[0].event and copies["terms"].relation == "replace_one"
     assert copies["terms"].following == (plan.spends[1].event,), "the budget must bear Phase II too"
@@ -334,7 +337,8 @@ def test_a_first_phase_as_published_opens_the_door_itself(book):
 def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_it_needs(book):
     settings, plan = planned("empirical-denoiser", "evaluation.baseline=false")
     run_plan(settings, plan, preset="digits", publish_to="")
-    assert stages(book)[:5] == ["load-public", "check", "pretrain", "generate-privately", "generate"]
+    assert stages(book)[:3] == ["load-public", "check", "pretrain"]
+    assert stages(book)[5:7] == ["generate-privately", "generate"]
     ((_, drawn),) = book.of(release.generate_privately)
     assert drawn["events"] == tuple(spend.event for spend in plan.spends) and drawn["paid"]
     assert isinstance(drawn["public"].images, PublicImages) and drawn["trained"] == Trained()
@@ -344,17 +348,15 @@ def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_
 
 
 def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
-    seen = []
+    seen, parts = [], PublicParts(model=PublicModel(digest="0" * 64, label="PUBLIC"))
     monkeypatch.setattr(checking, "over_budget", lambda secret, events, terms: f"{len(events)} events are too many")
     monkeypatch.setattr(type(book), "run", lambda self, stage, *_, **__: seen.append((stage.name, self.refusal)))
     monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or Trained())
-    monkeypatch.setattr(
-        flow, "prepare", lambda *_: seen.append(("prepare", book.refusal)) or PublicParts.model_construct()
-    )
+    monkeypatch.setattr(flow, "prepare", lambda *_: seen.append(("prepare", book.refusal)) or parts)
     monkeypatch.setattr(flow, "compare", lambda *_: {})
     run_plan(*planned(), preset="digits", publish_to="")
-    refused = [(name, "2 events are too many") for name in ("prepare", "pay")]
-    assert seen[:4] == [("load-public", ""), *refused, ("generate", "")]
+    refused = [(name, "2 events are too many") for name in ("prepare", "train-classifier", "rehearse", "pay")]
+    assert seen[:6] == [("load-public", ""), *refused, ("generate", "")]
 
 
 def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch):

@@ -1,0 +1,49 @@
+"""The flow that tries the public half of a run by itself: no private image is opened, and the ledger hears nothing."""
+
+from collections.abc import Sequence
+
+from prefect import flow
+
+from artifacts.rehearsal import REHEARSAL
+from flows import synthesize as whole
+from sfumato.preflight import plan_for, preflight, private_set
+from sfumato.settings import DEFAULT_METHOD, resolve
+from tasks import rehearsing
+from tasks.checking import agreed_delta, known_constants
+from tasks.journal import Journal
+from tasks.lifeline import attended, call_run
+from tasks.making import RunContext, device_of
+from tasks.where import configure, now
+
+
+@flow(name="rehearse", flow_run_name="rehearse-{method}", persist_result=False, validate_parameters=True)
+@attended
+def rehearse(method: str = DEFAULT_METHOD, preset: str = "", changes: list[str] | None = None) -> None:
+    """Make the public half of a run and show what it can do, before anything is paid. Opens no private image.
+
+    Args:
+        method: Which method the run will be of, for example `rapid`.
+        preset: Named settings to start from; empty takes `digits` for the embedded digits and `auto` for other data.
+        changes: Further settings as `section.field=value`; those of the run, or it will not find what was made.
+    """
+    rehearse_public(method, preset, changes or [], f"rehearse-{method}-{now()}")
+
+
+def rehearse_public(method: str, preset: str, changes: Sequence[str], name: str) -> None:
+    """The public half of a run, under a name of its own; `Refused` where the run would be stopped for what it shows."""
+    place = configure()
+    settings, facts, _ = preflight(resolve(method, preset, changes), str(place.data), known_constants, agreed_delta)
+    plan = plan_for(settings, facts)
+    book = Journal(RunContext(run=name, parents={}), private_set(settings), device_of(settings.machine))
+    call_run(name)
+    images = whole.load_images(settings, plan, book)
+    parts = whole.prepare(settings, plan, images, book)
+    eyes = whole.train_eyes(settings, images, book)
+    rehearsed = whole.rehearse(settings, parts, images, eyes, book)
+    picture = place.home / "rehearsals" / rehearsed.digest[:DIGITS] / REHEARSAL
+    if worse := rehearsing.show(rehearsed, settings.rehearsal, picture):
+        raise rehearsing.refusal(worse, picture)
+
+
+DIGITS = 12
+"""Of the address of a rehearsal, in the name of the folder of its picture."""

@@ -1,0 +1,237 @@
+"""The rehearsal: what public images alone show of a run before its first epsilon is spent.
+
+Three questions, all answered with public images that nothing has learnt from (`sfumato.held_out`):
+
+- Does the public model draw such images? The Frechet distance of its samples to held-out images, in the features of a
+  classifier of the public classes, beside that of other held-out images, and beside that of draws from one Gaussian fitted to
+  what the model learnt from (pixels, or latents). A model that knows no more than means and correlations draws coloured
+  texture; whoever fine-tunes it privately pays for texture.
+- Does the autoencoder bring such images back? How much better than chance the classifier still reads them, as a share of how much
+  better it read them before.
+- Can retrieval work? How often a held-out image finds a key of its own class, beside chance (measured with the knowledge base).
+
+Each set has as many images, and features count along as few of the widest directions as so many images bear, so that the
+distances compare with each other; with nothing else, since the classifier is the run's own.
+
+Not covered: whether the private images look at all like the public ones, which nobody may look at before paying for it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato import held_out, latents
+from sfumato.config import Generation, Rehearsal, Section
+from sfumato.diffusion.samplers import Denoiser
+from sfumato.diffusion.schedule import NoiseSchedule
+from sfumato.drawing import public_samples
+from sfumato.evaluation.fidelity import frechet_distance
+from sfumato.images import shape_of, to_pixels, to_unit
+from sfumato.latents import Codec
+from sfumato.progress import Progress, silent
+
+Read = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Images [n, c, h, w] in [-1, 1] to features [n, d] and the classes read [n], on the CPU."""
+SAMPLES, HELD_OUT = "drawn by the public model", "public images held out"
+BACK, GAUSSIAN = "the same after the autoencoder", "draws from a Gaussian fitted to public images"
+"""Captions of the picture, in order."""
+SHOWN, CHUNK = 24, 250
+"""Images under each caption; images drawn or read at once."""
+PER_DIRECTION = 10
+"""Images of a set for each direction along which features are compared: fewer, and the distance measures their number."""
+FEWEST = 20
+"""Images of a set below which no distance is stated."""
+LEAST_UNIT = 1e-9
+"""Distances below this are none."""
+FITTED = 5000
+"""Public images to which the Gaussian is fitted, at most."""
+FEWEST_READ = 20
+"""Held-out images that the classifier must read beyond those that it would by naming the most common class each time, before the
+share of them that survives the autoencoder means anything."""
+
+
+class Distances(NamedTuple):
+    """Frechet distances to one half of the held-out images."""
+
+    samples: float
+    real: float
+    """Of the other half."""
+    gaussian: float
+
+
+class Reading(NamedTuple):
+    """What a classifier reads of held-out images."""
+
+    before: float
+    """Share that it reads right."""
+    after: float
+    """Share that it reads right after the autoencoder."""
+    survives: float | None
+    """What is read beyond chance after, as a share of what is read beyond it before; None where that is too little to tell."""
+
+
+class Findings(Section):
+    """The numbers of a rehearsal; None where there was nothing to measure."""
+
+    held_out: int
+    """Public images that nothing learnt from."""
+    images: int = 0
+    """Images in each set of which a distance is stated."""
+    directions: int = 0
+    """Directions of the features along which they are compared."""
+    samples: float | None = None
+    """Frechet distance of public samples to held-out public images."""
+    real: float | None = None
+    """Of other held-out public images."""
+    gaussian: float | None = None
+    """Of draws from a Gaussian fitted to public pixels, or latents."""
+    error: float | None = None
+    """Root mean squared error per pixel of what comes back of held-out images."""
+    spread: float | None = None
+    """The same of the mean image."""
+    read: float | None = None
+    """Share of held-out images that the classifier reads right."""
+    read_after: float | None = None
+    """The same after the autoencoder."""
+    survives: float | None = None
+    """What it reads beyond chance after, as a share of what it reads beyond it before."""
+    retrieval: float | None = None
+    """Share of held-out images that find a key of their own class."""
+    chance: float | None = None
+    """What chance gives."""
+    model: bool = True
+    """Whether there is a public model to draw from."""
+
+    def numbers(self) -> dict[str, float]:
+        """What was measured, by name."""
+        found = {"nearness": self.nearness, **self.model_dump()}
+        return {name: float(value) for name, value in found.items() if value is not None}
+
+    @property
+    def nearness(self) -> float | None:
+        """Where the samples lie between other public images, 0, and a Gaussian's draws, 1; None where nothing was drawn.
+
+        Where a Gaussian draws such images as well as anything, the distance of other public images serves as the unit.
+        """
+        if self.samples is None or self.real is None or self.gaussian is None:
+            return None
+        return (self.samples - self.real) / max(self.gaussian - self.real, self.real, LEAST_UNIT)
+
+
+class Rehearsed(NamedTuple):
+    """What a rehearsal found, and what it shows."""
+
+    findings: Findings
+    shown: list[tuple[str, np.ndarray]]
+    """Images uint8 `[n, c, h, w]` under a caption each."""
+
+
+@torch.no_grad()
+def rehearse(
+    levels: NoiseSchedule,
+    generation: Generation,
+    public: held_out.Parts,
+    codec: Codec,
+    denoiser: Denoiser | None,
+    read: Read,
+    *,
+    images: int,
+    seed: int,
+    device: torch.device,
+    progress: Progress = silent,
+) -> Rehearsed:
+    """Measure a public model and its autoencoder on the held-out images of `public`, drawing as `generation` says.
+
+    Without a `denoiser` there is no public model to draw from. At most `images` are drawn, of the classes of as many held-out
+    images.
+    """
+    kept, y = to_unit(public.kept.pixels).to(device), torch.from_numpy(public.kept.labels)
+    shown = {HELD_OUT: kept[:SHOWN]}
+    found = Findings(held_out=len(kept), model=denoiser is not None)
+    features, before = read(kept) if len(kept) else (kept, y)
+    if codec is not latents.PIXELS and len(kept):
+        back = torch.cat([codec.decode(codec.encode(part)) for part in kept.split(CHUNK)])
+        shown[BACK] = back[:SHOWN]
+        seen = reading(y, before, read(back)[1])
+        error, spread = float((back - kept).square().mean().sqrt()), latents.pixel_spread(kept)
+        changes = {"error": error, "spread": spread, "read": seen.before, "read_after": seen.after}
+        found = found.model_copy(update={**changes, "survives": seen.survives})
+    size = set_size(len(kept), images)
+    if denoiser is not None:
+        wanted, shape = y[: size or SHOWN].to(device), codec.shape(shape_of(kept))
+        generator, parts = torch.Generator(device).manual_seed(seed), []
+        for part in wanted.split(CHUNK):
+            z = public_samples(generation, levels, denoiser, shape, part, generator)
+            parts.append(codec.decode(z).clamp(-1, 1))
+            progress(sum(map(len, parts)), len(wanted))
+        drawn = torch.cat(parts)
+        shown = {SAMPLES: drawn[:SHOWN]} | shown
+        if size:
+            fitted = codec.encode(to_unit(public.learnt.pixels[:FITTED]).to(device))
+            flat = codec.decode(gaussian_draws(fitted, size, codec.limit, generator))
+            apart, directions = distances(features, read(drawn)[0], read(flat)[0])
+            found = found.model_copy(update={"images": size, "directions": directions, **apart._asdict()})
+            shown[GAUSSIAN] = flat[:SHOWN]
+    return Rehearsed(found, [(caption, to_pixels(part)) for caption, part in shown.items() if len(part)])
+
+
+def gaussian_draws(x: Tensor, count: int, limit: float, generator: torch.Generator) -> Tensor:
+    """`count` draws from the Gaussian with mean and covariance of x `[n, ...]`, clamped to [-limit, limit].
+
+    A draw is the mean plus a combination of the centred records with normal weights: exactly that Gaussian, and no covariance
+    has to be stored or taken apart.
+    """
+    flat = x.flatten(1)
+    centred = flat - flat.mean(0)
+    weights = torch.randn(count, len(flat), generator=generator, device=flat.device, dtype=flat.dtype)
+    drawn = flat.mean(0) + weights @ centred / max(1, len(flat) - 1) ** 0.5
+    return drawn.clamp(-limit, limit).view(count, *x.shape[1:])
+
+
+def set_size(held_out: int, images: int) -> int:
+    """Images of each set, where so many are held out and `images` are drawn; 0 where these are too few for a distance."""
+    size = min(held_out // 2, images)
+    return size if size >= FEWEST else 0
+
+
+def distances(held_out: Tensor, samples: Tensor, gaussian: Tensor) -> tuple[Distances, int]:
+    """Distances of samples and of a Gaussian's draws `[m, d]` to half of the held-out features `[n, d]`, n >= 2m, and the
+    number of directions, those along which all held-out features vary most."""
+    size = len(samples)
+    centre = held_out.mean(0)
+    directions = max(1, min(held_out.shape[1], size // PER_DIRECTION))
+    axes = torch.linalg.svd((held_out - centre).double(), full_matrices=False).Vh[:directions].T
+    half, other, drawn, flat = (
+        (part.double() - centre) @ axes for part in (held_out[:size], held_out[size : 2 * size], samples, gaussian)
+    )
+    return Distances(*(frechet_distance(half, one) for one in (drawn, other, flat))), directions
+
+
+def reading(labels: Tensor, before: Tensor, after: Tensor) -> Reading:
+    """What of the classes `labels` `[n]` is read before and after a round trip; classes read `[n]` each."""
+    right, still = (int((found == labels).sum()) for found in (before, after))
+    chance = int(torch.bincount(labels).max())
+    known = right - chance
+    survives = min(1.0, max(0.0, (still - chance) / known)) if known >= FEWEST_READ else None
+    return Reading(right / len(labels), still / len(labels), survives)
+
+
+def complaints(found: Findings, wanted: Rehearsal) -> tuple[str, ...]:
+    """What is worse than wanted, each with its number, the threshold and what to change; empty where nothing is."""
+    told = []
+    if found.nearness is not None and not found.nearness < wanted.nearer:
+        told.append(
+            f"public samples lie {found.nearness:.2f} of the way from public images to a Gaussian's draws, and must lie below "
+            f"rehearsal.nearer={wanted.nearer:g} (Frechet distances: samples {found.samples:.3g}, other public images "
+            f"{found.real:.3g}, Gaussian {found.gaussian:.3g}): train the public model longer (pretraining.steps), let it work on "
+            "latents (latent.kind=patch), or take simpler public images that are nearer to the private ones (data.public)"
+        )
+    if found.survives is not None and found.survives < wanted.survives:
+        told.append(
+            f"of what a classifier reads in public images, {found.survives:.1%} survives the autoencoder, and at least "
+            f"rehearsal.survives={wanted.survives:g} must: train it longer (latent.steps), or give latents more numbers (latent.channels)"
+        )
+    return tuple(told)
