@@ -321,8 +321,9 @@ class Alignment(Section):
     else and pays with all there is."""
     share: float = Field(default=0.15, gt=0, le=1)
     """Share of `privacy.epsilon` that the moments may cost by themselves; 1 takes all that is left beside what else is asked."""
-    proportions: tuple[Positive, Positive, Positive] = (1.0, 1.0, 1.5)
-    """Noise on the counts, means and covariances, in proportion to one another, each relative to what one record adds."""
+    proportions: tuple[Positive, Positive, Positive] = (2.0, 1.0, 1.0)
+    """Noise on the counts, means and covariances, in proportion to one another, each relative to what one record adds. Chosen on
+    a stand-in (`benchmarks/moments.py`): fewer good counts are needed than good covariances."""
     clusters: int = Field(default=1, ge=1, le=256)
     """Cells of each class, one for each so many centroids of the public images, with a count and a mean each; the covariance is the
     class's."""
