@@ -302,8 +302,8 @@ class Judge(Section):
     """Principal directions of the public features that it sees."""
     scale: float = Field(default=20.0, gt=0)
     """What its logits are multiplied by, since the features have norm 1."""
-    learning_rate: float = Field(default=2.0, gt=0)
-    """Step along the mean clipped gradient."""
+    learning_rate: float = Field(default=1.0, gt=0)
+    """Step along the mean clipped gradient; less suits a small epsilon, more a large one."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Share of the last step's velocity that is kept."""
     keep: float = Field(default=0.8, ge=0.1, lt=1)

@@ -185,17 +185,19 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
             looked_up = tuning.steps * _copies(settings, plan) * forward * bool(plan.retrieval)
             stages["DP-SGD"] = private + looked_up
 
-    drawing = plan.generation.images * (plan.evaluations * drawn + coder_forward / 2)
+    chosen_from = plan.judge.keep if plan.judge and plan.judge.use == "filter" else 1.0
+    drawing = plan.generation.images / chosen_from * (plan.evaluations * drawn + coder_forward / 2)
     if kernel := plan.generation.images * plan.comparisons:
         drawing += kernel * _measure(lambda: _kernel_step(shape), PROBE_IMAGES) / PROBE_RECORDS
     stages["drawing"] = drawing
     judged = min(settings.evaluation.images, plan.generation.images)
     walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
     compared = judged * (walk * forward + coder_forward / 2)
-    sets = 2
+    # What a judge had a say in is scored as drawn and where it agrees, too.
+    sets = 4 if plan.judge else 2
     # Plain DP-SGD, which has no settings of its own, is not compared with itself.
     if settings.evaluation.baseline and len(type(settings.method).model_fields) > 1:
-        compared, sets = 2 * compared + private, 3
+        compared, sets = 2 * compared + private, sets + 1
     stages["drawing for comparison"] = compared
     stages |= judging(settings, plan, probe, judged, sets, public)
     weights = own_work.weights
