@@ -78,7 +78,7 @@ class Guess(nn.Module):
 @pytest.fixture
 def pulled(judge):
     schedule = make_schedule(Schedule(timesteps=50))
-    parts = SimpleNamespace(schedule=schedule, codec=PIXELS)
+    parts = SimpleNamespace(schedule=schedule, codec=PIXELS, alignment=None)
     return schedule, Steered(Guess(), judge, parts, 0.05)
 
 
