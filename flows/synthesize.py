@@ -342,7 +342,8 @@ def train_judge(
     # How it is used does not change it, and a claim is of one run: neither keeps another run from finding it.
     usual = Judge()
     recipe = plan.judge.model_copy(update={name: getattr(usual, name) for name in ("use", "share", "keep", "pull")})
-    how = terms(plan, following=after(plan, STAGE_JUDGE)).model_copy(update={"claim": None})
+    later = tuple(spend.event for spend in plan.spends if spend.stage not in (STAGE_COUNTS, STAGE_JUDGE))
+    how = terms(plan, following=later).model_copy(update={"claim": None})
     asked: dict[str, Any] = {"settings": recipe, "facts": plan.facts, "machine": settings.machine}
     event = plan.event(STAGE_JUDGE)
     judge = book.run(private.train_judge, backbone, secret, how, event, paid=True, **asked)
