@@ -39,8 +39,6 @@ POSITIONS = (7, 16)
 """Fewest and most positions of a latent along a side."""
 FOLDS = (4, 8, 2, 16)
 """By how much an autoencoder may shrink a side; the first that fits is taken."""
-CODER_WIDTH = {1: 48, 3: 64}
-"""Channels of an autoencoder of patches, by those of the image (benchmarks/autoencoder.py)."""
 CHANNELS = {1: {2: 1, 4: 2, 8: 4, 16: 4}, 3: {2: 3, 4: 4, 8: 8, 16: 8}}
 """Channels of a latent: by those of the image, and by how much a side shrinks."""
 WIDTHS = ((64, 192, 2), (128, 384, 3), (256, 512, 4), (512, 640, 4), (math.inf, 768, 4))
@@ -203,7 +201,7 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if settings.latent.kind == "patch":
         yield Pick("latent.patch", fold, f"{height // fold}x{width // fold} positions, each for {fold}x{fold} pixels")
         yield Pick("latent.multipliers", PATCHES.multipliers, "the patches do what levels would")
-        yield Pick("latent.width", CODER_WIDTH[channels], "convolutions at the small size cost little")
+        yield Pick("latent.width", PATCHES.width, "convolutions at the small size cost little")
         yield Pick("latent.loss", PATCHES.loss, "squared errors of small steps come down fastest")
         yield Pick("latent.learning_rate", PATCHES.learning_rate, "as high as small steps bear")
         yield Pick("latent.batch", PATCHES.batch, "small steps bring an error down faster than large ones")
