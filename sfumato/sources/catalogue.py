@@ -132,6 +132,10 @@ class Request:
         if not 0 < self.share <= 1:
             raise BadInput(f"data.share={self.share} is no share; use a number above 0, and 1 for all records")
 
+    def takes(self, name: str) -> bool:
+        """Whether the class of this name is among those that are chosen."""
+        return (not self.only or name in self.only) and name not in self.without
+
     @property
     def used(self) -> float:
         """The share of the records that is used: what was asked for of the training part, and all of the others."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Catalogue, File, Record, Request
-from sfumato.sources.files import decoding, first_shape
+from sfumato.sources.files import decoding
 
 SHOWN = 8
 """Names of classes that a message shows."""
@@ -40,9 +40,7 @@ def narrowed(catalogue: Catalogue, asked: Request) -> Catalogue:
     for one in (*asked.only, *asked.without):
         if one not in facts.classes:
             raise BadInput(f"{facts.source!r} has no class {one!r}", told=f"has no class {one!r}")
-    classes = tuple(
-        name for name in facts.classes if name in (asked.only or facts.classes) and name not in asked.without
-    )
+    classes = tuple(filter(asked.takes, facts.classes))
     place = {facts.classes.index(name): number for number, name in enumerate(classes)}
 
     def labels() -> Iterator[tuple[int, str]]:
@@ -61,7 +59,4 @@ def narrowed(catalogue: Catalogue, asked: Request) -> Catalogue:
     facts = replace(facts, classes=classes, records=len(chosen), groups=groups)
     if not catalogue.files:
         return replace(catalogue, facts=facts, records=records, labels=labels)
-    if chosen:
-        channels, height, width = first_shape(files(), forgiving=asked.forgiving)
-        facts = replace(facts, channels=channels, height=height, width=width)
     return replace(catalogue, facts=facts, records=decoding(files, classes), files=files, labels=labels)

@@ -106,7 +106,7 @@ def open_embedded(place: Path, asked: Request) -> Catalogue:
             f"{str(place)!r} has no rows; add one for each image", told="has no rows: add one for each image"
         )
     groups_there = len({group for path in taken for _, group in read[path]}) if grouped else None
-    facts = Facts(str(place), count, classes, *first_shape(files(), forgiving=asked.forgiving), groups_there)
+    facts = Facts(str(place), count, classes, *first_shape(files, asked), groups_there)
     return Catalogue(facts, decoding(files, classes), has_parts=has_parts, files=files, labels=labels)
 
 

@@ -1,5 +1,6 @@
 """Sources in which every picture is a file of its own, or held like one: a list of them becomes a catalogue."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sfumato.errors import BadInput
@@ -22,7 +23,7 @@ def of_files(
     """
     numbers = {name: number for number, name in enumerate(classes)}
     groups = len({file.group for file in files}) if grouped else None
-    facts = Facts(source, len(files), classes, *first_shape(files, forgiving=asked.forgiving), groups)
+    facts = Facts(source, len(files), classes, *first_shape(lambda: files, asked), groups)
 
     def labels() -> Iterator[tuple[int, str]]:
         return ((numbers[file.label], file.group) for file in files)
@@ -41,14 +42,14 @@ def decoding(files: Callable[[], Iterable[File]], classes: tuple[str, ...]) -> C
     return records
 
 
-def first_shape(files: Iterable[File], *, forgiving: bool) -> tuple[int, int, int]:
-    """Channels, height and width of the first one; of the first that can be read if `forgiving`."""
+def first_shape(files: Callable[[], Iterable[File]], asked: Request) -> tuple[int, int, int]:
+    """Channels, height and width of the first one, of the asked classes if it has any; of the first that can be read if `asked` is forgiving."""
     fault: BadInput | None = None
-    for file in files:
+    for file in itertools.chain((file for file in files() if asked.takes(file.label)), files()):
         try:
             return shape_of(file.path)
         except BadInput as error:
             fault = fault or error
-            if not forgiving:
+            if not asked.forgiving:
                 break
     raise fault or BadInput("no picture has a shape, for there is none")

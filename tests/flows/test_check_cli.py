@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from PIL import Image
 
 from flows import cli
 from tasks.where import where
@@ -69,6 +70,26 @@ def test_mistakes_are_one_line_and_no_look(check, images, monkeypatch, arguments
     code, _, err = check(images, *arguments)
     assert code == 2 and err.startswith("sfumato: ") and err.count("\n") == 1 and words in err
     assert where().ledger().entries() == []
+
+
+def test_one_source_on_both_sides_is_looked_at_by_its_chosen_classes(check, tmp_path):
+    objects = write_classes(tmp_path / "objects", {"cat": 6, "dog": 6, "owl": 6})
+    sides = [objects, "--public", objects, "--set", "data.private_classes=[cat,1]"]
+    code, _, err = check(*sides)
+    assert code == 2 and "the class 'cat' of" in err and err.count("\n") == 1
+    (objects / "owl" / "cut.png").write_bytes(b"no picture")
+    code, out, _ = check(*sides, "--set", "data.public_without=[0,dog]")
+    assert code == 0 and "12 images in 2 classes" in " ".join(out.split()) and "cut.png" not in out
+
+
+def test_public_images_that_are_much_smaller_are_warned_of_or_refused(check, images, tmp_path):
+    small = write_classes(tmp_path / "small", {"bark": 2, "sand": 2})
+    for path in small.rglob("*.png"):
+        Image.open(path).resize((5, 5)).save(path)
+    code, _, err = check(images, "--public", small, "--set", "data.size=12")
+    assert code == 2 and "enlarged 2.4 times to the 12" in err and err.count("\n") == 1
+    out = check(images, "--public", small, "--set", "data.size=8")[1]
+    assert "warning: public images" in out and "enlarged 1.6 times to 8" in " ".join(out.split())
 
 
 def test_what_is_not_there_is_one_line(check, tmp_path):
