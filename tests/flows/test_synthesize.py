@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from artifacts import gate
 from artifacts.kinds import (
     ClassCounts,
     ClassMoments,
@@ -18,7 +19,8 @@ from artifacts.kinds import (
 from flows import synthesize as flow
 from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, load_images, prepare, run_plan, terms
 from sfumato import sources
-from sfumato.errors import BadInput
+from sfumato.config import Generation
+from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
@@ -26,7 +28,8 @@ from tasks import checking, private, public, rehearsing, release
 from tasks.asking import PublicParts, Trained
 from tasks.caching import canonical, stage_key
 from tasks.closing import BASELINE_METHOD
-from tests.examples import write_classes
+from tasks.where import configure, where
+from tests.examples import home_at, write_classes
 from tests.sfumato.sources.writing import write_mnist_like
 
 QUICK = ["fine_tuning.steps=1", "fine_tuning.sample_rate=1"]
@@ -446,3 +449,36 @@ def test_why_so_large_an_epsilon_is_wanted_reaches_the_ledger_and_no_cache_key()
     assert asked.reason == "nobody sees it but us"
     other = asked.model_copy(update={"reason": "another wording"})
     assert canonical(asked) == canonical(other)
+
+
+def test_a_rehearsal_that_fails_stops_the_run_before_anything_is_paid(book, monkeypatch):
+    book.worse = ("public samples lie 2.20 of the way",)
+    with pytest.raises(Refused, match="nothing was spent: public samples lie 2.20 of the way.*rehearsal.png; --go-on"):
+        run_plan(*planned(), preset="digits", publish_to="")
+    assert stages(book)[-1] == "rehearse"
+
+
+def test_whoever_goes_on_stands_in_the_ledger_before_anything_is_paid(book, tmp_path, monkeypatch):
+    book.worse = ("public samples lie 2.20 of the way",)
+    with home_at(tmp_path / "home"):
+        configure()
+        assert run_plan(*planned(), preset="digits", publish_to="", go_on=True) == "record"
+        with where().ledger() as ledger:
+            (entry,) = ledger.entries()
+            told = gate.went_on([entry], "digits", entry.body["artifact"])
+            assert ledger.total("digits").spends == 0
+    assert entry.kind == "override" and entry.body["missing"] == book.worse[0]
+    assert "went on with --go-on" in told[0].reason and told[0].kind == "rehearsal"
+    assert gate.went_on([entry], "another set", entry.body["artifact"]) == ()
+    assert "fine-tune" in stages(book)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "there"),
+    [("rapid", [], True), ("dp-sgd", ["pretraining.steps=0"], False), ("dppm", [], False)],
+)
+def test_without_a_public_model_the_rehearsal_is_told_so(book, method, changes, there):
+    run_plan(*planned(method, *changes), preset="digits", publish_to="")
+    (((_, _, model, base, _), inputs),) = book.of(public.rehearse)
+    assert (model is not None) is there and (base is not None) is (method == "rapid")
+    assert inputs["generation"].images == Generation().images, "more images or another edition rehearse nothing anew"
