@@ -27,7 +27,7 @@ from sfumato.methods import METHODS, PAPERS
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.chain import is_there
 from sfumato.privacy.chain import migrate as ledger_migrate
-from sfumato.settings import AUTO_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, known, presets, resolve
+from sfumato.settings import AUTO_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, known, preset_for, presets, resolve
 from tasks.checking import agreed_delta, known_constants
 from tasks.internal import pointed
 from tasks.making import device_of
@@ -110,7 +110,7 @@ def run(
     start_server()
     record = synthesize(
         method=method,
-        preset=preset,
+        preset=preset_for(preset, given),
         changes=given,
         publish_to=publish_to or (RUN_FOLDER if publish else ""),
         new_version=new_version,

@@ -274,6 +274,7 @@ def test_a_run_hands_the_flow_what_was_asked_for(sfumato, folder, monkeypatch):
         "publish_to": "out",
         "changes": ["fine_tuning.steps=1", "fine_tuning.sample_rate=1", "privacy.epsilon=3.0"],
         "new_version": False,
+        "go_on": False,
     }
 
 
