@@ -1,0 +1,81 @@
+"""Telling synthetic images from real ones: guessing on one source, always on another, as many of each class."""
+
+import pytest
+import torch
+
+from sfumato.evaluation import two_samples
+from sfumato.evaluation.two_samples import LEAST_IMAGES, MOST_IMAGES, matched, told_apart
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(two_samples, "STEPS", 60)
+
+
+def test_two_parts_of_one_source_are_not_told_apart(digits):
+    real, labels = digits.train[700:], digits.train_labels[700:]
+    told = told_apart(real, labels, digits.train[:700], digits.train_labels[:700])
+    low, high = told.interval
+    assert 0.4 < told.auc < 0.6 and low < 0.5 < high and high - low < 0.15
+
+
+def test_what_is_no_digit_is_always_told(digits):
+    noise = torch.rand(digits.train.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    blobs = torch.zeros_like(digits.train) + digits.train.mean((1, 2, 3), keepdim=True)
+    for images in (noise, blobs):
+        told = told_apart(digits.test, digits.test_labels, images, digits.train_labels)
+        assert told.auc > 0.99 and told.interval[1] <= 1 and told.interval[0] <= told.auc
+
+
+def test_another_share_of_the_classes_gives_nothing_away(digits):
+    """Zeros and ones as they are, far more of one than among the real ones: pixels alone would tell them."""
+    ones, zeros = ((digits.train_labels == label).nonzero()[:, 0] for label in (1, 0))
+    shown = torch.cat([ones, zeros[:60]])
+    kept = digits.test_labels < 2
+    told = told_apart(digits.test[kept], digits.test_labels[kept], digits.train[shown], digits.train_labels[shown])
+    assert told.interval[0] < 0.5
+
+
+def test_as_many_of_each_class_take_part_on_both_sides():
+    one, other = torch.tensor([0] * 5 + [1] * 9 + [2] * 4), torch.tensor([1] * 3 + [0] * 8 + [3] * 6)
+    ours, theirs = matched(one, other)
+    assert one[ours].tolist() == other[theirs].tolist() == [0] * 5 + [1] * 3
+    assert len(set(ours.tolist())) == len(set(theirs.tolist())) == 8
+    again, another = matched(one, other)[0], matched(one, other, seed=1)[0]
+    assert torch.equal(ours, again) and not torch.equal(ours, another)
+    many = torch.arange(3 * MOST_IMAGES) % 7
+    assert MOST_IMAGES - 7 <= len(matched(many, many)[0]) <= MOST_IMAGES
+    assert [len(part) for part in matched(one, other + 5)] == [0, 0]
+
+
+def test_too_few_images_give_the_reason(digits):
+    few = LEAST_IMAGES - 20
+    why = told_apart(digits.test, digits.test_labels, digits.train[:few], digits.train_labels[:few])
+    assert "too few to tell apart" in why and f"it takes {LEAST_IMAGES}" in why
+
+
+def test_large_images_are_averaged_down_and_no_image_is_learnt_and_judged(digits, monkeypatch):
+    monkeypatch.setattr(two_samples, "LARGEST_SIDE", 4)
+    seen = {}
+
+    def train(images, labels, classes, **how):
+        seen["taught"] = images
+        return "a model"
+
+    def predict(model, images):
+        seen["judged"] = images
+        return torch.tensor([[0.5, 0.5]] * len(images))
+
+    monkeypatch.setattr(two_samples, "train_classifier", train)
+    monkeypatch.setattr(two_samples, "predict", predict)
+    told = told_apart(digits.test, digits.test_labels, digits.train, digits.train_labels)
+    assert told.auc == 0.5
+    taught, judged = ({tuple(image.flatten().tolist()) for image in seen[name]} for name in ("taught", "judged"))
+    assert seen["taught"].shape[1:] == (1, 4, 4) and len(taught & judged) <= 1
+    assert len(seen["taught"]) == pytest.approx(len(seen["judged"]), abs=2) and len(seen["taught"]) > 300
+
+
+def test_a_seed_fixes_the_number(digits):
+    task = (digits.test, digits.test_labels, digits.train[:400] * 0.9, digits.train_labels[:400])
+    first, again, other = (told_apart(*task, seed=seed) for seed in (0, 0, 1))
+    assert first == again != other
