@@ -20,7 +20,7 @@ from sfumato.costs import COSTS, Cost, Work, autoencoder_work, backbone_work, co
 from sfumato.costs import training_seconds as by_the_table
 from sfumato.diffusion.objective import Examples, denoising_examples, record_losses
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.evaluation import networks
+from sfumato.evaluation import networks, two_samples
 from sfumato.evaluation.classifier import BATCH_IMAGES, Classifier, default_steps
 from sfumato.evaluation.utility import NETWORKS, TEN, wanted
 from sfumato.methods import METHODS
@@ -255,6 +255,7 @@ def judging(settings: Settings, plan: Plan, probe: Probe, judged: int, sets: int
     step = probe.per_image("backbone", work, lambda n: _read(reader, n, image))
     epoch = BATCH_IMAGES * step
     seconds = default_steps(records) * epoch + sets * default_steps(judged) * epoch
+    seconds += (sets + 1 + (settings.latent.kind != "none")) * two_samples.STEPS * epoch
     seconds += sets * LOGISTIC * judged * numbers * LOGISTIC_SECONDS
     seconds += sets * BOOTSTRAP_SECONDS * (1 + judged * (judged + test) / 4e8)
     names, _ = wanted(how, image)

@@ -27,8 +27,8 @@ from sfumato.evaluation.classifier import FEATURES, Classifier, features, predic
 Choice = Literal["auto", "cnn", "inception"]
 CNN = "hidden layer ({} features) of a small CNN trained on public images ({}, {} classes); not Inception"
 LATENTS = "latents of the public autoencoder"
-WIDEST_LATENTS = 256
-"""Numbers of a latent that are compared at most: a distance takes more images than numbers."""
+WIDEST_LATENTS = 128
+"""Numbers of a latent that are compared at most: a distance takes more images than numbers, and time by their square."""
 DIRECTIONS = 64
 """Directions of a backbone's features that are compared."""
 BACKBONE = f"{DIRECTIONS} widest directions of the public backbone's features"

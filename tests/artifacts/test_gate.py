@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from artifacts import gate
+from artifacts import gate, report
 from artifacts.binding import unbound
-from artifacts.kinds import Samples, TunedModel
+from artifacts.kinds import NearestPublic, Samples, TunedModel
 from artifacts.record import save_record
 from sfumato.errors import BadInput, Refused
 from sfumato.images import picture, save_png
@@ -90,6 +90,37 @@ def test_no_picture_of_the_run_folder_leaves(place, record, tmp_path):
     texts = [path.read_text() for path in (tmp_path / "out").glob("*.html")] + [report_for_prefect(record, {})]
     assert texts and not any(coded in text for text in texts)
     assert all(base64.b64encode(honest).decode() in text for text in texts)
+
+
+def keep_nearest(place, parents, shade):
+    """A picture of samples beside public images, as its stage leaves it."""
+    store = place.store()
+    with store.writing() as folder:
+        save_png(folder / report.NEAREST, picture(picture_set(1).pixels[0] // 2 + shade))
+        return store.keep(NearestPublic, folder, parents=parents)
+
+
+def test_samples_beside_public_images_leave_with_them_where_the_ledger_names_the_picture(place, record, tmp_path):
+    store, samples = place.store(), Samples(digest=record.samples_artifact, label=record.label)
+    named, others = keep_nearest(place, [samples], 3), keep_nearest(place, [keep_samples(store)], 5)
+    unnamed = keep_nearest(place, [samples], 7)
+    with place.ledger() as ledger:
+        ledger.made(
+            named.digest, entries=store.entries(named), stage="nearest public images", run="run-1", code_version="1"
+        )
+        for found, leaves in ((named, True), (unnamed, False), (others, False)):
+            told = record.model_copy(update={"nearest_artifact": found.digest})
+            assert gate.passed(store, ledger, told).nearest_artifact == (found.digest if leaves else "")
+        gone = record.model_copy(update={"nearest_artifact": "0" * 64})
+        assert gate.passed(store, ledger, gone).nearest_artifact == ""
+    told = record.model_copy(update={"nearest_artifact": named.digest})
+    folder = place.runs / record.run
+    save_png(folder / report.NEAREST, picture(picture_set(2).pixels[1]))
+    false = base64.b64encode((folder / report.NEAREST).read_bytes()).decode()
+    publish_run(kept(place, told), tmp_path / "out")
+    honest = base64.b64encode((store.folder(named) / report.NEAREST).read_bytes()).decode()
+    texts = [(tmp_path / "out" / "report.html").read_text(), report_for_prefect(told, {})]
+    assert all(honest in text and false not in text for text in texts)
 
 
 def forged(store, entries, parents=(), label="DP"):

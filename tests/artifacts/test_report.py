@@ -12,6 +12,7 @@ from artifacts.page import in_html, in_markdown, inside, table
 from artifacts.record import Override, StageRecord
 from artifacts.report import INTERNAL_REPORT, REPORT, internal_page, public_page
 from sfumato.errors import BadInput
+from sfumato.privacy.looks import CEILING, REAL
 from tests.examples import (
     DELTA,
     PRIVATE_PATH,
@@ -193,6 +194,44 @@ def test_the_classifiers_behind_the_mean_are_shown(tmp_path):
     text = internal_report(make_record(tmp_path, metrics=metrics))
     assert rows(text, "synthetic")[1][-1] == "0.75" and rows(text, "synthetic")[2][1:] == ["0.8317", "0.6683"]
     assert "the last column: eleven of scikit-learn's classifiers" in text
+
+
+def test_what_the_numbers_mean_stands_first_and_in_words(tmp_path):
+    judged = {**SCORES, "two_sample_auc": 0.983, "judge": 0.9917, "cnn_balanced": 0.7531, "precision": 0.41}
+    real = {**SCORES, "cnn": 0.9731, "two_sample_auc": 0.514}
+    best = {"readable": 0.9333, "two_sample_auc": 0.62}
+    text = internal_report(make_record(tmp_path, metrics={"synthetic": judged, REAL: real, CEILING: best}))
+    words = text.split("## In plain words")[1].split("## Pictures")[0]
+    assert "picks the synthetic one 98% of the time; guessing gives 50%" in words and "held-out ones: 51%" in words
+    assert "79.2% (75.3% as the mean over classes) of held-out real images; after real ones 97.3%" in words
+    assert "reads 55.3% of the synthetic ones as they were meant; of held-out real ones 99.2%" in words
+    assert "through the autoencoder and back 93.3% are still read; they are told from others 62% of the time" in words
+    assert "41% lie among real ones" in words and "No number here is a verdict by itself" in words
+    assert "told from real: how often a small CNN" in text and "CNN, balanced" in text
+    assert text.index("## Promise") < text.index("## In plain words") < text.index("## Scores")
+    assert "In plain words" not in public_report(make_record(tmp_path, metrics={"synthetic": judged}))
+
+
+def test_of_scores_of_an_earlier_version_less_is_said(record):
+    words = internal_report(record).split("## In plain words")[1].split("## Pictures")[0]
+    assert "picks the synthetic one" not in words and "autoencoder" not in words and "names the class of 79.2%" in words
+
+
+def test_a_row_without_any_of_the_scores_is_left_out_of_a_table(tmp_path):
+    best = {"readable": 0.9333, "frechet": 3.0}
+    text = internal_report(make_record(tmp_path, metrics={"synthetic": SCORES, CEILING: best}))
+    assert len(rows(text, CEILING)) == 1 and len(rows(text, "synthetic")) == 2
+
+
+def test_samples_and_their_nearest_public_images_may_leave_and_real_images_may_not(record, tmp_path):
+    for name in (*report.PICTURES, report.REAL_PICTURE):
+        Image.new("L", (len(name), 2)).save(tmp_path / name)
+    coded = {name: inside(tmp_path)(name) for name in (report.NEAREST, report.REAL_PICTURE)}
+    report.write_reports(tmp_path, record)
+    public, internal = ((tmp_path / name).read_text(encoding="utf-8") for name in (REPORT, INTERNAL_REPORT))
+    assert coded[report.NEAREST] in public and coded[report.NEAREST] in internal
+    assert coded[report.REAL_PICTURE] in internal and coded[report.REAL_PICTURE] not in public
+    assert report.REAL_PICTURE not in report.PICTURES and report.REAL_PICTURE in report.INTERNAL_FILES
 
 
 def test_two_feature_extractors_are_refused_in_one_report(tmp_path):

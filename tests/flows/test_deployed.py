@@ -186,7 +186,9 @@ def test_another_edition_of_a_released_model_costs_nothing_and_has_other_images(
         assert [one.settings["generation"]["edition"] for one in (first, second)] == [1, 2]
         assert first.samples_artifact != second.samples_artifact
         made = {stage.name for stage in second.stages if not stage.cached}
-        assert made == {"generate", "evaluate", "check-copies"}, "the model and what it is compared with are there"
+        assert made == {"generate", "find-nearest", "evaluate", "check-copies"}, (
+            "the model and what it is compared with are there"
+        )
         assert {Path(one.published).name for one in (first, second)} == {first.run, second.run}
         assert len(list((tmp_path / "out").glob("*/labels.csv"))) == 2
         with where().ledger() as ledger:

@@ -19,7 +19,7 @@ def answers():
 def resampled(statistic, *columns):
     """The spread of a statistic over resamples of the rows."""
     rng, rows = np.random.default_rng(1), len(columns[0])
-    drawn = [rng.integers(rows, size=rows) for _ in range(400)]
+    drawn = [rng.integers(rows, size=rows) for _ in range(200)]
     return np.std([statistic(*(column[index] for column in columns)) for index in drawn])
 
 
@@ -29,7 +29,7 @@ def test_balanced_accuracy_is_scikit_learns(answers):
     value, (low, high) = balanced((read == labels).astype(float), labels)
     assert value == pytest.approx(balanced_accuracy_score(labels, read))
     spread = resampled(balanced_accuracy_score, labels, read)
-    assert (high - low) / 2 == pytest.approx(1.96 * spread, rel=0.15) and low < value < high
+    assert (high - low) / 2 == pytest.approx(1.96 * spread, rel=0.2) and low < value < high
 
 
 def test_areas_are_scikit_learns(answers):
@@ -37,7 +37,7 @@ def test_areas_are_scikit_learns(answers):
     value, (low, high) = macro_area(sure, labels)
     whole = lambda y, p: roc_auc_score(y, p, multi_class="ovr", average="macro")  # noqa: E731
     assert value == pytest.approx(whole(labels, sure))
-    assert (high - low) / 2 == pytest.approx(1.96 * resampled(whole, labels, sure), rel=0.15)
+    assert (high - low) / 2 == pytest.approx(1.96 * resampled(whole, labels, sure), rel=0.2)
     two, kept = sure[labels < 2][:, :2], labels[labels < 2]
     two = two / two.sum(1, keepdims=True)
     assert macro_area(two, kept)[0] == pytest.approx(roc_auc_score(kept, two[:, 1]))

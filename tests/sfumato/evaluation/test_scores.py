@@ -1,14 +1,17 @@
+import json
+
 import pydantic
 import pytest
 import torch
+import torch.nn.functional as F
 
 from sfumato.config import Evaluation
 from sfumato.errors import BadInput
-from sfumato.evaluation import intervals
+from sfumato.evaluation import extractors, intervals
 from sfumato.evaluation.classifier import FEATURES, default_steps, features, predict
 from sfumato.evaluation.extractors import Extractor, cnn_name
 from sfumato.evaluation.fidelity import frechet_distance, kernel_distance, neighbours
-from sfumato.evaluation.scores import Bench, Scores, judge, make_bench
+from sfumato.evaluation.scores import Bench, Scores, ceiling, judge, make_bench
 from sfumato.evaluation.two_samples import STEPS
 from sfumato.evaluation.utility import ELEVEN, TEN, answers, training_steps
 
@@ -101,6 +104,50 @@ def test_all_classifiers_on_grey_images_of_8x8(digits, judge_model, eyes):
     assert {*TEN, "eleven", "mlp"} <= set(scores.intervals)
     low, high = scores.intervals["eleven"]
     assert low < scores.eleven < high
+
+
+def test_scores_of_an_earlier_version_still_load(reference_scores):
+    """They lack what came later, and say nothing of it."""
+    later = ("two_sample_auc", "judge", "further_extractors", "frechet_latents", "frechet_backbone")
+    known = reference_scores.model_dump(mode="json")
+    old = {
+        name: value for name, value in known.items() if name not in later and not name.endswith(("_auc", "_balanced"))
+    }
+    assert len(known) - len(old) == len(later) + 10
+    found = Scores.model_validate_json(json.dumps(old))
+    assert found.two_sample_auc is found.cnn_auc is found.judge is None and found.cnn == reference_scores.cnn
+    assert "two_sample_auc" not in found.numbers()
+
+
+def test_real_images_are_the_floor_of_what_is_told_apart(reference_scores):
+    low, high = reference_scores.intervals["two_sample_auc"]
+    assert 0.4 < reference_scores.two_sample_auc < 0.6 and low < 0.5 < high + 0.05
+    assert reference_scores.judge > 0.96 and reference_scores.cnn_auc > 0.99
+    assert reference_scores.cnn_balanced == pytest.approx(reference_scores.cnn, abs=0.02)
+
+
+def test_further_distances_are_measured_in_latents_and_in_the_backbone(digits, judge_model, eyes):
+    halves = extractors.latents(lambda x: F.avg_pool2d(x, 2), "cpu")
+    backbone = extractors.backbone(lambda x, directions: x.flatten(1)[:, :directions], "cpu")
+    further = {"frechet_latents": halves, "frechet_backbone": backbone}
+    bench = make_bench(
+        digits.test, digits.test_labels, judge_model=judge_model, extractor=eyes, how=QUICK, further=further
+    )
+    pair = (digits.train[:200], digits.train_labels[:200]), (digits.test, digits.test_labels)
+    found = ceiling(*pair, bench)
+    small = [F.avg_pool2d(x, 2).flatten(1) for x in (digits.test, digits.train[:200])]
+    assert found.frechet_latents == frechet_distance(*small)
+    assert found.frechet_backbone == frechet_distance(digits.test.flatten(1), digits.train[:200].flatten(1))
+    assert found.further_extractors == {"frechet_latents": extractors.LATENTS, "frechet_backbone": extractors.BACKBONE}
+    assert found.readable == found.judge > 0.96 and found.cnn is found.logistic is None and found.images == 200
+    assert 0.35 < found.two_sample_auc < 0.65 and "cnn" not in found.missing
+
+
+@pytest.mark.parametrize(("shape", "width"), [((2, 7, 7), 98), ((4, 8, 8), 64), ((4, 16, 16), 64), ((300, 2, 2), 300)])
+def test_wide_latents_are_averaged_over_positions(shape, width):
+    z = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
+    found = extractors.latents(lambda x: z, "cpu").read(z)
+    assert found.shape == (3, width) and found.mean().item() == pytest.approx(z.mean().item(), abs=1e-6)
 
 
 def test_scores_are_frozen_refuse_nonsense_and_survive_json(reference_scores):

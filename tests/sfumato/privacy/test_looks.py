@@ -15,7 +15,7 @@ from sfumato.images import ImageSet, to_unit
 from sfumato.privacy import door
 from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.ledger import Ledger
-from sfumato.privacy.looks import ATTACKED, REAL, attacked, copied, judged, tensors
+from sfumato.privacy.looks import ATTACKED, CEILING, REAL, attacked, copied, judged, tensors
 from tests.spends import KEYS
 
 DIGITS = PrivateSet(name="digits", source="digits", share=0.0336)
@@ -56,6 +56,9 @@ def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
     )
     rows, entries = found.rows, found.entries
     assert rows == {"a": "row of 3", "b": "row of 5", REAL: "row of 50"}
+    test = door.read(DIGITS, "test")
+    assert found.real.labels.tolist() == [label for label in range(10) for _ in range(2)]
+    assert np.array_equal(found.real.pixels[0], test.pixels[test.labels == 0][0])
     assert (
         made == [(360, 360, "the judge", "public eyes", Evaluation())]
         and [bench for *_, bench in asked] == ["the bench"] * 3
@@ -67,6 +70,35 @@ def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
     reasons = [entry.body["reason"] for entry in ledger.entries()]
     assert all(reason.startswith("judge: ") for reason in reasons) and len(set(reasons)) == 2
     assert ledger.total("digits").epsilon == 0
+
+
+def test_in_latents_real_images_go_through_the_autoencoder_too(ledger, monkeypatch):
+    asked = {}
+
+    class Halved(Halves):
+        def decode(self, z):
+            return (z * 2).repeat_interleave(2, 2).repeat_interleave(2, 3)
+
+    def ceiling(train, test, bench, **others):
+        asked["train"], asked["test"] = train, test
+        return "the best"
+
+    def make_bench(x, y, **others):
+        asked["further"] = others["further"]
+        return "the bench"
+
+    monkeypatch.setattr(scores, "train_judge", lambda *_, **__: "the judge")
+    monkeypatch.setattr(scores, "make_bench", make_bench)
+    monkeypatch.setattr(scores, "judge", lambda *_, **__: "a row")
+    monkeypatch.setattr(scores, "ceiling", ceiling)
+    how = {"classes": 10, "extractor": "eyes", "how": Evaluation(images=20), "seed": 0, "device": torch.device("cpu")}
+    found = judged(access_to(ledger), {}, **how, shown=1, codec=Halved())
+    assert found.rows == {REAL: "a row", CEILING: "the best"} and list(asked["further"]) == ["frechet_latents"]
+    (train, _), (test, labels) = asked["train"], asked["test"]
+    real = door.read(DIGITS, "test")
+    assert len(train) == 20 and np.array_equal(labels.numpy(), real.labels)
+    blocks = to_unit(real.pixels)[..., ::2, ::2].repeat_interleave(2, 2).repeat_interleave(2, 3)
+    assert torch.equal(test, blocks), "in the grey levels of a stored image"
 
 
 @pytest.mark.parametrize(("count", "expected"), [(100, 12), (12, 12), (4, 4), (2, 2), (1, 1)])
