@@ -69,9 +69,11 @@ MLP_UP_TO = 128
 """Numbers of a latent up to which an MLP does; above, a transformer over positions."""
 DIT, DIT_BATCH = {"cpu": (64, 4), "gpu": (256, 6)}, {"cpu": 128, "gpu": 256}
 """Width and blocks of a transformer, and images in a public step."""
-MOMENTS, JUDGE = (0.71, 0.55), (0.65, 0.5)
-"""What class moments and the judge may cost by themselves: an epsilon, and at most this share of the target. Costs compose far below
-their sum, so that most is left for gradients."""
+MOMENTS, JUDGE = (0.71, 2.7, 0.55), (0.65, 2.0, 0.5)
+"""Epsilon of the class moments, or of the judge, by itself: with `REFERENCE_RECORDS` in a class, and with fewer, which need less noise for
+the same accuracy, in proportion up to the second number; never more than this share of the target."""
+REFERENCE_RECORDS = 6000
+"""Records in a class with which the first numbers of `MOMENTS` and `JUDGE` were found to serve."""
 ENOUGH_RECORDS = 50
 """Records in a class, on average, from which its moments and a judge pay."""
 MANY_RECORDS, CELLS = 2000, 12
@@ -254,10 +256,10 @@ def denoiser(settings: Settings, declared: Declared) -> Iterator[Pick]:
     kind = "mlp" if numbers <= MLP_UP_TO and settings.recipe.device == "cpu" else "dit"
     told = {
         "mlp": "an MLP does most with a second of a CPU",
-        "dit": "an MLP draws texture there, a transformer over positions shapes",
+        "dit": "a transformer learns for all positions at once what an MLP learns for each",
     }
     yield Pick("network.kind", kind, f"{numbers} numbers: {told[kind]}")
-    yield Pick("network.prediction", "velocity", "on latents it learns faster than the noise")
+    yield Pick("network.prediction", "velocity", "well scaled where nearly all is noise")
 
 
 def denoiser_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
@@ -364,7 +366,7 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
             "alignment.kind", "moments", f"{each:.0f} records in a class: the strongest lever before any gradient"
         )
         if not alone:
-            share = min(MOMENTS[0] / epsilon, MOMENTS[1])
+            share = lever_share(MOMENTS, each, epsilon)
             yield Pick("alignment.share", round(share, 4), f"epsilon {share * epsilon:.2f} by itself")
         if each >= MANY_RECORDS:
             yield Pick(
@@ -373,13 +375,20 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     else:
         yield Pick("alignment.kind", "none", f"{math.prod(shape)} numbers are too many for second moments")
     if facts.public_classes > 1 and len(facts.classes) > 1:
-        share = min(JUDGE[0] / epsilon, JUDGE[1])
+        share = lever_share(JUDGE, each, epsilon)
         yield Pick(
             "judge.use",
             "relabel",
             f"{facts.public_classes} public classes teach it what to look at; relabelling costs no image",
         )
         yield Pick("judge.share", round(share, 4), f"epsilon {share * epsilon:.2f} by itself")
+
+
+def lever_share(cost: tuple[float, float, float], each: float, epsilon: float) -> float:
+    """Which share of the target a lever of this cost takes, with so many records in `each` class."""
+    enough, most, largest_share = cost
+    alone = min(most, max(enough, enough * REFERENCE_RECORDS / each))
+    return min(alone / epsilon, largest_share)
 
 
 def eyes(settings: Settings, declared: Declared) -> Iterator[Pick]:

@@ -164,7 +164,7 @@ def test_what_may_be_shown_of_a_run_is_complete_and_holds_nothing_internal(recor
     runs, tracker = shared(), where().tracker()
     parent = runs[record.tracking["DP"]]
     client = tracker.client()
-    pictures = {"samples.png", "nearest-public.png", "training-curves.png", "privacy-curve.png"}
+    pictures = {"samples.png", "nearest-public.png", "rehearsal.png", "training-curves.png", "privacy-curve.png"}
     assert {"report.html", "tables", "model", *pictures} == {
         file.path for file in client.list_artifacts(parent.info.run_id)
     }

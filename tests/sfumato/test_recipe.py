@@ -79,10 +79,15 @@ def test_class_moments_and_a_judge_where_they_pay():
     assert (few.alignment.kind, few.judge.use) == ("none", "none")
     assert (one.alignment.kind, one.judge.use) == ("moments", "none"), "one public class teaches no features"
     assert (large.alignment.kind, large.judge.use) == ("none", "relabel"), "second moments of too many numbers"
-    shares = [recipe(f"privacy.epsilon={epsilon}") for epsilon in (10, 1, 0.2)]
+    shares = [recipe(f"privacy.epsilon={epsilon}", records=60_000) for epsilon in (10, 1, 0.2)]
     for found, epsilon in zip(shares, (10, 1, 0.2), strict=True):
         own = [found.alignment.share * epsilon, found.judge.share * epsilon]
         assert own[0] <= 0.711 and own[1] <= 0.651 and math.hypot(*own) < 0.8 * epsilon, "most is left for gradients"
+
+
+def test_classes_with_fewer_records_need_less_noise_on_their_moments():
+    costs = [10 * recipe(records=records).alignment.share for records in (120_000, 60_000, 30_000, 4_000)]
+    assert costs == pytest.approx([0.71, 0.71, 1.42, 2.7], abs=1e-3)
 
 
 def test_a_gpu_gets_another_recipe_and_colour_another_network():
