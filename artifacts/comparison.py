@@ -18,7 +18,7 @@ from artifacts.labels import Label, combined
 from artifacts.page import Page, Picture, Section, Table, Text
 from artifacts.record import SYNTHETIC, RunRecord
 from artifacts.report import SCORES
-from sfumato.drawing import first_of_each
+from sfumato.drawing import some_of_each
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.images import ImageSet, enlargement, grid
 
@@ -201,7 +201,7 @@ def comparison_page(found: Comparison) -> Page:
 
 def pictures(samples: Sequence[ImageSet]) -> Image.Image:
     """The first image of each class, one set a row."""
-    rows = [first_of_each(images, 1) for images in samples]
+    rows = [some_of_each(images, 1) for images in samples]
     widest = max(map(len, rows))
     every = np.concatenate([np.resize(row, (widest, *row.shape[1:])) for row in rows])
     return grid(every, widest, enlargement(every.shape[2]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from sfumato.drawing import first_of_each
+from sfumato.drawing import places_of, some_of_each
 from sfumato.images import ImageSet, grid, save_png
 
 SIDE = 64
@@ -36,13 +36,13 @@ def columns_of(images: ImageSet) -> int:
 
 
 def draw_images(path: Path, images: ImageSet, columns: int) -> None:
-    """The first images of each class, one class a row."""
-    save_png(path, grid(first_of_each(images, columns), columns, scale_of(min(images.pixels.shape[2:]))))
+    """Some images of each class, one class a row."""
+    save_png(path, grid(some_of_each(images, columns), columns, scale_of(min(images.pixels.shape[2:]))))
 
 
 def of_each(images: ImageSet) -> ImageSet:
-    """The images that a picture of pairs shows: the first of each class, of so many classes."""
-    places = [np.flatnonzero(images.labels == label)[:PAIRS] for label in range(len(images.classes))]
+    """The images that a picture of pairs shows: some of each class, of so many classes."""
+    places = [places_of(images, label, PAIRS) for label in range(len(images.classes))]
     return images.subset(np.concatenate([row for row in places if len(row)][:MOST_CLASSES]))
 
 

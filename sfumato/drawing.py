@@ -86,13 +86,23 @@ def private_drawing(
     return drawn
 
 
-def first_of_each(images: ImageSet, count: int) -> np.ndarray:
-    """The first `count` images of each class, class by class, black ones where a class has too few: uint8 `[n, c, h, w]`."""
+def some_of_each(images: ImageSet, count: int) -> np.ndarray:
+    """`count` images of each class, evenly spread over it, class by class, black ones where a class has too few: uint8 `[n, c, h, w]`.
+
+    Spread, since a judge's classes begin with what was drawn for others.
+    """
     page = np.zeros((len(images.classes), count, *images.pixels.shape[1:]), np.uint8)
     for label, row in enumerate(page):
-        found = images.pixels[images.labels == label][:count]
-        row[: len(found)] = found
+        shown = places_of(images, label, count)
+        row[: len(shown)] = images.pixels[shown]
     return page.reshape(-1, *images.pixels.shape[1:])
+
+
+def places_of(images: ImageSet, label: int, count: int) -> np.ndarray:
+    """Where `count` images of a class stand, or all where they are fewer, evenly spread over it: int64 `[count]`."""
+    found = np.flatnonzero(images.labels == label)
+    count = min(count, len(found))
+    return found[np.arange(count) * len(found) // max(1, count)]
 
 
 class Steered(nn.Module):

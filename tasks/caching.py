@@ -217,8 +217,10 @@ def _without_docstrings(tree: ast.AST) -> ast.AST:
 
 
 def stage_key(stage_task: Any, *args: Any, **kwargs: Any) -> str:
-    """The cache key of a stage called like this."""
-    return cache_key(stage_task.fn, dict(inspect.signature(stage_task.fn).bind(*args, **kwargs).arguments))
+    """The cache key of a stage called like this, which is Prefect's: what is not given counts as its default."""
+    bound = inspect.signature(stage_task.fn).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return cache_key(stage_task.fn, dict(bound.arguments))
 
 
 def is_cached(stage_task: Any, *args: Any, **kwargs: Any) -> bool:

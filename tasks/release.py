@@ -132,7 +132,7 @@ def generate_privately(
 
 
 def keep_samples(draft: Draft, found: ImageSet, told: Told | None = None) -> None:
-    """Write images, a picture of the first of each class, and what is told of how they are made."""
+    """Write images, a picture of some of each class, and what is told of how they are made."""
     contents.save_images(draft.folder, found)
     if told:
         gate.save_how(draft.folder, told.settings, told.plan)

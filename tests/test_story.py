@@ -27,7 +27,7 @@ from sfumato.evaluation.membership import COMBINED
 from sfumato.privacy.ledger import Ledger
 from tasks.release import publish_run
 from tasks.where import configure, where
-from tests.examples import UNREHEARSED, home_at, write_classes
+from tests.examples import UNCHOSEN, UNREHEARSED, home_at, write_classes
 from tests.spends import KEYS
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
@@ -256,7 +256,9 @@ def test_a_corrupt_private_image_is_named_before_any_work(prefect_server, tmp_pa
     bad = tmp_path / "b" / "3.png"
     bad.write_bytes(bad.read_bytes()[:40])
     with pytest.raises(BadInput, match=r"corrupt.*\(INTERNAL\)$"):
-        synthesize(method="rapid", preset="digits", changes=[*TINY, f"data.private={tmp_path}", "data.share=1"])
+        synthesize(
+            method="rapid", preset="auto", changes=[*TINY, *UNCHOSEN, f"data.private={tmp_path}", "data.share=1"]
+        )
 
 
 def test_plain_dp_sgd_is_a_method_like_any_other(prefect_server):
@@ -532,7 +534,7 @@ def test_a_set_that_changed_is_refused_until_a_person_declares_a_version(prefect
 
     folder = write_classes(tmp_path / "scans", {"a": 40, "b": 40})
     changes = [c for c in TINY if not c.startswith(("method.", "data.share"))] + [f"data.private={folder}"]
-    run = functools.partial(synthesize, method="dp-sgd", preset="digits", changes=[*changes, "network.kind=mlp"])
+    run = functools.partial(synthesize, method="dp-sgd", preset="auto", changes=[*changes, *UNCHOSEN])
     first = run()
     (folder / "a" / "000.png").unlink()
     with pytest.raises(BadInput, match="'scans' changed since its last entry"):
@@ -583,11 +585,12 @@ def test_mnist_with_omniglot_runs_by_settings_alone(prefect_server, data):
             "method.extractor.steps=2",
         ),
         *UNREHEARSED,
+        *UNCHOSEN,
         *("network.kind=unet", "network.multipliers=[1,2]", "network.attention=[7]", "network.blocks=1"),
         *("fine_tuning.steps=2", "fine_tuning.batch=20", "fine_tuning.draws=2", "generation.images=20"),
         *("generation.steps=5", "evaluation.baseline=false", "evaluation.images=20", "machine.physical_batch=8"),
     ]
-    record = synthesize(method="rapid", preset="digits", changes=changes)
+    record = synthesize(method="rapid", preset="auto", changes=changes)
     assert record.plan.facts.shape == (1, 28, 28) and record.plan.facts.records == 300
     assert record.certificate.epsilon <= 10 and Image.open(record.samples).height > 280
 

@@ -298,6 +298,7 @@ def test_a_plan_shows_the_parts_that_learn_and_what_cannot_be_certified(sfumato)
         ["ledger", "budget"],
         ["ledger", "verify"],
         ["check"],
+        ["rehearse"],
         ["compare"],
         ["sweep"],
         ["serve"],
@@ -314,7 +315,7 @@ def test_every_command_explains_itself(sfumato, command):
 def test_every_command_is_known_to_these_tests():
     group = typer.main.get_command(cli.app)
     known = {"run", "plan", "show", "publish", "audit", "check", "compare", "sweep", "explain"}
-    known |= {"ledger", "migrate", "report", "serve", "status"}
+    known |= {"ledger", "migrate", "rehearse", "report", "serve", "status"}
     assert set(group.commands) == known
     assert set(group.commands["ledger"].commands) == {
         *("show", "budget", "join", "differ", "verify", "witness", "recover", "replay", "key", "export")

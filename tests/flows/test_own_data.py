@@ -22,7 +22,7 @@ from tasks.caching import stage_key
 from tasks.journal import Found, Journal
 from tasks.making import RunContext
 from tasks.where import configure, where
-from tests.examples import UNREHEARSED, home_at
+from tests.examples import UNCHOSEN, UNREHEARSED, home_at
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
 TINY = [
@@ -87,7 +87,7 @@ CPU = torch.device("cpu")
 
 
 def run(method, changes, to=""):
-    return flow.run_changed(method, "digits", changes, publish_to=to)
+    return flow.run_changed(method, "auto", [*UNCHOSEN, *changes], publish_to=to)
 
 
 def published_labels(folder: Path) -> list[str]:

