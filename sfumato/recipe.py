@@ -77,7 +77,7 @@ REFERENCE_RECORDS = 6000
 ENOUGH_RECORDS = 50
 """Records in a class, on average, from which its moments and a judge pay."""
 MANY_RECORDS, CELLS = 2000, 12
-"""Records in a class from which it is split into so many cells with moments of their own."""
+"""Records in a class from which it is split into so many cells with moments of their own, where nothing is trained on them."""
 SAMPLING_STEPS = 30
 PUBLIC_BATCH = 256
 VOTES_FROM = 2.0
@@ -368,7 +368,7 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
         if not alone:
             share = lever_share(MOMENTS, each, epsilon)
             yield Pick("alignment.share", round(share, 4), f"epsilon {share * epsilon:.2f} by itself")
-        if each >= MANY_RECORDS:
+        if alone and each >= MANY_RECORDS:  # beside training, cells were never measured on a stand-in
             yield Pick(
                 "alignment.clusters", CELLS, f"{each:.0f} records in a class bear a mean for each of {CELLS} cells"
             )

@@ -90,6 +90,11 @@ def test_classes_with_fewer_records_need_less_noise_on_their_moments():
     assert costs == pytest.approx([0.71, 0.71, 1.42, 2.7], abs=1e-3)
 
 
+def test_classes_are_split_into_cells_where_nothing_is_trained_on_them():
+    cells = [recipe(method=method, records=60_000).alignment.clusters for method in ("moments", "dp-sgd")]
+    assert cells[0] > 1 and cells[1] == 1
+
+
 def test_a_gpu_gets_another_recipe_and_colour_another_network():
     grey, gpu = recipe(), recipe("recipe.device=gpu")
     colour = recipe(shape=(3, 32, 32))
