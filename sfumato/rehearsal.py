@@ -10,8 +10,9 @@ Three questions, all answered with public images that nothing has learnt from (`
   better it read them before.
 - Can retrieval work? How often a held-out image finds a key of its own class, beside chance (measured with the knowledge base).
 
-Each set has as many images, and features count along as few of the widest directions as so many images bear, so that the
-distances compare with each other; with nothing else, since the classifier is the run's own.
+The held-out images are dealt into two halves of the same classes, and samples are drawn of these classes too: all sets have as many
+images of each. Features count along as few of the widest directions as so many images bear. So the distances compare with each
+other; with nothing else, since the classifier is the run's own.
 
 Not covered: whether the private images look at all like the public ones, which nobody may look at before paying for it.
 """
@@ -148,7 +149,8 @@ def rehearse(
     Without a `denoiser` there is no public model to draw from. At most `images` are drawn, of the classes of as many held-out
     images.
     """
-    kept, y = to_unit(public.kept.pixels).to(device), torch.from_numpy(public.kept.labels)
+    order = dealt(torch.from_numpy(public.kept.labels), seed)
+    kept, y = to_unit(public.kept.pixels).to(device)[order], torch.from_numpy(public.kept.labels)[order]
     shown = {HELD_OUT: kept[:SHOWN]}
     found = Findings(held_out=len(kept), model=denoiser is not None)
     features, before = read(kept) if len(kept) else (kept, y)
@@ -191,6 +193,27 @@ def gaussian_draws(x: Tensor, count: int, limit: float, generator: torch.Generat
     return drawn.clamp(-limit, limit).view(count, *x.shape[1:])
 
 
+def dealt(labels: Tensor, seed: int) -> Tensor:
+    """An order of images with `labels` int64 `[n]` in which the i-th of the first and of the second n // 2 are of one class.
+
+    Where classes have an odd number of images, or a single one, what is left over is paired at the end, whatever its class.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(labels), generator=generator)
+    alike, left = [order[:0].view(0, 2)], [order[:0]]
+    for label in labels.unique():
+        mine = order[labels[order] == label]
+        even = len(mine) // 2 * 2
+        alike.append(mine[:even].view(-1, 2))
+        left.append(mine[even:])
+    same, rest = torch.cat(alike), torch.cat(left)
+    same = same[torch.randperm(len(same), generator=generator)]
+    rest = rest[torch.randperm(len(rest), generator=generator)]
+    even = len(rest) // 2 * 2
+    pairs = torch.cat([same, rest[:even].view(-1, 2)])
+    return torch.cat([pairs[:, 0], pairs[:, 1], rest[even:]])
+
+
 def set_size(held_out: int, images: int) -> int:
     """Images of each set, where so many are held out and `images` are drawn; 0 where these are too few for a distance."""
     size = min(held_out // 2, images)
@@ -198,16 +221,15 @@ def set_size(held_out: int, images: int) -> int:
 
 
 def distances(held_out: Tensor, samples: Tensor, gaussian: Tensor) -> tuple[Distances, int]:
-    """Distances of samples and of a Gaussian's draws `[m, d]` to half of the held-out features `[n, d]`, n >= 2m, and the
-    number of directions, those along which all held-out features vary most."""
-    size = len(samples)
+    """Distances of samples, of a Gaussian's draws `[m, d]` and of as many of the first half of held-out features `[n, d]`, which are
+    `dealt`, to as many of the second, n >= 2m; and the number of directions, those along which all of these vary most."""
+    size, half = len(samples), len(held_out) // 2
     centre = held_out.mean(0)
     directions = max(1, min(held_out.shape[1], size // PER_DIRECTION))
     axes = torch.linalg.svd((held_out - centre).double(), full_matrices=False).Vh[:directions].T
-    half, other, drawn, flat = (
-        (part.double() - centre) @ axes for part in (held_out[:size], held_out[size : 2 * size], samples, gaussian)
-    )
-    return Distances(*(frechet_distance(half, one) for one in (drawn, other, flat))), directions
+    sets = (samples, held_out[:size], gaussian, held_out[half : half + size])
+    drawn, other, flat, compared = ((part.double() - centre) @ axes for part in sets)
+    return Distances(*(frechet_distance(compared, one) for one in (drawn, other, flat))), directions
 
 
 def reading(labels: Tensor, before: Tensor, after: Tensor) -> Reading:

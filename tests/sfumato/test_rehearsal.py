@@ -59,6 +59,27 @@ def test_public_images_pass_and_texture_and_noise_fail(glyphs):
     assert abs(worse["glyphs"]) < 0.2 and 0.7 < worse["texture"] < 1.3 and worse["noise"] > 2, worse
 
 
+def test_halves_hold_the_same_classes_however_the_images_lie():
+    labels = torch.arange(10).repeat_interleave(30)  # held-out images in order of class
+    features = 5 * torch.eye(10)[labels] + 0.3 * torch.randn(300, 10, generator=torch.Generator().manual_seed(0))
+    order = rehearsal.dealt(labels, 0)
+    assert sorted(order.tolist()) == list(range(300)) and torch.equal(labels[order[:150]], labels[order[150:]])
+    assert not torch.equal(order, rehearsal.dealt(labels, 1)) and labels[order[:50]].unique().numel() == 10
+    good = 5 * torch.eye(10)[labels[order[:150]]] + 0.3 * torch.randn(150, 10)
+    apart, _ = distances(features[order], good, torch.zeros(150, 10))
+    assert apart.samples == pytest.approx(apart.real, abs=0.1) and apart.real < 0.1 < apart.gaussian
+
+
+def test_single_images_of_a_class_come_last_and_are_used():
+    labels = torch.tensor([7, 3, 3, 1, 2, 2, 2, 3, 3])
+    order = rehearsal.dealt(labels, 0)
+    assert sorted(order.tolist()) == list(range(9))
+    first, second = labels[order[:4]], labels[order[4:8]]
+    assert torch.equal(first[:3], second[:3]) and first[3] != second[3]
+    assert sorted(rehearsal.dealt(torch.arange(5), 0).tolist()) == list(range(5))
+    assert rehearsal.dealt(torch.zeros(0, dtype=torch.long), 0).shape == (0,)
+
+
 def test_between_public_images_and_a_gaussians_draws():
     assert Findings(**GOOD).nearness == pytest.approx(0.1)
     assert Findings(**GOOD | {"samples": 12.0}).nearness == pytest.approx(1.0)
@@ -107,7 +128,8 @@ def test_it_draws_as_it_is_told_or_says_that_there_is_no_model(glyphs, there):
     assert found == again and found.model is there and found.survives is found.error is None
     if there:
         assert found.images == 30 and found.nearness > 1 and len(asked) == 6
-        assert np.array_equal(asked[0], public.kept.labels[:30]), "of the classes of as many held-out images"
+        order = rehearsal.dealt(torch.from_numpy(public.kept.labels), 0)
+        assert np.array_equal(asked[0], public.kept.labels[order[:30]]), "of the classes of as many held-out images"
         assert [caption for caption, _ in shown] == [rehearsal.SAMPLES, rehearsal.HELD_OUT, rehearsal.GAUSSIAN]
     else:
         assert found.nearness is None and [caption for caption, _ in shown] == [rehearsal.HELD_OUT]
