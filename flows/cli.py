@@ -5,8 +5,9 @@ Mistakes end with one line and exit code 2, refusals of the ledger or of a label
 
 import logging
 import math
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -59,7 +60,9 @@ PresetName = Annotated[str, typer.Option("--preset", help=PRESETS)]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="SECTION.FIELD=VALUE", help="Change a setting; repeatable. Example: generation.images=500"
+        "--set",
+        metavar="SECTION.FIELD=VALUE",
+        help="Change a setting, or several. Example: generation.images=500 seed=1",
     ),
 ]
 Epsilon = Annotated[float | None, typer.Option(help="Target epsilon; short for --set privacy.epsilon=E.")]
@@ -321,11 +324,28 @@ def quiet_logs() -> None:
     logging.basicConfig(handlers=[handler])
 
 
+CHANGE = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*", re.DOTALL)
+"""What a change of a setting looks like."""
+
+
+def each_with_set(arguments: Sequence[str]) -> list[str]:
+    """`--set A=1 B=2` as `--set A=1 --set B=2`: an option takes one value, and a person may well mean the others too."""
+    found: list[str] = []
+    changing = False
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        if changing and CHANGE.fullmatch(argument):
+            found.append("--set")
+        else:
+            changing = before == "--set" or argument.startswith("--set=")
+        found.append(argument)
+    return found
+
+
 def main() -> None:
     """Run the command; one line and the right exit code for whatever a person may get wrong."""
     quiet_logs()
     try:
-        together(lambda: app(standalone_mode=False), _help_with)
+        together(lambda: app(args=each_with_set(sys.argv[1:]), standalone_mode=False), _help_with)
     except (BadInput, Refused, Stopped) as ended:
         error = pointed(ended, where().home) if isinstance(ended, Unnamed) else ended
         ERR.print(f"[bold red]sfumato:[/] {escape(str(error))}", soft_wrap=True, highlight=False)

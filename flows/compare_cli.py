@@ -28,7 +28,7 @@ Epsilons = Annotated[str, typer.Option(help="Target epsilons, as 1,3,10; empty t
 Seeds = Annotated[str, typer.Option(help="Seeds of the public stages, as 0,1,2.")]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting of all runs; repeatable."),
+    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting of all runs, or several."),
 ]
 GoOn = Annotated[
     bool, typer.Option("--go-on", help="Pay even where the rehearsal with public images fails; ledger and card say so.")

@@ -99,6 +99,25 @@ def test_a_command_that_is_not_there_is_named(sfumato, arguments):
     assert sfumato(*arguments).is_one_line("sfumato --help")
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("plan rapid --set seed=1 method.k=.5", "plan rapid --set seed=1 --set method.k=.5"),
+        ("plan --set=seed=1 method.k=.5 --epsilon 1", "plan --set=seed=1 --set method.k=.5 --epsilon 1"),
+        ("plan --set seed=1 rapid method.k=.5", "plan --set seed=1 rapid method.k=.5"),
+        ("plan --set seed=1 --set method.k=.5 seed=2", "plan --set seed=1 --set method.k=.5 --set seed=2"),
+        ("publish --to a=1 b=2", "publish --to a=1 b=2"),
+        ("plan --set", "plan --set"),
+    ],
+)
+def test_several_settings_may_follow_one_set(given, meant):
+    assert cli.each_with_set(given.split()) == meant.split()
+
+
+def test_settings_after_one_set_are_all_heard(sfumato):
+    assert sfumato("plan", "--set", "seed=1", "fine_tuning.step=5").is_one_line("'fine_tuning.step'", "value 5")
+
+
 @pytest.mark.parametrize("text", ["[/bold]", "[bold]x", "a[red]b[/red]"])
 def test_brackets_in_what_a_person_types_are_printed_as_they_are(sfumato, tmp_path, text):
     assert sfumato("plan", *changed(f'data.private="{tmp_path}/{text}"')).is_one_line(f"{tmp_path}/{text}")
