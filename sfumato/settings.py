@@ -38,6 +38,7 @@ from sfumato.config import (
 )
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
+from sfumato.networks.autoencoder import PATCHES
 
 DEFAULT_METHOD = next(iter(METHODS))
 DEFAULT_PRESET = "digits"
@@ -149,6 +150,7 @@ def resolve(method: str, preset: str = "", changes: Iterable[str] = ()) -> Setti
         if isinstance(epsilon, int | float) and epsilon < bound:
             for step in (diff, wanted):
                 _merge(merged, step)
+    _suit_patches(merged)
     try:
         return Settings.model_validate(merged)
     except ValidationError as error:
@@ -166,6 +168,15 @@ def _forget_other_kinds(merged: dict[str, Any], wanted: dict[str, Any]) -> None:
         before, kind = _inside(there, path[-1]), _inside(other, path[-1]).get("kind")
         if kind is not None and before and before.get("kind", kind) != kind:
             there[path[-1]] = {}
+
+
+def _suit_patches(merged: dict[str, Any]) -> None:
+    """Give an autoencoder of patches what suits one, where nobody has said otherwise: the section's own defaults are made for `kl`.
+
+    A recipe does so by itself, and says why.
+    """
+    if _inside(merged, "recipe").get("kind", "none") == "none" and _inside(merged, "latent").get("kind") == "patch":
+        merged["latent"] = PATCHES.model_dump(exclude_unset=True) | merged["latent"]
 
 
 def _inside(values: Any, name: str) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.config import FineTuning, Recipe
+from sfumato.config import FineTuning, Latent, Recipe
 from sfumato.costs import COSTS, autoencoder_work, denoiser_work
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts
-from sfumato.networks.autoencoder import latent_shape
+from sfumato.networks.autoencoder import PATCHES, latent_shape
 from sfumato.networks.build import build
 from sfumato.preflight import preflight
 from sfumato.privacy.dp_sgd import trainable_parameters
@@ -142,6 +142,17 @@ def test_nothing_is_inherited_across_kinds():
     assert kept.width == 192 and other.width == 0, "the preset's width is one of an MLP"
     assert resolve("rapid", "digits", ["network.kind=mlp", "network.blocks=3"]).network.width == 192
     assert resolve("rapid", "rapid-mnist", ["latent.kind=none"]).latent == type(unet.latent)()
+
+
+def test_patches_set_by_hand_are_none_of_the_other_kinds():
+    found = resolve("dp-sgd", "digits", ["latent.kind=patch", "latent.batch=64"]).latent
+    assert found == PATCHES.model_copy(update={"batch": 64})
+    other = resolve("dp-sgd", "digits", ["latent.kind=kl"]).latent
+    assert other == Latent(kind="kl"), "what is another kind's stays as it was"
+    open_ones = resolve("dp-sgd", "auto", ["latent.kind=patch"]).latent
+    assert open_ones.model_fields_set == {"kind"}, "the recipe fills them in, and says why"
+    chosen = recipe("latent.kind=patch", "latent.batch=64").latent
+    assert (chosen.width, chosen.batch, chosen.loss) == (PATCHES.width, 64, PATCHES.loss)
 
 
 def test_more_time_never_means_less():
