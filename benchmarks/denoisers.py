@@ -9,7 +9,8 @@
 40, 80, 120 and 160 are a target's private side). One image in ten, at most 2,000, is held out from all of them.
 
 `try` times a step of each network, gives it as many as fit into the processor time, draws as many images of the held-out
-images' classes as are judged, and adds a line to `results.jsonl`: Frechet distance to held-out public images along the 64
+images' classes as are judged, and adds a line to `results.jsonl`: the loss on held-out latents (the noise and times of
+all entries are the same; the squared error of the velocity), Frechet distance to held-out public images along the 64
 widest directions of the classifier's features, and the share of drawn images in which it reads the wanted class. A private
 step is timed beside it. `table` prints all lines as Markdown. Nothing here is private.
 """
@@ -67,6 +68,7 @@ ENTRIES: dict[str, tuple[Network, dict[str, Any]]] = {
     "mlp-640": (Network(kind="mlp", width=640, blocks=4, **V), {}),
     "dit-64": (Network(kind="dit", width=64, blocks=4, **V), {"batch": 64}),
     "dit-96": (Network(kind="dit", width=96, blocks=4, **V), {"batch": 64}),
+    "dit-128-patch2": (Network(kind="dit", width=128, blocks=6, patch=2, **V), {"batch": 64}),
     "dit-192-patch2": (Network(kind="dit", width=192, blocks=6, patch=2, **V), {"batch": 64}),
     "unet-32": (Network(kind="unet", width=32, blocks=1, multipliers=(1,), **V), {"batch": 128}),
     "unet-64": (Network(kind="unet", width=64, blocks=1, multipliers=(1,), **V), {"batch": 64}),
@@ -76,6 +78,8 @@ ENTRIES: dict[str, tuple[Network, dict[str, Any]]] = {
 TRAINING = Pretraining(learning_rate=1e-3)
 DRAWN, STEPS, DIRECTIONS = 600, 20, 64
 """Images that are judged, sampling steps, directions of the features."""
+TIMES = 8
+"""Times at which each held-out latent is denoised."""
 TIMED, ENLARGED = 3, 3
 """Rounds in which a step is timed; how many times larger pictures are."""
 SCHEDULE = make_schedule(Schedule())
@@ -136,6 +140,19 @@ def scores(found: dict[str, Any], images: Tensor, labels: Tensor) -> dict[str, f
     return {"frechet": frechet_distance(a, b), "readable": float(right)}
 
 
+@torch.no_grad()
+def unseen_loss(model: torch.nn.Module, schedule: NoiseSchedule, found: dict[str, Any]) -> float:
+    """Squared error of the velocity on held-out latents, each at `TIMES` times; `[n]` images, the same noise for every model."""
+    generator = torch.Generator().manual_seed(2)
+    latents, labels = found["codec"].encode(found["kept"]), found["kept_labels"]
+    how = {"draws": TIMES, "low": 1, "high": schedule.timesteps, "generator": generator}
+    parts = [
+        record_losses(model, denoising_examples(schedule, x, y, **how))
+        for x, y in zip(latents.split(100), labels.split(100), strict=True)
+    ]
+    return float(torch.cat(parts).mean())
+
+
 def seconds_of(step: Any, rounds: int = TIMED) -> float:
     """Processor seconds of one step."""
     step()
@@ -193,13 +210,13 @@ def attempt(
     line = {
         "set": name, "entry": called, "parameters": sum(p.numel() for p in model.parameters()),
         "training": settings.model_dump(), "network": network.model_dump(mode="json"), "seconds": spent,
-        "loss": sum(losses[-200:]) / len(losses[-200:]), "private_ms": private, **scores(found, images, labels),
+        "loss": sum(losses[-200:]) / len(losses[-200:]), "unseen_loss": unseen_loss(model, schedule, found), "private_ms": private, **scores(found, images, labels),
     }  # fmt: skip
     with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
     picture(images, folder / f"{name}-{called}-{round(seconds)}.png")
     print(
-        f"{name} {called}: {line['seconds']:.0f} s, {settings.steps} steps, Frechet {line['frechet']:.2f}, readable {line['readable']:.3f}",
+        f"{name} {called}: {line['seconds']:.0f} s, {settings.steps} steps, loss {line['unseen_loss']:.4f}, Frechet {line['frechet']:.2f}, readable {line['readable']:.3f}",
         flush=True,
     )
 

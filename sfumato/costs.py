@@ -42,8 +42,8 @@ class Cost:
 COSTS = {
     "cpu": {
         "mlp": Cost(work=0.030, step=0.002, weights=5.0),
-        "dit": Cost(work=0.080, step=0.010, weights=5.0),
-        "unet": Cost(work=0.055, step=0.010, weights=5.0),
+        "dit": Cost(work=0.045, step=0.010, weights=5.0),
+        "unet": Cost(work=0.035, step=0.010, weights=5.0),
         "refinenet": Cost(work=0.040, step=0.010, weights=5.0),
         "kl": Cost(work=0.050, step=0.010, weights=5.0),
         "patch": Cost(work=0.050, step=0.010, weights=5.0),

@@ -43,7 +43,7 @@ CHANNELS = {1: {2: 1, 4: 2, 8: 4, 16: 4}, 3: {2: 3, 4: 4, 8: 8, 16: 8}}
 """Channels of a latent: by those of the image, and by how much a side shrinks."""
 WIDTHS = ((64, 192, 2), (128, 384, 3), (256, 512, 4), (512, 640, 4), (math.inf, 768, 4))
 """Numbers in an image or latent up to which an MLP has this width and so many blocks."""
-SHARES = {"latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.35, "drawing": 0.12}
+SHARES = {"latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.2, "drawing": 0.12}
 """Shares of the time, stage by stage; what they leave is the public denoiser's."""
 FEWEST = {"latent": 500, "backbone": 300, "pretraining": 1000, "extractor": 50, "fine_tuning": 40}
 """Steps below which a stage is not worth beginning."""
@@ -56,19 +56,32 @@ VIEW_SECONDS = 2e-4
 OVERHEAD_MINUTES = 0.5
 """Reading, rendering, starting, reporting."""
 SMALL_EPSILON = 1.5
-"""Below it the noise on gradients costs more than they teach."""
+"""Target epsilon below which a weak class condition wants more guidance."""
+RICH, SOME, POOR = 200_000, 90_000, 5_000
+"""Epsilon times records: above the first all layers may bear noise; below the second more steps add more noise than they teach; below the
+third the class rows alone are trained."""
 FEW_STEPS = 60
-"""Private steps where epsilon is small."""
-RICH, POOR = 200_000, 5_000
-"""Epsilon times records above which all layers may bear noise, and below which the class rows alone do."""
-BATCHES = (16, 4096)
+"""Private steps below the second."""
+USUAL_EPSILON = 10.0
+"""The time of the public half is reckoned for this target, whatever the target is, so that another one finds the public half again."""
+DRAWS = (2, 4)
+"""Noised copies of a record above and below the second. Averaged before clipping they teach more than their cost in steps where noise, and
+not the number of steps, is what limits (`benchmarks/private_steps.py signal`)."""
+BATCHES = (16, 8192)
 """Smallest and largest expected number of records in a step."""
 PART_OF_ALL = 4
 """A step takes about this part of the records, at most."""
-MLP_UP_TO = 128
-"""Numbers of a latent up to which an MLP does; above, a transformer over positions."""
-DIT, DIT_BATCH = {"cpu": (64, 4), "gpu": (256, 6)}, {"cpu": 128, "gpu": 256}
-"""Width and blocks of a transformer, and images in a public step."""
+MLP_UP_TO, UNET_UP_TO = 128, 8
+"""Numbers of a latent up to which an MLP does on a CPU, and positions a side up to which a U-Net does; above, a transformer over positions
+(`benchmarks/results/denoisers.md`)."""
+UNET: dict[str, int | float] = {"batch": 32, "learning_rate": 2e-3, "warm_up": 50, "ema_decay": 0.998}
+"""Public training of a U-Net on a CPU: many small steps."""
+UNET_WIDTHS = {8: 64, 256: 32}
+"""Channels of a U-Net, by the positions a side up to which they hold."""
+DIT, DIT_BATCH = {"cpu": (64, 4), "gpu": (256, 6)}, {"cpu": 64, "gpu": 256}
+"""Width and blocks of a transformer that takes each position by itself, and images in a public step."""
+TOKENS, DIT_OF_SQUARES = 16, (128, 6)
+"""Squares of positions that a transformer on a CPU takes one by one, where the latent divides into so many; and its width and blocks then."""
 MOMENTS, JUDGE = (0.71, 2.7, 0.55), (0.65, 2.0, 0.5)
 """Epsilon of the class moments, or of the judge, by itself: with `REFERENCE_RECORDS` in a class, and with fewer, which need less noise for
 the same accuracy, in proportion up to the second number; never more than this share of the target."""
@@ -253,9 +266,11 @@ def denoiser(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if settings.latent.kind == "none":
         yield Pick("network.kind", "mlp", f"{numbers} numbers: an MLP does most with a second of a CPU")
         return
-    kind = "mlp" if numbers <= MLP_UP_TO and settings.recipe.device == "cpu" else "dit"
+    cpu = settings.recipe.device == "cpu"
+    kind = "mlp" if numbers <= MLP_UP_TO and cpu else "unet" if max(shape[1:]) <= UNET_UP_TO and cpu else "dit"
     told = {
         "mlp": "an MLP does most with a second of a CPU",
+        "unet": "convolutions learn for all positions at once what an MLP learns for each",
         "dit": "a transformer learns for all positions at once what an MLP learns for each",
     }
     yield Pick("network.kind", kind, f"{numbers} numbers: {told[kind]}")
@@ -275,15 +290,34 @@ def denoiser_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
         return
     if network.kind == "dit":
         width, blocks = DIT[settings.recipe.device]
+        side = math.isqrt(shape[1] * shape[2] // TOKENS)
+        if settings.recipe.device == "cpu" and side > 1 and not (shape[1] % side or shape[2] % side):
+            width, blocks = DIT_OF_SQUARES
+            yield Pick(
+                "network.patch",
+                side,
+                f"squares of {side}x{side} positions: fewer and wider products learn more in a CPU second",
+            )
         yield Pick("network.width", width, f"a transformer that a {settings.recipe.device.upper()} bears")
         yield Pick("network.blocks", blocks, f"a transformer that a {settings.recipe.device.upper()} bears")
         yield Pick("pretraining.batch", DIT_BATCH[settings.recipe.device], "smaller steps, and more of them")
         yield Pick("pretraining.learning_rate", 1e-3, "a transformer bears less than an MLP")
         return
-    yield Pick("network.width", 32, f"a {network.kind} that a CPU bears")
+    width = next(width for side, width in UNET_WIDTHS.items() if max(shape[1:]) <= side)
+    yield Pick("network.width", width, f"a {network.kind} that a CPU bears")
     yield Pick("network.blocks", 1, f"a {network.kind} that a CPU bears")
-    halvings = 2 if shape[1] % 4 == 0 and shape[2] % 4 == 0 and shape[1] >= 16 else 1 - (shape[1] % 2 or shape[2] % 2)
-    yield Pick("network.multipliers", tuple([1, 2, 2][: halvings + 1]), f"levels that {shape[1]}x{shape[2]} allow")
+    if network.kind == "unet" and settings.latent.kind != "none":
+        for name, value in UNET.items():
+            yield Pick(f"pretraining.{name}", value, "convolutions want many small steps")
+    yield Pick("network.multipliers", levels(shape), f"levels for {shape[1]}x{shape[2]}")
+
+
+def levels(shape: Shape) -> tuple[int, ...]:
+    """Multiples of a U-Net's width, level by level, for images or latents of this shape."""
+    _, height, width = shape
+    if max(height, width) <= UNET_UP_TO or height % 2 or width % 2:
+        return (1,)
+    return (1, 2) if height % 4 or width % 4 or height < 16 else (1, 2, 2)
 
 
 # --- what is private --------------------------------------------------------------------------------------------------
@@ -300,14 +334,17 @@ def private_batch(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 def private_weights(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Draws, and what is trained."""
-    facts, expected = declared.facts, batch_of(settings, declared)
+    facts = declared.facts
     if not trains_privately(settings):
         return
     weight = settings.privacy.epsilon * facts.records
-    draws = 1 if expected >= 2048 else 2 if expected >= 512 else 4
-    yield Pick(
-        "fine_tuning.draws", draws, f"noised copies of a record; a step of about {expected:.0f} records needs no more"
+    few = weight < SOME
+    why = (
+        "little can be learnt from many noisy steps: fewer, of more copies"
+        if few
+        else "their mean is clipped, and less of it is noise"
     )
+    yield Pick("fine_tuning.draws", DRAWS[few], f"noised copies of a record; {why}")
     groups: tuple[str, ...] = ("rows",)
     why = f"epsilon x {facts.private} is little: class rows alone"
     if weight >= POOR:
@@ -478,9 +515,12 @@ def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
         raise TooShort(least)
     told = f"{settings.recipe.minutes:g} minutes on a {settings.recipe.device.upper()}"
     left, found = seconds, {}
+    records = declared.facts.records
     for name, cost in stages.items():
         if name != "pretraining":
             share = steps_for(name, SHARES[name] * seconds / cost)
+            if name == "fine_tuning" and USUAL_EPSILON * records < SOME:
+                share = min(share, FEW_STEPS)
             found[name] = stated(name, settings) if path_of(name) in asked else share
             left -= found[name] * cost
     if "pretraining" in stages:
@@ -488,9 +528,9 @@ def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
         found["pretraining"] = int(most)
     for name, number in found.items():
         why = f"{number * stages[name] / 60:.1f} of {told}"
-        if name == "fine_tuning" and settings.privacy.epsilon <= SMALL_EPSILON:
-            number = min(number, FEW_STEPS)
-            why = f"at epsilon {settings.privacy.epsilon:g} more steps add more noise than they teach"
+        if name == "fine_tuning" and settings.privacy.epsilon * records < SOME and number >= FEW_STEPS:
+            number = FEW_STEPS
+            why = f"with epsilon {settings.privacy.epsilon:g} and {declared.facts.private} more steps add more noise than they teach"
         yield Pick(path_of(name), number, why)
 
 
