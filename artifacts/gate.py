@@ -58,7 +58,8 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
     entries = ledger.found(store.entries(samples))
     _check_set(record, entries, settings["data"]["name"])
     rehearsed = rehearsal_of(store, samples, record.rehearsal_artifact)
-    overrides = (*went_on(known, settings["data"]["name"], record.rehearsal_artifact), *overrides_of(known, samples))
+    gone_on = went_on(known, settings["data"]["name"], record.rehearsal_artifact, runs_of(known, samples, entries))
+    overrides = (*gone_on, *overrides_of(known, samples))
     accepted = {*accepting, *(one.kind for one in overrides)}
     label = store.label_of(samples)
     if label == Label.INTERNAL and "claim" not in accepted:
@@ -134,13 +135,19 @@ def overrides_of(known: Sequence[Entry], samples: str) -> tuple[Override, ...]:
     )
 
 
-def went_on(known: Sequence[Entry], dataset: str, rehearsal: str) -> tuple[Override, ...]:
-    """Who last went on, with the images of a set, after the rehearsal of this address had failed."""
-    named = named_by(known, "override", rehearsal) if rehearsal else []
+def went_on(known: Sequence[Entry], dataset: str, rehearsal: str, runs: Collection[str] = ()) -> tuple[Override, ...]:
+    """Who last went on, with the images of a set, after the rehearsal of this address had failed, or in one of the `runs` after any had."""
+    told = [one for one in known if one.kind == "override" and one.body.get("what") == "rehearsal"]
+    mine = [one for one in told if one.body["artifact"] == rehearsal or one.body["run"] in runs]
     return tuple(
         Override(kind="rehearsal", reason=one.body["reason"], missing=one.body["missing"], entry=one.seq)
-        for one in [one for one in named if one.dataset == dataset][-1:]
+        for one in [one for one in mine if one.dataset == dataset][-1:]
     )
+
+
+def runs_of(known: Sequence[Entry], samples: str, entries: Sequence[Entry]) -> set[str]:
+    """The runs that paid for samples, which stand on `entries`, or drew them: as the ledger knows them, and not as a record says."""
+    return {one.body["run"] for one in (*entries, *named_by(known, "made", samples)) if "run" in one.body}
 
 
 def draw_public(folder: Path, store: Store, record: RunRecord) -> None:

@@ -7,7 +7,7 @@ Both are plain DP-SGD on the embedded digits, through the flows that users run, 
 (`sfumato-home/benchmarks`). The second trains all parameters on 100 records at a target epsilon of a million. Prints a
 Markdown table; `--pictures` copies the two pictures of the audits.
 
-`--power` plays the mechanisms alone, with their noise as it is and halved, `REPEATS` times each at epsilon 1 and 10, and audits
+`--power` plays the mechanisms alone, what is asked of the records once among them, with their noise as it is and halved, `REPEATS` times each at epsilon 1 and 10, and audits
 `TOSSED` times with coins that nothing depends on: how many of these show an epsilon above 0?
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sfumato.config import Judge
 from sfumato.diffusion import edm
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.methods import METHODS, dp_ensemble
@@ -28,9 +29,12 @@ from sfumato.methods.parts import Parts, begun, worst_pair
 from sfumato.methods.plan import STAGE_DRAWING, STAGE_TUNING, Plan
 from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight
-from sfumato.privacy import dp_sgd
+from sfumato.privacy import accountant, dp_sgd, queries
 from sfumato.privacy.audit import epsilon_lower_bound
+from sfumato.privacy.events import DiscreteHistogram, Gaussian
 from sfumato.privacy.games import tried_drawing
+from sfumato.privacy.noise import Source
+from sfumato.privacy.query_games import Query, counting, learning_head, taking_moments, tried_queries, voting
 from sfumato.privacy.white_box import tried_training
 from sfumato.settings import Settings, resolve
 from tasks.where import CHECKOUT, configure
@@ -54,6 +58,7 @@ HEAD = ("run", "certificate", "canary bound", "at best", "canary AUC", "loss AUC
 
 
 REPEATS, TOSSED = 10, 100
+DELTA = 1e-5
 SAMPLERS = {"dp-ensemble": dp_ensemble, "empirical-denoiser": edm}
 """Methods whose drawing pays, and where the noise of their steps is added."""
 
@@ -70,11 +75,58 @@ def power() -> None:
             with halved(method):
                 found = sum(bool(faults_of(settings, plan)) for _ in range(REPEATS))
             print(f"| {method} | {epsilon} | {sound} of {REPEATS} | {found} of {REPEATS} |", flush=True)
+        for query in asked_at(epsilon):
+            sound = sum(bool(tried_queries([query], delta=DELTA)[0][0].faults) for _ in range(REPEATS))
+            with half_asked():
+                found = sum(bool(tried_queries([query], delta=DELTA)[0][0].faults) for _ in range(REPEATS))
+            print(f"| {query.what} | {epsilon} | {sound} of {REPEATS} | {found} of {REPEATS} |", flush=True)
     random, above = np.random.default_rng(0), 0
     for _ in range(TOSSED):
         coins = random.random(200) < 0.5
         above += epsilon_lower_bound(random.random(200), coins, delta=1e-5).epsilon > 0
     print(f"\nCoins tossed and nothing trained on them: {above} of {TOSSED} audits show an epsilon above 0.")
+
+
+def asked_at(epsilon: float) -> list[Query]:
+    """What may be asked of the records once, each with the noise that costs `epsilon`."""
+
+    def noise(events) -> float:
+        return accountant.calibrate(epsilon, DELTA, events)
+
+    def histogram(z: float) -> DiscreteHistogram:
+        return DiscreteHistogram(noise_multiplier=z)
+
+    def moments(z: float) -> tuple[DiscreteHistogram, Gaussian, Gaussian]:
+        return histogram(2 * z), Gaussian(noise_multiplier=z), Gaussian(noise_multiplier=z)
+
+    def gradients(z: float) -> Gaussian:
+        return Gaussian(noise_multiplier=z, count=Judge().steps)
+
+    counts = histogram(noise(lambda z: [histogram(z)]))
+    return [
+        counting(counts),
+        voting(counts),
+        taking_moments(moments(noise(lambda z: list(moments(z))))),
+        learning_head(gradients(noise(lambda z: [gradients(z)])), Judge()),
+    ]
+
+
+@contextlib.contextmanager
+def half_asked() -> Iterator[None]:
+    """Half the noise in what is asked once."""
+    real, whole = queries.noised, Source.discrete_gaussian
+
+    def noised(values, *, noise_multiplier, **given):
+        return real(values, noise_multiplier=noise_multiplier / 2, **given)
+
+    def discrete_gaussian(self, shape, sigma):
+        return whole(self, shape, sigma / 2)
+
+    queries.noised, Source.discrete_gaussian = noised, discrete_gaussian
+    try:
+        yield
+    finally:
+        queries.noised, Source.discrete_gaussian = real, whole
 
 
 def faults_of(settings: Settings, plan: Plan) -> tuple[str, ...]:

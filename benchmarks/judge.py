@@ -102,7 +102,7 @@ def accuracy(parts: dict[str, tuple[Tensor, Tensor]], directions: int, epsilon: 
     (x, y), (shown, told) = ((unit(features[:, :directions]), labels) for features, labels in parts.values())
     source, numbers = noise.system_source(), CLASSES * x.shape[1]
 
-    def with_noise(total: Tensor) -> Tensor:
+    def with_noise(_: Tensor, total: Tensor) -> Tensor:
         if epsilon == math.inf:
             return total
         return noise.noised([total], noise_multiplier=multiplier, norm=1.0, numbers=numbers, source=source)[0]

@@ -8,7 +8,14 @@ from prefect.artifacts import create_markdown_artifact
 from artifacts.record import RunRecord, load_record
 from flows.synthesize import pay, terms
 from sfumato.errors import BadInput
-from sfumato.methods.plan import STAGE_DRAWING, STAGE_TUNING
+from sfumato.methods.plan import (
+    STAGE_COUNTS,
+    STAGE_DRAWING,
+    STAGE_JUDGE,
+    STAGE_MOMENTS,
+    STAGE_TUNING,
+    STAGE_VOTES,
+)
 from sfumato.preflight import private_set
 from sfumato.settings import Settings, resolve
 from tasks import audit, checking
@@ -17,6 +24,9 @@ from tasks.journal import Journal
 from tasks.lifeline import attended
 from tasks.making import RunContext, device_of
 from tasks.where import configure, now
+
+ASKED = (STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_JUDGE)
+"""Stages that ask the records something once."""
 
 
 @flow(name="audit", flow_run_name="audit-{run}", persist_result=False, validate_parameters=True)
@@ -53,6 +63,8 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
         public=parts.public,
         tuning=plan.event(STAGE_TUNING) if plan.fine_tuning else None,
         drawing=plan.events(STAGE_DRAWING),
+        queried={name: events for name in ASKED if (events := plan.events(name))},
+        judge=plan.judge,
         terms=terms(plan, comparison=True),
         machine=settings.machine,
     )

@@ -28,14 +28,14 @@ from artifacts.record import RunRecord, run_folder
 from artifacts.report import COPIES_PICTURE
 from artifacts.store import write_text
 from sfumato import __version__
-from sfumato.config import Machine, Section
+from sfumato.config import Judge, Machine, Section
 from sfumato.evaluation.copies import CopyCheck
 from sfumato.evaluation.membership import Models
 from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS
 from sfumato.methods.parts import begun, planned, worst_pair
-from sfumato.methods.plan import Facts
-from sfumato.privacy import audit, canaries, games, looks, white_box
+from sfumato.methods.plan import STAGE_COUNTS, STAGE_JUDGE, STAGE_MOMENTS, STAGE_VOTES, Facts
+from sfumato.privacy import audit, canaries, games, looks, query_games, white_box
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.events import AnyEvent, SubsampledGaussian
 from sfumato.privacy.ledger import Check
@@ -124,13 +124,16 @@ def play(
     public: PublicParts,
     tuning: SubsampledGaussian | None,
     drawing: tuple[AnyEvent, ...],
+    queried: dict[str, tuple[AnyEvent, ...]],
+    judge: Judge | None,
     terms: Terms,
     machine: Machine,
     context: RunContext,
 ) -> Games:
     """Play the mechanisms that a run paid for, as its entries price them, on made-up records; no private image is touched.
 
-    `tuning` is what it paid for DP-SGD, `drawing` for a sampler whose own noise hides the records, where it did.
+    `tuning` is what it paid for DP-SGD, `drawing` for a sampler whose own noise hides the records, `queried` in the stages that ask
+    the records something once, where it did; `judge` is how the paid judge learns.
     `audit_name` sets one audit's games apart from every other's.
     """
     params = {"audit": audit_name}
@@ -162,7 +165,19 @@ def play(
                 relation=terms.relation,
             )
             fits.append(fit)
-        told = {"fits": [fit.model_dump(mode="json") for fit in fits]}
+        played = audit.AGAINST_SAMPLER
+        if asked := query_games.queries_of(
+            queried.get(STAGE_COUNTS, ()),
+            queried.get(STAGE_VOTES, ()),
+            queried.get(STAGE_MOMENTS, ()),
+            queried.get(STAGE_JUDGE, ()),
+            judge,
+            each=canaries.images_each(facts.records, facts.images) if facts.unit else 1,
+        ):
+            found, shown = query_games.tried_queries(asked, delta=terms.delta, relation=terms.relation)
+            fits += found
+            bound, played = (bound, played) if bound else (shown, audit.AGAINST_QUERIES)
+        told = {"fits": [fit.model_dump(mode="json") for fit in fits], "played": played}
         contents.save(draft.folder, {}, told | {"bound": bound.model_dump(mode="json") if bound else None})
         draft.metrics = {"faults": sum(len(fit.faults) for fit in fits)}
     return draft.ref

@@ -4,7 +4,7 @@ import shutil
 
 from artifacts import contents, report
 from artifacts.certify import certificate_of, curve_of, numbers_of
-from artifacts.gate import judged_of, went_on
+from artifacts.gate import judged_of, runs_of, went_on
 from artifacts.kinds import ClassCounts, ClassMoments, Copies, Judgement, NearestPublic, Rehearsal, Samples
 from artifacts.labels import Label
 from artifacts.record import RunRecord
@@ -53,7 +53,9 @@ def close(
         certificate = certificate_of(store, ledger, samples)
         curve, entries = curve_of(store, ledger, samples, certificate), numbers_of(store, ledger, samples)
         total = ledger.total(book.private.name)
-        gone_on = went_on(ledger.entries(), book.private.name, rehearsed.digest if rehearsed else "")
+        known = ledger.entries()
+        runs = runs_of(known, samples.digest, ledger.found(store.entries(samples)))
+        gone_on = went_on(known, book.private.name, rehearsed.digest if rehearsed else "", runs)
     folder = place.runs / book.context.run
     trained = {"autoencoder": parts.autoencoder, "public denoiser": parts.model, "feature extractor": parts.extractor}
     record = RunRecord(

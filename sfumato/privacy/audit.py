@@ -31,6 +31,8 @@ CONFIDENCE = 0.95
 """Confidence of the bound."""
 LARGEST_EPSILON = 100.0
 """Where the search for the bound ends; 100 right guesses of 100 give 3.5."""
+AGAINST_SAMPLER, AGAINST_QUERIES = "games against the sampler", "games against what was asked of the records"
+"""Whose coins are guessed where there are no canaries."""
 PRECISION = 1e-6
 """Width at which the search for the bound stops."""
 
@@ -70,6 +72,8 @@ class Audit(Value):
     """How well the attack told joined canaries from the others; the bound was made of the same scores."""
     memberships: tuple[Membership, ...] = ()
     """Attacks on the released model and images."""
+    played: str = AGAINST_SAMPLER
+    """Games whose coins were guessed, where there were no canaries."""
     fits: tuple[Fit, ...] = ()
     """White-box tests of what the run's mechanisms do, against what its ledger entries say."""
     copies: CopyCheck | None = None
@@ -82,7 +86,7 @@ class Audit(Value):
     @property
     def guessed_at(self) -> str:
         """What the coins of `bound` were tossed for."""
-        return "canaries" if self.canary_attack else "games against the sampler"
+        return "canaries" if self.canary_attack else self.played
 
     @property
     def promised(self) -> float | None:

@@ -53,17 +53,18 @@ def train_head(
     classes: int,
     steps: int,
     expected: int,
-    noised: Callable[[Tensor], Tensor],
+    noised: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     """The mean of the heads `[classes, d]` of the second half of the steps, by gradient descent with momentum.
 
-    `noised` is told the clipped sum of each step and gives it back with noise, after which nothing looks at the records but the next
+    `noised` is told the head and the clipped sum of each step and gives the sum back with noise, after which nothing looks at the records but the next
     step. `expected` is the public number of units that sums are divided by.
     """
     head = torch.zeros(classes, x.shape[1], dtype=torch.float64)
     velocity, mean, averaged = torch.zeros_like(head), torch.zeros_like(head), max(1, steps - steps // 2)
     for step in range(steps):
-        velocity = settings.momentum * velocity + noised(clipped_gradient(head, x, y, units, settings.scale)) / expected
+        noisy = noised(head, clipped_gradient(head, x, y, units, settings.scale))
+        velocity = settings.momentum * velocity + noisy / expected
         head = head - settings.learning_rate * velocity
         if step >= steps - averaged:
             mean = mean + head / averaged

@@ -1,6 +1,7 @@
 """What may be done with private images, and what it costs: each mechanism and its price on one page.
 
 A mechanism opens the door, uses the records, adds noise from the operating system, and lets only the noisy result out.
+What the queries do in between stands in `sfumato.privacy.queries`, where an audit plays it on made-up records.
 The price is the event that stands beside it, reserved in the ledger before the door opens.
 """
 
@@ -11,22 +12,20 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sfumato import alignment
 from sfumato.alignment import ClassMaps, Moments, Reference, aligned, encoded
 from sfumato.config import FineTuning, Judge, Training
 from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
 from sfumato.images import ImageSet, shape_of, to_unit
-from sfumato.judge import unit
-from sfumato.latents import PIXELS, Codec, within
+from sfumato.latents import PIXELS, Codec
+from sfumato.privacy import queries
 from sfumato.privacy.distributed import Team, help_training
 from sfumato.privacy.door import Access, Payment, Visit, joining, note_look, spending
 from sfumato.privacy.dp_sgd import poisson_sample, train_privately
 from sfumato.privacy.events import AnyEvent, DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
-from sfumato.privacy.linear_head import train_head
-from sfumato.privacy.noise import DISCRETE, OF_SAMPLER, ON_GRID, Source, noised, reach, system_source
+from sfumato.privacy.noise import DISCRETE, OF_SAMPLER, ON_GRID, Source, noised, system_source
 from sfumato.privacy.resuming import Keeper, TrainingState
-from sfumato.privacy.units import Units, every_few, one_by_one, one_of_each, speakers, units_of
+from sfumato.privacy.units import Units, every_few, one_by_one, units_of
 from sfumato.privacy.watching import Seen
 from sfumato.progress import Progress, silent
 from sfumato.training import train_denoiser
@@ -34,8 +33,6 @@ from sfumato.training import train_denoiser
 MOST_LOST = 0.05
 """Largest stretch of steps as a share of all: what a crash can make be paid for twice."""
 CPU = torch.device("cpu")
-VOTE_CHUNK = 1024
-"""Records that vote at once."""
 Loss = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
 """From a model, images `[b, c, h, w]` and labels `[b]` to the loss of each, `[b]`; b may be 0."""
 Result = TypeVar("Result", Tensor, nn.Module, ImageSet, Moments)
@@ -78,12 +75,8 @@ def noisy_votes(
     by itself.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=DISCRETE) as visit:
-        source = source or system_source()
-        voters = one_of_each(visit.images, source)
-        x, y = to_unit(voters.pixels), torch.as_tensor(voters.labels)
-        chosen = torch.cat([ballot(part.to(device)).cpu() for part in x.split(VOTE_CHUNK)])
-        counts = torch.bincount(y * options + chosen, minlength=classes * options).view(classes, options)
-        votes = counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
+        asked: dict[str, Any] = {"classes": classes, "options": options, "device": device}
+        votes = queries.voted(visit.images, event, ballot, **asked, source=source or system_source())
         entries = visit.entries
     return Paid(votes, entries, visit.payment)
 
@@ -99,10 +92,7 @@ def noisy_counts(
     it to another at most.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=DISCRETE) as visit:
-        source = source or system_source()
-        counted = one_of_each(visit.images, source)
-        counts = torch.bincount(torch.as_tensor(counted.labels), minlength=classes)
-        noisy = counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
+        noisy = queries.counted(visit.images, event, classes=classes, source=source or system_source())
         entries = visit.entries
     return Paid(noisy, entries, visit.payment)
 
@@ -125,28 +115,8 @@ def noisy_head(
     groups where they have some, which sums are divided by.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=ON_GRID) as visit:
-        source = source or system_source()
-        parts = to_unit(visit.images.pixels).split(VOTE_CHUNK)
-        x = torch.cat([unit(read(part.to(device))).cpu() for part in parts])
-        y = torch.as_tensor(visit.images.labels)
-        numbers = classes * x.shape[1]
-
-        def with_noise(total: Tensor) -> Tensor:
-            (noisy,) = noised(
-                [total], noise_multiplier=event.noise_multiplier, norm=1.0, numbers=numbers, source=source
-            )
-            return noisy
-
-        head = train_head(
-            settings,
-            x,
-            y,
-            units_of(visit.images, each=1),
-            classes=classes,
-            steps=event.count,
-            expected=max(1, records),
-            noised=with_noise,
-        )
+        asked: dict[str, Any] = {"classes": classes, "records": records, "device": device}
+        head = queries.learnt_head(visit.images, event, read, settings, **asked, source=source or system_source())
         entries = visit.entries
     return Paid(head, entries, visit.payment)
 
@@ -173,45 +143,10 @@ def noisy_moments(
     A group adds no more than a record: one of its records, drawn at random, says in which cell it counts, and the mean of
     those of its records that lie there stands for it, in the sum and in the second moment.
     """
-    of_counts, of_sums, of_seconds = events
     with spending(access, events, insecure=source is not None, arithmetic=f"{DISCRETE}; {ON_GRID}") as visit:
-        source = source or system_source()
-        y = torch.as_tensor(visit.images.labels)
-        cells, numbers = len(reference.centroids), len(reference.mean)
-        latents = codec.encode(to_unit(visit.images.pixels).to(device)).flatten(1).cpu()
-        away = (latents - reference.mean.to(latents)).nan_to_num(0.0, 0.0, 0.0)
-        cell = reference.cells(away)
-        away = within(away, reference.radius)
-        place = y * cells + cell
-        speaking, unit = speakers(visit.images, source)
-        counts = torch.bincount(place[speaking], minlength=classes * cells)
-        counts = counts + source.discrete_gaussian(counts.shape, of_counts.noise_multiplier)
-        heard = place == place[speaking][unit]
-        weight = heard.double() / torch.bincount(unit[heard], minlength=len(speaking))[unit]
-
-        sums = torch.zeros(classes * cells, numbers, dtype=torch.float64)
-        for part in torch.arange(len(away)).split(alignment.CHUNK):
-            sums.index_add_(0, place[part], weight[part, None] * away[part].double())
-        asked: dict[str, Any] = {"noise_multiplier": of_sums.noise_multiplier, "norm": reference.radius}
-        (sums,) = noised([sums], **asked, numbers=sums.numel(), source=source)
-        mean_noise = of_sums.noise_multiplier * reach(reference.radius, sums.numel())
-        shape = (classes, cells)
-        centres = alignment.centres(counts.view(shape), sums.view(*shape, -1), mean_noise, reference)
-
-        largest, seconds = reference.residual**2, []
-        size = classes * numbers * (numbers + 1) // 2
-        for label in range(classes):
-            total = torch.zeros(numbers, numbers, dtype=torch.float64)
-            for part in torch.nonzero(y == label)[:, 0].split(alignment.CHUNK):
-                left = within(away[part].double() - centres[label, cell[part]], reference.residual)
-                total += (weight[part, None] * left).T @ left
-            asked = {"noise_multiplier": of_seconds.noise_multiplier, "norm": largest}
-            seconds += noised([alignment.packed(total)], **asked, numbers=size, source=source)
-            progress(label + 1, classes)
-        second_noise = of_seconds.noise_multiplier * reach(largest, size)
+        asked: dict[str, Any] = {"classes": classes, "codec": codec, "device": device, "progress": progress}
+        found = queries.moments_of(visit.images, events, reference, **asked, source=source or system_source())
         entries = visit.entries
-    noise = of_counts.noise_multiplier, mean_noise, second_noise
-    found = Moments(counts.view(shape), sums.view(*shape, -1), torch.stack(seconds), *noise)
     return Paid(found, entries, visit.payment)
 
 

@@ -78,6 +78,22 @@ def test_deleting_what_says_that_there_are_copies_does_not_help(place, tmp_path)
     refused(record.model_copy(update={"copies": None}), tmp_path, "repeat training records", Refused)
 
 
+def test_whoever_went_on_after_a_rehearsal_that_failed_is_told_whatever_the_record_says(place, record, tmp_path):
+    said = {"what": "rehearsal", "claim": None, "spends": (), "code_version": "1"}
+    with place.ledger() as ledger:
+        for run, missing in (("run-0", "another run"), ("run-1", "public samples are noise")):
+            ledger.override("scans", "A. Person", artifact="f" * 64, missing=missing, run=run, **said)
+        ledger.override("others", "A. Person", artifact="f" * 64, missing="another set", run="run-1", **said)
+    assert record.rehearsal_artifact == "" and not record.overrides, "as a record that was edited has it"
+    publish_run(record, tmp_path / "out")
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert [(one["kind"], one["missing"]) for one in card["overrides"]] == [("rehearsal", "public samples are noise")]
+    assert (
+        "the rehearsal with public images failed: public samples are noise"
+        in (tmp_path / "out" / "README.md").read_text()
+    )
+
+
 def test_no_picture_of_the_run_folder_leaves(place, record, tmp_path):
     secret = picture(picture_set(1).pixels[0])
     for name in ("samples.png", "training-curves.png", "privacy-curve.png", "copies.png"):

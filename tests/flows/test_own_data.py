@@ -17,10 +17,12 @@ from flows import audit as audit_flow
 from flows import synthesize as flow
 from sfumato.preflight import private_set
 from sfumato.privacy.events import DiscreteHistogram
-from tasks import private
+from sfumato.privacy.looks import REAL
+from tasks import private, rehearsing
 from tasks.caching import stage_key
 from tasks.journal import Found, Journal
 from tasks.making import RunContext
+from tasks.release import report_for_prefect
 from tasks.where import configure, where
 from tests.examples import UNCHOSEN, UNREHEARSED, home_at
 
@@ -77,7 +79,8 @@ def keys(monkeypatch, tmp_path):
     for name in ("log", "release"):
         monkeypatch.setattr(Tracker, name, lambda *_, **__: "")
     monkeypatch.setattr(flow, "show_in_ui", lambda record: None)
-    monkeypatch.setattr(audit_flow, "create_markdown_artifact", lambda *_, **__: None)
+    for module in (audit_flow, rehearsing):  # each would start a server of Prefect's
+        monkeypatch.setattr(module, "create_markdown_artifact", lambda *_, **__: None)
     with home_at(tmp_path / "home"):
         configure()
         yield keys
@@ -165,8 +168,75 @@ def test_a_drawing_that_pays_is_audited_by_games_and_training_without_a_certific
     assert fit.what == "drawing" and 0.8 * fit.priced < fit.epsilon <= fit.priced
     assert found.bound.epsilon <= found.certificate == pytest.approx(fit.priced, rel=1e-3)
 
+    record = run("moments", general)
+    found = audited(record)
+    (fit,) = found.fits
+    assert fit.what == "class moments" and fit.faults == () and 0.9 * fit.priced < fit.epsilon <= fit.priced
+    assert not found.refuted and found.bound.canaries == 100
+    assert found.bound.epsilon <= found.certificate == pytest.approx(fit.priced, rel=1e-3)
+    told = (where().runs / record.run / "audit-internal.html").read_text()
+    assert "Of 100 games against what was asked of the records the attacker guessed" in told
+
     plain = ["method.training.steps=2", "method.network.kind=refinenet", "method.network.width=4"]
     record = run("dppm", [*general, *plain, "generation.hamiltonian.iterations=3"])
     found = audited(record)
     assert found.certificate is None and found.bound is None and not found.fits and found.memberships
     assert "nothing that an audit could refute" in (where().runs / record.run / "audit-internal.html").read_text()
+
+
+BRIEFLY = [
+    *("data.share=0.1395", "backbone.width=8", "backbone.steps=40", "backbone.batch=32", "judge.steps=10"),
+    *("judge.directions=16", *TINY, "generation.images=30", "evaluation.images=30"),
+]
+TOLD = {
+    "filter": "a judge (a linear classifier of the private classes on public features, paid for in the certificate) kept the surest",
+    "guide": "towards which a judge pulled it (a linear classifier of the private classes on public features, paid for in the certificate)",
+}
+
+
+@pytest.mark.parametrize("use", ["filter", "guide"])
+def test_what_a_judge_chooses_or_guides_is_paid_for_once_told_of_and_audited(keys, tmp_path, use):
+    record = run("dp-sgd", [*BRIEFLY, f"judge.use={use}", "judge.keep=0.5"], str(tmp_path / "out"))
+    folder, store = Path(record.published), where().store()
+    assert record.label == Label.DP and 9.8 < record.certificate.epsilon <= 10
+    with where().ledger() as ledger:
+        reserved = [entry for entry in ledger.entries() if entry.kind == "reserve"]
+        assert [entry.body["stage"] for entry in reserved] == ["judge", "fine_tuning"]
+        assert record.certificate.entries == tuple(entry.seq for entry in reserved)
+        assert record.certificate.epsilon == pytest.approx(ledger.total("digits").epsilon, rel=1e-6)
+        assert ledger.verify() == [] and ledger.replay() == []
+
+    # As many images of each class as were asked for, with the labels that they were drawn for.
+    labels = published_labels(folder)
+    assert len(labels) == 30 and len(list((folder / "images").rglob("*.png"))) == 30
+    (samples,) = [m for digest, m in store.ancestry(record.samples_artifact) if digest == record.samples_artifact]
+    parents = {store.manifest(digest)["kind"] for digest in samples["parents"]}
+    head = (folder / "labels.csv").read_text().splitlines()[0]
+    if use == "filter":
+        assert record.judged["drawn"] == 60 and {"Samples", "PaidJudge"} <= parents and head.endswith(",drawn")
+        drawn_for = [line.rsplit(",", 1)[1] for line in (folder / "labels.csv").read_text().splitlines()[1:]]
+        assert labels == drawn_for and {labels.count(name) for name in set(labels)} == {3}
+        assert "as drawn" in record.metrics, "what was chosen from is scored beside"
+    else:
+        assert (
+            not record.judged and {"TunedModel", "PaidJudge", "PublicBackbone"} <= parents and head.endswith(",class")
+        )
+        assert {labels.count(name) for name in set(labels)} == {3} and "as drawn" not in record.metrics
+
+    # Whose labels these are stands on the card and in the reports; how the judge fared on real images does not.
+    card = json.loads((folder / "card.json").read_text())
+    assert TOLD[use] in card["labels"]
+    for page in (folder / "README.md", folder / "report.html", Path(record.internal_report)):
+        assert TOLD[use] in page.read_text(), page
+    shown = [
+        path.read_text() for path in folder.rglob("*") if path.suffix in (".json", ".yaml", ".md", ".csv", ".html")
+    ]
+    shown += [Path(record.report).read_text(), report_for_prefect(record, {})]
+    scores = {repr(value) for row in record.metrics.values() for value in row.values() if isinstance(value, float)}
+    secret = {*[score for score in scores if len(score) > 9], REAL, "two_sample_auc", "told from real", "coverage"}
+    assert len(secret) > 20 and not [(text[:40], one) for text in shown for one in secret if one in text]
+    assert REAL in Path(record.internal_report).read_text()
+
+    found = audited(record)
+    assert [fit.what for fit in found.fits] == ["DP-SGD", "paid judge"] and not found.refuted
+    assert "paid judge, as its noise is" in (where().runs / record.run / "audit-internal.html").read_text()

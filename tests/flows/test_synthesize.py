@@ -4,6 +4,7 @@ import contextlib
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image, ImageFile
 
 from artifacts import gate
 from artifacts.kinds import (
@@ -16,6 +17,7 @@ from artifacts.kinds import (
     PublicImages,
     PublicModel,
 )
+from flows import rehearse
 from flows import synthesize as flow
 from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, load_images, prepare, run_plan, terms
 from sfumato import sources
@@ -23,6 +25,7 @@ from sfumato.config import Generation
 from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
+from sfumato.privacy.chain import is_there
 from sfumato.settings import resolve
 from tasks import checking, private, public, rehearsing, release
 from tasks.asking import PublicParts, Trained
@@ -471,6 +474,32 @@ def test_whoever_goes_on_stands_in_the_ledger_before_anything_is_paid(book, tmp_
     assert "went on with --go-on" in told[0].reason and told[0].kind == "rehearsal"
     assert gate.went_on([entry], "another set", entry.body["artifact"]) == ()
     assert "fine-tune" in stages(book)
+
+
+@pytest.mark.parametrize("method", ["rapid", "moments"])
+def test_a_rehearsal_decodes_no_private_image_and_is_the_same_for_others_of_the_same_constants(
+    method, monkeypatch, tmp_path
+):
+    decoded, asked = [], []
+    load = ImageFile.ImageFile.load
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: (decoded.append(self.filename), load(self))[1])
+    monkeypatch.setattr(rehearse, "call_run", lambda name: None)
+    monkeypatch.setattr(rehearsing, "show", lambda *_: ())
+    declared = ["data.records=60", "data.classes=[ill,well]", "data.name=scans", "data.public=glyphs"]
+    with home_at(tmp_path / "home"):
+        configure()
+        for name, counts in (("one", {"ill": 30, "well": 30}), ("other", {"ill": 3, "well": 50})):
+            folder, book = write_classes(tmp_path / name / "scans", counts, height=16, width=16), Book()
+            if name == "other":
+                for path in folder.rglob("*.png"):
+                    Image.new("L", (16, 16), 7).save(path)
+            monkeypatch.setattr(rehearse, "Journal", lambda *_, book=book: book)
+            rehearse.rehearse_public(method, "", [f"data.private={folder}", *declared], "rehearse-1")
+            told = [(stage.name, canonical([args, inputs])) for stage, args, inputs in book.asked]
+            assert told[-1][0] == "rehearse" and str(folder) not in repr(told) and "scans" not in repr(told)
+            asked.append(told)
+        assert not is_there(where().ledger_url), "not even a ledger is made"
+    assert asked[0] == asked[1] and not [path for path in decoded if "scans" in str(path)]
 
 
 @pytest.mark.parametrize(

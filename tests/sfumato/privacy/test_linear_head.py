@@ -120,7 +120,7 @@ def test_each_number_of_a_step_has_noise_of_the_events_size(monkeypatch):
 def test_as_many_steps_look_as_are_paid_for():
     seen = []
     _, x, y, units = records(12)
-    train_head(Judge(), x, y, units, classes=3, steps=7, expected=12, noised=lambda total: seen.append(1) or total)
+    train_head(Judge(), x, y, units, classes=3, steps=7, expected=12, noised=lambda _, total: seen.append(1) or total)
     assert len(seen) == 7
 
 

@@ -244,7 +244,7 @@ def test_each_record_votes_once_in_its_class(ledger):
 
 
 def test_votes_come_in_pieces_of_bounded_size(ledger, monkeypatch):
-    monkeypatch.setattr("sfumato.privacy.mechanisms.VOTE_CHUNK", 30)
+    monkeypatch.setattr("sfumato.privacy.queries.CHUNK", 30)
     sizes = []
     vote(access(ledger), lambda x: sizes.append(len(x)) or vote_zero(x))
     assert sizes == [30] * 6 + [20]
