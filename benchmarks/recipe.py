@@ -16,6 +16,8 @@ from sfumato.config import Backbone, Latent, Network
 from sfumato.costs import COSTS, Cost, Work, autoencoder_work, backbone_work, denoiser_work, training_seconds
 from sfumato.errors import BadInput
 from sfumato.estimate import Probe, _autoencoder_step, _denoiser_step, _read
+from sfumato.evaluation.classifier import Classifier
+from sfumato.evaluation.effort import classifier_work
 from sfumato.methods.plan import Facts
 from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.backbone import BackboneNetwork
@@ -27,8 +29,8 @@ SIDES, COLOURS, RECORDS, DEVICES = (8, 28, 32, 64, 128), (1, 3), (1_000, 10_000,
 CLASSES, PUBLIC_CLASSES, PUBLIC_IMAGES = 10, 50, 50_000
 """What the table takes for granted."""
 HEAD = (
-    "| pixels | records | device | works on | denoiser | autoencoder, backbone, denoiser: steps | private: batch, steps, K | trained | moments, judge | images |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    "| pixels | records | device | works on | denoiser | autoencoder, backbone, denoiser: steps | private: batch, steps, K | trained | moments, judge | images | judged |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 
 
@@ -51,7 +53,7 @@ def row(side: int, colours: int, device: str, records: int) -> str:
         found = follow(resolve("dp-sgd", "auto", [f"recipe.device={device}"]), facts, PUBLIC_IMAGES)
     except BadInput as error:
         way = str(error).split(": use ")[1].replace("--set ", "")
-        return f"{first} {way} | | | | | | |"
+        return f"{first} {way} | | | | | | | |"
     return f"{first} {cells(found, image)} |"
 
 
@@ -75,6 +77,7 @@ def cells(found: Settings, image: tuple[int, int, int]) -> str:
             ", ".join(tuning.trainable),
             levers or "-",
             f"{found.generation.images:,}",
+            f"{found.evaluation.images:,}",
         )
     )
 
@@ -105,6 +108,8 @@ def costs() -> Iterator[str]:
         )
     reader = BackboneNetwork(image, PUBLIC_CLASSES, width=Backbone().width)
     yield line("backbone", backbone_work(Backbone(), image, PUBLIC_CLASSES), lambda n: _read(reader, n, image))
+    judge = Classifier(1, 10, side=28)
+    yield line("classifier", classifier_work(image, 10), lambda n: _read(judge, n, image))
 
 
 def line(kind: str, work: Work, step) -> str:

@@ -49,7 +49,14 @@ class Target:
     delta: float
 
 
-JUDGED = ("evaluation.classifiers=all", "evaluation.baseline=false", "evaluation.scikit_images=1")
+JUDGED = (
+    "evaluation.classifiers=all",
+    "evaluation.images=30000",
+    "evaluation.epochs=50",
+    "evaluation.baseline=false",
+    "evaluation.scikit_images=1",
+)
+"""As the papers judge, however long it takes: the minutes end with the images."""
 TARGETS = {
     "mnist": Target(
         "MNIST at 28x28; public are Omniglot and rendered letters, no digit of any source",

@@ -29,6 +29,7 @@ from artifacts.record import SYNTHETIC, RunRecord, run_folder
 from artifacts.rehearsal import REHEARSAL
 from sfumato import sources
 from sfumato.config import Alignment, Generation, Judge, Network
+from sfumato.evaluation.effort import FEW
 from sfumato.methods import METHODS
 from sfumato.methods.plan import (
     SHARED_STAGES,
@@ -187,7 +188,7 @@ def _carry_out(
         settings.seed,
         settings.machine,
         autoencoder=parts.autoencoder,
-        briefly=tuple(beside),
+        briefly=(PUBLIC_ONLY, *beside),
         **further,
     )
     copies = book.run(audit.check_copies, samples, secret, terms(plan, comparison=True))
@@ -555,16 +556,17 @@ def compare(
     first = settings.generation.model_copy(update={"edition": Generation().edition})
     settings = settings.model_copy(update={"generation": first})
     images = min(settings.evaluation.images, settings.generation.images)
-    drawing: dict[str, Any] = {"facts": plan.facts, "votes": None, "images": images, "machine": settings.machine}
+    drawing: dict[str, Any] = {"facts": plan.facts, "votes": None, "machine": settings.machine}
     usual = Generation()
     evenly = first.model_copy(update={name: getattr(usual, name) for name in SHARED_OUT})
     plain = settings.model_copy(update={"generation": evenly}).only("schedule", "generation", "seed")
     alone = PublicParts(model=parts.model, autoencoder=parts.autoencoder)
-    sets = {PUBLIC_ONLY: book.run(release.generate, plain, public=alone, tuned=None, note=PUBLIC_ONLY, **drawing)}
+    few: dict[str, Any] = {"images": min(images, FEW), "note": PUBLIC_ONLY}
+    sets = {PUBLIC_ONLY: book.run(release.generate, plain, public=alone, tuned=None, **few, **drawing)}
     if other := baseline_settings(settings):
         trained = pay(other, plan_for(other, plan.facts), alone, secret, book, comparison=True)
         recipe = other.only("schedule", "method", "generation", "seed")
-        drawing |= {"counts": counts} if counts else {}
+        drawing |= {"images": images} | ({"counts": counts} if counts else {})
         sets[BASELINE] = book.run(release.generate, recipe, public=alone, tuned=trained.tuned, note=BASELINE, **drawing)
     return sets
 

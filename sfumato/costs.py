@@ -48,6 +48,7 @@ COSTS = {
         "kl": Cost(work=0.050, step=0.010, weights=5.0),
         "patch": Cost(work=0.050, step=0.010, weights=5.0),
         "backbone": Cost(work=0.024, step=0.010, weights=5.0),
+        "classifier": Cost(work=0.050, step=0.002, weights=5.0),
         "extractor": Cost(work=0.060, step=0.010, weights=5.0),
     },
     "gpu": {
@@ -58,6 +59,7 @@ COSTS = {
         "kl": Cost(work=0.0004, step=0.010, weights=0.05),
         "patch": Cost(work=0.0003, step=0.010, weights=0.05),
         "backbone": Cost(work=0.0003, step=0.006, weights=0.05),
+        "classifier": Cost(work=0.0004, step=0.004, weights=0.05),
         "extractor": Cost(work=0.0004, step=0.006, weights=0.05),
     },
 }

@@ -16,13 +16,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from sfumato.costs import COSTS, Cost, Work, autoencoder_work, backbone_work, counted, denoiser_work, drawing_seconds
+from sfumato.costs import (
+    COSTS,
+    TRAINING,
+    Cost,
+    Work,
+    autoencoder_work,
+    backbone_work,
+    counted,
+    denoiser_work,
+    drawing_seconds,
+)
 from sfumato.costs import training_seconds as by_the_table
 from sfumato.diffusion.objective import Examples, denoising_examples, record_losses
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.evaluation import networks, two_samples
 from sfumato.evaluation.classifier import BATCH_IMAGES, Classifier, default_steps
-from sfumato.evaluation.utility import NETWORKS, TEN, wanted
+from sfumato.evaluation.effort import FEW, classifier_work, judging_seconds
+from sfumato.evaluation.nearest import MOST_PUBLIC
+from sfumato.held_out import MOST, SHARE
 from sfumato.methods import METHODS
 from sfumato.methods.parts import design
 from sfumato.methods.plan import Plan
@@ -33,7 +44,8 @@ from sfumato.privacy.clipping import clipped_sum
 from sfumato.privacy.dp_sgd import trainable_parameters
 from sfumato.privacy.kernel_mean import kernel_mean
 from sfumato.privacy.noise import system_source
-from sfumato.recipe import needs_backbone
+from sfumato.recipe import FULL_ALONE, judged_sets, needs_backbone
+from sfumato.rehearsal import set_size
 from sfumato.retrieval.features import make_encoder
 from sfumato.settings import Settings
 
@@ -57,16 +69,8 @@ CHECKS = 1.1
 """Spot checks and bookkeeping, in private steps without."""
 OVERHEAD_SECONDS = 20.0
 """Start of the server, reading, reporting."""
-LOGISTIC, LOGISTIC_SECONDS = 400, 2e-9
-"""Iterations of a logistic regression on pixels, and the time that one takes for a number of an image, read twice from memory."""
-SCIKIT_SECONDS = 240.0
-"""Ten of scikit-learn's classifiers on 2,000 images of 784 numbers."""
-BOOTSTRAP_SECONDS = 4.0
-"""Intervals and distances of one set, on 2,000 images."""
 PUBLIC_IMAGES = 20_000
 """Taken for the number of public images where nobody has said it."""
-TEST_PART = 6
-"""A source with a test part of its own has about one test image for so many."""
 BYTES = 4
 BASE_GIGABYTES = 1.0
 """The program itself."""
@@ -122,7 +126,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     public = settings.recipe.public_images or PUBLIC_IMAGES
     stages: dict[str, float] = {}
 
-    coder_forward = 0.0
+    coder_forward, backbone = 0.0, 0.0
     if latent.kind != "none":
         coder, work = build_autoencoder(latent, image), autoencoder_work(latent, image)
         step = probe.per_image(latent.kind, work, lambda n: _autoencoder_step(coder, n, image, shape))
@@ -131,12 +135,13 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     if needs_backbone(settings):
         work = backbone_work(settings.backbone, image, facts.public_classes)
         network = BackboneNetwork(image, facts.public_classes, width=settings.backbone.width)
-        step = probe.per_image("backbone", work, lambda n: _read(network, n, image))
-        stages["backbone"] = settings.backbone.steps * (settings.backbone.batch * step + _update(probe, work))
+        backbone = probe.per_image("backbone", work, lambda n: _read(network, n, image))
+        stages["backbone"] = settings.backbone.steps * (settings.backbone.batch * backbone + _update(probe, work))
         if latent.kind != "none" and latent.perceptual:
-            stages["autoencoder"] += latent.steps * latent.batch * step
+            stages["autoencoder"] += latent.steps * latent.batch * backbone
         if settings.judge.use != "none":
-            stages["judge"] = (facts.images or facts.records) * step / 3 + plan.generation.images * step / 3
+            # The private images once, and what is drawn twice: to label it, and to see where the judge agrees.
+            stages["judge"] = ((facts.images or facts.records) + 2 * plan.generation.images) * backbone / TRAINING
 
     model = build(settings.network, shape, facts.public_classes, alpha_bar=levels)
     kind, work = _kind(settings.network, shape), denoiser_work(settings.network, shape, facts.public_classes)
@@ -159,7 +164,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
 
     if settings.alignment.kind != "none":
         each = coder_forward / 2 + math.prod(shape) ** 2 * probe.table["mlp"].work / 1e9
-        stages["moments"] = (facts.images or facts.records) * each
+        stages["moments"] = (public + (facts.images or facts.records)) * each
 
     made = design(METHODS[settings.method.name], settings, shape, facts)
     own, drawn, own_work = denoise, forward, work
@@ -190,16 +195,23 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     if kernel := plan.generation.images * plan.comparisons:
         drawing += kernel * _measure(lambda: _kernel_step(shape), PROBE_IMAGES) / PROBE_RECORDS
     stages["drawing"] = drawing
-    judged = min(settings.evaluation.images, plan.generation.images)
     walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
-    compared = judged * (walk * forward + coder_forward / 2)
-    # What a judge had a say in is scored as drawn and where it agrees, too.
-    sets = 4 if plan.judge else 2
-    # Plain DP-SGD, which has no settings of its own, is not compared with itself.
-    if settings.evaluation.baseline and len(type(settings.method).model_fields) > 1:
-        compared, sets = 2 * compared + private, sets + 1
-    stages["drawing for comparison"] = compared
-    stages |= judging(settings, plan, probe, judged, sets, public)
+    each = walk * forward + coder_forward / 2
+    judged, sizes = min(settings.evaluation.images, plan.generation.images), judged_sets(settings, facts)
+    stages["drawing for comparison"] = min(judged, FEW) * each
+    if sizes.full > FULL_ALONE:
+        stages["drawing for comparison"] += judged * each + private
+    read = reading_seconds(image, len(facts.classes), probe)
+    stages["features"] = default_steps(public) * BATCH_IMAGES * read * TRAINING
+    kept = min(MOST, round(public * SHARE))
+    samples = set_size(kept, settings.rehearsal.images) if settings.pretraining.steps else 0
+    stages["rehearsal"] = samples * (each + 2 * read + coder_forward) + kept * (read + coder_forward)
+    looked = backbone / TRAINING
+    stages["judging"] = judging_seconds(settings.evaluation, sizes, judged, probe.table) * probe.slower
+    stages["judging"] += (sizes.full + sizes.brief + sizes.ceilings) * judged * (looked + coder_forward / 2)
+    stages["nearest public images"] = min(public, MOST_PUBLIC) * (looked or read)
+    records = (facts.images or facts.records) + sizes.test
+    stages["copies"] = plan.generation.images * records * math.prod(image) * probe.table["mlp"].work / 1e9
     weights = own_work.weights
     gigabytes = (settings.machine.physical_batch * weights + 10 * weights) * BYTES / 1e9 + BASE_GIGABYTES
     return Estimate(tuple(stages.items()), gigabytes)
@@ -242,38 +254,10 @@ NOISE_SECONDS = 6e-8
 """Of the noise on one number, on the grid."""
 
 
-def judging(settings: Settings, plan: Plan, probe: Probe, judged: int, sets: int, public: int) -> dict[str, float]:
-    """Seconds of judging so many sets, and of looking for copies."""
-    facts, how, image = plan.facts, settings.evaluation, plan.facts.shape
-    numbers, records = math.prod(image), facts.images or facts.records
-    test = max(1, round(records / TEST_PART))
-    rate = probe.table["mlp"].work / 1e9
-    with torch.device("meta"):
-        small = Classifier(image[0], len(facts.classes), side=max(image[1:]))
-        work = counted(small, lambda: small(torch.zeros(1, *image)))
-    reader = Classifier(image[0], len(facts.classes), side=max(image[1:]))
-    step = probe.per_image("backbone", work, lambda n: _read(reader, n, image))
-    epoch = BATCH_IMAGES * step
-    seconds = default_steps(records) * epoch + sets * default_steps(judged) * epoch
-    seconds += (sets + 1 + (settings.latent.kind != "none")) * two_samples.STEPS * epoch
-    seconds += sets * LOGISTIC * judged * numbers * LOGISTIC_SECONDS
-    seconds += sets * BOOTSTRAP_SECONDS * (1 + judged * (judged + test) / 4e8)
-    names, _ = wanted(how, image)
-    for name in names:
-        if name in NETWORKS:
-            with torch.device("meta"):
-                network = NETWORKS[name](image, len(facts.classes))
-                size = counted(network, functools.partial(network.eval(), torch.zeros(1, *image)))
-            cost = by_the_table(Cost(probe.table["backbone"].work), size, networks.BATCH_IMAGES) * probe.slower
-            seconds += sets * networks.steps(judged, how.epochs) * cost
-        elif name in TEN:
-            few = min(judged, how.scikit_images or judged)
-            seconds += sets * SCIKIT_SECONDS / len(TEN) * (few / 2000) * (numbers / 784)
-    found = {"judging": seconds}
-    if how.features == "cnn":
-        found["features"] = default_steps(public) * epoch
-    found["copies"] = plan.generation.images * (records + test) * numbers * rate
-    return found
+def reading_seconds(image: Shape, classes: int, probe: Probe) -> float:
+    """Seconds in which the small CNN reads an image."""
+    reader, work = Classifier(image[0], classes, side=max(image[1:])), classifier_work(image, classes)
+    return probe.per_image("classifier", work, lambda n: _read(reader, n, image)) / TRAINING
 
 
 def _copies(settings: Settings, plan: Plan) -> float:

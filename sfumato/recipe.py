@@ -27,6 +27,7 @@ from sfumato.costs import (
     training_seconds,
 )
 from sfumato.errors import BadInput
+from sfumato.evaluation.effort import Sizes, judging_seconds
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts
 from sfumato.networks.autoencoder import PATCHES, Shape, latent_shape
@@ -51,6 +52,14 @@ MOST = {"latent": 4000, "backbone": 2200, "pretraining": 60000, "extractor": 400
 """Steps beyond which more bring little."""
 IMAGES = (1000, 30000)
 """Fewest and most images that the recipe draws."""
+JUDGING_SHARE = 0.25
+"""Of the time, on top of it, that judging may take."""
+EPOCHS = (10, 50)
+"""Fewest and most epochs of the papers' networks, where they are asked for."""
+FULL_ALONE = 2
+"""Sets that all classifiers learn from where plain DP-SGD is not set beside: what is drawn, and as many real images."""
+FEWEST_TAUGHT = 2000
+"""Images, of those drawn, that teach the classifiers at least."""
 VIEW_SECONDS = 2e-4
 """Of one view that the extractor sees, its encoder included; on a CPU."""
 OVERHEAD_MINUTES = 0.5
@@ -624,12 +633,44 @@ def _fits(settings: Settings, declared: Declared, side: int) -> bool:
 
 
 def judging(settings: Settings, declared: Declared) -> Iterator[Pick]:
-    """How the result is judged."""
-    yield Pick("evaluation.images", settings.generation.images, "all that are drawn teach the classifiers")
+    """How the result is judged: by as many images and epochs as a part of the time bears."""
     yield Pick(
         "evaluation.baseline",
         False,
         "plain DP-SGD beside it would take as long again; `sfumato compare` sets the two side by side",
+    )
+    how, drawn = settings.evaluation, settings.generation.images
+    seconds, table = JUDGING_SHARE * 60 * settings.recipe.minutes, COSTS[settings.recipe.device]
+    sizes, told = judged_sets(settings, declared.facts), f"a quarter of {settings.recipe.minutes:g} minutes"
+
+    def takes(images: int, epochs: int) -> float:
+        return judging_seconds(how.model_copy(update={"epochs": epochs}), sizes, images, table)
+
+    images = how.images if "evaluation.images" in declared.asked else drawn
+    epochs = how.epochs
+    if how.classifiers == "all" and "evaluation.epochs" not in declared.asked:
+        fewest, most = EPOCHS
+        epochs = next((many for many in range(most, fewest, -1) if takes(images, many) <= seconds), fewest)
+        why = "as in the papers" if epochs == most else f"more would take beyond {told}; the papers take {most}"
+        yield Pick("evaluation.epochs", epochs, why)
+    tried = [drawn, *(int(drawn * part / 10) for part in range(9, 0, -1))]
+    enough = [many for many in tried if many >= FEWEST_TAUGHT]
+    images = next((many for many in enough if takes(many, epochs) <= seconds), min([drawn, *enough]))
+    why = "all that are drawn teach the classifiers" if images == drawn else f"judging more would take beyond {told}"
+    yield Pick("evaluation.images", images, why)
+
+
+def judged_sets(settings: Settings, facts: Facts) -> Sizes:
+    """How many sets a run judges, and against what."""
+    # Plain DP-SGD, which has no settings of its own, is not compared with itself.
+    other = settings.evaluation.baseline and len(type(settings.method).model_fields) > 1
+    return Sizes(
+        image=facts.shape,
+        classes=len(facts.classes),
+        records=facts.images or facts.records,
+        full=FULL_ALONE + other,
+        brief=2 * (settings.judge.use != "none"),
+        ceilings=int(settings.latent.kind != "none"),
     )
 
 

@@ -113,8 +113,8 @@ JUDGES = {
     "artifacts/comparison.py": "shows it",
 }
 """Who may know what was measured against private images: nobody who trains, draws or pays."""
-BLIND = {"sfumato.evaluation.classifier"}
-"""What of the evaluation measures nothing: it trains a network on the images that it is given."""
+BLIND = {"sfumato.evaluation.classifier", "sfumato.evaluation.effort"}
+"""What of the evaluation measures nothing: one trains a network on the images that it is given, one reckons how long judging takes."""
 IDLE = {("sfumato/progress.py", "silent"): "the progress callback that shows nothing"}
 TORCH = {
     "tasks/making.py": {"device", "cuda", "set_num_threads"},

@@ -31,7 +31,9 @@ MOST_IMAGES = 2000
 LEAST_IMAGES = 40
 """Real images that it takes at least."""
 STEPS = 150
-"""Optimiser steps of 128 images."""
+"""Optimiser steps of 128 images, at most."""
+ENOUGH = 0.02
+"""Mean loss below which it ends: there is nothing left to learn where the two kinds are hardly ever mistaken."""
 JITTER = 0.1
 """Standard deviation of the pixel noise in training; pixels lie in [-1, 1]."""
 LARGEST_SIDE = 64
@@ -70,7 +72,7 @@ def told_apart(
     held_out = torch.arange(len(ours)).repeat(2) % 2 == 1  # both kinds stand in order of class
     model = train_classifier(
         images[~held_out], made[~held_out].long(), 2,
-        steps=STEPS, seed=seed, jitter=JITTER, device=device, progress=progress,
+        steps=STEPS, enough=ENOUGH, seed=seed, jitter=JITTER, device=device, progress=progress,
     )  # fmt: skip
     said, true = predict(model, images[held_out])[:, 1].double().numpy(), made[held_out].numpy()
     return Told(area(said, true), area_interval(said, true))
@@ -97,5 +99,10 @@ def matched(one: Tensor, other: Tensor, *, seed: int = 0) -> tuple[Tensor, Tenso
 
 def _fitting(images: Tensor) -> Tensor:
     """Images `[n, c, h, w]` averaged down by a whole number until they fit into `LARGEST_SIDE`."""
-    times = -(-max(images.shape[2:]) // LARGEST_SIDE)
+    times = fold(max(images.shape[2:]))
     return images if times <= 1 else F.avg_pool2d(images, times)
+
+
+def fold(side: int) -> int:
+    """By how much images of `side` pixels are averaged down."""
+    return -(-side // LARGEST_SIDE)

@@ -1,5 +1,6 @@
 """The recipe follows declared facts and the time, keeps what is set, and chooses what fits together."""
 
+import functools
 import math
 import runpy
 from pathlib import Path
@@ -10,6 +11,7 @@ from sfumato.config import FineTuning, Latent, Recipe
 from sfumato.costs import COSTS, autoencoder_work, denoiser_work
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
+from sfumato.evaluation.effort import judging_seconds
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts
 from sfumato.networks.autoencoder import PATCHES, latent_shape
@@ -17,7 +19,7 @@ from sfumato.networks.build import build
 from sfumato.preflight import preflight
 from sfumato.privacy.dp_sgd import trainable_parameters
 from sfumato.privacy.survey import survey
-from sfumato.recipe import Declared, fold_of, follow, paths_set, stage_costs, trains_privately
+from sfumato.recipe import Declared, fold_of, follow, judged_sets, paths_set, stage_costs, trains_privately
 from sfumato.settings import Settings, preset_for, resolve
 from tests.examples import write_classes
 
@@ -172,6 +174,27 @@ def test_the_time_is_kept_by_the_table():
         cost * numbers.get(name, getattr(getattr(settings, name, None), "steps", 0)) for name, cost in costs.items()
     )
     assert 0.5 * 3600 < seconds <= 3600
+
+
+@pytest.mark.parametrize(
+    ("shape", "classifiers"),
+    [((1, 28, 28), "fast"), ((1, 28, 28), "all"), ((3, 32, 32), "fast"), ((3, 64, 64), "fast")],
+)
+def test_judging_takes_a_quarter_of_the_time_at_most(shape, classifiers):
+    asked = [f"evaluation.classifiers={classifiers}", "evaluation.scikit_images=1"]
+    found = recipe(*asked, shape=shape, records=60_000)
+    how, drawn, quarter = found.evaluation, found.generation.images, 0.25 * 3600
+    takes = functools.partial(judging_seconds, table=COSTS["cpu"], sizes=judged_sets(found, facts(shape, 60_000)))
+    assert takes(how, judged=how.images) <= quarter
+    assert 2000 <= how.images <= drawn and (how.epochs == 50 or (classifiers == "all" and how.epochs >= 10))
+    longer = how.model_copy(update={"epochs": how.epochs + 1})
+    assert how.images == drawn or takes(longer, judged=drawn) > quarter, "no less than there is time for"
+
+
+def test_papers_are_judged_as_they_were():
+    assert resolve("rapid", "rapid-mnist").evaluation.epochs == 50
+    found = recipe("evaluation.classifiers=all", "evaluation.epochs=50", "evaluation.images=30000", shape=(3, 64, 64))
+    assert (found.evaluation.epochs, found.evaluation.images) == (50, 30_000), "what is set stays"
 
 
 def test_a_time_too_short_says_what_fits():

@@ -84,11 +84,13 @@ def test_progress_counts_every_step(digits):
 
 def test_steps_grow_with_the_images():
     assert default_steps(1) == default_steps(2000) == classifier.LEAST_STEPS
-    assert default_steps(60_000) == 2344  # 5 epochs of 60,000 in batches of 128
+    assert default_steps(30_000) == 1172  # 5 epochs of 30,000 in batches of 128
+    assert default_steps(60_000) == classifier.MOST_STEPS
 
 
 def test_the_network_is_deep_enough_for_its_side_only():
-    assert len(Classifier(1, 10, side=8).trunk) == 3 and len(Classifier(1, 10, side=64).trunk) == 6
+    depths = [len(Classifier(1, 10, side=side).trunk) for side in (8, 32, 64, 128)]
+    assert depths == [3, 5, 5, 6], "above 32 pixels the first convolution halves the image"
 
 
 GOOD, LABELS = torch.zeros(4, 1, 8, 8), torch.tensor([0, 1, 2, 0])

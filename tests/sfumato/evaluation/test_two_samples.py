@@ -27,6 +27,17 @@ def test_what_is_no_digit_is_always_told(digits):
         assert told.auc > 0.99 and told.interval[1] <= 1 and told.interval[0] <= told.auc
 
 
+def test_it_ends_where_nothing_is_left_to_learn(digits):
+    heard = []
+    black = -torch.ones_like(digits.train)
+    ours = digits.test, digits.test_labels
+    told = told_apart(*ours, black, digits.train_labels, progress=lambda *step: heard.append(step))
+    assert told.auc > 0.99 and len(heard) < two_samples.STEPS and heard[-1] == (two_samples.STEPS, two_samples.STEPS)
+    heard.clear()
+    told_apart(*ours, digits.train, digits.train_labels, progress=lambda *step: heard.append(step))
+    assert len(heard) == two_samples.STEPS
+
+
 def test_another_share_of_the_classes_gives_nothing_away(digits):
     """Zeros and ones as they are, far more of one than among the real ones: pixels alone would tell them."""
     ones, zeros = ((digits.train_labels == label).nonzero()[:, 0] for label in (1, 0))

@@ -1,0 +1,121 @@
+"""What judging costs, before anything is judged: seconds of one core, from a fixed table and from the sizes of what is judged.
+
+The table is that of `sfumato.costs`, so that two machines reckon the same; whoever wants the time of *this* machine multiplies.
+scikit-learn's classifiers, distances and neighbours are computed on the CPU whatever the device.
+
+Not covered: Inception's features, and images read from disk.
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from sfumato.config import Evaluation
+from sfumato.costs import Cost, Work, counted, training_seconds
+from sfumato.evaluation import networks, two_samples
+from sfumato.evaluation.classifier import BATCH_IMAGES, Classifier, default_steps
+from sfumato.evaluation.utility import NETWORKS, TEN, wanted
+
+LOGISTIC, LOGISTIC_SECONDS = 300, 2.6e-9
+"""Iterations of a logistic regression on pixels, and the time that one takes for a number of an image, of ten classes."""
+SCIKIT_SECONDS = 240.0
+"""Ten of scikit-learn's classifiers on 2,000 images of 784 numbers."""
+DISTANCE_SECONDS, PAIR_SECONDS = 3.0, 3.3e-8
+"""Intervals and distances of one set, and neighbours and kernels of two of its images, or of one and a real one."""
+FEW = 2000
+"""Images of the public model alone that are judged, at most: it knows no private class, and more teach nothing about it."""
+TEST_PART = 6
+"""A source with a test part of its own has about one test image for so many."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is judged, and against what."""
+
+    image: tuple[int, int, int]
+    """Channels, height and width."""
+    classes: int
+    records: int
+    """Private training images."""
+    full: int
+    """Sets that teach all classifiers, the real training images among them."""
+    brief: int
+    """Sets that teach the fast ones alone; that of the public model, which has fewer images, comes on top."""
+    ceilings: int
+    """Sets that are told from real images and teach nothing."""
+
+    @property
+    def test(self) -> int:
+        """About how many real images there are to test with."""
+        return max(1, round(self.records / TEST_PART))
+
+
+@functools.lru_cache
+def classifier_work(image: tuple[int, int, int], classes: int) -> Work:
+    """What one image costs the small CNN that judges, teaches and tells apart."""
+    with torch.device("meta"):
+        return _work(Classifier(image[0], classes, side=max(image[1:])), image)
+
+
+@functools.lru_cache
+def network_work(name: str, image: tuple[int, int, int], classes: int) -> Work:
+    """What one image costs one of the papers' networks."""
+    with torch.device("meta"):
+        return _work(NETWORKS[name](image, classes), image)
+
+
+def _work(network: nn.Module, image: tuple[int, int, int]) -> Work:
+    return counted(network, functools.partial(network.eval(), torch.zeros(1, *image)))
+
+
+def judging_seconds(how: Evaluation, sizes: Sizes, judged: int, table: dict[str, Cost]) -> float:
+    """Seconds of judging sets of `judged` images each: a judge, what the sets teach, how they are told apart, distances."""
+    step = _step_seconds(sizes, sizes.image, table)
+    seen = _seen_seconds(sizes, judged, step, table)
+    full = seen + _taught_seconds(sizes, judged, step) + _papers_seconds(how, sizes, judged, table)
+    brief = seen + _taught_seconds(sizes, judged, step)
+    few = min(judged, FEW)
+    alone = _seen_seconds(sizes, few, step, table) + _taught_seconds(sizes, few, step)
+    judge = default_steps(sizes.records) * step
+    return judge + sizes.full * full + sizes.brief * brief + alone + sizes.ceilings * seen
+
+
+def _step_seconds(sizes: Sizes, image: tuple[int, int, int], table: dict[str, Cost]) -> float:
+    """Of a training step of the small CNN on images of this shape."""
+    return training_seconds(table["classifier"], classifier_work(image, sizes.classes), BATCH_IMAGES)
+
+
+def _seen_seconds(sizes: Sizes, judged: int, step: float, table: dict[str, Cost]) -> float:
+    """Of telling a set apart, of reading it, by the judge and by what the distances are measured in, and of the distances."""
+    channels, height, width = sizes.image
+    times = two_samples.fold(max(height, width))
+    telling = _step_seconds(sizes, (channels, height // times, width // times), table)
+    reading = 2 * judged / BATCH_IMAGES * step / 3
+    pairs = judged * (judged + sizes.test)
+    return two_samples.STEPS * telling + reading + DISTANCE_SECONDS + pairs * PAIR_SECONDS
+
+
+def _taught_seconds(sizes: Sizes, judged: int, step: float) -> float:
+    """Of the fast classifiers."""
+    return default_steps(judged) * step + LOGISTIC * judged * math.prod(sizes.image) * LOGISTIC_SECONDS
+
+
+def _papers_seconds(how: Evaluation, sizes: Sizes, judged: int, table: dict[str, Cost]) -> float:
+    """Of the other classifiers that are asked for."""
+    seconds = 0.0
+    for name in wanted(how, sizes.image)[0]:
+        if name in NETWORKS:
+            cost = table[KINDS[name]]
+            one = training_seconds(cost, network_work(name, sizes.image, sizes.classes), networks.BATCH_IMAGES)
+            seconds += networks.steps(judged, how.epochs) * one
+        elif name in TEN:
+            few = min(judged, how.scikit_images or judged)
+            seconds += SCIKIT_SECONDS / len(TEN) * (few / 2000) * (math.prod(sizes.image) / 784)
+    return seconds
+
+
+KINDS = {"mlp": "mlp", "paper_cnn": "classifier", "resnet9": "backbone"}
+"""What in the table of costs each of the papers' networks is like."""
