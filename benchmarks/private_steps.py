@@ -99,7 +99,7 @@ class Bench:
             epsilon, DELTA, lambda m: [Gaussian(noise_multiplier=m, count=settings.steps)]
         )
         rng = torch.Generator().manual_seed(self.given.seed)
-        noised = lambda total: total + multiplier * torch.randn(total.shape, generator=rng, dtype=total.dtype)  # noqa: E731
+        noised = lambda _, total: total + multiplier * torch.randn(total.shape, generator=rng, dtype=total.dtype)  # noqa: E731
         how: dict[str, Any] = {
             "classes": CLASSES,
             "steps": settings.steps,

@@ -134,7 +134,7 @@ def answers(
             sure = networks.probabilities(trained, real_test)
             read = sure.argmax(1)
         elif name in TEN:
-            few = spread(len(synthetic), how.scikit_images or len(synthetic))
+            few = with_each_class(spread(len(synthetic), how.scikit_images or len(synthetic)), labels.cpu())
             read = _scikit(TEN[name](seed), synthetic[few], labels[few], real_test)
         else:
             raise BadInput(f"classifier {name!r} is unknown; choose from {', '.join((*FAST, *NETWORKS, *TEN))}")
@@ -145,6 +145,14 @@ def answers(
 def spread(images: int, count: int) -> Tensor:
     """Positions of at most `count` of so many images, evenly over all of them."""
     return torch.linspace(0, images - 1, min(count, images)).round().long()
+
+
+def with_each_class(few: Tensor, labels: Tensor) -> Tensor:
+    """Positions `few`, and the first image of each class that would be left out: some classifiers learn from nothing less than two classes."""
+    missing = set(labels.unique().tolist()) - set(labels[few].tolist())
+    return torch.cat(
+        [few, torch.tensor([int((labels == label).nonzero()[0]) for label in sorted(missing)], dtype=few.dtype)]
+    )
 
 
 def check_task(synthetic: Tensor, labels: Tensor, real_test: Tensor, test_labels: Tensor, *, classes: int) -> None:

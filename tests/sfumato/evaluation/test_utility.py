@@ -111,6 +111,15 @@ def test_eleven_are_eleven_and_scikit_images_limits_ten(digits, monkeypatch):
     assert taught[-1] == 1437
 
 
+def test_fewer_images_than_classes_still_teach_all_of_them(digits):
+    """One image of 200 was asked for, of one class, and a classifier that needs two classes stopped the judging of a paid run."""
+    few = Evaluation(scikit_images=1)
+    assert 0 <= accuracy("linear_svm", *digits, how=few) <= 1
+    labels = torch.tensor([2, 2, 0, 1, 0])
+    assert utility.with_each_class(torch.tensor([1]), labels).tolist() == [1, 2, 3]
+    assert utility.with_each_class(torch.tensor([0, 2, 3]), labels).tolist() == [0, 2, 3]
+
+
 def test_what_is_asked_for_depends_on_the_images():
     assert wanted(Evaluation(), (3, 32, 32)) == (FAST, {})
     everything = Evaluation(classifiers="all")
