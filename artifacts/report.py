@@ -288,6 +288,11 @@ def labels_told(record: RunRecord) -> str:
     )
     if judge.use == "relabel":
         return f"The labels are those of a judge ({paid}); {agreed}. The classes that the images were drawn for are kept beside."
+    if judge.use == "weigh":
+        return (
+            f"The labels are the likelier ones of the class that an image was drawn for and that of a judge ({paid}); {agreed}. The classes that "
+            "the images were drawn for are kept beside."
+        )
     return f"Each image has the class that it was drawn for; a judge ({paid}) kept the surest of each class; {agreed}."
 
 

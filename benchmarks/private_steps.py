@@ -33,8 +33,8 @@ from sfumato.diffusion.objective import denoising_examples
 from sfumato.diffusion.samplers import dpm_solver
 from sfumato.diffusion.schedule import NoiseSchedule, make_schedule, time_grid
 from sfumato.evaluation.classifier import predict, train_classifier
-from sfumato.images import to_unit
-from sfumato.judge import PaidJudge, unit
+from sfumato.images import ImageSet, to_unit
+from sfumato.judge import PaidJudge, unit, weighed
 from sfumato.latents import Codec
 from sfumato.networks.build import parameter_group, with_classes
 from sfumato.privacy import accountant, noise
@@ -51,6 +51,8 @@ STEPS, CHUNK, AT_ONCE = 30, 1000, 512
 """Sampling steps; images drawn together; records differentiated together."""
 LOOKED_AT, COPIES = 2048, (1, 2, 4, 8, 16)
 GROUPS = ("rows", "film", "rest")
+LABELS = ("as drawn", "relabelled", "weighed")
+"""Whose labels a CNN learns from: those that images were drawn for, the judge's, the likelier one of both."""
 
 
 class Bench:
@@ -188,8 +190,11 @@ def attempt(bench: Bench, epsilon: float, changes: dict[str, Any]) -> None:
             z = dpm_solver(bench.schedule, model, torch.randn(len(part), *bench.z.shape[1:], generator=rng), part, walk)
             parts.append(bench.codec.decode(maps.to_private(z, part, rng)).clamp(-1, 1))
     images = torch.cat(parts).clone()
-    said = torch.cat([bench.judge(of_judge).log_probabilities(part).argmax(1) for part in images.split(CHUNK)])
-    found = {"as drawn": learnt(bench, images, y), "relabelled": learnt(bench, images, said)}
+    judge = bench.judge(of_judge)
+    judged = torch.cat([judge.log_probabilities(part) for part in images.split(CHUNK)])
+    said, pixels = judged.argmax(1), np.zeros((len(y), 1, 1, 1), np.uint8)  # only labels are asked for
+    both = torch.from_numpy(weighed(ImageSet(pixels, y.numpy(), tuple(map(str, range(CLASSES)))), judged).labels)
+    found = {name: learnt(bench, images, labels) for name, labels in zip(LABELS, (y, said, both), strict=True)}
     agree = float((said == y).float().mean())
     told = " ".join(f"{name}={value}" for name, value in changes.items())
     print(
@@ -245,7 +250,7 @@ def main() -> None:
         signal(bench)
         return
     print(
-        "| epsilon | settings | judge agrees | as drawn | relabelled | CPU s |\n| --- | --- | --- | --- | --- | --- |"
+        "| epsilon | settings | judge agrees | " + " | ".join(LABELS) + " | CPU s |\n|" + " --- |" * (len(LABELS) + 4)
     )
     for changes in variants(given.set):
         for epsilon in given.epsilon:

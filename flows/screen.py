@@ -112,6 +112,7 @@ def _judge(plan: Plan) -> str:
         return ""
     does = {
         "relabel": "gives each image its own class; the class drawn for is kept beside",
+        "weigh": "gives each image its own class where that is likelier than the class drawn for, which is kept beside",
         "filter": f"keeps the surest {judge.keep:.0%} of what is drawn, class by class",
         "guide": f"pulls each image towards its class, weight {judge.pull:g}",
     }

@@ -9,11 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 
 from sfumato.backbone import Backbone
 from sfumato.images import ImageSet, to_unit
 
+LEAST = 1e-12
+"""Probability below which an image's class counts as so unlikely."""
+START, BOUNDS = (0.0, 1.0), ((-3.0, 3.0), (-3.0, 7.0))
+"""Logarithm of the temperature, and log odds of an image showing the class that it was drawn for: where the search begins, and its limits."""
 CHUNK = 1000
 """Images judged at once."""
 
@@ -50,6 +55,29 @@ class PaidJudge:
 def relabelled(images: ImageSet, judged: Tensor) -> ImageSet:
     """Each image with the judge's class; `judged` `[n, classes]` are log-probabilities."""
     return ImageSet(images.pixels, judged.argmax(1).numpy(), images.classes)
+
+
+def weighed(images: ImageSet, judged: Tensor) -> ImageSet:
+    """Each image with its likeliest class, by what the judge says of it and by the class that it was drawn for.
+
+    An image is taken to show the class it was drawn for with one probability, and each other class with an equal share of the rest, and the
+    judge's probabilities to be right up to a temperature (Guo et al. 2017). Both numbers are those under which the classes that the
+    images were drawn for are likeliest, so that nothing but drawn images and the judge's word on them is used.
+    """
+    drawn, rest = torch.from_numpy(images.labels), max(1, judged.shape[1] - 1)
+
+    def joint(temperature: float, right: float) -> Tensor:
+        found = torch.full(judged.shape, (1 - right) / rest, dtype=torch.float64)
+        found[torch.arange(len(drawn)), drawn] = right
+        return found * (judged.double() / temperature).softmax(1)
+
+    def unlikely(numbers: np.ndarray) -> float:
+        temperature, right = np.exp(numbers[0]), 1 / (1 + np.exp(-numbers[1]))
+        return -float(joint(temperature, right).sum(1).clamp(min=LEAST).log().mean())
+
+    found = minimize(unlikely, START, method="Nelder-Mead", bounds=BOUNDS).x
+    best = joint(np.exp(found[0]), 1 / (1 + np.exp(-found[1])))
+    return ImageSet(images.pixels, best.argmax(1).numpy(), images.classes)
 
 
 def agreeing(images: ImageSet, judged: Tensor) -> np.ndarray:

@@ -424,8 +424,8 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
         share = lever_share(JUDGE, each, epsilon)
         yield Pick(
             "judge.use",
-            "relabel",
-            f"{facts.public_classes} public classes teach it what to look at; relabelling costs no image",
+            "weigh",
+            f"{facts.public_classes} public classes teach it what to look at; its word and the class drawn for are weighed",
         )
         yield Pick("judge.share", round(share, 4), f"epsilon {share * epsilon:.2f} by itself")
 

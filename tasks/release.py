@@ -148,7 +148,7 @@ def judge_images(
     settings: Settings,
     facts: Facts,
     images: int,
-    use: Literal["relabel", "filter", "agreeing"],
+    use: Literal["relabel", "weigh", "filter", "agreeing"],
     machine: Machine,
     context: RunContext,
     counts: ClassCounts | None = None,
@@ -156,7 +156,7 @@ def judge_images(
 ) -> Samples:
     """What a paid judge makes of drawn images, which costs nothing more; the labels that they were drawn for are kept beside.
 
-    `relabel` gives all of them its class, `filter` keeps the `images` that it is surest of, as many of each class as were asked for, `agreeing`
+    `relabel` gives all of them its class, `weigh` the likelier one of that and the class drawn for, `filter` keeps the `images` that it is surest of, as many of each class as were asked for, `agreeing`
     keeps those whose class is also its own.
     """
     parents = [samples, *judging.refs(), *([counts] if counts else [])]
@@ -167,6 +167,8 @@ def judge_images(
         agreed = judge.agreeing(drawn, judged)
         if use == "relabel":
             found, before = judge.relabelled(drawn, judged), drawn.labels
+        elif use == "weigh":
+            found, before = judge.weighed(drawn, judged), drawn.labels
         elif use == "filter":
             asked = wanted_classes(load_shares(draft, settings, facts, counts), len(facts.classes), images)
             kept = judge.surest(drawn, judged, asked.bincount(minlength=len(facts.classes)).tolist())

@@ -15,7 +15,7 @@ from sfumato.diffusion.schedule import make_schedule, predicted_image
 from sfumato.drawing import Steered, steered
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet
-from sfumato.judge import PaidJudge, agreeing, relabelled, surest
+from sfumato.judge import PaidJudge, agreeing, relabelled, surest, weighed
 from sfumato.latents import PIXELS
 from sfumato.methods.plan import STAGE_JUDGE, Facts
 from sfumato.networks.backbone import BackboneNetwork
@@ -42,6 +42,29 @@ def test_relabelled_images_have_the_judges_class_and_their_own_pixels():
     found = relabelled(DRAWN, JUDGED)
     assert found.labels.tolist() == [0, 0, 1, 1, 0, 2] and found.pixels is DRAWN.pixels
     assert agreeing(DRAWN, JUDGED).tolist() == [0, 1, 3, 5]
+
+
+def drawn_and_judged(shown, least, count=6000, seed=0):
+    """Images whose class is that drawn for with probability `shown`, and which the judge reads rightly with one from `least` to 1, and says so."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 3, count)
+    drawn = np.where(rng.random(count) < shown, truth, (truth + rng.integers(1, 3, count)) % 3)
+    sure = rng.uniform(least, 0.999, count)
+    read = np.where(rng.random(count) < sure, truth, (truth + rng.integers(1, 3, count)) % 3)
+    said = np.repeat((1 - sure)[:, None] / 2, 3, 1)
+    said[np.arange(count), read] = sure
+    return truth, images(*drawn), torch.from_numpy(said).log()
+
+
+@pytest.mark.parametrize(("shown", "least"), [(0.95, 0.34), (0.6, 0.9), (0.8, 0.6)])
+@pytest.mark.parametrize("too_sure", [1.0, 3.0])
+def test_whoever_is_right_more_often_is_heard(shown, least, too_sure):
+    """Weighed labels are as good as the better source, whichever it is, also where the judge overstates how sure it is."""
+    truth, drawn, said = drawn_and_judged(shown, least)
+    found = weighed(drawn, (said * too_sure).log_softmax(1))
+    right = [(labels == truth).mean() for labels in (drawn.labels, said.argmax(1).numpy(), found.labels)]
+    assert right[2] >= max(right[:2]) - 0.005
+    assert found.pixels is drawn.pixels
 
 
 def test_the_surest_of_a_class_are_kept_and_agreement_comes_first():
