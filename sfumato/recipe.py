@@ -526,12 +526,17 @@ def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
     left, found = seconds, {}
     records = declared.facts.records
     for name, cost in stages.items():
-        if name != "pretraining":
-            share = steps_for(name, SHARES[name] * seconds / cost)
-            if name == "fine_tuning" and USUAL_EPSILON * records < SOME:
-                share = min(share, FEW_STEPS)
-            found[name] = stated(name, settings) if path_of(name) in asked else share
-            left -= found[name] * cost
+        if name == "pretraining":
+            continue
+        usual = cost
+        if name == "fine_tuning" and "fine_tuning.draws" not in asked:
+            draws = DRAWS[USUAL_EPSILON * records < SOME]
+            usual = stage_costs(placed(settings, ("fine_tuning", "draws"), draws), declared)[name]
+        share = steps_for(name, SHARES[name] * seconds / usual)
+        if name == "fine_tuning" and USUAL_EPSILON * records < SOME:
+            share = min(share, FEW_STEPS)
+        found[name] = stated(name, settings) if path_of(name) in asked else share
+        left -= found[name] * usual
     if "pretraining" in stages:
         most = max(FEWEST["pretraining"], min(MOST["pretraining"], left / stages["pretraining"]))
         found["pretraining"] = int(most)

@@ -99,10 +99,20 @@ def test_classes_are_split_into_cells_where_nothing_is_trained_on_them():
 
 def test_a_gpu_gets_another_recipe_and_colour_another_network():
     grey, gpu = recipe(), recipe("recipe.device=gpu")
-    colour = recipe(shape=(3, 32, 32))
-    assert [found.network.kind for found in (grey, gpu, colour)] == ["mlp", "dit", "dit"]
-    assert gpu.network.width > colour.network.width and gpu.pretraining.steps > grey.pretraining.steps / 2
+    colour, large = recipe(shape=(3, 32, 32)), recipe(shape=(3, 64, 64))
+    assert [found.network.kind for found in (grey, gpu, colour, large)] == ["mlp", "dit", "unet", "dit"]
+    assert (colour.network.multipliers, colour.network.width, colour.pretraining.batch) == ((1,), 64, 32)
+    assert large.network.patch == 4, "16x16 positions in 16 squares"
+    assert gpu.network.width > large.network.width and gpu.pretraining.steps > grey.pretraining.steps / 2
     assert colour.backbone.mirror and not grey.backbone.mirror
+
+
+def test_few_private_steps_of_more_copies_where_epsilon_times_records_is_little():
+    rich, little = recipe("privacy.epsilon=10"), recipe("privacy.epsilon=0.2")
+    assert (rich.fine_tuning.draws, little.fine_tuning.draws, little.fine_tuning.steps) == (2, 4, 60)
+    assert rich.fine_tuning.steps > 60 and rich.pretraining.steps == little.pretraining.steps, (
+        "one public half for all targets"
+    )
 
 
 def test_the_page_has_the_table_that_is_printed():
