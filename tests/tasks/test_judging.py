@@ -55,6 +55,9 @@ def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(pl
     assert ref.label == "DP" and judged_of(place.store(), ref.digest)["drawn"] == len(digits)
     right = (relabelled.labels == digits.labels).mean()
     assert right > 0.75 and np.array_equal(before, asked) and np.array_equal(relabelled.pixels, digits.pixels)
+    ref, weighed, before = made("weigh", len(digits))
+    assert ref.label == "DP" and np.array_equal(before, asked)
+    assert (weighed.labels == digits.labels).mean() >= right - 0.01, "every third was drawn for another class"
     ref, agreeing, before = made("agreeing", 1)
     share = judged_of(place.store(), ref.digest)["agreed"]
     assert comparable(ref) and np.array_equal(agreeing.labels, before) and len(agreeing) == round(share * len(digits))
