@@ -292,8 +292,8 @@ class Judge(Section):
     """A linear classifier of the private classes on the backbone's features, paid for, that labels, chooses or guides what is drawn."""
 
     use: Literal["none", "relabel", "weigh", "filter", "guide"] = "none"
-    """`relabel` gives each image the judge's class, `weigh` the likelier one of that and the class it was drawn for, `filter` draws more and keeps the surest of each class, `guide` draws by the gradient
-    of its log-probability as well."""
+    """`relabel` gives each image the judge's class, `weigh` the likelier one of that and the class it was drawn for, `filter` draws more and
+    keeps the surest of each class, `guide` draws by the gradient of its log-probability as well."""
     share: float = Field(default=0.1, gt=0, lt=1)
     """Share of the target epsilon that it may cost by itself; together with the rest it costs less."""
     steps: int = Field(default=60, ge=2)

@@ -74,8 +74,8 @@ FEW_STEPS = 60
 USUAL_EPSILON = 10.0
 """The time of the public half is reckoned for this target, whatever the target is, so that another one finds the public half again."""
 DRAWS = (2, 4)
-"""Noised copies of a record above and below the second. Averaged before clipping they teach more than their cost in steps where noise, and
-not the number of steps, is what limits (`benchmarks/private_steps.py signal`)."""
+"""Noised copies of a record above and below the second. Averaged before clipping they lengthen what a step learns
+(`benchmarks/private_steps.py signal`); at the same cost images taught no more on a stand-in, and no less (`benchmarks/results/targets.md`)."""
 BATCHES = (16, 8192)
 """Smallest and largest expected number of records in a step."""
 PART_OF_ALL = 4
