@@ -24,6 +24,7 @@ from sfumato.privacy.chain import OF_THE_LEDGER
 from sfumato.privacy.events import AnyEvent
 from sfumato.privacy.ledger import Ledger
 from sfumato.settings import Settings
+from tasks.making import one_thread
 
 MOST_SPENDS = 4
 """Spends of a plan that are all shown."""
@@ -60,7 +61,8 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         f"{settings.evaluation.features}, classifiers: {settings.evaluation.classifiers}",
         "claim": f"epsilon {plan.claim.epsilon:.3f}: {plan.claim.source}",
     }
-    expected = estimate(settings, plan)
+    with one_thread():
+        expected = estimate(settings, plan)
     slow = [f"{name} {seconds / 60:.1f}" for name, seconds in expected.stages if seconds >= SHOWN_SECONDS]
     rows["estimate"] = f"about {expected.minutes:.1f} min on this machine, {expected.gigabytes:.1f} GB of memory"
     rows["of which"] = ", ".join(slow) + (" min" if slow else "")

@@ -177,3 +177,14 @@ def use_threads(machine: Machine) -> None:
     """As many CPU threads as the settings say; 0 leaves torch's choice."""
     if machine.threads:
         torch.set_num_threads(machine.threads)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """One CPU thread: what is timed then says the same on an idle machine and beside other work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -117,7 +117,7 @@ BLIND = {"sfumato.evaluation.classifier", "sfumato.evaluation.effort"}
 """What of the evaluation measures nothing: one trains a network on the images that it is given, one reckons how long judging takes."""
 IDLE = {("sfumato/progress.py", "silent"): "the progress callback that shows nothing"}
 TORCH = {
-    "tasks/making.py": {"device", "cuda", "set_num_threads"},
+    "tasks/making.py": {"device", "cuda", "get_num_threads", "set_num_threads"},
     "tasks/journal.py": {"device"},
     "tasks/turns.py": {"device"},
 }

@@ -8,7 +8,7 @@ from artifacts.tracking import Tracker
 from sfumato.config import Machine
 from sfumato.errors import BadInput
 from sfumato.privacy.events import Gaussian
-from tasks.making import RunContext, device_of, making
+from tasks.making import RunContext, device_of, making, one_thread
 from tasks.where import configure
 from tests.examples import home_at, reserve
 
@@ -114,6 +114,18 @@ def test_threads_are_set_where_they_are_asked_for():
         device_of(Machine(device="cpu", threads=2))
         assert torch.get_num_threads() == 2
         device_of(Machine(device="cpu"))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_is_timed_runs_on_one_thread_and_the_others_come_back():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(BadInput), one_thread():
+            assert torch.get_num_threads() == 1
+            raise BadInput("stops")
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
