@@ -25,6 +25,7 @@ from sfumato.held_out import held_out
 from sfumato.images import ImageSet, shape_of, to_unit
 from sfumato.latents import Codec, pixel_spread, read_after, reconstruction_error, train_autoencoder
 from sfumato.networks.autoencoder import ANCHORS, Shape, build_autoencoder, latent_shape
+from sfumato.rehearsal import reading
 
 OLD = {
     "letters": Latent(kind="kl", width=12, multipliers=(1, 2, 4), channels=2, steps=1200),
@@ -78,9 +79,20 @@ def main() -> None:
             steps=given.backbone_steps, mirror=image[0] > 1, edge="reflection" if image[0] > 1 else "border"
         )
         eyes = train_backbone(settings, public, seed=given.seed).backbone
+    reader = classifier_of(held_out(public, given.seed).learnt, seed=given.seed, device=torch.device("cpu"))
+    wanted, seen = torch.from_numpy(kept.labels), predict(reader, x).argmax(1)
     digits = mnist_reader(given.folder, image) if given.mnist else None
     print(f"\nheld out: {len(x):,} images, {pixel_spread(x):.3f} from their mean\n")
-    head = ["kind", "parameters", "steps x batch", "CPU s", "error held out", "read before", "after"]
+    head = [
+        "kind",
+        "parameters",
+        "steps x batch",
+        "CPU s",
+        "error held out",
+        "backbone reads before",
+        "after",
+        "of what a small CNN reads survives",
+    ]
     head += ["error on MNIST", "read before", "after"] if digits else []
     print("| " + " | ".join(head) + " |\n| " + " | ".join(["---"] * len(head)) + " |")
     for name, settings in kinds.items():
@@ -91,6 +103,8 @@ def main() -> None:
         row += [f"{settings.steps} x {settings.batch}", f"{found.seconds:.0f}"]
         row.append(f"{reconstruction_error(found.codec, x):.3f}")
         row += [f"{share:.4f}" for share in read_after(found.codec, eyes, x, kept.labels)] if eyes else ["", ""]
+        again = predict(reader, found.codec.decode(found.codec.encode(x))).argmax(1)
+        row.append(f"{reading(wanted, seen, again).survives:.3f}")
         row += digits(found.codec) if digits else []
         print("| " + " | ".join(row) + " |", flush=True)
 
