@@ -27,7 +27,7 @@ test: $(READY)
 
 # In a process of its own: the suite starts and kills servers, mounts disks where it may, and takes its time.
 test-faults: $(READY)
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -o addopts="-q -p no:cacheprovider --import-mode=importlib" tests/faults tests/sfumato/privacy/test_kill.py --moments 100 --fuzz 1000
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -o addopts="-q -p no:cacheprovider --import-mode=importlib" tests/faults tests/sfumato/privacy/ledger/test_kill.py --moments 100 --fuzz 1000
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

@@ -11,10 +11,10 @@ Not covered: artifacts without a ledger entry (public data and what is made of i
 
 from collections.abc import Iterable, Sequence
 
-from artifacts.kinds import Ref
 from artifacts.labels import Label
+from artifacts.references import Ref
 from artifacts.store import Damaged, Store
-from sfumato.privacy.ledger import Entry, entry_label
+from sfumato.privacy.ledger.ledger import Entry, entry_label
 
 
 def unbound(store: Store, known: Sequence[Entry], artifact: Ref | str) -> str:

@@ -16,18 +16,18 @@ from typing import Any
 import yaml
 
 from artifacts import verify_card
-from artifacts.kinds import PublicImages
 from artifacts.record import RunRecord
-from artifacts.report import labels_told, statement
+from artifacts.references import PublicImages
+from artifacts.reports.run import labels_told, statement
 from artifacts.store import Store
 from sfumato import __version__
 from sfumato.config import Relation
 from sfumato.images import ImageSet
-from sfumato.privacy.accountant import epsilon
-from sfumato.privacy.events import Event
-from sfumato.privacy.evidence import mechanisms_of
+from sfumato.privacy.accounting.accountant import epsilon
+from sfumato.privacy.accounting.events import Event
 from sfumato.privacy.gates import GATES
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.ledger.evidence import mechanisms_of
+from sfumato.privacy.ledger.ledger import Ledger
 
 CARD, REGISTRY, CHECKER = "card.json", "registry.yaml", "verify_card.py"
 UNTOLD = ("data", "seed")

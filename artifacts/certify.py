@@ -7,13 +7,13 @@ leaves. A person may let samples leave on the paper's claim, or in spite of the 
 import math
 from typing import Literal
 
-from artifacts.kinds import Ref
 from artifacts.labels import Label
 from artifacts.record import RunRecord
+from artifacts.references import Ref
 from artifacts.store import Store
 from sfumato.errors import BadInput
 from sfumato.methods.plan import ANY_NUMBER, Certificate
-from sfumato.privacy.ledger import Entry, Ledger
+from sfumato.privacy.ledger.ledger import Entry, Ledger
 
 
 def certificate_of(store: Store, ledger: Ledger, samples: Ref | str) -> Certificate | None:

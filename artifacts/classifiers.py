@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from artifacts.contents import load, save
+from artifacts.serialization import load, save
 from sfumato.evaluation.classifier import Classifier
 
 

@@ -14,10 +14,12 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from artifacts import contents, report, report_plots
+from artifacts import serialization
 from artifacts.binding import named_by, unbound
 from artifacts.certify import certificate_of, curve_of, missing
-from artifacts.kinds import (
+from artifacts.labels import Label
+from artifacts.record import Override, RunRecord
+from artifacts.references import (
     ClassCounts,
     ClassMoments,
     FeatureExtractor,
@@ -27,14 +29,14 @@ from artifacts.kinds import (
     Samples,
     Trajectories,
 )
-from artifacts.labels import Label
-from artifacts.record import Override, RunRecord
-from artifacts.rehearsal import REHEARSAL, picture, rehearsal_of
+from artifacts.reports import plots
+from artifacts.reports import run as report
+from artifacts.reports.rehearsal import REHEARSAL, picture, rehearsal_of
 from artifacts.store import Damaged, Store
 from sfumato.class_shares import class_shares
 from sfumato.errors import BadInput, Refused
 from sfumato.methods.plan import Plan
-from sfumato.privacy.ledger import Entry, Ledger
+from sfumato.privacy.ledger.ledger import Entry, Ledger
 
 HOW = "how.json"
 """Settings and plan of the run that drew the samples, among their files."""
@@ -157,12 +159,12 @@ def draw_public(folder: Path, store: Store, record: RunRecord) -> None:
     if record.nearest_artifact:
         shutil.copyfile(store.folder(record.nearest_artifact) / report.NEAREST, folder / report.NEAREST)
     named = {title: family[kind.__name__] for title, kind in CURVES.items() if kind.__name__ in family}
-    curves = {title: contents.load_curve(store.folder(digest)) for title, digest in named.items()}
-    report_plots.draw_curves(folder / report.CURVES, curves)
+    curves = {title: serialization.load_curve(store.folder(digest)) for title, digest in named.items()}
+    plots.draw_curves(folder / report.CURVES, curves)
     if record.rehearsal:
         shutil.copyfile(picture(store, record.rehearsal_artifact), folder / REHEARSAL)
     if record.curve:
-        report_plots.draw_privacy(folder / report.PRIVACY, record)
+        plots.draw_privacy(folder / report.PRIVACY, record)
 
 
 def _how(store: Store, known: Sequence[Entry], record: RunRecord) -> tuple[dict[str, Any], Plan]:
@@ -224,4 +226,4 @@ def _summary(store: Store, samples: str, kind: type) -> dict[str, float]:
 
 def _counts(store: Store, samples: str) -> Any:
     digest = _family(store, samples).get(ClassCounts.__name__)
-    return contents.load(store.folder(digest))[0]["counts"] if digest else None
+    return serialization.load(store.folder(digest))[0]["counts"] if digest else None

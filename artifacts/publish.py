@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from artifacts import contents
+from artifacts import serialization
 from artifacts.card import CARD, CHECKER, REGISTRY, UNTOLD, Evidence, add_evidence, card_of, seal
 from artifacts.gate import draw_public
 from artifacts.labels import Label, combined
-from artifacts.page import Section, in_html, inside, section_in_markdown
 from artifacts.record import RunRecord
-from artifacts.report import REPORT, class_blocks, labels_told, not_covered, public_page, went_on
+from artifacts.reports.page import PageSection, in_html, inside, section_in_markdown
+from artifacts.reports.run import REPORT, class_blocks, labels_told, not_covered, public_page, went_on
 from artifacts.store import Store, full_disk
 from artifacts.upload import free_place, is_url, shown, upload
 from sfumato.errors import BadInput, Refused
@@ -81,9 +81,9 @@ def check_label(store: Store, record: RunRecord) -> None:
 
 def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | None) -> None:
     source = store.folder(record.samples_artifact)
-    images = contents.load_images(source)
+    images = serialization.load_images(source)
     card = card_of(record, images, evidence)
-    _write(folder, images, contents.load_drawn(source))
+    _write(folder, images, serialization.load_drawn(source))
     (folder / "README.md").write_text(data_card(card, record), encoding="utf-8")
     shutil.copyfile(source / "samples.png", folder / "samples.png")
     if record.label != Label.INTERNAL:
@@ -182,7 +182,7 @@ def data_card(card: dict, record: RunRecord) -> str:
             f"{', '.join(map(str, card['ledger_entries']))}, run `{card['run']}`.",
             "",
             *([told, ""] if (told := labels_told(record)) else []),
-            *(section_in_markdown(Section("Classes", classes)) if (classes := class_blocks(record)) else ()),
+            *(section_in_markdown(PageSection("Classes", classes)) if (classes := class_blocks(record)) else ()),
             "## What is here",
             "",
             "`images/CLASS/NUMBER.png`, `labels.csv` (file, label, class"

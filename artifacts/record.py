@@ -13,8 +13,8 @@ from sfumato.class_shares import ClassShares
 from sfumato.errors import BadInput
 from sfumato.evaluation.copies import CopyCheck
 from sfumato.methods.plan import Certificate, Claim, Plan
-from sfumato.privacy.audit import Audit
-from sfumato.rehearsal import Findings
+from sfumato.privacy.auditing.audit import Audit
+from sfumato.rehearsal import RehearsalFindings
 
 RECORD = "run.json"
 SYNTHETIC = "synthetic"
@@ -97,7 +97,7 @@ class RunRecord(BaseModel):
     audit: Audit | None = None
     """What the last audit found; INTERNAL."""
     overrides: tuple[Override, ...] = ()
-    rehearsal: Findings | None = None
+    rehearsal: RehearsalFindings | None = None
     """What public images alone showed before anything was paid for; None in records of earlier versions."""
     rehearsal_artifact: str = ""
     """Its address in the store."""

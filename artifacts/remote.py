@@ -11,7 +11,7 @@ Not covered: removing what nobody needs any more; encryption. Secrets come from 
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +36,11 @@ class Remote:
         return _open(url, version)
 
     @classmethod
-    def migrate(cls, url: str, old: int, new: int) -> bool:
-        """Mark one of version `old` as of version `new`; False where it is none."""
+    def migrate(cls, url: str, earlier: Container[int], new: int) -> bool:
+        """Mark one of an earlier version as of version `new`; False where it is none."""
         remote = cls(url)
         try:
-            if json.loads(remote._read(MARK) or b"")["version"] != old:
+            if json.loads(remote._read(MARK) or b"")["version"] not in earlier:
                 return False
         except (ValueError, KeyError, TypeError):
             return False

@@ -19,14 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from artifacts.kinds import Ref
 from artifacts.labels import Label, combined
+from artifacts.references import Ref
 from artifacts.remote import MANIFEST, Remote
 from sfumato.errors import BadInput
 
 Kind = TypeVar("Kind", bound=Ref)
-VERSION = 2
-"""Layout of the store; another version is refused. Manifests of version 1 name ledger entries by number."""
+VERSION = 3
+"""Layout of the store; another version is refused. Manifests of version 1 name ledger entries by number; what a run found of version 2 again,
+it found by names of modules that have moved."""
+EARLIER = range(1, VERSION)
+"""Versions that `Store.migrate` takes over."""
 
 
 class Damaged(BadInput):
@@ -66,10 +69,10 @@ class Store:
             raise BadInput(
                 f"cannot use the store {root}: {error.strerror}; set SFUMATO_HOME to another place"
             ) from None
-        if version == VERSION - 1:
+        if version in EARLIER:
             raise BadInput(
-                f"the store {root} is of the earlier format: `sfumato migrate` keeps what is in it to be shown, not published; or set "
-                "SFUMATO_HOME to a new folder"
+                f"the store {root} is of an earlier format, and runs would make every stage again, paying for the private ones: "
+                "`sfumato migrate` takes it over, or set SFUMATO_HOME to a new folder"
             )
         if version != VERSION:
             raise BadInput(
@@ -82,16 +85,16 @@ class Store:
 
     @classmethod
     def migrate(cls, root: Path, remote: str = "") -> bool:
-        """Take over a store of the version before; False where there is nothing to do.
+        """Take over a store of an earlier version; False where there is nothing to do.
 
-        Nothing in it is bound anew: its manifests give numbers of ledger entries, and to look these up in the ledger of today might
-        bless what another one paid for. What is in it can be shown; it counts as missing, and cannot be published.
+        Nothing in it is bound anew. Manifests of version 1 give numbers of ledger entries, and to look these up in the ledger of today
+        might bless what another one paid for: it can be shown, counts as missing, and cannot be published. What version 2 kept stays good,
+        but no run finds it again.
         """
-        old = VERSION - 1
-        changed = Remote.migrate(remote, old, VERSION) if remote else False
+        changed = Remote.migrate(remote, EARLIER, VERSION) if remote else False
         mark = Path(root) / "store.json"
         try:
-            if json.loads(mark.read_text(encoding="utf-8")).get("version") != old:
+            if json.loads(mark.read_text(encoding="utf-8")).get("version") not in EARLIER:
                 return changed
         except (OSError, ValueError, AttributeError):
             return changed

@@ -19,9 +19,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from sfumato.config import Relation
-from sfumato.privacy.accountant import epsilon
-from sfumato.privacy.events import Event, Gaussian, SubsampledGaussian
-from sfumato.privacy.loss_grids import Step, grid_epsilon
+from sfumato.privacy.accounting.accountant import epsilon
+from sfumato.privacy.accounting.events import Event, Gaussian, SubsampledGaussian
+from sfumato.privacy.accounting.pld import Step, grid_epsilon
 
 INTERVAL_SHARE = 1e-4
 """dp-accounting's grid, as a share of epsilon."""

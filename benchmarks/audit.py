@@ -29,15 +29,16 @@ from sfumato.methods.parts import Parts, begun, worst_pair
 from sfumato.methods.plan import STAGE_DRAWING, STAGE_TUNING, Plan
 from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight
-from sfumato.privacy import accountant, dp_sgd, queries
-from sfumato.privacy.audit import epsilon_lower_bound
-from sfumato.privacy.events import DiscreteHistogram, Gaussian
-from sfumato.privacy.games import tried_drawing
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian
+from sfumato.privacy.auditing.audit import epsilon_lower_bound
+from sfumato.privacy.auditing.games import tried_drawing
+from sfumato.privacy.auditing.query_games import Query, counting, learning_head, taking_moments, tried_queries, voting
+from sfumato.privacy.auditing.white_box import tried_training
+from sfumato.privacy.engine import dp_sgd, queries
 from sfumato.privacy.noise import Source
-from sfumato.privacy.query_games import Query, counting, learning_head, taking_moments, tried_queries, voting
-from sfumato.privacy.white_box import tried_training
 from sfumato.settings import Settings, resolve
-from tasks.where import CHECKOUT, configure
+from tasks.runtime.environment import CHECKOUT, configure
 
 RUNS = {
     "private": ["privacy.epsilon=10", "privacy.delta=1e-5", "pretraining.steps=1500"],
@@ -181,8 +182,8 @@ def main() -> None:
         return power()
     os.environ.setdefault("SFUMATO_HOME", str(CHECKOUT / "sfumato-home" / "benchmarks"))
     configure()
-    from artifacts.audit_report import AUDIT_PICTURE
     from artifacts.record import run_folder
+    from artifacts.reports.audit import AUDIT_PICTURE
     from flows.audit import audit_run
     from flows.synthesize import synthesize
     from sfumato.evaluation.membership import COMBINED, NEAREST

@@ -75,7 +75,7 @@ def main() -> None:
     x = to_unit(kept.pixels)
     eyes = None
     if given.backbone_steps:
-        settings = config.Backbone(
+        settings = config.BackboneSettings(
             steps=given.backbone_steps, mirror=image[0] > 1, edge="reflection" if image[0] > 1 else "border"
         )
         eyes = train_backbone(settings, public, seed=given.seed).backbone

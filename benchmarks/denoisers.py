@@ -38,8 +38,8 @@ from sfumato.held_out import held_out
 from sfumato.images import ImageSet, save_png, to_pixels, to_unit
 from sfumato.latents import reconstruction_error, train_autoencoder
 from sfumato.networks.build import build
-from sfumato.privacy.clipping import clipped_sum
-from sfumato.privacy.dp_sgd import trainable_parameters
+from sfumato.privacy.engine.clipping import clipped_sum
+from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.training import pretrain
 
 PRIVATE_LABELS = (0, 40, 80, 120, 160)
@@ -54,10 +54,10 @@ CODER: dict[str, Any] = {
     "steps": 1200,
 }
 SETS: dict[str, dict[str, Any]] = {
-    "letters": {"latent": Latent(**CODER, channels=2), "backbone": config.Backbone(steps=400, batch=64)},
+    "letters": {"latent": Latent(**CODER, channels=2), "backbone": config.BackboneSettings(steps=400, batch=64)},
     "photos": {
         "latent": Latent(**CODER, channels=4),
-        "backbone": config.Backbone(steps=400, batch=64, mirror=True, edge="reflection"),
+        "backbone": config.BackboneSettings(steps=400, batch=64, mirror=True, edge="reflection"),
     },
 }
 """Name -> autoencoder, and the classifier that judges."""

@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/dp_step.py [--quick] [--rows 35m] [--no-memory] [--no-time] [--trace] [--checks]
 
 Prints two Markdown tables, of time and of peak memory, in units of the step without privacy on the same B x K images
-(B records, K noised copies of each, loss averaged over copies). Columns: the engine of `sfumato.privacy.clipping`;
+(B records, K noised copies of each, loss averaged over copies). Columns: the engine of `sfumato.privacy.engine.clipping`;
 Opacus' hooks (`GradSampleModule`) and its ghost clipping (`GradSampleModuleFastGradientClipping`), both on U-Nets whose
 free-standing parameters they understand; `vmap` over `grad`; and the engine with `machine.checkpointing`. Opacus clips images and not means of copies, so it is
 given B * K records: less than is asked, which favours it.
@@ -34,10 +34,10 @@ from sfumato.diffusion.objective import Examples, denoising_examples, record_los
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.networks.build import build
 from sfumato.networks.checkpointing import checkpoint_blocks
-from sfumato.privacy.clipping import clip_factors, clipped_sum
-from sfumato.privacy.dp_sgd import trainable_parameters
-from sfumato.privacy.per_record import together
-from sfumato.privacy.spot_check import checked_steps, spot_check
+from sfumato.privacy.engine.clipping import clip_factors, clipped_sum
+from sfumato.privacy.engine.dp_sgd import trainable_parameters
+from sfumato.privacy.engine.per_record import together
+from sfumato.privacy.engine.spot_check import checked_steps, spot_check
 
 ALL = ("rows", "film", "attention", "time", "rest")
 CLIP = 0.05

@@ -14,7 +14,7 @@ import statistics
 import time
 from pathlib import Path
 
-from tasks.where import CHECKOUT, configure
+from tasks.runtime.environment import CHECKOUT, configure
 
 TARGET, PLENTY, PAPER_DELTA = 10.0, 1e6, 1e-5
 """The budget in question, one that is out of the way, and the delta of the paper."""
@@ -162,8 +162,8 @@ def score(images: int) -> None:
     os.environ.setdefault("SFUMATO_HOME", str(CHECKOUT / "sfumato-home" / "benchmarks"))
     configure()
     from flows.synthesize import synthesize
-    from sfumato.privacy import accountant
-    from sfumato.privacy.events import Gaussian
+    from sfumato.privacy.accounting import accountant
+    from sfumato.privacy.accounting.events import Gaussian
 
     def most(plan) -> float:
         """Images that the target pays for, at the noise of a plan."""

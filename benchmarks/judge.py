@@ -17,14 +17,15 @@ import torch
 from stand_in import drawn
 from torch import Tensor
 
-from artifacts import contents
+from artifacts import serialization
 from sfumato import config, sources
 from sfumato.backbone import Backbone, train_backbone
 from sfumato.images import to_unit
 from sfumato.judge import unit
-from sfumato.privacy import accountant, noise
-from sfumato.privacy.events import Gaussian
-from sfumato.privacy.linear_head import train_head
+from sfumato.privacy import noise
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import Gaussian
+from sfumato.privacy.engine.linear_head import train_head
 from sfumato.privacy.units import single_records
 
 SIDE, CLASSES, DELTA = 28, 10, 1e-5
@@ -41,7 +42,7 @@ def main() -> None:
     parser.add_argument("--data", choices=("stand-in", "mnist"), default="stand-in")
     parser.add_argument("--folder", default="", help="where data sets by name lie")
     parser.add_argument("--backbone", type=Path, help="folder of a trained backbone, or where to keep one")
-    parser.add_argument("--steps", type=int, default=config.Backbone().steps, help="of the backbone")
+    parser.add_argument("--steps", type=int, default=config.BackboneSettings().steps, help="of the backbone")
     parser.add_argument("--seed", type=int, default=0, help="of the public half")
     given = parser.parse_args()
     backbone = backbone_of(given)
@@ -59,7 +60,7 @@ def main() -> None:
 def backbone_of(given: argparse.Namespace) -> Backbone:
     """The backbone of the public images, trained or found."""
     if given.backbone and given.backbone.exists():
-        return contents.load_backbone(given.backbone, torch.device("cpu"))
+        return serialization.load_backbone(given.backbone, torch.device("cpu"))
     public = sources.load(
         "omniglot+glyphs",
         part="all",
@@ -70,14 +71,14 @@ def backbone_of(given: argparse.Namespace) -> Backbone:
         seed=given.seed,
     )
     started = time.process_time()
-    trained = train_backbone(config.Backbone(steps=given.steps), public, seed=given.seed)
+    trained = train_backbone(config.BackboneSettings(steps=given.steps), public, seed=given.seed)
     print(
         f"backbone: {len(public):,} public images of {len(public.classes)} classes, {given.steps} steps in "
         f"{time.process_time() - started:.0f} CPU s, reads {trained.accuracy:.1%} of those held out"
     )
     if given.backbone:
         given.backbone.mkdir(parents=True)
-        contents.save_backbone(given.backbone, trained.backbone)
+        serialization.save_backbone(given.backbone, trained.backbone)
     return trained.backbone
 
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tasks.where import configure
+from tasks.runtime.environment import configure
 
 ELSEWHERE = (
     *("SFUMATO_LEDGER", "MLFLOW_TRACKING_URI"),

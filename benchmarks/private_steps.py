@@ -25,7 +25,7 @@ from moments import moments
 from stand_in import drawn
 from torch import Tensor, nn
 
-from artifacts import contents
+from artifacts import serialization
 from sfumato import config, sources
 from sfumato.alignment import ClassMaps, fitted, measured
 from sfumato.config import FineTuning, Schedule
@@ -34,14 +34,15 @@ from sfumato.diffusion.samplers import dpm_solver
 from sfumato.diffusion.schedule import NoiseSchedule, make_schedule, time_grid
 from sfumato.evaluation.classifier import predict, train_classifier
 from sfumato.images import ImageSet, to_unit
-from sfumato.judge import PaidJudge, unit, weighed
+from sfumato.judge import LinearJudge, unit, weighed
 from sfumato.latents import Codec
 from sfumato.networks.build import parameter_group, with_classes
-from sfumato.privacy import accountant, noise
-from sfumato.privacy.clipping import clipped_sum
-from sfumato.privacy.dp_sgd import train_privately, trainable_parameters
-from sfumato.privacy.events import Gaussian, SubsampledGaussian
-from sfumato.privacy.linear_head import train_head
+from sfumato.privacy import noise
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.engine.clipping import clipped_sum
+from sfumato.privacy.engine.dp_sgd import train_privately, trainable_parameters
+from sfumato.privacy.engine.linear_head import train_head
 from sfumato.privacy.units import single_records
 
 CPU, DELTA, CLASSES = torch.device("cpu"), 1e-5, 10
@@ -60,11 +61,11 @@ class Bench:
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given, rng = given, np.random.default_rng(given.seed)
-        facts = contents.load(given.autoencoder)[1]
-        self.codec: Codec = contents.load_codec(given.autoencoder, CPU, trained_on=[facts["trained_on"]])
+        facts = serialization.load(given.autoencoder)[1]
+        self.codec: Codec = serialization.load_codec(given.autoencoder, CPU, trained_on=[facts["trained_on"]])
         self.denoiser, self.backbone = (
-            contents.load_denoiser(given.denoiser, CPU),
-            contents.load_backbone(given.backbone, CPU),
+            serialization.load_denoiser(given.denoiser, CPU),
+            serialization.load_backbone(given.backbone, CPU),
         )
         self.schedule = NoiseSchedule(make_schedule(Schedule()).alpha_bar, self.codec.limit)
         (pixels, labels), (unseen, of) = drawn("train", RECORDS, rng), drawn("test", TESTED, rng)
@@ -89,11 +90,11 @@ class Bench:
 
     def start(self) -> nn.Module:
         """The public denoiser with a row for each private class."""
-        model = contents.load_denoiser(self.given.denoiser, CPU)
+        model = serialization.load_denoiser(self.given.denoiser, CPU)
         rows = model.get_parameter("condition.rows.weight").mean(0, keepdim=True).repeat(CLASSES, 1)
         return with_classes(model, rows).requires_grad_(True)
 
-    def judge(self, epsilon: float) -> PaidJudge:
+    def judge(self, epsilon: float) -> LinearJudge:
         """A head that costs `epsilon` by itself."""
         settings = config.Judge()
         x = torch.cat([unit(self.backbone.whitened(part, settings.directions)) for part in self.x.split(CHUNK)])
@@ -108,7 +109,7 @@ class Bench:
             "expected": len(x),
             "units": single_records(len(x)),
         }
-        return PaidJudge(self.backbone, train_head(settings, x, self.y, noised=noised, **how), settings.scale)
+        return LinearJudge(self.backbone, train_head(settings, x, self.y, noised=noised, **how), settings.scale)
 
 
 def signal(bench: Bench) -> None:

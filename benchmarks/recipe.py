@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from sfumato.config import Backbone, Latent, Network
+from sfumato.config import BackboneSettings, Latent, Network
 from sfumato.costs import COSTS, Cost, Work, autoencoder_work, backbone_work, denoiser_work, training_seconds
 from sfumato.errors import BadInput
 from sfumato.estimate import Probe, _autoencoder_step, _denoiser_step, _read
@@ -106,8 +106,8 @@ def costs() -> Iterator[str]:
             autoencoder_work(chosen, image),
             lambda n, coder=coder, shape=shape: _autoencoder_step(coder, n, image, shape),
         )
-    reader = BackboneNetwork(image, PUBLIC_CLASSES, width=Backbone().width)
-    yield line("backbone", backbone_work(Backbone(), image, PUBLIC_CLASSES), lambda n: _read(reader, n, image))
+    reader = BackboneNetwork(image, PUBLIC_CLASSES, width=BackboneSettings().width)
+    yield line("backbone", backbone_work(BackboneSettings(), image, PUBLIC_CLASSES), lambda n: _read(reader, n, image))
     judge = Classifier(1, 10, side=28)
     yield line("classifier", classifier_work(image, 10), lambda n: _read(judge, n, image))
 

@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tasks.where import CHECKOUT, configure
+from tasks.runtime.environment import CHECKOUT, configure
 
 MODELS = {
     "k = .8 T, v = .2 T, as in the paper": ["method.k=0.8", "method.v=0.2"],
@@ -83,9 +83,9 @@ def settings_of(record):
 
 def made_of(record):
     """References to the votes, the public parts and the fine-tuned model of a run."""
-    from artifacts.kinds import ClassVotes
+    from artifacts.references import ClassVotes
     from tasks.audit import released
-    from tasks.where import where
+    from tasks.runtime.environment import where
 
     kept = where().store().ancestry(record.samples_artifact)
     votes = next(ClassVotes(digest=one, label=m["label"]) for one, m in kept if m["kind"] == ClassVotes.__name__)
@@ -97,16 +97,16 @@ def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]
     """Scores of each draw of each way, by one judge; drawing and judging are the stages of the flow, cached like them."""
     from flows.synthesize import load_images, terms, train_eyes
     from sfumato.preflight import private_set
-    from tasks import checking, release
-    from tasks.journal import Journal
-    from tasks.making import RunContext, device_of
+    from tasks import checks, release
+    from tasks.runtime.artifact import RunContext, device_of
+    from tasks.runtime.run import Journal
 
     ways, made, plan = settings_of(record), made_of(record), record.plan
     any_way = ways[PAPER]
     book = Journal(
         RunContext(run=record.run, parents=record.tracking), private_set(any_way), device_of(any_way.machine)
     )
-    secret = checking.check_private(book.private, terms(plan, comparison=True), book.context)
+    secret = checks.check_private(book.private, terms(plan, comparison=True), book.context)
     common = {"facts": plan.facts, "images": images, "machine": any_way.machine, **made}
     sets = {}
     for number, (name, way) in enumerate(ways.items()):
@@ -124,10 +124,10 @@ def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]
 
 def judgement(ref) -> dict[str, dict[str, float]]:
     """The scores in a judgement, by set."""
-    from artifacts import contents
-    from tasks.where import where
+    from artifacts import serialization
+    from tasks.runtime.environment import where
 
-    return contents.load(where().store().folder(ref))[1]
+    return serialization.load(where().store().folder(ref))[1]
 
 
 def timed(record, rounds: int, images: int) -> tuple[dict[str, float], dict[str, float]]:
@@ -137,9 +137,9 @@ def timed(record, rounds: int, images: int) -> tuple[dict[str, float], dict[str,
     from sfumato.drawing import draw_images
     from sfumato.methods import METHODS
     from sfumato.progress import silent
-    from tasks.asking import load_parts
-    from tasks.making import Draft, device_of
-    from tasks.where import where
+    from tasks.inputs import load_parts
+    from tasks.runtime.artifact import Draft, device_of
+    from tasks.runtime.environment import where
 
     ways, facts = settings_of(record), record.plan.facts
     any_way = ways[PAPER]

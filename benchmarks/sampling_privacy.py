@@ -17,7 +17,7 @@ import statistics
 import time
 from dataclasses import replace
 
-from tasks.where import CHECKOUT, configure
+from tasks.runtime.environment import CHECKOUT, configure
 
 METHOD, REASON = "empirical-denoiser", "privacy.reason=what little privacy would give"
 PICTURE = CHECKOUT / "docs" / "sampling-privacy.png"
@@ -88,15 +88,15 @@ class World:
     def __init__(self, record):
         import torch
 
-        from artifacts.kinds import PublicImages, PublicModel
+        from artifacts.references import PublicImages, PublicModel
         from sfumato import sources
         from sfumato.evaluation.scores import train_judge
         from sfumato.images import to_unit
         from sfumato.progress import silent
         from sfumato.settings import resolve
-        from tasks.asking import PublicParts, load_parts
-        from tasks.making import Draft
-        from tasks.where import where
+        from tasks.inputs import PublicParts, load_parts
+        from tasks.runtime.artifact import Draft
+        from tasks.runtime.environment import where
 
         torch.set_num_threads(1)
         kept = {m["kind"]: (digest, m["label"]) for digest, m in where().store().ancestry(record.samples_artifact)}
@@ -307,7 +307,7 @@ def figures() -> None:
     from scipy.stats import norm
 
     from sfumato.methods import METHODS
-    from sfumato.privacy.accountant import gdp_epsilon
+    from sfumato.privacy.accounting.accountant import gdp_epsilon
 
     method, rows = METHODS[METHOD], []
     figure, (a, b, c) = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
@@ -343,7 +343,7 @@ def large_step() -> None:
     """Seconds and memory of one step over a large private set."""
     import torch
 
-    from sfumato.privacy.kernel_mean import kernel_mean
+    from sfumato.privacy.engine.kernel_mean import kernel_mean
     from sfumato.privacy.noise import system_source
 
     torch.set_num_threads(1)

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from sfumato.glyphs import FIELD, LATTICE, PEN_LOOK, warp, warps
 from sfumato.sources.built_in import open_digits
+from sfumato.sources.glyphs import FIELD, LATTICE, PEN_LOOK, warp, warps
 from sfumato.sources.idx import IDX_IMAGES, IDX_LABELS
 from sfumato.sources.named import boxed
 

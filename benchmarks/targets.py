@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.errors import BadInput, Refused
-from tasks.where import CHECKOUT, configure
+from tasks.runtime.environment import CHECKOUT, configure
 
 UNTIL_IMAGES = "generate"
 """The stage that ends the minutes; what judges comes after it."""
@@ -109,7 +109,7 @@ def main() -> None:
     changes += [f"privacy.epsilon={arguments.epsilon}", f"privacy.delta={target.delta}", f"seed={arguments.seed}"]
     changes += [f"recipe.minutes={arguments.minutes}", *JUDGED, *arguments.set]
     from flows.synthesize import synthesize
-    from tasks.embedded import start_server
+    from tasks.server.embedded import start_server
 
     start_server()
     try:

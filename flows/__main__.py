@@ -1,5 +1,5 @@
 """`python -m flows` is the command `sfumato`."""
 
-from flows.cli import main
+from flows.cli.main import main
 
 main()

@@ -18,12 +18,12 @@ from sfumato.methods.plan import (
 )
 from sfumato.preflight import private_set
 from sfumato.settings import Settings, resolve
-from tasks import audit, checking
-from tasks.asking import Trained
-from tasks.journal import Journal
-from tasks.lifeline import attended
-from tasks.making import RunContext, device_of
-from tasks.where import configure, now
+from tasks import audit, checks
+from tasks.inputs import PrivateParts
+from tasks.runtime.artifact import RunContext, device_of
+from tasks.runtime.environment import configure, now
+from tasks.runtime.heartbeat import attended
+from tasks.runtime.run import Journal
 
 ASKED = (STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_JUDGE)
 """Stages that ask the records something once."""
@@ -49,7 +49,7 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
         )
     device = device_of(settings.machine)
     book = Journal(RunContext(run=record.run, parents=record.tracking), private_set(settings), device)
-    secret = checking.check_private(book.private, terms(plan, comparison=True), book.context)
+    secret = checks.check_private(book.private, terms(plan, comparison=True), book.context)
     parts = audit.released(record)
 
     # A name of its own, so that no audit finds another one's coins.
@@ -68,7 +68,7 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
         terms=terms(plan, comparison=True),
         machine=settings.machine,
     )
-    coins, trained = None, Trained()
+    coins, trained = None, PrivateParts()
     if plan.fine_tuning:
         coins = book.run(audit.make_canaries, own_name, canaries, plan.facts)
         trained = pay(settings, plan, parts.public, secret, book, comparison=True, canaries=coins)

@@ -5,19 +5,19 @@ from collections.abc import Mapping, Sequence
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from artifacts.comparison import Comparison, row_of
 from artifacts.record import RunRecord
+from artifacts.reports.comparison import Comparison, row_of
 from flows.synthesize import run_plan, terms
 from flows.variants import Cell, planned, variants_of
 from sfumato.methods import METHODS
 from sfumato.preflight import private_set
 from sfumato.settings import preset_for
-from tasks.checking import over_budget
-from tasks.comparing import comparing, conclude
-from tasks.lifeline import attended
-from tasks.progress import CONSOLE
-from tasks.side_by_side import among_others, side_by_side
-from tasks.where import configure
+from tasks.checks import over_budget
+from tasks.comparison import comparing, conclude
+from tasks.runtime.environment import configure
+from tasks.runtime.heartbeat import attended
+from tasks.runtime.parallel import among_others, side_by_side
+from tasks.runtime.progress import CONSOLE
 
 
 @flow(name="compare", flow_run_name="{title}", persist_result=False, validate_parameters=True)

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 from prefect import flow
 
-from artifacts.rehearsal import REHEARSAL
+from artifacts.reports.rehearsal import REHEARSAL
 from flows import synthesize as whole
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.settings import DEFAULT_METHOD, resolve
-from tasks import rehearsing
-from tasks.checking import agreed_delta, known_constants
-from tasks.journal import Journal
-from tasks.lifeline import attended, call_run
-from tasks.making import RunContext, device_of
-from tasks.where import configure, now
+from tasks import rehearsal
+from tasks.checks import agreed_delta, known_constants
+from tasks.runtime.artifact import RunContext, device_of
+from tasks.runtime.environment import configure, now
+from tasks.runtime.heartbeat import attended, call_run
+from tasks.runtime.run import Journal
 
 
 @flow(name="rehearse", flow_run_name="rehearse-{method}", persist_result=False, validate_parameters=True)
@@ -41,8 +41,8 @@ def rehearse_public(method: str, preset: str, changes: Sequence[str], name: str)
     eyes = whole.train_eyes(settings, images, book)
     rehearsed = whole.rehearse(settings, parts, images, eyes, book)
     picture = place.home / "rehearsals" / rehearsed.digest[:DIGITS] / REHEARSAL
-    if worse := rehearsing.show(rehearsed, settings.rehearsal, picture):
-        raise rehearsing.refusal(worse, picture)
+    if worse := rehearsal.show(rehearsed, settings.rehearsal, picture):
+        raise rehearsal.refusal(worse, picture)
 
 
 DIGITS = 12

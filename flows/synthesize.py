@@ -13,7 +13,9 @@ from typing import Any
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from artifacts.kinds import (
+from artifacts.publish import UNTOLD, below
+from artifacts.record import SYNTHETIC, RunRecord, run_folder
+from artifacts.references import (
     CanaryImages,
     ClassCounts,
     ClassMoments,
@@ -24,9 +26,7 @@ from artifacts.kinds import (
     Rehearsal,
     Samples,
 )
-from artifacts.publish import UNTOLD, below
-from artifacts.record import SYNTHETIC, RunRecord, run_folder
-from artifacts.rehearsal import REHEARSAL
+from artifacts.reports.rehearsal import REHEARSAL
 from sfumato import sources
 from sfumato.config import Alignment, Generation, Judge, Network
 from sfumato.evaluation.effort import FEW
@@ -44,17 +44,18 @@ from sfumato.methods.plan import (
     Plan,
 )
 from sfumato.preflight import brought_to, plan_for, preflight, private_set, public_name
+from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.privacy.door import PrivateSet
-from sfumato.privacy.events import AnyEvent
 from sfumato.settings import DEFAULT_METHOD, Settings, preset_for, resolve
-from tasks import audit, checking, private, public, rehearsing, release
-from tasks.asking import Judging, PublicParts, Terms, Told, Trained
-from tasks.closing import baseline_settings, close, pages_of
+from tasks import audit, checks, private, public, rehearsal, release
 from tasks.editions import next_edition
-from tasks.journal import Journal
-from tasks.lifeline import attended
-from tasks.making import device_of
-from tasks.where import configure, where
+from tasks.inputs import Judging, PrivateParts, PublicParts, RunDescription
+from tasks.record import baseline_settings, close, pages_of
+from tasks.runtime.artifact import device_of
+from tasks.runtime.environment import configure, where
+from tasks.runtime.heartbeat import attended
+from tasks.runtime.run import Journal
+from tasks.terms import Terms
 
 PUBLIC_ONLY, BASELINE = "public model alone", "plain DP-SGD"
 """Names of the sets that are judged beside that of the run."""
@@ -103,8 +104,8 @@ def run_changed(
     With `another`, draw the edition after the last that was published, and publish it into a folder of its own.
     """
     place = configure()
-    known = (lambda name: None) if new_version else checking.known_constants
-    settings, facts, _ = preflight(resolve(method, preset, changes), str(place.data), known, checking.agreed_delta)
+    known = (lambda name: None) if new_version else checks.known_constants
+    settings, facts, _ = preflight(resolve(method, preset, changes), str(place.data), known, checks.agreed_delta)
     device_of(settings.machine)
     with next_edition(settings, place) if another else nullcontext(settings) as settings:
         plan = plan_for(settings, facts)
@@ -158,11 +159,9 @@ def _carry_out(
     go_on: bool,
 ) -> RunRecord:
     public_images = load_images(settings, plan, book)
-    secret = checking.check_private(
-        book.private, terms(plan), book.context, public_images, new_version, plan.facts.whole
-    )
+    secret = checks.check_private(book.private, terms(plan), book.context, public_images, new_version, plan.facts.whole)
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
-    book.refusal = checking.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
+    book.refusal = checks.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
     parts = prepare(settings, plan, public_images, book)
     eyes = train_eyes(settings, public_images, book)
     rehearsed = rehearse(settings, parts, public_images, eyes, book)
@@ -303,11 +302,11 @@ def has_public_model(settings: Settings) -> bool:
 def agree(settings: Settings, rehearsed: Rehearsal, book: Journal, go_on: bool) -> None:
     """Show the rehearsal; `Refused` where it is worse than the settings want, unless a person goes on, which the ledger then says."""
     picture = where().runs / book.context.run / REHEARSAL
-    worse = rehearsing.show(rehearsed, settings.rehearsal, picture)
+    worse = rehearsal.show(rehearsed, settings.rehearsal, picture)
     if worse and not go_on:
-        raise rehearsing.refusal(worse, picture)
+        raise rehearsal.refusal(worse, picture)
     if worse:
-        rehearsing.note_that_it_goes_on(rehearsed, worse, book.private, book.context.run)
+        rehearsal.note_that_it_goes_on(rehearsed, worse, book.private, book.context.run)
 
 
 def count(plan: Plan, secret: PrivateSet, book: Journal) -> ClassCounts | None:
@@ -359,7 +358,7 @@ def pay(
     book: Journal,
     comparison: bool = False,
     canaries: CanaryImages | None = None,
-) -> Trained:
+) -> PrivateParts:
     """The private half but for the drawing: votes, a first phase, training with or without protection, as the plan has them."""
     recipe = settings.only("schedule", "network", "method", "fine_tuning")
     common: dict[str, Any] = {
@@ -384,10 +383,10 @@ def pay(
         first: dict[str, Any] = {**common, "terms": terms(plan, comparison, following=rest)}
         votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), **first)
     if not plan.fine_tuning:
-        return Trained(votes=votes, **given)
+        return PrivateParts(votes=votes, **given)
     started = begin(settings, plan, common, book) if plan.phase_one else None
     tuned = book.run(private.fine_tune, event=plan.event(STAGE_TUNING), votes=votes, started=started, **common)
-    return Trained(votes=votes, tuned=tuned, **given)
+    return PrivateParts(votes=votes, tuned=tuned, **given)
 
 
 def align(plan: Plan, common: dict[str, Any], book: Journal) -> ClassMoments | None:
@@ -403,7 +402,7 @@ def align(plan: Plan, common: dict[str, Any], book: Journal) -> ClassMoments | N
     return book.run(private.take_moments, events=events, **asked)
 
 
-def train(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> Trained:
+def train(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> PrivateParts:
     """Training without protection: of members, which stay behind a priced drawing, or of a model without certificate."""
     asked: dict[str, Any] = {
         name: common[name] for name in ("facts", "private", "terms", "public", "machine", "moments") if name in common
@@ -414,25 +413,25 @@ def train(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal)
         asked["settings"] = settings.only("privacy", "schedule", "network", "method", "seed")
         how = {name: common[name] for name in ("paid", "note")}
         tuned = book.run(private.train_plainly, event=event, training=plan.plain, **how, **asked)
-        return Trained(tuned=tuned)
+        return PrivateParts(tuned=tuned)
     # What members learn costs nothing and does not depend on what is drawn of them, so that other runs find them again.
     asked["terms"] = common["terms"].model_copy(update={"claim": None, "comparison": False})
     asked["settings"] = settings.only("schedule", "network", "seed")
     assert plan.members  # nothing else is left to train
     calls = [{"members": plan.members, "shard": shard, **asked} for shard in range(plan.members.count)]
-    return Trained(members=tuple(book.run_all(private.train_member, calls, settings.machine)))
+    return PrivateParts(members=tuple(book.run_all(private.train_member, calls, settings.machine)))
 
 
 def draw(
     settings: Settings,
     plan: Plan,
     parts: PublicParts,
-    trained: Trained,
+    trained: PrivateParts,
     secret: PrivateSet,
     book: Journal,
 ) -> tuple[Samples, dict[str, Samples]]:
     """The images that the run is for, and the sets to compare them with, by name, where a judge had a say in them."""
-    told = Told(settings=tellable(settings), plan=plan)
+    told = RunDescription(settings=tellable(settings), plan=plan)
     judge, wanted = trained.judge, settings.generation.images
     trained = trained.model_copy(update={"judge": None})
     if not judge or not plan.judge:
@@ -457,11 +456,11 @@ def draw_unjudged(
     settings: Settings,
     plan: Plan,
     parts: PublicParts,
-    trained: Trained,
+    trained: PrivateParts,
     secret: PrivateSet,
     book: Journal,
     images: int,
-    told: Told | None,
+    told: RunDescription | None,
     guide: Judging | None = None,
 ) -> Samples:
     """Images drawn from what was trained, or by a sampler that pays for each of them; a judge may guide the first."""

@@ -14,8 +14,8 @@ from sfumato.errors import BadInput
 from sfumato.methods.plan import Plan
 from sfumato.preflight import one_extractor, plan_for, preflight
 from sfumato.settings import DEFAULT_METHOD, Settings, known, preset_for, resolve, sweeps
-from tasks.checking import agreed_delta, known_constants
-from tasks.making import device_of
+from tasks.checks import agreed_delta, known_constants
+from tasks.runtime.artifact import device_of
 
 ALONE = "evaluation.baseline=false"
 """A comparison trains no baseline inside its runs: it holds one as a variant where it is asked to."""

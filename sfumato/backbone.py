@@ -35,7 +35,7 @@ FLAT = 1e-3
 """Share of the largest deviation below which a direction is taken for constant: dividing by it would only enlarge rounding."""
 
 
-def features_of(settings: config.Backbone) -> int:
+def features_of(settings: config.BackboneSettings) -> int:
     """How many features a backbone with these settings has."""
     return FEATURES_PER_CHANNEL * settings.width
 
@@ -45,7 +45,7 @@ class Backbone:
     """A trained classifier of public images with the scale of its features."""
 
     network: BackboneNetwork
-    settings: config.Backbone
+    settings: config.BackboneSettings
     shape: tuple[int, int, int]
     """Channels, height and width of the images."""
     classes: int
@@ -93,7 +93,7 @@ class Backbone:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedBackbone:
     """A backbone with the course of its training."""
 
     backbone: Backbone
@@ -103,13 +103,13 @@ class Trained:
 
 
 def train_backbone(
-    settings: config.Backbone,
+    settings: config.BackboneSettings,
     images: ImageSet,
     *,
     seed: int,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
-) -> Trained:
+) -> TrainedBackbone:
     """Train a classifier of public images, all but those that every public stage holds out, and measure the scale of its features.
 
     The global random state is untouched.
@@ -149,11 +149,11 @@ def train_backbone(
     backbone = whitening(trained, settings, x[learnt[:MEASURED]].to(device), classes)
     with torch.no_grad():
         right = backbone.logits(x[tested].to(device)).argmax(1).cpu() == y[tested]
-    return Trained(backbone, losses, float(right.float().mean()))
+    return TrainedBackbone(backbone, losses, float(right.float().mean()))
 
 
 @torch.no_grad()
-def whitening(network: BackboneNetwork, settings: config.Backbone, images: Tensor, classes: int) -> Backbone:
+def whitening(network: BackboneNetwork, settings: config.BackboneSettings, images: Tensor, classes: int) -> Backbone:
     """The backbone with the mean and the principal directions of its features on public images `[n, c, h, w]`."""
     found = torch.cat([network.features(part) for part in images.split(CHUNK)]).double()
     mean = found.mean(0)
@@ -162,7 +162,7 @@ def whitening(network: BackboneNetwork, settings: config.Backbone, images: Tenso
     return Backbone(network, settings, shape_of(images), classes, mean.float(), **scale)
 
 
-def affine(images: Tensor, settings: config.Backbone, generator: torch.Generator) -> Tensor:
+def affine(images: Tensor, settings: config.BackboneSettings, generator: torch.Generator) -> Tensor:
     """Each image `[n, c, h, w]` under a random affine map of its own: rotated, sheared, scaled, shifted, mirrored as the settings say."""
 
     def symmetric(*shape: int) -> Tensor:

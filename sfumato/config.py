@@ -262,7 +262,7 @@ class Latent(Section):
     """Peak learning rate of Adam."""
 
 
-class Backbone(Section):
+class BackboneSettings(Section):
     """A classifier of the public images, whose last features judge images without a private one: of autoencoders, rehearsals, scores
     and the paid judge."""
 
@@ -406,7 +406,7 @@ class FineTuning(Section):
     """Gradients with a norm well below this keep their relative sizes under `automatic` clipping."""
     checked: float = Field(default=0.02, ge=0, le=1)
     """Share of the steps, and never fewer than 5, in which what one record adds is computed again beside other records; training
-    stops where it changed (`sfumato.privacy.spot_check`)."""
+    stops where it changed (`sfumato.privacy.engine.spot_check`)."""
     rate_rows: float = Field(default=3e-2, gt=0)
     """Learning rate of the class rows."""
     rate_other: float = Field(default=3e-3, gt=0)
@@ -536,7 +536,7 @@ class Recipe(Section):
     """What was chosen, and why; empty until then. Settings that hold some are not chosen again."""
 
 
-class Rehearsal(Section):
+class RehearsalSettings(Section):
     """What public images alone must show before anything is paid for; worse stops the run, unless a person goes on."""
 
     images: int = Field(default=500, ge=20)

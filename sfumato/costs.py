@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sfumato.config import Backbone, Latent, Network
+from sfumato.config import BackboneSettings, Latent, Network
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.backbone import BackboneNetwork
 from sfumato.networks.build import build
@@ -109,7 +109,7 @@ def autoencoder_work(latent: Latent, image: Shape) -> Work:
 
 
 @functools.lru_cache(maxsize=MOST_NETWORKS)
-def backbone_work(backbone: Backbone, image: Shape, classes: int) -> Work:
+def backbone_work(backbone: BackboneSettings, image: Shape, classes: int) -> Work:
     """What one image costs the public classifier in whose features others are judged."""
     with torch.device("meta"):
         model = BackboneNetwork(image, classes, width=backbone.width)

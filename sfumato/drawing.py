@@ -19,7 +19,7 @@ from sfumato.diffusion.objective import Randomness, normal
 from sfumato.diffusion.samplers import Denoiser, solve
 from sfumato.diffusion.schedule import NoiseSchedule, predicted_image, time_grid
 from sfumato.images import ImageSet, to_pixels
-from sfumato.judge import PaidJudge
+from sfumato.judge import LinearJudge
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import Facts
 from sfumato.progress import Progress, silent
@@ -113,7 +113,7 @@ class Steered(nn.Module):
     not through the denoiser, which therefore is asked as often as without.
     """
 
-    def __init__(self, denoise: nn.Module, judge: PaidJudge, parts: Parts, pull: float):
+    def __init__(self, denoise: nn.Module, judge: LinearJudge, parts: Parts, pull: float):
         super().__init__()
         self.denoise, self.judge, self.parts, self.pull = denoise, judge, parts, pull
 
@@ -134,7 +134,7 @@ class Steered(nn.Module):
         return noise - schedule.signal(t) / schedule.noise(t) * moved
 
 
-def steered(parts: Parts, judge: PaidJudge, pull: float) -> Parts:
+def steered(parts: Parts, judge: LinearJudge, pull: float) -> Parts:
     """The parts with a denoiser of the private classes that the judge pulls towards the class that is asked for."""
     return replace(parts, tuned=Steered(planned(parts.tuned), judge, parts, pull))
 

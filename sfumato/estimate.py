@@ -40,9 +40,9 @@ from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.backbone import BackboneNetwork
 from sfumato.networks.build import build, with_classes
-from sfumato.privacy.clipping import clipped_sum
-from sfumato.privacy.dp_sgd import trainable_parameters
-from sfumato.privacy.kernel_mean import kernel_mean
+from sfumato.privacy.engine.clipping import clipped_sum
+from sfumato.privacy.engine.dp_sgd import trainable_parameters
+from sfumato.privacy.engine.kernel_mean import kernel_mean
 from sfumato.privacy.noise import system_source
 from sfumato.recipe import FULL_ALONE, judged_sets, needs_backbone
 from sfumato.rehearsal import set_size

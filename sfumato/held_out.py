@@ -17,7 +17,7 @@ SHARE, MOST = 0.1, 2000
 is steady, and more would be lost to training."""
 
 
-class Parts(NamedTuple):
+class HeldOut(NamedTuple):
     """The public images, in two parts."""
 
     learnt: ImageSet
@@ -36,7 +36,7 @@ def positions(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return order[kept:], order[:kept]
 
 
-def held_out(images: ImageSet, seed: int) -> Parts:
+def held_out(images: ImageSet, seed: int) -> HeldOut:
     """The public images to learn from, and those held out from every public stage of the runs with this seed."""
     learnt, kept = positions(len(images), seed)
-    return Parts(images.subset(learnt.numpy()), images.subset(kept.numpy()))
+    return HeldOut(images.subset(learnt.numpy()), images.subset(kept.numpy()))

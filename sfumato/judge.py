@@ -31,7 +31,7 @@ def unit(features: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class PaidJudge:
+class LinearJudge:
     """Tells the private classes apart."""
 
     backbone: Backbone

@@ -121,7 +121,7 @@ def within(z: Tensor, radius: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedAutoencoder:
     """An autoencoder with the course of its training."""
 
     codec: Latents
@@ -132,7 +132,7 @@ class Trained:
 
 def train_autoencoder(
     settings: Latent, images: Tensor, *, seed: int, backbone: Backbone | None = None, progress: Progress = silent
-) -> Trained:
+) -> TrainedAutoencoder:
     """Train an autoencoder on public images `[n, c, h, w]` in [-1, 1], all but those that every public stage holds out.
 
     The loss of an image is the sum of its pixels' errors plus `kl_weight` times the divergence of its posterior from a
@@ -172,7 +172,7 @@ def train_autoencoder(
         progress=progress,
     )
     codec = scaled(trained.eval().requires_grad_(False), settings, images[learnt[:MEASURED]])
-    return Trained(codec, losses, images[kept])
+    return TrainedAutoencoder(codec, losses, images[kept])
 
 
 def perceived(backbone: Backbone, images: Tensor, others: Tensor) -> Tensor:

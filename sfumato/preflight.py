@@ -38,10 +38,10 @@ from sfumato.methods.plan import (
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.networks.low_rank import adapted
-from sfumato.privacy.accountant import epsilon
+from sfumato.privacy.accounting.accountant import epsilon
 from sfumato.privacy.door import PrivateSet
-from sfumato.privacy.dp_sgd import trainable_parameters
-from sfumato.privacy.survey import refuse_clip, survey
+from sfumato.privacy.engine.dp_sgd import trainable_parameters
+from sfumato.privacy.engine.validation import refuse_clip, survey
 from sfumato.recipe import follow
 from sfumato.settings import Settings
 
@@ -202,7 +202,7 @@ def _refuse_same(data: Data) -> None:
         )
 
 
-def _refuse_one_source_with_groups(data: Data, private: sources.Facts) -> None:
+def _refuse_one_source_with_groups(data: Data, private: sources.SourceFacts) -> None:
     if private.groups is not None and sources.same_source(data.private, data.public, folder=data.folder):
         raise BadInput(
             f"{data.private!r} is on both sides and has groups: a {data.unit} may have images in private classes and in public ones, and no "

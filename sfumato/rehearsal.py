@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from sfumato import held_out, latents
-from sfumato.config import Generation, Rehearsal, Section
+from sfumato.config import Generation, RehearsalSettings, Section
 from sfumato.diffusion.samplers import Denoiser
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.drawing import public_samples
@@ -74,7 +74,7 @@ class Reading(NamedTuple):
     """What is read beyond chance after, as a share of what is read beyond it before; None where that is too little to tell."""
 
 
-class Findings(Section):
+class RehearsalFindings(Section):
     """The numbers of a rehearsal; None where there was nothing to measure."""
 
     held_out: int
@@ -125,7 +125,7 @@ class Findings(Section):
 class Rehearsed(NamedTuple):
     """What a rehearsal found, and what it shows."""
 
-    findings: Findings
+    findings: RehearsalFindings
     shown: list[tuple[str, np.ndarray]]
     """Images uint8 `[n, c, h, w]` under a caption each."""
 
@@ -134,7 +134,7 @@ class Rehearsed(NamedTuple):
 def rehearse(
     levels: NoiseSchedule,
     generation: Generation,
-    public: held_out.Parts,
+    public: held_out.HeldOut,
     codec: Codec,
     denoiser: Denoiser | None,
     read: Read,
@@ -152,7 +152,7 @@ def rehearse(
     order = dealt(torch.from_numpy(public.kept.labels), seed)
     kept, y = to_unit(public.kept.pixels).to(device)[order], torch.from_numpy(public.kept.labels)[order]
     shown = {HELD_OUT: kept[:SHOWN]}
-    found = Findings(held_out=len(kept), model=denoiser is not None)
+    found = RehearsalFindings(held_out=len(kept), model=denoiser is not None)
     features, before = read(kept) if len(kept) else (kept, y)
     if codec is not latents.PIXELS and len(kept):
         back = torch.cat([codec.decode(codec.encode(part)) for part in kept.split(CHUNK)])
@@ -241,7 +241,7 @@ def reading(labels: Tensor, before: Tensor, after: Tensor) -> Reading:
     return Reading(right / len(labels), still / len(labels), survives)
 
 
-def complaints(found: Findings, wanted: Rehearsal) -> tuple[str, ...]:
+def complaints(found: RehearsalFindings, wanted: RehearsalSettings) -> tuple[str, ...]:
     """What is worse than wanted, each with its number, the threshold and what to change; empty where nothing is."""
     told = []
     if found.nearness is not None and not found.nearness < wanted.nearer:

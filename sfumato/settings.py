@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from sfumato.config import (
     LATER,
     Alignment,
-    Backbone,
+    BackboneSettings,
     Data,
     Evaluation,
     FineTuning,
@@ -32,7 +32,7 @@ from sfumato.config import (
     Pretraining,
     Privacy,
     Recipe,
-    Rehearsal,
+    RehearsalSettings,
     Schedule,
     Section,
 )
@@ -67,7 +67,7 @@ class Settings(Section):
     privacy: Privacy = Privacy()
     schedule: Schedule = Schedule()
     latent: Latent = Latent()
-    backbone: Annotated[Backbone, LATER] = Backbone()
+    backbone: Annotated[BackboneSettings, LATER] = BackboneSettings()
     network: Network = Network()
     pretraining: Pretraining = Pretraining()
     alignment: Annotated[Alignment, LATER] = Alignment()
@@ -77,7 +77,7 @@ class Settings(Section):
     generation: Generation = Generation()
     evaluation: Evaluation = Evaluation()
     recipe: Annotated[Recipe, LATER] = Recipe()
-    rehearsal: Annotated[Rehearsal, LATER] = Rehearsal()
+    rehearsal: Annotated[RehearsalSettings, LATER] = RehearsalSettings()
     seed: int = Field(default=0, ge=0)
     """Seed of the public stages. Private randomness never follows it."""
     machine: Machine = Machine()

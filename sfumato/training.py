@@ -1,7 +1,7 @@
 """The public training loop: Adam, warm-up, decay and a moving average, on images that anyone may see.
 
 Used for everything trained on public data, and on private images once enough noise has been added to them. Private
-images themselves are trained on in `sfumato.privacy.dp_sgd` alone, or without a certificate in a mechanism.
+images themselves are trained on in `sfumato.privacy.engine.dp_sgd` alone, or without a certificate in a mechanism.
 """
 
 from collections.abc import Callable, Iterable

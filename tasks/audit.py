@@ -3,10 +3,11 @@
 import math
 from typing import Any, TypeVar
 
-from artifacts import contents
-from artifacts.audit_report import AUDIT_PICTURE, AUDIT_REPORT, audit_page, draw_audit
+from artifacts import serialization
 from artifacts.certify import certificate_of, spends_of
-from artifacts.kinds import (
+from artifacts.labels import Label
+from artifacts.record import RunRecord, run_folder
+from artifacts.references import (
     CanaryImages,
     ClassMoments,
     ClassVotes,
@@ -22,10 +23,9 @@ from artifacts.kinds import (
     Trajectories,
     TunedModel,
 )
-from artifacts.labels import Label
-from artifacts.page import in_html, inside
-from artifacts.record import RunRecord, run_folder
-from artifacts.report import COPIES_PICTURE
+from artifacts.reports.audit import AUDIT_PICTURE, AUDIT_REPORT, audit_page, draw_audit
+from artifacts.reports.page import in_html, inside
+from artifacts.reports.run import COPIES_PICTURE
 from artifacts.store import write_text
 from sfumato import __version__
 from sfumato.config import Judge, Machine, Section
@@ -35,16 +35,17 @@ from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS
 from sfumato.methods.parts import begun, planned, worst_pair
 from sfumato.methods.plan import STAGE_COUNTS, STAGE_JUDGE, STAGE_MOMENTS, STAGE_VOTES, Facts
-from sfumato.privacy import audit, canaries, games, looks, query_games, white_box
+from sfumato.privacy.accounting.events import AnyEvent, SubsampledGaussian
+from sfumato.privacy.auditing import audit, canaries, games, looks, query_games, white_box
 from sfumato.privacy.door import PrivateSet
-from sfumato.privacy.events import AnyEvent, SubsampledGaussian
-from sfumato.privacy.ledger import Check
+from sfumato.privacy.ledger.ledger import Check
 from sfumato.settings import Settings
-from tasks.asking import PublicParts, Terms, access, load_parts
-from tasks.caching import code_version, stage
-from tasks.making import RunContext, device_of, making
+from tasks.inputs import PublicParts, load_parts
 from tasks.release import model_name, show_run, telling, write_up
-from tasks.where import where
+from tasks.runtime.artifact import RunContext, device_of, making
+from tasks.runtime.caching import code_version, stage
+from tasks.runtime.environment import where
+from tasks.terms import Terms, access
 
 Kind = TypeVar("Kind", bound=Ref)
 
@@ -85,10 +86,10 @@ def check_copies(samples: Samples, private: PrivateSet, terms: Terms, context: R
     with making(Copies, "copy check (INTERNAL)", context, parents=[samples]) as draft, where().ledger() as ledger:
         found = looks.copied(
             access(ledger, private, terms, "copies", "copy check", [samples], context, code_version(check_copies.fn)),
-            contents.load_images(draft.open(samples)),
+            serialization.load_images(draft.open(samples)),
         )
         tensors = {"to_train": found.to_train, "to_test": found.to_test}
-        contents.save(draft.folder, tensors, found.check.model_dump(mode="json"))
+        serialization.save(draft.folder, tensors, found.check.model_dump(mode="json"))
         save_png(draft.folder / COPIES_PICTURE, pairs_picture(found.pairs))
         draft.files, draft.entries = [draft.folder / COPIES_PICTURE], found.entries
         draft.metrics = {"copies": found.check.copies, "unexplained_copies": found.check.unexplained}
@@ -111,7 +112,7 @@ def make_canaries(audit_name: str, count: int, facts: Facts, context: RunContext
     with making(CanaryImages, "canaries", context, params={"audit": audit_name, "count": count}) as draft:
         each = canaries.images_each(facts.records, facts.images) if facts.unit else 1
         made = canaries.make_canaries(count, shape=facts.shape, classes=len(facts.classes), each=each)
-        contents.save_canaries(draft.folder, made, facts.classes)
+        serialization.save_canaries(draft.folder, made, facts.classes)
         draft.metrics = {"canaries": count}
     return draft.ref
 
@@ -178,7 +179,7 @@ def play(
             fits += found
             bound, played = (bound, played) if bound else (shown, audit.AGAINST_QUERIES)
         told = {"fits": [fit.model_dump(mode="json") for fit in fits], "played": played}
-        contents.save(draft.folder, {}, told | {"bound": bound.model_dump(mode="json") if bound else None})
+        serialization.save(draft.folder, {}, told | {"bound": bound.model_dump(mode="json") if bound else None})
         draft.metrics = {"faults": sum(len(fit.faults) for fit in fits)}
     return draft.ref
 
@@ -215,10 +216,10 @@ def attack(
         parts = load_parts(draft, settings, facts, public, machine, *made, moments=canary_moments)
         common: dict[str, Any] = {"seed": settings.seed, "device": device_of(machine), "codec": parts.codec}
         method = METHODS[settings.method.name]
-        facts_found = contents.load(draft.open(played))[1]
+        facts_found = serialization.load(draft.open(played))[1]
         if canaries:
             corrupt, (start, _) = method.corrupt(settings, parts), begun(method, settings, parts, facts)
-            coins, _ = contents.load_canaries(draft.open(canaries))
+            coins, _ = serialization.load_canaries(draft.open(canaries))
             bound, guesses = looks.guessed(
                 corrupt,
                 start.to(common["device"]),
@@ -237,7 +238,7 @@ def attack(
         model = load_parts(draft, settings, facts, public, machine, tuned=tuned, moments=moments)
         found, draft.entries = looks.attacked(
             access(ledger, private, terms, "audit", "audit", parents, context, code_version(attack.fn)),
-            contents.load_images(draft.open(samples)),
+            serialization.load_images(draft.open(samples)),
             # A network of the method's own cannot be compared with the public denoiser, loss by loss.
             Models(parts.schedule, model.public, model.tuned)
             if model.tuned and not hasattr(method, "blueprint")
@@ -246,7 +247,9 @@ def attack(
             progress=draft.show,
             **common,
         )
-        contents.save(draft.folder, {}, facts_found | {"memberships": [one.model_dump(mode="json") for one in found]})
+        serialization.save(
+            draft.folder, {}, facts_found | {"memberships": [one.model_dump(mode="json") for one in found]}
+        )
     return draft.ref
 
 
@@ -254,7 +257,7 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
     """Write the audit beside the run: its report, its picture, its place in the record and in MLflow."""
     place = where()
     store, folder = place.store(), run_folder(record)
-    found, (distances, copied) = contents.load(store.folder(findings))[1], contents.load(store.folder(copies))
+    found, (distances, copied) = serialization.load(store.folder(findings))[1], serialization.load(store.folder(copies))
     with place.ledger() as ledger:
         certificate, promise = None, certificate_of(store, ledger, record.samples_artifact)
         if promise:  # the coins add or leave out a record, so the price of that is what they may refute

@@ -11,8 +11,8 @@ from artifacts.publish import safe_name
 from artifacts.record import records
 from sfumato.preflight import private_set
 from sfumato.settings import Settings
-from tasks.turns import turn
-from tasks.where import Where
+from tasks.runtime.environment import Where
+from tasks.runtime.locks import turn
 
 
 @contextlib.contextmanager

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from artifacts import contents
-from artifacts.kinds import (
+from artifacts import serialization
+from artifacts.references import (
     CanaryImages,
     ClassCounts,
     ClassMoments,
@@ -40,18 +40,25 @@ from sfumato.methods.plan import (
 )
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.privacy import mechanisms, shards
+from sfumato.privacy.accounting.events import (
+    DiscreteHistogram,
+    Gaussian,
+    NoisedRecords,
+    SubsampledGaussian,
+    Uncertified,
+)
 from sfumato.privacy.door import PrivateSet
-from sfumato.privacy.events import DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.progress import silent
 from sfumato.settings import Settings
 from sfumato.training import denoiser_training, train_on_noised, unlabelled_losses
-from tasks.asking import PublicParts, Terms, access, load_parts, with_canaries
-from tasks.caching import code_version, stage
-from tasks.keeping import keeping
-from tasks.making import Draft, RunContext, device_of, making
-from tasks.progress import CONSOLE
-from tasks.together import gathering, refuse_company, team
-from tasks.where import where
+from tasks.inputs import PublicParts, load_parts
+from tasks.runtime.artifact import Draft, RunContext, device_of, making
+from tasks.runtime.caching import code_version, stage
+from tasks.runtime.checkpoints import keeping
+from tasks.runtime.distributed import gathering, refuse_company, team
+from tasks.runtime.environment import where
+from tasks.runtime.progress import CONSOLE
+from tasks.terms import Terms, access, with_canaries
 
 
 @stage
@@ -64,7 +71,7 @@ def count_classes(
         with where().ledger() as ledger:
             asked = access(ledger, private, terms, STAGE_COUNTS, "class counts", [], context, code)
             paid = mechanisms.noisy_counts(asked, event, classes=len(classes))
-        contents.save(draft.folder, {"counts": paid.result}, {"classes": classes})
+        serialization.save(draft.folder, {"counts": paid.result}, {"classes": classes})
         draft.stands_on(paid)
     return draft.ref
 
@@ -83,7 +90,7 @@ def train_judge(
     """Train a linear head that tells the private classes apart, with noise, on features of a backbone of public images."""
     with making(PaidJudge, "paid judge", context, parents=[backbone], params=event.model_dump()) as draft:
         code, device = code_version(train_judge.fn), device_of(machine)
-        public = contents.load_backbone(draft.open(backbone), device)
+        public = serialization.load_backbone(draft.open(backbone), device)
         with where().ledger() as ledger:
             asked = access(ledger, private, terms, STAGE_JUDGE, "paid judge", [backbone], context, code)
             paid = mechanisms.noisy_head(
@@ -95,7 +102,7 @@ def train_judge(
                 records=facts.records,
                 device=device,
             )
-        contents.save_judge(draft.folder, paid.result, settings.scale, facts.classes)
+        serialization.save_judge(draft.folder, paid.result, settings.scale, facts.classes)
         draft.stands_on(paid)
     return draft.ref
 
@@ -118,7 +125,7 @@ def take_moments(
     noise = {"counts": counts, "means": means, "covariances": covariances}
     with making(ClassMoments, "class moments", context, parents=parents, params=noise) as draft:
         code, device = code_version(take_moments.fn), device_of(machine)
-        public, codec = contents.load_reference(draft.open(reference)), frozen_codec(draft, autoencoder, machine)
+        public, codec = serialization.load_reference(draft.open(reference)), frozen_codec(draft, autoencoder, machine)
         with where().ledger() as ledger:
             asked = access(ledger, private, terms, STAGE_MOMENTS, "class moments", parents, context, code)
             paid = mechanisms.noisy_moments(
@@ -131,7 +138,7 @@ def take_moments(
                 progress=draft.show,
             )
         maps = fitted(paid.result, public)
-        contents.save_maps(draft.folder, paid.result, maps, classes)
+        serialization.save_maps(draft.folder, paid.result, maps, classes)
         draft.metrics = {"classes": len(classes), "shared_covariances": len(maps.shared)}
         if maps.shared:
             CONSOLE.print(told_of_shared([classes[label] for label in maps.shared]))
@@ -179,7 +186,7 @@ def take_votes(
                 options=facts.public_classes,
                 device=device_of(machine),
             )
-        contents.save(draft.folder, {"votes": paid.result}, {"classes": facts.classes})
+        serialization.save(draft.folder, {"votes": paid.result}, {"classes": facts.classes})
         draft.stands_on(paid)
     return draft.ref
 
@@ -201,7 +208,7 @@ def noise_once(
     with making(NoisedImages, "noised images", context, parents=parents, params=event.model_dump()) as draft:
         code = code_version(noise_once.fn)
         codec = frozen_codec(draft, autoencoder, machine)
-        maps = contents.load_maps(draft.open(moments)) if moments else None
+        maps = serialization.load_maps(draft.open(moments)) if moments else None
         with where().ledger() as ledger:
             asked = access(ledger, private, terms, STAGE_PHASE_ONE, "noised images", parents, context, code)
             paid = mechanisms.noised_records(
@@ -212,7 +219,7 @@ def noise_once(
                 maps=maps,
                 device=device_of(machine),
             )
-        contents.save(draft.folder, {"noised": paid.result}, {})
+        serialization.save(draft.folder, {"noised": paid.result}, {})
         draft.stands_on(paid)
     return draft.ref
 
@@ -221,7 +228,7 @@ def frozen_codec(draft: Draft, autoencoder: PublicAutoencoder | None, machine: M
     """What turns images into what the denoisers work on, as its own run trained it."""
     folder = draft.open(autoencoder) if autoencoder else None
     own = draft.store.manifest(autoencoder)["parents"] if autoencoder else ()
-    return contents.load_codec(folder, device_of(machine), trained_on=own)
+    return serialization.load_codec(folder, device_of(machine), trained_on=own)
 
 
 @stage
@@ -246,7 +253,7 @@ def train_phase_one(
         parts, device = load_parts(draft, settings, facts, public, machine, moments=moments), device_of(machine)
         model, schedule = parts.public, parts.schedule
         if noised:
-            images = contents.load(draft.open(noised))[0]["noised"].to(device)
+            images = serialization.load(draft.open(noised))[0]["noised"].to(device)
             choice: dict[str, Any] = {"boundary": phase.boundary, "seed": settings.seed, "progress": draft.show}
             trained, _ = train_on_noised(model, schedule, images, phase.training, **choice)
         elif isinstance(event, NoisedRecords):
@@ -269,7 +276,7 @@ def train_phase_one(
                 )
             trained = paid.result
             draft.stands_on(paid)
-        contents.save_denoiser(draft.folder, trained, settings.network, parts.shape, facts.public_classes)
+        serialization.save_denoiser(draft.folder, trained, settings.network, parts.shape, facts.public_classes)
     return draft.ref
 
 
@@ -323,7 +330,7 @@ def fine_tune(
                 watch=machine.watch,
                 gather=gathering(job),
             )
-        contents.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
+        serialization.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
         draft.stands_on(paid)
     if paid.watched:
         keep_watched(paid.watched, draft.ref, title, context)
@@ -422,7 +429,7 @@ def train_plainly(
                 maps=parts.alignment,
                 progress=draft.show,
             )
-        contents.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
+        serialization.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
         draft.stands_on(paid)
     return draft.ref
 
@@ -462,7 +469,7 @@ def train_member(
                 codec=parts.codec,
                 maps=parts.alignment,
             )
-        contents.save_denoiser(draft.folder, trained, settings.network, parts.shape, len(facts.classes))
+        serialization.save_denoiser(draft.folder, trained, settings.network, parts.shape, len(facts.classes))
     return draft.ref
 
 
@@ -470,7 +477,7 @@ def keep_watched(watched: mechanisms.Watched, model: TunedModel, title: str, con
     """Put what training saw without noise beside the model, INTERNAL, and say where."""
     with making(WatchedSteps, f"{title}, watched (INTERNAL)", context, parents=[model]) as draft:
         rows = [row.model_dump(mode="json") for row in watched.steps]
-        contents.save(draft.folder, {}, {"steps": rows})
+        serialization.save(draft.folder, {}, {"steps": rows})
         draft.entries = watched.entries
         draft.series = {name: [row[name] or 0.0 for row in rows] for name in WATCHED}
     CONSOLE.print(

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from artifacts import classifiers, contents
-from artifacts.kinds import (
+from artifacts import classifiers, serialization
+from artifacts.references import (
     FeatureExtractor,
     PublicAutoencoder,
     PublicBackbone,
@@ -14,11 +14,21 @@ from artifacts.kinds import (
     Rehearsal,
     Trajectories,
 )
-from artifacts.rehearsal import REHEARSAL
+from artifacts.reports.rehearsal import REHEARSAL
 from sfumato import latents, rehearsal, sources
 from sfumato.alignment import measured
 from sfumato.backbone import train_backbone as train_classes
-from sfumato.config import Alignment, Backbone, Data, Generation, Latent, Machine, Network, Pretraining, Schedule
+from sfumato.config import (
+    Alignment,
+    BackboneSettings,
+    Data,
+    Generation,
+    Latent,
+    Machine,
+    Network,
+    Pretraining,
+    Schedule,
+)
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.evaluation.classifier import classifier_of, features_and_classes
 from sfumato.held_out import held_out
@@ -29,8 +39,8 @@ from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.progress import Progress
 from sfumato.retrieval import features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
-from tasks.caching import stage
-from tasks.making import Draft, RunContext, device_of, making
+from tasks.runtime.artifact import Draft, RunContext, device_of, making
+from tasks.runtime.caching import stage
 
 SHOWN = 20
 """Held-out public images in the picture of reconstructions."""
@@ -63,7 +73,7 @@ def load_public(data: Data, size: int, seed: int, content: str, context: RunCont
             seed=seed,
             progress=draft.show,
         )
-        contents.save_images(draft.folder, found)
+        serialization.save_images(draft.folder, found)
         draft.metrics = {"images": len(found), "classes": len(found.classes)}
     return draft.ref
 
@@ -84,11 +94,11 @@ def train_autoencoder(
     shown: dict[str, Any] = {"params": latent.model_dump(), "images": latent.batch}
     parents = [ref for ref in (images, backbone) if ref]
     with making(PublicAutoencoder, "autoencoder", context, parents=parents, **shown) as draft:
-        public, device = contents.load_images(draft.open(images)), device_of(machine)
-        reader = contents.load_backbone(draft.open(backbone), device) if backbone else None
+        public, device = serialization.load_images(draft.open(images)), device_of(machine)
+        reader = serialization.load_backbone(draft.open(backbone), device) if backbone else None
         pixels = to_unit(public.pixels).to(device)
         found = latents.train_autoencoder(latent, pixels, seed=seed, backbone=reader, progress=draft.show)
-        contents.save_autoencoder(draft.folder, found.codec, images.digest)
+        serialization.save_autoencoder(draft.folder, found.codec, images.digest)
         pairs = latents.reconstructions(found.codec, found.held_out, SHOWN)
         save_png(draft.folder / RECONSTRUCTIONS, pairs_picture(pairs))
         draft.files = [draft.folder / RECONSTRUCTIONS]
@@ -99,23 +109,23 @@ def train_autoencoder(
             read = latents.read_after(found.codec, reader, to_unit(kept.pixels).to(device), kept.labels)
             draft.metrics |= {"read_before": read.before, "read_after": read.after}
         draft.series = {"loss": split.thinned(found.losses)}
-        contents.save_curve(draft.folder, draft.series["loss"])
+        serialization.save_curve(draft.folder, draft.series["loss"])
     return draft.ref
 
 
 @stage
 def train_backbone(
-    images: PublicImages, backbone: Backbone, seed: int, machine: Machine, context: RunContext
+    images: PublicImages, backbone: BackboneSettings, seed: int, machine: Machine, context: RunContext
 ) -> PublicBackbone:
     """Train the classifier of public images in whose features images are judged, and measure it on those that it did not learn from."""
     shown: dict[str, Any] = {"params": backbone.model_dump(), "images": backbone.batch}
     with making(PublicBackbone, "backbone", context, parents=[images], **shown) as draft:
-        found = contents.load_images(draft.open(images))
+        found = serialization.load_images(draft.open(images))
         trained = train_classes(backbone, found, seed=seed, device=device_of(machine), progress=draft.show)
-        contents.save_backbone(draft.folder, trained.backbone)
+        serialization.save_backbone(draft.folder, trained.backbone)
         draft.metrics = {"accuracy": trained.accuracy, "classes": len(found.classes)}
         draft.series = {"loss": split.thinned(trained.losses)}
-        contents.save_curve(draft.folder, draft.series["loss"])
+        serialization.save_curve(draft.folder, draft.series["loss"])
     return draft.ref
 
 
@@ -126,12 +136,12 @@ def dealt(
     reference: float,
     seed: int,
     machine: Machine,
-) -> split.PublicParts:
+) -> split.PublicSplit:
     """The public images as the denoisers see them, in their parts."""
     device = device_of(machine)
     folder = draft.open(autoencoder) if autoencoder else None
-    codec = contents.load_codec(folder, device, trained_on=[images.digest])
-    return split.split_public(contents.load_images(draft.open(images)), reference, seed, device, codec)
+    codec = serialization.load_codec(folder, device, trained_on=[images.digest])
+    return split.split_public(serialization.load_images(draft.open(images)), reference, seed, device, codec)
 
 
 @stage
@@ -148,7 +158,7 @@ def measure(
     with making(PublicMoments, "public moments", context, parents=parents, params=alignment.model_dump()) as draft:
         parts = dealt(draft, images, autoencoder, 0.0, seed, machine)
         found = measured(*parts.pre, alignment, seed=seed)
-        contents.save_reference(draft.folder, found)
+        serialization.save_reference(draft.folder, found)
         draft.metrics = {"radius": found.radius, "numbers": len(found.mean)}
     return draft.ref
 
@@ -174,9 +184,9 @@ def pretrain(
         model = build(network, parts.shape, parts.classes, seed=seed, alpha_bar=levels.alpha_bar)
         model = checkpoint_blocks(model.to(device_of(machine)), machine.checkpointing)
         trained, losses = train_denoiser(model, levels, *parts.pre, pretraining, seed=seed, progress=draft.show)
-        contents.save_denoiser(draft.folder, trained, network, parts.shape, parts.classes)
+        serialization.save_denoiser(draft.folder, trained, network, parts.shape, parts.classes)
         draft.series = {"loss": split.thinned(losses)}
-        contents.save_curve(draft.folder, draft.series["loss"])
+        serialization.save_curve(draft.folder, draft.series["loss"])
     return draft.ref
 
 
@@ -199,16 +209,16 @@ def train_extractor(
         encoder, losses = features.train_extractor(
             retrieval.extractor,
             make_schedule(schedule, parts.codec.limit),
-            contents.load_denoiser(draft.open(model), device_of(machine)),
+            serialization.load_denoiser(draft.open(model), device_of(machine)),
             parts.reference_images,
             time=retrieval.time,
             seed=seed,
             codec=parts.codec,
             progress=draft.show,
         )
-        contents.save_encoder(draft.folder, encoder, retrieval.extractor, parts.shape)
+        serialization.save_encoder(draft.folder, encoder, retrieval.extractor, parts.shape)
         draft.series = {"loss": split.thinned(losses)}
-        contents.save_curve(draft.folder, draft.series["loss"])
+        serialization.save_curve(draft.folder, draft.series["loss"])
     return draft.ref
 
 
@@ -218,7 +228,7 @@ def train_classifier(
 ) -> PublicClassifier:
     """Train the small CNN in whose features images are compared, on the public images of the name `source` alone."""
     with making(PublicClassifier, "public classifier", context, parents=[images]) as draft:
-        found = held_out(contents.load_images(draft.open(images)), seed).learnt
+        found = held_out(serialization.load_images(draft.open(images)), seed).learnt
         model = classifier_of(found, seed=seed, device=device_of(machine), progress=draft.show)
         classifiers.save_classifier(draft.folder, model, found.pixels.shape[1:], source)
         draft.metrics = {"classes": len(found.classes)}
@@ -243,8 +253,8 @@ def build_knowledge_base(
         device = device_of(machine)
         parts = dealt(draft, images, autoencoder, retrieval.reference, seed, machine)
         levels = make_schedule(schedule, parts.codec.limit)
-        denoise = contents.load_denoiser(draft.open(model), device)
-        encoder = contents.load_encoder(draft.open(extractor), device)
+        denoise = serialization.load_denoiser(draft.open(model), device)
+        encoder = serialization.load_encoder(draft.open(extractor), device)
         where_keys_are: dict[str, Any] = {"time": retrieval.time, "seed": seed}
         base = knowledge_base.build_knowledge_base(
             levels,
@@ -258,7 +268,7 @@ def build_knowledge_base(
         asked = (base, levels, denoise, encoder)
         accuracy, chance = knowledge_base.retrieval_accuracy(*asked, *parts.queries, **where_keys_are)
         recall = knowledge_base.search_recall(*asked, parts.queries[0], **where_keys_are)
-        contents.save_base(draft.folder, base)
+        serialization.save_base(draft.folder, base)
         draft.metrics = {"keys": len(base.keys), "search_recall": recall}
         draft.metrics |= {"retrieval_accuracy": accuracy, "retrieval_chance": chance}
     return draft.ref
@@ -286,16 +296,16 @@ def rehearse(
     parents = [ref for ref in (images, autoencoder, model, base, classifier) if ref]
     with making(Rehearsal, "rehearsal", context, parents=parents, images=1) as draft:
         device = device_of(machine)
-        public = held_out(contents.load_images(draft.open(images)), seed)
+        public = held_out(serialization.load_images(draft.open(images)), seed)
         folder = draft.open(autoencoder) if autoencoder else None
         eyes, _ = classifiers.load_classifier(draft.open(classifier), device)
-        codec = contents.load_codec(folder, device, trained_on=[images.digest])
+        codec = serialization.load_codec(folder, device, trained_on=[images.digest])
         found, shown = rehearsal.rehearse(
             make_schedule(schedule, codec.limit),
             generation,
             public,
             codec,
-            contents.load_denoiser(draft.open(model), device) if model else None,
+            serialization.load_denoiser(draft.open(model), device) if model else None,
             features_and_classes(eyes),
             images=count,
             seed=seed,
@@ -306,7 +316,7 @@ def rehearse(
             known = draft.store.manifest(base)["summary"]
             able = {"retrieval": known["retrieval_accuracy"], "chance": known["retrieval_chance"]}
             found = found.model_copy(update=able)
-        contents.save(draft.folder, {}, found.model_dump(mode="json"))
+        serialization.save(draft.folder, {}, found.model_dump(mode="json"))
         save_png(draft.folder / REHEARSAL, captioned(shown, COLUMNS, enlargement(public.kept.pixels.shape[2])))
         draft.files = [draft.folder / REHEARSAL]
         draft.metrics = found.numbers()

@@ -7,9 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from artifacts import certify, classifiers, contents, gate, pictures, report, report_plots, spending, witness
+from artifacts import certify, classifiers, gate, pictures, serialization, witness
 from artifacts.card import evidence_of
-from artifacts.kinds import (
+from artifacts.labels import Label
+from artifacts.publish import destination, publish, safe_name, shareable_report
+from artifacts.record import RunRecord, records, save_record
+from artifacts.references import (
     ClassCounts,
     ClassMoments,
     ClassVotes,
@@ -22,10 +25,9 @@ from artifacts.kinds import (
     Samples,
     TunedModel,
 )
-from artifacts.labels import Label
-from artifacts.page import in_markdown, inside, write_tables
-from artifacts.publish import destination, publish, safe_name, shareable_report
-from artifacts.record import RunRecord, records, save_record
+from artifacts.reports import plots, spending
+from artifacts.reports import run as report
+from artifacts.reports.page import in_markdown, inside, write_tables
 from artifacts.tracking import NOTE
 from sfumato import __version__, judge
 from sfumato.class_shares import wanted_classes
@@ -33,20 +35,22 @@ from sfumato.config import FEWEST_JUDGED, Evaluation, Machine
 from sfumato.drawing import draw_images, draw_public, private_drawing, steered
 from sfumato.errors import BadInput, Refused
 from sfumato.evaluation import nearest
-from sfumato.evaluation.extractors import Extractor, inception, small_cnn
+from sfumato.evaluation.extractors import FeatureReader, inception, small_cnn
 from sfumato.evaluation.extractors import backbone as backbone_eyes
 from sfumato.images import ImageSet, to_unit
 from sfumato.methods import METHODS
 from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Facts
-from sfumato.privacy import looks, mechanisms
+from sfumato.privacy import mechanisms
+from sfumato.privacy.accounting.events import AnyEvent
+from sfumato.privacy.auditing import looks
 from sfumato.privacy.door import PrivateSet
-from sfumato.privacy.events import AnyEvent
 from sfumato.settings import Settings
-from tasks.asking import Judging, PublicParts, Terms, Told, Trained, access, load_parts, load_shares
-from tasks.caching import code_version, stage
-from tasks.making import Draft, RunContext, device_of, making
-from tasks.progress import CONSOLE, progress
-from tasks.where import where
+from tasks.inputs import Judging, PrivateParts, PublicParts, RunDescription, load_parts, load_shares
+from tasks.runtime.artifact import Draft, RunContext, device_of, making
+from tasks.runtime.caching import code_version, stage
+from tasks.runtime.environment import where
+from tasks.runtime.progress import CONSOLE, progress
+from tasks.terms import Terms, access
 
 PICTURE = report.SAMPLES
 
@@ -63,7 +67,7 @@ def generate(
     context: RunContext,
     prototypes: Samples | None = None,
     counts: ClassCounts | None = None,
-    told: Told | None = None,
+    told: RunDescription | None = None,
     guide: Judging | None = None,
     moments: ClassMoments | None = None,
 ) -> Samples:
@@ -81,7 +85,7 @@ def generate(
         parts = load_parts(draft, settings, facts, public, machine, votes, tuned, **made)
         method, device = METHODS[settings.method.name], device_of(machine)
         if guide:
-            paid = contents.load_judge(draft.open(guide.judge), draft.open(guide.backbone), device)
+            paid = serialization.load_judge(draft.open(guide.judge), draft.open(guide.backbone), device)
             parts = steered(parts, paid, settings.judge.pull)
         draw, labels = (method.draw, getattr(method, "labels", None)) if own else (draw_public, None)
         shares = load_shares(draft, settings, facts, counts)
@@ -98,12 +102,12 @@ def generate_privately(
     terms: Terms,
     events: tuple[AnyEvent, ...],
     public: PublicParts,
-    trained: Trained,
+    trained: PrivateParts,
     images: int,
     machine: Machine,
     context: RunContext,
     prototypes: bool = False,
-    told: Told | None = None,
+    told: RunDescription | None = None,
 ) -> Samples:
     """Draw `images` images by a sampler that pays for each of them with its own noise; `prototypes` are drawn from further."""
     parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned, trained.counts, trained.moments) if ref)]
@@ -131,9 +135,9 @@ def generate_privately(
     return draft.ref
 
 
-def keep_samples(draft: Draft, found: ImageSet, told: Told | None = None) -> None:
+def keep_samples(draft: Draft, found: ImageSet, told: RunDescription | None = None) -> None:
     """Write images, a picture of some of each class, and what is told of how they are made."""
-    contents.save_images(draft.folder, found)
+    serialization.save_images(draft.folder, found)
     if told:
         gate.save_how(draft.folder, told.settings, told.plan)
     pictures.draw_images(draft.folder / PICTURE, found, pictures.columns_of(found))
@@ -152,7 +156,7 @@ def judge_images(
     machine: Machine,
     context: RunContext,
     counts: ClassCounts | None = None,
-    told: Told | None = None,
+    told: RunDescription | None = None,
 ) -> Samples:
     """What a paid judge makes of drawn images, which costs nothing more; the labels that they were drawn for are kept beside.
 
@@ -161,8 +165,8 @@ def judge_images(
     """
     parents = [samples, *judging.refs(), *([counts] if counts else [])]
     with making(Samples, f"judging ({use})", context, parents=parents, params={"use": use}) as draft:
-        drawn, device = contents.load_images(draft.open(samples)), device_of(machine)
-        paid = contents.load_judge(draft.open(judging.judge), draft.open(judging.backbone), device)
+        drawn, device = serialization.load_images(draft.open(samples)), device_of(machine)
+        paid = serialization.load_judge(draft.open(judging.judge), draft.open(judging.backbone), device)
         judged = paid.of_set(drawn, device)
         agreed = judge.agreeing(drawn, judged)
         if use == "relabel":
@@ -176,14 +180,14 @@ def judge_images(
         else:
             found, before = drawn.subset(agreed), drawn.labels[agreed]
         keep_samples(draft, found, told)
-        contents.save_relabelled(draft.folder, found, before)
+        serialization.save_relabelled(draft.folder, found, before)
         draft.metrics |= {"drawn": len(drawn), "agreed": len(agreed) / len(drawn)}
     return draft.ref
 
 
 def comparable(samples: Samples) -> bool:
     """Whether drawn images are enough, and of classes enough, to be scored beside others."""
-    found = contents.load_images(where().store().folder(samples))
+    found = serialization.load_images(where().store().folder(samples))
     return len(found) >= FEWEST_JUDGED and len(set(found.labels.tolist())) > 1
 
 
@@ -199,11 +203,11 @@ def find_nearest(
     """Put some samples beside their nearest public images, in the features of the public backbone, or of the classifier without one."""
     parents = [ref for ref in (samples, images, backbone or classifier) if ref]
     with making(NearestPublic, "nearest public images", context, parents=parents) as draft:
-        shown = pictures.of_each(contents.load_images(draft.open(samples)))
-        known = contents.load_images(draft.open(images))
+        shown = pictures.of_each(serialization.load_images(draft.open(samples)))
+        known = serialization.load_images(draft.open(images))
         known = known.subset(nearest.searched(len(known)).numpy())
         if backbone:
-            reader = contents.load_backbone(draft.open(backbone), device_of(machine))
+            reader = serialization.load_backbone(draft.open(backbone), device_of(machine))
             read = backbone_eyes(reader.whitened, device_of(machine)).read
         else:
             read = eyes(draft, classifier, machine).features
@@ -213,7 +217,7 @@ def find_nearest(
     return draft.ref
 
 
-def eyes(draft: Draft, classifier: PublicClassifier | None, machine: Machine) -> Extractor:
+def eyes(draft: Draft, classifier: PublicClassifier | None, machine: Machine) -> FeatureReader:
     """In whose features images are compared: those of the public classifier, or of Inception without one."""
     device = device_of(machine)
     if classifier is None:
@@ -250,20 +254,20 @@ def evaluate(
         known = draft.store.manifest(autoencoder)["parents"] if autoencoder else []
         found = looks.judged(
             access(ledger, private, terms, "evaluation", "judge", parents, context, code_version(evaluate.fn)),
-            {name: looks.tensors(contents.load_images(draft.open(ref)), how.images) for name, ref in sets.items()},
+            {name: looks.tensors(serialization.load_images(draft.open(ref)), how.images) for name, ref in sets.items()},
             classes=len(facts.classes),
             extractor=eyes(draft, classifier, machine),
             how=how,
             seed=seed,
             device=device,
             shown=pictures.MOST_COLUMNS,
-            codec=contents.load_codec(draft.open(autoencoder) if autoencoder else None, device, trained_on=known),
-            backbone=contents.load_backbone(draft.open(backbone), device) if backbone else None,
+            codec=serialization.load_codec(draft.open(autoencoder) if autoencoder else None, device, trained_on=known),
+            backbone=serialization.load_backbone(draft.open(backbone), device) if backbone else None,
             progress=draft.show,
             briefly=briefly,
         )
         rows, draft.entries = found.rows, found.entries
-        contents.save(draft.folder, {}, {name: row.model_dump(mode="json") for name, row in rows.items()})
+        serialization.save(draft.folder, {}, {name: row.model_dump(mode="json") for name, row in rows.items()})
         pictures.draw_images(draft.folder / report.REAL_PICTURE, found.real, pictures.columns_of(found.real))
         draft.files = [draft.folder / report.REAL_PICTURE]
         draft.metrics = {
@@ -281,7 +285,7 @@ def finish(record: RunRecord, samples: Samples, curves: Mapping[str, Sequence[fl
     shutil.copyfile(place.store().folder(samples) / report.SAMPLES, folder / report.SAMPLES)
     if record.nearest_artifact:
         shutil.copyfile(place.store().folder(record.nearest_artifact) / report.NEAREST, folder / report.NEAREST)
-    report_plots.draw_curves(folder / report.CURVES, curves)
+    plots.draw_curves(folder / report.CURVES, curves)
     with place.ledger() as ledger, progress("ledger") as show:
         spending.export(ledger, record.settings["data"]["name"], folder, progress=show)
         witness.note_in_run(folder, ledger.statement())
@@ -297,8 +301,8 @@ def write_up(record: RunRecord) -> None:
     place = where()
     folder = place.runs / record.run
     if record.curve:
-        report_plots.draw_privacy(folder / report.PRIVACY, record)
-    report_plots.draw_trade_off(folder / report.TRADE_OFF, record, records(place.runs))
+        plots.draw_privacy(folder / report.PRIVACY, record)
+    plots.draw_trade_off(folder / report.TRADE_OFF, record, records(place.runs))
     report.write_reports(folder, record)
     save_record(folder, record)
 

@@ -10,7 +10,7 @@ os.environ["SFUMATO_KEYS"] = KEYS
 os.environ.pop("SFUMATO_LEDGER_KEY", None)
 os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
 
-from tasks.where import configure  # noqa: E402
+from tasks.runtime.environment import configure  # noqa: E402
 
 configure()
 

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from artifacts import contents, gate
+from artifacts import gate, serialization
 from artifacts.certify import certificate_of, numbers_of
-from artifacts.kinds import Ref, Samples
 from artifacts.record import RunRecord, StageRecord
+from artifacts.references import Ref, Samples
 from artifacts.store import Store
 from sfumato.images import ImageSet, grid, save_png
 from sfumato.methods.plan import Certificate, Claim, Facts, Plan, Spend
-from sfumato.privacy.events import Event, Gaussian, SubsampledGaussian
-from sfumato.privacy.ledger import Ledger, Reservation, entry_label
+from sfumato.privacy.accounting.events import Event, Gaussian, SubsampledGaussian
+from sfumato.privacy.ledger.ledger import Ledger, Reservation, entry_label
 from sfumato.settings import resolve
-from tasks.where import Where
+from tasks.runtime.environment import Where
 
 PRIVATE_PATH, PUBLIC_PATH = "/vault/ward-7/scans", "/open/textures"
 """Where the images of the example record are said to lie."""
@@ -50,7 +50,7 @@ def keep_samples(
     """Samples in the store as `generate` leaves them."""
     images = images or picture_set()
     with store.writing() as folder:
-        contents.save_images(folder, images)
+        serialization.save_images(folder, images)
         save_png(folder / "samples.png", grid(images.pixels, 3, 2))
         if plan:
             gate.save_how(folder, told_settings(), plan)

@@ -21,7 +21,7 @@ from sfumato.methods.plan import STAGE_TUNING, Facts, Plan
 from sfumato.networks.build import build, with_classes
 from sfumato.preflight import private_set
 from sfumato.privacy.door import Access, spending
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.mechanisms import fine_tuned
 from sfumato.settings import Settings
 from tests.spends import KEYS, ONE, clock, ledger_at, spend

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from sfumato.privacy.events import Gaussian
-from sfumato.privacy.ledger import Ledger
-from sfumato.privacy.signing import Keys
+from sfumato.privacy.accounting.events import Gaussian
+from sfumato.privacy.ledger.ledger import Ledger
+from sfumato.privacy.ledger.signing import Keys
 
 KEYS = Keys(Path(os.environ["SFUMATO_KEYS"]))
 """The keys of every ledger of the tests, in a folder that goes with them."""

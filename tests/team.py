@@ -16,11 +16,11 @@ from sfumato.config import FineTuning, Network
 from sfumato.diffusion.objective import Examples
 from sfumato.errors import Stopped
 from sfumato.networks.build import build
-from sfumato.privacy import distributed, dp_sgd
-from sfumato.privacy.distributed import Team, help_training, join, leave
+from sfumato.privacy.engine import distributed, dp_sgd
+from sfumato.privacy.engine.distributed import Team, help_training, join, leave
+from sfumato.privacy.engine.resuming import TrainingState
 from sfumato.privacy.noise import KEY_BYTES, Source
-from sfumato.privacy.resuming import TrainingState
-from tasks.where import where
+from tasks.runtime.environment import where
 from tests.seeded import seeded_source
 
 RECORDS, STEPS = 41, 4

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import cli
+from flows.cli import main
 from sfumato.methods import PAPERS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -16,8 +16,10 @@ def test_the_page_on_privacy_holds_what_explain_prints(name):
 
 
 def test_every_command_on_the_page_exists():
-    known = set(cli.app.registered_commands and [command.callback.__name__ for command in cli.app.registered_commands])
-    ledger = {command.name for command in cli.ledger_cli.app.registered_commands}
+    known = set(
+        main.app.registered_commands and [command.callback.__name__ for command in main.app.registered_commands]
+    )
+    ledger = {command.name for command in main.ledger.app.registered_commands}
     words = (DOCS / "privacy.md").read_text(encoding="utf-8").replace("`", " ").split()
     for at, word in enumerate(words[:-2]):
         if word == "sfumato":

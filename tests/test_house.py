@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from sfumato.methods import METHODS
-from tasks.closing import BASELINE_METHOD
+from tasks.record import BASELINE_METHOD
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {
@@ -43,7 +43,7 @@ FLOORS = [
     },
     {
         "sfumato.sources",
-        "sfumato.glyphs",
+        "sfumato.sources.glyphs",
         "sfumato.training",
         "sfumato.backbone",
         "sfumato.judge",
@@ -57,12 +57,24 @@ FLOORS = [
     {"sfumato.drawing", "sfumato.estimate", "sfumato.preflight", "sfumato.recipe", "sfumato.rehearsal"},
 ]
 """The floors inside the library, lowest first; a module rests on its own floor and on those below."""
+WINGS = [
+    {"sfumato.privacy.accounting", "tasks.runtime"},
+    {"sfumato.privacy.exact", "sfumato.privacy.noise", "sfumato.privacy.units", "sfumato.privacy.gates"},
+    {"sfumato.privacy.engine"},
+    {"sfumato.privacy.ledger"},
+    {"sfumato.privacy.door"},
+    {"sfumato.privacy.mechanisms", "sfumato.privacy.shards", "tasks.server"},
+    {"sfumato.privacy.auditing"},
+]
+"""What lies inside a floor, lowest first; a wing knows itself and those below. What is named nowhere lies above all of them."""
+APART = {("sfumato.privacy.ledger", "sfumato.privacy.engine"), ("tasks", "tasks.server")}
+"""Who must not know whom, whatever the order: books know nothing of gradients, and only flows know of the server."""
 VALUE_TYPES = {"Access", "Payment", "PrivateSet"}
 """Names of the door that open nothing."""
 OPENERS = {
     "sfumato/privacy/mechanisms.py": {"spending", "joining", "note_look", "Visit"},
-    "sfumato/privacy/looks.py": {"looking", "inspecting"},
-    "tasks/checking.py": {"check_in"},
+    "sfumato/privacy/auditing/looks.py": {"looking", "inspecting"},
+    "tasks/checks.py": {"check_in"},
     "sfumato/privacy/shards.py": {"looking"},
 }
 """Who may open the door, and how."""
@@ -74,52 +86,55 @@ READERS = {
 METHOD_NAMERS = {
     "sfumato/methods/__init__.py": "the list of methods",
     "sfumato/methods/dppm.py": "its mechanism 'dp_sgd' is the engine, not the method of that name",
-    "tasks/closing.py": f"{BASELINE_METHOD!r} is the baseline that every run is compared with",
+    "tasks/record.py": f"{BASELINE_METHOD!r} is the baseline that every run is compared with",
 }
 """Who may name a method besides its own file."""
 ENVIRONMENT = {
-    "tasks/where.py": "the places",
-    "tasks/serving.py": "hands it on to the servers that it starts",
+    "tasks/runtime/environment.py": "the places",
+    "tasks/server/serve.py": "hands it on to the servers that it starts",
     "artifacts/tracking.py": "switches telemetry off before MLflow is imported",
 }
 MLFLOW = {
     "artifacts/tracking.py": "all that is said to MLflow",
-    "tasks/serving.py": "starts its server",
-    "tasks/where.py": "its address in the environment, its folder in the home",
+    "tasks/server/serve.py": "starts its server",
+    "tasks/runtime/environment.py": "its address in the environment, its folder in the home",
 }
-CLOCKS = {"sfumato/estimate.py": {"perf_counter", "process_time"}, "sfumato/privacy/choice.py": {"perf_counter"}}
+CLOCKS = {
+    "sfumato/estimate.py": {"perf_counter", "process_time"},
+    "sfumato/privacy/engine/autotune.py": {"perf_counter"},
+}
 GENERATORS = {"sfumato/privacy/noise.py": "keys the cipher, and fills a generator's state, from the operating system"}
 MASKS = {
-    "sfumato/privacy/repeating.py": "lets a network draw the same dropout masks twice; noise never comes from that state"
+    "sfumato/privacy/engine/repeating.py": "lets a network draw the same dropout masks twice; noise never comes from that state"
 }
 SEEDED = {
-    "sfumato/privacy/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL",
+    "sfumato/privacy/auditing/looks.py": "the seed of the judge, who adds no noise and whose scores are INTERNAL",
 }
 JUDGES = {
-    "sfumato/privacy/looks.py": "measures",
-    "sfumato/privacy/audit.py": "measures",
-    "sfumato/privacy/data_sheet.py": "measures how near private images lie to each other",
+    "sfumato/privacy/auditing/looks.py": "measures",
+    "sfumato/privacy/auditing/audit.py": "measures",
+    "sfumato/privacy/auditing/data_sheet.py": "measures how near private images lie to each other",
     "sfumato/preflight.py": "says what is too little to measure",
     "sfumato/estimate.py": "counts how long judging takes, and sees no score",
     "tasks/release.py": "keeps what was measured, after the last image is drawn",
     "tasks/audit.py": "keeps what was measured of a finished run",
-    "tasks/sheet.py": "keeps what was measured before any run",
-    "tasks/closing.py": "writes it down",
+    "tasks/data_sheet.py": "keeps what was measured before any run",
+    "tasks/record.py": "writes it down",
     "sfumato/rehearsal.py": "measures public images alone",
     "artifacts/record.py": "holds it",
-    "artifacts/report.py": "shows it",
-    "artifacts/plain_words.py": "says it",
-    "artifacts/audit_report.py": "shows it",
-    "artifacts/comparison.py": "shows it",
+    "artifacts/reports/run.py": "shows it",
+    "artifacts/reports/plain_words.py": "says it",
+    "artifacts/reports/audit.py": "shows it",
+    "artifacts/reports/comparison.py": "shows it",
 }
 """Who may know what was measured against private images: nobody who trains, draws or pays."""
 BLIND = {"sfumato.evaluation.classifier", "sfumato.evaluation.effort"}
 """What of the evaluation measures nothing: one trains a network on the images that it is given, one reckons how long judging takes."""
 IDLE = {("sfumato/progress.py", "silent"): "the progress callback that shows nothing"}
 TORCH = {
-    "tasks/making.py": {"device", "cuda", "get_num_threads", "set_num_threads"},
-    "tasks/journal.py": {"device"},
-    "tasks/turns.py": {"device"},
+    "tasks/runtime/artifact.py": {"device", "cuda", "get_num_threads", "set_num_threads"},
+    "tasks/runtime/run.py": {"device"},
+    "tasks/runtime/locks.py": {"device"},
 }
 """What of torch a task may touch: where to compute, never what."""
 
@@ -291,6 +306,29 @@ def library_imports(file: Source) -> Iterator[tuple[str, int, bool]]:
             yield child if child in modules else found.module, found.line, found.late
 
 
+def wings(file: Source) -> Iterator[str]:
+    """Inside a floor nothing imports upwards, books know nothing of gradients, and stages nothing of the server."""
+    here = wing_of(file.module)
+    modules = {other.module for other in tree()}
+    for found in imports(file):
+        child = f"{found.module}.{found.name}"
+        there = child if child in modules else found.module
+        same = there.split(".")[:1] == file.module.split(".")[:1] and there.startswith(("tasks", "sfumato.privacy"))
+        if same and here is not None and (wing_of(there) is None or wing_of(there) > here):
+            yield f"line {found.line} imports {there} from a wing above"
+        for one, other in APART:
+            inside = file.module.startswith(f"{one}.") and not file.module.startswith(f"{other}.")
+            if inside and f"{there}.".startswith(f"{other}."):
+                yield f"line {found.line} imports {there}, which {one} must not know"
+
+
+def wing_of(module: str) -> int | None:
+    """The place of a module among the wings; None for what lies above them."""
+    return next(
+        (number for number, wing in enumerate(WINGS) for name in wing if f"{module}.".startswith(f"{name}.")), None
+    )
+
+
 def door(file: Source) -> Iterator[str]:
     """Only mechanisms, looks, the training of shards and the check open the door, each in its own way; others may know its value types."""
     allowed = VALUE_TYPES | OPENERS.get(file.path, set())
@@ -344,7 +382,7 @@ def no_choice_by_scores(file: Source) -> Iterator[str]:
 
 def scores_seen(file: Source) -> Iterator[str]:
     """Imports through which a file could learn what was measured."""
-    measuring = ("sfumato.evaluation", "sfumato.privacy.looks")
+    measuring = ("sfumato.evaluation", "sfumato.privacy.auditing.looks")
     for found in imports(file):
         if (found.module not in BLIND and f"{found.module}.{found.name}".startswith(measuring)) or found.name in (
             "Judgement",
@@ -497,9 +535,9 @@ def no_guessing_arguments(file: Source) -> Iterator[str]:
 
 
 BROKEN = [
-    (arrows, "artifacts/x.py", "from tasks.where import where"),
+    (arrows, "artifacts/x.py", "from tasks.runtime.environment import where"),
     (arrows, "sfumato/x.py", "import artifacts.store"),
-    (arrows, "tasks/x.py", "def f():\n    from flows.cli import main"),
+    (arrows, "tasks/x.py", "def f():\n    from flows.cli.main import main"),
     (arrows, "tasks/x.py", "from . import where"),
     (no_orchestrator, "sfumato/x.py", "from prefect import task"),
     (no_orchestrator, "artifacts/x.py", "import prefect.context"),
@@ -509,14 +547,19 @@ BROKEN = [
     (no_clock, "sfumato/x.py", "import time"),
     (no_clock, "sfumato/x.py", "from datetime import UTC"),
     (no_clock, "sfumato/estimate.py", "import time\nnow = time.time()"),
-    (floors, "sfumato/config.py", "from sfumato.privacy.ledger import Ledger"),
+    (floors, "sfumato/config.py", "from sfumato.privacy.ledger.ledger import Ledger"),
     (floors, "sfumato/privacy/x.py", "from sfumato import settings"),
     (floors, "sfumato/diffusion/x.py", "def f():\n    from sfumato.sources import load"),
     (floors, "sfumato/sources/idx.py", "from sfumato import preflight"),
     (floors, "sfumato/attic.py", ""),
+    (wings, "sfumato/privacy/ledger/x.py", "from sfumato.privacy.engine import clipping"),
+    (wings, "sfumato/privacy/engine/x.py", "from sfumato.privacy import mechanisms"),
+    (wings, "sfumato/privacy/accounting/x.py", "def f():\n    from sfumato.privacy.noise import system_source"),
+    (wings, "tasks/runtime/x.py", "from tasks.inputs import PublicParts"),
+    (wings, "tasks/private.py", "from tasks.server import serve"),
     (door, "sfumato/methods/x.py", "from sfumato.privacy.door import spending"),
     (door, "tasks/private.py", "from sfumato.privacy.door import looking"),
-    (door, "sfumato/privacy/looks.py", "from sfumato.privacy.door import spending"),
+    (door, "sfumato/privacy/auditing/looks.py", "from sfumato.privacy.door import spending"),
     (door, "tasks/release.py", "from sfumato.privacy import door"),
     (door, "flows/x.py", "import sfumato.privacy.door"),
     (readers, "tasks/release.py", "from sfumato import sources\nsources.load('digits')"),
@@ -527,11 +570,11 @@ BROKEN = [
     (no_method_name, "sfumato/x.py", "from sfumato.methods import rapid"),
     (no_method_name, "sfumato/methods/rapid.py", "from sfumato.methods.dp_sgd import plan"),
     (no_method_name, "tasks/x.py", "print('try `sfumato run dp-sgd` now')"),
-    (no_choice_by_scores, "sfumato/privacy/dp_sgd.py", "from sfumato.evaluation.scores import judge"),
+    (no_choice_by_scores, "sfumato/privacy/engine/dp_sgd.py", "from sfumato.evaluation.scores import judge"),
     (no_choice_by_scores, "sfumato/training.py", "def f():\n    import sfumato.evaluation.fidelity"),
-    (no_choice_by_scores, "sfumato/methods/x.py", "from sfumato.privacy import looks"),
+    (no_choice_by_scores, "sfumato/methods/x.py", "from sfumato.privacy.auditing import looks"),
     (no_choice_by_scores, "tasks/public.py", "from sfumato.evaluation import classifier, scores"),
-    (no_choice_by_scores, "tasks/private.py", "from artifacts.kinds import Judgement"),
+    (no_choice_by_scores, "tasks/private.py", "from artifacts.references import Judgement"),
     (no_seed, "sfumato/privacy/x.py", "torch.Generator().manual_seed(0)"),
     (no_seed, "sfumato/privacy/x.py", "def noise(shape, seed): return shape"),
     (no_seed, "sfumato/privacy/x.py", "noise(shape, seed=3)"),
@@ -548,11 +591,11 @@ BROKEN = [
     (one_source, "sfumato/privacy/x.py", "z = np.random.normal()"),
     (one_source, "tasks/x.py", "s = noise.Source(bytes(32))"),
     (no_tensors, "tasks/public.py", "import torch"),
-    (no_tensors, "tasks/making.py", "import torch\nx = torch.zeros(3)"),
+    (no_tensors, "tasks/runtime/artifact.py", "import torch\nx = torch.zeros(3)"),
     (no_tensors, "tasks/release.py", "from numpy import mean"),
     (no_tensors, "flows/x.py", "import faiss"),
     (one_tracker, "tasks/release.py", "import mlflow"),
-    (one_tracker, "flows/cli.py", "def f():\n    from mlflow.entities import Metric"),
+    (one_tracker, "flows/cli/main.py", "def f():\n    from mlflow.entities import Metric"),
     (one_tracker, "sfumato/x.py", "uri = environment['MLFLOW_TRACKING_URI']"),
     (nothing_unpickled, "artifacts/x.py", "import pickle"),
     (nothing_unpickled, "artifacts/x.py", "torch.load(path)"),
@@ -635,9 +678,18 @@ def test_every_allowance_is_still_needed():
         assert "mlflow" in files[path].text
 
 
+def test_a_class_name_means_one_thing():
+    homes: dict[str, set[str]] = {}
+    for file in tree():
+        for node in file.tree.body:
+            if isinstance(node, ast.ClassDef) and not (in_folder(file, "sfumato/methods") and node.name == "Method"):
+                homes.setdefault(node.name, set()).add(file.path)
+    assert not {name: paths for name, paths in homes.items() if len(paths) > 1}
+
+
 def test_the_tree_is_the_one_that_was_meant():
     paths = {file.path for file in tree()}
-    assert {"flows/cli.py", "tasks/private.py", "artifacts/store.py", "sfumato/privacy/door.py"} <= paths
+    assert {"flows/cli/main.py", "tasks/private.py", "artifacts/store.py", "sfumato/privacy/door.py"} <= paths
     assert not [path for path in paths if not path.islower()]
 
 
@@ -652,7 +704,8 @@ def test_a_method_supplies_what_the_contract_asks(name):
     assert all(callable(getattr(module, needed)) for needed in supplied)
     file = next(file for file in tree() if file.module == module.__name__)
     touched = {found for found, _, _ in library_imports(file)}
-    assert not touched & {f"sfumato.privacy.{part}" for part in ("door", "ledger", "mechanisms", "noise", "clipping")}
+    inner = [f"sfumato.privacy.{part}" for part in ("door", "ledger", "mechanisms", "noise", "engine.clipping")]
+    assert not [one for one in touched for part in inner if f"{one}.".startswith(f"{part}.")]
 
 
 def test_presets_name_only_methods_that_there_are():
@@ -677,7 +730,7 @@ def test_tests_can_be_read_in_one_go_too(path):
 def test_only_a_priced_drawing_leaves_its_members_behind():
     """What stands behind an artifact hands no label on, so nothing but the drawing that pays may ask for that."""
     asking = {file.path for file in tree() if re.search(r"\bbehind=|\"behind\":", file.text)}
-    assert asking == {"artifacts/store.py", "tasks/making.py", "tasks/release.py"}
+    assert asking == {"artifacts/store.py", "tasks/runtime/artifact.py", "tasks/release.py"}
     release = next(file for file in tree() if file.path == "tasks/release.py")
     users = [node.name for node in release.tree.body if "behind" in ast.unparse(node) and hasattr(node, "name")]
     assert users == ["generate_privately"]

@@ -14,8 +14,8 @@ from sfumato.errors import BadInput, Unnamed
 from sfumato.preflight import preflight
 from sfumato.privacy.door import PrivateSet, identify, read
 from sfumato.settings import resolve
-from tasks import lifeline
-from tasks.internal import pointed
+from tasks.runtime import heartbeat
+from tasks.runtime.internal import pointed
 from tests.examples import home_at, write_classes
 
 JANE = "Jane_Doe_1984-02-03"
@@ -122,10 +122,10 @@ def test_what_a_person_mistyped_is_still_told(tmp_path, folder):
 def test_the_file_is_named_in_an_internal_file_of_the_home(folder, tmp_path, monkeypatch):
     cut(folder)
     run = uuid.uuid4()
-    monkeypatch.setattr(lifeline, "_run_id", lambda: run)
-    monkeypatch.setattr(lifeline, "show_life", lambda *_: None)
+    monkeypatch.setattr(heartbeat, "_run_id", lambda: run)
+    monkeypatch.setattr(heartbeat, "show_life", lambda *_: None)
     with home_at(tmp_path / "home"):
-        state = lifeline.attended(lambda: identify(PrivateSet(name="scans", source=str(folder))))()
+        state = heartbeat.attended(lambda: identify(PrivateSet(name="scans", source=str(folder))))()
         # The message is what Prefect keeps, what `sfumato status` shows and what the webhook is told.
         assert state.name == "BadInput" and "Jane" not in state.message and "Jane" not in repr(state)
         named = state.message.partition("stands in ")[2].removesuffix(" (INTERNAL)")

@@ -24,9 +24,9 @@ from artifacts.store import file_digest
 from artifacts.tracking import INTERNAL, SHAREABLE
 from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.evaluation.membership import COMBINED
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.ledger.ledger import Ledger
 from tasks.release import publish_run
-from tasks.where import configure, where
+from tasks.runtime.environment import configure, where
 from tests.examples import UNCHOSEN, UNREHEARSED, home_at, write_classes
 from tests.spends import KEYS
 

@@ -44,7 +44,7 @@ INCEPTION_BATCH = 64
 
 
 @dataclass(frozen=True)
-class Extractor:
+class FeatureReader:
     """What turns images into numbers that are compared."""
 
     name: str
@@ -103,10 +103,10 @@ def _few(z: Tensor) -> Tensor:
     return next((few for few in fitting if few[0].numel() <= WIDEST_LATENTS), z.mean((2, 3), keepdim=True))
 
 
-def small_cnn(model: Classifier, trained_on: str) -> Extractor:
+def small_cnn(model: Classifier, trained_on: str) -> FeatureReader:
     """The features of a CNN trained on the public images of that name, and its class probabilities."""
     name = cnn_name(trained_on, model.head.out_features)
-    return Extractor(name, FEATURES, lambda images: (features(model, images), predict(model, images)))
+    return FeatureReader(name, FEATURES, lambda images: (features(model, images), predict(model, images)))
 
 
 def cnn_name(trained_on: str, classes: int) -> str:
@@ -135,7 +135,7 @@ def weights_path() -> Path:
     return Path(torch.hub.get_dir()) / "checkpoints" / WEIGHTS
 
 
-def inception(device: str | torch.device) -> Extractor:
+def inception(device: str | torch.device) -> FeatureReader:
     """Inception v3 as published FIDs use it; grey images are shown in three equal channels."""
     chosen("inception")
     from torchmetrics.image.fid import NoTrainInceptionV3
@@ -161,7 +161,7 @@ def inception(device: str | torch.device) -> Extractor:
             probabilities = (features @ network.fc.weight.T).softmax(1)
         return features.cpu().clone(), probabilities.cpu().clone()
 
-    return Extractor(INCEPTION, INCEPTION_FEATURES, read)
+    return FeatureReader(INCEPTION, INCEPTION_FEATURES, read)
 
 
 def only_extractor(names: Iterable[str]) -> str:

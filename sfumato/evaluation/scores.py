@@ -28,7 +28,7 @@ from sfumato.config import Evaluation
 from sfumato.errors import BadInput
 from sfumato.evaluation import intervals, two_samples, utility
 from sfumato.evaluation.classifier import Classifier, predict, train_classifier
-from sfumato.evaluation.extractors import Extractor, Eyes
+from sfumato.evaluation.extractors import Eyes, FeatureReader
 from sfumato.evaluation.fidelity import frechet_distance, inception_score, kernel_distance, neighbours
 from sfumato.evaluation.intervals import Interval
 from sfumato.evaluation.ranking import balanced, macro_area
@@ -130,7 +130,7 @@ class Bench:
     """Theirs, [n, d]."""
     classes: int
     judge: Classifier
-    extractor: Extractor
+    extractor: FeatureReader
     how: Evaluation
     seed: int
     device: str | torch.device
@@ -142,7 +142,7 @@ class Bench:
     """1 for each real test image that the judge reads rightly, else 0, [n]."""
 
 
-class Found(NamedTuple):
+class ScoredSet(NamedTuple):
     """Some scores, the intervals of those that have one, and why others have no number, by name."""
 
     values: Mapping[str, float | None] = MappingProxyType({})
@@ -150,9 +150,9 @@ class Found(NamedTuple):
     missing: Mapping[str, str] = MappingProxyType({})
 
 
-def _joined(*parts: Found) -> Found:
+def _joined(*parts: ScoredSet) -> ScoredSet:
     """All of them together; of a name that several have, the last."""
-    return Found(*(dict(ChainMap(*map(dict, kind[::-1]))) for kind in zip(*parts, strict=True)))
+    return ScoredSet(*(dict(ChainMap(*map(dict, kind[::-1]))) for kind in zip(*parts, strict=True)))
 
 
 def make_bench(
@@ -160,7 +160,7 @@ def make_bench(
     labels: Tensor,
     *,
     judge_model: Classifier,
-    extractor: Extractor,
+    extractor: FeatureReader,
     how: Evaluation,
     further: Mapping[str, Eyes] = MappingProxyType({}),
     seed: int = 0,
@@ -198,7 +198,7 @@ def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress
             _seen(synthetic, labels, bench),
             _learnt(names, synthetic, labels, bench, heard(0)),
             _told_apart(synthetic, labels, bench, heard(steps)),
-            Found(missing=unread),
+            ScoredSet(missing=unread),
         ),
     )
 
@@ -216,7 +216,7 @@ def ceiling(
     return _scores(train[0], bench, _joined(_seen(*train, bench), _told_apart(*train, bench, progress), read))
 
 
-def _scores(images: Tensor, bench: Bench, found: Found) -> Scores:
+def _scores(images: Tensor, bench: Bench, found: ScoredSet) -> Scores:
     eleven = {name: found.values[name] for name in utility.ELEVEN if "eleven" in found.values}
     values: dict[str, Any] = {name: value for name, value in found.values.items() if name not in utility.TEN}
     return Scores(
@@ -230,10 +230,10 @@ def _scores(images: Tensor, bench: Bench, found: Found) -> Scores:
     )
 
 
-def _mean(name: str, row: np.ndarray, bench: Bench) -> Found:
+def _mean(name: str, row: np.ndarray, bench: Bench) -> ScoredSet:
     """A score that is the mean of one number for each image [n]."""
     span = intervals.mean_interval(row, resamples=bench.how.resamples, seed=bench.seed)
-    return Found({name: float(row.mean())}, {name: span})
+    return ScoredSet({name: float(row.mean())}, {name: span})
 
 
 def _read_rightly(model: Classifier, images: Tensor, labels: Tensor) -> np.ndarray:
@@ -241,7 +241,7 @@ def _read_rightly(model: Classifier, images: Tensor, labels: Tensor) -> np.ndarr
     return (predict(model, images).argmax(1) == labels.cpu()).double().numpy()
 
 
-def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> Found:
+def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
     """What is seen in images without learning from them: what the judge reads, and distances in all features."""
     drawn, probabilities = bench.extractor.read(synthetic)
     kid, error = kernel_distance(bench.features, drawn)
@@ -253,27 +253,27 @@ def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> Found:
     spans = {"kid": intervals.around(kid, error), "inception_score": intervals.score_interval(score, table, **sampling)}
     others = [(name, eyes.read(synthetic), bench.further_features[name]) for name, eyes in bench.further.items()]
     return _joined(
-        Found({"kid": kid, "inception_score": score}, spans),
+        ScoredSet({"kid": kid, "inception_score": score}, spans),
         *(_mean(name, row, bench) for name, row in rows.items()),
         *(_frechet(*asked, bench) for asked in (("frechet", drawn, bench.features), *others)),
     )
 
 
-def _frechet(name: str, drawn: Tensor, real: Tensor, bench: Bench) -> Found:
+def _frechet(name: str, drawn: Tensor, real: Tensor, bench: Bench) -> ScoredSet:
     """A Frechet distance between features [m, d] and [n, d], or why there is none."""
     width = real.shape[1]
     few = min((len(drawn), "synthetic images"), (len(real), "real test images"))
     if few[0] <= width:
         reason = f"{few[0]} {few[1]} are too few for {width} features; it takes {width + 1} or more of both"
-        return Found({name: None}, missing={name: reason})
+        return ScoredSet({name: None}, missing={name: reason})
     value = frechet_distance(real, drawn)
     if width > intervals.WIDEST:
-        return Found({name: value})
+        return ScoredSet({name: value})
     sampling: dict[str, Any] = {"resamples": bench.how.resamples, "seed": bench.seed}
-    return Found({name: value}, {name: intervals.frechet_interval(value, real, drawn, **sampling)})
+    return ScoredSet({name: value}, {name: intervals.frechet_interval(value, real, drawn, **sampling)})
 
 
-def _learnt(names: tuple[str, ...], synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> Found:
+def _learnt(names: tuple[str, ...], synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> ScoredSet:
     """What each of these classifiers reads in the real test images after learning from the set."""
     found, rows, true = [], {}, bench.labels.cpu().numpy()
     if names:
@@ -284,21 +284,21 @@ def _learnt(names: tuple[str, ...], synthetic: Tensor, labels: Tensor, bench: Be
             rows[name] = right.double().numpy()
             if sure is not None:
                 both = {"balanced": balanced(rows[name], true), "auc": macro_area(sure.double().numpy(), true)}
-                found += [Found({f"{name}_{k}": v[0]}, {f"{name}_{k}": v[1]}) for k, v in both.items() if v]
+                found += [ScoredSet({f"{name}_{k}": v[0]}, {f"{name}_{k}": v[1]}) for k, v in both.items() if v]
     if set(utility.ELEVEN) <= set(rows):
         rows["eleven"] = np.mean([rows[name] for name in utility.ELEVEN], axis=0)
     return _joined(*found, *(_mean(name, row, bench) for name, row in rows.items()))
 
 
-def _told_apart(synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> Found:
+def _told_apart(synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> ScoredSet:
     """How well images are told from the real test images."""
     name = "two_sample_auc"
     asked: dict[str, Any] = {"seed": bench.seed, "device": bench.device, "progress": progress}
     told = two_samples.told_apart(bench.images, bench.labels, synthetic, labels, **asked)
     return (
-        Found({name: None}, missing={name: told})
+        ScoredSet({name: None}, missing={name: told})
         if isinstance(told, str)
-        else Found({name: told.auc}, {name: told.interval})
+        else ScoredSet({name: told.auc}, {name: told.interval})
     )
 
 

@@ -41,7 +41,7 @@ LARGEST_SIDE = 64
 
 
 @dataclass(frozen=True)
-class Told:
+class ToldApart:
     """What the classifier told apart."""
 
     auc: float
@@ -59,7 +59,7 @@ def told_apart(
     seed: int = 0,
     device: str | torch.device = "cpu",
     progress: Progress = silent,
-) -> Told | str:
+) -> ToldApart | str:
     """How well images `[m, c, h, w]` with labels int64 `[m]` are told from real ones `[n, c, h, w]`; INTERNAL.
 
     Where too few of a kind are left once both have as many of each class, the reason in place of a number.
@@ -75,7 +75,7 @@ def told_apart(
         steps=STEPS, enough=ENOUGH, seed=seed, jitter=JITTER, device=device, progress=progress,
     )  # fmt: skip
     said, true = predict(model, images[held_out])[:, 1].double().numpy(), made[held_out].numpy()
-    return Told(area(said, true), area_interval(said, true))
+    return ToldApart(area(said, true), area_interval(said, true))
 
 
 def matched(one: Tensor, other: Tensor, *, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -49,10 +49,10 @@ from sfumato.methods.plan import (
     Spend,
     shared_spends,
 )
-from sfumato.privacy import accountant
-from sfumato.privacy.events import Gaussian
-from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
-from sfumato.privacy.played import Played, StandIn
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import Gaussian
+from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
+from sfumato.privacy.auditing.played import Played, StandIn
 
 Kind = Literal["cosine", "linear"]
 """Noise schedules: cosine (Nichol and Dhariwal 2021, Eq. 17) or linear (Ho et al. 2020)."""

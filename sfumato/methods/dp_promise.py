@@ -37,9 +37,9 @@ from sfumato.methods.plan import (
     shared_spends,
 )
 from sfumato.networks.autoencoder import largest_norm
-from sfumato.privacy import accountant
-from sfumato.privacy.events import AnyEvent, NoisedRecords, SubsampledGaussian, Uncertified
-from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import AnyEvent, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
 
 PIXEL_RANGE = 2.0
 """How far one value of an image can move: images lie in [-1, 1] (section 5.1)."""

@@ -18,8 +18,8 @@ from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import time_grid
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated, shared_spends
-from sfumato.privacy import accountant
-from sfumato.privacy.events import SubsampledGaussian
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import SubsampledGaussian
 
 PROMISE = """\
 The papers claim the epsilon that Renyi accounting (RDP) gives for the noisy steps, under add/remove with Poisson \

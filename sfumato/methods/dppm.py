@@ -42,8 +42,8 @@ from sfumato.methods.plan import (
 )
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build
-from sfumato.privacy.events import SubsampledGaussian, Uncertified
-from sfumato.privacy.gdp import checked_count
+from sfumato.privacy.accounting.events import SubsampledGaussian, Uncertified
+from sfumato.privacy.accounting.gdp import checked_count
 
 FEWEST_CHOICES = 2
 """k >= 2 (Eq. 6)."""

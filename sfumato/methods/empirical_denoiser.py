@@ -30,11 +30,11 @@ from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.errors import BadInput
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import STAGE_DRAWING, Certificate, Claim, Facts, Plan, Spend, calibrated, shared_spends
-from sfumato.privacy import accountant
-from sfumato.privacy.events import Gaussian, SubsampledGaussian
-from sfumato.privacy.gdp import checked_count, checked_delta, checked_rate
-from sfumato.privacy.kernel_mean import contribution, kernel_mean, log_kernel_density, log_peak
-from sfumato.privacy.played import Played, StandIn
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_rate
+from sfumato.privacy.auditing.played import Played, StandIn
+from sfumato.privacy.engine.kernel_mean import contribution, kernel_mean, log_kernel_density, log_peak
 
 DENSITY_IMAGES = 4096
 """Public images, evenly over all of them, whose kernel density is p_t."""

@@ -23,7 +23,7 @@ from sfumato.diffusion.samplers import NO_CLASS, evaluations, solve
 from sfumato.diffusion.schedule import time_grid
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import STAGE_MOMENTS, Certificate, Claim, Facts, Plan, shared_spends
-from sfumato.privacy import accountant
+from sfumato.privacy.accounting import accountant
 
 NEEDS_MOMENTS = True
 """The preflight aligns the classes for it, and gives the moments all that the budget has."""

@@ -17,8 +17,8 @@ from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.latents import PIXELS, Codec
 from sfumato.methods.plan import Blueprint, Facts
 from sfumato.networks.build import build, with_classes
-from sfumato.privacy.events import AnyEvent
-from sfumato.privacy.played import Play, Played
+from sfumato.privacy.accounting.events import AnyEvent
+from sfumato.privacy.auditing.played import Play, Played
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 
 Part = TypeVar("Part")

@@ -11,7 +11,7 @@ A method is one file: a settings section `Method`, `plan(settings, facts) -> Pla
                                                     where a spend of the plan is of the stage `drawing`: instead of `draw`, or
                                                     before it where the plan has `prototypes`
     worst_case(settings, parts, present, source)    where it has `draw_privately`: that, played with stand-ins for the networks
-                                                    and the worst record in it or not, for an audit (`sfumato.privacy.games`)
+                                                    and the worst record in it or not, for an audit (`sfumato.privacy.auditing.games`)
     blueprint(settings, shape, facts)               the network that private training begins afresh, where that is not the
                                                     public denoiser; `shape` is that of images, or of their latents
 
@@ -44,8 +44,8 @@ from sfumato.config import (
     Training,
 )
 from sfumato.errors import BadInput
-from sfumato.privacy import accountant
-from sfumato.privacy.events import AnyEvent, DiscreteHistogram, Gaussian
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Gaussian
 
 STAGE_COUNTS, STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "class_counts", "votes", "phase_one", "fine_tuning"
 STAGE_TRAINING, STAGE_DRAWING, STAGE_MOMENTS, STAGE_JUDGE = "training", "drawing", "moments", "judge"

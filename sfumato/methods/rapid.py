@@ -36,8 +36,8 @@ from sfumato.methods.plan import (
     calibrated,
     shared_spends,
 )
-from sfumato.privacy.events import DiscreteHistogram, SubsampledGaussian
-from sfumato.privacy.gdp import checked_count, checked_delta, checked_positive
+from sfumato.privacy.accounting.events import DiscreteHistogram, SubsampledGaussian
+from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
 from sfumato.retrieval.features import clean_guess, one_step_image
 
 PROMISE = """\

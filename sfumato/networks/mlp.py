@@ -10,7 +10,7 @@ from sfumato.networks.layers import Condition, Film
 from sfumato.networks.prediction import NoisePrediction
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """x + W2 silu(W1 film(norm(x)))."""
 
     def __init__(self, width: int, condition: int):
@@ -34,7 +34,7 @@ class PixelMlp(nn.Module):
         pixels = shape[0] * shape[1] * shape[2]
         self.condition = Condition(classes, condition)
         self.input = nn.Linear(pixels, width)
-        self.blocks = nn.ModuleList(Block(width, condition) for _ in range(blocks))
+        self.blocks = nn.ModuleList(ResidualBlock(width, condition) for _ in range(blocks))
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.output = nn.Linear(width, pixels)
         nn.init.zeros_(self.output.weight)

@@ -50,7 +50,7 @@ class Heads(nn.Module):
         return self.out((shares @ value).transpose(1, 2).flatten(2))
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then two linear layers at each position, each added through its gate."""
 
     def __init__(self, width: int, heads: int, condition: int):
@@ -93,7 +93,7 @@ class Transformer(nn.Module):
         self.condition = Condition(classes, condition)
         self.input = nn.Linear(numbers, width)
         self.register_buffer("where", positions(shape[1] // patch, shape[2] // patch, width), persistent=False)
-        self.blocks = nn.ModuleList(Block(width, heads, condition) for _ in range(blocks))
+        self.blocks = nn.ModuleList(TransformerBlock(width, heads, condition) for _ in range(blocks))
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.modulate = Film(condition, width)
         self.output = nn.Linear(width, numbers)

@@ -21,9 +21,9 @@ from sfumato import sources
 from sfumato.config import FEWEST_JUDGED, LATER, Columns, Constants, Crop, Relation, Section
 from sfumato.errors import BadInput, Stopped
 from sfumato.images import ImageSet, joined, share_a_picture
-from sfumato.privacy.events import AnyEvent
-from sfumato.privacy.fingerprints import Prints, prints_of
-from sfumato.privacy.ledger import Entry, Ledger, Reservation, entry_label
+from sfumato.privacy.accounting.events import AnyEvent
+from sfumato.privacy.ledger.fingerprints import Prints, prints_of
+from sfumato.privacy.ledger.ledger import Entry, Ledger, Reservation, entry_label
 from sfumato.privacy.noise import GENERATOR, INJECTED
 from sfumato.progress import Progress, silent
 
@@ -159,7 +159,7 @@ def check_in(
     Raises `BadInput` for a damaged image, for images or parts that do not fit together, for a part without images, and
     where the ledger knows other images under this name (unless a person declares a `new_version`): all that would
     otherwise end a run after it has paid. With the look written, records that are in other sets, or in earlier versions of
-    this one, join it to them: what they cost is counted together (`sfumato.privacy.joins`). It then also refuses `public`
+    this one, join it to them: what they cost is counted together (`sfumato.privacy.ledger.joins`). It then also refuses `public`
     images among which there are private ones, records that are not used included; both as they are after cropping and
     resizing, in whatever files and classes they lie. That refusal tells the person who runs this that there is a copy, not
     which and how many.

@@ -1,7 +1,7 @@
 """What may be done with private images, and what it costs: each mechanism and its price on one page.
 
 A mechanism opens the door, uses the records, adds noise from the operating system, and lets only the noisy result out.
-What the queries do in between stands in `sfumato.privacy.queries`, where an audit plays it on made-up records.
+What the queries do in between stands in `sfumato.privacy.engine.queries`, where an audit plays it on made-up records.
 The price is the event that stands beside it, reserved in the ledger before the door opens.
 """
 
@@ -18,15 +18,22 @@ from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
 from sfumato.images import ImageSet, shape_of, to_unit
 from sfumato.latents import PIXELS, Codec
-from sfumato.privacy import queries
-from sfumato.privacy.distributed import Team, help_training
+from sfumato.privacy.accounting.events import (
+    AnyEvent,
+    DiscreteHistogram,
+    Gaussian,
+    NoisedRecords,
+    SubsampledGaussian,
+    Uncertified,
+)
 from sfumato.privacy.door import Access, Payment, Visit, joining, note_look, spending
-from sfumato.privacy.dp_sgd import poisson_sample, train_privately
-from sfumato.privacy.events import AnyEvent, DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.engine import queries
+from sfumato.privacy.engine.diagnostics import Seen
+from sfumato.privacy.engine.distributed import Team, help_training
+from sfumato.privacy.engine.dp_sgd import poisson_sample, train_privately
+from sfumato.privacy.engine.resuming import Keeper, TrainingState
 from sfumato.privacy.noise import DISCRETE, OF_SAMPLER, ON_GRID, Source, noised, system_source
-from sfumato.privacy.resuming import Keeper, TrainingState
 from sfumato.privacy.units import Units, every_few, one_by_one, units_of
-from sfumato.privacy.watching import Seen
 from sfumato.progress import Progress, silent
 from sfumato.training import train_denoiser
 
@@ -262,7 +269,7 @@ def fine_tuned(
 ) -> Paid[nn.Module]:
     """`model` fine-tuned by DP-SGD, from the state that `keeper` holds, if it holds one.
 
-    Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.dp_sgd`. `records` is the
+    Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.engine.dp_sgd`. `records` is the
     public count of records, or of groups where they have some, which sets the expected batch that sums are divided by.
     `codec` turns each record, by itself, into what the model works on; it costs nothing, since it was made without private data, and
     nor do the `maps` of aligned classes, which are paid for already. With `watch`, what the steps saw without

@@ -20,7 +20,7 @@ SERIES_POINTS = 200
 
 
 @dataclass(frozen=True)
-class PublicParts:
+class PublicSplit:
     """Images or latents `[n, c, h, w]` and labels `[n]` of each part."""
 
     pre: tuple[Tensor, Tensor]
@@ -36,7 +36,7 @@ class PublicParts:
 
 def split_public(
     images: ImageSet, reference: float, seed: int, device: torch.device, codec: Codec = PIXELS
-) -> PublicParts:
+) -> PublicSplit:
     """Deal the images, encoded by the codec; `reference` is a share of those to learn from, of which with 0 all pretrain.
 
     `BadInput` for a codec trained on images of another shape.
@@ -48,7 +48,7 @@ def split_public(
     base = round(len(learnt) * reference)
     sizes = [len(learnt) - base, base, len(kept)]
     pre, ref, asked = zip(codec.encode(x).split(sizes), y.split(sizes), strict=True)
-    return PublicParts(pre, ref, asked, x.split(sizes)[1], shape, len(images.classes), codec)
+    return PublicSplit(pre, ref, asked, x.split(sizes)[1], shape, len(images.classes), codec)
 
 
 def thinned(series: Sequence[float]) -> list[float]:

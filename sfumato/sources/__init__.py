@@ -1,6 +1,6 @@
 """Image collections: described without opening a picture, loaded with every fault named, split by the record itself.
 
-A source is `digits` (scikit-learn's), `glyphs` (see `sfumato.glyphs`), a data set by name (`sfumato.sources.named`), a
+A source is `digits` (scikit-learn's), `glyphs` (see `sfumato.sources.glyphs`), a data set by name (`sfumato.sources.named`), a
 folder of pictures (`sfumato.sources.folders`), a table of them (`sfumato.sources.tables`, with the pictures inside
 `sfumato.sources.embedded`), a folder of IDX files, an NPZ file, or for public images several of these as `a+b`; of each
 some classes may be chosen (`sfumato.sources.chosen`). `describe` reads names and headers alone; `load` decodes. Pictures
@@ -24,7 +24,7 @@ from sfumato.errors import BadInput
 from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
 from sfumato.sources.built_in import ALPHABETS, open_digits, open_glyphs
-from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Facts, Part, Record, Request, group_number
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Part, Record, Request, SourceFacts, group_number
 from sfumato.sources.chosen import names_meant, narrowed
 from sfumato.sources.embedded import holds_pictures, open_embedded
 from sfumato.sources.files import of_files
@@ -58,7 +58,7 @@ __all__ = [
     "GROUP",
     "NAMES",
     "NO_GROUPS",
-    "Facts",
+    "SourceFacts",
     "Inspection",
     "Part",
     "absolute",
@@ -102,7 +102,7 @@ def describe(
     only: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
     forgiving: bool = False,
-) -> Facts:
+) -> SourceFacts:
     """Records, classes and shape of a part of a source, from names and headers alone; arguments as in `load`.
 
     A data set by name that is not there is fetched now, or refused. `forgiving` takes the shape of the first picture whose
@@ -141,7 +141,7 @@ def describe(
 
     groups = None if facts.groups is None else expected(facts.groups)
     stored = facts.stored or min(facts.height, facts.width)
-    return Facts(str(source), expected(facts.records), whole.classes, *asked.shape(facts), groups, whole, stored)
+    return SourceFacts(str(source), expected(facts.records), whole.classes, *asked.shape(facts), groups, whole, stored)
 
 
 def load(
@@ -297,7 +297,7 @@ def inspect(
     return inspected(str(source), open_source(source, asked), progress=progress)
 
 
-def require_classes(facts: Facts, at_least: int = 2) -> None:
+def require_classes(facts: SourceFacts, at_least: int = 2) -> None:
     """Refuse a source with fewer classes than the caller can work with."""
     if len(facts.classes) < at_least:
         raise BadInput(

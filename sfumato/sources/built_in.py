@@ -1,11 +1,11 @@
-"""Sources that need no file: scikit-learn's digits, and glyphs (see `sfumato.glyphs`)."""
+"""Sources that need no file: scikit-learn's digits, and glyphs (see `sfumato.sources.glyphs`)."""
 
 import string
 from collections.abc import Iterator
 
 import numpy as np
 
-from sfumato.sources.catalogue import Catalogue, Facts, Part, Record, Request
+from sfumato.sources.catalogue import Catalogue, Part, Record, Request, SourceFacts
 
 BUILT_IN = ("digits", "glyphs")
 ALPHABETS = {"letters": string.ascii_letters, "digits": string.digits, "both": string.ascii_letters + string.digits}
@@ -20,7 +20,7 @@ GLYPHS_SIDE = 8
 def open_digits(part: Part) -> Catalogue:
     """scikit-learn's bundled handwritten digits (Alpaydin and Kaynak 1998), 8x8, with a fixed stratified test part."""
     counts = {"train": DIGITS_RECORDS - DIGITS_TEST, "test": DIGITS_TEST, "all": DIGITS_RECORDS}
-    facts = Facts("digits", counts[part], tuple(string.digits), 1, DIGITS_SIDE, DIGITS_SIDE)
+    facts = SourceFacts("digits", counts[part], tuple(string.digits), 1, DIGITS_SIDE, DIGITS_SIDE)
 
     def records() -> Iterator[Record]:
         from sklearn.datasets import load_digits  # here, since a run on other data need not wait for scikit-learn
@@ -37,12 +37,12 @@ def open_digits(part: Part) -> Catalogue:
 
 def open_glyphs(asked: Request) -> Catalogue:
     """Characters rendered from matplotlib's fonts, white on black: drawn at the asked size, not resized to it."""
-    from sfumato import glyphs  # here, since glyphs are made of ImageSet, and to leave matplotlib alone until needed
+    from sfumato.sources import glyphs
 
     size, per_class = asked.size or GLYPHS_SIDE, asked.glyphs_per_class
     characters = glyphs.LETTERS if asked.characters is None else asked.characters
     glyphs.check_request(characters, per_class, size)
-    facts = Facts("glyphs", per_class * len(characters), tuple(characters), 1, size, size)
+    facts = SourceFacts("glyphs", per_class * len(characters), tuple(characters), 1, size, size)
 
     def records() -> Iterator[Record]:
         drawn = glyphs.render_glyphs(characters, per_class, size, asked.seed)

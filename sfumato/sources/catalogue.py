@@ -21,7 +21,7 @@ Part = Literal["train", "test", "all"]
 
 
 @dataclass(frozen=True)
-class Facts:
+class SourceFacts:
     """What is known of a source before any picture is decoded."""
 
     source: str
@@ -76,7 +76,7 @@ class Record(NamedTuple):
 class Catalogue:
     """A source opened as far as names and headers: `describe` reads it, `load` goes on to `records`."""
 
-    facts: Facts
+    facts: SourceFacts
     records: Callable[[], Iterable[Record]]
     """Decodes one record after the other."""
     has_parts: bool
@@ -141,7 +141,7 @@ class Request:
         """The share of the records that is used: what was asked for of the training part, and all of the others."""
         return self.share if self.part == "train" else 1.0
 
-    def shape(self, facts: Facts) -> tuple[int, int, int]:
+    def shape(self, facts: SourceFacts) -> tuple[int, int, int]:
         """Channels, height and width of the pictures as they were asked for."""
         height, width = facts.height, facts.width
         if self.crop == "centre":

@@ -18,7 +18,7 @@ from typing import Any
 
 from sfumato.config import Columns
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Facts, File, Held, Request
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, File, Held, Request, SourceFacts
 from sfumato.sources.files import decoding, first_shape
 from sfumato.sources.listing import check_inside, entries
 from sfumato.sources.splits import SPLITS, parts_asked
@@ -106,7 +106,7 @@ def open_embedded(place: Path, asked: Request) -> Catalogue:
             f"{str(place)!r} has no rows; add one for each image", told="has no rows: add one for each image"
         )
     groups_there = len({group for path in taken for _, group in read[path]}) if grouped else None
-    facts = Facts(str(place), count, classes, *first_shape(files, asked), groups_there)
+    facts = SourceFacts(str(place), count, classes, *first_shape(files, asked), groups_there)
     return Catalogue(facts, decoding(files, classes), has_parts=has_parts, files=files, labels=labels)
 
 

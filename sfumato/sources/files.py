@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import Catalogue, Facts, File, Record, Request
+from sfumato.sources.catalogue import Catalogue, File, Record, Request, SourceFacts
 from sfumato.sources.pictures import decode, shape_of
 
 
@@ -23,7 +23,7 @@ def of_files(
     """
     numbers = {name: number for number, name in enumerate(classes)}
     groups = len({file.group for file in files}) if grouped else None
-    facts = Facts(source, len(files), classes, *first_shape(lambda: files, asked), groups)
+    facts = SourceFacts(source, len(files), classes, *first_shape(lambda: files, asked), groups)
 
     def labels() -> Iterator[tuple[int, str]]:
         return ((numbers[file.label], file.group) for file in files)

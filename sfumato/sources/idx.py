@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import Catalogue, Facts, Part, Record
+from sfumato.sources.catalogue import Catalogue, Part, Record, SourceFacts
 from sfumato.sources.listing import check_inside, entries
 
 IDX_IMAGES, IDX_LABELS = 0x0803, 0x0801
@@ -79,7 +79,7 @@ def open_idx(folder: Path, part: Part, *, layout: Layout = MNIST) -> Catalogue:
     def labelled() -> Iterator[tuple[int, str]]:
         return ((label, "") for i in chosen for label in np.searchsorted(codes, values[i]).tolist())
 
-    facts = Facts(str(folder), count, names, 1, height, width)
+    facts = SourceFacts(str(folder), count, names, 1, height, width)
     return Catalogue(facts, records, has_parts=bool(test), labels=labelled)
 
 

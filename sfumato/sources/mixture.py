@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import Catalogue, Facts, Record, Request
+from sfumato.sources.catalogue import Catalogue, Record, Request, SourceFacts
 
 KIND = {1: "grey", 3: "colour"}
 
@@ -45,7 +45,7 @@ def mix(parts: Mapping[str, Catalogue], asked: Request) -> Catalogue:
 
     shape = asked.shape(next(iter(parts.values())).facts)
     stored = min(min(part.facts.height, part.facts.width) for part in parts.values())
-    facts = Facts(source, sum(counts), classes, *shape, stored=stored)
+    facts = SourceFacts(source, sum(counts), classes, *shape, stored=stored)
     return Catalogue(facts, records, has_parts=False, labels=None if asked.shares else labels)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import Catalogue, Facts, Part, Record
+from sfumato.sources.catalogue import Catalogue, Part, Record, SourceFacts
 from sfumato.sources.idx import Layout, holds_idx, open_idx
 from sfumato.sources.listing import check_inside, class_names, entries, picture_files
 from sfumato.sources.pictures import channels_of, decode, opened
@@ -158,7 +158,7 @@ def patience() -> Iterator[None]:
 
 def open_cifar(place: Path, part: Part) -> Catalogue:
     """CIFAR-10 (Krizhevsky 2009): the facts are those of the only edition there is, the checksums say that it is that."""
-    facts = Facts("cifar10", CIFAR_COUNTS[part], OBJECTS, 3, CIFAR_SIDE, CIFAR_SIDE)
+    facts = SourceFacts("cifar10", CIFAR_COUNTS[part], OBJECTS, 3, CIFAR_SIDE, CIFAR_SIDE)
 
     def records() -> Iterator[Record]:
         from torchvision.datasets import CIFAR10
@@ -202,7 +202,7 @@ def open_celeba(place: Path, part: Part) -> Catalogue:
         for name, label in chosen:
             yield Record(str(pictures / name), decode(pictures / name), label)
 
-    facts = Facts("celeba", len(chosen), GENDERS, *shape)
+    facts = SourceFacts("celeba", len(chosen), GENDERS, *shape)
     return Catalogue(facts, records, has_parts=True, labels=lambda: ((label, "") for _, label in chosen))
 
 
@@ -232,7 +232,7 @@ def open_omniglot(place: Path, part: Part) -> Catalogue:
         for path, label in files:
             yield Record(str(path), boxed(255 - decode(path)), label)
 
-    facts = Facts("omniglot", len(files), tuple(names), 1, SIDE, SIDE)
+    facts = SourceFacts("omniglot", len(files), tuple(names), 1, SIDE, SIDE)
     return Catalogue(facts, records, has_parts=False, labels=lambda: ((label, "") for _, label in files))
 
 

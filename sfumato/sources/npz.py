@@ -20,7 +20,7 @@ from typing import IO
 import numpy as np
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Facts, Record, Request
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Record, Request, SourceFacts
 from sfumato.sources.splits import SPLITS, parts_asked
 
 GROUPS = ("groups", GROUP)
@@ -81,7 +81,7 @@ def open_npz(path: Path, asked: Request) -> Catalogue:
 
     first, groups = taken[0], {name for one in taken for name in one.groups}
     count = sum(one.shape[0] for one in taken)
-    facts = Facts(str(path), count, classes, first.channels, first.shape[1], first.shape[2], len(groups) or None)
+    facts = SourceFacts(str(path), count, classes, first.channels, first.shape[1], first.shape[2], len(groups) or None)
     return Catalogue(facts, records, has_parts=has_parts, labels=labels)
 
 

@@ -15,9 +15,8 @@ from artifacts import verify_card
 from artifacts.card import Evidence, card_of, registry_entry, seal, slow_price
 from sfumato.errors import BadInput
 from sfumato.methods.plan import Certificate
-from sfumato.privacy.accountant import priced
-from sfumato.privacy.chain import canonical
-from sfumato.privacy.events import (
+from sfumato.privacy.accounting.accountant import priced
+from sfumato.privacy.accounting.events import (
     DiscreteHistogram,
     Gaussian,
     Histogram,
@@ -25,8 +24,9 @@ from sfumato.privacy.events import (
     SubsampledGaussian,
     Uncertified,
 )
-from sfumato.privacy.evidence import mechanisms_of
-from sfumato.privacy.signing import Signer, signed
+from sfumato.privacy.ledger.chain import canonical
+from sfumato.privacy.ledger.evidence import mechanisms_of
+from sfumato.privacy.ledger.signing import Signer, signed
 from tests.examples import make_record, picture_set
 
 KEY, OTHER = Signer(Ed25519PrivateKey.generate()), Signer(Ed25519PrivateKey.generate())

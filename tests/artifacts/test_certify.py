@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artifacts import certify
-from artifacts.kinds import Ref, Samples, TunedModel
 from artifacts.labels import Label
 from artifacts.publish import publish
 from artifacts.record import Override, load_record, save_record
+from artifacts.references import Ref, Samples, TunedModel
 from artifacts.store import Store
 from sfumato.errors import BadInput, Refused
-from sfumato.privacy.events import Gaussian, Uncertified
-from sfumato.privacy.ledger import Ledger, entry_label
+from sfumato.privacy.accounting.events import Gaussian, Uncertified
+from sfumato.privacy.ledger.ledger import Ledger, entry_label
 from tasks import release
 from tasks.release import publish_run
-from tasks.where import configure
+from tasks.runtime.environment import configure
 from tests.examples import home_at, keep_samples, make_plan, make_record, paid_record, reserve
 from tests.spends import KEYS
 

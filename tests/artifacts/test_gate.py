@@ -7,18 +7,19 @@ import shutil
 
 import pytest
 
-from artifacts import gate, report
+from artifacts import gate
 from artifacts.binding import unbound
-from artifacts.kinds import NearestPublic, Samples, TunedModel
 from artifacts.record import save_record
+from artifacts.references import NearestPublic, Samples, TunedModel
+from artifacts.reports import run as report
 from sfumato.errors import BadInput, Refused
 from sfumato.images import picture, save_png
-from sfumato.privacy.chain import canonical
-from sfumato.privacy.events import Gaussian
-from sfumato.privacy.ledger import entry_label
+from sfumato.privacy.accounting.events import Gaussian
+from sfumato.privacy.ledger.chain import canonical
+from sfumato.privacy.ledger.ledger import entry_label
 from tasks import release
 from tasks.release import publish_run, report_for_prefect
-from tasks.where import configure
+from tasks.runtime.environment import configure
 from tests.examples import SPENT, home_at, keep_samples, make_plan, paid_record, picture_set, reserve
 
 WHO = {"stage": "a stage", "run": "run-1", "code_version": "1"}

@@ -17,12 +17,12 @@ from PIL import Image
 
 from artifacts import publish as publishing
 from artifacts import upload
-from artifacts.audit_report import AUDIT_REPORT
-from artifacts.kinds import TunedModel
 from artifacts.publish import _write, below, destination, publish, safe_name
 from artifacts.record import RECORD, Override
+from artifacts.references import TunedModel
 from artifacts.remote import MANIFEST
-from artifacts.report import INTERNAL_FILES, PICTURES
+from artifacts.reports.audit import AUDIT_REPORT
+from artifacts.reports.run import INTERNAL_FILES, PICTURES
 from artifacts.store import Store
 from sfumato.class_shares import ClassShares
 from sfumato.errors import BadInput, Refused

@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from artifacts import remote as module
-from artifacts.kinds import PublicModel, Samples
+from artifacts.references import PublicModel, Samples
 from artifacts.remote import MANIFEST, Remote
 from artifacts.store import VERSION, Damaged, Store
 from sfumato.errors import BadInput

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError
 
-from artifacts import contents
+from artifacts import serialization
 from artifacts import store as store_module
-from artifacts.kinds import PublicImages, PublicModel, Samples, TunedModel
 from artifacts.labels import ORDER, Label
+from artifacts.references import PublicImages, PublicModel, Samples, TunedModel
 from artifacts.store import VERSION, Damaged, Store, full_disk, write_text
 from sfumato.errors import BadInput
 
@@ -132,8 +132,8 @@ def failing(error):
 @pytest.mark.parametrize(
     ("place", "name", "error"),
     [
-        (contents, "save_file", RUST),
-        (contents, "save_file", FULL),
+        (serialization, "save_file", RUST),
+        (serialization, "save_file", FULL),
         (Path, "write_text", FULL),
         (os, "fsync", FULL),
         (os, "rename", FULL),
@@ -145,7 +145,7 @@ def failing(error):
 def test_a_full_disk_is_one_line_and_nothing_is_kept(store, monkeypatch, place, name, error):
     monkeypatch.setattr(place, name, failing(error))
     with refused("no space left", str(store.root), "free some space"), store.writing() as folder:
-        contents.save(folder, {"a": torch.zeros(3)}, {})
+        serialization.save(folder, {"a": torch.zeros(3)}, {})
         store.keep(PublicModel, folder)
     monkeypatch.undo()
     assert kept(store) == drafts(store) == []
@@ -161,9 +161,11 @@ def test_another_failure_of_the_disk_is_not_called_a_full_one(store, monkeypatch
 
 
 def test_a_damaged_safetensors_file_is_not_called_a_full_disk(store, monkeypatch):
-    monkeypatch.setattr(contents, "save_file", failing(SafetensorError("Error while serializing: InvalidTensorView")))
+    monkeypatch.setattr(
+        serialization, "save_file", failing(SafetensorError("Error while serializing: InvalidTensorView"))
+    )
     with pytest.raises(SafetensorError, match="InvalidTensorView"), store.writing() as folder:
-        contents.save(folder, {"a": torch.zeros(3)}, {})
+        serialization.save(folder, {"a": torch.zeros(3)}, {})
 
 
 def test_a_text_is_replaced_whole_or_stays(tmp_path, monkeypatch):
@@ -337,12 +339,13 @@ def test_a_store_without_write_permission_is_refused_before_any_work(store, monk
         Store.open(store.root)
 
 
-def test_a_store_of_the_earlier_format_is_refused_in_one_line_until_it_is_migrated(tmp_path):
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_of_an_earlier_format_is_refused_in_one_line_until_it_is_migrated(tmp_path, version):
     root = tmp_path / "home" / "store"
     store = Store.open(root)
     kept = keep(store, "images", kind=PublicImages)
-    (root / "store.json").write_text(json.dumps({"version": 1}))
-    with pytest.raises(BadInput, match=r"earlier format: `sfumato migrate` .* or set SFUMATO_HOME to a new folder$"):
+    (root / "store.json").write_text(json.dumps({"version": version}))
+    with pytest.raises(BadInput, match=r"earlier format, .*`sfumato migrate` .* or set SFUMATO_HOME to a new folder$"):
         Store.open(root)
     assert Store.migrate(root) and not Store.migrate(root)
     assert Store.open(root).intact(kept)

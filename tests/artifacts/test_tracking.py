@@ -12,7 +12,7 @@ import pytest
 from artifacts.labels import Label
 from artifacts.tracking import INTERNAL, RELEASED, SHAREABLE, WITHHELD, Tracker, experiment_of, flattened, page_of
 from sfumato.errors import BadInput
-from tasks.where import CHECKOUT
+from tasks.runtime.environment import CHECKOUT
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.ledger.ledger import Ledger
 from tests.faults.test_kill import SMALL
 from tests.faults.whole_runs import PATIENCE_SECONDS, Job
 from tests.spends import KEYS, cheap, spend

@@ -23,10 +23,10 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from rich.console import Console
 
 from artifacts.record import records
-from flows import serve_cli
-from tasks.lifeline import sign_of
-from tasks.mending import GONE
-from tasks.where import SERVER_FILE, Where, configure
+from flows.cli import serve
+from tasks.runtime.environment import SERVER_FILE, Where, configure
+from tasks.runtime.heartbeat import sign_of
+from tasks.server.recovery import GONE
 from tests.examples import home_at
 
 PATIENCE_SECONDS = 1800
@@ -185,8 +185,8 @@ def test_what_a_killed_worker_left_behind_is_repaired_and_the_next_run_is_carrie
 
 
 def test_one_screen_says_how_things_are(served, monkeypatch, capsys):
-    monkeypatch.setattr(serve_cli, "OUT", Console(width=400))
-    serve_cli.status()
+    monkeypatch.setattr(serve, "OUT", Console(width=400))
+    serve.status()
     shown = capsys.readouterr().out
     assert "server  http://127.0.0.1" in shown and "budget  'digits': epsilon 4.6" in shown
     assert "Refused: " in shown and f"Crashed: {GONE}" in shown and "BadInput: " in shown
@@ -205,6 +205,6 @@ def test_a_stop_ends_all_and_the_screen_says_that_the_server_is_down(served, mon
         os.kill(pid, 0)
     left = subprocess.run(["pgrep", "-f", str(served.place.home)], capture_output=True, text=True).stdout
     assert left == "" and not (served.place.home / SERVER_FILE).exists()
-    monkeypatch.setattr(serve_cli, "OUT", Console(width=400))
-    serve_cli.status()
+    monkeypatch.setattr(serve, "OUT", Console(width=400))
+    serve.status()
     assert "server  down" in capsys.readouterr().out

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from artifacts.store import MANIFEST, Store
-from sfumato.privacy.events import DiscreteHistogram
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.accounting.events import DiscreteHistogram
+from sfumato.privacy.ledger.ledger import Ledger
 from tests.processes import LOADED, PROCESSES, Marks
 from tests.spends import KEYS
 
@@ -53,13 +53,14 @@ def carry_out(job: Job) -> None:
     os.environ.pop("PREFECT_API_URL", None)
     if job.api:
         os.environ["PREFECT_API_URL"] = job.api
-    from tasks.where import configure
+    from tasks.runtime.environment import configure
 
     configure()
     from prefect.context import refresh_global_settings_context
 
     from flows.synthesize import synthesize
-    from sfumato.privacy import dp_sgd, mechanisms
+    from sfumato.privacy import mechanisms
+    from sfumato.privacy.engine import dp_sgd
 
     refresh_global_settings_context()
 

@@ -7,15 +7,15 @@ from types import ModuleType
 
 import pytest
 
-from flows import cli
+from flows.cli import main
 from sfumato.preflight import preflight, private_set
-from sfumato.privacy.events import Gaussian, Uncertified
+from sfumato.privacy.accounting.events import Gaussian, Uncertified
 from sfumato.settings import resolve
-from tasks import embedded, serving
-from tasks.asking import Terms
-from tasks.checking import check_private
-from tasks.making import RunContext
-from tasks.where import where
+from tasks.checks import check_private
+from tasks.runtime.artifact import RunContext
+from tasks.runtime.environment import where
+from tasks.server import embedded, serve
+from tasks.terms import Terms
 from tests.examples import home_at, write_classes
 
 
@@ -54,14 +54,14 @@ def sfumato(folder, monkeypatch, capsys):
     flow = ModuleType("flows.synthesize")
     flow.synthesize, flow.RUN_FOLDER = started, "."
     monkeypatch.setitem(sys.modules, "flows.synthesize", flow)
-    monkeypatch.setattr(serving, "serve", started)
+    monkeypatch.setattr(serve, "serve", started)
     monkeypatch.setattr(embedded, "start_server", lambda: None)
 
     def command(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["sfumato", *map(str, arguments)])
         code = 0
         try:
-            cli.main()
+            main.main()
         except SystemExit as leave:
             code = leave.code
         return Outcome(code, *capsys.readouterr())

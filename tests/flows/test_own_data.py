@@ -16,14 +16,14 @@ from artifacts.tracking import Tracker
 from flows import audit as audit_flow
 from flows import synthesize as flow
 from sfumato.preflight import private_set
-from sfumato.privacy.events import DiscreteHistogram
-from sfumato.privacy.looks import REAL
-from tasks import private, rehearsing
-from tasks.caching import stage_key
-from tasks.journal import Found, Journal
-from tasks.making import RunContext
+from sfumato.privacy.accounting.events import DiscreteHistogram
+from sfumato.privacy.auditing.looks import REAL
+from tasks import private, rehearsal
 from tasks.release import report_for_prefect
-from tasks.where import configure, where
+from tasks.runtime.artifact import RunContext
+from tasks.runtime.caching import stage_key
+from tasks.runtime.environment import configure, where
+from tasks.runtime.run import Journal, StageResult
 from tests.examples import UNCHOSEN, UNREHEARSED, home_at
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
@@ -65,7 +65,7 @@ def keys(monkeypatch, tmp_path):
         inputs["context"] = book.context
         if stage is private.count_classes:
             keys.append(stage_key(stage, *args, **inputs))
-        return book._noted(stage, stage.name, Found(stage.fn(*args, **inputs), False, 0.0), paid)
+        return book._noted(stage, stage.name, StageResult(stage.fn(*args, **inputs), False, 0.0), paid)
 
     def begin(settings, secret, above):
         name = f"run-{len(list(where().runs.iterdir()))}"
@@ -79,7 +79,7 @@ def keys(monkeypatch, tmp_path):
     for name in ("log", "release"):
         monkeypatch.setattr(Tracker, name, lambda *_, **__: "")
     monkeypatch.setattr(flow, "show_in_ui", lambda record: None)
-    for module in (audit_flow, rehearsing):  # each would start a server of Prefect's
+    for module in (audit_flow, rehearsal):  # each would start a server of Prefect's
         monkeypatch.setattr(module, "create_markdown_artifact", lambda *_, **__: None)
     with home_at(tmp_path / "home"):
         configure()

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from artifacts import gate
-from artifacts.kinds import (
+from artifacts.references import (
     ClassCounts,
     ClassMoments,
     NoisedImages,
@@ -25,13 +25,13 @@ from sfumato.config import Generation
 from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
-from sfumato.privacy.chain import is_there
+from sfumato.privacy.ledger.chain import is_there
 from sfumato.settings import resolve
-from tasks import checking, private, public, rehearsing, release
-from tasks.asking import PublicParts, Trained
-from tasks.caching import canonical, stage_key
-from tasks.closing import BASELINE_METHOD
-from tasks.where import configure, where
+from tasks import checks, private, public, rehearsal, release
+from tasks.inputs import PrivateParts, PublicParts
+from tasks.record import BASELINE_METHOD
+from tasks.runtime.caching import canonical, stage_key
+from tasks.runtime.environment import configure, where
 from tests.examples import home_at, write_classes
 from tests.sfumato.sources.writing import write_mnist_like
 
@@ -65,11 +65,11 @@ def book(monkeypatch):
     """The book of a run whose checks pass and whose end is not reached."""
     book = Book()
     monkeypatch.setattr(flow.Journal, "begin", lambda settings, secret, above: book)
-    monkeypatch.setattr(checking, "check_private", lambda secret, *_: book.asked.append(("check", (), {})) or secret)
-    monkeypatch.setattr(checking, "over_budget", lambda *_: "")
+    monkeypatch.setattr(checks, "check_private", lambda secret, *_: book.asked.append(("check", (), {})) or secret)
+    monkeypatch.setattr(checks, "over_budget", lambda *_: "")
     monkeypatch.setattr(flow, "close", lambda *_: "record")
     monkeypatch.setattr(flow, "show_in_ui", lambda record: None)
-    monkeypatch.setattr(rehearsing, "show", lambda ref, wanted, picture: book.worse)
+    monkeypatch.setattr(rehearsal, "show", lambda ref, wanted, picture: book.worse)
     return book
 
 
@@ -86,7 +86,7 @@ def test_the_private_images_are_checked_before_any_stage_but_the_reading_of_the_
     def fail(*_):
         raise BadInput("the image '/scans/well/004.png' is corrupt")
 
-    monkeypatch.setattr(checking, "check_private", fail)
+    monkeypatch.setattr(checks, "check_private", fail)
     with pytest.raises(BadInput, match=r"004\.png"):
         run_plan(*planned(), preset="digits", publish_to="")
     assert stages(book) == ["load-public"]
@@ -94,7 +94,7 @@ def test_the_private_images_are_checked_before_any_stage_but_the_reading_of_the_
 
 def test_the_private_images_are_compared_with_the_public_ones_of_this_run(book, monkeypatch):
     given = []
-    monkeypatch.setattr(checking, "check_private", lambda secret, *others: given.extend(others) or secret)
+    monkeypatch.setattr(checks, "check_private", lambda secret, *others: given.extend(others) or secret)
     run_plan(*planned(), preset="digits", publish_to="", new_version=True)
     assert given[2:] == [PublicImages(digest=f"{1:064d}", label="PUBLIC"), True, planned()[1].facts.whole]
     ((args, _),) = book.of(public.pretrain)
@@ -347,7 +347,7 @@ def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_
     assert stages(book)[5:7] == ["generate-privately", "generate"]
     ((_, drawn),) = book.of(release.generate_privately)
     assert drawn["events"] == tuple(spend.event for spend in plan.spends) and drawn["paid"]
-    assert isinstance(drawn["public"].images, PublicImages) and drawn["trained"] == Trained()
+    assert isinstance(drawn["public"].images, PublicImages) and drawn["trained"] == PrivateParts()
     ((_, alone),) = book.of(release.generate)
     assert alone["public"].images is None, "what the public model alone gives is found again by other methods"
     assert drawn["images"] == plan.certificate.images == settings.generation.images
@@ -355,9 +355,9 @@ def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_
 
 def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
     seen, parts = [], PublicParts(model=PublicModel(digest="0" * 64, label="PUBLIC"))
-    monkeypatch.setattr(checking, "over_budget", lambda secret, events, terms: f"{len(events)} events are too many")
+    monkeypatch.setattr(checks, "over_budget", lambda secret, events, terms: f"{len(events)} events are too many")
     monkeypatch.setattr(type(book), "run", lambda self, stage, *_, **__: seen.append((stage.name, self.refusal)))
-    monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or Trained())
+    monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or PrivateParts())
     monkeypatch.setattr(flow, "prepare", lambda *_: seen.append(("prepare", book.refusal)) or parts)
     monkeypatch.setattr(flow, "compare", lambda *_: {})
     run_plan(*planned(), preset="digits", publish_to="")
@@ -367,7 +367,7 @@ def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
 
 def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch):
     asked = []
-    monkeypatch.setattr(checking, "over_budget", lambda secret, events, terms: asked.append(list(events)) or "")
+    monkeypatch.setattr(checks, "over_budget", lambda secret, events, terms: asked.append(list(events)) or "")
     settings, plan = planned("dp-sgd")
     own = [spend.event for spend in plan.spends]
     run_plan(settings, plan, preset="digits", publish_to="", following=(*own, *own))
@@ -484,7 +484,7 @@ def test_a_rehearsal_decodes_no_private_image_and_is_the_same_for_others_of_the_
     load = ImageFile.ImageFile.load
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: (decoded.append(self.filename), load(self))[1])
     monkeypatch.setattr(rehearse, "call_run", lambda name: None)
-    monkeypatch.setattr(rehearsing, "show", lambda *_: ())
+    monkeypatch.setattr(rehearsal, "show", lambda *_: ())
     declared = ["data.records=60", "data.classes=[ill,well]", "data.name=scans", "data.public=glyphs"]
     with home_at(tmp_path / "home"):
         configure()

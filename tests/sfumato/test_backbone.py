@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from artifacts import contents
+from artifacts import serialization
 from sfumato import config
 from sfumato.backbone import Backbone, affine, train_backbone
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet, to_unit
 from sfumato.networks.backbone import BackboneNetwork
 
-QUICK = config.Backbone(width=8, steps=25, batch=32, learning_rate=1e-2)
+QUICK = config.BackboneSettings(width=8, steps=25, batch=32, learning_rate=1e-2)
 
 
 def bars(count: int = 240, side: int = 12) -> ImageSet:
@@ -59,8 +59,8 @@ def test_gradients_flow_to_the_images_and_not_to_the_weights(trained):
 
 
 def test_it_comes_back_from_its_folder_as_it_was(trained, tmp_path):
-    contents.save_backbone(tmp_path, trained.backbone)
-    again = contents.load_backbone(tmp_path, torch.device("cpu"))
+    serialization.save_backbone(tmp_path, trained.backbone)
+    again = serialization.load_backbone(tmp_path, torch.device("cpu"))
     x = to_unit(bars().pixels[:5])
     assert torch.allclose(again.whitened(x, 8), trained.backbone.whitened(x, 8), atol=1e-4)
     assert (again.settings, again.shape, again.classes) == (QUICK, (1, 12, 12), 3)
@@ -78,15 +78,15 @@ def test_it_reads_every_side_and_grows_little_with_it(shape):
 def test_an_affine_map_of_no_size_changes_nothing_and_mirroring_turns_half_round():
     still = {"rotation": 0, "shear": 0, "scale": 0, "shift": 0}
     x, generator = to_unit(bars(60).pixels), torch.Generator().manual_seed(0)
-    assert torch.allclose(affine(x, config.Backbone(**still), generator), x, atol=1e-5)
-    turned = affine(x, config.Backbone(**still, mirror=True), generator)
+    assert torch.allclose(affine(x, config.BackboneSettings(**still), generator), x, atol=1e-5)
+    turned = affine(x, config.BackboneSettings(**still, mirror=True), generator)
     mirrored = [torch.allclose(a, b.flip(2), atol=1e-4) for a, b in zip(turned, x, strict=True)]
     assert 15 < sum(mirrored) < 45
 
 
 @pytest.mark.parametrize("edge", ["border", "reflection"])
 def test_augmentation_follows_its_generator_and_stays_in_range(edge):
-    x, settings = to_unit(bars(30).pixels), config.Backbone(edge=edge)
+    x, settings = to_unit(bars(30).pixels), config.BackboneSettings(edge=edge)
     one, other = (affine(x, settings, torch.Generator().manual_seed(3)) for _ in range(2))
     assert torch.equal(one, other) and not torch.equal(one, x)
     assert one.abs().max() <= 1 + 1e-6

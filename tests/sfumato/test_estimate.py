@@ -13,9 +13,11 @@ from sfumato.settings import resolve
 def minutes(monkeypatch, *changes, method="dp-sgd"):
     monkeypatch.setattr(module, "_measure", lambda *_: 1e-3)
     monkeypatch.setattr(module, "PROBE_SECONDS", 1e9)  # however slow the machine
-    monkeypatch.setattr("sfumato.privacy.accountant.calibrate", lambda *_: 1.0)  # the price plays no part here
-    monkeypatch.setattr("sfumato.privacy.accountant.epsilon", lambda *_: 1.0)
-    monkeypatch.setattr("sfumato.privacy.accountant.dp_sgd_epsilon", lambda *_, **__: 1.0)
+    monkeypatch.setattr(
+        "sfumato.privacy.accounting.accountant.calibrate", lambda *_: 1.0
+    )  # the price plays no part here
+    monkeypatch.setattr("sfumato.privacy.accounting.accountant.epsilon", lambda *_: 1.0)
+    monkeypatch.setattr("sfumato.privacy.accounting.accountant.dp_sgd_epsilon", lambda *_, **__: 1.0)
     settings, facts, _ = preflight(resolve(method, changes=changes))
     return estimate(settings, plan_for(settings, facts))
 

@@ -15,12 +15,12 @@ from sfumato.diffusion.schedule import make_schedule, predicted_image
 from sfumato.drawing import Steered, steered
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet
-from sfumato.judge import PaidJudge, agreeing, relabelled, surest, weighed
+from sfumato.judge import LinearJudge, agreeing, relabelled, surest, weighed
 from sfumato.latents import PIXELS
 from sfumato.methods.plan import STAGE_JUDGE, Facts
 from sfumato.networks.backbone import BackboneNetwork
 from sfumato.preflight import plan_for
-from sfumato.privacy import accountant
+from sfumato.privacy.accounting import accountant
 from sfumato.settings import resolve
 
 FACTS = Facts(records=1400, classes=("a", "b", "c"), public_classes=5, shape=(1, 8, 8))
@@ -81,8 +81,8 @@ def test_there_are_as_many_as_asked_for_though_a_class_is_short():
 def judge():
     torch.manual_seed(0)
     network = BackboneNetwork((1, 8, 8), 5, width=8).eval().requires_grad_(False)
-    backbone = whitening(network, config.Backbone(width=8), torch.rand(300, 1, 8, 8) * 2 - 1, 5)
-    return PaidJudge(backbone, torch.randn(3, 17, dtype=torch.float64), 20.0)
+    backbone = whitening(network, config.BackboneSettings(width=8), torch.rand(300, 1, 8, 8) * 2 - 1, 5)
+    return LinearJudge(backbone, torch.randn(3, 17, dtype=torch.float64), 20.0)
 
 
 def test_probabilities_sum_to_1_and_a_set_is_read_as_its_images_are(judge):

@@ -166,7 +166,7 @@ def test_the_loss_is_the_one_that_is_named():
 def few():
     """Eight letters, forty of each, and what tells them apart."""
     found = sources.load("glyphs", part="all", size=8, glyphs_per_class=40, characters="ACEHLOTX")
-    eyes = train_backbone(config.Backbone(width=8, steps=60, batch=64, learning_rate=1e-2), found, seed=0)
+    eyes = train_backbone(config.BackboneSettings(width=8, steps=60, batch=64, learning_rate=1e-2), found, seed=0)
     return found, eyes.backbone
 
 

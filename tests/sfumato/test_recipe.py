@@ -17,8 +17,8 @@ from sfumato.methods.plan import Facts
 from sfumato.networks.autoencoder import PATCHES, latent_shape
 from sfumato.networks.build import build
 from sfumato.preflight import preflight
-from sfumato.privacy.dp_sgd import trainable_parameters
-from sfumato.privacy.survey import survey
+from sfumato.privacy.engine.dp_sgd import trainable_parameters
+from sfumato.privacy.engine.validation import survey
 from sfumato.recipe import Declared, fold_of, follow, judged_sets, paths_set, stage_costs, trains_privately
 from sfumato.settings import Settings, preset_for, resolve
 from tests.examples import write_classes

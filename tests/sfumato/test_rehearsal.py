@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from sfumato import rehearsal, sources
-from sfumato.config import Generation, Rehearsal, Schedule
+from sfumato.config import Generation, RehearsalSettings, Schedule
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.held_out import held_out
 from sfumato.images import to_unit
 from sfumato.latents import PIXELS
-from sfumato.rehearsal import Findings, complaints, distances, gaussian_draws, reading, rehearse, set_size
+from sfumato.rehearsal import RehearsalFindings, complaints, distances, gaussian_draws, reading, rehearse, set_size
 
-CPU, WANTED = torch.device("cpu"), Rehearsal()
+CPU, WANTED = torch.device("cpu"), RehearsalSettings()
 GOOD = {"held_out": 200, "images": 100, "directions": 10, "samples": 3.0, "real": 2.0, "gaussian": 12.0}
 
 
@@ -54,7 +54,7 @@ def test_public_images_pass_and_texture_and_noise_fail(glyphs):
     for name, drawn in sets.items():
         apart, directions = distances(edges(x)[0], edges(drawn)[0], edges(texture[0])[0])
         assert directions == size // rehearsal.PER_DIRECTION
-        found = Findings(**{**GOOD, **apart._asdict()})
+        found = RehearsalFindings(**{**GOOD, **apart._asdict()})
         worse[name] = found.nearness
     assert abs(worse["glyphs"]) < 0.2 and 0.7 < worse["texture"] < 1.3 and worse["noise"] > 2, worse
 
@@ -81,11 +81,11 @@ def test_single_images_of_a_class_come_last_and_are_used():
 
 
 def test_between_public_images_and_a_gaussians_draws():
-    assert Findings(**GOOD).nearness == pytest.approx(0.1)
-    assert Findings(**GOOD | {"samples": 12.0}).nearness == pytest.approx(1.0)
-    alike = Findings(**GOOD | {"gaussian": 1.5})  # a Gaussian draws such images as well as anything
+    assert RehearsalFindings(**GOOD).nearness == pytest.approx(0.1)
+    assert RehearsalFindings(**GOOD | {"samples": 12.0}).nearness == pytest.approx(1.0)
+    alike = RehearsalFindings(**GOOD | {"gaussian": 1.5})  # a Gaussian draws such images as well as anything
     assert alike.nearness == pytest.approx(0.5)
-    assert Findings(held_out=10).nearness is None
+    assert RehearsalFindings(held_out=10).nearness is None
 
 
 def test_what_is_read_beyond_chance_survives():
@@ -100,17 +100,17 @@ def test_what_is_read_beyond_chance_survives():
 
 
 def test_worse_than_wanted_names_number_threshold_and_way_out():
-    assert complaints(Findings(**GOOD, survives=0.8), WANTED) == ()
-    assert complaints(Findings(held_out=10), WANTED) == (), "what was not measured stops nothing"
-    far, lost = complaints(Findings(**GOOD | {"samples": 24.0}, survives=0.625), WANTED)
+    assert complaints(RehearsalFindings(**GOOD, survives=0.8), WANTED) == ()
+    assert complaints(RehearsalFindings(held_out=10), WANTED) == (), "what was not measured stops nothing"
+    far, lost = complaints(RehearsalFindings(**GOOD | {"samples": 24.0}, survives=0.625), WANTED)
     assert all(
         word in far for word in ("2.20", "rehearsal.nearer=1", "pretraining.steps", "latent.kind", "data.public")
     )
     assert all(word in lost for word in ("62.5%", "rehearsal.survives=0.8", "latent.steps"))
     assert "\n" not in far + lost
-    lenient = Rehearsal(nearer=3.0, survives=0.5)
-    assert complaints(Findings(**GOOD | {"samples": 24.0}, survives=0.625), lenient) == ()
-    assert complaints(Findings(**GOOD | {"samples": float("nan")}), WANTED), "no number is no pass"
+    lenient = RehearsalSettings(nearer=3.0, survives=0.5)
+    assert complaints(RehearsalFindings(**GOOD | {"samples": 24.0}, survives=0.625), lenient) == ()
+    assert complaints(RehearsalFindings(**GOOD | {"samples": float("nan")}), WANTED), "no number is no pass"
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from artifacts import contents
-from artifacts.kinds import Copies, Findings
+from artifacts import serialization
 from artifacts.record import load_record
+from artifacts.references import Copies, Findings
 from artifacts.tracking import Tracker
 from sfumato.evaluation.copies import check_copies
 from sfumato.evaluation.membership import membership
-from sfumato.privacy.audit import epsilon_lower_bound
+from sfumato.privacy.auditing.audit import epsilon_lower_bound
 from tasks.audit import conclude
-from tasks.where import configure
+from tasks.runtime.environment import configure
 from tests.examples import home_at, paid_record
 
 
@@ -42,11 +42,13 @@ def test_an_audit_joins_the_report_and_a_refuted_model_is_released_no_longer(pla
     check, to_train, to_test = check_copies(*(torch.randn(n, 1, 4, 4) for n in (50, 40, 30)))
     with store.writing() as draft:
         found = {"bound": bound, "canary_attack": guesses}
-        contents.save(draft, {}, {key: one.model_dump(mode="json") for key, one in found.items()} | {"memberships": []})
+        serialization.save(
+            draft, {}, {key: one.model_dump(mode="json") for key, one in found.items()} | {"memberships": []}
+        )
         findings = store.keep(Findings, draft, entries={"7": "INTERNAL"})
     with store.writing() as draft:
         distances = {"to_train": torch.as_tensor(to_train), "to_test": torch.as_tensor(to_test)}
-        contents.save(draft, distances, check.model_dump(mode="json"))
+        serialization.save(draft, distances, check.model_dump(mode="json"))
         copies = store.keep(Copies, draft, entries={"8": "INTERNAL"})
     record = conclude(record, findings, copies)
     assert record.audit.refuted == leaks and load_record(place.runs) == record

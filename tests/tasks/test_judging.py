@@ -3,21 +3,22 @@
 import numpy as np
 import pytest
 
-from artifacts import contents
+from artifacts import serialization
 from artifacts.gate import judged_of
-from artifacts.kinds import PublicImages, Samples
+from artifacts.references import PublicImages, Samples
 from sfumato import sources
-from sfumato.config import Backbone, Judge, Machine
+from sfumato.config import BackboneSettings, Judge, Machine
 from sfumato.images import ImageSet
 from sfumato.methods.plan import Facts
+from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.door import PrivateSet
-from sfumato.privacy.events import Gaussian
 from sfumato.settings import Settings
-from tasks.asking import Judging, Terms
+from tasks.inputs import Judging
 from tasks.private import train_judge
 from tasks.public import train_backbone
 from tasks.release import comparable, judge_images
-from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)
+from tasks.terms import Terms
+from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
 
 TERMS = Terms(relation="add_remove", delta=1e-4)
 HOW = {"machine": Machine(), "context": CONTEXT}
@@ -25,13 +26,13 @@ HOW = {"machine": Machine(), "context": CONTEXT}
 
 def kept(place, kind, images):  # noqa: F811
     with place.store().writing() as folder:
-        contents.save_images(folder, images)
+        serialization.save_images(folder, images)
         return place.store().keep(kind, folder, parents=[])
 
 
 def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(place, told):  # noqa: F811
     letters = sources.load("glyphs", size=8, glyphs_per_class=30)
-    quick = Backbone(width=8, steps=60, batch=64, learning_rate=1e-2)
+    quick = BackboneSettings(width=8, steps=60, batch=64, learning_rate=1e-2)
     backbone = train_backbone.fn(kept(place, PublicImages, letters), quick, 0, **HOW)
     secret, paid = PrivateSet(name="digits", source="digits"), Gaussian(noise_multiplier=2.0, count=60)
     digits = sources.load("digits", part="test")
@@ -49,7 +50,7 @@ def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(pl
     def made(use, images):
         ref = judge_images.fn(drawn, both, Settings(), facts, images, use, **HOW)
         folder = place.store().folder(ref)
-        return ref, contents.load_images(folder), contents.load_drawn(folder)
+        return ref, serialization.load_images(folder), serialization.load_drawn(folder)
 
     ref, relabelled, before = made("relabel", len(digits))
     assert ref.label == "DP" and judged_of(place.store(), ref.digest)["drawn"] == len(digits)

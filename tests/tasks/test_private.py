@@ -4,18 +4,18 @@ import contextlib
 
 import pytest
 
-from artifacts import contents
-from artifacts.kinds import PublicImages, TunedModel, WatchedSteps
+from artifacts import serialization
+from artifacts.references import PublicImages, TunedModel, WatchedSteps
 from sfumato import sources
 from sfumato.errors import BadInput
 from sfumato.privacy.door import PrivateSet
+from sfumato.privacy.engine.diagnostics import Seen
 from sfumato.privacy.mechanisms import Watched
-from sfumato.privacy.watching import Seen
-from tasks.asking import Terms
-from tasks.checking import check_private
+from tasks.checks import check_private
 from tasks.private import keep_watched
+from tasks.terms import Terms
 from tests.examples import picture_set
-from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)
+from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ def watched(place):  # noqa: F811
 def test_what_steps_saw_is_internal_whatever_the_model_is(place, told, watched, capsys):  # noqa: F811
     store = place.store()
     with store.writing() as folder:
-        contents.save(folder, {}, {"a": "model"})
+        serialization.save(folder, {}, {"a": "model"})
         model = store.keep(TunedModel, folder, parents=[], entries={"3": "DP"})
     keep_watched(watched, model, "DP fine-tuning", CONTEXT)
     (call,) = told
     assert call["label"] == "INTERNAL" and call["parent"] == "hidden" and model.label == "DP"
     assert call["series"]["loss"] == [2.0, 0.0] and call["series"]["not_finite"] == [1, 0]
     kept = WatchedSteps(digest=call["tags"]["artifact"], label="INTERNAL")
-    assert contents.load(store.folder(kept))[1]["steps"][0]["median_norm"] == 0.5
+    assert serialization.load(store.folder(kept))[1]["steps"][0]["median_norm"] == 0.5
     assert "2.0" not in capsys.readouterr().err, "the screen says where they are, not what they are"
 
 
@@ -45,7 +45,7 @@ def test_what_steps_saw_is_internal_whatever_the_model_is(place, told, watched, 
 def test_private_images_among_the_public_ones_end_the_run_in_a_look(place, told, copied):  # noqa: F811
     digits, store = sources.load("digits", part="test"), place.store()
     with store.writing() as folder:
-        contents.save_images(folder, digits if copied else picture_set(count=30))
+        serialization.save_images(folder, digits if copied else picture_set(count=30))
         public = store.keep(PublicImages, folder, parents=[])
     secret, terms = PrivateSet(name="digits", source="digits"), Terms(relation="add_remove", delta=1e-5)
     refused = pytest.raises(BadInput, match="the public images hold copies of private images of 'digits'")

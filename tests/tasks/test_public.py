@@ -5,20 +5,20 @@ import pytest
 import torch
 from PIL import Image
 
-from artifacts import classifiers, contents
-from artifacts.kinds import PublicImages, PublicModel
-from sfumato.config import Backbone, Latent, Machine, Network
+from artifacts import classifiers, serialization
+from artifacts.references import PublicImages, PublicModel
+from sfumato.config import BackboneSettings, Latent, Machine, Network
 from sfumato.errors import BadInput
 from sfumato.evaluation.classifier import predict
 from sfumato.images import to_unit
 from sfumato.methods.plan import Facts
 from sfumato.networks.build import build
 from sfumato.settings import resolve
-from tasks.asking import PublicParts, load_parts
-from tasks.making import Draft, making
+from tasks.inputs import PublicParts, load_parts
 from tasks.public import RECONSTRUCTIONS, dealt, train_autoencoder, train_backbone, train_classifier
+from tasks.runtime.artifact import Draft, making
 from tests.examples import picture_set
-from tests.tasks.test_making import CONTEXT, place, told  # noqa: F401 (fixtures)
+from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
 
 TINY = Latent(kind="kl", width=4, steps=3, batch=8)
 MACHINE = Machine(device="cpu")
@@ -31,7 +31,7 @@ def world(place, told):  # noqa: F811
     store, sets = place.store(), []
     for classes in (("a", "b"), ("c", "d")):
         with store.writing() as folder:
-            contents.save_images(folder, picture_set(count=30, classes=classes))
+            serialization.save_images(folder, picture_set(count=30, classes=classes))
             sets.append(store.keep(PublicImages, folder, parents=[]))
     return store, told, sets
 
@@ -60,7 +60,7 @@ def test_the_autoencoder_is_public_and_shows_what_it_loses(world):
 def test_with_a_backbone_it_says_what_that_reads_after_the_round_trip(world):
     store, told, (images, _) = world  # noqa: F811
     ask = {"seed": 0, "machine": MACHINE, "context": CONTEXT}
-    reader = train_backbone.fn(images, Backbone(width=8, steps=3, batch=8), **ask)
+    reader = train_backbone.fn(images, BackboneSettings(width=8, steps=3, batch=8), **ask)
     ref = train_autoencoder.fn(images, TINY.model_copy(update={"perceptual": 0.1}), backbone=reader, **ask)
     assert store.manifest(ref)["parents"] == [images.digest, reader.digest] and ref.label == "PUBLIC"
     metrics = told[-1]["metrics"]
@@ -74,7 +74,7 @@ def test_the_eyes_are_public_and_learn_from_public_images_alone(world):
     assert ref.label == "PUBLIC" and store.manifest(ref)["parents"] == [images.digest] and store.entries(ref) == []
     assert train_classifier.fn(images, **ask).digest == ref.digest != train_classifier.fn(others, **ask).digest
     model, name = classifiers.load_classifier(store.folder(ref), torch.device("cpu"))
-    found = contents.load_images(store.folder(images))
+    found = serialization.load_images(store.folder(images))
     read = predict(model, to_unit(found.pixels)).argmax(1)
     assert (read.numpy() == found.labels).mean() > 0.9, "it has learnt these images"
     assert name == "letters" and told[0]["label"] == "PUBLIC"
@@ -97,7 +97,7 @@ def test_private_stages_refuse_one_that_their_denoiser_did_not_learn_with(world,
     models = []
     for parents in ([images, ref], [others]):
         with making(PublicModel, "a denoiser", CONTEXT, parents=parents) as made:
-            contents.save_denoiser(made.folder, build(NETWORK, (3, 4, 4), 2), NETWORK, (3, 4, 4), 2)
+            serialization.save_denoiser(made.folder, build(NETWORK, (3, 4, 4), 2), NETWORK, (3, 4, 4), 2)
         models.append(PublicParts(model=made.ref, autoencoder=ref))
     facts = Facts(records=9, classes=("x", "y"), public_classes=2, shape=(1, 8, 8))
     parts = load_parts(draft, resolve("dp-sgd"), facts, models[0], MACHINE)

@@ -5,15 +5,15 @@ import json
 import pytest
 
 from artifacts import verify_card
-from artifacts.kinds import Samples
 from artifacts.record import load_record
+from artifacts.references import Samples
 from artifacts.tracking import Tracker
 from sfumato.errors import BadInput
-from sfumato.privacy.events import Uncertified
+from sfumato.privacy.accounting.events import Uncertified
 from sfumato.settings import resolve
-from tasks.closing import BASELINE_METHOD, baseline_settings
+from tasks.record import BASELINE_METHOD, baseline_settings
 from tasks.release import finish, publish_run
-from tasks.where import configure
+from tasks.runtime.environment import configure
 from tests.examples import SCORE_KEYS, SCORES, home_at, paid_record
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sfumato import sources
 from sfumato.evaluation.classifier import Classifier, classifier_of
-from sfumato.evaluation.extractors import Extractor, small_cnn
+from sfumato.evaluation.extractors import FeatureReader, small_cnn
 from sfumato.evaluation.scores import train_judge
 
 
@@ -41,5 +41,5 @@ def public_model() -> Classifier:
 
 
 @pytest.fixture(scope="session")
-def eyes(public_model) -> Extractor:
+def eyes(public_model) -> FeatureReader:
     return small_cnn(public_model, "glyphs")

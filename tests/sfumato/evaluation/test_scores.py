@@ -9,7 +9,7 @@ from sfumato.config import Evaluation
 from sfumato.errors import BadInput
 from sfumato.evaluation import extractors, intervals
 from sfumato.evaluation.classifier import FEATURES, default_steps, features, predict
-from sfumato.evaluation.extractors import Extractor, cnn_name
+from sfumato.evaluation.extractors import FeatureReader, cnn_name
 from sfumato.evaluation.fidelity import frechet_distance, kernel_distance, neighbours
 from sfumato.evaluation.scores import Bench, Scores, ceiling, judge, make_bench
 from sfumato.evaluation.two_samples import STEPS
@@ -193,7 +193,7 @@ def test_distances_are_measured_in_the_chosen_features_and_the_judge_still_reads
     def read(images):
         return images.flatten(1), torch.full((len(images), 3), 1 / 3)
 
-    pixels = Extractor("bare pixels", 64, read)
+    pixels = FeatureReader("bare pixels", 64, read)
     bench = make_bench(digits.test, digits.test_labels, judge_model=judge_model, extractor=pixels, how=QUICK)
     scores = judge(digits.train, digits.train_labels, bench)
     assert scores.feature_extractor == "bare pixels" and scores.inception_score == pytest.approx(1)

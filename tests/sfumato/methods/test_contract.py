@@ -14,9 +14,9 @@ from sfumato.images import to_unit
 from sfumato.methods import METHODS
 from sfumato.methods.plan import ANY_NUMBER, STAGE_COUNTS, STAGE_DRAWING, STAGE_MOMENTS, Certificate, Plan
 from sfumato.preflight import plan_for, preflight
-from sfumato.privacy import accountant
-from sfumato.privacy.events import DiscreteHistogram
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import DiscreteHistogram
+from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.settings import resolve
 from tests.spends import KEYS
 

@@ -6,7 +6,7 @@ import pytest
 
 from sfumato.errors import BadInput
 from sfumato.methods import dp_ensemble
-from sfumato.privacy.accountant import gdp_delta, gdp_epsilon
+from sfumato.privacy.accounting.accountant import gdp_delta, gdp_epsilon
 from tests.vectors import facts
 
 CIFAR = {

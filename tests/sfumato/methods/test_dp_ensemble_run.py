@@ -15,8 +15,8 @@ from sfumato.methods import dp_ensemble
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import ANY_NUMBER, Facts
 from sfumato.preflight import plan_for, preflight
-from sfumato.privacy.accountant import gdp_epsilon
-from sfumato.privacy.events import Gaussian
+from sfumato.privacy.accounting.accountant import gdp_epsilon
+from sfumato.privacy.accounting.events import Gaussian
 from sfumato.settings import resolve
 
 SHAPE = (1, 8, 8)

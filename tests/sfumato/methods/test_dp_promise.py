@@ -14,10 +14,10 @@ from sfumato.errors import BadInput
 from sfumato.methods import dp_promise
 from sfumato.methods.plan import STAGE_PHASE_ONE, STAGE_TUNING, Facts
 from sfumato.preflight import plan_for, preflight
-from sfumato.privacy import accountant
-from sfumato.privacy.accountant import dp_sgd_epsilon
-from sfumato.privacy.events import NoisedRecords
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.accountant import dp_sgd_epsilon
+from sfumato.privacy.accounting.events import NoisedRecords
+from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.settings import resolve
 from tests.spends import KEYS
 from tests.vectors import facts

@@ -12,12 +12,12 @@ from sfumato.errors import BadInput
 from sfumato.methods import dppm
 from sfumato.methods.parts import begun
 from sfumato.preflight import plan_for, preflight
-from sfumato.privacy import accountant
-from sfumato.privacy.clipping import clipped_sum
-from sfumato.privacy.dp_sgd import trainable_parameters
-from sfumato.privacy.events import SubsampledGaussian
-from sfumato.privacy.ledger import Ledger
-from sfumato.privacy.survey import survey
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import SubsampledGaussian
+from sfumato.privacy.engine.clipping import clipped_sum
+from sfumato.privacy.engine.dp_sgd import trainable_parameters
+from sfumato.privacy.engine.validation import survey
+from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.settings import resolve
 from tests.oracle import clipped, distance, loop
 from tests.spends import KEYS

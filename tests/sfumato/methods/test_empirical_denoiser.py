@@ -20,7 +20,7 @@ from sfumato.methods import empirical_denoiser
 from sfumato.methods.empirical_denoiser import Grid, attack_success, claim, empirical_steps, window
 from sfumato.methods.plan import STAGE_DRAWING
 from sfumato.preflight import plan_for, preflight
-from sfumato.privacy.accountant import gdp_epsilon, subsampled_gaussian_epsilon
+from sfumato.privacy.accounting.accountant import gdp_epsilon, subsampled_gaussian_epsilon
 from sfumato.settings import resolve
 from tests.seeded import seeded_source
 from tests.vectors import facts

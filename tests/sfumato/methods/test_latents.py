@@ -15,7 +15,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.parts import design
 from sfumato.preflight import private_set
 from sfumato.privacy import door
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.mechanisms import noised_records
 from sfumato.settings import DEFAULT_METHOD
 from tests.spends import KEYS

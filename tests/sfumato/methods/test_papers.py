@@ -6,7 +6,7 @@ import re
 import pytest
 
 from sfumato.methods import METHODS, PAPERS, dp_sgd
-from sfumato.privacy.accountant import dp_sgd_epsilon
+from sfumato.privacy.accounting.accountant import dp_sgd_epsilon
 from tests.vectors import facts
 
 every_paper = pytest.mark.parametrize("name", PAPERS)

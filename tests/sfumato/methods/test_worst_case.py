@@ -11,10 +11,10 @@ from sfumato.methods import METHODS, dp_ensemble, empirical_denoiser
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import STAGE_DRAWING, Facts
 from sfumato.preflight import plan_for
-from sfumato.privacy import games
-from sfumato.privacy.events import Gaussian, SubsampledGaussian
-from sfumato.privacy.games import log_likelihood_ratios, tried_drawing
-from sfumato.privacy.played import Played
+from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
+from sfumato.privacy.auditing import games
+from sfumato.privacy.auditing.games import log_likelihood_ratios, tried_drawing
+from sfumato.privacy.auditing.played import Played
 from sfumato.settings import resolve
 
 FACTS = Facts(records=1437, classes=tuple("0123456789"), public_classes=52, shape=(1, 8, 8))

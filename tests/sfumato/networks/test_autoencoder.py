@@ -9,7 +9,7 @@ import torch
 from sfumato.config import Latent
 from sfumato.errors import BadInput
 from sfumato.networks.autoencoder import ANCHORS, LOG_VARIANCE, SEAMS, build_autoencoder, largest_norm, latent_shape
-from sfumato.privacy.survey import refuse_mixers
+from sfumato.privacy.engine.validation import refuse_mixers
 
 TINY = Latent(kind="kl", width=6, multipliers=(1, 2), channels=2)
 PATCH = TINY.model_copy(update={"kind": "patch", "patch": 2, "multipliers": (1,)})

@@ -5,10 +5,10 @@ import torch
 
 from sfumato.diffusion.objective import record_losses
 from sfumato.networks.checkpointing import checkpoint_blocks, is_checkpointed
-from sfumato.privacy import clipping
-from sfumato.privacy.clipping import clipped_sum
+from sfumato.privacy.engine import clipping
+from sfumato.privacy.engine.clipping import clipped_sum
 from tests.oracle import by, distance, norm
-from tests.sfumato.privacy.test_clipping import ALL, awake, digits
+from tests.sfumato.privacy.engine.test_clipping import ALL, awake, digits
 
 
 def held(model, examples):

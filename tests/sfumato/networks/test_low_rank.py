@@ -8,9 +8,9 @@ from sfumato.diffusion.objective import denoising_examples
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.networks.low_rank import LowRank, adapted, merged
-from sfumato.privacy.clipping import clipped_sum
-from sfumato.privacy.dp_sgd import train_privately, trainable_parameters
-from sfumato.privacy.survey import survey
+from sfumato.privacy.engine.clipping import clipped_sum
+from sfumato.privacy.engine.dp_sgd import train_privately, trainable_parameters
+from sfumato.privacy.engine.validation import survey
 from tests import oracle
 from tests.seeded import seeded_source
 

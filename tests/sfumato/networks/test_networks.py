@@ -7,7 +7,7 @@ from sfumato.config import Network
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.errors import BadInput
 from sfumato.networks.build import build, parameter_group, parameters_by_group, resolved, with_classes
-from sfumato.privacy.dp_sgd import trainable_parameters
+from sfumato.privacy.engine.dp_sgd import trainable_parameters
 
 MLP = Network(kind="mlp", width=16, blocks=2, condition=8)
 UNET = Network(kind="unet", width=8, blocks=1, condition=8, multipliers=(1, 2), attention=(7, 8, 4))

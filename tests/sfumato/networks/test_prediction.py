@@ -9,7 +9,7 @@ from sfumato.diffusion.objective import Examples, denoising_examples, record_los
 from sfumato.diffusion.schedule import add_noise, make_schedule, predicted_image
 from sfumato.networks.build import build
 from sfumato.networks.prediction import VelocityPrediction, error_weights
-from sfumato.privacy.per_record import one_by_one, together
+from sfumato.privacy.engine.per_record import one_by_one, together
 
 SHAPE = (2, 3, 3)
 VELOCITY = Network(kind="mlp", width=16, blocks=1, condition=8, prediction="velocity")

@@ -11,9 +11,9 @@ from sfumato.config import Constants
 from sfumato.errors import BadInput, Unnamed
 from sfumato.images import ImageSet
 from sfumato.privacy import door
+from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.door import Access, PrivateSet, check_in, identify, looking, read, spending
-from sfumato.privacy.events import Gaussian
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.ledger.ledger import Ledger
 from tests.spends import KEYS
 
 EVENT = Gaussian(noise_multiplier=4.0)

@@ -10,10 +10,10 @@ from tests import reach
 
 DOORS = (
     "sfumato.privacy.door",
-    "sfumato.privacy.looks",
+    "sfumato.privacy.auditing.looks",
     "sfumato.privacy.mechanisms",
     "sfumato.privacy.shards",
-    "tasks.checking",
+    "tasks.checks",
     "artifacts.certify",
     "artifacts.publish",
 )
@@ -21,8 +21,8 @@ DOORS = (
 HOOKS = ("ballot", "corrupt", "draw_privately", "loss")
 """What a mechanism calls in the file of a method."""
 SINGLE = {
-    "sfumato.privacy.balance.check_change": 3,
-    "sfumato.privacy.balance.check_set": 3,
+    "sfumato.privacy.ledger.balance.check_change": 3,
+    "sfumato.privacy.ledger.balance.check_set": 3,
     "sfumato.privacy.door.check_in": 1,
     "sfumato.privacy.door.check_parts": 3,
     "sfumato.sources.load": 1,
@@ -80,6 +80,6 @@ def test_a_refusal_in_a_function_that_is_only_reached_is_found():
     assert {
         "sfumato.sources.folders.by_prefix",
         "sfumato.sources.tables.opened_parquet",
-        "sfumato.privacy.balance.check_set",
+        "sfumato.privacy.ledger.balance.check_set",
         "sfumato.sources.npz.levels",
     } <= set(REFUSALS)

@@ -16,10 +16,17 @@ from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Refused
 from sfumato.images import ImageSet, to_pixels
 from sfumato.networks.build import build
-from sfumato.privacy import accountant, door, mechanisms, noise
+from sfumato.privacy import door, mechanisms, noise
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import (
+    DiscreteHistogram,
+    Gaussian,
+    NoisedRecords,
+    SubsampledGaussian,
+    Uncertified,
+)
 from sfumato.privacy.door import Access, PrivateSet
-from sfumato.privacy.events import DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian, Uncertified
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.mechanisms import (
     drawn,
     fine_tuned,
@@ -244,7 +251,7 @@ def test_each_record_votes_once_in_its_class(ledger):
 
 
 def test_votes_come_in_pieces_of_bounded_size(ledger, monkeypatch):
-    monkeypatch.setattr("sfumato.privacy.queries.CHUNK", 30)
+    monkeypatch.setattr("sfumato.privacy.engine.queries.CHUNK", 30)
     sizes = []
     vote(access(ledger), lambda x: sizes.append(len(x)) or vote_zero(x))
     assert sizes == [30] * 6 + [20]

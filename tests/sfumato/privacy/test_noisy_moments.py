@@ -13,10 +13,11 @@ from sfumato import alignment
 from sfumato.alignment import Reference, packed, unpacked
 from sfumato.images import ImageSet
 from sfumato.latents import PIXELS
-from sfumato.privacy import accountant, door, mechanisms, noise
+from sfumato.privacy import door, mechanisms, noise
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian
 from sfumato.privacy.door import Access, PrivateSet
-from sfumato.privacy.events import DiscreteHistogram, Gaussian
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.mechanisms import noisy_moments
 from sfumato.privacy.noise import Source
 from tests.seeded import seeded_source

@@ -12,7 +12,7 @@ from sfumato.diffusion.schedule import make_schedule
 from sfumato.methods.dp_ensemble import Method
 from sfumato.networks.build import build
 from sfumato.privacy.door import Access, PrivateSet
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.shards import dealt, shard_trained
 from sfumato.training import denoiser_training
 from tests.spends import KEYS

@@ -12,11 +12,11 @@ from sfumato.diffusion.schedule import make_schedule
 from sfumato.images import ImageSet, joined, to_unit
 from sfumato.networks.build import build
 from sfumato.privacy import mechanisms
-from sfumato.privacy.clipping import clipped_sum
+from sfumato.privacy.accounting.events import DiscreteHistogram, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.door import Access, PrivateSet
-from sfumato.privacy.dp_sgd import train_privately, trainable_parameters
-from sfumato.privacy.events import DiscreteHistogram, NoisedRecords, SubsampledGaussian, Uncertified
-from sfumato.privacy.ledger import Ledger
+from sfumato.privacy.engine.clipping import clipped_sum
+from sfumato.privacy.engine.dp_sgd import train_privately, trainable_parameters
+from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.shards import dealt
 from sfumato.privacy.units import every_few, one_of_each, single_records, unit_examples, units_of
 from sfumato.settings import resolve

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-from artifacts import contents
+from artifacts import serialization
 from sfumato.config import Schedule
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import make_schedule
@@ -180,8 +180,8 @@ def test_a_smaller_base_holds_the_first_trajectories_alone():
 @pytest.mark.parametrize("by_class", [False, True])
 def test_a_base_comes_back_from_disk_as_it_was(tmp_path, by_class):
     knowledge, queries, classes = base(by_class=by_class), unit(30, seed=7), torch.arange(30) % 6
-    contents.save_base(tmp_path, knowledge)
-    again = contents.load_base(tmp_path, torch.device("cpu"))
+    serialization.save_base(tmp_path, knowledge)
+    again = serialization.load_base(tmp_path, torch.device("cpu"))
     assert again.by_class == by_class
     for name in ("keys", "images", "noise", "labels"):
         assert torch.equal(getattr(again, name), getattr(knowledge, name)), name

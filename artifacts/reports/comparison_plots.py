@@ -1,0 +1,128 @@
+"""The scores of a comparison as a picture: against epsilon, or, of a sweep, against the values that it tried.
+
+Scores were measured against private images, so the pictures are INTERNAL.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from artifacts.reports.comparison import Comparison, Row
+from artifacts.reports.run import SCORES
+
+PLOTTED = ("frechet", "cnn")
+"""Scores that are drawn, each with panels of its own."""
+DOTS = 120
+LEGEND_INCHES = 5.2
+"""Width of a column of the legend: a variant's name may be long."""
+WORDS = {"rotation": 25, "ha": "right"}
+"""How the names of values that are no numbers stand below a panel."""
+WIDE = 8.0
+"""Positive values are drawn on a logarithmic axis where the largest is as many times the smallest."""
+
+
+def draw(folder: Path, found: Comparison) -> None:
+    """Write the picture that the report of a comparison shows into its folder."""
+    draw_sweep(folder / found.plot, found) if found.axes else draw_trade_off(folder / found.plot, found.rows)
+
+
+def draw_trade_off(path: Path, rows: Sequence[Row]) -> None:
+    """Scores against epsilon, each variant a colour: by certificate as a full line, by claim dashed."""
+    figure, panels = _panels(1, len(PLOTTED), width=5.2, height=4.4, share="none")
+    for panel, key in zip(panels[0], PLOTTED, strict=True):
+        for number, (variant, own) in enumerate(by_variant(rows).items()):
+            own, colour = [row for row in own if row.scores[key].mean is not None], f"C{number}"
+            certified = [(row.certificate, row) for row in own if row.certificate]
+            _bars(panel, certified, key, colour, line="-", label=variant)
+            claims, means = [row.claim for row in own], [row.scores[key].mean for row in own]
+            panel.plot(claims, means, color=colour, linestyle="--", marker="x", linewidth=0.9)
+        panel.set_xscale("log")
+        panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        panel.set_xlabel("epsilon: certificate (full), claim (dashed)", fontsize=8)
+        panel.set_ylabel(SCORES[key], fontsize=9)
+    _save(path, figure, panels)
+
+
+def draw_sweep(path: Path, found: Comparison) -> None:
+    """Scores against the values of each setting, a panel each and a colour per target epsilon; bars are intervals over seeds.
+
+    Numbers lie on an axis, joined by lines; words stand side by side. A run without certificate is a cross.
+    """
+    figure, panels = _panels(len(PLOTTED), len(found.axes), width=2.5, height=2.6, share="row")
+    for line, key in zip(panels, PLOTTED, strict=True):
+        line[0].set_ylabel(SCORES[key], fontsize=9)
+        for panel, (setting, values) in zip(line, found.axes.items(), strict=True):
+            _draw_values(panel, values, found.rows, key)
+            panel.set_xlabel(setting, fontsize=8)
+    _save(path, figure, panels)
+
+
+def by_variant(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
+    """Rows of each variant, smallest epsilon first."""
+    found: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.target):
+        found.setdefault(row.variant, []).append(row)
+    return found
+
+
+def _numbers(values: Iterable[str]) -> list[float]:
+    """The values as numbers; none where one of them is a word."""
+    try:
+        return [float(value) for value in values]
+    except ValueError:
+        return []
+
+
+def _draw_values(panel: Any, values: Mapping[str, str], rows: Sequence[Row], key: str) -> None:
+    numbers = _numbers(values)
+    places = numbers or list(range(len(values)))
+    for number, target in enumerate(sorted({row.target for row in rows})):
+        own = {row.variant: row for row in rows if row.target == target and row.scores[key].mean is not None}
+        at = sorted((place, variant) for place, variant in zip(places, values.values(), strict=True) if variant in own)
+        for certified, marker in ((True, "o"), (False, "x")):
+            points = [(place, own[variant]) for place, variant in at if bool(own[variant].certificate) == certified]
+            label = f"epsilon {target:g}" + ("" if certified else ", no certificate")
+            line = "-" if numbers and certified else "none"
+            if points:
+                _bars(panel, points, key, f"C{number}", line=line, label=label, marker=marker)
+    if numbers and max(numbers) >= WIDE * min(numbers) > 0:
+        panel.set_xscale("log")
+    panel.set_xticks(places, list(values), **({} if numbers else WORDS))
+    panel.set_xticks([], minor=True)
+    panel.margins(x=0.1 if numbers else 0.2)
+
+
+def _bars(
+    panel: Any, points: Sequence[tuple[float, Row]], key: str, colour: str, *, line: str, label: str, marker: str = "o"
+) -> None:
+    scores = [row.scores[key] for _, row in points]
+    bars = [score.half or 0.0 for score in scores] if any(score.half for score in scores) else None
+    panel.errorbar(
+        [place for place, _ in points], [score.mean for score in scores], bars,
+        color=colour, linestyle=line, marker=marker, markersize=5, linewidth=1.2, capsize=2, label=label,
+    )  # fmt: skip
+
+
+def _panels(rows: int, columns: int, *, width: float, height: float, share: Literal["row", "none"]) -> tuple[Any, Any]:
+    """A figure and its panels `[rows, columns]`, each of this size in inches; those of a row may share one scale."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    size = (width * columns, height * rows)
+    return plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=share, layout="constrained")
+
+
+def _save(path: Path, figure: Any, panels: Any) -> None:
+    import matplotlib.pyplot as plt
+
+    legend: dict[str, Any] = {}
+    for panel in panels.flat:
+        panel.tick_params(labelsize=8)
+        panel.spines[["top", "right"]].set_visible(False)
+        legend = dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True)) | legend
+    columns = max(1, int(figure.get_figwidth() / LEGEND_INCHES))
+    figure.legend(legend.values(), legend.keys(), loc="outside lower center", fontsize=8, frameon=False, ncols=columns)
+    figure.savefig(path, dpi=DOTS)
+    plt.close(figure)

@@ -1,0 +1,54 @@
+"""The data sheet of a private collection as a page in Markdown; INTERNAL, as its first line says."""
+
+from artifacts.reports.page import table
+from sfumato.privacy.auditing.data_sheet import SHOWN, Alike, DataSheet
+
+FIRST_LINE = "**INTERNAL**: made by looking at private images without noise. Do not share this sheet."
+KINDS = 12
+"""Sizes and modes that are named."""
+
+
+def sheet_page(sheet: DataSheet) -> str:
+    """The page for a person who wants to know whether these images can be used."""
+    kinds = list(sheet.kinds.items())
+    rest = sum(count for _, count in kinds[KINDS:])
+    shown = [*kinds[:KINDS], *([(f"{len(kinds) - KINDS} others", rest)] if rest else [])]
+    units = "" if sheet.groups is None else f", in {sheet.groups} groups of at most {sheet.largest_group}"
+    lines = [
+        FIRST_LINE,
+        "",
+        f"# Data sheet of {_word(sheet.name)}",
+        "",
+        f"{sheet.records} images in {len(sheet.classes)} classes{units}; {len(sheet.broken)} that cannot be read.",
+        "",
+        table(["class", "images"], [[_word(name), count] for name, count in sheet.classes.items()]),
+        "",
+        table(["size and mode", "images"], shown),
+        "",
+        "## Alike",
+        "",
+        *_told("the same, pixel by pixel, as another one", sheet.duplicates),
+        *_told("nearly the same as another one", sheet.near),
+    ]
+    if sheet.public:
+        lines += [
+            *_told(f"among the public ones of {_word(sheet.public)}, pixel by pixel", sheet.copies, "public image"),
+            *_told(f"nearly the same as a public one of {_word(sheet.public)}", sheet.near_public, "public image"),
+        ]
+    lines += ["## Cannot be read", "", *(f"- {_word(line)}" for line in sheet.broken or ("nothing",)), ""]
+    return "\n".join(lines)
+
+
+def _told(what: str, alike: Alike, title: str = "other image") -> list[str]:
+    crossing = {"another group": alike.across_groups, "another class": alike.across_classes}
+    which = ", ".join(f"{count} of them to one of {other}" for other, count in crossing.items() if count)
+    few = f"; the closest {SHOWN} pairs are named" if len(alike.named) == SHOWN else ""
+    rows = [[_word(one), _word(other)] for one, other in alike.named]
+    named = [table(["image", title], rows), ""] if rows else []
+    return [f"Images that are {what}: {alike.pictures}{f' ({which})' if which else ''}{few}.", "", *named]
+
+
+def _word(text: str) -> str:
+    """Text from outside as it is, in one line, without what Markdown would make of it."""
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text).replace("`", "'")
+    return f"`{plain}`"

@@ -1,0 +1,128 @@
+"""A page of sections, written once and shown in three ways: HTML in one file, Markdown, and its tables as CSV.
+
+Everything on a page is plain text, a table or a picture, so that nothing that comes from data can become markup: HTML is
+escaped by the template, Markdown here. The HTML needs no script and no other address: pictures are inside it, and its
+content policy forbids the browser to fetch or to run anything.
+"""
+
+import base64
+import csv
+import html
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from artifacts.store import write_text
+
+TEMPLATE = "page.html"
+Address = Callable[[str], str]
+"""The name of a picture -> where a reader finds it; empty where there is none."""
+
+
+class Text(NamedTuple):
+    """A paragraph, the first words of which may be set off."""
+
+    text: str
+    lead: str = ""
+
+
+class Table(NamedTuple):
+    """Rows of cells; `name` is that of its CSV file."""
+
+    name: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+class Picture(NamedTuple):
+    """A PNG file beside the page, and what it shows in words."""
+
+    file: str
+    shows: str
+
+
+class PageSection(NamedTuple):
+    """A title and what stands below it; a folded one opens on a click, and is open on paper."""
+
+    title: str
+    blocks: Sequence[Text | Table | Picture]
+    folded: bool = False
+
+
+class Page(NamedTuple):
+    """What may happen to it first, then its sections."""
+
+    title: str
+    label: str
+    notice: str
+    """What the label means for this page, in a sentence."""
+    sections: Sequence[PageSection]
+
+
+def in_html(page: Page, address: Address) -> str:
+    """The page as one HTML file."""
+    folder = FileSystemLoader(Path(__file__).parent)
+    template = Environment(
+        loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    kinds = {kind.__name__: kind for kind in (Text, Table, Picture)}
+    template.tests["kind"] = lambda block, name: isinstance(block, kinds[name])
+    return template.get_template(TEMPLATE).render(page=page, address=address)
+
+
+def in_markdown(page: Page, address: Address = str, links: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The page in Markdown; `links`, addresses by what they lead to, stand at its head."""
+    head = [f"# {plain(page.title)}", "", f"> {page.label}. {plain(page.notice)}", ""]
+    if links:
+        head += [" · ".join(f"[{plain(title)}](<{at}>)" for title, at in links.items()), ""]
+    return "\n".join(head + [line for section in page.sections for line in section_in_markdown(section, address)])
+
+
+def section_in_markdown(section: PageSection, address: Address = str) -> Iterator[str]:
+    """The lines of a section in Markdown."""
+    yield from (f"## {plain(section.title)}", "")
+    for block in section.blocks:
+        match block:
+            case Text(text, lead):
+                yield f"**{plain(lead)}** {plain(text)}".strip() if lead else plain(text)
+            case Table(_, head, rows):
+                yield table(head, rows)
+            case Picture(file, shows):
+                yield f"![{plain(shows)}]({address(file)})" if address(file) else ""
+        yield ""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(plain(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def plain(value: Any) -> str:
+    """A value as Markdown text that starts no tag, no link and no line of its own."""
+    text = html.escape(" ".join(str(value).split()), quote=False).replace("&gt;", ">")
+    return re.sub(r"([\\\[\]])", r"\\\1", text)
+
+
+def write_tables(folder: Path, page: Page) -> None:
+    """Write each table of the page as a CSV file into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for block in (block for section in page.sections for block in section.blocks if isinstance(block, Table)):
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([block.head, *block.rows])
+        write_text(folder / f"{block.name}.csv", text.getvalue())
+
+
+def inside(folder: Path) -> Address:
+    """Pictures of this folder as data addresses, which need no file beside the page."""
+
+    def address(file: str) -> str:
+        path = folder / file
+        return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode() if path.is_file() else ""
+
+    return address

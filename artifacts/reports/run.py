@@ -1,0 +1,498 @@
+"""The report of a run as one HTML file, in two versions.
+
+`report.html` may leave where the images may: promise, pictures, epsilon at other deltas, how it was made, time, ledger entries,
+settings. `report-internal.html` adds what was measured against private images (scores, what privacy cost of them, copies
+and audit) and the whole ledger of the set; it is INTERNAL. The first one serves in Markdown too, for Prefect.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from artifacts.labels import Label
+from artifacts.pictures import MOST_CLASSES
+from artifacts.record import RunRecord, run_folder
+from artifacts.reports.audit import AUDIT_PICTURE, audit_sections, audit_told
+from artifacts.reports.page import Page, PageSection, Picture, Table, Text, in_html, in_markdown, inside, write_tables
+from artifacts.reports.plain_words import plain_words
+from artifacts.reports.rehearsal import REHEARSAL
+from artifacts.reports.rehearsal import section as rehearsal_section
+from artifacts.reports.spending import ENTRIES, PAGE, SPENDING, entry_rows
+from artifacts.store import write_text
+from artifacts.tracking import flattened
+from sfumato.config import RehearsalSettings
+from sfumato.evaluation.extractors import only_extractor
+from sfumato.methods.plan import ANY_NUMBER, Certificate, Plan
+from sfumato.privacy import gates
+
+REPORT, INTERNAL_REPORT = "report.html", "report-internal.html"
+TABLES, INTERNAL_TABLES = "tables", "tables-internal"
+"""Folders of the tables of the two reports, as CSV."""
+SAMPLES, CURVES, PRIVACY, TRADE_OFF = (
+    "samples.png",
+    "training-curves.png",
+    "privacy-curve.png",
+    "trade-off-internal.png",
+)
+COPIES_PICTURE = "copies.png"
+NEAREST = "nearest-public.png"
+REAL_PICTURE = "real-internal.png"
+PICTURES = (SAMPLES, NEAREST, CURVES, PRIVACY, REHEARSAL)
+"""Those of the report that may leave."""
+INTERNAL_FILES = (
+    *(INTERNAL_REPORT, INTERNAL_TABLES, *PICTURES, TRADE_OFF, REAL_PICTURE, COPIES_PICTURE, AUDIT_PICTURE),
+    *(ENTRIES, PAGE, SPENDING),
+)
+"""All that may be seen where INTERNAL things are."""
+SCORES = {
+    "frechet": "Frechet distance",
+    "coverage": "coverage",
+    "two_sample_auc": "told from real",
+    "readable": "readable",
+    "logistic": "logistic regression",
+    "cnn": "CNN",
+}
+"""Columns of the short score table."""
+FIDELITY = {
+    "frechet": "Frechet distance",
+    "kid": "KID",
+    "inception_score": "Inception score",
+    "precision": "precision",
+    "recall": "recall",
+    "density": "density",
+    "coverage": "coverage",
+    "frechet_backbone": "Frechet distance, backbone",
+    "frechet_latents": "Frechet distance, latents",
+    "two_sample_auc": "told from real",
+    "readable": "readable",
+}
+UTILITY = {
+    "logistic": "logistic regression",
+    "cnn": "CNN",
+    "mlp": "MLP",
+    "paper_cnn": "CNN of DPDM",
+    "resnet9": "ResNet-9",
+    "eleven": "mean of eleven",
+}
+BY_CLASS = {
+    f"{name}_{key}": f"{UTILITY[name]}, {title}"
+    for name in ("logistic", "cnn", "mlp", "paper_cnn", "resnet9")
+    for key, title in {"balanced": "balanced", "auc": "area under ROC"}.items()
+}
+"""What classes of different sizes cannot carry, by classifier."""
+
+
+NO_PROTECTION = "No protection of the training data is known."
+"""Said of whatever leaves without a certificate."""
+EDGE = (
+    "Choosing settings by looking at private scores; the number of private records, the class names and the image size, "
+    "which are treated as public; people with several images (the unit is one image); side channels and rounding "
+    "inside float32 sums before they are noised."
+)
+NOT_COVERED = PageSection("What is not covered", [Text(EDGE)])
+"""The edge of the promise, said wherever the promise is."""
+SEVERAL = "people with several images (the unit is one image)"
+"""What of it is another where the unit is a group."""
+NOTICES = {
+    Label.PUBLIC: "Made from public data alone: may leave.",
+    Label.DP: "May leave, with the sentence below attached.",
+    Label.INTERNAL: "Must not leave.",
+}
+HIDDEN = ("data.private", "data.public", "data.folder")
+"""Settings of the data that say where files lie on this machine."""
+CHOICES = "recipe.choices"
+"""What has a section of its own."""
+
+
+def not_covered(plan: Plan) -> PageSection:
+    """The edge of the promise of a plan."""
+    unit, edge = plan.facts.unit, EDGE
+    if plan.generation.classes == "declared":
+        edge = f"The shares of the classes, which are declared and taken for public knowledge. {EDGE}"
+    told = f"a {unit} under several names (the unit is one {unit})" if unit else SEVERAL
+    return NOT_COVERED._replace(blocks=[Text(edge.replace(SEVERAL, told)), Text(gates.in_words())])
+
+
+def public_page(record: RunRecord) -> Page:
+    """The version that may leave where the images may."""
+    sections = [
+        _promise(record),
+        _pictures(record),
+        _trade_off(record),
+        _making(record),
+        *([_rehearsal(record)] if record.rehearsal else []),
+        *([_time(record)] if record.stages else []),
+        _ledger(record),
+        *_recipe(record),
+        _settings(record),
+        not_covered(record.plan),
+    ]
+    accepted = "Handed over on the paper's claim alone: no certificate." if record.override("claim") else ""
+    return Page(_title(record), record.label, accepted or NOTICES[Label(record.label)], sections)
+
+
+def internal_page(record: RunRecord, entries: Sequence[Mapping[str, Any]] = ()) -> Page:
+    """The INTERNAL version: the public one, scores against private images, and the ledger's `entries`."""
+    own = {
+        "Promise": [PageSection("In plain words", [Text(said) for said in plain_words(record.metrics)])]
+        * bool(record.metrics),
+        "Pictures": [PageSection("Real images", [Picture(REAL_PICTURE, REAL_SHOWS)]), _scores(record)],
+        "Trade-off": [PageSection("What privacy cost", [Picture(TRADE_OFF, TRADE_OFF_SHOWS)])],
+        TIME: [
+            PageSection("Copies and audit", _checked(record)),
+            *(audit_sections(record.audit) if record.audit else ()),
+        ],
+        "Ledger": [PageSection("All runs on this set", _entries(entries), folded=True)] if entries else [],
+    }
+    shown = [_time(record, internal=True) if part.title == TIME else part for part in public_page(record).sections]
+    sections = [part for section in shown for part in (section, *own.get(section.title, ()))]
+    notice = f"Do not share: scores against private images, measured without noise. What may leave is in {REPORT}."
+    return Page(_title(record), Label.INTERNAL, notice if record.label != Label.INTERNAL else INTERNAL_NOTICE, sections)
+
+
+INTERNAL_NOTICE = (
+    "Do not share: scores against private images, measured without noise; the images must not leave either."
+)
+TRADE_OFF_SHOWS = (
+    "Scores of this run (filled), of earlier runs on the same images (hollow), and of what needs no privacy or none of these "
+    "images (dashed), against epsilon: by certificate, or by claim where there is none (cross). INTERNAL."
+)
+
+
+def write_reports(folder: Path, record: RunRecord) -> None:
+    """Write both versions, and their tables, into the folder of the run."""
+    books = folder / ENTRIES
+    entries = json.loads(books.read_text(encoding="utf-8"))["entries"] if books.is_file() else []
+    public, internal = public_page(record), internal_page(record, entries)
+    for page, name, tables in ((public, REPORT, TABLES), (internal, INTERNAL_REPORT, INTERNAL_TABLES)):
+        write_text(folder / name, in_html(page, inside(folder)))
+        write_tables(folder / tables, page)
+
+
+def markdown(record: RunRecord, links: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The report that may leave with its pictures inside, for Prefect's Markdown artifacts; `links` stand at its head."""
+    return in_markdown(public_page(record), inside(run_folder(record)), links)
+
+
+def _title(record: RunRecord) -> str:
+    return f"{record.method} on {record.settings['data']['name']}: {record.run}"
+
+
+def _promise(record: RunRecord) -> PageSection:
+    certificate, claim = record.certificate, record.claim
+    promised = ["none", "", "", ""]
+    if certificate:
+        promised = [certificate.shown_epsilon, certificate.shown_delta, certificate.relation, certificate.accountant]
+    rows = [
+        ["certificate", *promised],
+        ["claim of the paper", f"{claim.epsilon:.3f}", f"{record.plan.privacy.delta:.3g}", "", claim.source],
+    ]
+    return PageSection(
+        "Promise",
+        [
+            Text(statement(record), f"The images are {record.label}."),
+            Text(f"Unit: {record.plan.unit}. {_covered(certificate)}"),
+            Table("promise", ["", "epsilon", "delta", "relation", "source"], rows),
+            Text("A claim is what a paper's own analysis says; only the certificate is a promise."),
+            *(Text(f"{warning}.", "Warning.") for warning in record.plan.warnings),
+        ],
+    )
+
+
+REAL_SHOWS = "Held-out real images, one class a row as above. INTERNAL: no picture of them may leave."
+NEAREST_SHOWS = (
+    "Synthetic images, each left of the public image that is nearest to it in features of public images, one class a row (the first "
+    "{classes}): are they public images again? No private image is in it."
+)
+
+
+def _pictures(record: RunRecord) -> PageSection:
+    classes = record.plan.facts.classes
+    rows = ", ".join(classes[:MOST_NAMES]) + (f" and {len(classes) - MOST_NAMES} more" if classes[MOST_NAMES:] else "")
+    shown = Picture(SAMPLES, f"Synthetic images, one class a row, from the top: {rows}.")
+    return PageSection("Pictures", [shown, Picture(NEAREST, NEAREST_SHOWS.format(classes=MOST_CLASSES))])
+
+
+MOST_NAMES = 60
+"""Class names that a caption lists."""
+
+
+def _trade_off(record: RunRecord) -> PageSection:
+    if not record.certificate:
+        return PageSection("Trade-off", [Text("Without a certificate there is no epsilon to weigh anything against.")])
+    shows = (
+        "Epsilon that the same spends have at other deltas (line), as certified (dot), and the paper's claim (cross)."
+    )
+    return PageSection("Trade-off", [Picture(PRIVACY, shows)] if record.curve else [Text(NO_CURVE)])
+
+
+NO_CURVE = "No epsilon at other deltas was kept."
+
+
+def _making(record: RunRecord) -> PageSection:
+    facts, noise = record.plan.facts, record.plan.noise_multiplier
+    blocks: list[Text | Table | Picture] = [
+        Text(
+            f"{record.plan.evaluations} network evaluations per image; "
+            + ("" if noise is None else f"noise multiplier {noise:.3f}; ")
+            + f"{facts.private} in {len(facts.classes)} classes."
+        ),
+        Picture(CURVES, "Loss of the public stages."),
+        *([Text(told, "Labels.")] if (told := labels_told(record)) else []),
+        *class_blocks(record),
+    ]
+    if found := record.latents:
+        said = (
+            "Denoisers work on latents of an autoencoder that saw public images alone; what it loses, no method can bring back. "
+            "Root mean squared error per pixel, on public images that it did not learn from, of its reconstructions: "
+            f"{found['reconstruction_error']:.3f}; of the mean image: {found['spread']:.3f} (pixels from -1 to 1)."
+        )
+        blocks.append(Text(said, "Latents."))
+    if found := record.alignment:
+        shared = f"{found['shared_covariances']:.0f}" if found["shared_covariances"] else "none"
+        said = (
+            f"Noisy counts, means and covariances of {found['classes']:.0f} classes, which the certificate covers, take them to where the public "
+            f"images lie; what is drawn there is taken back. With too few records, or too much noise, for a covariance of their own: {shared} of "
+            "the classes, which take what all have in common."
+        )
+        blocks.append(Text(said, "Alignment."))
+    if found := record.retrieval:
+        accuracy, chance, recall = (
+            found["retrieval_accuracy"],
+            found["retrieval_chance"],
+            found.get("search_recall", 1.0),
+        )
+        verdict = (
+            "above chance" if accuracy > 2 * chance else "near chance: at this k a latent hardly tells classes apart"
+        )
+        search = "" if recall == 1 else f" Search is approximate: it finds the nearest key {recall:.1%} of the time."
+        said = f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%} ({verdict})."
+        blocks.append(Text(said + search, "Retrieval."))
+    return PageSection("How it was made", blocks)
+
+
+def labels_told(record: RunRecord) -> str:
+    """Whose the labels of the images are, and which part a paid judge had in them; empty where there is none."""
+    judge, found = record.plan.judge, record.judged
+    if judge is None:
+        return ""
+    paid = "a linear classifier of the private classes on public features, paid for in the certificate"
+    if judge.use == "guide":
+        return f"Each image has the class that it was drawn for, towards which a judge pulled it ({paid})."
+    agreed = (
+        f"it agreed with the class that an image was drawn for in {found['agreed']:.1%} of {found['drawn']:.0f}"
+        if found
+        else ""
+    )
+    if judge.use == "relabel":
+        return f"The labels are those of a judge ({paid}); {agreed}. The classes that the images were drawn for are kept beside."
+    if judge.use == "weigh":
+        return (
+            f"The labels are the likelier ones of the class that an image was drawn for and that of a judge ({paid}); {agreed}. The classes that "
+            "the images were drawn for are kept beside."
+        )
+    return f"Each image has the class that it was drawn for; a judge ({paid}) kept the surest of each class; {agreed}."
+
+
+def _rehearsal(record: RunRecord) -> PageSection:
+    assert record.rehearsal  # the caller has seen it
+    wanted = RehearsalSettings.model_validate(record.settings.get("rehearsal", {}))
+    return rehearsal_section(record.rehearsal, wanted, went_on(record))
+
+
+def went_on(record: RunRecord) -> str:
+    """What failed in the rehearsal, and who went on; empty where it passed."""
+    accepted = record.override("rehearsal")
+    return f"{accepted.missing}. {accepted.reason} (ledger entry {accepted.entry})." if accepted else ""
+
+
+def class_blocks(record: RunRecord) -> list[Text | Table | Picture]:
+    """How common each class is and how that is known; nothing where there are as many images of each."""
+    found = record.class_shares
+    if found is None:
+        return []
+    head = ["class", "share", "images", *(["private records, with noise"] if found.counts else [])]
+    return [
+        Text(found.source, "Shares of the classes."),
+        Table("classes", head, found.rows(record.plan.generation.images)),
+    ]
+
+
+TIME = "Time"
+"""Title of the section on how long stages took."""
+
+
+def _time(record: RunRecord, *, internal: bool = False) -> PageSection:
+    """How long stages took; those that made something INTERNAL in the INTERNAL version alone, since it follows from private images."""
+    timed = [stage for stage in record.stages if internal or stage.label in (Label.PUBLIC, Label.DP)]
+    left = (
+        "" if internal else " How long the others took follows from private images without noise, and is not told here."
+    )
+    rows = [
+        [stage.name, f"{stage.seconds:.1f}", "from cache" if stage.cached else "", f"{stage.made_in:.1f}"]
+        for stage in timed
+    ]
+    total = Text(
+        f"{len(timed)} of {len(record.stages)} stages, in {sum(stage.seconds for stage in timed):.0f} seconds.{left}"
+    )
+    return PageSection(
+        TIME, [total, Table("time", ["stage", "seconds in this run", "cache", "seconds when made"], rows)]
+    )
+
+
+def _ledger(record: RunRecord) -> PageSection:
+    rows = [[spend.stage, spend.what, _event(spend.event), "paid"] for spend in record.plan.spends]
+    return PageSection(
+        "Ledger",
+        [
+            Text("What touched private images:"),
+            Table("ledger", ["stage", "what", "mechanism", "ledger"], rows),
+            Text(f"Ledger entries {', '.join(map(str, record.entries))}."),
+        ],
+    )
+
+
+def _entries(entries: Sequence[Mapping[str, Any]]) -> list[Text | Table | Picture]:
+    told = [entry for entry in entries if entry["kind"] != "progress"]
+    return [
+        Picture(SPENDING, "What the set has cost, spend by spend."),
+        Text(f"{len(entries) - len(told)} notes of progress are left out; {ENTRIES} holds every entry."),
+        Table("entries", *entry_rows(told)),
+    ]
+
+
+def _recipe(record: RunRecord) -> list[PageSection]:
+    """What the recipe chose, and why; nothing where a preset or a person did."""
+    recipe = record.settings.get("recipe", {})
+    if not recipe.get("choices"):
+        return []
+    said = f"Chosen from declared facts for {recipe['minutes']:g} minutes on a {recipe['device'].upper()}; no image was looked at."
+    rows = [[choice["setting"], choice["value"], choice["why"]] for choice in recipe["choices"]]
+    return [PageSection("Recipe", [Text(said), Table("recipe", ["setting", "value", "why"], rows)], folded=True)]
+
+
+def _settings(record: RunRecord) -> PageSection:
+    rows = [[name, value] for name, value in flattened(record.settings).items() if name not in (*HIDDEN, CHOICES)]
+    return PageSection("Settings", [Table("settings", ["setting", "value"], rows)], folded=True)
+
+
+def _scores(record: RunRecord) -> PageSection:
+    rows = record.metrics
+    extractor = only_extractor(row["feature_extractor"] for row in rows.values() if "feature_extractor" in row)
+    reasons = {f"{key}: {reason}." for row in rows.values() for key, reason in row.get("missing", {}).items()}
+    how, single = record.settings["evaluation"], [row["scikit"] for row in rows.values() if row.get("scikit")]
+    by_classifier = [[name, *map(_number, row["scikit"].values())] for name, row in rows.items() if row.get("scikit")]
+    eleven = "; the last column: eleven of scikit-learn's classifiers. " if "eleven" in shown(rows.values()) else ". "
+    blocks: list[Text | Table | Picture] = [
+        Text(
+            f"Distances and neighbourhoods (k = 5) in: {extractor or 'features not named'}. In brackets 95 % intervals "
+            f"({how.get('resamples', 'no')} bootstrap resamples of the images)."
+        ),
+        score_table(rows, "fidelity", FIDELITY),
+        *_explained(rows),
+        Text("readable: share of images that a small CNN trained on the private images reads as the wanted class."),
+        score_table(rows, "utility", UTILITY),
+        *([score_table(rows, "by-class", BY_CLASS)] if set(shown(rows.values())) & set(BY_CLASS) else []),
+        Text(
+            f"Accuracy on held-out private images after training on the images of the row alone{eleven}No model was chosen by any of these numbers."
+        ),
+    ]
+    if single:
+        blocks.append(Table("classifiers", ["images", *single[0]], by_classifier))
+    if reasons:
+        blocks.append(Text("Not measured: " + " ".join(sorted(reasons))))
+    return PageSection("Scores against private images", blocks)
+
+
+def _explained(rows: Mapping[str, Mapping[str, Any]]) -> list[Text]:
+    """What the further distances and the column `told from real` are, where there are any."""
+    found = {name for row in rows.values() for name in row.get("further_extractors", {}).items()}
+    said = [f"{FIDELITY[key]}: in the {name}." for key, name in sorted(found)]
+    if any(row.get("two_sample_auc") is not None for row in rows.values()):
+        said.append(
+            "told from real: how often a small CNN, taught on one half of the images, holds the synthetic one of a synthetic and a held-out "
+            "real image for the more synthetic, among the other half (area under ROC; .5 is guessing, 1 is always)."
+        )
+    return [Text(" ".join(said))] if said else []
+
+
+def _checked(record: RunRecord) -> list[Text | Picture]:
+    return [Text(checks(record)), Picture(COPIES_PICTURE, "The closest pairs: a synthetic image beside a record.")]
+
+
+def checks(record: RunRecord) -> str:
+    """What the copy check and the last audit found, in a sentence each; INTERNAL."""
+    copies, audit = record.copies, record.audit
+    if copies is None:
+        copied = "The copy check was not made."
+    elif copies.passed:
+        copied = "No image repeats a training record."
+    else:
+        copied = f"{copies.unexplained} images repeat training records ({COPIES_PICTURE})."
+    if audit is None:
+        vain = (
+            "" if record.plan.certificate else " It has no certificate that an audit could refute, but can be attacked."
+        )
+        return f"{copied} Not audited yet: sfumato audit {record.run}{vain}"
+    return f"{copied} Audited: {audit_told(audit)}"
+
+
+def score_table(metrics: Mapping[str, Mapping[str, Any]], name: str, titles: Mapping[str, str]) -> Table:
+    """Scores by image set, one set a row, those of `titles` that any set was asked for; refuses two extractors."""
+    only_extractor(row["feature_extractor"] for row in metrics.values() if "feature_extractor" in row)
+    asked = {key for row in metrics.values() for key in (*shown([row]), *row.get("missing", {}))}
+    keys = [key for key in titles if key in asked]
+    told = {
+        images: row
+        for images, row in metrics.items()
+        if any(key in row.get("missing", {}) or row.get(key) is not None for key in keys)
+    }
+    rows = [[images, *(score(row, key) for key in keys)] for images, row in told.items()]
+    return Table(name, ["images", *(titles[key] for key in keys)], rows)
+
+
+def shown(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Names of the scores that any of these sets has a number for."""
+    rows = list(rows)
+    return [key for key in FIDELITY | UTILITY | BY_CLASS if any(row.get(key) is not None for row in rows)]
+
+
+def score(row: Mapping[str, Any], key: str) -> str:
+    """A score with its interval, or "-" where there is none."""
+    if row.get(key) is None:
+        return "-"
+    low, high = row.get("intervals", {}).get(key, (None, None))
+    return _number(row[key]) + (f" ({low:.3g} to {high:.3g})" if low is not None else "")
+
+
+def statement(record: RunRecord) -> str:
+    """What may be said of the images of a run: the certificate, or that there is none."""
+    if record.certificate is not None:
+        return record.certificate.sentence()
+    if record.label == Label.PUBLIC:
+        return "made from public data alone"
+    if accepted := record.override("claim"):
+        return (
+            f"No certificate. Handed over on the paper's claim of epsilon {record.claim.epsilon:.3f} ({record.claim.source}), "
+            f'for which someone answered: "{accepted.reason}" (ledger entry {accepted.entry}). What is missing: {accepted.missing}. '
+            f"{NO_PROTECTION}"
+        )
+    why = f", because {record.plan.lacking}" if record.plan.lacking else ""
+    return f"No certificate{why}: these images must not leave."
+
+
+def _covered(certificate: Certificate | None) -> str:
+    if certificate is None:
+        return "Without a certificate nothing is covered."
+    drawn = "any number of images drawn from the released model"
+    return f"Covers {drawn if certificate.images == ANY_NUMBER else f'{certificate.images} images'}."
+
+
+def _event(event: Any) -> str:
+    return f"{event.kind} ({', '.join(f'{k}={_number(v)}' for k, v in event.model_dump(exclude={'kind'}).items())})"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

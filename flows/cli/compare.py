@@ -1,0 +1,156 @@
+"""The commands `sfumato compare` and `sfumato sweep`."""
+
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from artifacts.reports.comparison import PICTURES, REPORT, Comparison, certified, lines, standing
+from artifacts.reports.run import SCORES
+from flows.variants import Axes, named_sweep, planned, sweep_over, variants_of
+from sfumato.errors import BadInput
+from sfumato.methods import METHODS
+from sfumato.settings import AUTO_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, presets, sweeps
+from tasks.runtime.environment import configure
+
+OUT = Console()
+WIDE = 120
+"""Characters in a line from which all scores of a comparison stand in it; the report has them anyway."""
+FIRST = ("frechet", "readable", "cnn")
+"""The scores that narrower screens show."""
+
+PRESETS = f"Named settings to start from: {', '.join(presets())}. Default: {DEFAULT_PRESET} for the embedded digits, {AUTO_PRESET} for all other data."
+PresetName = Annotated[str, typer.Option("--preset", help=PRESETS)]
+Epsilons = Annotated[str, typer.Option(help="Target epsilons, as 1,3,10; empty takes that of the settings.")]
+Seeds = Annotated[str, typer.Option(help="Seeds of the public stages, as 0,1,2.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting of all runs, or several."),
+]
+GoOn = Annotated[
+    bool, typer.Option("--go-on", help="Pay even where the rehearsal with public images fails; ledger and card say so.")
+]
+
+
+def compare(
+    variants: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="'NAME [SECTION.FIELD=VALUE ...]'",
+            help=f"A method, with settings of its own, preset=NAME among them; repeatable. Default: all of {', '.join(METHODS)}.",
+        ),
+    ] = None,
+    preset: PresetName = "",
+    epsilons: Epsilons = "",
+    seeds: Seeds = "0,1,2",
+    changes: Changes = None,
+    go_on: GoOn = False,
+) -> None:
+    """Set methods side by side at the same budgets: one table, one picture, one trade-off plot. INTERNAL.
+
+    Every run spends, and the budget of the private set must bear their sum. Public stages are made once.
+
+    Example: sfumato compare --method rapid --method 'dp-sgd fine_tuning.draws=8' --epsilons 1,10
+    """
+    _carry_out(variants or list(METHODS), preset, epsilons, seeds, changes or [], "compare", go_on=go_on)
+
+
+def sweep(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help=f"A paper's ablations: {', '.join(sweeps())}; with --over, a method.")
+    ] = "",
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SECTION.FIELD=V1,V2,...", help="What to vary, one setting at a time; repeatable."),
+    ] = None,
+    preset: Annotated[
+        str,
+        typer.Option(
+            "--preset", help="Named settings to start from. Default: the sweep's own; with --over as for a run."
+        ),
+    ] = "",
+    epsilons: Epsilons = "",
+    seeds: Seeds = "0",
+    changes: Changes = None,
+    go_on: GoOn = False,
+) -> None:
+    """Vary settings one at a time, and show scores against values: table, picture, samples. INTERNAL; every run spends.
+
+    The ablations of a paper, in small: sfumato sweep rapid
+
+    Your own: sfumato sweep rapid --over method.k=0.3,0.5,0.8 --over fine_tuning.batch=64,256
+    """
+    configure()
+    if not over and not name:
+        raise BadInput(
+            f"nothing to vary: name a sweep ({', '.join(sweeps())}), or use --over section.field=value,value"
+        )
+    asked = sweep_over(over, name or DEFAULT_METHOD) if over else named_sweep(name)
+    given, title = [*asked.changes, *(changes or [])], f"sweep-{name or DEFAULT_METHOD}"
+    _carry_out(
+        variants_of(asked.axes), preset or asked.preset, epsilons, seeds, given, title, axes=asked.axes, go_on=go_on
+    )
+
+
+def _carry_out(
+    variants: list[str],
+    preset: str,
+    epsilons: str,
+    seeds: str,
+    changes: list[str],
+    title: str,
+    *,
+    axes: Axes | None = None,
+    go_on: bool = False,
+) -> None:
+    place = configure()
+    asked = {"epsilons": _numbers("--epsilons", epsilons, float), "seeds": _numbers("--seeds", seeds, int)}
+    cells = planned(variants, preset, asked["epsilons"], asked["seeds"] or [0], changes, str(place.data))
+    place.store()
+    from flows.compare import compare as run
+    from tasks.server.embedded import start_server
+
+    OUT.print(f"{len(cells)} runs: {len(variants)} variants, epsilon {epsilons or 'of the settings'}, seeds {seeds}")
+    start_server()
+    show(run(variants=variants, preset=preset, changes=changes, title=title, axes=axes, go_on=go_on, **asked))
+
+
+def show(found: Comparison) -> None:
+    """The table and where the rest lies."""
+    scores = SCORES if OUT.width >= WIDE else {key: SCORES[key] for key in FIRST}
+    shown = Table(
+        title="Scores against private images: INTERNAL",
+        title_justify="left",
+        box=SIMPLE,
+        padding=(0, 1, 0, 0),
+        leading=1,
+    )
+    for column in found.heads:
+        shown.add_column(column, overflow="fold")
+    for column in ("epsilon", "claim", "certificate", *scores.values()):
+        shown.add_column(column, justify="right", width=max(7, *map(len, column.split())))
+    for names, row in lines(found):
+        values = (str(row.scores[key]) for key in scores)
+        named = [escape(name).replace(" ", "\n") for name in names]
+        named[-1] += f"\n[dim]{standing(row)}[/dim]"
+        shown.add_row(
+            *named,
+            f"{row.target:g}",
+            f"{row.claim:.3g}",
+            certified(row),
+            *values,
+        )
+    OUT.print(shown)
+    for name, file in (("INTERNAL report", REPORT), ("scores", found.plot), ("picture", PICTURES)):
+        OUT.print(f"{name:<16} {found.folder}/{file}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _numbers(option: str, text: str, kind: type) -> list:
+    try:
+        return [kind(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise BadInput(f"{option} {text!r} is not a list of numbers: write them as 1,3,10") from None

@@ -1,0 +1,245 @@
+"""What the command line shows of plans and of the ledger."""
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+
+from artifacts.reports.spending import cost, statement, totals, what
+from sfumato.class_shares import images_of_each
+from sfumato.diffusion.schedule import make_schedule
+from sfumato.estimate import estimate
+from sfumato.methods import METHODS
+from sfumato.methods.parts import design
+from sfumato.methods.plan import Plan
+from sfumato.networks.autoencoder import build_autoencoder, latent_shape
+from sfumato.networks.build import build, parameters_by_group
+from sfumato.networks.low_rank import adapted
+from sfumato.privacy.accounting.events import AnyEvent
+from sfumato.privacy.ledger.chain import OF_THE_LEDGER
+from sfumato.privacy.ledger.ledger import Ledger
+from sfumato.settings import Settings
+from tasks.runtime.artifact import one_thread
+
+MOST_SPENDS = 4
+"""Spends of a plan that are all shown."""
+MOST_CLASSES = 12
+"""Classes of a plan that are all shown."""
+SHOWN_SECONDS = 3
+"""Stages that take less are not shown one by one."""
+MINUTES = 16
+"""Characters of a time in ISO-8601, up to the minutes."""
+
+
+def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
+    """The plan as a person wants to read it before agreeing to it."""
+    facts = plan.facts
+    shape = latent_shape(settings.latent, facts.shape)
+    levels = make_schedule(settings.schedule).alpha_bar
+    sizes = parameters_by_group(build(settings.network, shape, facts.public_classes, alpha_bar=levels))
+    grid = Table.grid(padding=(0, 2))
+    c, h, w = facts.shape
+    rows = {
+        "private": f"{settings.data.name}: {facts.private}, {len(facts.classes)} classes, {h}x{w}, {c} channel(s)",
+        "public": f"{settings.data.public}: {facts.public_classes} classes",
+        "trained on public": autoencoder_line(settings, facts.shape)
+        + f"denoiser ({sum(sizes.values()):,} parameters), {settings.pretraining.steps} steps"
+        + (f"; extractor, {plan.retrieval.extractor.steps} steps; knowledge base" if plan.retrieval else ""),
+        "trained on private": _trained(settings, plan, shape) or "nothing",
+        "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {plan.fine_tuning.clip:g})" if plan.fine_tuning else "",
+        "paid": _paid([f"{spend.what} ({_short(spend.event)})" for spend in plan.spends]),
+        "drawn": f"{plan.generation.images} images, {plan.evaluations} network evaluations each",
+        "judge": _judge(plan),
+        "classes": _classes(plan),
+        "aligned": _aligned(plan),
+        "judged": f"{min(settings.evaluation.images, plan.generation.images)} images of each set, features: "
+        f"{settings.evaluation.features}, classifiers: {settings.evaluation.classifiers}",
+        "claim": f"epsilon {plan.claim.epsilon:.3f}: {plan.claim.source}",
+    }
+    with one_thread():
+        expected = estimate(settings, plan)
+    slow = [f"{name} {seconds / 60:.1f}" for name, seconds in expected.stages if seconds >= SHOWN_SECONDS]
+    rows["estimate"] = f"about {expected.minutes:.1f} min on this machine, {expected.gigabytes:.1f} GB of memory"
+    rows["of which"] = ", ".join(slow) + (" min" if slow else "")
+    for name, text in rows.items():
+        if text:
+            grid.add_row(f"[bold]{name}[/]", escape(text))
+    yield Panel(grid, title=f"plan: {plan.method}", title_align="left")
+    yield from recipe_lines(settings)
+    if plan.certificate:
+        yield f"[bold]certificate if it runs:[/] {plan.certificate.sentence()}"
+    else:
+        yield f"[bold]no certificate, the images stay INTERNAL:[/] {escape(plan.lacking)}"
+
+
+def recipe_lines(settings: Settings) -> Iterator[RenderableType]:
+    """What the recipe chose, and why; nothing where it chose nothing."""
+    recipe = settings.recipe
+    if not recipe.choices:
+        return
+    table = Table(
+        title=f"recipe: {recipe.minutes:g} minutes on a {recipe.device.upper()}; each can be set by --set",
+        title_justify="left",
+    )
+    for column in ("setting", "value", "why"):
+        table.add_column(column, overflow="fold")
+    for choice in recipe.choices:
+        table.add_row(escape(choice.setting), escape(choice.value), escape(choice.why))
+    yield table
+
+
+def _classes(plan: Plan) -> str:
+    """How many images of each class; nothing where there are as many of each."""
+    generation, classes = plan.generation, plan.facts.classes
+    if generation.classes == "queried":
+        bound = f", none above {generation.largest_share:.0%} of the images" if generation.largest_share < 1 else ""
+        return f"by the private records of each, counted with noise {generation.count_noise:g}{bound}"
+    if generation.classes == "uniform":
+        return ""
+    each = zip(classes, images_of_each(tuple(generation.shares.values()), generation.images), strict=True)
+    told = ", ".join(f"{name} {images}" for name, images in itertools.islice(each, MOST_CLASSES))
+    more = f" and {len(classes) - MOST_CLASSES} more" if classes[MOST_CLASSES:] else ""
+    return f"declared by the custodian: {told}{more}"
+
+
+def _judge(plan: Plan) -> str:
+    """What a paid judge does with the images; nothing where there is none."""
+    judge = plan.judge
+    if not judge:
+        return ""
+    does = {
+        "relabel": "gives each image its own class; the class drawn for is kept beside",
+        "weigh": "gives each image its own class where that is likelier than the class drawn for, which is kept beside",
+        "filter": f"keeps the surest {judge.keep:.0%} of what is drawn, class by class",
+        "guide": f"pulls each image towards its class, weight {judge.pull:g}",
+    }
+    return f"{does[judge.use]}; alone it costs epsilon {judge.share * plan.privacy.epsilon:.3g}"
+
+
+def _aligned(plan: Plan) -> str:
+    """How classes are taken to where the public images lie; nothing where they are not."""
+    if not plan.moments:
+        return ""
+    cells = f", each in {plan.moments.clusters} cells" if plan.moments.clusters > 1 else ""
+    return f"{len(plan.facts.classes)} classes{cells}, by noisy means and covariances, to where the public images lie, and back"
+
+
+def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str:
+    """What learns from private images, stage by stage."""
+    parts, tuning = [], plan.fine_tuning
+    made = design(METHODS[settings.method.name], settings, shape, plan.facts)
+    model = build(made.network, made.shape, made.classes, alpha_bar=make_schedule(settings.schedule).alpha_bar)
+    if plan.members:
+        parts.append(f"{plan.members.count} members, each on its own shard, {plan.members.training.steps} steps")
+    if plan.plain:
+        size = sum(parameters_by_group(model).values())
+        parts.append(f"all ({size:,} parameters) on the images themselves, {plan.plain.steps} steps")
+    if plan.phase_one:
+        copies = "copies noised once" if plan.phase_one.noised_once else "the images themselves"
+        parts.append(f"all on {copies}, {plan.phase_one.training.steps} steps")
+    if tuning:
+        sizes = parameters_by_group(adapted(model, tuning.trainable, tuning.rank) if tuning.rank else model)
+        parts.append(
+            ", ".join(f"{group} ({sizes.get(group, 0):,})" for group in tuning.trainable)
+            + (f" through adapters of rank {tuning.rank}" if tuning.rank else "")
+            + f"; {tuning.steps} steps, sample rate {tuning.sample_rate:.3g}, K={tuning.draws}"
+            + (f", {tuning.images_per_group} images of each {plan.facts.unit}" if plan.facts.unit else "")
+        )
+    return "; then ".join(parts)
+
+
+def autoencoder_line(settings: Settings, image: tuple[int, int, int]) -> str:
+    """The autoencoder, where the denoiser works on latents, and their shape."""
+    if settings.latent.kind == "none":
+        return ""
+    c, h, w = latent_shape(settings.latent, image)
+    size = sum(p.numel() for p in build_autoencoder(settings.latent, image).parameters())
+    return f"autoencoder to {h}x{w} with {c} channel(s) ({size:,} parameters), {settings.latent.steps} steps; "
+
+
+def _paid(spends: list[str]) -> str:
+    """All of a few spends, of many the first and the last."""
+    many = len(spends) > MOST_SPENDS
+    return "; ".join([spends[0], f"{len(spends) - 2} more", spends[-1]] if many else spends)
+
+
+def _short(event: AnyEvent) -> str:
+    values = event.model_dump(exclude={"kind", "reason"})
+    return ", ".join(f"{key} {value:.4g}" for key, value in values.items()) or "no certificate"
+
+
+def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
+    """Entries and totals of one private set, or of all."""
+    entries = ledger.entries(dataset or None)
+    if not entries:
+        yield escape(f"the ledger holds nothing{f' about {dataset!r}' if dataset else ''} yet")
+        return
+    for name in dict.fromkeys(entry.dataset for entry in entries):
+        title = f"private set '{name}'" if name != OF_THE_LEDGER else "the ledger itself"
+        table = Table(title=escape(title), title_justify="left")
+        for column in ("#", "time (UTC)", "kind"):
+            table.add_column(column, justify="right" if column == "#" else "left", no_wrap=True)
+        for column in ("run", "what", "epsilon"):
+            table.add_column(column, justify="right" if column == "epsilon" else "left", overflow="fold")
+        for entry in entries:
+            if entry.dataset == name:
+                body = entry.public()
+                when = str(body.get("time", "")).replace("T", " ")[:MINUTES]
+                row = (str(entry.seq), when, entry.kind, body.get("run", ""), what(body), cost(body))
+                table.add_row(*map(escape, row))
+        yield table
+        if name != OF_THE_LEDGER:
+            yield from total_lines(totals(ledger, name))
+
+
+def total_lines(found: dict[str, Any]) -> Iterator[str]:
+    """What a set has cost in all, under both relations, and over its versions."""
+    budget = (
+        f"{found['left']:.4f} left of {found['budget']['epsilon']:g}" if found["left"] is not None else "no budget set"
+    )
+    yield (
+        f"spent in all: epsilon {_shown(found['epsilon'])} at delta {found['delta']:.3g} ({found['relation']}), "
+        f"{found['spends']} spends; {budget}"
+    )
+    if "joined" in found:
+        yield f"this counts together with {names_of(found['joined'])}: what a record in all of them has cost composes"
+    for relation, epsilon in found.get("both", {}).items():
+        if relation != found["relation"]:
+            yield f"the same under {relation}: epsilon {_shown(epsilon)}"
+    if "all_versions" in found:
+        yield (
+            f"this is version {found['version']} of the set; a record in all of them has cost epsilon "
+            f"{_shown(found['all_versions'])}"
+        )
+
+
+def budget_line(ledger: Ledger, dataset: str) -> str:
+    """The budget that binds a run on a private set, and what is left of it."""
+    total, joined = ledger.total(dataset), ledger.joined(dataset)
+    spent = f"{total.spends} spends so far" if total.spends else "nothing spent so far"
+    together = f", together with {names_of(joined)}" if joined else ""
+    if total.budget is None:
+        return f"no budget binds '{dataset}'{together}; {spent} (set one: sfumato ledger budget)"
+    return (
+        f"epsilon {total.left:.4g} left of {total.budget.epsilon:g} at delta {total.budget.delta:g} for '{dataset}'{together}; "
+        f"{spent}"
+    )
+
+
+def names_of(sets: Sequence[str]) -> str:
+    """Names of private sets in a sentence."""
+    return ", ".join(f"'{name}'" for name in sets)
+
+
+def _shown(epsilon: float | None) -> str:
+    return "infinite (no certificate)" if epsilon is None else f"{epsilon:.4f}"
+
+
+def ledger_object(ledger: Ledger, dataset: str) -> str:
+    """Entries and totals as one JSON object."""
+    return json.dumps(statement(ledger, dataset), indent=1)

@@ -1,0 +1,54 @@
+"""The commands `sfumato serve` and `sfumato status`."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from tasks.runtime.environment import configure, running_server
+
+OUT = Console()
+STYLES = {"runs": "green", "waits": "yellow", "next": "cyan", "failed": "red", "budget": "bold", "server": "bold"}
+NO_SERVER = "down: nothing that is scheduled runs; start it with `sfumato serve`"
+
+
+def serve(
+    port: Annotated[
+        int, typer.Option(min=1, max=65534, help="Port of the Prefect UI; MLflow takes the next one.")
+    ] = 4200,
+    worker: Annotated[bool, typer.Option(help="Deploy prefect.yaml and carry out its runs.")] = True,
+) -> None:
+    """Start Prefect (runs, schedules, progress), its worker and MLflow (artifacts, scores) on this machine. Ctrl-C closes all.
+
+    What a dead worker left behind is repaired first.
+    """
+    place = configure()
+    from tasks.server import serve as server
+
+    server.serve(place, port, OUT, worker)
+
+
+def status() -> None:
+    """Show what runs, waits, comes next, failed and why, and what is left of each budget."""
+    place = configure()
+    from tasks.server.status import budgets, lines
+
+    def say(kind: str, text: str) -> None:
+        OUT.print(f"{_styled(kind)}{escape(text)}", highlight=False, soft_wrap=True)
+
+    api = running_server(place)
+    say("server", api or NO_SERVER)
+    found = list(lines(place, api))
+    width = max((len(one.name) for one in found), default=0)
+    for one in found:
+        say(one.kind, f"{one.name:<{width}}  {one.about}")
+    if not found:
+        say("runs", "none yet")
+    for line in budgets(place):
+        say("budget", line)
+
+
+def _styled(kind: str) -> str:
+    style = STYLES.get(kind)
+    return f"[{style}]{kind:<8}[/]" if style else f"{kind:<8}"

@@ -1,0 +1,474 @@
+"""Privacy loss distributions of Poisson-subsampled and discrete Gaussians by one Fourier sum: fast for many events, and pessimistic.
+
+They serve where dp-accounting's distributions would be too slow: while calibration searches, and for ledgers with many
+different mechanisms. The worst pairs are those of `sfumato.privacy.accounting.accountant`. Every step below can only raise a delta:
+
+    dots      each step's privacy loss moves to a few values of its own, so that between two of them the masses of both
+              P and Q are kept ("connect the dots", Doroshenko et al. 2022); beyond the last value it is infinite
+    haze      one Gaussian mechanism more than was asked, far below the others together: with it the total has a density
+              whose characteristic function is next to nothing but for the lowest frequencies
+    product   the characteristic functions multiplied at these frequencies; a Gaussian's is known exactly
+    window    the series has a period; Chernoff's bound on what lies above it is paid for as infinite loss
+    cells     the density's mass in each cell of a fine grid, taken at the cell's upper end; delta and epsilon from these
+
+A discrete Gaussian has its dots where its losses are, at the integers; with much noise, at every few of them.
+
+Not covered: mechanisms other than these. Floating-point rounding is not bounded by proof but paid for by allowances
+above what was measured.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sfumato.config import Relation
+from sfumato.privacy.accounting.gdp import checked_delta, checked_relation, compose_gdp, gdp_epsilon, log_ratio
+
+NO_NOISE_MU = 1e4
+"""From here on a subsampled Gaussian counts as no noise at all. Sound (less noise never costs less); at this mu a
+record that is drawn once already costs an epsilon of 5e7."""
+
+FEW = 64
+"""Up to so many distinct steps are few: there is time for more dots."""
+
+EXCESS = {True: 1e-4, False: 5e-4}
+"""Few or not: share of the loss's spread that all dots together may add to it, and the haze as much again. Half of that,
+to all of it, shows in epsilon."""
+
+WIDEST_DOTS, WIDEST_GAP = {True: 0.02, False: 0.1}, 0.3
+"""Largest distance of dots: in standard deviations of the noise, few or not, and in privacy loss where it grows fastest."""
+
+DISCRETE_GAP = 0.01
+"""Largest distance of a discrete Gaussian's dots as a share of its noise; where 1 is more than that, its dots are exact."""
+
+MAX_STEP_DOTS, MAX_DOTS, LEAST_STEP_DOTS = 4_000, 400_000, 300
+"""Dots per step and in all, at most; but no step needs to do with fewer than the third."""
+
+MAX_WAVES, WORK = (1_000, 10_000), 50_000_000
+"""Frequencies, at most: so many that dots times frequencies stay below `WORK`, within these ends. With more to look at,
+the haze thickens."""
+
+SERIAL_WORK = 30_000
+"""Multiplications in one product of matrices: too few for BLAS to start threads, which cost more than they bring."""
+
+CELLS = 2**18
+"""Cells of the window."""
+
+RARE_SHARE = 0.25
+"""Share of delta up to which rare losses are left out when scales are chosen (not from the result)."""
+
+TAIL_SHARES, THICK = (1e-6, 1e-2), 10
+"""Share of delta that may be spent, over the whole composition, on losses beyond the last dots (taken as infinite), and
+as much again on totals above the window. The second is tried too where very rare, very large losses make the window so
+wide that the square of the haze is `THICK` times what it should be; the smaller answer holds."""
+
+NO_MASS = 1e-100
+"""Masses below this are taken as infinite loss: arithmetic on next to nothing is slow."""
+
+NO_WAVE = 1e-18
+"""A characteristic function below this counts as 0: under the rounding noise."""
+
+ROUNDING_FLOOR, ROUNDING_PER_COUNT = 1e-12, 1e-17
+"""Taken off delta before epsilon is read: once, and times the root of the sum of squared counts, as the rounding noise
+of the Fourier sums grows. Measured where the total has no mass left, the noise of a whole window stayed ten times below.
+A delta under 1e-10 is therefore priced high."""
+
+LEAST_DEVIATION = 1e-12
+"""Losses that are smaller by and large count as this when scales are chosen."""
+
+ROUNDING_LOSS = 1e-14
+"""Added to epsilon per step: dots and masses are rounded, too."""
+
+
+class Step(NamedTuple):
+    """`repeats` Poisson-subsampled Gaussians, mu relative to one record's norm."""
+
+    mu: float
+    rate: float
+    repeats: int
+
+
+class Cells(NamedTuple):
+    """`repeats` histograms of integers with discrete Gaussian noise of this parameter; a record is in one cell of each."""
+
+    noise: float
+    repeats: int
+
+
+class _Pair(NamedTuple):
+    """Which side of the worst pair holds the record: P draws N(mu) with rate q if `up`, Q draws N(-mu) if `down`."""
+
+    up: bool
+    down: bool
+
+
+class _Dots(NamedTuple):
+    """The privacy losses of several steps, one after another; what is missing to 1 in a step's masses is infinite.
+
+    Step i holds `losses[starts[i]:starts[i + 1]]` with `masses` alike; losses are relative to its own `centres[i]`.
+    """
+
+    starts: np.ndarray
+    losses: np.ndarray
+    masses: np.ndarray
+    centres: np.ndarray
+    infinite: np.ndarray
+    counts: np.ndarray
+
+
+_PAIRS: dict[str, tuple[_Pair, ...]] = {
+    # Adding is removing read backwards; mirrored at 0 so that the loss increases with z in all three pairs.
+    "add_remove": (_Pair(up=True, down=False), _Pair(up=False, down=True)),
+    "replace_one": (_Pair(up=True, down=True),),
+}
+
+
+def unsampled_epsilon(gaussian_mus: Iterable[float], steps: Iterable[Step], delta: float, relation: Relation) -> float:
+    """The exact price without sampling, which sampling never exceeds: a cap where dots had to be coarse."""
+    reach = 2.0 if relation == "replace_one" else 1.0
+    return gdp_epsilon(reach * compose_gdp([*gaussian_mus, *(mu * math.sqrt(count) for mu, _, count in steps)]), delta)
+
+
+def grid_epsilon(
+    gaussian_mus: Iterable[float],
+    steps: Iterable[Step],
+    delta: float,
+    relation: Relation,
+    histograms: Iterable[Cells] = (),
+) -> float:
+    """PLD epsilon of Gaussians (exact among themselves), subsampled Gaussians, mus relative to one record's norm, and
+    histograms of integers."""
+    delta, reach = checked_delta(delta), 2.0 if checked_relation(relation) == "replace_one" else 1.0
+    counts: dict[tuple[float, float], int] = defaultdict(int)
+    whole = list(gaussian_mus)
+    for mu, rate, count in steps:
+        if rate == 1:
+            whole.append(mu * math.sqrt(count) if count else 0.0)
+        elif mu * rate > 0 and count > 0:
+            counts[min(mu, NO_NOISE_MU), rate] += count
+    mu_whole = reach * compose_gdp(whole)
+    # Sorted, so that the same events in another order give the same number to the last digit.
+    sampled = [Step(mu, rate, count) for (mu, rate), count in sorted(counts.items(), reverse=True)]
+    # An exchange moves two cells, each by 1: two mechanisms in one dimension.
+    counted = merged_cells(histograms, 2 if relation == "replace_one" else 1)
+    if not sampled and not counted:
+        return gdp_epsilon(mu_whole, delta)
+    if any(noise * NO_NOISE_MU <= 1 for noise, _ in counted):
+        return math.inf
+    no_noise = math.fsum(s.repeats * math.log1p(-s.rate) for s in sampled if s.mu >= NO_NOISE_MU)
+    if -math.expm1(no_noise) > delta:
+        return math.inf
+    total = math.inf
+    if mu_whole < NO_NOISE_MU:
+        # A discrete Gaussian exchanged is itself; only sampling tells the two pairs apart.
+        pairs = _PAIRS[relation] if sampled else _PAIRS[relation][:1]
+        total = max(_pair_epsilon(pair, mu_whole, sampled, delta, counted) for pair in pairs)
+    if no_noise == 0 and not counted:
+        total = min(total, unsampled_epsilon(whole, sampled, delta, relation))
+    return total
+
+
+def merged_cells(histograms: Iterable[Cells], times: int = 1) -> list[Cells]:
+    """Equal histograms as one, each `times` as often, in an order of their own."""
+    counts: dict[float, int] = defaultdict(int)
+    for noise, repeats in histograms:
+        counts[noise] += times * repeats
+    return [Cells(noise, repeats) for noise, repeats in sorted(counts.items()) if repeats]
+
+
+def _pair_epsilon(
+    pair: _Pair, mu_whole: float, steps: Sequence[Step], delta: float, histograms: Sequence[Cells] = ()
+) -> float:
+    """PLD epsilon of one worst pair: one Gaussian of `mu_whole`, all `steps` and discrete Gaussians, composed."""
+    counts = np.array([float(repeats) for *_, repeats in (*steps, *histograms)])
+    number = 1 + float(counts.sum())
+    left = delta - ROUNDING_FLOOR - ROUNDING_PER_COUNT * float(np.linalg.norm(counts))
+    if left <= 0:
+        return math.inf
+    sizes, squares, slopes = _moments(pair, steps, RARE_SHARE * delta / number) if steps else np.zeros((3, 0))
+    discrete = [_discrete_dots(noise, TAIL_SHARES[0] * delta / number) for noise, _ in histograms]
+    sizes = np.append(sizes, [masses @ np.abs(losses) for losses, masses, _ in discrete])
+    squares = np.append(squares, [masses @ np.square(losses) for losses, masses, _ in discrete])
+    spread = max(float(counts @ squares) + mu_whole**2, LEAST_DEVIATION**2)
+    deviation = math.sqrt(spread)
+    # Half of what is added to the spread is added to the mean: rare large losses have a spread far above epsilon.
+    mean = float(counts @ sizes) + mu_whole**2 / 2
+    growth = EXCESS[len(steps) <= FEW] * min(spread, 2 * (mean + deviation))
+    found = math.inf
+    for tail in (share * delta for share in TAIL_SHARES):
+        dots = _joined(
+            _dots(pair, steps, tail / number, 6 * growth / np.maximum(slopes, 1e-300)) if steps else None,
+            [(*_discrete_dots(noise, tail / number), count) for noise, count in histograms],
+        )
+        # The haze is part of the total, whose window may hold no more waves than there is time for.
+        waves = min(max(WORK // dots.losses.size, MAX_WAVES[0]), MAX_WAVES[1])
+        lowest = math.sqrt(-2 * math.log(NO_WAVE)) / (2 * math.pi * waves)
+        mu, needed = mu_whole, math.inf
+        while mu * mu < 0.999 * needed:
+            mu = mu if needed == math.inf else math.sqrt(needed)
+            bottom, top = _window(dots, mu, tail, deviation)
+            needed = max(growth, ((top - bottom) * lowest) ** 2)
+        cells = _cells(dots, mu, bottom, top - bottom)
+        never = math.fsum(dots.counts * np.log1p(-dots.infinite))
+        found = min(found, _read_epsilon(cells, bottom, top, tail - math.expm1(never), left))
+        if mu * mu <= max(THICK * growth, 1.01 * mu_whole**2):
+            break
+    return max(0.0, found + ROUNDING_LOSS * number)
+
+
+def _dots(pair: _Pair, steps: Sequence[Step], tail: float, squares: np.ndarray) -> _Dots:
+    """Each step's privacy loss on values of its own, every delta at least the true one ("connect the dots").
+
+    Between two dots, the masses a of P and b of Q go to the two ends so that both are kept: Doroshenko et al. 2022,
+    Algorithm 1, in masses rather than second differences of delta, which lose digits on fine grids. What lies below the
+    first is taken up to it, what lies above the last to infinity.
+
+    `squares`: a step's dots may lie sqrt(square / count) apart in z, were it alone.
+    """
+    from scipy.special import ndtr, ndtri
+
+    mu, rate, counts = np.array(steps).T
+    noisy = mu < NO_NOISE_MU
+    low, high = np.full(mu.size, float(ndtri(tail))), np.full(mu.size, -float(ndtri(tail / 2)))
+    if pair.up:
+        high = np.where(tail < rate, np.maximum(high, mu - ndtri(np.minimum(tail / 2 / rate, 0.5))), high)
+    # The fewest dots with which count distance^2 / squares comes to 1 in all.
+    shape = np.cbrt((high - low) * squares / counts)
+    distance = shape / math.sqrt(float((counts * shape**2 / squares).sum()))
+    distance = np.minimum(distance, np.minimum(WIDEST_DOTS[mu.size <= FEW], WIDEST_GAP / mu))
+    most = min(MAX_STEP_DOTS, max(MAX_DOTS // mu.size, LEAST_STEP_DOTS))
+    sizes = np.where(noisy, np.clip(np.ceil((high - low) / distance), 2, most), 0).astype(int) + 1
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    place = np.arange(ends[-1]) - np.repeat(starts, sizes)
+    mu_at, rate_at = np.repeat(mu, sizes), np.repeat(rate, sizes)
+    z = np.repeat(low, sizes) + place * np.repeat((high - low) / np.maximum(sizes - 1, 1), sizes)
+    losses = _loss(pair, mu_at, rate_at, z)
+    middle, above, below = _cell_masses(z), ndtr(-high), ndtr(low)
+    p = q = middle
+    if pair.up:
+        p = (1 - rate_at[1:]) * middle + rate_at[1:] * _cell_masses(z - mu_at)
+        above = (1 - rate) * above + rate * ndtr(mu - high)
+        below = (1 - rate) * below + rate * ndtr(low - mu)
+    if pair.down:
+        q = (1 - rate_at[1:]) * middle + rate_at[1:] * _cell_masses(z + mu_at)
+    # b e^loss <= a; where e^loss would overflow too small a value is used, which moves mass up.
+    gaps = np.diff(losses)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        lower = (q * np.exp(np.minimum(losses[:-1], 700.0)) - p * np.exp(-gaps)) / -np.expm1(-gaps)
+    lower = np.where(gaps > 1e-15, np.clip(lower, 0.0, p), 0.0)
+    inside = np.ones(z.size - 1, dtype=bool)
+    inside[ends[:-1] - 1] = False
+    masses = np.zeros(z.size)
+    masses[:-1] += np.where(inside, lower, 0.0)
+    masses[1:] += np.where(inside, p - lower, 0.0)
+    masses[starts] += below
+    # Without noise: the record shows with probability `rate`, else only that it was not drawn is learnt.
+    losses[starts[~noisy]] = np.log1p(-rate[~noisy]) * (pair.up - pair.down)
+    masses[starts[~noisy]] = 1 - rate[~noisy] * pair.up
+    infinite = np.where(noisy, above, rate * pair.up) + z.size * NO_MASS
+    masses[masses < NO_MASS] = 0.0
+    centres = np.add.reduceat(masses * losses, starts)
+    losses -= np.repeat(centres, sizes)
+    return _Dots(np.append(starts, z.size), losses, masses, centres, infinite, counts)
+
+
+def _discrete_dots(noise: float, tail: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Losses, masses of P, and what is infinite, of one discrete Gaussian of this parameter whose mean moves by 1.
+
+    P is the noise n itself, Q the noise less 1, so that the loss is (n + 1/2) / noise^2. Dots lie at all integers, or at
+    every few where the noise is large; then the masses of P and Q between two of them are kept, as in `_dots`.
+    """
+    from scipy.special import ndtr, ndtri
+
+    gap = max(1, int(DISCRETE_GAP * noise))
+    reach = gap * math.ceil((-float(ndtri(tail / 4)) * noise + 2) / gap)
+    n = np.arange(-reach, reach + 1, gap, dtype=float)
+    losses = (n + 0.5) / noise**2
+    if gap == 1:
+        whole = np.exp(-np.square(np.arange(-reach - math.ceil(40 * noise), -reach) / noise) / 2)
+        masses = np.exp(-np.square(n / noise) / 2)
+        total = masses.sum() + 2 * whole.sum()
+        masses, outside = masses / total, float(whole.sum() / total)
+        masses[0] += outside
+    else:
+        # Sums over integers by the midpoint rule with its first correction (Euler and Maclaurin); the next is below
+        # (n / noise^2)^4 / 800 of a sum, 1e-8 at ten times the noise and next to nothing where the masses are.
+        edges = n + 0.5
+        p, q = _lattice_masses(edges, noise), _lattice_masses(edges + 1, noise)
+        gaps = np.diff(losses)
+        lower = np.clip((q * np.exp(losses[:-1]) - p * np.exp(-gaps)) / -np.expm1(-gaps), 0.0, p)
+        masses = np.append(lower, 0.0) + np.append(0.0, p - lower)
+        outside = float(ndtr(-edges[-1] / noise))
+        masses[0] += float(ndtr(edges[0] / noise))
+    infinite = outside + n.size * NO_MASS
+    masses[masses < NO_MASS] = 0.0
+    return losses, masses, infinite
+
+
+def _lattice_masses(edges: np.ndarray, noise: float) -> np.ndarray:
+    """Masses of a wide discrete Gaussian at the integers between neighbours of `edges`, which are halves."""
+    slopes = -edges / noise**3 * np.exp(-np.square(edges / noise) / 2) / math.sqrt(2 * math.pi)
+    return np.maximum(_cell_masses(edges / noise) - np.diff(slopes) / 24, 0.0)
+
+
+def _joined(dots: _Dots | None, more: Sequence[tuple[np.ndarray, np.ndarray, float, int]]) -> _Dots:
+    """The dots of steps and those of other mechanisms, (losses, masses, infinite, count) each."""
+    if not more and dots is not None:
+        return dots
+    centres = [float(masses @ losses) for losses, masses, _, _ in more]
+    kept = dots or _Dots(np.zeros(1, dtype=int), *(np.zeros(0) for _ in range(5)))
+    return _Dots(
+        np.append(kept.starts, kept.starts[-1] + np.cumsum([losses.size for losses, *_ in more])),
+        np.concatenate([kept.losses, *(one[0] - centre for one, centre in zip(more, centres, strict=True))]),
+        np.concatenate([kept.masses, *(one[1] for one in more)]),
+        np.append(kept.centres, centres),
+        np.append(kept.infinite, [one[2] for one in more]),
+        np.append(kept.counts, [float(one[3]) for one in more]),
+    )
+
+
+def _cell_masses(edges: np.ndarray) -> np.ndarray:
+    """Standard normal masses between neighbours of `edges`, accurate in both tails; 0 where edges fall."""
+    from scipy.special import ndtr
+
+    tails = ndtr(-np.abs(edges))
+    left, right, far, near = edges[:-1], edges[1:], tails[:-1], tails[1:]
+    return np.maximum(np.where(left > 0, far - near, np.where(right < 0, near - far, 1.0 - far - near)), 0.0)
+
+
+def _window(dots: _Dots, mu: float, tail: float, deviation: float) -> tuple[float, float]:
+    """Ends of the window; the total lies above it, or below it, with a chance of at most `tail` (Chernoff's bound).
+
+    In a series of that period, what lies outside comes back at the other end: from below it only adds to the cost, and
+    what may lie above is paid for as infinite.
+    """
+    centre = float(dots.counts @ dots.centres) + mu * mu / 2
+    steepest = 600 / max(float(np.abs(dots.losses).max()), deviation)
+
+    def reach(order: float) -> float:
+        """How far the total lies from its centre at most, in the direction of the sign of `order`."""
+        means = np.add.reduceat(dots.masses * np.expm1(order * dots.losses), dots.starts[:-1]) - dots.infinite
+        logs = float(dots.counts @ np.log1p(np.maximum(means, -0.5))) + (order * mu) ** 2 / 2
+        return (logs - math.log(tail)) / abs(order)
+
+    ends = []
+    for sign in (-1, 1):
+        # The bound has one valley: downhill from a usual order, in either direction.
+        order = min(5 / max(deviation, mu), steepest)
+        found = reach(sign * order)
+        for factor in (0.6, 1 / 0.6):
+            while (order * factor <= steepest) and (further := reach(sign * order * factor)) < found:
+                order, found = order * factor, further
+        ends.append(centre + sign * found)
+    return ends[0], ends[1]
+
+
+def _cells(dots: _Dots, mu: float, bottom: float, width: float) -> np.ndarray:
+    """Masses of the sum of all privacy losses in the cells of the window, by its characteristic function.
+
+    The product is next to nothing but for the lowest frequencies, the fewer the more steps have been multiplied.
+    """
+    base = 2 * math.pi / width
+    least = math.log(NO_WAVE)
+    size = min(CELLS // 2, 1 + int(math.sqrt(-2 * least) / (mu * base)))
+    waves = base * np.arange(size)
+    centre = float(dots.counts @ dots.centres) + mu * mu / 2
+    logs = -np.square(mu * waves) / 2 + 0j
+    variances = dots.counts * np.add.reduceat(dots.masses * np.square(dots.losses), dots.starts[:-1])
+    for i in np.argsort(-variances, kind="stable"):
+        part = slice(dots.starts[i], dots.starts[i + 1])
+        values = _waves(dots.losses[part], dots.masses[part], base, size) - dots.infinite[i]
+        with np.errstate(invalid="ignore"):  # a frequency at which nothing is left is out below
+            logs += dots.counts[i] * _log1p(values)
+        alive = np.flatnonzero(logs.real > least)
+        size = int(alive[-1]) + 1 if alive.size else 1
+        logs = logs[:size]
+    waves, cell = base * np.arange(size), width / CELLS
+    logs = np.where(logs.real > least, logs, -np.inf) + 1j * waves * (bottom + cell / 2 - centre)
+    spectrum = np.zeros(CELLS // 2 + 1, dtype=complex)
+    spectrum[:size] = np.exp(logs) * np.sinc(waves * cell / (2 * math.pi))
+    return np.fft.irfft(spectrum, CELLS)
+
+
+def _waves(losses: np.ndarray, masses: np.ndarray, base: float, size: int) -> np.ndarray:
+    """Sum of mass (e^(-i k base loss) - 1), for k < size, in two digits of k."""
+    fine = math.isqrt(size)
+    low = _turns(base * losses, fine)
+    high = _turns(fine * base * losses, -(-size // fine)) * masses
+    # (x + 1) (y + 1) - 1 from x and y: small numbers keep their digits.
+    total = high.sum(axis=1)[:, None] + (low * masses).sum(axis=1)
+    some = max(SERIAL_WORK // total.size, 1)
+    for start in range(0, losses.size, some):
+        total += high[:, start : start + some] @ low[:, start : start + some].T
+    return total.ravel()[:size]
+
+
+def _turns(angles: np.ndarray, number: int) -> np.ndarray:
+    """e^(-i k angle) - 1, [k, angle], for k < number."""
+    table = np.zeros((number, angles.size), dtype=complex)
+    done = 1
+    while done < number:
+        angle = done * angles
+        turn = -2 * np.square(np.sin(angle / 2)) - 1j * np.sin(angle)
+        new = table[done : 2 * done]
+        np.multiply(table[: len(new)], 1 + turn, out=new)
+        new += turn
+        done *= 2
+    return table
+
+
+def _log1p(values: np.ndarray) -> np.ndarray:
+    """log(1 + z) of complex numbers, also where z is small (numpy's own loses the digits there)."""
+    growth = values.real * (2 + values.real) + np.square(values.imag)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        real = np.where(np.abs(growth) < 0.5, np.log1p(growth) / 2, np.log(np.abs(1 + values)))
+    return real + 1j * np.arctan2(values.imag, 1 + values.real)
+
+
+def _read_epsilon(cells: np.ndarray, bottom: float, top: float, infinite: float, delta: float) -> float:
+    """The epsilon of masses at the upper ends of the window's cells, in closed form between two of them."""
+    from scipy.signal import lfilter
+
+    if infinite > delta:
+        return math.inf
+    cell = (top - bottom) / cells.size
+    masses = np.maximum(cells[::-1], 0.0)
+    above = np.cumsum(masses)
+    weighed = lfilter([1.0], [1.0, -math.exp(-cell)], masses)  # sum of mass e^(loss here - loss), over losses above
+    over = np.flatnonzero(above - weighed + infinite > delta)
+    last = int(over[0]) - 1 if over.size else masses.size - 1
+    return top - cell * last + math.log(max((above[last] + infinite - delta) / weighed[last], 1e-300))
+
+
+def _loss(pair: _Pair, mu: float | np.ndarray, rate: float | np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Privacy loss log(P/Q) at z; increasing in z."""
+    half = np.square(mu) / 2
+    return np.asarray(log_ratio(mu * z - half, rate) if pair.up else 0.0) - (
+        log_ratio(-mu * z - half, rate) if pair.down else 0.0
+    )
+
+
+def _moments(pair: _Pair, steps: Sequence[Step], rare: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each step's privacy loss, the mean of its size, of its square and of the square of its slope in z.
+
+    Without the upper end of probability `rare`: they only set scales.
+    """
+    from scipy.special import ndtr
+
+    t = np.linspace(-8.0, 8.0, 65)
+    weights = np.exp(-t * t / 2)
+    weights /= weights.sum()
+    mu, rate, _ = np.array(steps).T[:, :, None]
+    sums = np.zeros((3, len(steps)))
+    for shift, share in ((0.0, 1 - rate), (mu, rate)) if pair.up else ((0.0, 1.0),):
+        z = t + shift
+        survival = (1 - rate) * ndtr(-z) + rate * ndtr(mu - z) if pair.up else ndtr(-z)
+        kept = share * weights * ((survival > rare) & ((z < NO_NOISE_MU / 2) | (mu < NO_NOISE_MU)))
+        losses = _loss(pair, mu, rate, z)
+        slopes = np.gradient(losses, t, axis=1)
+        sums += [(kept * of).sum(axis=1) for of in (np.abs(losses), np.square(losses), np.square(slopes))]
+    return sums[0], sums[1], sums[2]

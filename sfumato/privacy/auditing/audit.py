@@ -1,0 +1,209 @@
+"""The one-run canary audit: a lower bound on epsilon that a finished training cannot argue with.
+
+After Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run": m canaries are made, a fair coin
+for each says whether it joins the private set, the mechanism runs once, an attacker scores all canaries and guesses the
+coins of those he is surest of. Under (epsilon, delta)-DP he is right no more often than randomised response allows
+(Theorem 5.2); so many right guesses refute every epsilon below the bound, with the confidence asked for.
+
+The promise: whatever scores are given, if the training was (epsilon, delta)-DP under add/remove, and the scores depend on
+the coins through its result alone, then the bound exceeds epsilon in at most 1 - confidence of all audits.
+Not covered: a low bound proves nothing (this attack failed on this training); a promise that holds only under
+`replace_one`, since the coin adds a record or leaves it out; side channels and rounding inside float32 sums.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from pydantic import Field
+from scipy.stats import binom
+from torch import Tensor
+
+from sfumato.errors import BadInput
+from sfumato.evaluation.copies import CopyCheck
+from sfumato.evaluation.membership import Membership, Value
+from sfumato.privacy.auditing.white_box import Fit
+
+GUESS_SHARES = (1.0, 0.5, 0.25, 0.1)
+"""Shares of the canaries whose coin is guessed; the best of the bounds counts, after a Bonferroni correction."""
+CONFIDENCE = 0.95
+"""Confidence of the bound."""
+LARGEST_EPSILON = 100.0
+"""Where the search for the bound ends; 100 right guesses of 100 give 3.5."""
+AGAINST_SAMPLER, AGAINST_QUERIES = "games against the sampler", "games against what was asked of the records"
+"""Whose coins are guessed where there are no canaries."""
+PRECISION = 1e-6
+"""Width at which the search for the bound stops."""
+
+
+class Bound(Value):
+    """What the canaries say about epsilon."""
+
+    epsilon: float = Field(ge=0)
+    """Every epsilon below this is refuted with `confidence`."""
+    delta: float = Field(ge=0, lt=1)
+    confidence: float = Field(gt=0, lt=1)
+    canaries: int = Field(ge=1)
+    """Canaries made, joined or not."""
+    guesses: int = Field(ge=2)
+    """Coins guessed, half of them as "joined"; the number of guesses that gave the best bound."""
+    correct: int = Field(ge=0)
+    """Guesses that were right."""
+    attainable: float = Field(ge=0)
+    """The bound had every guess been right: these canaries cannot refute an epsilon above it, whatever went wrong."""
+
+
+class Audit(Value):
+    """Everything that an audit of a run found; INTERNAL."""
+
+    run: str
+    """The audited run."""
+    certificate: float | None
+    """Its certified epsilon, where it has one."""
+    claim: float | None = None
+    """The epsilon that the paper claims."""
+    delta: float = Field(ge=0, lt=1)
+    bound: Bound | None = None
+    """The canary audit, where one was done."""
+    canary: str = ""
+    """What a canary was, where groups are the unit; empty for one image."""
+    canary_attack: Membership | None = None
+    """How well the attack told joined canaries from the others; the bound was made of the same scores."""
+    memberships: tuple[Membership, ...] = ()
+    """Attacks on the released model and images."""
+    played: str = AGAINST_SAMPLER
+    """Games whose coins were guessed, where there were no canaries."""
+    fits: tuple[Fit, ...] = ()
+    """White-box tests of what the run's mechanisms do, against what its ledger entries say."""
+    copies: CopyCheck | None = None
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What the white-box tests found not to be as the entries say."""
+        return tuple(f"{fit.what}: {fault}" for fit in self.fits for fault in fit.faults)
+
+    @property
+    def guessed_at(self) -> str:
+        """What the coins of `bound` were tossed for."""
+        return "canaries" if self.canary_attack else self.played
+
+    @property
+    def promised(self) -> float | None:
+        """The epsilon that is to be defended: the certificate, or else the claim on which images might leave."""
+        return self.claim if self.certificate is None else self.certificate
+
+    @property
+    def refuted(self) -> bool:
+        """Whether something contradicts what is promised: too many guesses right, or a mechanism that is not as its entry says.
+
+        Where nothing is promised, there is nothing to contradict.
+        """
+        return self.outguessed or bool(self.faults)
+
+    @property
+    def reason(self) -> str:
+        """What refutes the promise; empty where nothing does."""
+        said = list(self.faults)
+        if self.outguessed and self.bound:
+            said.append(
+                f"{self.guessed_at} show an epsilon of at least {self.bound.epsilon:.3f} at {self.bound.confidence:.0%} confidence, above "
+                f"{self.promised:.3f}"
+            )
+        return "; ".join(said)
+
+    @property
+    def outguessed(self) -> bool:
+        """Whether more coins were guessed than what is promised allows."""
+        return self.bound is not None and self.promised is not None and self.bound.epsilon > self.promised
+
+    @property
+    def passed(self) -> bool:
+        """Whether the certificate is not refuted and no image repeats a record; never without a copy check."""
+        return not self.refuted and self.copies is not None and self.copies.passed
+
+
+def epsilon_lower_bound(
+    scores: Tensor | np.ndarray,
+    included: Tensor | np.ndarray,
+    *,
+    delta: float,
+    confidence: float = CONFIDENCE,
+    guess_shares: Sequence[float] = GUESS_SHARES,
+) -> Bound:
+    """The largest epsilon refuted by scores `[m]` (higher: surer that it joined) and the coins `[m]`.
+
+    Of r guesses, the r/2 highest scores are guessed "joined" and the r/2 lowest "not", the rest abstain; ties are broken by
+    position, which knows nothing of the coins. Each share of guesses is tried at level (1 - confidence) / number of shares,
+    so that the best of them still holds with `confidence`.
+    """
+    scores, included = _checked(scores, included, delta, confidence, guess_shares)
+    order = np.argsort(scores, kind="stable")
+    terms = {"delta": delta, "level": (1 - confidence) / len(guess_shares)}
+    found = []
+    for half in (max(1, int(share * len(scores) / 2 + 1e-9)) for share in guess_shares):
+        correct = int((~included[order[:half]]).sum() + included[order[-half:]].sum())
+        found.append((refuted_epsilon(len(scores), 2 * half, correct, **terms), 2 * half, correct))
+    epsilon, guesses, correct = max(found, key=lambda row: row[0])
+    return Bound(
+        epsilon=epsilon,
+        delta=delta,
+        confidence=confidence,
+        canaries=len(scores),
+        guesses=guesses,
+        correct=correct,
+        attainable=max(refuted_epsilon(len(scores), made, made, **terms) for _, made, _ in found),
+    )
+
+
+def refuted_epsilon(canaries: int, guesses: int, correct: int, *, delta: float, level: float) -> float:
+    """The largest epsilon with `chance` at most `level`, by bisection; 0 where even epsilon 0 is not refuted."""
+    low, high = 0.0, LARGEST_EPSILON
+    if chance(canaries, guesses, correct, 0.0, delta=delta) > level:
+        return 0.0
+    while high - low > PRECISION:
+        middle = (low + high) / 2
+        if chance(canaries, guesses, correct, middle, delta=delta) <= level:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def chance(canaries: int, guesses: int, correct: int, epsilon: float, *, delta: float) -> float:
+    """The most likely that (epsilon, delta)-DP lets v = `correct` or more of r = `guesses` be right (Steinke et al. 2023, Theorem 5.2).
+
+    P[W >= v] + 2 m delta max_i P[v > W >= v - i] / i with W ~ Binomial(r, e^epsilon / (1 + e^epsilon)) and i from 1 to v. It
+    grows with epsilon as long as 2 m delta <= 1, which `epsilon_lower_bound` demands, so bisection finds the one crossing:
+    the derivative of each term is r (P[W' = v - 1] (1 - 2 m delta / i) + P[W' = v - i - 1] 2 m delta / i) dq, W' with r - 1.
+    """
+    q = 1 / (1 + math.exp(-epsilon))
+    at_least = float(binom.sf(correct - 1, guesses, q))
+    if not delta or not correct:
+        return min(1.0, at_least)
+    just_below = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, q))
+    return min(1.0, at_least + 2 * canaries * delta * float((just_below / np.arange(1, correct + 1)).max()))
+
+
+def _checked(
+    scores, included, delta: float, confidence: float, shares: Sequence[float]
+) -> tuple[np.ndarray, np.ndarray]:
+    scores = torch.as_tensor(scores).detach().cpu().double().numpy()
+    included = torch.as_tensor(included).cpu().numpy()
+    if scores.ndim != 1 or included.shape != scores.shape or included.dtype != bool:
+        raise BadInput(
+            f"scores {list(scores.shape)} and coins {list(included.shape)} {included.dtype}: give [m] numbers and [m] booleans"
+        )
+    if len(scores) < 2:
+        raise BadInput(f"{len(scores)} canaries are too few to guess by: give 2 or more, better some hundreds")
+    if not np.isfinite(scores).all():
+        raise BadInput("some canary scores are NaN or infinite: the model diverged, so nothing can be concluded")
+    if not 0 <= delta < 1 or not 0 < confidence < 1:
+        raise BadInput(f"delta={delta} and confidence={confidence}: use 0 <= delta < 1 and 0 < confidence < 1")
+    if not shares or not all(0 < share <= 1 for share in shares):
+        raise BadInput(f"shares of guesses {list(shares)}: give at least one, each above 0 and at most 1")
+    if 2 * len(scores) * delta > 1:
+        raise BadInput(
+            f"{len(scores)} canaries are too many for delta={delta:g}, nothing could be concluded: use {int(1 / (2 * delta))} or fewer"
+        )
+    return scores, included

@@ -1,0 +1,207 @@
+"""Accesses without noise: judging images against private ones. Whatever comes out is INTERNAL and may not leave."""
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sfumato.alignment import ClassMaps, aligned
+from sfumato.backbone import Backbone
+from sfumato.config import Evaluation
+from sfumato.diffusion.objective import Corrupt
+from sfumato.evaluation import extractors, scores
+from sfumato.evaluation.copies import CopyCheck, check_copies
+from sfumato.evaluation.extractors import FeatureReader
+from sfumato.evaluation.membership import Membership, Models, canary_scores, image_attack, loss_attacks, membership
+from sfumato.evaluation.utility import spread
+from sfumato.images import ImageSet, shape_of, to_pixels, to_unit
+from sfumato.latents import CHUNK, PIXELS, Codec
+from sfumato.privacy.auditing.audit import Bound, epsilon_lower_bound
+from sfumato.privacy.auditing.canaries import Canaries
+from sfumato.privacy.auditing.data_sheet import DataSheet, data_sheet
+from sfumato.privacy.door import Access, inspecting, looking
+from sfumato.progress import Progress, silent
+from sfumato.sources import Inspection
+
+REAL = "real training images"
+"""Name of the row to compare with: the private training images judged as if they were synthetic. Its `readable` flatters, since
+the judge learnt from these very images; `cnn` says how well they are read unseen."""
+CEILING = "ceiling of the autoencoder"
+"""Name of the row of real images that went through the autoencoder and back: nothing drawn in its latents can do better."""
+CANARY_ROUNDS = 100
+"""Rounds of examples at which a canary's loss is compared; more hardly sharpen the guess."""
+ATTACKED = 1000
+"""Training records, and held-out ones, that are attacked at most."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What the copy check found; INTERNAL, the pairs above all."""
+
+    check: CopyCheck
+    to_train: Tensor
+    """`[n]`, distance of each image to its nearest training record."""
+    to_test: Tensor
+    """`[n]`, the same to the nearest held-out record."""
+    pairs: np.ndarray
+    """uint8 `[k, 2, c, h, w]`, the closest images, nearest first, each before its training record."""
+    entries: dict[str, str]
+    """Ledger entries of the looks, with their labels."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What judging found; INTERNAL."""
+
+    rows: dict[str, scores.Scores]
+    """Scores of the judged sets by name, those of as many real images included."""
+    real: ImageSet
+    """The first held-out images of each class."""
+    entries: dict[str, str]
+    """Ledger entries of the looks, with their labels."""
+
+
+def judged(
+    access: Access,
+    sets: Mapping[str, tuple[Tensor, Tensor]],
+    *,
+    classes: int,
+    extractor: FeatureReader,
+    how: Evaluation,
+    seed: int,
+    device: torch.device,
+    shown: int,
+    codec: Codec = PIXELS,
+    backbone: Backbone | None = None,
+    progress: Progress = silent,
+    briefly: Collection[str] = (),
+) -> Judged:
+    """Scores of each named set of images `[n, c, h, w]` in [-1, 1] with labels `[n]`, against the private images.
+
+    One judge, trained on the private training images, says for all sets what is readable; distances are measured in the
+    features of `extractor`, and those of `backbone` and in the latents of `codec` where there are any. The held-out images
+    are read once. As many real images (`how.images`, or all where there are fewer) are judged too, and in latents the same
+    after the autoencoder. `shown` held-out images of each class come back to be looked at. The sets named in `briefly`
+    teach the fast classifiers alone.
+    """
+    with (
+        looking(replace(access, purpose=f"{access.purpose}: train the judge"), "train") as train,
+        looking(replace(access, purpose=f"{access.purpose}: held-out images"), "test") as test,
+    ):
+        real, labels = to_unit(train.images.pixels), torch.as_tensor(train.images.labels)
+        further = {"frechet_backbone": extractors.backbone(backbone.whitened, device)} if backbone else {}
+        further |= {"frechet_latents": extractors.latents(codec.encode, device)} if codec != PIXELS else {}
+        held_out = to_unit(test.images.pixels), torch.as_tensor(test.images.labels)
+        bench = scores.make_bench(
+            *held_out,
+            judge_model=scores.train_judge(real, labels, classes=classes, seed=seed, device=device, progress=progress),
+            extractor=extractor,
+            how=how,
+            further=further,
+            seed=seed,
+            device=device,
+        )
+        fast = how.model_copy(update={"classifiers": "fast"})
+        rows = {}
+        for name, images in sets.items():
+            own = replace(bench, how=fast) if name in briefly else bench
+            rows[name] = scores.judge(*images, own, progress=progress)
+        best = tensors(train.images, how.images)
+        rows[REAL] = scores.judge(*best, bench, progress=progress)
+        if codec != PIXELS:
+            again = [(_through(codec, x, device), y) for x, y in (best, held_out)]
+            rows[CEILING] = scores.ceiling(again[0], again[1], bench, progress=progress)
+        places = [np.flatnonzero(test.images.labels == label)[:shown] for label in range(classes)]
+        return Judged(rows, test.images.subset(np.concatenate(places)), {**train.entries, **test.entries})
+
+
+def _through(codec: Codec, images: Tensor, device: torch.device) -> Tensor:
+    """Images `[n, c, h, w]` in [-1, 1] as they come back from an autoencoder, in the grey levels of a stored image."""
+    again = [codec.decode(codec.encode(piece.to(device))).cpu() for piece in images.split(CHUNK)]
+    return to_unit(to_pixels(torch.cat(again)))
+
+
+def tensors(images: ImageSet, count: int) -> tuple[Tensor, Tensor]:
+    """At most `count` images, spread evenly over the set, as `[n, c, h, w]` in [-1, 1] with labels `[n]`."""
+    part = images.subset(spread(len(images), count).numpy())
+    return to_unit(part.pixels), torch.as_tensor(part.labels)
+
+
+def attacked(
+    access: Access,
+    images: ImageSet,
+    models: Models | None,
+    *,
+    seed: int,
+    device: torch.device,
+    codec: Codec = PIXELS,
+    maps: ClassMaps | None = None,
+    progress: Progress = silent,
+) -> tuple[tuple[Membership, ...], dict[str, str]]:
+    """Membership attacks on the released images, and on the model where one is released; with the entries of the looks.
+
+    At most `ATTACKED` records of each part, spread evenly over it, are attacked.
+    """
+    with _both_parts(access, "attack") as (train, test, entries):
+        members, others = tensors(train, ATTACKED), tensors(test, ATTACKED)
+        found = [image_attack(to_unit(images.pixels), members[0], others[0])]
+        if models:
+            inside, outside = (
+                (aligned(codec.encode(x.to(device)), y.to(device), codec.largest_norm(shape_of(x)), maps), y.to(device))
+                for x, y in (members, others)
+            )
+            found = loss_attacks(models, inside, outside, seed=seed, progress=progress) + found
+        return tuple(found), entries
+
+
+def guessed(
+    corrupt: Corrupt,
+    start: nn.Module,
+    tuned: nn.Module,
+    canaries: Canaries,
+    *,
+    delta: float,
+    seed: int,
+    device: torch.device,
+    codec: Codec = PIXELS,
+    maps: ClassMaps | None = None,
+) -> tuple[Bound, Membership]:
+    """What the denoiser `tuned` from `start` with the canaries tells of their coins: a lower bound on epsilon at `delta`.
+
+    Of a canary with several images, the mean of their scores is taken.
+    """
+    x, y = to_unit(canaries.pixels).to(device), torch.as_tensor(canaries.labels).to(device)
+    x = aligned(codec.encode(x), y, codec.largest_norm(shape_of(x)), maps)
+    scores = canary_scores(corrupt, start, tuned, x, y, rounds=CANARY_ROUNDS, seed=seed)
+    scores = scores.unflatten(0, (len(canaries), canaries.each)).mean(1).cpu().numpy()
+    attack = membership("canaries", scores[canaries.included], scores[~canaries.included])
+    return epsilon_lower_bound(scores, canaries.included, delta=delta), attack
+
+
+def copied(access: Access, images: ImageSet) -> Copied:
+    """Whether released images repeat training records, and the closest pairs to look at."""
+    with _both_parts(access, "look for copies") as (train, test, entries):
+        check, to_train, to_test = check_copies(*(to_unit(part.pixels) for part in (images, train, test)))
+        pairs = [(images.pixels[pair.image], train.pixels[pair.record]) for pair in check.closest]
+        return Copied(check, to_train, to_test, np.array(pairs), entries)
+
+
+def sheet_of(
+    access: Access, public: Inspection | None, *, progress: Progress = silent
+) -> tuple[DataSheet, dict[str, str]]:
+    """The data sheet of the private set, compared with public pictures if there are any; with the entry of the look."""
+    with inspecting(access, progress=progress) as (found, entries):
+        return data_sheet(access.private.name, found, public, progress=progress), entries
+
+
+@contextlib.contextmanager
+def _both_parts(access: Access, what: str) -> Iterator[tuple[ImageSet, ImageSet, dict[str, str]]]:
+    """The training and the held-out images, in two looks, and the entries of these."""
+    with (
+        looking(replace(access, purpose=f"{access.purpose}: {what}, training images"), "train") as train,
+        looking(replace(access, purpose=f"{access.purpose}: {what}, held-out images"), "test") as test,
+    ):
+        yield train.images, test.images, {**train.entries, **test.entries}

@@ -1,0 +1,366 @@
+"""Games against the priced queries: class counts, votes, moments of classes, the gradients of the paid judge.
+
+Who attacks knows all records but one, sees every noisy number that a query lets out, and looks for a record that weighs as
+much as the query allows: in a count, a sum and a second moment at once, or with a gradient that has to be clipped in every
+step. The queries themselves are played, with their own noise (`sfumato.privacy.engine.queries`), on small sets made up for it. What
+is let out is compared with a slow sum over the known records, in units of the noise that the ledger entry says:
+
+- guesses of a fair coin per game, by the likelihood ratio over all numbers of all queries, bound epsilon whatever the noise is;
+- the size, shape and freshness of the noise, number by number (`sfumato.privacy.auditing.white_box`); whole numbers are spread evenly
+  over the share of the law that they stand for, after which they are exactly normal if their law is the one that is priced;
+- without noise, how far the record moves what is let out: by no more than the entry says.
+
+Promise: no private image is used, and nothing is spent; queries that do what their entries say are found faulty with a chance of
+at most `FALSE_ALARM` each. Not covered: other records than the worst of the price, many records, the networks in
+front of a query, for which simple features stand in; what floats lose in sums of many records.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato import alignment
+from sfumato.alignment import Reference, packed
+from sfumato.config import Judge, Relation
+from sfumato.images import ImageSet
+from sfumato.latents import PIXELS
+from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Gaussian
+from sfumato.privacy.auditing.audit import Bound, epsilon_lower_bound
+from sfumato.privacy.auditing.games import GAMES
+from sfumato.privacy.auditing.white_box import MOST, SLACK, Fit, cost, noise_faults
+from sfumato.privacy.engine import queries
+from sfumato.privacy.noise import Source, system_source
+
+CLASSES, OPTIONS, SIDE = 20, 5, 4
+"""Of the made-up sets: classes, options of a vote, pixels of a side."""
+ALIGNED, CELLS = 4, 2
+"""Classes whose moments are taken, and cells of each."""
+FEATURES = 4
+"""That the judge sees."""
+KNOWN = 8
+"""Units that are known to be there."""
+PLAYS = 120
+"""Plays without the record whose noise is looked at, at least `GAMES` / 2."""
+ENOUGH = 100_000
+"""Noise numbers after which no more are looked at."""
+RADIUS, RESIDUAL = 2.0, 1.5
+"""R and r of the made-up public images; the record lies farther out than both."""
+REACH = 1e-9
+"""Least share of the law that a whole number is taken to stand for, so that none is infinitely far out."""
+TAIL = 40
+"""Deviations beyond which a discrete Gaussian has nothing that counts."""
+CPU = torch.device("cpu")
+
+
+class Part(NamedTuple):
+    """Numbers that one look lets out, less what the known records add, in units of the noise that the entry says."""
+
+    event: int
+    """Which of the query's events pays for them."""
+    look: int
+    """Numbers of the same event and look are of one sensitivity."""
+    residual: Tensor
+    """Standard normal without the record."""
+    shift: Tensor
+    """By how much the record moves them as the entry says."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query that a run paid for, to be played with made-up records."""
+
+    what: str
+    events: tuple[AnyEvent, ...]
+    play: Callable[[bool, Source], list[Part]]
+    """From whether the record is there, and the randomness."""
+    quiet: tuple[tuple[int, tuple[int, ...]], ...]
+    """How many draws of noise are left as they are before the rest is silent, and the events that are looked at then."""
+
+
+class QuietAfter(Source):
+    """Randomness as it is, but for noise: after the first few draws there is none."""
+
+    def __init__(self, source: Source, loud: int):
+        self._within, self._loud = source, loud
+
+    def words(self, count: int) -> np.ndarray:
+        """Those of the source."""
+        return self._within.words(count)
+
+    def steps(self, shape: Sequence[int], scale: float) -> Tensor:
+        """Nothing, once the loud draws are over."""
+        self._loud -= 1
+        return self._within.steps(shape, scale) if self._loud >= 0 else torch.zeros(*shape, dtype=torch.float64)
+
+    def discrete_gaussian(self, shape: Sequence[int], sigma: float) -> Tensor:
+        """The same."""
+        self._loud -= 1
+        if self._loud >= 0:
+            return self._within.discrete_gaussian(shape, sigma)
+        return torch.zeros(*shape, dtype=torch.int64)
+
+
+# ------------------------------------------------------------------------------------------------------- the queries
+
+
+def counting(event: DiscreteHistogram, *, each: int = 1) -> Query:
+    """Class counts; a unit of `each` records, all of one class."""
+    known = torch.bincount(torch.arange(KNOWN) % CLASSES, minlength=CLASSES)
+
+    def play(there: bool, source: Source) -> list[Part]:
+        found = queries.counted(made_up(there, each), event, classes=CLASSES, source=source)
+        return [_whole(event, found - known, record=0)]
+
+    return Query("class counts", (event,), play, ((0, (0,)),))
+
+
+def voting(event: DiscreteHistogram, *, each: int = 1) -> Query:
+    """Votes; the record's is for the last option, of those known for the first."""
+    known = torch.zeros(CLASSES, OPTIONS, dtype=torch.int64)
+    known[:, 0] = torch.bincount(torch.arange(KNOWN) % CLASSES, minlength=CLASSES)
+
+    def ballot(x: Tensor) -> Tensor:
+        return (x.flatten(1).amax(1) > 0.5).long() * (OPTIONS - 1)
+
+    def play(there: bool, source: Source) -> list[Part]:
+        asked = {"classes": CLASSES, "options": OPTIONS}
+        found = queries.voted(made_up(there, each), event, ballot, **asked, device=CPU, source=source)
+        return [_whole(event, (found - known).flatten(), record=OPTIONS - 1)]
+
+    return Query("class votes", (event,), play, ((0, (0,)),))
+
+
+def _whole(event: DiscreteHistogram, residual: Tensor, *, record: int) -> Part:
+    shift = torch.zeros(residual.shape, dtype=torch.float64)
+    shift[record] = 1 / event.noise_multiplier
+    return Part(0, 0, residual.double() / event.noise_multiplier, shift)
+
+
+def taking_moments(events: tuple[DiscreteHistogram, Gaussian, Gaussian], *, each: int = 1) -> Query:
+    """Moments of classes; the record lies so far out that it weighs R in its sum and r^2 in its second moment."""
+    of_counts, of_sums, of_seconds = (event.noise_multiplier for event in (events[0], events[1], events[2]))
+    numbers = SIDE**2
+    eye, centroids = torch.eye(numbers, dtype=torch.float64), torch.zeros(CELLS, numbers, dtype=torch.float64)
+    centroids[:, 0] = torch.linspace(-0.5, 0.5, CELLS)
+    where = Reference(torch.zeros(numbers, dtype=torch.float64), eye, eye, centroids, RADIUS, RESIDUAL)
+    row, column = torch.triu_indices(numbers, numbers)
+    diagonal = row == column
+
+    def play(there: bool, source: Source) -> list[Part]:
+        found = queries.moments_of(
+            made_up(there, each, classes=ALIGNED),
+            events,
+            where,
+            classes=ALIGNED,
+            codec=PIXELS,
+            device=CPU,
+            source=source,
+        )
+        expected = [torch.zeros_like(part, dtype=torch.float64) for part in (found.counts, found.sums, found.seconds)]
+        moved = [part.clone() for part in expected]
+        # What comes later is taken around what the numbers let out before say.
+        centres = alignment.centres(found.counts, found.sums, found.mean_noise, where)
+        others, record = made_up(False, classes=ALIGNED), made_up(True).subset(slice(1))
+        for to, members in ((expected, others), (moved, record)):
+            for pixels, label in zip(members.pixels, members.labels.tolist(), strict=True):
+                v = torch.from_numpy(pixels).flatten().double() / 127.5 - 1
+                cell = int((v - centroids).norm(dim=1).argmin())
+                v = _shortened(v, RADIUS)
+                left = _shortened(v - centres[label, cell], RESIDUAL)
+                to[0][label, cell] += 1
+                to[1][label, cell] += v
+                to[2][label] += packed(torch.outer(left, left))
+        units = (of_counts, of_sums * RADIUS, of_seconds * RESIDUAL**2)
+        let_out = (found.counts.double(), found.sums, found.seconds)
+        counts, sums, seconds = (
+            ((seen - known) / size, shift / size)
+            for seen, known, shift, size in zip(let_out, expected, moved, units, strict=True)
+        )
+        return [
+            Part(0, 0, *(part.flatten() for part in counts)),
+            Part(1, 0, *(part.flatten() for part in sums)),
+            *(
+                Part(2, 0, *(part[label, some].flatten() for part in seconds))
+                for label in range(ALIGNED)
+                for some in (diagonal, ~diagonal)
+            ),
+        ]
+
+    return Query("class moments", events, play, ((0, (0, 1, 2)), (2, (2,))))
+
+
+def _shortened(v: Tensor, most: float) -> Tensor:
+    return v * min(1.0, most / max(float(v.norm()), 1 / MOST))
+
+
+def learning_head(event: Gaussian, settings: Judge, *, each: int = 1) -> Query:
+    """The judge's gradients; those known have the record's features and another class, so that its own always wants to be longer."""
+    seen = torch.ones(FEATURES + 1, dtype=torch.float64)
+    x = seen / seen.norm()
+
+    def read(images: Tensor) -> Tensor:
+        return images.new_ones(len(images), FEATURES)  # a constant joins them, and they are scaled to norm 1
+
+    def play(there: bool, source: Source) -> list[Part]:
+        members, parts = made_up(there, each, label=1), list[Part]()
+
+        def note(head: Tensor, noisy: Tensor) -> None:
+            known, own = (_gradient(head, x, label, settings.scale) for label in (1, 0))
+            unit = event.noise_multiplier
+            residual = (noisy - KNOWN * known) / unit
+            parts.append(Part(0, len(parts), residual.flatten(), (own / unit).flatten()))
+
+        asked = {"classes": CLASSES, "records": KNOWN + 1}
+        queries.learnt_head(members, event, read, settings, **asked, device=CPU, source=source, note=note)
+        return parts
+
+    return Query("paid judge", (event,), play, ((0, (0,)),))
+
+
+def _gradient(head: Tensor, x: Tensor, label: int, scale: float) -> Tensor:
+    """That of one record, clipped to 1, by itself."""
+    away = (scale * head @ x).softmax(0)
+    away[label] -= 1
+    found = torch.outer(away, x)
+    return found / max(1.0, float(found.norm()))
+
+
+def made_up(there: bool, each: int = 1, *, classes: int = CLASSES, label: int | None = None) -> ImageSet:
+    """The record, or a group of `each` like it, where it is `there`: white, of class 0. Then those known: grey, of `label`, or of each
+    of the classes in turn."""
+    grey = np.full((KNOWN, 1, SIDE, SIDE), 128, np.uint8)
+    grey += np.arange(KNOWN, dtype=np.uint8)[:, None, None, None]
+    known = np.arange(KNOWN) % classes if label is None else np.full(KNOWN, label)
+    record = each if there else 0
+    pixels = np.concatenate([np.full((record, 1, SIDE, SIDE), 255, np.uint8), grey])
+    labels = np.concatenate([np.zeros(record, np.int64), known.astype(np.int64)])
+    groups = np.concatenate([np.zeros(record, np.int64), 1 + np.arange(KNOWN)]) if each > 1 else None
+    return ImageSet(pixels, labels, tuple(str(name) for name in range(classes)), groups)
+
+
+# --------------------------------------------------------------------------------------------------------- the games
+
+
+def queries_of(
+    counts: Sequence[AnyEvent],
+    votes: Sequence[AnyEvent],
+    moments: Sequence[AnyEvent],
+    judge: Sequence[AnyEvent],
+    settings: Judge | None,
+    *,
+    each: int,
+) -> list[Query]:
+    """The queries that a run has paid for with these events; those of another kind, as earlier versions had, are not played."""
+    found = [
+        make(event, each=each)
+        for make, events in ((counting, counts), (voting, votes))
+        for event in events
+        if isinstance(event, DiscreteHistogram)
+    ]
+    if len(moments) == 3:
+        first, second, third = moments
+        if isinstance(first, DiscreteHistogram) and isinstance(second, Gaussian) and isinstance(third, Gaussian):
+            found.append(taking_moments((first, second, third), each=each))
+    usual = settings or Judge()
+    return [*found, *(learning_head(event, usual, each=each) for event in judge if isinstance(event, Gaussian))]
+
+
+def tried_queries(
+    asked: Sequence[Query], *, delta: float, relation: Relation = "add_remove"
+) -> tuple[list[Fit], Bound]:
+    """Play all queries of a run in each game, and compare; the fits to what their entries say, and what guessing shows of them together."""
+    games = min(GAMES, int(1 / (2 * delta)))
+    coins = system_source().coins((games,), 0.5)
+    scores, empty = torch.zeros(games, dtype=torch.float64), [list[list[Part]]() for _ in asked]
+    for game, there in enumerate(coins.tolist()):
+        for query, without in zip(asked, empty, strict=True):
+            parts = query.play(there, system_source())
+            scores[game] += float(log_likelihood_ratio(parts))
+            if not there:
+                without.append(parts)
+    fits = [_fit(query, without, delta, relation) for query, without in zip(asked, empty, strict=True)]
+    return fits, epsilon_lower_bound(scores, coins, delta=delta)
+
+
+def log_likelihood_ratio(parts: Iterable[Part]) -> Tensor:
+    """The log of how much likelier what was seen is with the record; for normals and discrete Gaussians r s - s^2 / 2 each."""
+    return torch.stack([(part.residual * part.shift - part.shift.square() / 2).sum() for part in parts]).sum()
+
+
+def _fit(query: Query, empty: list[list[Part]], delta: float, relation: Relation) -> Fit:
+    numbers = sum(part.residual.numel() for part in query.play(False, QuietAfter(system_source(), 0)))
+    while len(empty) < PLAYS and len(empty) * numbers < ENOUGH:
+        empty.append(query.play(False, system_source()))
+    noise = [[_normal(part, query.events[part.event]) for part in parts] for parts in empty]
+    seen, at_most, faults = noise_faults(noise)
+    moved = [0.0] * len(query.events)
+    for loud, events in query.quiet:
+        for there in (False, True):
+            each = _moves(query, query.play(there, QuietAfter(system_source(), loud)))
+            if there:
+                moved = [max(old, each[i]) if i in events else old for i, old in enumerate(moved)]
+            elif max(each[i] for i in events) > SLACK:
+                faults.append("without the record it lets out something else than its entry says of the others")
+    paid = sum(event.count for event in query.events if isinstance(event, Gaussian))
+    if (
+        looks := len({(p.event, p.look) for p in empty[0] if not isinstance(query.events[p.event], DiscreteHistogram)})
+    ) > paid:
+        faults.append(f"it looks {looks} times, and {paid} are paid for")
+    for most, event in zip(moved, query.events, strict=True):
+        if most > 1 + SLACK:
+            faults.append(f"one record moved the {event.kind} by {most:.3f} of what its entry says")
+    shown = [
+        event.model_copy(update={"noise_multiplier": _noise(event) * max(at_most, 1 / MOST) / most})
+        for event, most in zip(query.events, moved, strict=True)
+        if most > 1 / MOST
+    ]
+    return Fit(
+        what=query.what,
+        numbers=numbers * len(empty),
+        noise=seen,
+        noise_at_most=at_most,
+        contribution=max(moved),
+        epsilon=cost(shown, delta, relation) if shown else 0.0,
+        priced=cost(query.events, delta, relation),
+        delta=delta,
+        faults=tuple(dict.fromkeys(faults)),
+    )
+
+
+def _moves(query: Query, parts: Sequence[Part]) -> list[float]:
+    """How far what each event pays for has moved, at most in one look, relative to what one record may add."""
+    squares: dict[tuple[int, int], float] = {}
+    for part in parts:
+        key = part.event, part.look
+        squares[key] = squares.get(key, 0.0) + float(part.residual.square().sum())
+    return [
+        max(math.sqrt(found) * _noise(one) for (event, _), found in squares.items() if event == number)
+        for number, one in enumerate(query.events)
+    ]
+
+
+def _noise(event: AnyEvent) -> float:
+    assert isinstance(event, Gaussian | DiscreteHistogram)  # `queries_of` takes no other
+    return event.noise_multiplier
+
+
+def _normal(part: Part, event: AnyEvent) -> Tensor:
+    """Residuals that are standard normal where the noise has the law of the event."""
+    if not isinstance(event, DiscreteHistogram):
+        return part.residual
+    sigma = event.noise_multiplier
+    whole = (part.residual * sigma).round()
+    most = max(1, math.ceil(TAIL * sigma))
+    whole = whole.clamp(-most, most)
+    mass = (-torch.arange(-most, 1).double().square() / (2 * sigma**2)).exp()
+    below = torch.cat([mass.new_zeros(1), mass.cumsum(0)]) / (2 * mass.sum() - 1)
+    at = most - whole.abs().long()  # by symmetry, in the lower half, where nothing is lost
+    within = system_source().words(whole.numel()).astype(np.float64) / 2.0**64
+    share = below[at] + torch.from_numpy(within) * (below[at + 1] - below[at])
+    found = torch.special.ndtri(share.clamp(REACH, 1 - REACH))
+    return torch.where(whole > 0, -found, found)

@@ -1,0 +1,280 @@
+"""The white-box test: is what is done what the ledger entry says, number by number?
+
+Who attacks sees every noisy number that a mechanism lets out, knows all records, and looks for one more (Nasr et al. 2023).
+He plays the code that a run used, with an image made for the purpose in it or not, and compares what he sees with the
+entry's own noise multiplier, sample rate and clip: a likelihood ratio over all numbers. That is far sharper than guessing
+coins, of which a hundred right guesses show an epsilon of 3.5 and no more: a million noise numbers tell noise that is 1 %
+too small.
+
+What it concludes, if it finds no fault: the noise in what is let out is at least what the entry says, on every tensor,
+drawn afresh in each step, and of normal shape; a record moves the sum by one clip at most; and records take part no more
+often than the entry says. A sound mechanism fails it with a chance of at most `FALSE_ALARM`.
+
+Promise: no private image is used, and nothing is spent. Not covered: faults that show on other records, sizes or machines
+alone; how random the generator is, beyond repeats; noise below the clip's rounding.
+"""
+
+import contextlib
+import copy
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from pydantic import Field
+from scipy import stats
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from sfumato.config import FineTuning, Relation, Section
+from sfumato.diffusion.objective import Corrupt, Examples
+from sfumato.images import to_unit
+from sfumato.latents import PIXELS, Codec
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import AnyEvent, SubsampledGaussian
+from sfumato.privacy.auditing.canaries import make_canaries
+from sfumato.privacy.engine.dp_sgd import train_privately
+from sfumato.privacy.noise import system_generator, system_source
+from sfumato.privacy.units import Units
+
+FALSE_ALARM = 1e-3
+"""Largest chance that a mechanism which does what its entry says is found faulty."""
+TESTS = 6
+"""Tests among which that chance is shared: noise in all, in each tensor, repeats, shape, contribution, rate."""
+LEVEL = FALSE_ALARM / TESTS
+NUMBERS = 1_000_000
+"""Noise numbers looked at, at least, within `STEPS`."""
+STEPS = (8, 64)
+"""Fewest and most noisy steps for that."""
+QUIET = 1e-6
+"""Noise multiplier at which a sum shows what went into it."""
+QUIET_STEPS, TAKING_PART = 8, 32
+"""Steps that count who takes part, and how many records are expected in each."""
+ALONE_STEPS = 4
+"""Steps of a record alone that takes part in each."""
+LOUD = 1e4
+"""The targets of a made-up record are so much too large that its gradient has to be clipped."""
+SLACK = 2e-3
+"""By how much a contribution may exceed the clip: rounding, which is paid for with the clip."""
+FEWEST = 64
+"""Numbers that two tensors are compared by at least."""
+MOST = 1e6
+"""Costs above this are told as this."""
+
+
+class Fit(Section):
+    """How what was seen fits what the entry says."""
+
+    what: str
+    """What was tried."""
+    numbers: int
+    """Noise numbers seen."""
+    noise: float
+    """Their standard deviation, relative to what the entry says."""
+    noise_at_most: float
+    """The upper end of its confidence interval."""
+    contribution: float
+    """The most by which one record moved what is let out, relative to what the entry says."""
+    rate_at_least: float = 1.0
+    """How often a record took part, relative to what the entry says: the lower end of its confidence interval."""
+    epsilon: float = Field(ge=0)
+    """What the entry's mechanism costs at least with the noise, contribution and rate seen."""
+    priced: float = Field(ge=0)
+    """What it costs as the entry says."""
+    delta: float
+    false_alarm: float = FALSE_ALARM
+    """Largest chance of a fault being found where there is none."""
+    faults: tuple[str, ...] = ()
+    """What is not as the entry says."""
+
+
+def tried_training(
+    model: nn.Module,
+    shape: tuple[int, int, int],
+    corrupt: Corrupt,
+    settings: FineTuning,
+    event: SubsampledGaussian,
+    *,
+    delta: float,
+    relation: Relation = "add_remove",
+    physical_batch: int,
+    device: torch.device | str = "cpu",
+    codec: Codec = PIXELS,
+    each: int = 0,
+) -> Fit:
+    """Play DP-SGD as `event` prices it on `model` with a made-up image of `shape` (c, h, w), and compare.
+
+    Weights stand still meanwhile (a learning rate of 0). `each`: pictures of a group, where groups are the unit. `BadInput`
+    where the engine refuses the model.
+    """
+    made = make_canaries(2, shape=shape, classes=1)
+    image = codec.encode(to_unit(made.pixels[:1]).to(device))
+    label = torch.as_tensor(made.labels[:1]).to(device)
+    lying = _exaggerated(corrupt)
+    fixed = lying(image, label, system_generator(device))
+    frozen = {"rate_rows": 0.0, "rate_other": 0.0, "warm_up": 0}
+
+    def sums(steps: int, records: int, rate: float, noise: float, examples: Corrupt) -> list[list[Tensor]]:
+        """What each step lets out in units of the clip, tensor by tensor."""
+        changes = {**frozen, "steps": steps, "sample_rate": rate}
+        x, y, units = _made_up(image, label, records, each)
+        with _released() as seen:
+            train_privately(
+                copy.deepcopy(model).to(device),
+                x,
+                y,
+                examples,
+                settings.model_copy(update=changes),
+                noise_multiplier=noise,
+                source=system_source(),
+                pairs=system_generator(device),
+                expected_batch=1.0,
+                physical_batch=physical_batch,
+                units=units,
+            )
+        return [[value / settings.clip for value in step] for step in seen]
+
+    rate, z = event.sample_rate, event.noise_multiplier
+    records = max(1, math.ceil(TAKING_PART / rate))
+    alone = max(_length(step) for step in sums(ALONE_STEPS, 1, 1.0, QUIET, lying))
+    moved = sum(_length(step) for step in sums(QUIET_STEPS, records, rate, QUIET, _always(fixed)))
+    first = sums(1, 0, rate, z, _always(fixed))
+    size = sum(value.numel() for value in first[0])
+    steps = min(max(STEPS[0], math.ceil(NUMBERS / size)), STEPS[1])
+    noise = [[value / z for value in step] for step in first + sums(steps - 1, 0, rate, z, _always(fixed))]
+    seen, at_most, faults = noise_faults(noise)
+    coins = records * QUIET_STEPS
+    if alone > 1 + SLACK:
+        faults.append(f"one record moved the sum by {alone:.3f} clips")
+    if moved * (1 - SLACK) > float(stats.binom.isf(LEVEL, coins, rate)):
+        faults.append(
+            f"{coins} chances at a rate of {rate:g} moved the sum by {moved:.1f} clips, not {coins * rate:.1f}"
+        )
+    least = float(stats.beta.ppf(LEVEL, max(1, int(moved)), coins - int(moved) + 1)) if 1 <= moved < coins else rate
+    shown = event.model_copy(
+        update={"noise_multiplier": z * max(at_most, 1 / MOST) / max(alone, 1 / MOST), "sample_rate": least}
+    )
+    return Fit(
+        what="DP-SGD",
+        numbers=size * steps,
+        noise=seen,
+        noise_at_most=at_most,
+        contribution=alone,
+        rate_at_least=least / rate,
+        epsilon=cost([shown], delta, relation) if moved else 0.0,
+        priced=cost([event], delta, relation),
+        delta=delta,
+        faults=tuple(faults),
+    )
+
+
+def noise_faults(steps: list[list[Tensor]]) -> tuple[float, float, list[str]]:
+    """Deviation, its upper limit and faults of noise that should be standard normal: for each step the tensors of that step.
+
+    The same tensors in each step. The sum of squares of n such numbers is a chi-square with n degrees of freedom.
+    """
+    tensors = [torch.stack([step[i].flatten().double().cpu() for step in steps]) for i in range(len(steps[0]))]
+    faults = []
+    squares, count = sum(float(one.square().sum()) for one in tensors), sum(one.numel() for one in tensors)
+    at_most = _at_most(squares, count, LEVEL)
+    seen = math.sqrt(squares / count)
+    if at_most < 1:
+        faults.append(f"the noise is at most {at_most:.4f} of what the entry says")
+    for place, one in enumerate(tensors):
+        limit = _at_most(float(one.square().sum()), one.numel(), LEVEL / len(tensors))
+        if limit < 1 <= at_most:
+            faults.append(f"the noise on tensor {place} is at most {limit:.4f} of what the entry says")
+    faults += _repeats(tensors)
+    every = torch.cat([one.flatten() for one in tensors])
+    some = every[:: max(1, len(every) // NUMBERS)]
+    deviation = float(some.std())
+    if deviation and float(stats.kstest((some / deviation).numpy(), "norm").pvalue) < LEVEL:
+        faults.append("the noise is not of normal shape")
+    return seen, at_most, faults
+
+
+def _repeats(tensors: list[Tensor]) -> list[str]:
+    """Noise that comes again in another step, or in another tensor of the same step; `tensors` are `[steps, n]` each."""
+    rows = torch.cat(tensors, 1)
+    rows = rows / rows.norm(dim=1, keepdim=True).clamp(min=1 / MOST)
+    alike = (rows @ rows.T).fill_diagonal_(0).abs() * math.sqrt(rows.shape[1])
+    pairs = [
+        (one[:, :least], other[:, :least])
+        for place, one in enumerate(tensors)
+        for other in tensors[:place]
+        if one.shape[0] * (least := min(one.shape[1], other.shape[1])) >= FEWEST
+    ]
+    beside = [
+        abs(float((one * other).sum() / (one.norm() * other.norm()).clamp(min=1 / MOST))) * math.sqrt(one.numel())
+        for one, other in pairs
+    ]
+    compared = len(rows) * (len(rows) - 1) // 2 + len(pairs)
+    limit = float(stats.norm.isf(LEVEL / (2 * max(1, compared)))) * (1 + SLACK)
+    faults = []
+    if float(alike.max()) > limit:
+        faults.append("the noise of one step comes again in another")
+    if max(beside, default=0.0) > limit:
+        faults.append("the noise of one tensor comes again in another")
+    return faults
+
+
+def _at_most(squares: float, count: int, level: float) -> float:
+    """The upper confidence limit of the deviation of `count` normal numbers with this sum of squares."""
+    return math.sqrt(squares / float(stats.chi2.ppf(level, count)))
+
+
+def cost(events: Sequence[AnyEvent], delta: float, relation: Relation) -> float:
+    """What the events cost, up to `MOST`."""
+    return min(MOST, accountant.epsilon(events, delta, relation))
+
+
+def _length(step: list[Tensor]) -> float:
+    return math.sqrt(sum(float(value.double().square().sum()) for value in step))
+
+
+def _exaggerated(corrupt: Corrupt) -> Corrupt:
+    """The method's own examples with targets that no model meets."""
+
+    def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
+        made = corrupt(x, y, generator)
+        return Examples(made.x_t, made.t, made.y, LOUD * (made.target + 1))
+
+    return examples
+
+
+def _always(example: Examples) -> Corrupt:
+    """The same example for every record, so that they all have one gradient."""
+
+    def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
+        return example.map(lambda part: part.expand(len(x), *part.shape[1:]))
+
+    return examples
+
+
+def _made_up(image: Tensor, label: Tensor, records: int, each: int) -> tuple[Tensor, Tensor, Units | None]:
+    """So many records, or groups of `each` where that is not 0, all of one picture."""
+    count = records * max(1, each)
+    x, y = image.expand(count, *image.shape[1:]), label.expand(count)
+    if not each:
+        return x, y, None
+    first = torch.arange(records, device=image.device) * each
+    order = torch.arange(count, device=image.device)
+    return x, y, Units(order, first, torch.full_like(first, each), each)
+
+
+@contextlib.contextmanager
+def _released() -> Iterator[list[list[Tensor]]]:
+    """What this thread's optimiser is given at each step, tensor by tensor: all that leaves a private sum."""
+    seen: list[list[Tensor]] = []
+    here = threading.get_ident()
+
+    def note(optimiser: torch.optim.Optimizer, *_: Any) -> None:
+        if threading.get_ident() == here:
+            seen.append([p.grad.detach().clone() for group in optimiser.param_groups for p in group["params"]])
+
+    handle = register_optimizer_step_pre_hook(note)
+    try:
+        yield seen
+    finally:
+        handle.remove()

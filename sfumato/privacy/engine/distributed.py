@@ -1,0 +1,182 @@
+"""Data-parallel DP-SGD: several processes, each with a part of the records, one sum and one noise.
+
+Every record, or group where records have groups, lies in the part of one process. At each step the first process shows its weights; every process takes each
+record of its part with the sample rate, on its own, and sums the clipped gradients; the sums meet at the first process,
+which alone adds noise and moves the weights. So it alone holds the optimiser, the moving average and what is kept of an
+unfinished training, and goes on after a stop with any number of others.
+
+Promise: what the noise is added to is what one process with all records would have. Each record takes part with the same
+probability, independently of all others, whichever process draws for it; and it moves the sum by at most `clip`. The
+price is therefore the same `SubsampledGaussian`, and the noise is drawn once, from the system's entropy, at the first
+process, which it never leaves.
+
+Not covered: sums without noise, and the weights, travel between the processes as they are (gloo has no encryption), so
+these belong on one machine or in a closed network; a process that dies ends the training at all of them (`Parted`).
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.constants import default_pg_timeout
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from sfumato.config import FineTuning
+from sfumato.diffusion.objective import Corrupt
+from sfumato.networks.low_rank import adapted
+from sfumato.privacy.engine.arithmetic import exact_products
+from sfumato.privacy.engine.clipping import Gradients
+from sfumato.privacy.engine.dp_sgd import fitting_sum, poisson_sample, trainable_parameters
+from sfumato.privacy.engine.spot_check import checked_steps, spot_check
+from sfumato.privacy.noise import Source
+from sfumato.privacy.units import Units, single_records, unit_examples
+
+PATIENCE = 336
+"""How long a process waits for the first one, in torch's usual half hours: a week, since public stages come first."""
+FIRST = 0
+"""Rank of the process that adds the noise."""
+
+
+class Parted(RuntimeError):
+    """Another process of the training has ended, and with it the training."""
+
+
+@dataclass(frozen=True)
+class Team:
+    """The processes of a training, as one of them sees them."""
+
+    rank: int
+    """Which one this is, from 0."""
+    size: int
+
+    @property
+    def part(self) -> slice:
+        """Which of the units, records or whole groups, in their order, this process draws for."""
+        return slice(self.rank, None, self.size)
+
+    def tell(self, text: str = "") -> str:
+        """Hand a text from the first process to all; each returns it."""
+        data = torch.frombuffer(bytearray(text.encode()) or bytearray(1), dtype=torch.uint8)
+        length = torch.tensor([len(text.encode())])
+        _show(length)
+        data = data if self.rank == FIRST else torch.empty(max(1, int(length)), dtype=torch.uint8)
+        _show(data)
+        return bytes(data[: int(length)].tolist()).decode()
+
+    @torch.no_grad()
+    def begin(self, model: nn.Module) -> None:
+        """Give every process the first one's parameters and buffers."""
+        for value in model.state_dict().values():
+            shown = value.detach().cpu().contiguous()
+            _show(shown)
+            value.copy_(shown)
+
+    def lead(self, trainable: Mapping[str, nn.Parameter]) -> None:
+        """As the first process: another step, from these weights."""
+        self._go_on(True)
+        _show(parameters_to_vector(trainable.values()).detach().cpu())
+
+    @torch.no_grad()
+    def follow(self, trainable: Mapping[str, nn.Parameter]) -> bool:
+        """As another process: wait for the next step and take its weights; False where there is none."""
+        if not self._go_on(True):
+            return False
+        weights = parameters_to_vector(trainable.values()).cpu()
+        _show(weights)
+        vector_to_parameters(weights.to(next(iter(trainable.values())).device), trainable.values())
+        return True
+
+    def dismiss(self) -> None:
+        """As the first process: there is no further step. Says nothing where the others are gone."""
+        with contextlib.suppress(RuntimeError):
+            self._go_on(False)
+
+    def farewell(self) -> None:
+        """As the first process: there is nothing more to do. Says nothing where the others are gone."""
+        with contextlib.suppress(RuntimeError):
+            self.tell()
+
+    def total(self, own: Gradients) -> Gradients:
+        """At the first process the sum over all of them; what another one gets back means nothing."""
+        flat = torch.cat([value.flatten() for value in own.values()]).cpu()
+        _meet(dist.reduce, flat)
+        parts = flat.split([value.numel() for value in own.values()])
+        return {name: part.view_as(own[name]).to(own[name].device) for name, part in zip(own, parts, strict=True)}
+
+    def _go_on(self, more: bool) -> bool:
+        flag = torch.tensor([int(more)])
+        _show(flag)
+        return bool(flag)
+
+
+def _show(values: Tensor) -> None:
+    _meet(dist.broadcast, values)
+
+
+def _meet(exchange: Callable[[Tensor, int], object], values: Tensor) -> None:
+    """Exchange values with the first process, or as the first with all."""
+    with _all_there():
+        exchange(values, FIRST)
+
+
+@contextlib.contextmanager
+def _all_there() -> Iterator[None]:
+    """`Parted` where another process is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise Parted(
+            "another process that torchrun started has ended, so this one ends too: finished stages are kept, and the same "
+            "command goes on from the last saved state"
+        ) from error
+
+
+def join(rank: int, size: int) -> Team:
+    """Meet the other processes that torchrun started; `Parted` where one of them ended before all had met."""
+    with _all_there():
+        dist.init_process_group("gloo", rank=rank, world_size=size, timeout=PATIENCE * default_pg_timeout)
+    return Team(rank, size)
+
+
+def leave() -> None:
+    """Part from them."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@exact_products()
+def help_training(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    corrupt: Corrupt,
+    settings: FineTuning,
+    *,
+    source: Source,
+    pairs: torch.Generator,
+    physical_batch: int,
+    team: Team,
+    units: Units | None = None,
+) -> None:
+    """Stand by the first process while it runs `train_privately`, with this process's records x `[n, c, h, w]`, y `[n]`.
+
+    `model`, `corrupt` and `settings` are the first process's; `source` draws who takes part, `pairs` how records are noised,
+    and both belong to this process alone. `units` are those that its records make up, as in `train_privately`.
+    """
+    units = single_records(len(x), x.device) if units is None else units
+    if settings.rank:
+        model = adapted(model, settings.trainable, settings.rank, pairs)
+    trainable = trainable_parameters(model, settings.trainable)
+    team.begin(model)
+    checks, step = checked_steps(settings.steps, settings.checked), 0
+    while team.follow(trainable):
+        index = poisson_sample(len(units), settings.sample_rate, source).to(x.device)
+        examples = unit_examples(units, index, x, y, corrupt, source, pairs)
+        total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch)
+        if step in checks:  # its own count: after a stop, too, its first step is looked at
+            spot_check(model, trainable, examples, settings, turn=checks[step], physical_batch=physical_batch)
+        team.total(total)
+        step += 1

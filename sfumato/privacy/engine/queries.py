@@ -1,0 +1,137 @@
+"""What the priced queries make of records once the door is open: class counts, votes, moments of classes, a linear head.
+
+Here stand sensitivity and noise of each query, apart from the door and the ledger (`sfumato.privacy.mechanisms`, which calls
+them and states their prices), so that an audit can play on made-up records the very code that a run pays for.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato import alignment
+from sfumato.alignment import Moments, Reference
+from sfumato.config import Judge
+from sfumato.images import ImageSet, to_unit
+from sfumato.judge import unit
+from sfumato.latents import Codec, within
+from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian
+from sfumato.privacy.engine.linear_head import train_head
+from sfumato.privacy.noise import Source, noised, reach
+from sfumato.privacy.units import one_of_each, speakers, units_of
+from sfumato.progress import Progress, silent
+
+CHUNK = 1024
+"""Records looked at together."""
+Note = Callable[[Tensor, Tensor], None]
+"""Is told a head `[classes, d]` and the noisy sum of gradients at it, which are paid for both."""
+
+
+def counted(images: ImageSet, event: DiscreteHistogram, *, classes: int, source: Source) -> Tensor:
+    """The number of records, or groups, of each class with noise, int64 `[classes]`."""
+    voters = one_of_each(images, source)
+    counts = torch.bincount(torch.as_tensor(voters.labels), minlength=classes)
+    return counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
+
+
+def voted(
+    images: ImageSet,
+    event: DiscreteHistogram,
+    ballot: Callable[[Tensor], Tensor],
+    *,
+    classes: int,
+    options: int,
+    device: torch.device,
+    source: Source,
+) -> Tensor:
+    """How many records, or groups, of each class chose each option, with noise, int64 `[classes, options]`."""
+    voters = one_of_each(images, source)
+    x, y = to_unit(voters.pixels), torch.as_tensor(voters.labels)
+    chosen = torch.cat([ballot(part.to(device)).cpu() for part in x.split(CHUNK)])
+    counts = torch.bincount(y * options + chosen, minlength=classes * options).view(classes, options)
+    return counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
+
+
+def learnt_head(
+    images: ImageSet,
+    event: Gaussian,
+    read: Callable[[Tensor], Tensor],
+    settings: Judge,
+    *,
+    classes: int,
+    records: int,
+    device: torch.device,
+    source: Source,
+    note: Note | None = None,
+) -> Tensor:
+    """A linear head `[classes, d + 1]`, float64, by as many noisy full-batch gradients as the event pays for; `note` is told each."""
+    parts = to_unit(images.pixels).split(CHUNK)
+    x = torch.cat([unit(read(part.to(device))).cpu() for part in parts])
+    numbers = classes * x.shape[1]
+
+    def with_noise(head: Tensor, total: Tensor) -> Tensor:
+        (noisy,) = noised([total], noise_multiplier=event.noise_multiplier, norm=1.0, numbers=numbers, source=source)
+        if note:
+            note(head, noisy)
+        return noisy
+
+    return train_head(
+        settings,
+        x,
+        torch.as_tensor(images.labels),
+        units_of(images, each=1),
+        classes=classes,
+        steps=event.count,
+        expected=max(1, records),
+        noised=with_noise,
+    )
+
+
+def moments_of(
+    images: ImageSet,
+    events: tuple[DiscreteHistogram, Gaussian, Gaussian],
+    reference: Reference,
+    *,
+    classes: int,
+    codec: Codec,
+    device: torch.device,
+    source: Source,
+    progress: Progress = silent,
+) -> Moments:
+    """Count, sum and second moment of each class as `codec` has the records, in deviations from the public mean, with noise on each."""
+    of_counts, of_sums, of_seconds = events
+    y = torch.as_tensor(images.labels)
+    cells, numbers = len(reference.centroids), len(reference.mean)
+    latents = codec.encode(to_unit(images.pixels).to(device)).flatten(1).cpu()
+    away = (latents - reference.mean.to(latents)).nan_to_num(0.0, 0.0, 0.0)
+    cell = reference.cells(away)
+    away = within(away, reference.radius)
+    place = y * cells + cell
+    speaking, owner = speakers(images, source)
+    counts = torch.bincount(place[speaking], minlength=classes * cells)
+    counts = counts + source.discrete_gaussian(counts.shape, of_counts.noise_multiplier)
+    heard = place == place[speaking][owner]
+    weight = heard.double() / torch.bincount(owner[heard], minlength=len(speaking))[owner]
+
+    sums = torch.zeros(classes * cells, numbers, dtype=torch.float64)
+    for part in torch.arange(len(away)).split(alignment.CHUNK):
+        sums.index_add_(0, place[part], weight[part, None] * away[part].double())
+    asked: dict[str, Any] = {"noise_multiplier": of_sums.noise_multiplier, "norm": reference.radius}
+    (sums,) = noised([sums], **asked, numbers=sums.numel(), source=source)
+    mean_noise = of_sums.noise_multiplier * reach(reference.radius, sums.numel())
+    shape = (classes, cells)
+    centres = alignment.centres(counts.view(shape), sums.view(*shape, -1), mean_noise, reference)
+
+    largest, seconds = reference.residual**2, []
+    size = classes * numbers * (numbers + 1) // 2
+    for label in range(classes):
+        total = torch.zeros(numbers, numbers, dtype=torch.float64)
+        for part in torch.nonzero(y == label)[:, 0].split(alignment.CHUNK):
+            left = within(away[part].double() - centres[label, cell[part]], reference.residual)
+            total += (weight[part, None] * left).T @ left
+        asked = {"noise_multiplier": of_seconds.noise_multiplier, "norm": largest}
+        seconds += noised([alignment.packed(total)], **asked, numbers=size, source=source)
+        progress(label + 1, classes)
+    noise = of_counts.noise_multiplier, mean_noise, of_seconds.noise_multiplier * reach(largest, size)
+    return Moments(counts.view(shape), sums.view(*shape, -1), torch.stack(seconds), *noise)

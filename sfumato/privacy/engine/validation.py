@@ -1,0 +1,286 @@
+"""Looks a model over before any record does: who mixes records is refused by name, who has no rule is named.
+
+A few made-up images, the same for every model, go through a copy of it whose weights were moved a little, so that
+layers that begin at zero show what they do. Times, classes and the number of images vary, and the same dropout masks are
+drawn again and again, so that two passes differ in the other images alone. The probe finds layers through which one
+record's result depends on another record or on how many there are, whatever a model keeps from one pass to the next, and
+parameters that no gradient can reach. Not covered: a model that behaves otherwise on real images than on made-up ones,
+for which training checks some of its own steps (`sfumato.privacy.engine.spot_check`).
+"""
+
+import bisect
+import contextlib
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from sfumato.diffusion.objective import Examples, record_losses
+from sfumato.errors import BadInput
+from sfumato.networks.checkpointing import checkpoint_blocks
+from sfumato.privacy.engine.capture import Capture, Unknown, Use
+from sfumato.privacy.engine.layers import Saved
+from sfumato.privacy.engine.repeating import Quiet, changed, put_back, same_luck, snapshot, unnoticed
+
+RECORDS, COPIES = 3, 2
+"""Made-up records of the probe for gradients; the middle one is watched."""
+CROWDS = (13, 37)
+"""Made-up images of the probe for mixing: the first number that has room for all classes; primes, because no other axis of
+a tensor is likely to be as long."""
+FEW = 9
+"""A smaller number at which each of them must give the same."""
+ALONE = 3
+"""How many of them go through by themselves."""
+TIMES = (1000, 250, 50, 10, 1)
+"""Largest diffusion times that are tried, in turn, until the model takes one."""
+STEPS_OF_TIME = 7
+"""How many different times there are among the images, evenly spread by ratio."""
+WATCHED = 1
+MOVE = 0.1
+"""How far the copy's weights are moved."""
+CLOSE = 1e-4
+"""Relative difference up to which two results count as the same."""
+SMALLEST_CLIP = 1e-12
+"""Below this, squares of float32 numbers that matter would vanish."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of a model and its trainable parameters."""
+
+    missing: str
+    """Which use of a parameter has no rule, so that gradients are taken record by record; empty if all have."""
+    silent: frozenset[str]
+    """Trainable parameters that no gradient reaches."""
+
+
+_known: WeakKeyDictionary[nn.Module, dict[tuple, Survey]] = WeakKeyDictionary()
+
+
+def survey(model: nn.Module, trainable: Mapping[str, Tensor], shape: tuple[int, ...]) -> Survey:
+    """What is known of a model for images of `shape` `[c, h, w]`; `BadInput` where clipping would not be sound."""
+    modes = tuple(module.training for module in model.modules())
+    key = (tuple(shape), modes, tuple((name, id(parameter)) for name, parameter in trainable.items()))
+    found = _known.setdefault(model, {})
+    if key not in found:
+        refuse_mixers(model, trainable)
+        found[key] = _probe(model, tuple(trainable), tuple(shape))
+    return found[key]
+
+
+def refuse_clip(clip: float) -> None:
+    """`BadInput` for a clip that bounds nothing."""
+    if not SMALLEST_CLIP <= clip < float("inf"):
+        raise BadInput(
+            f"fine_tuning.clip={clip:g} cannot bound a record in float32: use a number from {SMALLEST_CLIP:g} up, such "
+            "as the median norm of gradients on public images"
+        )
+
+
+def refuse_mixers(model: nn.Module, trainable: Mapping[str, Tensor]) -> None:
+    """`BadInput` for layers that are known to mix records or to remember them, and for packed projections."""
+    for name, module in model.named_modules():
+        kind = type(module).__name__
+        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
+            raise BadInput(
+                f"layer {name!r} ({kind}) normalises over the batch, so that one record's gradient depends on the "
+                f"others: use nn.GroupNorm, or freeze its statistics with .eval()"
+            )
+        if isinstance(module, _InstanceNorm) and module.track_running_stats and module.training:
+            raise BadInput(
+                f"layer {name!r} ({kind}) keeps running statistics of private records: use track_running_stats=False, "
+                "or nn.GroupNorm"
+            )
+        learnt = [f"{name}.{own}".strip(".") in trainable for own, _ in module.named_parameters()]
+        if isinstance(module, nn.MultiheadAttention) and any(learnt):
+            raise BadInput(
+                f"layer {name!r} ({kind}) packs its projections into one parameter: use an nn.Linear for each of query, key "
+                "and value (or one of three times the width) with scaled_dot_product_attention, or freeze it"
+            )
+
+
+def _probe(model: nn.Module, trainable: tuple[str, ...], shape: tuple[int, ...]) -> Survey:
+    # On the CPU, where a class or a time that the model does not know is an error that can be caught.
+    model = checkpoint_blocks(copy.deepcopy(model).cpu(), False)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.grad = None
+            if parameter.is_floating_point():
+                parameter.add_(MOVE * wave(parameter, parameter.shape))
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+    fresh = copy.deepcopy(model)
+    with torch.autocast("cpu", enabled=False), unnoticed(like.device):
+        _refuse_mixing(model, fresh, _crowd(copy.deepcopy(model), shape, like))
+        parameters = dict(model.named_parameters())
+        return _reached(model, {name: parameters[name] for name in trainable}, _made_up(shape, like))
+
+
+def _reached(model: nn.Module, trainable: Mapping[str, Tensor], examples: Examples) -> Survey:
+    reached: set[str] = set()
+    spilled: list[str] = []
+
+    def take(use: Use, saved: Saved, q: Tensor) -> None:
+        reached.update(use.names)
+        each = q.reshape(RECORDS, -1)
+        if any(each[record].any() for record in range(RECORDS) if record != WATCHED):
+            spilled.append(f"{use.names[0]} meets an input whose first axis is not that of the batch")
+
+    try:
+        with Capture(trainable, examples.y.numel(), take) as capture:
+            loss = record_losses(model, examples)[WATCHED]
+    except Unknown as unknown:
+        return Survey(str(unknown), frozenset())
+    if loss.requires_grad:
+        found = torch.autograd.grad(loss, [*capture.leaves, *trainable.values()], allow_unused=True)
+        for name, gradient in zip(trainable, found[len(capture.leaves) :], strict=True):
+            if gradient is not None:
+                return Survey(f"{name} is used in an unknown way", frozenset())
+    return Survey(spilled[0] if spilled else "", frozenset(set(trainable) - reached))
+
+
+Crowd = tuple[Tensor, Tensor, Tensor]
+"""Made-up images `[n, c, h, w]`, times `[n]` and classes `[n]`."""
+
+
+def _refuse_mixing(model: nn.Module, fresh: nn.Module, crowd: Crowd) -> None:
+    """Compares every image's results, layer by layer, beside different images, more of them and fewer.
+
+    `fresh` is the same model, not used before.
+    """
+    everyone = torch.arange(len(crowd[1]))
+    device = everyone.device
+    with unnoticed(device) as luck:
+
+        def heard(rows: Tensor, kept: Tensor, model: nn.Module = model) -> dict[str, Tensor]:
+            """Layer -> results of the images at `rows`; all but those at `kept` are exchanged for others."""
+            put_back(device, luck)
+            others = torch.ones_like(everyone, dtype=torch.bool).index_fill(0, kept, False)
+            x, t, y = _exchanged(crowd, others)
+            return _results(model, (x[rows], t[rows], y[rows]))
+
+        whole = heard(everyone, everyone)
+        drawn = not same_luck(device, luck)
+        _refuse_unequal(model, whole, heard(everyone, everyone), everyone, everyone, AGAIN)
+        heard(everyone, everyone[:0], fresh)
+        _refuse_memory(snapshot(model), snapshot(fresh))
+        before = snapshot(model)
+        for half in (everyone[::2], everyone[1::2]):
+            _refuse_unequal(model, whole, heard(everyone, half), half, half, MIXES)
+        _refuse_memory(before, snapshot(model))
+        with Quiet():
+            if drawn:
+                whole = heard(everyone, everyone)
+                if not same_luck(device, luck):
+                    raise BadInput(
+                        f"{type(model).__name__} draws at random by other means than dropout, so that nobody can tell "
+                        "whether it mixes records: use nn.Dropout, or draw nothing"
+                    )
+            few = [torch.arange(at, at + FEW) % len(everyone) for at in range(0, len(everyone), FEW)]
+            for rows in (*few, *everyone[:ALONE].split(1)):
+                fewer: dict[str, Tensor] = {}
+                with contextlib.suppress(ValueError):  # torch's of a single image whose groups have one value each
+                    fewer = heard(rows, everyone)
+                _refuse_unequal(model, whole, fewer, rows, torch.arange(len(rows)), MIXES)
+
+
+AGAIN = (
+    "{layer} gives another result for the same images: what it draws or remembers between calls could hold private records; use "
+    "nn.Dropout for chance, and keep nothing"
+)
+MIXES = (
+    "{layer} mixes records: one record's result depends on the others, which no clipping bounds; use a layer that looks at one "
+    "record at a time, such as nn.GroupNorm or nn.LayerNorm"
+)
+
+
+def _refuse_memory(before: Mapping[str, object], after: Mapping[str, object]) -> None:
+    if name := changed(before, after):
+        raise BadInput(
+            f"buffer or attribute {name!r} changes when the model is used and would remember private records unprotected: use "
+            "layers without running statistics, or .eval(), and keep nothing between calls"
+        )
+
+
+def _results(model: nn.Module, crowd: Crowd) -> dict[str, Tensor]:
+    """Layer, in the order of the calls -> what it gives for each image, `[n, ...]`; layers that give something else are left out."""
+    found: dict[str, Tensor] = {}
+    names = {module: f"layer {name!r} ({type(module).__name__})" for name, module in model.named_modules()}
+
+    def note(name: str, part: object) -> None:
+        if isinstance(part, Tensor) and part.dim() and len(part) and len(part) % len(crowd[1]) == 0:
+            found[f"{len(found)} {name}"] = part.detach().clone().reshape(len(crowd[1]), -1)
+
+    def before(module: nn.Module, given: tuple) -> None:
+        note(f"{type(model).__name__}, before {names[module]},", given[0] if given else None)
+
+    def after(module: nn.Module, _, out) -> None:
+        note(names[module], out)
+
+    handles = [module.register_forward_pre_hook(before) for module in model.modules()]
+    handles += [module.register_forward_hook(after) for module in model.modules()]
+    try:
+        with torch.no_grad():
+            model(*crowd)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def _refuse_unequal(
+    model: nn.Module, one: dict[str, Tensor], other: dict[str, Tensor], rows: Tensor, there: Tensor, message: str
+) -> None:
+    """`BadInput` where the results of the images at `rows` of one pass are not those at `there` of another."""
+    for name in one:
+        if name in other and one[name].shape[1:] == other[name].shape[1:]:
+            if not _close(one[name][rows], other[name][there]):
+                raise BadInput(message.format(layer=name.split(" ", 1)[1]))
+
+
+def _exchanged(crowd: Crowd, others: Tensor) -> Crowd:
+    """Other images, with the times and classes of their neighbours, where `others` `[n]` says so."""
+    x, t, y = crowd
+    at = torch.arange(len(t))
+    at[others] = at[others].roll(1)
+    return torch.where(others.view(-1, *[1] * (x.dim() - 1)), 1 - 2 * x, x), t[at], y[at]
+
+
+def _crowd(model: nn.Module, shape: tuple[int, ...], like: Tensor) -> Crowd:
+    """As many images as there is need for, with different times and classes, all of which the model takes."""
+
+    def takes(t: int, y: int) -> bool:
+        try:
+            with torch.no_grad():
+                model(wave(like, (2, *shape)), torch.tensor([t, t]), torch.tensor([y, y]))
+        except (IndexError, RuntimeError):
+            return False
+        return True
+
+    latest = next((t for t in TIMES if takes(t, 0)), 1)
+    classes = bisect.bisect_left(range(1, CROWDS[-1]), True, key=lambda y: not takes(1, y)) + 1
+    count = next(count for count in CROWDS if classes <= count)
+    at = torch.arange(count)
+    t = (latest ** ((at % STEPS_OF_TIME) / (STEPS_OF_TIME - 1))).round().long()
+    return wave(like, (count, *shape)), t, at % classes
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    scale = float(one.abs().nan_to_num().max()) if one.numel() else 0.0
+    return torch.allclose(one, other, rtol=CLOSE, atol=CLOSE * scale, equal_nan=True)
+
+
+def _made_up(shape: tuple[int, ...], like: Tensor) -> Examples:
+    count = (RECORDS, COPIES)
+    ones = torch.ones(count, dtype=torch.long, device=like.device)
+    return Examples(wave(like, (*count, *shape)), ones, 0 * ones, wave(like, (*count, *shape)).flip(0))
+
+
+def wave(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Numbers between -1 and 1 that look irregular and are the same each time."""
+    at = torch.arange(torch.Size(shape).numel(), device=like.device, dtype=torch.float64)
+    return (at.square() * 0.37 + at).sin().to(like.dtype).view(shape)

@@ -1,0 +1,72 @@
+"""What is looked at before anything is trained: the private images, and whether the budget bears the plan."""
+
+from collections.abc import Sequence
+
+from artifacts import serialization, witness
+from artifacts.references import PublicImages
+from sfumato.config import Constants
+from sfumato.errors import Refused
+from sfumato.privacy.accounting.events import AnyEvent
+from sfumato.privacy.door import PrivateSet, check_in
+from sfumato.privacy.ledger.chain import is_there
+from sfumato.privacy.ledger.ledger import Ledger
+from tasks.runtime.artifact import RunContext
+from tasks.runtime.environment import where
+from tasks.terms import Terms, access
+
+
+def check_private(
+    private: PrivateSet,
+    terms: Terms,
+    context: RunContext,
+    images: PublicImages | None = None,
+    new_version: bool = False,
+    constants: Constants | None = None,
+) -> PrivateSet:
+    """Decode the whole private set, compare it with what the ledger knows under its name, and refuse what cannot work.
+
+    Public `images` among which there are private ones are refused too; an audit, which trains on no others than its run
+    did, gives none. `constants` are written down for this run and later ones. Returns the set with the version that the ledger counts.
+    """
+    purpose = "check that every image can be read" + (" and that none is among the public ones" if images else "")
+    public = serialization.load_images(where().store().folder(images)) if images else None
+    with where().ledger() as ledger:
+        seen_elsewhere(ledger, private.source)
+        asked = access(ledger, private, terms, "check", purpose, [images] if images else [], context, "0")
+        check_in(asked, public, new_version=new_version, constants=constants)
+        return private.model_copy(update={"version": ledger.version(private.name)})
+
+
+def seen_elsewhere(ledger: Ledger, source: str) -> None:
+    """Refuse a ledger that lacks a head which a run of this home holds, or which lies beside the private images."""
+    texts = [*witness.texts_in_runs(where().runs), *witness.texts_beside(source)]
+    ledger.check_heads(ledger.known_from(texts))
+
+
+def known_constants(name: str) -> Constants | None:
+    """What the ledger holds of a private set for public knowledge; None where there is no ledger, or it holds nothing."""
+    place = where()
+    if not is_there(place.ledger_url):
+        return None
+    with place.ledger() as ledger:
+        return ledger.constants(name)
+
+
+def agreed_delta(name: str) -> float | None:
+    """The delta of the budget that binds a private set; None where none does."""
+    place = where()
+    if not is_there(place.ledger_url):
+        return None
+    with place.ledger() as ledger:
+        budget = ledger.budget(name)
+        return budget.delta if budget else None
+
+
+def over_budget(private: PrivateSet, events: Sequence[AnyEvent], terms: Terms) -> str:
+    """Why the budget does not bear these events, or nothing."""
+    with where().ledger() as ledger:
+        try:
+            ledger.check_budget(private.name, events, terms.relation, terms.delta)
+        except Refused as refusal:
+            return str(refusal)
+    return ""

@@ -1,0 +1,67 @@
+"""The end of a comparison: its folder, its pictures, and what MLflow is told."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import mkdtemp
+
+from artifacts import serialization
+from artifacts.labels import Label
+from artifacts.publish import safe_name
+from artifacts.record import RunRecord, load_record
+from artifacts.references import Samples
+from artifacts.reports import comparison, comparison_plots
+from artifacts.reports.comparison import Comparison, Row
+from artifacts.reports.page import in_html, inside, write_tables
+from artifacts.reports.run import INTERNAL_TABLES
+from artifacts.store import write_text
+from sfumato.images import ImageSet, save_png
+from tasks.runtime.environment import where
+
+
+@contextlib.contextmanager
+def comparing(title: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """A name for the comparison, and a parent run in each experiment: name, label -> MLflow run.
+
+    Its folder does not stay where an error ends the comparison before anything was written into it.
+    """
+    place = where()
+    folders = place.home / "comparisons"
+    folders.mkdir(exist_ok=True)
+    # The end of the name is drawn, since two comparisons may begin in the same second.
+    folder = Path(mkdtemp(prefix=f"{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}-{safe_name(title)}-", dir=folders))
+    name = folder.name
+    try:
+        tracker = place.tracker()
+        public, internal = (tracker.log(name, label=label) for label in (Label.PUBLIC, Label.INTERNAL))
+        yield name, {str(Label.PUBLIC): public, str(Label.DP): public, str(Label.INTERNAL): internal}
+    except BaseException:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise
+
+
+def conclude(
+    name: str, parents: dict[str, str], rows: Sequence[Row], *, axes: Mapping[str, Mapping[str, str]]
+) -> Comparison:
+    """Write table, page and plot, and show them in MLflow's internal experiment; `axes` are what a sweep varied."""
+    place = where()
+    folder = place.home / "comparisons" / name
+    found = Comparison(name=name, folder=str(folder), rows=tuple(rows), axes=axes)
+    samples = [samples_of(load_record(place.runs, line.row.runs[0])) for line in comparison.lines(found)]
+    save_png(folder / comparison.PICTURES, comparison.pictures(samples))
+    comparison_plots.draw(folder, found)
+    page = comparison.comparison_page(found)
+    write_text(folder / comparison.REPORT, in_html(page, inside(folder)))
+    write_tables(folder / INTERNAL_TABLES, page)
+    write_text(folder / comparison.COMPARISON, found.model_dump_json(indent=1))
+    shown = [folder / file for file in (comparison.REPORT, INTERNAL_TABLES, found.plot, comparison.PICTURES)]
+    place.tracker().log(name, label=Label.INTERNAL, run=parents[str(Label.INTERNAL)], files=shown)
+    return found
+
+
+def samples_of(record: RunRecord) -> ImageSet:
+    """The images of a run."""
+    ref = Samples(digest=record.samples_artifact, label=Label(record.label))
+    return serialization.load_images(where().store().folder(ref))

@@ -1,0 +1,115 @@
+"""The end of a run: what the samples stand on, what they cost, and the record of it all."""
+
+import shutil
+
+from artifacts import serialization
+from artifacts.certify import certificate_of, curve_of, numbers_of
+from artifacts.gate import judged_of, runs_of, went_on
+from artifacts.labels import Label
+from artifacts.record import RunRecord
+from artifacts.references import ClassCounts, ClassMoments, Copies, Judgement, NearestPublic, Rehearsal, Samples
+from artifacts.reports import run as report
+from artifacts.reports.rehearsal import findings_of
+from artifacts.tracking import page_of
+from sfumato.class_shares import class_shares
+from sfumato.config import Alignment
+from sfumato.evaluation.copies import CopyCheck
+from sfumato.methods import METHODS
+from sfumato.methods.plan import Plan
+from sfumato.settings import Settings
+from tasks.inputs import PublicParts
+from tasks.release import finish
+from tasks.runtime.environment import mlflow_pages, where
+from tasks.runtime.run import Journal
+
+BASELINE_METHOD = "dp-sgd"
+"""The method that every run is compared with."""
+
+
+def baseline_settings(settings: Settings) -> Settings | None:
+    """The same settings with plain DP-SGD as the method; None where there is nothing to compare."""
+    if not settings.evaluation.baseline or settings.method.name == BASELINE_METHOD:
+        return None
+    return settings.model_copy(update={"method": METHODS[BASELINE_METHOD].Method(), "alignment": Alignment()})
+
+
+def close(
+    settings: Settings,
+    plan: Plan,
+    preset: str,
+    book: Journal,
+    parts: PublicParts,
+    samples: Samples,
+    scores: Judgement,
+    copies: Copies,
+    nearest: NearestPublic,
+    counts: ClassCounts | None = None,
+    moments: ClassMoments | None = None,
+    rehearsed: Rehearsal | None = None,
+) -> RunRecord:
+    """Price what the samples stand on from the ledger's own entries, and write record and reports."""
+    place = where()
+    store = place.store()
+    with place.ledger() as ledger:
+        certificate = certificate_of(store, ledger, samples)
+        curve, entries = curve_of(store, ledger, samples, certificate), numbers_of(store, ledger, samples)
+        total = ledger.total(book.private.name)
+        known = ledger.entries()
+        runs = runs_of(known, samples.digest, ledger.found(store.entries(samples)))
+        gone_on = went_on(known, book.private.name, rehearsed.digest if rehearsed else "", runs)
+    folder = place.runs / book.context.run
+    trained = {"autoencoder": parts.autoencoder, "public denoiser": parts.model, "feature extractor": parts.extractor}
+    record = RunRecord(
+        run=book.context.run,
+        method=plan.method,
+        preset=preset,
+        label=samples.label,
+        settings=settings.what(),
+        plan=plan,
+        certificate=certificate,
+        claim=plan.claim,
+        curve=curve,
+        entries=entries,
+        spent_total={
+            "epsilon": total.epsilon,
+            "delta": total.delta,
+            "relation": total.relation,
+            "spends": total.spends,
+            "left": total.left,
+        },
+        metrics=serialization.load(store.folder(scores))[1],
+        retrieval=store.manifest(parts.base)["summary"] if parts.base else {},
+        latents=store.manifest(parts.autoencoder)["summary"] if parts.autoencoder else {},
+        alignment=store.manifest(moments)["summary"] if moments else {},
+        stages=book.stages,
+        samples_artifact=samples.digest,
+        nearest_artifact=nearest.digest,
+        report=str(folder / report.REPORT),
+        internal_report=str(folder / report.INTERNAL_REPORT),
+        samples=str(folder / report.SAMPLES),
+        published="",
+        tracking=book.context.parents,
+        class_shares=class_shares(
+            settings.generation,
+            plan.facts.classes,
+            serialization.load(store.folder(counts))[0]["counts"] if counts else None,
+        ),
+        judged=judged_of(store, samples.digest),
+        overrides=gone_on,
+        rehearsal=findings_of(store, rehearsed.digest) if rehearsed else None,
+        rehearsal_artifact=rehearsed.digest if rehearsed else "",
+        copies=CopyCheck.model_validate(serialization.load(store.folder(copies))[1]),
+    )
+    shutil.copyfile(store.folder(scores) / report.REAL_PICTURE, folder / report.REAL_PICTURE)
+    shutil.copyfile(store.folder(copies) / report.COPIES_PICTURE, folder / report.COPIES_PICTURE)
+    curves = {title: serialization.load_curve(store.folder(ref)) for title, ref in trained.items() if ref}
+    return finish(record, samples, curves)
+
+
+def pages_of(record: RunRecord) -> dict[str, str]:
+    """Addresses of the run on MLflow's pages, where they are shown: what may be shown, and what is INTERNAL."""
+    if not (pages := mlflow_pages(where())):
+        return {}
+    labels = {"MLflow: what may be shown": Label.PUBLIC, "MLflow: scores (INTERNAL)": Label.INTERNAL}
+    found = {title: page_of(pages, record.tracking[label]) for title, label in labels.items()}
+    return {title: address for title, address in found.items() if address}

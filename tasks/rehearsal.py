@@ -1,0 +1,55 @@
+"""What follows from a rehearsal: it is shown, and where it is worse than the settings want, a run stops before it pays."""
+
+import shutil
+from pathlib import Path
+
+from prefect.artifacts import create_markdown_artifact
+
+from artifacts.references import Rehearsal
+from artifacts.reports import rehearsal
+from artifacts.reports.page import inside, section_in_markdown
+from sfumato import __version__, config
+from sfumato.errors import Refused
+from sfumato.privacy.door import PrivateSet
+from sfumato.rehearsal import complaints
+from tasks.runtime.environment import person, where
+from tasks.runtime.progress import CONSOLE
+
+ANYWAY = "--go-on"
+
+
+def show(ref: Rehearsal, wanted: config.RehearsalSettings, to: Path) -> tuple[str, ...]:
+    """Put the picture of a rehearsal at `to`, show its numbers on the screen and in Prefect; returns what is worse than wanted."""
+    store = where().store()
+    found = rehearsal.findings_of(store, ref.digest)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(rehearsal.picture(store, ref.digest), to)
+    for name, text in rehearsal.lines(found, wanted):
+        CONSOLE.print(f"rehearsal, {name}: {text}", soft_wrap=True, markup=False, highlight=False)
+    CONSOLE.print(f"rehearsal, picture: {to}", soft_wrap=True, markup=False, highlight=False)
+    page = section_in_markdown(rehearsal.section(found, wanted), inside(store.folder(ref)))
+    create_markdown_artifact("\n".join(page), key="rehearsal", description="public images alone")
+    return complaints(found, wanted)
+
+
+def refusal(worse: tuple[str, ...], picture: Path) -> Refused:
+    """The one line that stops a run."""
+    return Refused(
+        f"the rehearsal with public images failed, and nothing was spent: {'; '.join(worse)}. Look at {picture}; {ANYWAY} goes on all the same"
+    )
+
+
+def note_that_it_goes_on(ref: Rehearsal, worse: tuple[str, ...], private: PrivateSet, run: str) -> None:
+    """Write into the ledger, before anything is paid, that a person goes on after a rehearsal that failed, and who."""
+    with where().ledger() as ledger:
+        ledger.override(
+            private.name,
+            f"{person()} went on with {ANYWAY}",
+            what="rehearsal",
+            artifact=ref.digest,
+            claim=None,
+            missing="; ".join(worse),
+            spends=(),
+            run=run,
+            code_version=__version__,
+        )

@@ -1,0 +1,190 @@
+"""The frame of every stage: open the store, time the work, keep the result, describe it in MLflow."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from artifacts.labels import Label
+from artifacts.references import Ref
+from artifacts.store import Store
+from sfumato import __version__
+from sfumato.config import Machine
+from sfumato.errors import BadInput
+from sfumato.privacy.door import Payment
+from sfumato.privacy.mechanisms import Paid
+from tasks.runtime.environment import Where, where
+from tasks.runtime.progress import CONSOLE, progress
+
+Kind = TypeVar("Kind", bound=Ref)
+
+
+class RunContext(BaseModel):
+    """On whose behalf a stage works; never part of a cache key."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    """Name of the run."""
+    parents: dict[str, str]
+    """Label -> MLflow parent run in the experiment of that label."""
+    key: str = ""
+    """Cache key of the stage at work, under which it may keep what is unfinished."""
+
+
+@dataclass
+class Draft(Generic[Kind]):
+    """A stage at work: where to write, what to read, what to say about the result."""
+
+    store: Store
+    folder: Path
+    show: Callable[[int, int], None]
+    """Progress callback (done, total)."""
+    entries: Mapping[str, str] = field(default_factory=dict)
+    """Hashes of the ledger entries used, with their labels."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    series: dict[str, Sequence[float]] = field(default_factory=dict)
+    files: list[Path] = field(default_factory=list)
+    """Files of the result that MLflow should show."""
+    payment: Payment | None = None
+    """What is committed under the address of the result, once it is kept."""
+    kept: Kind | None = None
+    """The result, once it is in the store."""
+
+    @property
+    def ref(self) -> Kind:
+        """The reference to the result, after `making`."""
+        if self.kept is None:
+            raise ValueError("nothing is kept yet: ask for the reference after `with making(...)`")
+        return self.kept
+
+    def stands_on(self, paid: Paid) -> None:
+        """Take over the entries of what a mechanism let out, and what is left to commit."""
+        self.entries, self.payment = paid.entries, paid.payment
+
+    def open(self, ref: Ref) -> Path:
+        """The checked folder of an input."""
+        return self.store.folder(ref)
+
+
+@contextlib.contextmanager
+def making(
+    kind: type[Kind],
+    title: str,
+    context: RunContext,
+    *,
+    parents: Sequence[Ref] = (),
+    behind: Sequence[Ref] = (),
+    params: Mapping[str, Any] | None = None,
+    images: float = 0,
+) -> Iterator[Draft[Kind]]:
+    """Work on an artifact of `kind`; at the end it is in the store, logged, and `draft.ref` refers to it.
+
+    `behind` are artifacts used through a priced mechanism alone, see `Store.keep`. `images` is how many images one step
+    takes on average.
+    """
+    place = where()
+    store = place.store()
+    started = time.monotonic()
+    with store.writing() as folder, progress(title, images) as show:
+        steps = 0
+
+        def counted(done: int, total: int) -> None:
+            nonlocal steps
+            steps = done
+            show(done, total)
+
+        draft: Draft[Kind] = Draft(store, folder, counted)
+        yield draft
+        seconds = time.monotonic() - started
+        ref = store.keep(
+            kind,
+            folder,
+            parents=parents,
+            behind=behind,
+            entries=draft.entries,
+            summary=draft.metrics,
+            seconds=round(seconds, 2),
+        )
+        numbers = bind(place, draft, ref, title, context)
+    draft.kept = ref
+    try:
+        tracked = place.tracker().log(
+            title,
+            label=ref.label,
+            parent=context.parents.get(ref.label, context.parents.get(Label.PUBLIC, "")),
+            tags={"artifact": ref.digest, "ledger_entries": ",".join(map(str, numbers))},
+            params=params,
+            metrics={**draft.metrics, "seconds": seconds, "steps": steps},
+            series=draft.series,
+            steps=steps,
+            inputs=[(type(ref).__name__, ref.digest) for ref in parents],
+            files=[store.folder(ref) / path.name for path in draft.files],
+        )
+        draft.kept = ref.model_copy(update={"tracked": tracked})
+    except Exception as error:  # the result is kept and perhaps paid for: a lost log line must not lose it
+        CONSOLE.print(f"{title}: kept, but MLflow could not be told ({type(error).__name__})")
+
+
+def bind(place: Where, draft: Draft, ref: Ref, title: str, context: RunContext) -> list[int]:
+    """Have the ledger name what was kept, and return the numbers of the entries that it stands on itself.
+
+    A spend is committed with its address; what was made of paid artifacts alone has an entry of its own. Where that fails,
+    the stage does: what nothing names is not used, and its reservation stands in full.
+    """
+    if not draft.entries and ref.label != Label.DP:
+        return []
+    try:
+        with place.ledger() as ledger:
+            if payment := draft.payment:
+                payment.commit(ledger, ref.digest)
+            elif ref.label == Label.DP:
+                entries = draft.store.entries(ref)
+                ledger.made(ref.digest, entries=entries, stage=title, run=context.run, code_version=__version__)
+            return [entry.seq for entry in ledger.found(draft.entries)]
+    except BadInput as error:
+        raise BadInput(
+            f"{title} is done, but the ledger could not be told, so that it counts for nothing: {error}"
+        ) from error
+
+
+def device_of(machine: Machine) -> torch.device:
+    """The device that the machine settings name; `auto` takes the first GPU, or the CPU. Sets the threads of the CPU as well.
+
+    `BadInput` for a device that is not there.
+    """
+    use_threads(machine)
+    if machine.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(machine.device)
+    except RuntimeError:
+        raise BadInput(f"machine.device={machine.device!r} is no device: use auto, cpu, cuda or cuda:NUMBER") from None
+    there = torch.cuda.device_count() if device.type == "cuda" else 1
+    if device.type == "cuda" and (device.index or 0) >= there:
+        raise BadInput(
+            f"machine.device={machine.device!r} is not there, this machine has {there} GPUs: use auto or cpu"
+        )
+    return device
+
+
+def use_threads(machine: Machine) -> None:
+    """As many CPU threads as the settings say; 0 leaves torch's choice."""
+    if machine.threads:
+        torch.set_num_threads(machine.threads)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """One CPU thread: what is timed then says the same on an idle machine and beside other work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,195 @@
+"""Where things are kept: the only file that reads the environment.
+
+`SFUMATO_HOME` holds everything a run leaves behind (default: `sfumato-home` in the checkout). `SFUMATO_LEDGER` and
+`MLFLOW_TRACKING_URI` point ledger and tracking elsewhere, `SFUMATO_STORE` names a store that
+several machines share, `SFUMATO_DATA` says where data sets by name lie, and
+`SFUMATO_NOTIFY` who is told of a run that fails. The key that signs a ledger lies outside the home, in `SFUMATO_KEYS`
+(default: `sfumato/keys` in the user's folder of settings), or is given by `SFUMATO_LEDGER_KEY`, as PEM text or a path.
+Prefect is kept quiet, offline and below the same home.
+"""
+
+import getpass
+import hashlib
+import json
+import os
+import platform
+import urllib.request
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from artifacts.store import Store
+from artifacts.tracking import Tracker
+from sfumato.errors import BadInput
+from sfumato.privacy.ledger.ledger import Ledger
+from sfumato.privacy.ledger.signing import Keys
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+SERVER_FILE = "prefect-server.json"
+"""Where `sfumato serve` notes the addresses of its servers."""
+LOG = "serve.log"
+"""What the server, the worker and MLflow say."""
+HEALTH_SECONDS, OK = 15.0, 200
+TF32_FORCED = "NVIDIA_TF32_OVERRIDE"
+"""A switch of NVIDIA's libraries, above all of torch's own."""
+SERVER_STARTUP_SECONDS = "120"
+"""The embedded Prefect server takes 12 to 16 s to start, more on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """The places of one installation."""
+
+    home: Path
+    ledger_url: str
+    tracking_uri: str
+    data: Path
+    """Where data sets by name lie unless `data.folder` says otherwise."""
+    keys: Keys
+    """The keys of ledgers, and what was seen of each."""
+    ray: str = ""
+    """Address of a Ray cluster; without one, a run that wants Ray starts its own on this machine."""
+    shared_store: str = ""
+    """URL of a store that several machines share; empty keeps artifacts in the home alone."""
+    rank: int = 0
+    """Which one this is of the processes that torchrun started together."""
+    processes: int = 1
+    """How many these are."""
+    notify: str = field(default="", repr=False)
+    """Address that is told of a run that fails; empty tells nobody. May hold a secret."""
+
+    @property
+    def runs(self) -> Path:
+        """One folder per run: record, reports, pictures."""
+        return self.home / "runs"
+
+    @property
+    def books(self) -> str:
+        """Which ledger this is, without its address: the same on two machines only where both write into one."""
+        alone = platform.node() if self.ledger_url.startswith("sqlite") else ""
+        return hashlib.sha256(f"{alone} {self.ledger_url}".encode()).hexdigest()
+
+    def store(self) -> Store:
+        """The artifact store; `BadInput` where it cannot be used."""
+        return Store.open(self.home / "store", self.shared_store)
+
+    def ledger(self) -> Ledger:
+        """The privacy ledger, with the clock and the keys of this machine."""
+        return Ledger(self.ledger_url, now, self.keys)
+
+    def tracker(self) -> Tracker:
+        """The connection to MLflow."""
+        return Tracker(self.tracking_uri, self.home / "mlflow")
+
+
+def where() -> Where:
+    """The places that the environment names; `BadInput` where it makes the GPU round what must not be rounded."""
+    if os.environ.get(TF32_FORCED) == "1":
+        raise BadInput(
+            f"{TF32_FORCED}=1 makes the GPU round the operands of all products, so that one record may weigh more than the clip: "
+            f"unset {TF32_FORCED}"
+        )
+    named = os.environ.get("SFUMATO_HOME") or CHECKOUT / "sfumato-home"
+    try:
+        home = Path(named).expanduser().resolve()
+    except (RuntimeError, OSError) as error:
+        raise BadInput(f"SFUMATO_HOME={str(named)!r} names no folder ({error}); set it to a folder you own") from None
+    together = "TORCHELASTIC_RUN_ID" in os.environ  # which torchrun alone sets; others set WORLD_SIZE too
+    return Where(
+        home=home,
+        ledger_url=os.environ.get("SFUMATO_LEDGER") or f"sqlite:///{home / 'ledger.db'}",
+        tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home / 'mlflow.db'}",
+        data=Path(os.environ.get("SFUMATO_DATA") or home / "data").absolute(),
+        keys=Keys(_keys_folder(home), os.environ.get("SFUMATO_LEDGER_KEY", "")),
+        ray=os.environ.get("RAY_ADDRESS", ""),
+        shared_store=os.environ.get("SFUMATO_STORE", ""),
+        rank=int(os.environ["RANK"]) if together else 0,
+        processes=int(os.environ["WORLD_SIZE"]) if together else 1,
+        notify=os.environ.get("SFUMATO_NOTIFY", ""),
+    )
+
+
+def _keys_folder(home: Path) -> Path:
+    """Where keys lie: never in the home, whose copy would then sign as well as the home itself."""
+    named = os.environ.get("SFUMATO_KEYS")
+    try:
+        settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+        folder = Path(named).expanduser().resolve() if named else settings / "sfumato" / "keys"
+    except (RuntimeError, OSError) as error:
+        raise BadInput(f"SFUMATO_KEYS={named!r} names no folder ({error}); set it to a folder you own") from None
+    if folder.is_relative_to(home):
+        raise BadInput(
+            f"SFUMATO_KEYS={named!r} lies in the home {home}: keys are kept outside of it, choose another folder"
+        )
+    return folder
+
+
+def configure() -> Where:
+    """Make the home and point Prefect at it; call before Prefect is imported. What the environment sets already, stays."""
+    place = where()
+    try:
+        for folder in (place.runs, place.home / "prefect", place.home / "results", place.home / "mlflow"):
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"cannot write to {place.home}: {error.strerror}; set SFUMATO_HOME to a folder you own"
+        ) from None
+    if not os.access(place.home, os.W_OK):
+        raise BadInput(f"cannot write to {place.home}: permission denied; set SFUMATO_HOME to a folder you own")
+    defaults = {
+        "PREFECT_HOME": str(place.home / "prefect"),
+        "PREFECT_LOCAL_STORAGE_PATH": str(place.home / "results"),
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": SERVER_STARTUP_SECONDS,
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_UI_V2_ENABLED": "false",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        # The terminal shows our own lines; Prefect's log, tracebacks and all, is in its UI.
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+        "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
+        "MLFLOW_LOGGING_LEVEL": "WARNING",
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    if api := running_server(place):
+        defaults["PREFECT_API_URL"] = api
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    return place
+
+
+def running_server(place: Where) -> str:
+    """Address of the Prefect server that `sfumato serve` started on this home and that still answers; empty otherwise."""
+    try:
+        api = _served(place, "api")
+        with urllib.request.urlopen(f"{api}/health", timeout=HEALTH_SECONDS) as answer:
+            return api if answer.status == OK else ""
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+def mlflow_pages(place: Where) -> str:
+    """Where a browser finds MLflow's pages: at the tracking server, or where `sfumato serve` shows them; empty otherwise."""
+    if place.tracking_uri.startswith(("http://", "https://")):
+        return place.tracking_uri
+    try:
+        return _served(place, "mlflow")
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+def _served(place: Where, what: str) -> str:
+    return json.loads((place.home / SERVER_FILE).read_text(encoding="utf-8"))[what]
+
+
+def person() -> str:
+    """The account under which this runs, for what a person answers for."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "an account without a name"
+
+
+def now() -> str:
+    """The time as ISO-8601 in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,81 @@
+"""What a person at the server wants of a flow run: a sign that its process lives, a telling name, one line that says why it ended.
+
+The sign is a lock on a file, which the operating system gives back when the process dies, however it dies; what a dead
+process left behind can so be told from what is at work (`tasks.server.recovery`). The file holds the number of the process.
+"""
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
+
+from prefect.client.orchestration import get_client
+from prefect.context import FlowRunContext
+from prefect.states import Failed
+
+from sfumato.errors import BadInput, Refused, Stopped, Unnamed
+from tasks.runtime.environment import configure
+from tasks.runtime.internal import pointed
+from tasks.runtime.locks import turn
+
+Takes = ParamSpec("Takes")
+Gives = TypeVar("Gives")
+
+
+def attended(work: Callable[Takes, Gives]) -> Callable[Takes, Gives]:
+    """The function behind a flow: it shows that it lives, and a person's mistake or a refusal ends it as one line.
+
+    Who calls the flow gets the error raised as it is.
+    """
+
+    @functools.wraps(work)
+    def run(*args: Takes.args, **kwargs: Takes.kwargs) -> Any:
+        run_id = _run_id()
+        if run_id is None:
+            return work(*args, **kwargs)
+        show_life(configure().home, run_id)
+        try:
+            return work(*args, **kwargs)
+        except (BadInput, Refused, Stopped) as ended:
+            error = pointed(ended, configure().home) if isinstance(ended, Unnamed) else ended
+            return Failed(name=type(error).__name__, message=str(error), data=error)
+
+    return run
+
+
+def show_life(home: Path, run_id: UUID) -> None:
+    """Hold the lock of a run until this process ends, after the last word to the server."""
+    if run_id not in _SHOWN:
+        _SHOWN.add(run_id)
+        _LIFE.enter_context(turn(home, sign(run_id), ""))
+        sign_of(home, run_id).write_text(str(os.getpid()), encoding="utf-8")
+
+
+_LIFE = contextlib.ExitStack()
+_SHOWN: set[UUID] = set()
+
+
+def sign(run_id: UUID | str) -> str:
+    """Name of the lock that a flow run holds while its process lives."""
+    return f"run-{run_id}"
+
+
+def sign_of(home: Path, run_id: UUID) -> Path:
+    """Its file."""
+    return home / "locks" / sign(run_id)
+
+
+def call_run(name: str) -> None:
+    """Give the flow run at work a name in Prefect."""
+    if run_id := _run_id():
+        # A server that is gone for a moment must not end a run over its name.
+        with contextlib.suppress(Exception), get_client(sync_client=True) as client:
+            client.set_flow_run_name(run_id, name)
+
+
+def _run_id() -> UUID | None:
+    context = FlowRunContext.get()
+    return context.flow_run.id if context and context.flow_run else None

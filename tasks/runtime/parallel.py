@@ -1,0 +1,105 @@
+"""Pieces of a run side by side: in threads, in processes, or on the machines of a Ray cluster.
+
+Each piece is carried out as it would be alone: its stages wait for their turns, look into the cache and ask the ledger where
+they run, so that a piece which two runs want is made once and each look and spend has its entry. A worker that would write
+into another ledger than the run's is refused before it opens anything.
+
+Not covered: turns on the file system hold among processes of one machine; `tasks.runtime.locks` says how machines take turns.
+"""
+
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import AbstractContextManager
+from typing import Any
+
+from prefect import task
+from prefect.context import FlowRunContext
+from prefect.exceptions import CrashedRun
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
+
+from sfumato.config import Machine
+from sfumato.errors import BadInput
+from tasks.runtime.distributed import refuse_company
+from tasks.runtime.environment import configure, where
+from tasks.runtime.progress import progress
+
+
+def side_by_side(
+    title: str, machine: Machine, work: Callable[..., Any], calls: Sequence[Mapping[str, Any]]
+) -> list[Any]:
+    """What `work`, a function of a module, returns for each of the calls; up to as many at once as the machine has workers.
+
+    The first error of a piece is raised here; pieces at work are waited for, others do not begin. `BadInput` for a worker that
+    died, and where Ray is wanted and not installed.
+    """
+    refuse_company(f"machine.runner={machine.runner!r}")
+    books = where().books
+    with _reachable(), _runner(machine) as runner, progress(title) as show:
+        futures = [runner.submit(carry_out, {"work": work, "call": dict(call), "books": books}) for call in calls]
+        found = []
+        for future in futures:
+            try:
+                found.append(future.result())
+            except (CrashedRun, BrokenExecutor):
+                raise BadInput(
+                    f"a worker of machine.runner={machine.runner!r} died: what was finished is kept; run again, with a smaller "
+                    f"machine.workers={workers_of(machine)} if memory was short"
+                ) from None
+            show(len(found), len(futures))
+    return found
+
+
+def among_others(machine: Machine) -> Machine:
+    """The machine as one of several pieces sees it: nothing further side by side, and its share of the CPU."""
+    share = machine.threads or (1 if machine.runner == "ray" else max(1, _cores() // workers_of(machine)))
+    return machine.model_copy(update={"runner": "inline", "threads": share})
+
+
+def workers_of(machine: Machine) -> int:
+    """How many pieces at once."""
+    return machine.workers or _cores()
+
+
+@task(name="piece", persist_result=False, retries=0)
+def carry_out(work: Callable[..., Any], call: dict[str, Any], books: str) -> Any:
+    """One piece, in a worker."""
+    configure()
+    check_books(books)
+    return work(**call)
+
+
+def check_books(books: str) -> None:
+    """`BadInput` where this process would write into another ledger than the one that `books` stands for."""
+    if where().books != books:
+        raise BadInput(
+            f"the worker on {platform.node()!r} writes into another ledger than the run: give every machine the same SFUMATO_LEDGER, a "
+            "PostgreSQL server's, before its worker starts"
+        )
+
+
+def _runner(machine: Machine) -> TaskRunner:
+    if machine.runner == "threads":
+        return ThreadPoolTaskRunner(max_workers=workers_of(machine))
+    if machine.runner == "processes":
+        return ProcessPoolTaskRunner(max_workers=workers_of(machine))
+    try:
+        from prefect_ray import RayTaskRunner
+    except ImportError:
+        raise BadInput("machine.runner='ray' needs Ray: pip install 'sfumato[scale]'") from None
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address := where().ray:
+        return RayTaskRunner(address=address, init_kwargs=quiet)
+    return RayTaskRunner(init_kwargs={**quiet, "num_cpus": workers_of(machine), "include_dashboard": False})
+
+
+def _reachable() -> AbstractContextManager[Any]:
+    """Workers talk to the server of this run, in place of starting one each."""
+    context = FlowRunContext.get()
+    return temporary_settings({PREFECT_API_URL: str(context.client.api_url)} if context else {})
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1

@@ -1,0 +1,139 @@
+"""What a dead process left behind at the server of this home, and its repair.
+
+A flow run whose process is gone ends as Crashed with one line, and so does its stage; the turn on the GPU that it held is
+free again. A run shows that it lives by the lock that `tasks.runtime.heartbeat` holds in this home. A run without a lock file has
+not begun, or belongs to another machine: it is left alone unless it was waiting for this home's worker.
+"""
+
+import contextlib
+import hashlib
+import os
+import platform
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.actions import DeploymentScheduleUpdate, DeploymentUpdate, WorkPoolCreate
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.states import Crashed
+from prefect.workers.process import ProcessWorker
+
+from artifacts.store import write_text
+from tasks.runtime.caching import GPU
+from tasks.runtime.environment import Where
+from tasks.runtime.heartbeat import sign, sign_of
+from tasks.runtime.locks import is_free
+
+POOL = "sfumato"
+"""Name of the work pool in prefect.yaml."""
+AT_WORK = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
+GONE = "its process is gone: killed, or the machine went down. Finished stages are kept; the same run again goes on from there"
+"""What the state of a run says whose process died."""
+DEPLOYED = "deployed"
+"""File in the home that holds the digest of the prefect.yaml deployed last."""
+
+
+def worker_name() -> str:
+    """Name of the worker of this machine."""
+    return f"{POOL}-{platform.node()}"
+
+
+def mend(place: Where, api: str) -> list[str]:
+    """Repair what dead processes left behind, and say what was repaired; for a server with the pool, while this home's worker is not at work."""
+    with SyncPrefectClient(api) as client:
+        runs = _at_work(client)
+        gone = [run for run in runs if _is_gone(place, run, alone=_alone(client))]
+        for run in gone:
+            _crash(client, run)
+        if len(gone) == len(runs):
+            _free_gpu(client)
+    for path in (place.home / "locks").glob(sign("*")):
+        if is_free(path):
+            path.unlink()
+    return [f"{run.name}: {GONE}" for run in gone]
+
+
+def make_pool(api: str) -> None:
+    """The work pool in which the runs of prefect.yaml wait for the worker."""
+    with SyncPrefectClient(api) as client, contextlib.suppress(ObjectAlreadyExists):
+        template = ProcessWorker.get_default_base_job_template()
+        client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
+
+
+def end_runs(place: Where, api: str, seconds: float) -> None:
+    """Ask the runs of the worker, which has ended, to save their state and stop; kill what is still there after `seconds`."""
+    with SyncPrefectClient(api) as client:
+        mine = [run for run in _at_work(client) if run.work_pool_name == POOL]
+    signs = [path for path in (sign_of(place.home, run.id) for run in mine) if path.exists()]
+    deadline = time.monotonic() + seconds
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for path in signs:
+            with contextlib.suppress(OSError, ValueError):
+                if not is_free(path):
+                    os.kill(int(path.read_text()), number)
+        while time.monotonic() < deadline and not all(map(is_free, signs)):
+            time.sleep(0.5)
+    mend(place, api)
+
+
+@contextlib.contextmanager
+def schedules_kept(place: Where, api: str, file: Path) -> Iterator[None]:
+    """While prefect.yaml is deployed anew: what was set in the UI about schedules stays, unless the file was changed."""
+    mark, digest = place.home / DEPLOYED, hashlib.sha256(file.read_bytes()).hexdigest()
+    same = mark.exists() and mark.read_text(encoding="utf-8") == digest
+    with SyncPrefectClient(api) as client:
+        before = {one.id: one.schedules for one in client.read_deployments()} if same else {}
+        yield
+        for deployment, schedules in before.items():
+            kept = [DeploymentScheduleUpdate(**one.model_dump(include=SCHEDULE)) for one in schedules]
+            client.update_deployment(deployment, DeploymentUpdate(schedules=kept))
+    write_text(mark, digest)
+
+
+SCHEDULE = {"schedule", "active", "parameters", "slug"}
+"""What of a schedule a person sets."""
+
+
+def _at_work(client: SyncPrefectClient) -> list[FlowRun]:
+    state = FlowRunFilterState(type=FlowRunFilterStateType(any_=AT_WORK))
+    return client.read_flow_runs(flow_run_filter=FlowRunFilter(state=state))
+
+
+def _is_gone(place: Where, run: FlowRun, alone: bool) -> bool:
+    path = sign_of(place.home, run.id)
+    return is_free(path) if path.exists() else alone and run.work_pool_name == POOL
+
+
+def _alone(client: SyncPrefectClient) -> bool:
+    """Whether no other machine's worker carries out runs of the pool."""
+    workers = client.read_workers_for_work_pool(POOL)
+    return not any(one.status == WorkerStatus.ONLINE and one.name != worker_name() for one in workers)
+
+
+def _crash(client: SyncPrefectClient, run: FlowRun) -> None:
+    state = TaskRunFilterState(type=TaskRunFilterStateType(any_=AT_WORK))
+    stages = client.read_task_runs(
+        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])), task_run_filter=TaskRunFilter(state=state)
+    )
+    for stage in stages:
+        client.set_task_run_state(stage.id, Crashed(message=GONE), force=True)
+    client.set_flow_run_state(run.id, Crashed(message=GONE), force=True)
+
+
+def _free_gpu(client: SyncPrefectClient) -> None:
+    """One turn on the GPU, held by nobody. Nothing is at work, so no living holder loses it."""
+    with contextlib.suppress(ObjectNotFound):
+        client.delete_concurrency_limit_by_tag(GPU)
+    client.create_concurrency_limit(GPU, 1)

@@ -1,0 +1,191 @@
+"""One Prefect server, one worker and the MLflow UI on this machine, bound to loopback: `sfumato serve`.
+
+At its start, and whenever the worker ends, what a dead process left behind is repaired (`tasks.server.recovery`); a worker that
+ends is started again. At a stop the worker goes first, and runs in mid-training may save their state before the server goes.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import IO
+
+from rich.console import Console
+
+from artifacts.store import write_text
+from sfumato.errors import BadInput
+from tasks.runtime.environment import CHECKOUT, LOG, SERVER_FILE, Where
+from tasks.server import notifications, recovery
+
+HOST = "127.0.0.1"
+PAGES = {"Prefect": "/", "MLflow": "/#/experiments"}
+WORKER = "worker"
+LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
+"""Turns on the GPU outlive a restart of the server, and end when their holder has died."""
+QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+"""MLflow only shows what is there; it needs no workers of its own."""
+START_SECONDS = 600
+STOP_SECONDS = 60
+"""How long runs have to save their state, and servers to end, before they are killed."""
+SHORT_SECONDS = 30
+"""A worker that does not live longer than this is not started again."""
+RUNS_AT_ONCE = 2
+"""Their stages take turns; more would only hold memory. The others wait, and `sfumato status` says so."""
+PR_SET_PDEATHSIG = 1
+"""Linux: the signal that a process gets when its parent dies (prctl)."""
+PREFECT = [sys.executable, "-m", "prefect"]
+
+
+def serve(place: Where, port: int, console: Console, worker: bool = True) -> None:
+    """Start all and wait; Ctrl-C or SIGTERM stops them. `BadInput` where a port is taken or a server ends.
+
+    The worker deploys what `prefect.yaml` lists and carries out the runs that are scheduled or started in the UI.
+    """
+    ports = {"Prefect": port, "MLflow": port + 1}
+    for name, number in ports.items():
+        if _listening(number):
+            raise BadInput(f"port {number} for {name} is taken: choose another with --port")
+    api = f"http://{HOST}:{port}/api"
+    environment = {**os.environ, "PREFECT_UI_API_URL": api, "PREFECT_API_URL": api, **LEASES, **QUIET}
+    commands = {
+        "Prefect": [*PREFECT, "server", "start", "--host", HOST, "--port", str(port)],
+        "MLflow": [
+            *[sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port + 1), "--workers", "1"],
+            *["--backend-store-uri", place.tracking_uri, "--serve-artifacts"],
+            *["--artifacts-destination", (place.home / "mlflow").as_uri()],
+        ],
+    }
+    note, started = place.home / SERVER_FILE, {}
+    place.tracker().check()  # MLflow's own server would leave a database that is half laid out where it is killed
+    with (place.home / LOG).open("ab") as log, _interruptible():
+        try:
+            for name, command in commands.items():
+                started[name] = _start(command, environment, log)
+            _wait_for(started, ports, place)
+            write_text(note, json.dumps({"api": api, "mlflow": f"http://{HOST}:{ports['MLflow']}"}))
+            for name, number in ports.items():
+                console.print(f"{name:<8} http://{HOST}:{number}{PAGES[name]}", highlight=False)
+            if worker:
+                console.print(f"{WORKER:<8} carries out the deployments of prefect.yaml")
+                _deploy(place, api, environment, log)
+            console.print(f"{'log':<8} {place.home / LOG}\nCtrl-C closes all.", highlight=False, soft_wrap=True)
+            _watch(place, api, started, environment, log, console, worker)
+        except KeyboardInterrupt:
+            console.print("closing")
+        finally:
+            note.unlink(missing_ok=True)
+            _stop(place, api, started)
+
+
+def _watch(
+    place: Where,
+    api: str,
+    started: dict[str, subprocess.Popen],
+    environment: dict[str, str],
+    log: IO[bytes],
+    console: Console,
+    worker: bool,
+) -> None:
+    """Wait for ever; a worker that ends is started again after what it left behind is repaired."""
+    command = [
+        *[*PREFECT, "worker", "start", "--pool", recovery.POOL, "--type", "process"],
+        *["--name", recovery.worker_name(), "--limit", str(RUNS_AT_ONCE)],
+    ]
+    begun = 0.0
+    while True:
+        if worker and (WORKER not in started or started[WORKER].poll() is not None):
+            if WORKER in started:
+                if time.monotonic() - begun < SHORT_SECONDS:
+                    raise BadInput(f"the worker ends as soon as it is started: see {place.home / LOG}")
+                console.print("the worker ended: it is started again")
+            for line in recovery.mend(place, api):
+                console.print(line, markup=False, soft_wrap=True, highlight=False)
+            started[WORKER], begun = _start(command, environment, log), time.monotonic()
+        for name, process in started.items():
+            if name != WORKER and process.poll() is not None:
+                raise BadInput(f"the {name} server ended: see {place.home / LOG}")
+        time.sleep(1)
+
+
+def _deploy(place: Where, api: str, environment: dict[str, str], log: IO[bytes]) -> None:
+    recovery.make_pool(api)
+    notifications.clear(api)
+    commands = {"the deployments of prefect.yaml": [*PREFECT, "--no-prompt", "deploy", "--all"]}
+    if place.notify:
+        commands["the automation for SFUMATO_NOTIFY"] = [sys.executable, "-m", "tasks.server.notifications"]
+    with recovery.schedules_kept(place, api, CHECKOUT / "prefect.yaml"):
+        for what, command in commands.items():
+            if subprocess.run(command, env=environment, stdout=log, stderr=log, cwd=CHECKOUT).returncode:
+                raise BadInput(f"{what} could not be made: see {place.home / LOG}")
+
+
+def _stop(place: Where, api: str, started: dict[str, subprocess.Popen]) -> None:
+    """End the worker and its runs, then, when these have told the server, the servers."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    if WORKER in started:
+        _end([started[WORKER]])
+        with contextlib.suppress(Exception):  # nothing that is said of runs may keep the servers from being stopped
+            recovery.end_runs(place, api, STOP_SECONDS)
+    _end([process for name, process in started.items() if name != WORKER])
+
+
+def _end(processes: list[subprocess.Popen]) -> None:
+    """Each hands the signal on to its children; what hangs is killed with them."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _wait_for(started: dict[str, subprocess.Popen], ports: dict[str, int], place: Where) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not all(_listening(number) for number in ports.values()):
+        if time.monotonic() > deadline or any(server.poll() is not None for server in started.values()):
+            raise BadInput(f"the servers did not start: see {place.home / LOG}")
+        time.sleep(0.5)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and a closed terminal stop as Ctrl-C does; afterwards signals do what they did before."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _start(command: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen:
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=log,
+        stderr=log,
+        cwd=CHECKOUT,
+        start_new_session=True,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+    )
+
+
+def _end_with_parent() -> None:
+    """Of a child: end as at a stop when the parent is killed, so that its ports are free for the next start."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _listening(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.3)
+        return probe.connect_ex((HOST, port)) == 0

@@ -1,0 +1,93 @@
+"""What the server of this home, the folders of its runs and the ledger say at this moment, in lines for one screen."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterType,
+    FlowRunFilter,
+    FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.sorting import ArtifactSort, FlowRunSort
+
+from artifacts.record import records
+from sfumato.privacy.ledger.chain import is_there
+from tasks.runtime.environment import Where
+
+MOST = 5
+"""Lines of each kind."""
+AHEAD = 200
+"""Scheduled runs that are asked for, the most that the server gives; a schedule makes many, of which one is shown."""
+
+
+class StatusLine(NamedTuple):
+    """One run: what becomes of it, what it is called, and what there is to say."""
+
+    kind: str
+    name: str
+    about: str
+
+
+def lines(place: Where, api: str) -> Iterator[StatusLine]:
+    """What runs, waits, comes next, failed and why, and what was finished last; without a server, the last alone."""
+    if api:
+        with SyncPrefectClient(api) as client:
+            yield from _at_server(client)
+    for record in list(records(place.runs))[-MOST:][::-1]:
+        epsilon = f"epsilon {record.certificate.epsilon:.3f}" if record.certificate else "no certificate"
+        published = f"published to {record.published}" if record.published else "not published"
+        yield StatusLine("done", record.run, f"{record.label}, {epsilon}, {published}")
+
+
+def budgets(place: Where) -> Iterator[str]:
+    """What each private set has cost and what is left."""
+    if not is_there(place.ledger_url):
+        return
+    with place.ledger() as ledger:
+        for name in dict.fromkeys(entry.dataset for entry in ledger.entries()):
+            total = ledger.total(name)
+            left = f"{total.left:.4g} left of {total.budget.epsilon:g}" if total.budget else "no budget set"
+            yield f"'{name}': epsilon {total.epsilon:.4g} spent at delta {total.delta:.3g}, {left}"
+
+
+def _at_server(client: SyncPrefectClient) -> Iterator[StatusLine]:
+    deployments: dict[UUID | None, str] = {one.id: one.name for one in client.read_deployments()}
+    for run, _ in _found(client, StateType.RUNNING, StateType.CANCELLING, sort=FlowRunSort.START_TIME_DESC):
+        yield StatusLine("runs", run.name, _progress(client, run))
+    for run, state in _found(client, StateType.PENDING, StateType.PAUSED, sort=FlowRunSort.START_TIME_DESC):
+        yield StatusLine("waits", deployments.get(run.deployment_id, run.name), state.name or "")
+    seen: set[object] = set()
+    for run, state in _found(client, StateType.SCHEDULED, sort=FlowRunSort.EXPECTED_START_TIME_ASC, most=AHEAD):
+        if run.deployment_id not in seen:
+            seen.add(run.deployment_id)
+            kind = "waits" if state.name == "Late" else "next"
+            due = state.state_details.scheduled_time or run.expected_start_time
+            yield StatusLine(kind, deployments.get(run.deployment_id, run.name), f"due {due:%Y-%m-%d %H:%M} UTC")
+    for run, state in _found(client, StateType.FAILED, StateType.CRASHED, sort=FlowRunSort.END_TIME_DESC):
+        why = (state.message or "").strip().splitlines() or ["no reason given"]
+        yield StatusLine("failed", run.name, f"{state.timestamp:%Y-%m-%d %H:%M} {state.name}: {why[0]}")
+
+
+def _found(
+    client: SyncPrefectClient, *types: StateType, sort: FlowRunSort, most: int = MOST
+) -> list[tuple[FlowRun, State]]:
+    wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
+    runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=wanted), sort=sort, limit=most)
+    return [(run, run.state) for run in runs if run.state]
+
+
+def _progress(client: SyncPrefectClient, run: FlowRun) -> str:
+    """How far the last stage is, as `tasks.runtime.progress` tells it."""
+    told = client.read_artifacts(
+        artifact_filter=ArtifactFilter(type=ArtifactFilterType(any_=["progress"])),
+        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])),
+        sort=ArtifactSort.CREATED_DESC,
+        limit=1,
+    )
+    return told[0].description or "" if told else ""

@@ -1,0 +1,211 @@
+"""Judging: two looks that are written down, everything INTERNAL, one judge for all sets."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from sfumato.config import Evaluation, Schedule
+from sfumato.diffusion.schedule import make_schedule
+from sfumato.errors import BadInput
+from sfumato.evaluation import scores
+from sfumato.evaluation.membership import COMBINED, CONTROL, NEAREST, Models, attack_times
+from sfumato.images import ImageSet, to_unit
+from sfumato.privacy import door
+from sfumato.privacy.auditing.looks import ATTACKED, CEILING, REAL, attacked, copied, judged, tensors
+from sfumato.privacy.door import Access, PrivateSet
+from sfumato.privacy.ledger.ledger import Ledger
+from tests.spends import KEYS
+
+DIGITS = PrivateSet(name="digits", source="digits", share=0.0336)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ticks = itertools.count()
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z", KEYS) as opened:
+        yield opened
+
+
+def test_judging_is_two_looks_and_one_judge(ledger, monkeypatch):
+    trained, made, asked = [], [], []
+
+    def train_judge(x, y, **others):
+        trained.append((x, y))
+        return "the judge"
+
+    def make_bench(x, y, **others):
+        made.append((len(x), len(y), others["judge_model"], others["extractor"], others["how"]))
+        return "the bench"
+
+    def judge(x, y, bench, **others):
+        asked.append((len(x), len(y), bench))
+        return f"row of {len(x)}"
+
+    monkeypatch.setattr(scores, "train_judge", train_judge)
+    monkeypatch.setattr(scores, "make_bench", make_bench)
+    monkeypatch.setattr(scores, "judge", judge)
+    access = Access(
+        ledger=ledger, private=DIGITS, run="r", stage="evaluation", purpose="judge", code_version="0",
+        relation="add_remove", delta=1e-5,
+    )  # fmt: skip
+    sets = {"a": (torch.zeros(3, 1, 8, 8), torch.zeros(3)), "b": (torch.zeros(5, 1, 8, 8), torch.zeros(5))}
+    found = judged(
+        access, sets, classes=10, extractor="public eyes", how=Evaluation(), seed=0, device=torch.device("cpu"), shown=2
+    )
+    rows, entries = found.rows, found.entries
+    assert rows == {"a": "row of 3", "b": "row of 5", REAL: "row of 50"}
+    test = door.read(DIGITS, "test")
+    assert found.real.labels.tolist() == [label for label in range(10) for _ in range(2)]
+    assert np.array_equal(found.real.pixels[0], test.pixels[test.labels == 0][0])
+    assert (
+        made == [(360, 360, "the judge", "public eyes", Evaluation())]
+        and [bench for *_, bench in asked] == ["the bench"] * 3
+    )
+    ((x, y),) = trained
+    assert torch.equal(x, to_unit(door.read(DIGITS, "train").pixels)) and len(y) == 50
+    assert entries == {entry.hash: "INTERNAL" for entry in ledger.entries()}
+    assert [entry.kind for entry in ledger.entries()] == ["look", "look"]
+    reasons = [entry.body["reason"] for entry in ledger.entries()]
+    assert all(reason.startswith("judge: ") for reason in reasons) and len(set(reasons)) == 2
+    assert ledger.total("digits").epsilon == 0
+
+
+def test_in_latents_real_images_go_through_the_autoencoder_too(ledger, monkeypatch):
+    asked = {}
+
+    class Halved(Halves):
+        def decode(self, z):
+            return (z * 2).repeat_interleave(2, 2).repeat_interleave(2, 3)
+
+    def ceiling(train, test, bench, **others):
+        asked["train"], asked["test"] = train, test
+        return "the best"
+
+    def make_bench(x, y, **others):
+        asked["further"] = others["further"]
+        return "the bench"
+
+    monkeypatch.setattr(scores, "train_judge", lambda *_, **__: "the judge")
+    monkeypatch.setattr(scores, "make_bench", make_bench)
+    monkeypatch.setattr(scores, "judge", lambda *_, **__: "a row")
+    monkeypatch.setattr(scores, "ceiling", ceiling)
+    how = {"classes": 10, "extractor": "eyes", "how": Evaluation(images=20), "seed": 0, "device": torch.device("cpu")}
+    found = judged(access_to(ledger), {}, **how, shown=1, codec=Halved())
+    assert found.rows == {REAL: "a row", CEILING: "the best"} and list(asked["further"]) == ["frechet_latents"]
+    (train, _), (test, labels) = asked["train"], asked["test"]
+    real = door.read(DIGITS, "test")
+    assert len(train) == 20 and np.array_equal(labels.numpy(), real.labels)
+    blocks = to_unit(real.pixels)[..., ::2, ::2].repeat_interleave(2, 2).repeat_interleave(2, 3)
+    assert torch.equal(test, blocks), "in the grey levels of a stored image"
+
+
+@pytest.mark.parametrize(("count", "expected"), [(100, 12), (12, 12), (4, 4), (2, 2), (1, 1)])
+def test_a_part_of_the_images_is_spread_over_the_set(count, expected):
+    images = ImageSet(np.arange(12, dtype=np.uint8).reshape(12, 1, 1, 1) * 20, np.arange(12) // 4, tuple("abc"))
+    x, y = tensors(images, count)
+    assert len(x) == len(y) == expected and len(x.unique()) == expected
+    places = ((x.flatten() + 1) * 127.5 / 20).round().long()
+    assert y.tolist() == (places // 4).tolist(), "each image keeps its label"
+    if count == 4:
+        assert set(y.tolist()) == {0, 1, 2}
+
+
+def access_to(ledger, **changes):
+    fields = {
+        "ledger": ledger, "private": DIGITS, "run": "r", "stage": "audit", "purpose": "audit", "code_version": "0",
+        "relation": "add_remove", "delta": 1e-5,
+    }  # fmt: skip
+    return Access(**(fields | changes))
+
+
+class Silence(torch.nn.Module):
+    """A denoiser that predicts no noise."""
+
+    def forward(self, x, t, y):
+        return torch.zeros_like(x)
+
+
+class Leak(torch.nn.Module):
+    """A denoiser that knows the true noise of every private training image."""
+
+    def __init__(self, schedule):
+        super().__init__()
+        self.schedule, self.known = schedule, to_unit(door.read(DIGITS, "train").pixels)
+
+    def forward(self, x, t, y):
+        guesses = (x[:, None] - self.schedule.signal(t)[:, None] * self.known[None]) / self.schedule.noise(t)[:, None]
+        size = guesses.square().flatten(2).mean(2)
+        best = guesses[torch.arange(len(x)), size.argmin(1)]
+        return torch.where((size.amin(1) < 2).view(-1, 1, 1, 1), best, torch.zeros_like(x))
+
+
+def test_attacking_a_model_and_its_images_is_two_looks(ledger):
+    schedule = make_schedule(Schedule(timesteps=40))
+    models = Models(schedule, Silence(), Leak(schedule))
+    images = door.read(DIGITS, "train").subset(slice(0, 30))
+    found, entries = attacked(access_to(ledger), images, models, seed=0, device=torch.device("cpu"))
+    by_name = {row.name: row for row in found}
+    assert {COMBINED, CONTROL, NEAREST} < set(by_name) and len(found) == len(attack_times(40)) + 3
+    assert by_name[COMBINED].auc > 0.9 and by_name[NEAREST].auc > 0.7 and by_name[CONTROL].auc < 0.9
+    assert {(row.members, row.others) for row in found} == {(50, 360)} and ATTACKED > 360
+    assert entries == {entry.hash: "INTERNAL" for entry in ledger.entries()}
+    looks = ledger.entries()
+    assert [entry.kind for entry in looks] == ["look", "look"] and ledger.total("digits").epsilon == 0
+    assert [entry.body["reason"] for entry in looks] == [f"audit: attack, {p} images" for p in ("training", "held-out")]
+
+
+class Halves:
+    """A codec that is no identity."""
+
+    def encode(self, x):
+        return x[..., ::2, ::2] / 2
+
+    def largest_norm(self, image):
+        return 4.0  # of 16 values from -1/2 to 1/2 no more than 2
+
+
+def test_a_model_of_latents_is_attacked_in_latents_and_its_images_in_pixels(ledger):
+    shapes, schedule = set(), make_schedule(Schedule(timesteps=40))
+
+    class Watch(Silence):
+        def forward(self, x, t, y):
+            shapes.add(tuple(x.shape[1:]))
+            return super().forward(x, t, y)
+
+    images = door.read(DIGITS, "train").subset(slice(0, 30))
+    models, terms = Models(schedule, Watch(), Watch()), {"seed": 0, "device": torch.device("cpu")}
+    found, _ = attacked(access_to(ledger), images, models, codec=Halves(), **terms)
+    plain, _ = attacked(access_to(ledger), images, None, **terms)
+    assert shapes == {(1, 4, 4)} and found[-1] == plain[0]
+
+
+def test_images_alone_are_attacked_where_no_model_is_released(ledger):
+    images = door.read(DIGITS, "test").subset(slice(0, 30))
+    (only,), _ = attacked(access_to(ledger), images, None, seed=0, device=torch.device("cpu"))
+    assert only.name == NEAREST and only.auc < 0.6
+
+
+def test_too_few_private_records_to_attack_are_refused(ledger):
+    few = PrivateSet(name="digits", source="digits", share=0.0052)
+    images = door.read(DIGITS, "test").subset(slice(0, 30))
+    with pytest.raises(BadInput, match="9 members are too few"):
+        attacked(access_to(ledger, private=few), images, None, seed=0, device=torch.device("cpu"))
+
+
+def test_the_copy_check_looks_twice_and_shows_the_pairs(ledger):
+    train, test = door.read(DIGITS, "train"), door.read(DIGITS, "test")
+    images = ImageSet(
+        np.concatenate([test.pixels[:40] // 2 + 50, train.pixels[7:8]]), np.zeros(41, np.int64), train.classes
+    )
+    found = copied(access_to(ledger), images)
+    assert not found.check.passed and found.check.unexplained == 1
+    assert (found.check.closest[0].image, found.check.closest[0].record) == (40, 7)
+    assert found.pairs.shape == (10, 2, 1, 8, 8) and found.pairs.dtype == np.uint8
+    assert np.array_equal(found.pairs[0, 0], found.pairs[0, 1])
+    for pair, (image, record) in zip(found.check.closest, found.pairs, strict=True):
+        assert np.array_equal(image, images.pixels[pair.image]) and np.array_equal(record, train.pixels[pair.record])
+    assert len(found.to_train) == len(found.to_test) == 41
+    assert found.entries == {entry.hash: "INTERNAL" for entry in ledger.entries()}
+    assert all("look for copies" in entry.body["reason"] for entry in ledger.entries())

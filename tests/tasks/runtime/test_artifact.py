@@ -1,0 +1,131 @@
+"""The frame of a stage: its result is kept whole and described, or nothing is; a device that is not there is named."""
+
+import pytest
+import torch
+
+from artifacts.references import PublicModel, TunedModel
+from artifacts.tracking import Tracker
+from sfumato.config import Machine
+from sfumato.errors import BadInput
+from sfumato.privacy.accounting.events import Gaussian
+from tasks.runtime.artifact import RunContext, device_of, making, one_thread
+from tasks.runtime.environment import configure
+from tests.examples import home_at, reserve
+
+CONTEXT = RunContext(run="run-1", parents={"PUBLIC": "shown", "DP": "shown", "INTERNAL": "hidden"})
+
+
+@pytest.fixture
+def place(tmp_path):
+    with home_at(tmp_path / "home"):
+        yield configure()
+
+
+@pytest.fixture
+def told(monkeypatch) -> list[dict]:
+    """What MLflow would have been told."""
+    calls = []
+    monkeypatch.setattr(Tracker, "log", lambda self, name, **facts: calls.append({"name": name, **facts}) or "told-1")
+    return calls
+
+
+def make(entries=(), parents=(), kind=PublicModel):
+    with making(kind, "a stage", CONTEXT, parents=parents, params={"steps": 3}) as draft:
+        (draft.folder / "facts.json").write_text("content")
+        draft.entries = dict(entries)
+        draft.metrics, draft.series = {"images": 4.0}, {"loss": [1.0, 0.5]}
+        draft.show(7, 10)
+        draft.files = [draft.folder / "facts.json"]
+    return draft.ref
+
+
+def test_the_result_is_kept_and_told_with_its_files_in_the_store(place, told):
+    with place.ledger() as ledger:
+        reserve(ledger, [Gaussian(noise_multiplier=1.0)])
+        paid = reserve(ledger, [Gaussian(noise_multiplier=1.0)])
+    ref = make({paid.hash: "DP"})
+    assert place.store().intact(ref) and ref.label == "DP" and ref.tracked == "told-1"
+    assert place.store().manifest(ref)["summary"] == {"images": 4.0}
+    (call,) = told
+    assert (call["name"], call["label"], call["parent"], call["params"]) == ("a stage", "DP", "shown", {"steps": 3})
+    assert call["series"] == {"loss": [1.0, 0.5]} and set(call["metrics"]) == {"images", "seconds", "steps"}
+    assert call["metrics"]["steps"] == call["steps"] == 7 and call["inputs"] == []
+    assert call["files"] == [place.store().folder(ref) / "facts.json"] and call["files"][0].is_file()
+    assert call["tags"] == {"artifact": ref.digest, "ledger_entries": str(paid.seq)}
+
+
+def test_an_internal_result_is_told_to_the_internal_parent(place, told):
+    with place.ledger() as ledger:
+        look = ledger.look("scans", "d1gest", "a test", stage="a stage", run="run-1", code_version="1")
+    tainted = make({look.hash: "INTERNAL"})
+    child = make(parents=[tainted], kind=TunedModel)
+    assert child.label == "INTERNAL" and [call["parent"] for call in told] == ["hidden", "hidden"]
+    assert [call["label"] for call in told] == ["INTERNAL", "INTERNAL"]
+    assert told[1]["inputs"] == [("PublicModel", tainted.digest)]
+
+
+def test_a_stage_that_fails_is_neither_kept_nor_told(place, told):
+    with pytest.raises(RuntimeError, match="out of memory"), making(PublicModel, "a stage", CONTEXT) as draft:
+        (draft.folder / "facts.json").write_text("half")
+        raise RuntimeError("out of memory")
+    assert told == [] and list((place.home / "store" / "objects").iterdir()) == []
+
+
+def test_a_result_is_not_lost_because_mlflow_went_away(place, monkeypatch, capsys):
+    def gone(*_, **__):
+        raise ConnectionError("no answer\nat all")
+
+    monkeypatch.setattr(Tracker, "log", gone)
+    with place.ledger() as ledger:
+        reserve(ledger, [Gaussian(noise_multiplier=1.0)])
+        paid = reserve(ledger, [Gaussian(noise_multiplier=1.0)])
+    ref = make({paid.hash: "DP"})
+    assert place.store().intact(ref) and ref.tracked == ""
+    told = " ".join(capsys.readouterr().err.split())
+    assert "a stage" in told and "MLflow" in told and "ConnectionError" in told
+
+
+def test_an_input_that_is_damaged_is_not_read(place, told):
+    ref = make()
+    (place.store().root / "objects" / ref.digest / "facts.json").write_text("other")
+    with pytest.raises(BadInput, match=ref.digest[:12]), making(TunedModel, "a stage", CONTEXT, parents=[ref]) as draft:
+        draft.open(ref)
+
+
+@pytest.mark.parametrize("name", ["gpu7", "", "cuda:x", "cuda:99"])
+def test_a_device_that_is_not_there_is_named(name):
+    with pytest.raises(BadInput, match=rf"^machine\.device='{name}'[^\n]*cpu[^\n]*$"):
+        device_of(Machine(device=name))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "asked", "expected"),
+    [(0, "auto", "cpu"), (1, "auto", "cuda"), (1, "cuda", "cuda"), (2, "cuda:1", "cuda:1"), (4, "cpu", "cpu")],
+)
+def test_a_device_that_is_there_is_taken(monkeypatch, gpus, asked, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert device_of(Machine(device=asked)) == torch.device(expected)
+
+
+def test_threads_are_set_where_they_are_asked_for():
+    before = torch.get_num_threads()
+    try:
+        device_of(Machine(device="cpu", threads=2))
+        assert torch.get_num_threads() == 2
+        device_of(Machine(device="cpu"))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_is_timed_runs_on_one_thread_and_the_others_come_back():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(BadInput), one_thread():
+            assert torch.get_num_threads() == 1
+            raise BadInput("stops")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,536 @@
+"""The cache key: what must change it does, what must not does not."""
+
+import ast
+import hashlib
+import importlib
+import itertools
+import json
+import sys
+import textwrap
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+from prefect import flow
+from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
+
+from artifacts.references import (
+    ClassCounts,
+    ClassVotes,
+    FeatureExtractor,
+    PublicAutoencoder,
+    PublicImages,
+    PublicModel,
+    Samples,
+)
+from flows.synthesize import load_images
+from sfumato.config import FEWEST_JUDGED, Latent, Machine, Network, Pretraining, Schedule
+from sfumato.errors import BadInput
+from sfumato.evaluation.scores import NEIGHBOURS
+from sfumato.methods import METHODS
+from sfumato.preflight import plan_for, preflight, private_set
+from sfumato.settings import resolve
+from tasks import audit, private, public, release
+from tasks.inputs import PrivateParts, PublicParts
+from tasks.runtime import caching
+from tasks.runtime.artifact import RunContext
+from tasks.runtime.caching import cache_key, run_stage
+from tasks.runtime.environment import configure, where
+from tasks.runtime.run import Journal
+from tests.examples import home_at, keep_samples, make_plan
+
+CONTEXT = RunContext(run="run-1", parents={"DP": "aaa"})
+MODEL = PublicModel(digest="m" * 64, label="PUBLIC")
+
+STAGES = '''
+"""A module of stages."""
+from stagebox import helper, unused
+from stagebox.helper import ask
+
+WIDTH = 3
+NAMES = ("rows", "film")
+
+class Settings:
+    """Settings of one's own."""
+    depth = 2
+
+def near(x):
+    """A helper in the same file."""
+    return x + 1  # one more
+
+def work(x):
+    """A stage."""
+    return near(x) * WIDTH + len(NAMES) + Settings.depth + helper.half(x) + ask(x)
+
+def other(x):
+    """A stage that uses nothing of the above."""
+    return x
+'''
+FILES = {
+    "stages": STAGES,
+    "helper": 'from stagebox import deep\n\ndef half(x):\n    """Half."""\n    return deep.divide(x, 2)\n\n'
+    "def ask(x):\n    from stagebox import lazy\n    return lazy.answer(x)\n",
+    "deep": "def divide(x, by):\n    return x / by\n",
+    "lazy": "def answer(x):\n    return 42\n",
+    "unused": "def nothing():\n    return 0\n",
+}
+
+
+@pytest.fixture
+def digest(tmp_path, monkeypatch):
+    """code_digest of a stage in a package of one's own, written anew for each call with the changes asked for."""
+    monkeypatch.setattr(caching, "PROJECT", ("stagebox",))
+    count = itertools.count()
+
+    def forget():
+        for name in [name for name in sys.modules if name.split(".")[0] == "stagebox"]:
+            del sys.modules[name]
+        for cached in (caching.code_digest, caching.module_digest, caching._source, caching._imports):
+            cached.cache_clear()
+
+    def make(stage="work", before=(), **changes):
+        forget()
+        root = tmp_path / str(next(count))
+        (root / "stagebox").mkdir(parents=True)
+        (root / "stagebox" / "__init__.py").write_text("")
+        for name, text in {**FILES, **changes}.items():
+            (root / "stagebox" / f"{name}.py").write_text(text)
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(str(root))
+            for name in before:
+                importlib.import_module(f"stagebox.{name}")
+            return caching.code_digest(getattr(importlib.import_module("stagebox.stages"), stage))
+
+    yield make
+    forget()
+
+
+def changed(module, old, new):
+    assert FILES[module].count(old) == 1, old
+    return {module: FILES[module].replace(old, new)}
+
+
+# The code
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("stages", '"""A stage."""', '"""Explained at length."""'),
+        ("stages", "  # one more", "\n    # said otherwise"),
+        ("stages", '"""A module of stages."""', ""),
+        ("stages", '    """Settings of one\'s own."""\n', '    """Others."""\n'),
+        ("stages", "def other(x):", "def unrelated():\n    return 3\n\ndef other(x):"),
+        ("helper", '"""Half."""', '"""Half of x."""'),
+        ("deep", "    return x / by", "    # divide\n\n    return (x / by)"),
+        ("unused", "return 0", "return 0  # nothing"),
+    ],
+)
+def test_words_and_layout_do_not_change_the_key(digest, module, old, new):
+    assert digest() == digest(**changed(module, old, new))
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("stages", "return near(x) * WIDTH", "return near(x) / WIDTH"),
+        ("stages", "return x + 1", "return x + 2"),
+        ("stages", "WIDTH = 3", "WIDTH = 4"),
+        ("stages", '("rows", "film")', '("rows", "rest")'),
+        ("stages", "depth = 2", "depth = 3"),
+        ("helper", "divide(x, 2)", "divide(x, 4)"),
+        ("deep", "x / by", "x // by"),
+        ("lazy", "42", "43"),
+    ],
+    ids=[
+        "stage",
+        "helper-here",
+        "number-here",
+        "names-here",
+        "class-here",
+        "module",
+        "module-of-module",
+        "lazy-module",
+    ],
+)
+def test_code_that_the_stage_uses_does(digest, module, old, new):
+    assert digest() != digest(**changed(module, old, new))
+
+
+def test_a_stage_is_not_bothered_by_code_that_it_does_not_use(digest):
+    assert digest("other") == digest("other", **changed("deep", "x / by", "x // by"))
+    assert digest("other") == digest("other", **changed("stages", "WIDTH = 3", "WIDTH = 4"))
+
+
+def test_the_key_does_not_depend_on_what_happens_to_be_imported(digest):
+    assert digest() == digest(before=["lazy"]) == digest(before=["unused", "deep"])
+
+
+def test_a_module_that_is_not_ours_is_not_read(digest, monkeypatch):
+    monkeypatch.setattr(caching, "BOOKKEEPING", ("stagebox.deep",))
+    assert digest() == digest(**changed("deep", "x / by", "x // by"))
+
+
+def test_the_digest_of_a_module_drops_comments_and_docstrings_alone(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    texts = {
+        "plainly": "def f(x):\n    return x\n",
+        "wordily": '"""Purpose."""\n\n# why\n\n\ndef f(x):\n    """What."""\n    return x  # x\n',
+        "otherwise": "def f(x):\n    return -x\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"digest_{name}.py").write_text(textwrap.dedent(text))
+    plainly, wordily, otherwise = (caching.module_digest(f"digest_{name}") for name in texts)
+    assert plainly == wordily != otherwise
+
+
+def followed(stage, extra, monkeypatch) -> set[str]:
+    """The modules whose code is in the key of a stage."""
+    seen = set()
+    monkeypatch.setattr(caching, "module_digest", lambda name: seen.add(name) or name)
+    caching.code_digest.__wrapped__(stage.fn, frozenset(extra))
+    return seen
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "stage", [private.fine_tune, release.generate, release.generate_privately], ids=lambda stage: stage.name
+)
+def test_a_methods_own_file_is_in_the_key_and_no_other_methods(name, stage, monkeypatch):
+    module = caching.method_module(resolve(name))
+    assert module == METHODS[name].__name__
+    seen = followed(stage, {module}, monkeypatch)
+    assert {m.__name__ for m in METHODS.values()} & seen == {module}
+    assert {"sfumato.networks.build", "sfumato.diffusion.schedule", "artifacts.serialization"} <= seen
+
+
+def test_no_method_is_in_the_key_of_a_public_stage(monkeypatch):
+    seen = followed(public.pretrain, (), monkeypatch)
+    assert not {m.__name__ for m in METHODS.values()} & seen and "sfumato.training" in seen
+
+
+def test_the_mechanism_is_in_the_key_of_what_it_pays_for(monkeypatch):
+    seen = followed(private.fine_tune, (), monkeypatch)
+    assert {"sfumato.privacy.mechanisms", "sfumato.privacy.engine.dp_sgd", "sfumato.privacy.engine.clipping"} <= seen
+
+
+PAID = (
+    *(private.count_classes, private.take_votes, private.noise_once, private.train_phase_one, private.fine_tune),
+    *(private.train_plainly, private.train_member, release.generate_privately),
+)
+
+
+@pytest.mark.parametrize("paid", PAID, ids=lambda paid: paid.name)
+def test_what_keeps_books_or_declares_is_in_the_key_of_nothing_that_is_paid_for(paid):
+    """The frame of a stage, its settings, kinds, labels, store and ledger may all change without anyone paying again."""
+    seen = caching.code_behind(paid.fn, frozenset({"sfumato.methods.rapid"}))[1]
+    assert not [name for name in seen if not caching._ours(name)]
+    assert {"sfumato.privacy.door", "sfumato.images", "tasks.terms"} <= seen, (
+        "what opens the door and reads stays in it"
+    )
+
+
+WINGS = {
+    "sfumato.privacy.ledger.balance": False,
+    "sfumato.privacy.accounting.pld": False,
+    "tasks.runtime.locks": False,
+    "tasks.runtime.checkpoints": False,
+    "artifacts.reports.run": False,
+    "sfumato.privacy.engine.clipping": True,
+    "sfumato.privacy.mechanisms": True,
+    "sfumato.privacy.noise": True,
+}
+"""Modules, and whether a line in them makes a run pay again."""
+
+
+@pytest.mark.parametrize(("module", "pays"), WINGS.items())
+def test_a_line_in_a_wing_makes_a_run_pay_again_where_it_shapes_a_result(module, pays, monkeypatch):
+    stages, read = (private.fine_tune.fn, private.take_votes.fn, release.generate_privately.fn), caching._source
+    before = [caching.code_digest.__wrapped__(one) for one in stages]
+    monkeypatch.setattr(caching, "_source", lambda name: read(name) + "\nEDITED = 1\n" * (name == module))
+    for cached in (caching.module_digest, caching._imports):
+        monkeypatch.setattr(caching, cached.__name__, cached.__wrapped__)
+    after = [caching.code_digest.__wrapped__(one) for one in stages]
+    assert (before[0] != after[0]) == pays and (pays or before == after)
+
+
+def test_modules_that_only_declare_hold_no_loop_and_no_tensor():
+    """Settings, plans, events and kinds: a field that shapes a result must reach the key by its value."""
+    for name in caching.DECLARATIONS:
+        tree = ast.parse(caching._source(name))
+        assert not [node for node in ast.walk(tree) if isinstance(node, ast.While)], name
+        imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        assert not imported & {"torch", "numpy"}, name
+
+
+def test_the_fewest_images_are_one_more_than_the_neighbours():
+    """The number stands twice, so that the settings are not in the key of what is judged."""
+    assert FEWEST_JUDGED == NEIGHBOURS + 1
+    assert "sfumato.evaluation.scores" in caching.code_behind(release.evaluate.fn)[1]
+
+
+# The inputs
+
+
+def stage_one(settings, images):
+    """A stage."""
+    return settings, images
+
+
+def stage_two(settings, images):
+    """A stage."""
+    return settings, images
+
+
+def inputs(**changes):
+    return {"settings": resolve("rapid"), "machine": Machine(), "context": CONTEXT, "images": 5, **changes}
+
+
+def test_two_stages_with_the_same_code_and_inputs_have_two_keys():
+    assert cache_key(stage_one, inputs()) != cache_key(stage_two, inputs())
+
+
+def test_the_order_of_inputs_is_nothing():
+    there = inputs()
+    assert cache_key(stage_one, there) == cache_key(stage_one, dict(reversed(there.items())))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"machine": Machine(device="cuda:1", threads=3, physical_batch=9)},
+        {"context": RunContext(run="run-2", parents={})},
+        {"settings": resolve("rapid", changes=["machine.threads=7", "machine.physical_batch=3"])},
+        {"settings": resolve("rapid", changes=["data.folder=/elsewhere"])},
+    ],
+    ids=["machine", "context", "machine-in-settings", "folder"],
+)
+def test_how_fast_where_and_for_whom_is_not_in_the_key(change):
+    assert cache_key(stage_one, inputs()) == cache_key(stage_one, inputs(**change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"images": 6},
+        {"images": "5"},
+        {"settings": resolve("rapid", changes=["seed=1"])},
+        {"settings": resolve("rapid", changes=["method.k=0.6"])},
+        {"settings": resolve("dp-sgd")},
+        {"event": make_plan().spends[0].event},
+    ],
+    ids=["number", "text", "seed", "method-setting", "method", "more"],
+)
+def test_what_is_in_the_key(change):
+    assert cache_key(stage_one, inputs()) != cache_key(stage_one, inputs(**change))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"sfumato.methods.rapid"}),
+        ({"settings": resolve("dp-sgd")}, {"sfumato.methods.dp_sgd"}),
+        ({"settings": 3}, set()),
+    ],
+    ids=["default", "other", "none"],
+)
+def test_the_method_in_the_settings_decides_whose_code_is_in_the_key(monkeypatch, given, expected):
+    asked = []
+    monkeypatch.setattr(caching, "code_digest", lambda function, extra: asked.append(extra) or "digest")
+    cache_key(stage_one, inputs(**given))
+    assert asked == [expected]
+
+
+BEFORE = {
+    **{"rapid": "7203d27210ba1bef", "dp-sgd": "ab39bb74f7a416fa", "dp-promise": "ea0bb935c01b9ffa"},
+    **{"dp-ensemble": "3b3b3ed81aeb07e8", "empirical-denoiser": "11bb3067000af0f4", "dppm": "ca8796b2939e2135"},
+    "moments": "b988e1a0bd77fc88",
+}
+"""What keys are made of since the home has its second format: digests of the default settings as they enter a key."""
+
+
+def hashed(value):
+    return hashlib.sha256(json.dumps(caching.canonical(value), sort_keys=True).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_came_later_does_not_change_the_keys_of_runs_that_do_not_use_it(method):
+    assert hashed(resolve(method)) == BEFORE[method]
+    changed = ["generation.classes=queried", "generation.count_noise=3", "generation.largest_share=0.5"]
+    keys = {hashed(resolve(method, changes=changed[:n])) for n in range(len(changed) + 1)}
+    assert len(keys) == len(changed) + 1, "and those that use it have keys of their own"
+
+
+def test_counts_are_in_the_key_of_what_stands_on_them():
+    assert (
+        hashed(PrivateParts())
+        == hashed(PrivateParts(counts=None))
+        != hashed(PrivateParts(counts=ClassCounts(digest="c" * 64, label="DP")))
+    )
+    assert hashed(PrivateParts(votes=ClassVotes(digest="v" * 64, label="DP"))) == "ab9e7a9e0aa88636"
+
+
+def again(ref):
+    """The same content, made at another time and described by another MLflow run."""
+    return ref.model_copy(update={"seconds": 123.0, "tracked": "another-run"})
+
+
+EXTRACTOR = FeatureExtractor(digest="e" * 64, label="PUBLIC")
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda ref: ref,
+        lambda ref: {"synthetic": ref},
+        lambda ref: [ref],
+        lambda ref: PublicParts(model=ref, extractor=EXTRACTOR),
+    ],
+    ids=["itself", "in-dict", "in-list", "in-model"],
+)
+def test_a_reference_counts_by_its_content_alone(wrap):
+    key = cache_key(stage_one, {"images": wrap(MODEL)})
+    assert key == cache_key(stage_one, {"images": wrap(again(MODEL))})
+    assert key != cache_key(stage_one, {"images": wrap(MODEL.model_copy(update={"digest": "n" * 64}))})
+
+
+def test_what_is_not_given_counts_as_its_default_as_it_does_for_prefect():
+    asked = (PublicImages(digest="i" * 64, label="PUBLIC"), Latent(kind="kl"), 0, Machine(), CONTEXT)
+    assert caching.stage_key(public.train_autoencoder, *asked) == caching.stage_key(
+        public.train_autoencoder, *asked, backbone=None
+    )
+
+
+def test_another_autoencoder_is_another_key_all_the_way_down():
+    """Its settings and its public images are in its own key; its content is in the key of all that stands on it."""
+    images, latent = PublicImages(digest="i" * 64, label="PUBLIC"), Latent(kind="kl")
+    common = {"seed": 0, "machine": Machine(), "context": CONTEXT}
+
+    def coder_key(images, latent):
+        return caching.stage_key(public.train_autoencoder, images, latent, **common)
+
+    others = [latent.model_copy(update=change) for change in ({"width": 8}, {"kl_weight": 0.1}, {"bound": 2.0})]
+    elsewhere = images.model_copy(update={"digest": "j" * 64})
+    assert len({coder_key(images, one) for one in (latent, *others)} | {coder_key(elsewhere, latent)}) == 5
+    assert coder_key(again(images), latent) == coder_key(images, latent)
+
+    coders = [PublicAutoencoder(digest=letter * 64, label="PUBLIC") for letter in "ab"]
+
+    def pretrain_key(coder):
+        trained = (images, coder, Schedule(), Network(), Pretraining())
+        return caching.stage_key(public.pretrain, *trained, reference=0.0, **common)
+
+    assert len({pretrain_key(coder) for coder in (None, *coders)}) == 3
+    parts = [PublicParts(model=MODEL, autoencoder=coder) for coder in (None, *coders)]
+    assert len({cache_key(stage_one, inputs(public=part)) for part in parts}) == 3
+
+
+def test_a_library_of_another_version_gives_another_key(monkeypatch):
+    assert {"torch", "numpy", "dp-accounting"} <= set(caching.library_versions())
+    key = cache_key(stage_one, inputs())
+    monkeypatch.setattr(caching, "library_versions", lambda: {"torch": "0.0"})
+    assert cache_key(stage_one, inputs()) != key
+
+
+# A hit
+
+
+@dataclass
+class FakeTask:
+    """A Prefect task that is always found in the cache unless told to refresh."""
+
+    ref: Samples
+    asked: list[bool] = field(default_factory=list)
+    refresh: bool = False
+    name: str = "stand-in"
+
+    @staticmethod
+    def fn(number):
+        """What the key is made of."""
+
+    def with_options(self, refresh_cache):
+        return FakeTask(self.ref, self.asked, refresh_cache)
+
+    def __call__(self, *_, return_state=False, **__):
+        self.asked.append(self.refresh)
+        return SimpleNamespace(result=lambda: self.ref, name="Cached") if return_state else self.ref
+
+
+@pytest.mark.parametrize(("intact", "expected"), [(True, [False]), (False, [False, True])])
+def test_a_hit_whose_artifact_is_damaged_is_made_again(monkeypatch, intact, expected, tmp_path):
+    store = SimpleNamespace(intact=lambda ref: intact, entries=lambda ref: [])
+    monkeypatch.setattr(caching, "where", lambda: SimpleNamespace(store=lambda: store, home=tmp_path, shared_store=""))
+    fake = FakeTask(Samples(digest="s" * 64, label="PUBLIC"))
+    assert run_stage(fake, 1) == (fake.ref, intact)
+    assert fake.asked == expected
+
+
+def test_a_hit_that_this_ledger_does_not_name_is_made_again_and_the_line_says_why(tmp_path, capsys):
+    with home_at(tmp_path / "home"):
+        fake = FakeTask(keep_samples(where().store(), entries={"0" * 64: "DP"}))
+        assert run_stage(fake, 1) == (fake.ref, False) and fake.asked == [False, True]
+    assert "stand-in: made again: its ledger entries are not in this ledger" in capsys.readouterr().err
+
+
+def test_a_stage_is_cached_and_never_tried_twice():
+    for stage in (public.load_public, public.pretrain, private.take_votes, private.fine_tune, release.evaluate):
+        assert stage.retries == 0 and stage.persist_result and stage.cache_policy is not None
+        assert stage.result_serializer == "json"
+
+
+@pytest.mark.parametrize(
+    "paid",
+    [
+        *(private.take_votes, private.noise_once, private.train_phase_one, private.fine_tune, private.train_plainly),
+        *(private.train_member, release.generate, release.generate_privately),
+    ],
+    ids=lambda paid: paid.name,
+)
+def test_what_is_paid_for_does_not_depend_on_how_it_is_judged(paid):
+    """Another judge must not make private data be paid for twice."""
+    judges = (release.evaluate, audit.attack, audit.check_copies)
+    names = ("copies", "extractors", "fidelity", "membership", "scores", "utility")
+    judging = {
+        "sfumato.privacy.auditing.audit",
+        "sfumato.privacy.auditing.looks",
+        *(f"sfumato.evaluation.{name}" for name in names),
+    }
+    assert judging <= set().union(*(caching.code_behind(judge.fn)[1] for judge in judges))
+    assert not judging & caching.code_behind(paid.fn)[1]
+
+
+# Another machine
+
+
+@flow
+def read_public():
+    """One stage, as a run calls it; its reference and whether it was found."""
+    settings, facts, _ = preflight(resolve("dp-sgd", changes=["data.glyphs_per_class=2", "fine_tuning.steps=1"]))
+    book = Journal.begin(settings, private_set(settings))
+    return load_images(settings, plan_for(settings, facts), book), book.stages[0].cached
+
+
+def test_another_machine_finds_what_this_one_made_if_both_write_into_one_ledger(prefect_server, tmp_path, monkeypatch):
+    """A machine is a home of its own; what it made lies in the shared store too."""
+    monkeypatch.setenv("SFUMATO_STORE", f"file://{tmp_path}/share")
+    found = {}
+    for name, ledger in (("one", "books"), ("two", "books"), ("three", "others")):
+        with home_at(tmp_path / name), monkeypatch.context() as patch:
+            patch.setenv("SFUMATO_LEDGER", f"sqlite:///{tmp_path}/{ledger}.db")
+            patch.setenv("PREFECT_LOCAL_STORAGE_PATH", str(tmp_path / name / "results"))
+            with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: tmp_path / name / "results"}):
+                configure()
+                found[name] = (*read_public(), where().store().root)
+    assert [cached for _, cached, _ in found.values()] == [False, True, False]
+    assert len({ref.digest for ref, *_ in found.values()}) == 1
+    ref, _, root = found["two"]
+    assert (root / "objects" / ref.digest / "manifest.json").is_file()
+
+
+def test_a_result_that_cannot_be_sent_is_said_and_kept(monkeypatch, capsys):
+    def remember(*_):
+        raise BadInput("the store at s3://bucket cannot be used")
+
+    place = SimpleNamespace(store=lambda: SimpleNamespace(remember=remember), books="books")
+    caching.share(place, "key", Samples(digest="s" * 64, label="DP"))
+    assert "is on this machine only" in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,66 @@
+"""What a person is told while a stage works: steps, speed in images where these are known, the time left."""
+
+import re
+
+import pytest
+from prefect import flow, task
+from rich.console import Console
+
+from tasks.runtime import progress as module
+from tasks.runtime.progress import in_words, progress, speed
+
+
+class Work:
+    """A task of rich's that is half done."""
+
+    def __init__(self, pace=2.5, total=40, left=75.4):
+        self.completed, self.total, self.speed, self.finished_speed = 20, total, pace, None
+        self.time_remaining, self.fields = left, {"speed": speed(self, 0)}
+
+
+@pytest.mark.parametrize(
+    ("pace", "images", "said"), [(2.5, 0, "2.5 steps/s"), (2.5, 256, "640 images/s"), (None, 256, ""), (0, 0, "")]
+)
+def test_speed_is_in_images_where_these_are_known(pace, images, said):
+    assert speed(Work(pace), images) == said
+
+
+def test_work_in_one_step_has_no_speed():
+    assert speed(Work(total=1), 5) == ""
+
+
+def test_a_line_holds_steps_speed_and_time_left():
+    assert in_words(Work()) == "20 of 40, 2.5 steps/s, 0:01:15 left"
+    assert in_words(Work(None, left=None)) == "20 of 40"
+
+
+def test_the_bar_shows_speed(monkeypatch, capsys):
+    monkeypatch.setattr(module, "CONSOLE", Console(width=120, force_terminal=True))
+    with progress("training", 64) as show:
+        for done in range(1, 6):
+            show(done, 5)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
+    assert "training" in shown and "5/5" in shown and "images/s" in shown
+
+
+def test_prefect_is_told_too(prefect_server, monkeypatch):
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+
+    monkeypatch.setattr(module, "REPORT_EVERY_SECONDS", 0.0)
+
+    @task
+    def stage() -> None:
+        with progress("a test of progress", 8) as show:
+            for done in range(1, 5):
+                show(done, 4)
+
+    @flow(persist_result=False)
+    def whole() -> None:
+        stage()
+
+    whole()
+    with get_client(sync_client=True) as client:
+        key = ArtifactFilterKey(any_=["progress-a-test-of-progress"])
+        (found,) = client.read_artifacts(artifact_filter=ArtifactFilter(key=key))
+    assert found.data == 100 and re.fullmatch(r"a test of progress: 4 of 4, [\d,]+ images/s", found.description)

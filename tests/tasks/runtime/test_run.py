@@ -1,0 +1,175 @@
+"""The book of a run: a name of its own, parents in two experiments, and a line for every stage."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from artifacts.tracking import Tracker
+from sfumato.errors import Refused
+from sfumato.privacy.accounting.events import Gaussian
+from sfumato.privacy.door import PrivateSet
+from sfumato.settings import resolve
+from tasks import private
+from tasks.runtime import run
+from tasks.runtime.environment import configure
+from tasks.runtime.run import Journal
+from tests.examples import PRIVATE_PATH, home_at, keep_samples
+
+PRIVATE = PrivateSet(name="scans", source=PRIVATE_PATH)
+
+
+@pytest.fixture
+def place(tmp_path):
+    with home_at(tmp_path / "home"):
+        yield configure()
+
+
+@pytest.fixture
+def told(monkeypatch) -> list[dict]:
+    """What MLflow would have been told."""
+    calls = []
+
+    def log(self, name, **facts):
+        calls.append({"name": name, **facts})
+        return f"run-{len(calls)}"
+
+    monkeypatch.setattr(Tracker, "log", log)
+    return calls
+
+
+def begin(name="scans", **changes):
+    places = [f"data.private={PRIVATE_PATH}", f"data.folder={PRIVATE_PATH}"]
+    settings = resolve("rapid", changes=[*places, "privacy.epsilon=3", f"data.name={name}"])
+    return Journal.begin(settings, PRIVATE.model_copy(update={"name": name}))
+
+
+def test_a_run_has_a_folder_whose_name_tells_what_it_is(place, told):
+    book = begin()
+    stamp, rest = book.context.run[:15], book.context.run[16:]
+    assert stamp.replace("-", "").isdigit() and rest == "rapid-scans-eps3"
+    assert [path.name for path in place.runs.iterdir()] == [book.context.run]
+
+
+def test_runs_of_the_same_second_get_names_of_their_own(place, told, monkeypatch):
+    monkeypatch.setattr(
+        run, "datetime", SimpleNamespace(now=lambda zone: SimpleNamespace(strftime=lambda form: "20260101-120000"))
+    )
+    names = [begin().context.run for _ in range(3)]
+    assert names == [f"20260101-120000-rapid-scans-eps3{number}" for number in ("", "-2", "-3")]
+    assert sorted(path.name for path in place.runs.iterdir()) == sorted(names)
+
+
+@pytest.mark.parametrize("name", ["ward/7", "../../outside", "a b", ".hidden", "x" * 300])
+def test_a_name_in_the_ledger_cannot_lead_out_of_the_runs(place, told, name):
+    book = begin(name)
+    assert [path.name for path in place.runs.iterdir()] == [book.context.run]
+    assert {path.name for path in place.home.iterdir()} == {"runs", "prefect", "results", "mlflow"}
+
+
+def test_it_has_a_parent_in_each_experiment_and_no_path_of_the_images_in_either(place, told):
+    book = begin()
+    assert [call["label"] for call in told] == ["PUBLIC", "INTERNAL"]
+    assert book.context.parents == {"PUBLIC": "run-1", "DP": "run-1", "INTERNAL": "run-2"}
+    assert PRIVATE_PATH not in repr(told) and "ward-7" not in repr(told)
+    assert {call["name"] for call in told} == {book.context.run}
+    assert told[0]["tags"]["data"] == "scans" and told[0]["params"]["data"]["private"] == "scans"
+
+
+# Stages
+
+
+@pytest.fixture
+def book(place, told):
+    return begin()
+
+
+@pytest.fixture
+def samples(place):
+    """Samples that stand on one reservation and one look."""
+    with place.ledger() as ledger:
+        terms = {"stage": "fine_tuning", "run": "before", "code_version": "1"}
+        paid = ledger.reserve(
+            "scans",
+            "digest",
+            [Gaussian(noise_multiplier=5.0)],
+            "add_remove",
+            1e-5,
+            purpose="train",
+            images="any",
+            **terms,
+        )
+        look = ledger.look("scans", "digest", "judge", **terms)
+    ref = keep_samples(place.store(), entries={paid.hash: "DP", look.hash: "INTERNAL"})
+    return ref.model_copy(update={"seconds": 9.0})
+
+
+def stage(name="fine-tune"):
+    return SimpleNamespace(name=name, fn=private.fine_tune.fn)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("paid", [True, False])
+def test_a_private_result_used_again_is_written_down_and_costs_nothing(place, book, samples, monkeypatch, cached, paid):
+    monkeypatch.setattr(run, "run_stage", lambda *_, **__: (samples, cached))
+    with place.ledger() as ledger:
+        before = ledger.total("scans")
+    assert book.run(stage(), paid=paid) is samples
+    with place.ledger() as ledger:
+        reused = [entry for entry in ledger.entries("scans") if entry.kind == "reuse"]
+        assert ledger.total("scans") == before
+    assert len(reused) == (cached and paid)
+    for entry in reused:
+        assert entry.body["spends"] == [1] and entry.body["artifact"] == samples.digest
+        assert (entry.body["stage"], entry.body["run"]) == ("fine-tune", book.context.run)
+
+
+def test_every_stage_is_remembered_with_both_its_times(book, samples, monkeypatch):
+    monkeypatch.setattr(run, "run_stage", lambda *_, **__: (samples, False))
+    book.run(stage("pretrain"))
+    monkeypatch.setattr(run, "run_stage", lambda *_, **__: (samples, True))
+    book.run(stage("fine-tune"))
+    assert [(line.name, line.cached, line.made_in) for line in book.stages] == [
+        ("pretrain", False, 9.0),
+        ("fine-tune", True, 9.0),
+    ]
+    assert all(0 <= line.seconds < 9 for line in book.stages)
+
+
+def test_a_stage_works_on_behalf_of_its_run(book, samples, monkeypatch):
+    given = {}
+    monkeypatch.setattr(run, "run_stage", lambda stage, *args, **inputs: (given.update(inputs) or samples, False))
+    book.run(stage(), 1, seed=3)
+    assert given == {"seed": 3, "context": book.context}
+
+
+def test_a_stage_that_fails_leaves_no_line(book, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(run, "run_stage", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        book.run(stage())
+    assert book.stages == []
+
+
+def test_while_the_ledger_refuses_a_stage_may_only_find_its_result(place, told, monkeypatch):
+    book, samples = begin(), keep_samples(place.store())
+    there = []
+    monkeypatch.setattr(run, "is_cached", lambda *_, **__: bool(there))
+    monkeypatch.setattr(run, "run_stage", lambda *_, **__: (samples, True))
+    book.refusal = "epsilon 0 of 3 left"
+    with pytest.raises(Refused, match="epsilon 0 of 3 left"):
+        book.run(private.fine_tune)
+    there.append("in the cache")
+    assert book.run(private.fine_tune) == samples
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_run_that_was_refused_leaves_a_folder_only_with_something_in_it(place, told, written):
+    book = begin()
+    folder = place.runs / book.context.run
+    with pytest.raises(Refused), book.kept_if_filled():
+        if written:
+            (folder / "report.md").write_text("half a run")
+        raise Refused("no")
+    assert folder.exists() == written

@@ -1,0 +1,144 @@
+"""What a dead process left behind is told from what is at work, and only that is repaired."""
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.actions import DeploymentScheduleUpdate, DeploymentUpdate
+from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.schedules import IntervalSchedule
+from prefect.settings import PREFECT_API_URL
+from prefect.states import Pending, Running
+
+from tasks.runtime.caching import GPU
+from tasks.runtime.environment import configure
+from tasks.runtime.heartbeat import sign, sign_of
+from tasks.runtime.locks import turn
+from tasks.server import recovery
+from tasks.server.recovery import GONE, POOL, make_pool, mend, schedules_kept
+from tests.examples import home_at
+
+
+@flow(name="some-work", persist_result=False)
+def work() -> None:
+    """Nothing; its runs are made by hand."""
+    return None
+
+
+@pytest.fixture
+def api(prefect_server) -> str:
+    make_pool(PREFECT_API_URL.value())
+    return PREFECT_API_URL.value()
+
+
+@pytest.fixture
+def client(api):
+    with SyncPrefectClient(api) as client:
+        yield client
+
+
+@pytest.fixture
+def place(tmp_path):
+    with home_at(tmp_path / "home"):
+        place = configure()
+        (place.home / "locks").mkdir()
+        yield place
+
+
+@pytest.fixture
+def deployment(client, api):
+    """A deployment whose runs wait in the pool of this home's worker."""
+    make_pool(api)
+    found = client.create_deployment(client.create_flow(work), name="some", work_pool_name=POOL, path=".")
+    yield found
+    client.delete_deployment(found)
+
+
+def ended(client: SyncPrefectClient, run) -> bool:
+    state = client.read_flow_run(run.id).state
+    assert state.type != StateType.CRASHED or (state.name, state.message) == ("Crashed", GONE)
+    return state.is_final()
+
+
+def taken_turns(client: SyncPrefectClient) -> int:
+    return client.read_global_concurrency_limit_by_name(f"tag:{GPU}").active_slots
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from tasks.runtime.locks import turn
+with turn(Path(sys.argv[1]), sys.argv[2], ""):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_run_whose_process_died_ends_with_one_line_and_frees_the_gpu(client, api, place):
+    run = client.create_flow_run(work, state=Running())
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(place.home), sign(run.id)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout.readline() == "held\n"
+    client.create_concurrency_limit(GPU, 1)
+    held = client.increment_concurrency_slots_with_lease([f"tag:{GPU}"], 1, "concurrency", 3600)
+    assert held.status_code == 200 and taken_turns(client)
+    assert mend(place, api) == [] and not ended(client, run), "it lives"
+    holder.kill()
+    holder.wait()
+    (told,) = mend(place, api)
+    assert told == f"{run.name}: {GONE}" and "\n" not in told
+    assert ended(client, run) and not sign_of(place.home, run.id).exists()
+    again = client.increment_concurrency_slots_with_lease([f"tag:{GPU}"], 1, "concurrency", 3600)
+    assert again.status_code == 200, "the turn on the GPU is free"
+    client.delete_concurrency_limit_by_tag(GPU)
+    assert mend(place, api) == []
+
+
+def test_a_living_run_keeps_its_turn_on_the_gpu_when_another_died(client, api, place):
+    dead, alive = (client.create_flow_run(work, state=Running()) for _ in range(2))
+    sign_of(place.home, dead.id).touch()
+    client.create_concurrency_limit(GPU, 1)
+    client.increment_concurrency_slots_with_lease([f"tag:{GPU}"], 1, "concurrency", 3600)
+    with turn(place.home, sign(alive.id), ""):
+        assert len(mend(place, api)) == 1
+        assert ended(client, dead) and not ended(client, alive)
+        assert taken_turns(client)
+    client.delete_concurrency_limit_by_tag(GPU)
+    mend(place, api)
+
+
+def test_what_waited_for_the_dead_worker_ends_too_and_what_is_of_others_is_left_alone(
+    client, api, place, deployment, monkeypatch
+):
+    other = client.create_flow_run(work, state=Running())
+    waiting = client.create_flow_run_from_deployment(deployment, state=Pending())
+    scheduled = client.create_flow_run_from_deployment(deployment)
+    monkeypatch.setattr(recovery, "_alone", lambda client: False)
+    assert mend(place, api) == [], "the worker of another machine may have it"
+    monkeypatch.undo()
+    assert mend(place, api) == [f"{waiting.name}: {GONE}"]
+    assert ended(client, waiting) and not ended(client, other) and not ended(client, scheduled)
+    client.delete_flow_run(other.id)
+
+
+def test_a_schedule_stays_as_it_was_set_unless_the_file_changed(client, api, place, deployment, tmp_path):
+    file = tmp_path / "prefect.yaml"
+    weekly = IntervalSchedule(interval=timedelta(days=7))
+    paused = [DeploymentScheduleUpdate(schedule=weekly, active=False)]
+
+    def deployed_again(text: str) -> list[bool]:
+        file.write_text(text)
+        with schedules_kept(place, api, file):
+            client.update_deployment(deployment, DeploymentUpdate(schedules=paused))
+        return [one.active for one in client.read_deployment(deployment).schedules]
+
+    assert deployed_again("one") == [False]
+    on = [DeploymentScheduleUpdate(schedule=IntervalSchedule(interval=timedelta(days=1)), active=True)]
+    client.update_deployment(deployment, DeploymentUpdate(schedules=on))
+    assert deployed_again("one") == [True]
+    assert client.read_deployment(deployment).schedules[0].schedule.interval == timedelta(days=1)
+    assert deployed_again("two") == [False], "the file was edited and wins"

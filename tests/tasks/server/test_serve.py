@@ -1,0 +1,68 @@
+"""What `sfumato serve` starts ends with it, however it ends; the rest is tested in one piece (`tests/faults/test_serve.py`)."""
+
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from sfumato.errors import BadInput
+from tasks.runtime.environment import configure
+from tasks.server import serve
+from tests.examples import home_at
+
+PARENT = """
+import sys, time
+from tasks.server.serve import _start
+with open("/dev/null", "wb") as log:
+    child = _start([sys.executable, "-c", "import time; time.sleep(600)"], {}, log)
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there and not merely waiting to be noticed as dead."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
+    return bool(state) and not state.startswith("Z")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a child that its parent died")
+def test_a_child_ends_when_its_parent_is_killed():
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    pid = int(parent.stdout.readline())
+    assert lives(pid)
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 60
+    while lives(pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not lives(pid)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_port_that_is_taken_is_named_before_anything_is_started(tmp_path, monkeypatch, which):
+    monkeypatch.setattr(serve, "_start", lambda *_: pytest.fail("something was started"))
+    with home_at(tmp_path / "home"), socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = taken.getsockname()[1]
+        with pytest.raises(BadInput, match=rf"port {number} for (Prefect|MLflow) is taken: choose another with --port"):
+            serve.serve(configure(), number - which, Console())
+
+
+def test_the_worker_carries_out_a_few_runs_at_once_however_many_wait(tmp_path, monkeypatch):
+    begun = []
+
+    def start(command, *_):
+        begun.append(command)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve, "_start", start)
+    monkeypatch.setattr(serve.mending, "mend", lambda *_: [])
+    with home_at(tmp_path / "home"), pytest.raises(KeyboardInterrupt):
+        serve._watch(configure(), "", {}, {}, None, Console(), True)
+    (command,) = begun
+    assert command[command.index("--limit") + 1] == str(serve.RUNS_AT_ONCE) == "2"
