@@ -19,7 +19,8 @@ from flows import synthesize as whole
 from flows.rehearse import rehearse_public
 from sfumato.config import Section
 from sfumato.methods import METHODS
-from sfumato.settings import DEFAULT_METHOD, presets, resolve
+from sfumato.named_settings import DEFAULT_METHOD, presets
+from sfumato.settings import resolve
 from tasks.runtime.environment import now
 from tasks.runtime.heartbeat import attended
 

@@ -6,8 +6,9 @@ from prefect import flow
 
 from artifacts.reports.rehearsal import REHEARSAL
 from flows import synthesize as whole
+from sfumato.named_settings import DEFAULT_METHOD
 from sfumato.preflight import plan_for, preflight, private_set
-from sfumato.settings import DEFAULT_METHOD, resolve
+from sfumato.settings import resolve
 from tasks import rehearsal
 from tasks.checks import agreed_delta, known_constants
 from tasks.runtime.artifact import RunContext, device_of

@@ -43,10 +43,11 @@ from sfumato.methods.plan import (
     STAGE_VOTES,
     Plan,
 )
+from sfumato.named_settings import DEFAULT_METHOD
 from sfumato.preflight import brought_to, plan_for, preflight, private_set, public_name
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.privacy.door import PrivateSet
-from sfumato.settings import DEFAULT_METHOD, Settings, preset_for, resolve
+from sfumato.settings import Settings, preset_for, resolve
 from tasks import audit, checks, private, public, rehearsal, release
 from tasks.editions import next_edition
 from tasks.inputs import Judging, PrivateParts, PublicParts, RunDescription

@@ -12,8 +12,9 @@ from typing import Any
 
 from sfumato.errors import BadInput
 from sfumato.methods.plan import Plan
+from sfumato.named_settings import DEFAULT_METHOD, known, sweeps
 from sfumato.preflight import one_extractor, plan_for, preflight
-from sfumato.settings import DEFAULT_METHOD, Settings, known, preset_for, resolve, sweeps
+from sfumato.settings import Settings, preset_for, resolve
 from tasks.checks import agreed_delta, known_constants
 from tasks.runtime.artifact import device_of
 

@@ -5,13 +5,11 @@ Resolution: the defaults, then the preset (a short YAML diff with its reason and
 setting, its value and the way out.
 """
 
-import copy
 import difflib
 import functools
 import json
 import operator
 from collections.abc import Iterable
-from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
@@ -38,13 +36,9 @@ from sfumato.config import (
 )
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
+from sfumato.named_settings import AUTO_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, known, presets
 from sfumato.networks.autoencoder import PATCHES
 
-DEFAULT_METHOD = next(iter(METHODS))
-DEFAULT_PRESET = "digits"
-"""The preset of the embedded digits, which no other data take by themselves."""
-AUTO_PRESET = "auto"
-"""The preset that follows the data."""
 BELOW = "below_epsilon"
 
 if TYPE_CHECKING:
@@ -89,29 +83,6 @@ class Settings(Section):
     def only(self, *sections: str) -> "Settings":
         """These sections as they are and the defaults elsewhere: what a stage depends on, and so what its cache key holds."""
         return Settings(**{name: getattr(self, name) for name in (*sections, "machine")})
-
-
-def presets() -> dict[str, dict[str, Any]]:
-    """Name -> preset: `why`, `expect`, `settings`, `methods` (further settings by method name), and `below_epsilon` (further
-    settings that hold where the target epsilon is below the number; a method may have its own in place of these)."""
-    return _written_down("presets")
-
-
-def sweeps() -> dict[str, dict[str, Any]]:
-    """Name -> a paper's ablations: `why`, `preset` and `method` to start from, `settings` of all runs, and `axes`: setting ->
-    its values, or -> value as it is shown -> a variant (method and settings of its own)."""
-    return _written_down("sweeps")
-
-
-def _written_down(kind: str) -> dict[str, dict[str, Any]]:
-    return copy.deepcopy(_read(kind))
-
-
-@functools.cache
-def _read(kind: str) -> dict[str, dict[str, Any]]:
-    folder = resources.files("sfumato") / kind
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
-    return {f.name.removesuffix(".yaml"): yaml.safe_load(f.read_text(encoding="utf-8")) for f in files}
 
 
 def preset_for(preset: str, changes: Iterable[str] = ()) -> str:
@@ -198,15 +169,6 @@ def _merged(diffs: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def _embedded(wanted: dict[str, Any]) -> bool:
     """Whether the private data are the embedded digits, which are the default."""
     return _inside(wanted, "data").get("private", Data().private) == Data().private
-
-
-def known(what: str, name: str, available: Iterable[str]) -> None:
-    """`BadInput` for a name that is not available, with the nearest one that is."""
-    names = list(available)
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "choose one"
-        raise BadInput(f"unknown {what} {name!r}: {hint} (known: {', '.join(names)})")
 
 
 def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from flows.cli import main
-from sfumato.methods import PAPERS
+from sfumato.methods import METHODS
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", METHODS)
 def test_the_page_on_privacy_holds_what_explain_prints(name):
-    assert f"### {name}\n\n{PAPERS[name].PROMISE}\n" in (DOCS / "privacy.md").read_text(encoding="utf-8")
+    assert f"### {name}\n\n{METHODS[name].PROMISE}\n" in (DOCS / "privacy.md").read_text(encoding="utf-8")
 
 
 def test_every_command_on_the_page_exists():

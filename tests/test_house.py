@@ -53,7 +53,7 @@ FLOORS = [
     },
     {"sfumato.privacy"},
     {"sfumato.methods"},
-    {"sfumato.settings"},
+    {"sfumato.settings", "sfumato.named_settings"},
     {"sfumato.drawing", "sfumato.estimate", "sfumato.preflight", "sfumato.recipe", "sfumato.rehearsal"},
 ]
 """The floors inside the library, lowest first; a module rests on its own floor and on those below."""

@@ -76,7 +76,8 @@ def test_the_library_works_alone(wheel, tmp_path):
 
         import sfumato
         from sfumato.preflight import plan_for, preflight
-        from sfumato.settings import presets, resolve, sweeps
+        from sfumato.named_settings import presets, sweeps
+        from sfumato.settings import resolve
 
         assert sfumato.__file__.startswith({str(tmp_path)!r})
         assert "digits" in presets() and sweeps()

@@ -3,16 +3,13 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markdown import Markdown
 from rich.markup import escape
 
+from flows.cli.options import OUT
 from sfumato.errors import BadInput
-from sfumato.preflight import for_sheet, private_set
-from sfumato.settings import DEFAULT_METHOD, resolve
+from sfumato.named_settings import DEFAULT_METHOD
 from tasks.runtime.environment import configure
-
-OUT = Console()
 
 
 def check(
@@ -27,6 +24,9 @@ def check(
 
     Example: sfumato check scans/ --public textures/ --set data.group=prefix
     """
+    from sfumato.preflight import for_sheet, private_set
+    from sfumato.settings import resolve
+
     place = configure()
     if strange := [change for change in changes or [] if not change.startswith("data.")]:
         raise BadInput(f"--set {strange[0]!r} has nothing to do with how images are read; only data.FIELD=VALUE has")

@@ -1,37 +1,32 @@
 """The commands `sfumato compare` and `sfumato sweep`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from artifacts.reports.comparison import PICTURES, REPORT, Comparison, certified, lines, standing
-from artifacts.reports.run import SCORES
-from flows.variants import Axes, named_sweep, planned, sweep_over, variants_of
+from flows.cli.options import OUT, GoOn, PresetName
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
-from sfumato.settings import AUTO_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, presets, sweeps
+from sfumato.named_settings import DEFAULT_METHOD, SWEEPS, names
 from tasks.runtime.environment import configure
 
-OUT = Console()
+if TYPE_CHECKING:
+    from artifacts.reports.comparison import Comparison
+    from flows.variants import Axes
+
 WIDE = 120
 """Characters in a line from which all scores of a comparison stand in it; the report has them anyway."""
 FIRST = ("frechet", "readable", "cnn")
 """The scores that narrower screens show."""
 
-PRESETS = f"Named settings to start from: {', '.join(presets())}. Default: {DEFAULT_PRESET} for the embedded digits, {AUTO_PRESET} for all other data."
-PresetName = Annotated[str, typer.Option("--preset", help=PRESETS)]
 Epsilons = Annotated[str, typer.Option(help="Target epsilons, as 1,3,10; empty takes that of the settings.")]
 Seeds = Annotated[str, typer.Option(help="Seeds of the public stages, as 0,1,2.")]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting of all runs, or several."),
-]
-GoOn = Annotated[
-    bool, typer.Option("--go-on", help="Pay even where the rehearsal with public images fails; ledger and card say so.")
 ]
 
 
@@ -61,7 +56,8 @@ def compare(
 
 def sweep(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help=f"A paper's ablations: {', '.join(sweeps())}; with --over, a method.")
+        str,
+        typer.Argument(metavar="NAME", help=f"A paper's ablations: {', '.join(names(SWEEPS))}; with --over, a method."),
     ] = "",
     over: Annotated[
         list[str] | None,
@@ -84,10 +80,12 @@ def sweep(
 
     Your own: sfumato sweep rapid --over method.k=0.3,0.5,0.8 --over fine_tuning.batch=64,256
     """
+    from flows.variants import named_sweep, sweep_over, variants_of
+
     configure()
     if not over and not name:
         raise BadInput(
-            f"nothing to vary: name a sweep ({', '.join(sweeps())}), or use --over section.field=value,value"
+            f"nothing to vary: name a sweep ({', '.join(names(SWEEPS))}), or use --over section.field=value,value"
         )
     asked = sweep_over(over, name or DEFAULT_METHOD) if over else named_sweep(name)
     given, title = [*asked.changes, *(changes or [])], f"sweep-{name or DEFAULT_METHOD}"
@@ -104,9 +102,11 @@ def _carry_out(
     changes: list[str],
     title: str,
     *,
-    axes: Axes | None = None,
+    axes: "Axes | None" = None,
     go_on: bool = False,
 ) -> None:
+    from flows.variants import planned
+
     place = configure()
     asked = {"epsilons": _numbers("--epsilons", epsilons, float), "seeds": _numbers("--seeds", seeds, int)}
     cells = planned(variants, preset, asked["epsilons"], asked["seeds"] or [0], changes, str(place.data))
@@ -119,8 +119,11 @@ def _carry_out(
     show(run(variants=variants, preset=preset, changes=changes, title=title, axes=axes, go_on=go_on, **asked))
 
 
-def show(found: Comparison) -> None:
+def show(found: "Comparison") -> None:
     """The table and where the rest lies."""
+    from artifacts.reports.comparison import PICTURES, REPORT, certified, lines, standing
+    from artifacts.reports.run import SCORES
+
     scores = SCORES if OUT.width >= WIDE else {key: SCORES[key] for key in FIRST}
     shown = Table(
         title="Scores against private images: INTERNAL",
@@ -133,9 +136,9 @@ def show(found: Comparison) -> None:
         shown.add_column(column, overflow="fold")
     for column in ("epsilon", "claim", "certificate", *scores.values()):
         shown.add_column(column, justify="right", width=max(7, *map(len, column.split())))
-    for names, row in lines(found):
+    for own, row in lines(found):
         values = (str(row.scores[key]) for key in scores)
-        named = [escape(name).replace(" ", "\n") for name in names]
+        named = [escape(name).replace(" ", "\n") for name in own]
         named[-1] += f"\n[dim]{standing(row)}[/dim]"
         shown.add_row(
             *named,

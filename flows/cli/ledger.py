@@ -4,22 +4,18 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from artifacts import witness
-from artifacts.publish import folder_at, unwritable
-from artifacts.upload import shown
+from flows.cli.options import ERR, OUT
 from sfumato.errors import BadInput, Refused
-from sfumato.preflight import set_named
-from sfumato.privacy.ledger.chain import OF_THE_LEDGER, is_there
-from sfumato.privacy.ledger.ledger import Entry, Ledger
-from sfumato.privacy.ledger.recovery import Known
 from sfumato.privacy.ledger.signing import SHOWN_LETTERS, fingerprint
 from tasks.runtime.environment import Where, configure
-from tasks.runtime.progress import progress
+
+if TYPE_CHECKING:
+    from sfumato.privacy.ledger.ledger import Entry, Ledger
+    from sfumato.privacy.ledger.recovery import Known
 
 app = typer.Typer(
     help=(
@@ -31,7 +27,6 @@ app = typer.Typer(
 )
 SHOWN_BREAKS = 3
 """Faults of a broken ledger that are named."""
-OUT, ERR = Console(), Console(stderr=True)
 
 OneSet = Annotated[
     str, typer.Argument(help="A private set: its name in the ledger, or the path or source of its images.")
@@ -71,6 +66,8 @@ def budget(
     name: Annotated[str, typer.Option(help="The data.name of the runs on this path, where they set one.")] = "",
 ) -> None:
     """Set what a private set may cost; a run that would go beyond is refused before it opens an image (exit code 3)."""
+    from sfumato.preflight import set_named
+
     with configure().ledger() as ledger:
         found = set_named(dataset, _known(ledger))
         dataset = name or found
@@ -87,6 +84,7 @@ def join(dataset: OneSet, other: OneSet, reason: Reason) -> None:
     """Say that two private sets hold the same people or things: from now on the budget of each binds what both cost."""
     from artifacts.reports.spending import totals
     from flows.cli.screen import total_lines
+    from sfumato.preflight import set_named
 
     with configure().ledger() as ledger:
         known = _known(ledger)
@@ -103,6 +101,7 @@ def differ(dataset: OneSet, other: OneSet, reason: Reason) -> None:
     """
     from artifacts.reports.spending import totals
     from flows.cli.screen import total_lines
+    from sfumato.preflight import set_named
 
     with configure().ledger() as ledger:
         known = _known(ledger)
@@ -121,6 +120,9 @@ def verify(
 
     What was seen before must be there: in the folder of keys, in the folders of runs, and at a witness if one is named.
     """
+    from artifacts import witness
+    from artifacts.upload import shown
+
     place = configure()
     with place.ledger() as ledger:
         _whole(ledger)
@@ -142,6 +144,9 @@ def witness_(
     to: Annotated[str, typer.Option("--to", metavar="FILE|URL", help="A file, or any URL that fsspec knows.")],
 ) -> None:
     """Write the ledger's signed head to a place outside, after those that are there: with it, its owner cannot cut it either."""
+    from artifacts import witness
+    from artifacts.upload import shown
+
     with configure().ledger() as ledger:
         _whole(ledger)
         head = ledger.signed_head()
@@ -193,6 +198,7 @@ def replay(
     """Compute every certificate again from the entries and print the differences (exit code 3 where one is too small)."""
     from artifacts.card import slow_price
     from artifacts.verify_card import MARGIN
+    from tasks.runtime.progress import progress
 
     with configure().ledger() as ledger:
         _whole(ledger)
@@ -233,7 +239,10 @@ def export(
     to: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")] = "ledger",
 ) -> None:
     """Write entries, totals and a picture of the spending into a folder. INTERNAL: it says when images were looked at."""
+    from artifacts.publish import folder_at, unwritable
     from artifacts.reports.spending import export as write
+    from sfumato.preflight import set_named
+    from tasks.runtime.progress import progress
 
     with configure().ledger() as ledger:
         dataset = set_named(dataset, _known(ledger))
@@ -250,30 +259,34 @@ def export(
         OUT.print(str(file), markup=False, soft_wrap=True)
 
 
-def _whole(ledger: Ledger) -> None:
+def _whole(ledger: "Ledger") -> None:
     if breaks := ledger.verify():
         raise Refused(f"the ledger {ledger.url} was tampered with: {'; '.join(breaks[:SHOWN_BREAKS])}")
 
 
-def _known_outside(ledger: Ledger, place: Where, more: Iterable[str] = ()) -> list[Known]:
+def _known_outside(ledger: "Ledger", place: Where, more: Iterable[str] = ()) -> "list[Known]":
     """What statements and cards of runs, and other texts, say of this ledger."""
+    from artifacts import witness
+
     return ledger.known_from([*witness.texts_in_runs(place.runs), *more])
 
 
-def _copy(ledger: Ledger, place: Where, at: str) -> Known:
+def _copy(ledger: "Ledger", place: Where, at: str) -> "Known":
     """What another copy of the ledger knows, or a statement of it."""
     url = at if "://" in at else f"sqlite:///{Path(at).expanduser().absolute()}"
     if "://" not in at:
         with contextlib.suppress(OSError, ValueError):
             for known in ledger.known_from([Path(at).expanduser().read_text(encoding="utf-8")]):
                 return known
+    from sfumato.privacy.ledger.chain import is_there
+
     if not is_there(url):
         raise BadInput(f"there is no ledger at {at}: name a copy of this ledger, or the ledger-head.json of a run")
     with replace(place, ledger_url=url).ledger() as other:
         return ledger.known_from_copy(other)
 
 
-def _told(entry: Entry) -> str:
+def _told(entry: "Entry") -> str:
     body = entry.body
     if entry.kind == "recovered":
         return f"entry {entry.seq}: '{entry.dataset}', entry {body['was']} of run {body.get('run', '')} counts again"
@@ -283,5 +296,7 @@ def _told(entry: Entry) -> str:
     return f"entry {entry.seq}: makes up for {len(body['covers'])} entries seen before{unknown}"
 
 
-def _known(ledger: Ledger) -> list[str]:
+def _known(ledger: "Ledger") -> list[str]:
+    from sfumato.privacy.ledger.chain import OF_THE_LEDGER
+
     return [name for name in dict.fromkeys(entry.dataset for entry in ledger.entries()) if name != OF_THE_LEDGER]

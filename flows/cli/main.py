@@ -1,315 +1,141 @@
 """The command `sfumato`: everything a person can do from a terminal.
 
-Mistakes end with one line and exit code 2, refusals of the ledger or of a label with exit code 3.
+Mistakes end with one line and exit code 2, refusals of the ledger or of a label with exit code 3. The file of a command is imported when
+the command is called, so that help answers at once.
 """
 
+import functools
+import importlib
 import logging
-import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.markup import escape
-from rich.panel import Panel
-from rich.table import Table
+from typer.core import TyperCommand, TyperGroup
 
-from artifacts.publish import destination
-from artifacts.record import RunRecord, load_record, run_folder
-from artifacts.reports.audit import AUDIT_PICTURE, AUDIT_REPORT, verdict
-from artifacts.reports.run import INTERNAL_REPORT, REPORT, SCORES, checks, statement
-from artifacts.store import Store
-from flows.cli import check, compare, ledger, serve
+from sfumato import __version__
 from sfumato.errors import BadInput, Refused, Stopped, Unnamed
-from sfumato.methods import METHODS, PAPERS
-from sfumato.preflight import plan_for, preflight
-from sfumato.privacy.ledger.chain import is_there
-from sfumato.privacy.ledger.chain import migrate as ledger_migrate
-from sfumato.settings import AUTO_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, known, preset_for, presets, resolve
-from tasks.checks import agreed_delta, known_constants
-from tasks.runtime.artifact import device_of
-from tasks.runtime.distributed import together
-from tasks.runtime.environment import Where, configure, now, where
-from tasks.runtime.internal import pointed
+from tasks.runtime.environment import configure, where
 
-CANARIES = 200
-"""Canaries of an audit; at the delta of a few thousand records more do not sharpen the bound."""
+
+class Command(NamedTuple):
+    """A command of the list."""
+
+    file: str
+    """Its file beside this one, in which it is a function of its name, or the group `app`."""
+    help: str
+    """The first line of its own help."""
+
+
+COMMANDS = {
+    "run": Command("run", "Run a method from private images to a synthetic set with its report."),
+    "plan": Command(
+        "run",
+        "Show what a run would train, the noise it needs and the certificate it would earn; opens no private image.",
+    ),
+    "rehearse": Command(
+        "run",
+        "Make the public half of a run and show what it can do, before anything is paid: one picture, three numbers.",
+    ),
+    "show": Command("results", "Show a run: what it cost, how it scored, where its results lie."),
+    "report": Command(
+        "results",
+        "Print where the report of a run lies, one HTML file, and that of its INTERNAL sibling; written anew, costs nothing.",
+    ),
+    "publish": Command(
+        "results",
+        "Hand a run's images over: image folder, labels, sample picture, data card. Refuses what is INTERNAL.",
+    ),
+    "audit": Command(
+        "audit",
+        "Try to break a finished run: canaries, membership attacks, copies. INTERNAL; costs nothing, takes one training.",
+    ),
+    "explain": Command("explain", "Say what a method's paper claims, what can be certified, and why the two differ."),
+    "migrate": Command(
+        "migrate",
+        "Bring a home of an earlier format to this one: every entry of its ledger stays as it is, and counts.",
+    ),
+    "ledger": Command("ledger", "The privacy ledger: what each private set has cost."),
+    "check": Command(
+        "check",
+        "Say what is in a private collection: classes, sizes, duplicates, broken files. INTERNAL; costs nothing.",
+    ),
+    "compare": Command(
+        "compare", "Set methods side by side at the same budgets: one table, one picture, one trade-off plot. INTERNAL."
+    ),
+    "sweep": Command(
+        "compare",
+        "Vary settings one at a time, and show scores against values: table, picture, samples. INTERNAL; every run spends.",
+    ),
+    "serve": Command(
+        "serve",
+        "Start Prefect (runs, schedules, progress), its worker and MLflow (artifacts, scores) on this machine. Ctrl-C closes all.",
+    ),
+    "status": Command("serve", "Show what runs, waits, comes next, failed and why, and what is left of each budget."),
+}
+"""Every command, in the order in which help shows it."""
+
+
+class Commands(TyperGroup):
+    """The list of commands, each imported when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """What help shows of a command; None for a name that there is not."""
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name].help) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is called."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load(name) if name and command else command, rest
+
+
+def load(name: str) -> Any:
+    """A command with all that belongs to it."""
+    module = importlib.import_module(f"flows.cli.{COMMANDS[name].file}")
+    if hasattr(module, "app"):
+        group = typer.main.get_command(module.app)
+        group.name = name
+        return group
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name)(getattr(module, name))
+    return typer.main.get_command(alone)
+
 
 app = typer.Typer(
+    cls=Commands,
     help="Private images in, synthetic images with a differential-privacy statement out.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(ledger.app, name="ledger")
-app.command()(check.check)
-app.command()(compare.compare)
-app.command()(compare.sweep)
-app.command()(serve.serve)
-app.command()(serve.status)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"sfumato {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _whole(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Private images in, synthetic images with a differential-privacy statement out."""
+
+
 STOPPED = 130
 """Exit code after Ctrl-C, as shells have it."""
-OUT, ERR = Console(), Console(stderr=True)
-
-PRESETS = f"Named settings to start from: {', '.join(presets())}. Default: {DEFAULT_PRESET} for the embedded digits, {AUTO_PRESET} for all other data."
-MethodName = Annotated[str, typer.Argument(help=f"One of: {', '.join(METHODS)}.")]
-PresetName = Annotated[str, typer.Option("--preset", help=PRESETS)]
-Changes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="SECTION.FIELD=VALUE",
-        help="Change a setting, or several. Example: generation.images=500 seed=1",
-    ),
-]
-Epsilon = Annotated[float | None, typer.Option(help="Target epsilon; short for --set privacy.epsilon=E.")]
-RunName = Annotated[str, typer.Argument(help="Name of a run, or 'latest'.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-
-
-@app.command()
-def run(
-    method: MethodName = DEFAULT_METHOD,
-    preset: PresetName = "",
-    epsilon: Epsilon = None,
-    changes: Changes = None,
-    publish: Annotated[bool, typer.Option("--publish", help="Publish the result into the folder of the run.")] = False,
-    publish_to: Annotated[
-        str, typer.Option("--publish-to", metavar="DIR", help="Publish the result there, a folder or a URL.")
-    ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Stop after printing the plan.")] = False,
-    new_version: Annotated[
-        bool,
-        typer.Option(
-            "--new-version", help="The private images changed since the last run: begin a new version of the set."
-        ),
-    ] = False,
-    go_on: compare.GoOn = False,
-) -> None:
-    """Run a method from private images to a synthetic set with its report.
-
-    Example with your own images: sfumato run rapid --set data.private=scans/ --set data.public=textures/
-    """
-    place = configure()
-    _planned(place, method, preset, epsilon, changes)
-    if dry_run:
-        return
-    place.store()
-    place.ledger().close()
-    if publish_to:
-        destination(publish_to)
-    from flows.synthesize import RUN_FOLDER, synthesize
-    from tasks.server.embedded import start_server
-
-    if new_version:
-        _warn(
-            "a new version is counted afresh only where its records are not those of the versions before: a record in both has "
-            "been paid for in both, and their budget binds them together (sfumato ledger show says which count together)"
-        )
-    given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
-    start_server()
-    record = synthesize(
-        method=method,
-        preset=preset_for(preset, given),
-        changes=given,
-        publish_to=publish_to or (RUN_FOLDER if publish else ""),
-        new_version=new_version,
-        go_on=go_on,
-    )
-    _summary(record)
-
-
-@app.command()
-def plan(
-    method: MethodName = DEFAULT_METHOD,
-    preset: PresetName = "",
-    epsilon: Epsilon = None,
-    changes: Changes = None,
-) -> None:
-    """Show what a run would train, the noise it needs and the certificate it would earn; opens no private image."""
-    _planned(configure(), method, preset, epsilon, changes)
-
-
-@app.command()
-def rehearse(
-    method: MethodName = DEFAULT_METHOD,
-    preset: PresetName = "",
-    changes: Changes = None,
-) -> None:
-    """Make the public half of a run and show what it can do, before anything is paid: one picture, three numbers.
-
-    Opens no private image and writes nothing into the ledger. The run with the same settings finds all of it again.
-    """
-    place = configure()
-    preflight(resolve(method, preset, changes or []), str(place.data), known_constants, agreed_delta)
-    place.store()
-    from flows.rehearse import rehearse as rehearsal
-    from tasks.server.embedded import start_server
-
-    start_server()
-    rehearsal(method=method, preset=preset, changes=changes or [])
-
-
-@app.command()
-def show(run: RunName = "latest", as_json: Json = False) -> None:
-    """Show a run: what it cost, how it scored, where its results lie."""
-    place = configure()
-    record = load_record(place.runs, run)
-    if as_json:
-        print(record.model_dump_json(indent=1))
-    else:
-        _summary(record)
-
-
-@app.command()
-def report(run: RunName = "latest") -> None:
-    """Print where the report of a run lies, one HTML file, and that of its INTERNAL sibling; written anew, costs nothing."""
-    place = configure()
-    from tasks.release import write_up
-
-    record = load_record(place.runs, run)
-    write_up(record)
-    folder = run_folder(record)
-    for name, text in {"report": folder / REPORT, "INTERNAL report": folder / INTERNAL_REPORT}.items():
-        OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False, markup=False)
-
-
-@app.command()
-def publish(
-    run: RunName = "latest",
-    to: Annotated[
-        str, typer.Option("--to", metavar="DIR", help="A new or empty folder, or a URL such as s3://bucket/folder.")
-    ] = "published",
-    accept_claim: Annotated[
-        str,
-        typer.Option(
-            metavar="REASON", help="Answer for INTERNAL images on the paper's claim; goes into ledger and card."
-        ),
-    ] = "",
-    accept_copies: Annotated[
-        str,
-        typer.Option(metavar="REASON", help="Say why images that repeat training records may leave; goes there too."),
-    ] = "",
-) -> None:
-    """Hand a run's images over: image folder, labels, sample picture, data card. Refuses what is INTERNAL."""
-    place = configure()
-    from tasks.release import publish_run
-
-    record = publish_run(load_record(place.runs, run), to, accept_claim, accept_copies)
-    OUT.print(f"published to {record.published}", soft_wrap=True, markup=False)
-
-
-@app.command()
-def audit(
-    run: RunName = "latest",
-    canaries: Annotated[int, typer.Option(help="How many made-up images to guess by.")] = CANARIES,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="machine.FIELD=VALUE", help="Change the machine; repeatable.")
-    ] = None,
-) -> None:
-    """Try to break a finished run: canaries, membership attacks, copies. INTERNAL; costs nothing, takes one training."""
-    configure()
-    from flows.audit import audit_run
-    from tasks.server.embedded import start_server
-
-    start_server()
-    record = audit_run(run, canaries, changes)
-    found, folder = record.audit, run_folder(record)
-    assert found  # which the audit has just put there
-    for line in (verdict(found), f"report   {folder / AUDIT_REPORT}", f"picture  {folder / AUDIT_PICTURE}"):
-        OUT.print(line, soft_wrap=True, highlight=False, markup=False)
-    if found.refuted:
-        raise Refused(f"run {record.run} must not be published: the audit refutes its promise")
-
-
-@app.command()
-def explain(method: Annotated[str, typer.Argument(help=f"One of: {', '.join(PAPERS)}.")]) -> None:
-    """Say what a method's paper claims, what can be certified, and why the two differ."""
-    known("method", method, PAPERS)
-    OUT.print(Markdown(f"# {method}\n\n{PAPERS[method].PROMISE}"))
-
-
-@app.command()
-def migrate() -> None:
-    """Bring a home of an earlier format to this one: every entry of its ledger stays as it is, and counts.
-
-    What was made before can be shown. A run makes it again, and pays for it again, where it asks for it.
-    """
-    place = configure()
-    if Store.migrate(place.home / "store", place.shared_store):
-        OUT.print("the store: what is in it can be shown; a run makes its stages again, and pays for the private ones")
-    entry = ledger_migrate(place.ledger_url, now, place.keys)
-    if entry is None:
-        OUT.print("the ledger is of this format already")
-    else:
-        OUT.print(
-            f"the ledger keeps its {entry.seq - 1} entries as they were; heads are signed from entry {entry.seq} on"
-        )
-
-
-def _planned(place: Where, method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> None:
-    given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
-    settings, facts, warnings = preflight(
-        resolve(method, preset, given), str(place.data), known_constants, agreed_delta
-    )
-    made = plan_for(settings, facts)
-    device_of(settings.machine)
-    from flows.cli.screen import budget_line, plan_lines
-
-    for warning in warnings:
-        _warn(warning)
-    for part in plan_lines(settings, made):
-        OUT.print(part)
-    terms = made.privacy
-    if not is_there(place.ledger_url):
-        return
-    with place.ledger() as ledger:
-        OUT.print(f"budget: {budget_line(ledger, settings.data.name)}", markup=False, soft_wrap=True, highlight=False)
-        try:
-            ledger.check_budget(settings.data.name, [spend.event for spend in made.spends], terms.relation, terms.delta)
-        except Refused as refusal:
-            _warn(f"{refusal}. What was paid for before may still be used")
-
-
-def _warn(text: str) -> None:
-    ERR.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
-
-
-def _summary(record: RunRecord) -> None:
-    scores = Table(title="Scores against private images: INTERNAL", title_justify="left")
-    scores.add_column("images")
-    for title in SCORES.values():
-        scores.add_column(title, justify="right")
-    for name, row in record.metrics.items():
-        scores.add_row(escape(name), *("-" if row.get(key) is None else f"{row[key]:.3g}" for key in SCORES))
-    OUT.print(scores)
-    OUT.print(
-        Panel(
-            f"[bold]{escape(statement(record))}[/]\n\nclaim of the paper, for comparison: epsilon {record.claim.epsilon:.3f}",
-            title=escape(record.run),
-        )
-    )
-    cached = sum(stage.cached for stage in record.stages)
-    total = record.spent_total
-    spent = math.inf if total["epsilon"] is None else total["epsilon"]  # JSON has no infinity
-    OUT.print(
-        f"{len(record.stages)} stages, {cached} from the cache, {record.seconds:.0f} s; "
-        f"'{record.settings['data']['name']}' has cost epsilon {spent:.3f} (delta {total['delta']:.3g}) in all.",
-        markup=False,
-    )
-    OUT.print(f"INTERNAL: {checks(record)}", soft_wrap=True, markup=False, highlight=False)
-    lines = {
-        "report": record.report,
-        "INTERNAL report": record.internal_report,
-        "picture": record.samples,
-        "published": record.published or f"not yet: sfumato publish {record.run} --to DIR",
-        "open both UIs": "make serve (or sfumato serve)",
-    }
-    for name, text in lines.items():
-        OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False, markup=False)
+ERR = Console(stderr=True)
 
 
 def quiet_logs() -> None:
@@ -341,13 +167,23 @@ def each_with_set(arguments: Sequence[str]) -> list[str]:
     return found
 
 
+def _carry_out() -> None:
+    """The command; in a further process that torchrun started, help with it."""
+    command = functools.partial(app, args=each_with_set(sys.argv[1:]), standalone_mode=False)
+    if where().processes == 1:
+        return command()
+    from tasks.runtime.distributed import together
+
+    together(command, _help_with)
+
+
 def main() -> None:
     """Run the command; one line and the right exit code for whatever a person may get wrong."""
     quiet_logs()
     try:
-        together(lambda: app(args=each_with_set(sys.argv[1:]), standalone_mode=False), _help_with)
+        _carry_out()
     except (BadInput, Refused, Stopped) as ended:
-        error = pointed(ended, where().home) if isinstance(ended, Unnamed) else ended
+        error = _pointed(ended)
         ERR.print(f"[bold red]sfumato:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
@@ -374,6 +210,14 @@ def main() -> None:
             f"[bold red]sfumato:[/] {told} ({escape(str(where().home))}): {GO_ON}", soft_wrap=True, highlight=False
         )
         sys.exit(BadInput.exit_code)
+
+
+def _pointed(error: BadInput | Refused | Stopped) -> BadInput | Refused | Stopped:
+    if not isinstance(error, Unnamed):
+        return error
+    from tasks.runtime.internal import pointed
+
+    return pointed(error, where().home)
 
 
 def _help_with(job: str) -> None:

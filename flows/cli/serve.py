@@ -3,12 +3,11 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from flows.cli.options import OUT
 from tasks.runtime.environment import configure, running_server
 
-OUT = Console()
 STYLES = {"runs": "green", "waits": "yellow", "next": "cyan", "failed": "red", "budget": "bold", "server": "bold"}
 NO_SERVER = "down: nothing that is scheduled runs; start it with `sfumato serve`"
 

@@ -1,19 +1,40 @@
-"""The papers, by name. To add one: write its file, import it here, and name it in `PAPERS`."""
+"""The papers, by name. To add one: write its file, and name it here.
 
+A file is imported when its method is asked for, so that a list of names costs nothing.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 
-from sfumato.methods import dp_ensemble, dp_promise, dp_sgd, dppm, empirical_denoiser, moments, rapid
-
-PAPERS: dict[str, ModuleType] = {
-    "rapid": rapid,
-    "dp-sgd": dp_sgd,
-    "dp-promise": dp_promise,
-    "dp-ensemble": dp_ensemble,
-    "empirical-denoiser": empirical_denoiser,
-    "moments": moments,
-    "dppm": dppm,
+FILES = {
+    "rapid": "rapid",
+    "dp-sgd": "dp_sgd",
+    "dp-promise": "dp_promise",
+    "dp-ensemble": "dp_ensemble",
+    "empirical-denoiser": "empirical_denoiser",
+    "moments": "moments",
+    "dppm": "dppm",
 }
-"""Name -> module with `claim` (what the paper says about privacy) and `PROMISE` (what can be certified, and why)."""
+"""Name -> file; the first is the default."""
 
-METHODS: dict[str, ModuleType] = {name: module for name, module in PAPERS.items() if hasattr(module, "plan")}
-"""Those of them that run: modules with `Method` (settings section), `plan`, `corrupt` and `draw` as well."""
+
+class Methods(Mapping[str, ModuleType]):
+    """Name -> module, imported at its first use."""
+
+    def __getitem__(self, name: str) -> ModuleType:
+        return importlib.import_module(f"{__name__}.{FILES[name]}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FILES)
+
+    def __len__(self) -> int:
+        return len(FILES)
+
+    def __contains__(self, name: object) -> bool:
+        return name in FILES
+
+
+METHODS = Methods()
+"""Modules with `claim` (what the paper says about privacy), `PROMISE` (what can be certified, and why), `Method` (settings section),
+`plan`, and what draws."""

@@ -17,14 +17,17 @@ import urllib.request
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from artifacts.store import Store
-from artifacts.tracking import Tracker
 from sfumato.errors import BadInput
-from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.ledger.signing import Keys
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+if TYPE_CHECKING:
+    from artifacts.store import Store
+    from artifacts.tracking import Tracker
+    from sfumato.privacy.ledger.ledger import Ledger
+
+CHECKOUT = Path(__file__).resolve().parents[2]
 SERVER_FILE = "prefect-server.json"
 """Where `sfumato serve` notes the addresses of its servers."""
 LOG = "serve.log"
@@ -69,16 +72,22 @@ class Where:
         alone = platform.node() if self.ledger_url.startswith("sqlite") else ""
         return hashlib.sha256(f"{alone} {self.ledger_url}".encode()).hexdigest()
 
-    def store(self) -> Store:
+    def store(self) -> "Store":
         """The artifact store; `BadInput` where it cannot be used."""
+        from artifacts.store import Store
+
         return Store.open(self.home / "store", self.shared_store)
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> "Ledger":
         """The privacy ledger, with the clock and the keys of this machine."""
+        from sfumato.privacy.ledger.ledger import Ledger
+
         return Ledger(self.ledger_url, now, self.keys)
 
-    def tracker(self) -> Tracker:
+    def tracker(self) -> "Tracker":
         """The connection to MLflow."""
+        from artifacts.tracking import Tracker
+
         return Tracker(self.tracking_uri, self.home / "mlflow")
 
 

@@ -12,7 +12,7 @@ from flows import compare as flow
 from flows.compare import compare
 from flows.variants import named_sweep, planned, sweep_over, variants_of
 from sfumato.errors import BadInput, Refused
-from sfumato.settings import sweeps
+from sfumato.named_settings import sweeps
 from tasks.comparison import comparing
 from tasks.runtime.environment import configure, where
 from tests.examples import home_at, keep_samples, make_certificate, make_record

@@ -15,7 +15,8 @@ from flows.deployments import changes, form_of, of_method
 from sfumato.config import FineTuning, Section
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
-from sfumato.settings import DEFAULT_PRESET, presets, resolve
+from sfumato.named_settings import DEFAULT_PRESET, presets
+from sfumato.settings import resolve
 from tasks.runtime.environment import configure, where
 from tasks.runtime.heartbeat import attended
 from tasks.server.recovery import POOL

@@ -6,9 +6,10 @@ import torch
 from sfumato.config import FineTuning, Generation, Pretraining
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
+from sfumato.named_settings import DEFAULT_METHOD, DEFAULT_PRESET, presets
 from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.build import build, parameters_by_group
-from sfumato.settings import DEFAULT_METHOD, DEFAULT_PRESET, Settings, presets, resolve
+from sfumato.settings import Settings, resolve
 
 
 def refusal(*changes, method=DEFAULT_METHOD):

@@ -19,7 +19,7 @@ from artifacts.references import TunedModel
 from flows.cli import main
 from sfumato import sources
 from sfumato.errors import BadInput
-from sfumato.methods import PAPERS
+from sfumato.methods import METHODS
 from sfumato.privacy.accounting.events import Gaussian, Uncertified
 from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.sources import held_out_by_hash
@@ -590,11 +590,11 @@ def test_replay_finds_every_certificate_or_says_which_not(sfumato, spent, monkey
     assert "are not found again" in told.err
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_explained(sfumato, name):
     shown = sfumato("explain", name)
     words = " ".join(shown.out.split())
-    assert shown.code == 0 and "certif" in words and " ".join(PAPERS[name].PROMISE.split())[:60] in words
+    assert shown.code == 0 and "certif" in words and " ".join(METHODS[name].PROMISE.split())[:60] in words
 
 
 def test_an_unknown_method_is_not_explained(sfumato):

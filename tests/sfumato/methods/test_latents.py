@@ -13,11 +13,11 @@ from sfumato.drawing import draw_images, draw_public
 from sfumato.images import to_unit
 from sfumato.methods import METHODS
 from sfumato.methods.parts import design
+from sfumato.named_settings import DEFAULT_METHOD
 from sfumato.preflight import private_set
 from sfumato.privacy import door
 from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.mechanisms import noised_records
-from sfumato.settings import DEFAULT_METHOD
 from tests.spends import KEYS
 
 LATENTS = ("latent.kind=kl", "latent.width=8", "latent.steps=15", "latent.batch=32")

@@ -72,7 +72,7 @@ def test_gdp_vectors():
 
 def test_every_checked_number_is_used():
     """Each vector is asked for by its id in a test, here or beside the method that it belongs to."""
-    tests = Path(__file__).parents[1].rglob("test_*.py")
+    tests = Path(__file__).parents[2].rglob("test_*.py")
     used = {name for path in tests for name in re.findall(r'"(gdp-\d+|\d{3}-P\d+)"', path.read_text(encoding="utf-8"))}
     assert used == set(VECTORS)
 

@@ -21,7 +21,7 @@ from tests.spends import KEYS, clock
 @pytest.fixture
 def planted(tmp_path):
     """Forty digits in two classes, by ten persons, with one of each defect; and public ones, two of which are private."""
-    script = Path(__file__).parents[3] / "benchmarks" / "planted_defects.py"
+    script = Path(__file__).parents[4] / "benchmarks" / "planted_defects.py"
     return runpy.run_path(str(script))["plant"](tmp_path)
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from sfumato.privacy.engine import distributed, dp_sgd
 from tests import team
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,37 @@
+"""`sfumato audit`: try to break a finished run."""
+
+from typing import Annotated
+
+import typer
+
+from flows.cli.options import OUT, RunName
+from sfumato.errors import Refused
+from tasks.runtime.environment import configure
+
+CANARIES = 200
+"""Canaries of an audit; at the delta of a few thousand records more do not sharpen the bound."""
+
+
+def audit(
+    run: RunName = "latest",
+    canaries: Annotated[int, typer.Option(help="How many made-up images to guess by.")] = CANARIES,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="machine.FIELD=VALUE", help="Change the machine; repeatable.")
+    ] = None,
+) -> None:
+    """Try to break a finished run: canaries, membership attacks, copies. INTERNAL; costs nothing, takes one training."""
+    from artifacts.record import run_folder
+    from artifacts.reports.audit import AUDIT_PICTURE, AUDIT_REPORT, verdict
+
+    configure()
+    from flows.audit import audit_run
+    from tasks.server.embedded import start_server
+
+    start_server()
+    record = audit_run(run, canaries, changes)
+    found, folder = record.audit, run_folder(record)
+    assert found  # which the audit has just put there
+    for line in (verdict(found), f"report   {folder / AUDIT_REPORT}", f"picture  {folder / AUDIT_PICTURE}"):
+        OUT.print(line, soft_wrap=True, highlight=False, markup=False)
+    if found.refuted:
+        raise Refused(f"run {record.run} must not be published: the audit refutes its promise")

@@ -1,0 +1,35 @@
+"""What several commands ask for, and how they are told."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from sfumato.methods import METHODS
+from sfumato.named_settings import AUTO_PRESET, DEFAULT_PRESET, names
+from sfumato.named_settings import PRESETS as PRESET_FILES
+
+OUT, ERR = Console(), Console(stderr=True)
+
+PRESETS = f"Named settings to start from: {', '.join(names(PRESET_FILES))}. Default: {DEFAULT_PRESET} for the embedded digits, {AUTO_PRESET} for all other data."
+MethodName = Annotated[str, typer.Argument(help=f"One of: {', '.join(METHODS)}.")]
+PresetName = Annotated[str, typer.Option("--preset", help=PRESETS)]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SECTION.FIELD=VALUE",
+        help="Change a setting, or several. Example: generation.images=500 seed=1",
+    ),
+]
+Epsilon = Annotated[float | None, typer.Option(help="Target epsilon; short for --set privacy.epsilon=E.")]
+RunName = Annotated[str, typer.Argument(help="Name of a run, or 'latest'.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+GoOn = Annotated[
+    bool, typer.Option("--go-on", help="Pay even where the rehearsal with public images fails; ledger and card say so.")
+]
+
+
+def warn(text: str) -> None:
+    ERR.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)

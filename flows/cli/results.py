@@ -1,0 +1,105 @@
+"""`sfumato show`, `report` and `publish`: what a run gave, and handing it over."""
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+
+from flows.cli.options import OUT, Json, RunName
+from tasks.runtime.environment import configure
+
+if TYPE_CHECKING:
+    from artifacts.record import RunRecord
+
+
+def show(run: RunName = "latest", as_json: Json = False) -> None:
+    """Show a run: what it cost, how it scored, where its results lie."""
+    from artifacts.record import load_record
+
+    place = configure()
+    record = load_record(place.runs, run)
+    if as_json:
+        print(record.model_dump_json(indent=1))
+    else:
+        summary(record)
+
+
+def report(run: RunName = "latest") -> None:
+    """Print where the report of a run lies, one HTML file, and that of its INTERNAL sibling; written anew, costs nothing."""
+    from artifacts.record import load_record, run_folder
+    from artifacts.reports.run import INTERNAL_REPORT, REPORT
+
+    place = configure()
+    from tasks.release import write_up
+
+    record = load_record(place.runs, run)
+    write_up(record)
+    folder = run_folder(record)
+    for name, text in {"report": folder / REPORT, "INTERNAL report": folder / INTERNAL_REPORT}.items():
+        OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False, markup=False)
+
+
+def publish(
+    run: RunName = "latest",
+    to: Annotated[
+        str, typer.Option("--to", metavar="DIR", help="A new or empty folder, or a URL such as s3://bucket/folder.")
+    ] = "published",
+    accept_claim: Annotated[
+        str,
+        typer.Option(
+            metavar="REASON", help="Answer for INTERNAL images on the paper's claim; goes into ledger and card."
+        ),
+    ] = "",
+    accept_copies: Annotated[
+        str,
+        typer.Option(metavar="REASON", help="Say why images that repeat training records may leave; goes there too."),
+    ] = "",
+) -> None:
+    """Hand a run's images over: image folder, labels, sample picture, data card. Refuses what is INTERNAL."""
+    from artifacts.record import load_record
+
+    place = configure()
+    from tasks.release import publish_run
+
+    record = publish_run(load_record(place.runs, run), to, accept_claim, accept_copies)
+    OUT.print(f"published to {record.published}", soft_wrap=True, markup=False)
+
+
+def summary(record: "RunRecord") -> None:
+    """A run at a glance."""
+    from artifacts.reports.run import SCORES, checks, statement
+
+    scores = Table(title="Scores against private images: INTERNAL", title_justify="left")
+    scores.add_column("images")
+    for title in SCORES.values():
+        scores.add_column(title, justify="right")
+    for name, row in record.metrics.items():
+        scores.add_row(escape(name), *("-" if row.get(key) is None else f"{row[key]:.3g}" for key in SCORES))
+    OUT.print(scores)
+    OUT.print(
+        Panel(
+            f"[bold]{escape(statement(record))}[/]\n\nclaim of the paper, for comparison: epsilon {record.claim.epsilon:.3f}",
+            title=escape(record.run),
+        )
+    )
+    cached = sum(stage.cached for stage in record.stages)
+    total = record.spent_total
+    spent = math.inf if total["epsilon"] is None else total["epsilon"]  # JSON has no infinity
+    OUT.print(
+        f"{len(record.stages)} stages, {cached} from the cache, {record.seconds:.0f} s; "
+        f"'{record.settings['data']['name']}' has cost epsilon {spent:.3f} (delta {total['delta']:.3g}) in all.",
+        markup=False,
+    )
+    OUT.print(f"INTERNAL: {checks(record)}", soft_wrap=True, markup=False, highlight=False)
+    lines = {
+        "report": record.report,
+        "INTERNAL report": record.internal_report,
+        "picture": record.samples,
+        "published": record.published or f"not yet: sfumato publish {record.run} --to DIR",
+        "open both UIs": "make serve (or sfumato serve)",
+    }
+    for name, text in lines.items():
+        OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False, markup=False)
