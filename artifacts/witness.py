@@ -17,7 +17,6 @@ from typing import Any
 from artifacts.remote import PASSWORD
 from artifacts.store import write_text
 from artifacts.upload import is_url, shown
-from sfumato import sources
 from sfumato.errors import BadInput
 
 STATEMENT = "ledger-head.json"
@@ -43,6 +42,8 @@ def texts_in_runs(runs: Path) -> Iterator[str]:
 
 def beside(source: str) -> list[Path]:
     """The files beside the private images of a source for the heads; none for sources by name, whose place is shared."""
+    from sfumato import sources  # which reads pictures: nothing that checks a ledger needs it
+
     named = [part for part in sources.parts_of(source) if part not in sources.NAMES and os.path.lexists(part)]
     places = [Path(os.path.realpath(part)) for part in named]
     folders = [place if place.is_dir() else place.parent for place in places]

@@ -16,10 +16,7 @@ def test_the_page_on_privacy_holds_what_explain_prints(name):
 
 
 def test_every_command_on_the_page_exists():
-    known = set(
-        main.app.registered_commands and [command.callback.__name__ for command in main.app.registered_commands]
-    )
-    ledger = {command.name for command in main.ledger.app.registered_commands}
+    known, ledger = set(main.COMMANDS), set(main.load("ledger").commands)
     words = (DOCS / "privacy.md").read_text(encoding="utf-8").replace("`", " ").split()
     for at, word in enumerate(words[:-2]):
         if word == "sfumato":

@@ -40,7 +40,7 @@ def show(
     dataset: SetName = "", as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
 ) -> None:
     """Show what was reserved, spent, looked at and reused, and what is left."""
-    from flows.cli.screen import ledger_lines, ledger_object
+    from flows.cli.ledger_screen import ledger_lines, ledger_object
 
     with configure().ledger() as ledger:
         if lost := ledger.lacks():
@@ -83,7 +83,7 @@ def budget(
 def join(dataset: OneSet, other: OneSet, reason: Reason) -> None:
     """Say that two private sets hold the same people or things: from now on the budget of each binds what both cost."""
     from artifacts.reports.spending import totals
-    from flows.cli.screen import total_lines
+    from flows.cli.ledger_screen import total_lines
     from sfumato.preflight import set_named
 
     with configure().ledger() as ledger:
@@ -100,7 +100,7 @@ def differ(dataset: OneSet, other: OneSet, reason: Reason) -> None:
     From now on each counts by itself. The reason stands in the ledger and in every card: you answer for it.
     """
     from artifacts.reports.spending import totals
-    from flows.cli.screen import total_lines
+    from flows.cli.ledger_screen import total_lines
     from sfumato.preflight import set_named
 
     with configure().ledger() as ledger:

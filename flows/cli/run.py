@@ -99,7 +99,8 @@ def rehearse(
 
 
 def _planned(place: Where, method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> None:
-    from flows.cli.screen import budget_line, plan_lines
+    from flows.cli.ledger_screen import budget_line
+    from flows.cli.plan_screen import plan_lines
     from sfumato.preflight import plan_for, preflight
     from sfumato.privacy.ledger.chain import is_there
     from sfumato.settings import resolve

@@ -6,18 +6,18 @@ import math
 import os
 import re
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from PIL import Image
 
 from artifacts.record import load_record, save_record
 from artifacts.references import TunedModel
 from flows.cli import main
-from sfumato import sources
+from sfumato import __version__, sources
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.privacy.accounting.events import Gaussian, Uncertified
@@ -197,7 +197,7 @@ def test_a_home_without_write_permission_is_named(sfumato, folder, monkeypatch, 
 def test_a_store_of_another_version_is_named_before_the_flow_starts(sfumato, folder):
     where().store()
     (folder / "store" / "store.json").write_text('{"version": 9}')
-    assert sfumato("run", *QUICK).is_one_line("version 9", "version 2", str(folder / "store"), "SFUMATO_HOME")
+    assert sfumato("run", *QUICK).is_one_line("version 9", "version 3", str(folder / "store"), "SFUMATO_HOME")
 
 
 @pytest.mark.parametrize("command", [["run", *QUICK], ["ledger", "show"]], ids=["run", "show"])
@@ -332,13 +332,42 @@ def test_every_command_explains_itself(sfumato, command):
 
 
 def test_every_command_is_known_to_these_tests():
-    group = typer.main.get_command(main.app)
     known = {"run", "plan", "show", "publish", "audit", "check", "compare", "sweep", "explain"}
     known |= {"ledger", "migrate", "rehearse", "report", "serve", "status"}
-    assert set(group.commands) == known
-    assert set(group.commands["ledger"].commands) == {
+    assert set(main.COMMANDS) == known
+    assert set(main.load("ledger").commands) == {
         *("show", "budget", "join", "differ", "verify", "witness", "recover", "replay", "key", "export")
     }
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_the_list_of_commands_says_what_each_says_of_itself(name):
+    said = main.load(name).help.splitlines()[0]
+    assert said.startswith(main.COMMANDS[name].help.removesuffix("."))
+
+
+HEAVY = {"torch", "numpy", "prefect", "mlflow", "sqlalchemy", "sklearn", "matplotlib"}
+"""What help and mistakes of typing do without."""
+
+
+@pytest.mark.parametrize("command", ["--help", "--version", "run --help", "ledger --help", "compare --help", "nosuch"])
+def test_help_and_typos_import_nothing_heavy(command, folder):
+    lines = [
+        "import sys",
+        "from flows.cli.main import main",
+        f"sys.argv[1:] = {command.split()!r}",
+        "try:",
+        "    main()",
+    ]
+    lines += ["except SystemExit:", f"    print('heavy:', *sorted({HEAVY!r} & set(sys.modules)))"]
+    lines += ["else:", f"    print('heavy:', *sorted({HEAVY!r} & set(sys.modules)))"]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "heavy:", done.stdout
+
+
+def test_the_version_is_printed(sfumato):
+    shown = sfumato("--version")
+    assert (shown.code, shown.out) == (0, f"sfumato {__version__}\n")
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,13 @@
-"""What the command line shows of plans and of the ledger."""
+"""What the command line shows of a plan."""
 
 import itertools
-import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from artifacts.reports.spending import cost, statement, totals, what
 from sfumato.class_shares import images_of_each
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.estimate import estimate
@@ -21,8 +18,6 @@ from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.build import build, parameters_by_group
 from sfumato.networks.low_rank import adapted
 from sfumato.privacy.accounting.events import AnyEvent
-from sfumato.privacy.ledger.chain import OF_THE_LEDGER
-from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.settings import Settings
 from tasks.runtime.artifact import one_thread
 
@@ -32,8 +27,6 @@ MOST_CLASSES = 12
 """Classes of a plan that are all shown."""
 SHOWN_SECONDS = 3
 """Stages that take less are not shown one by one."""
-MINUTES = 16
-"""Characters of a time in ISO-8601, up to the minutes."""
 
 
 def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
@@ -171,75 +164,3 @@ def _paid(spends: list[str]) -> str:
 def _short(event: AnyEvent) -> str:
     values = event.model_dump(exclude={"kind", "reason"})
     return ", ".join(f"{key} {value:.4g}" for key, value in values.items()) or "no certificate"
-
-
-def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
-    """Entries and totals of one private set, or of all."""
-    entries = ledger.entries(dataset or None)
-    if not entries:
-        yield escape(f"the ledger holds nothing{f' about {dataset!r}' if dataset else ''} yet")
-        return
-    for name in dict.fromkeys(entry.dataset for entry in entries):
-        title = f"private set '{name}'" if name != OF_THE_LEDGER else "the ledger itself"
-        table = Table(title=escape(title), title_justify="left")
-        for column in ("#", "time (UTC)", "kind"):
-            table.add_column(column, justify="right" if column == "#" else "left", no_wrap=True)
-        for column in ("run", "what", "epsilon"):
-            table.add_column(column, justify="right" if column == "epsilon" else "left", overflow="fold")
-        for entry in entries:
-            if entry.dataset == name:
-                body = entry.public()
-                when = str(body.get("time", "")).replace("T", " ")[:MINUTES]
-                row = (str(entry.seq), when, entry.kind, body.get("run", ""), what(body), cost(body))
-                table.add_row(*map(escape, row))
-        yield table
-        if name != OF_THE_LEDGER:
-            yield from total_lines(totals(ledger, name))
-
-
-def total_lines(found: dict[str, Any]) -> Iterator[str]:
-    """What a set has cost in all, under both relations, and over its versions."""
-    budget = (
-        f"{found['left']:.4f} left of {found['budget']['epsilon']:g}" if found["left"] is not None else "no budget set"
-    )
-    yield (
-        f"spent in all: epsilon {_shown(found['epsilon'])} at delta {found['delta']:.3g} ({found['relation']}), "
-        f"{found['spends']} spends; {budget}"
-    )
-    if "joined" in found:
-        yield f"this counts together with {names_of(found['joined'])}: what a record in all of them has cost composes"
-    for relation, epsilon in found.get("both", {}).items():
-        if relation != found["relation"]:
-            yield f"the same under {relation}: epsilon {_shown(epsilon)}"
-    if "all_versions" in found:
-        yield (
-            f"this is version {found['version']} of the set; a record in all of them has cost epsilon "
-            f"{_shown(found['all_versions'])}"
-        )
-
-
-def budget_line(ledger: Ledger, dataset: str) -> str:
-    """The budget that binds a run on a private set, and what is left of it."""
-    total, joined = ledger.total(dataset), ledger.joined(dataset)
-    spent = f"{total.spends} spends so far" if total.spends else "nothing spent so far"
-    together = f", together with {names_of(joined)}" if joined else ""
-    if total.budget is None:
-        return f"no budget binds '{dataset}'{together}; {spent} (set one: sfumato ledger budget)"
-    return (
-        f"epsilon {total.left:.4g} left of {total.budget.epsilon:g} at delta {total.budget.delta:g} for '{dataset}'{together}; "
-        f"{spent}"
-    )
-
-
-def names_of(sets: Sequence[str]) -> str:
-    """Names of private sets in a sentence."""
-    return ", ".join(f"'{name}'" for name in sets)
-
-
-def _shown(epsilon: float | None) -> str:
-    return "infinite (no certificate)" if epsilon is None else f"{epsilon:.4f}"
-
-
-def ledger_object(ledger: Ledger, dataset: str) -> str:
-    """Entries and totals as one JSON object."""
-    return json.dumps(statement(ledger, dataset), indent=1)
