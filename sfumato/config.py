@@ -4,6 +4,7 @@ A method adds one section of its own (`sfumato.methods`). *How fast* is `Machine
 result and is never hashed; *where* (stores, URLs) is read from the environment by the tasks alone.
 """
 
+import os.path
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -42,11 +43,18 @@ def _names(value: Any) -> Any:
     return tuple(str(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in listed)
 
 
+def _at_home(value: Any) -> Any:
+    """`~/scans` as a shell would read it, which sees no path behind `--set data.private=`; each part of a mixture by itself."""
+    return "+".join(os.path.expanduser(part) for part in value.split("+")) if isinstance(value, str) else value
+
+
 if TYPE_CHECKING:
     Names = tuple[str, ...]
+    Source = str
 else:
     Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-"""Names of classes, or their positions."""
+    Source = Annotated[str, BeforeValidator(_at_home)]
+"""Names of classes, or their positions; and a source of images, by name or path."""
 
 
 class Columns(Section):
@@ -62,12 +70,12 @@ class Columns(Section):
 class Data(Section):
     """Which images are private and which are public."""
 
-    private: str = "digits"
+    private: Source = "digits"
     """`digits` (scikit-learn's, 8x8), a data set by name (`mnist`, `cifar10`, ...), a folder of class folders (also below `train/` and
     `test/`), a table of paths and labels (CSV, JSON lines, Parquet) or a folder with one called `metadata`, Parquet that holds the
     pictures themselves (a file, or a folder in splits, as Hugging Face keeps data sets), a folder with IDX files, or an NPZ file (also
     in splits, as MedMNIST is)."""
-    public: str = "glyphs"
+    public: Source = "glyphs"
     """`glyphs` (characters rendered from matplotlib's fonts), anything that `private` may be, or a mixture such as
     `omniglot+glyphs`, whose class names begin with the name of their source."""
     shares: tuple[float, ...] = ()
@@ -81,7 +89,7 @@ class Data(Section):
     `folder` (`class/PERSON/image.png`) or `prefix` (the file name up to its first `_`). `none` makes each image stand for itself."""
     unit: str = Field(default="person", pattern=r"^[a-z][a-z -]{0,30}$")
     """What such a group is, in one word for the certificate."""
-    folder: str = ""
+    folder: Source = ""
     """Where data sets by name lie, or are put after a download; empty takes `SFUMATO_DATA`, else `data` in the home."""
     name: str = ""
     """Name of the private set in the ledger; empty takes the last part of `private`."""

@@ -219,4 +219,5 @@ def _explain(error: ValidationError) -> str:
         near = difflib.get_close_matches(where[-1], known, n=1)
         hint = f"did you mean {'.'.join([*where[:-1], near[0]])!r}?" if near else f"known here: {', '.join(known)}"
         return f"unknown setting {path!r} (value {json.dumps(first['input'], default=str)}): {hint}"
-    return f"setting {path!r} has value {json.dumps(first['input'], default=str)}: {first['msg'].lower()}"
+    way_out = f"; write a list as {path}=[first,second]" if first["type"] in ("tuple_type", "list_type") else ""
+    return f"setting {path!r} has value {json.dumps(first['input'], default=str)}: {first['msg'].lower()}{way_out}"

@@ -48,6 +48,8 @@ def show(
                 f"This ledger lacks entry {lost[0].seq}, which was seen before ({len(lost)} in all): more was spent than it shows; "
                 "see sfumato ledger recover"
             )
+        if dataset and dataset not in (there := _known(ledger)):
+            raise BadInput(f"the ledger knows no private set {dataset!r} (known: {', '.join(there) or 'none'})")
         if as_json:
             print(ledger_object(ledger, dataset))
         else:
@@ -71,6 +73,8 @@ def budget(
     with configure().ledger() as ledger:
         found = set_named(dataset, _known(ledger))
         dataset = name or found
+        if epsilon < 0:
+            raise BadInput(f"--epsilon {epsilon:g}: a budget below nothing binds nothing; give a number from 0 up")
         delta = ledger.total(dataset).delta if delta is None else delta
         if not delta:
             raise BadInput(f"'{dataset}' has no spends yet to take a delta from: name one with --delta")

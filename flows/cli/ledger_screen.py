@@ -17,12 +17,17 @@ MINUTES = 16
 
 
 def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
-    """Entries and totals of one private set, or of all."""
+    """Totals of one private set, or of all, and then their entries."""
     entries = ledger.entries(dataset or None)
     if not entries:
-        yield escape(f"the ledger holds nothing{f' about {dataset!r}' if dataset else ''} yet")
+        yield "the ledger holds nothing yet"
         return
-    for name in dict.fromkeys(entry.dataset for entry in entries):
+    names = list(dict.fromkeys(entry.dataset for entry in entries))
+    for name in names:
+        if name != OF_THE_LEDGER:
+            yield f"[bold]{escape(name)}[/]"
+            yield from total_lines(totals(ledger, name))
+    for name in names:
         title = f"private set '{name}'" if name != OF_THE_LEDGER else "the ledger itself"
         table = Table(title=escape(title), title_justify="left")
         for column in ("#", "time (UTC)", "kind"):
@@ -36,8 +41,6 @@ def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
                 row = (str(entry.seq), when, entry.kind, body.get("run", ""), what(body), cost(body))
                 table.add_row(*map(escape, row))
         yield table
-        if name != OF_THE_LEDGER:
-            yield from total_lines(totals(ledger, name))
 
 
 def total_lines(found: dict[str, Any]) -> Iterator[str]:

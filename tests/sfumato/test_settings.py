@@ -256,3 +256,20 @@ def test_every_setting_says_what_it_is():
     check(Settings, "settings")
     for name, module in METHODS.items():
         check(module.Method, name)
+
+
+def test_a_path_in_the_users_folder_is_found_though_no_shell_has_seen_it(monkeypatch):
+    monkeypatch.setenv("HOME", "/users/me")
+    data = resolve(
+        "rapid", changes=["data.private=~/scans", "data.public=~/textures+glyphs", "data.folder=~/sets"]
+    ).data
+    assert (data.private, data.public, data.folder) == (
+        "/users/me/scans",
+        "/users/me/textures+glyphs",
+        "/users/me/sets",
+    )
+
+
+def test_a_list_without_brackets_is_answered_by_how_one_is_written():
+    with pytest.raises(BadInput, match=r"trainable' has value \"rows,film\".*write a list as fine_tuning.trainable=\["):
+        resolve("rapid", changes=["fine_tuning.trainable=rows,film"])

@@ -111,7 +111,7 @@ def test_both_relations_are_shown(sfumato, spent):
 
 def test_an_empty_ledger_says_so(sfumato):
     assert "holds nothing" in sfumato("ledger", "show").out
-    assert "'nobody'" in sfumato("ledger", "show", "nobody").out
+    assert sfumato("ledger", "show", "nobody").is_one_line("knows no private set 'nobody'", "known: none")
 
 
 def test_the_ledger_is_shown_set_by_set_without_digests(sfumato, spent):
@@ -209,3 +209,13 @@ def test_an_earlier_ledger_is_migrated_by_one_command(sfumato, folder):
     assert done.code == 0 and "keeps its 2 entries as they were; heads are signed from entry 3 on" in done.out
     assert "of this format already" in sfumato("migrate").out and sfumato("ledger", "verify").code == 0
     assert all(word in sfumato("ledger", "show").out for word in ("the ledger itself", "migrate"))
+
+
+def test_a_budget_below_nothing_is_named_as_such(sfumato, spent):
+    assert sfumato("ledger", "budget", "scans", "--epsilon", "-3").is_one_line("--epsilon", "-3")
+
+
+def test_a_set_that_the_ledger_does_not_know_is_a_mistake_and_what_was_spent_comes_first(sfumato, spent):
+    assert sfumato("ledger", "show", "scan").is_one_line("knows no private set 'scan'", "scans, leaky")
+    shown = sfumato("ledger", "show", "scans").out
+    assert shown.index("spent in all") < shown.index("DP-SGD")
