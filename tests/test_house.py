@@ -130,7 +130,10 @@ JUDGES = {
 """Who may know what was measured against private images: nobody who trains, draws or pays."""
 BLIND = {"sfumato.evaluation.classifier", "sfumato.evaluation.effort"}
 """What of the evaluation measures nothing: one trains a network on the images that it is given, one reckons how long judging takes."""
-IDLE = {("sfumato/progress.py", "silent"): "the progress callback that shows nothing"}
+IDLE = {
+    ("sfumato/progress.py", "silent"): "the progress callback that shows nothing",
+    ("flows/cli/main.py", "_whole"): "holds the option --version, whose own callback answers",
+}
 TORCH = {
     "tasks/runtime/artifact.py": {"device", "cuda", "get_num_threads", "set_num_threads"},
     "tasks/runtime/run.py": {"device"},
