@@ -2,7 +2,8 @@
 
 A method whose images carry their own labels gives these in place of the ones asked for; a class may then have none.
 
-Latents are decoded here, and what was drawn where public images lie is taken back; everything after sees pixels.
+Latents are decoded here, and what was drawn where public images lie is taken back and, where asked, refined by the public model; everything
+after sees pixels.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +17,8 @@ from torch import Tensor, nn
 from sfumato.class_shares import wanted_classes
 from sfumato.config import Generation
 from sfumato.diffusion.objective import Randomness, normal
-from sfumato.diffusion.samplers import Denoiser, solve
-from sfumato.diffusion.schedule import NoiseSchedule, predicted_image, time_grid
+from sfumato.diffusion.samplers import NO_CLASS, Denoiser, solve
+from sfumato.diffusion.schedule import NoiseSchedule, add_noise, predicted_image, time_grid
 from sfumato.images import ImageSet, to_pixels
 from sfumato.judge import LinearJudge
 from sfumato.methods.parts import Parts, planned
@@ -59,10 +60,23 @@ def draw_images(
         x, y = labels(settings, parts, x) if labels else (x, y)
         if parts.alignment:
             x = parts.alignment.to_private(x, y.to(device), generator)
+        if settings.generation.refine:
+            x = refined(settings.generation, parts, x, generator)
         drawn.append(to_pixels(parts.codec.decode(x)))
         found.append(y.cpu().numpy())
         progress(sum(map(len, drawn)), count)
     return ImageSet(np.concatenate(drawn), np.concatenate(found), facts.classes)
+
+
+@torch.inference_mode()
+def refined(generation: Generation, parts: Parts, x: Tensor, generator: Any) -> Tensor:
+    """Images or latents x `[b, c, h, w]`, noised to a small time and denoised by the public model of no class (SDEdit, Meng et al. 2022)."""
+    schedule = parts.schedule
+    walk = time_grid(max(1, round(generation.refine * schedule.timesteps)), 0, generation.refine_steps)
+    times = torch.full((len(x),), walk[0], device=x.device)
+    noised = add_noise(schedule, x, times, normal(torch.empty_like(x), generator))
+    nobody = torch.full_like(times, NO_CLASS)
+    return solve(generation, schedule, parts.public, noised, nobody, walk, generator=generator)
 
 
 def private_drawing(

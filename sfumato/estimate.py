@@ -192,6 +192,8 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
 
     chosen_from = plan.judge.keep if plan.judge and plan.judge.use == "filter" else 1.0
     drawing = plan.generation.images / chosen_from * (plan.evaluations * drawn + coder_forward / 2)
+    if plan.generation.refine:
+        drawing += plan.generation.images * plan.generation.refine_steps * forward
     if kernel := plan.generation.images * plan.comparisons:
         drawing += kernel * _measure(lambda: _kernel_step(shape), PROBE_IMAGES) / PROBE_RECORDS
     stages["drawing"] = drawing

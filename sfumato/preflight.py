@@ -304,6 +304,11 @@ def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
             f"data.public={settings.data.public!r} has one class, and the small CNN in whose features images are compared learns to tell "
             "public classes apart: sort the public images into two or more class folders, or use --set evaluation.features=inception"
         )
+    if settings.generation.refine and not settings.pretraining.steps:
+        raise BadInput(
+            f"generation.refine={settings.generation.refine:g} asks the public model to denoise what was drawn, and pretraining.steps=0 leaves "
+            "none: train one, or set generation.refine=0"
+        )
     if tuning.batch > facts.records:
         raise BadInput(
             f"fine_tuning.batch={tuning.batch} records are expected in a batch, but the private set has only {facts.records}: "

@@ -111,3 +111,46 @@ def test_the_public_picture_asks_public_classes_in_turn_and_no_tuned_model():
     assert x.shape == (7, *SHAPE) and x.abs().max() <= 1
     assert all(classes.tolist() == [0, 1, 2, 0, 1, 2, 0] for _, classes in asked)
     assert [int(t[0]) for t, _ in asked] == [20, 15, 10, 5]
+
+
+class Noted(nn.Module):
+    """A public model that says what it was asked."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.asked = model, []
+
+    def forward(self, x, t, y):
+        self.asked.append((int(t.max()), sorted(set(y.tolist()))))
+        return self.model(x, t, y)
+
+
+def test_what_was_drawn_is_refined_by_the_public_model_of_no_class_from_a_small_time():
+    own = parts()
+    public = Noted(own.public)
+    refining = [f"generation.refine={share}" for share in (0.0, 0.05, 0.5)]
+    found = []
+    for change in refining:
+        settings = resolve("dp-sgd", changes=["schedule.timesteps=20", "seed=3", "generation.refine_steps=4", change])
+        found.append(draw_images(shaded, settings, parts(public), facts(), 40, CPU).pixels.astype(float))
+        if change == refining[0]:
+            assert public.asked == [], "nothing is refined unless someone wants it"
+    times = [time for time, _ in public.asked]
+    assert max(times) == 10 and all(classes == [-1] for _, classes in public.asked)
+    plain, little, much = found
+    assert 0 < np.abs(little - plain).mean() < np.abs(much - plain).mean()
+
+
+def test_refining_takes_noise_away_from_what_the_public_model_knows():
+    """A model of one known image brings a little noised copy back to it."""
+    known = torch.zeros(SHAPE)
+    schedule = make_schedule(SETTINGS.schedule)
+
+    class Knows(nn.Module):
+        def forward(self, x, t, y):
+            signal, noise = schedule.signal(t), schedule.noise(t)
+            return (x - signal * known) / noise
+
+    settings = resolve("dp-sgd", changes=["schedule.timesteps=20", "generation.refine=0.2"])
+    found = draw_images(shaded, settings, parts(Knows()), facts(), 8, CPU).pixels
+    assert np.abs(found.astype(float) - 127.5).max() <= 1

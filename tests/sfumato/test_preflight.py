@@ -347,6 +347,11 @@ def test_groups_that_the_network_does_not_have_are_refused_before_anything_is_pa
     assert settle("fine_tuning.trainable=[attention]", *unet)[1].records == RECORDS
 
 
+def test_refining_without_a_public_model_is_refused():
+    with pytest.raises(BadInput, match=r"generation\.refine=0\.1 asks the public model.*set generation\.refine=0$"):
+        preflight(resolve("dp-sgd", changes=["generation.refine=0.1", "pretraining.steps=0"]))
+
+
 def test_a_rank_without_a_linear_layer_to_stand_beside_is_refused():
     message = refusal("fine_tuning.rank=4", "fine_tuning.trainable=[rows]", method="dp-sgd")
     assert "fine_tuning.rank=4" in message and "add film or attention" in message
