@@ -43,6 +43,8 @@ FOLDS = (4, 8, 2, 16)
 CHANNELS = {1: {2: 1, 4: 2, 8: 4, 16: 4}, 3: {2: 3, 4: 6, 8: 8, 16: 8}}
 """Channels of a latent: by those of the image, and by how much a side shrinks. With 4 for squares of 4x4 in colour about 73 % of what a
 classifier reads of public photographs survives, with 6 about 86 % (`benchmarks/autoencoder.py --data colour --only patch --set channels=4`)."""
+CROWDED = {(3, 4): 4}
+"""The same where there are more than `UNET_UP_TO` positions a side: 16x16x6 numbers would be too many for class moments."""
 WIDTHS = ((64, 192, 2), (128, 384, 3), (256, 512, 4), (512, 640, 4), (math.inf, 768, 4))
 """Numbers in an image or latent up to which an MLP has this width and so many blocks."""
 SHARES = {"latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.2, "drawing": 0.12}
@@ -236,9 +238,9 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
             "latent.multipliers", levels, f"{height // fold}x{width // fold} positions, each for {fold}x{fold} pixels"
         )
         yield Pick("latent.width", 12, "convolutions at full size are what costs")
-    yield Pick(
-        "latent.channels", CHANNELS[channels][fold], f"numbers at each of {height // fold}x{width // fold} positions"
-    )
+    usual, crowded = CHANNELS[channels][fold], max(height, width) // fold > UNET_UP_TO
+    numbers = CROWDED.get((channels, fold), usual) if crowded else usual
+    yield Pick("latent.channels", numbers, f"numbers at each of {height // fold}x{width // fold} positions")
 
 
 def fold_of(height: int, width: int) -> int | None:
@@ -334,12 +336,28 @@ def levels(shape: Shape) -> tuple[int, ...]:
 
 
 def private_batch(settings: Settings, declared: Declared) -> Iterator[Pick]:
-    """Records in a step."""
+    """Records in a step: fewer where the fewest steps would take the public half's time."""
     facts = declared.facts
     if trains_privately(settings) and "fine_tuning.sample_rate" not in declared.asked:
         part = facts.records / PART_OF_ALL
-        batch = max(min(BATCHES[0], facts.records // 2), min(BATCHES[1], 2 ** round(math.log2(max(1.0, part)))), 1)
-        yield Pick("fine_tuning.batch", batch, f"about a quarter of {facts.records}, and {BATCHES[1]} at most")
+        least = max(1, min(BATCHES[0], facts.records // 2))
+        batch = max(least, min(BATCHES[1], 2 ** round(math.log2(max(1.0, part)))))
+        why = f"about a quarter of {facts.records}, and {BATCHES[1]} at most"
+        affordable = (
+            SHARES["fine_tuning"] * 60 * settings.recipe.minutes / fewest_of("fine_tuning", settings, declared.asked)
+        )
+        while batch // 2 >= least and _step_of(batch, settings, declared) > affordable:
+            batch, why = batch // 2, f"as many as {settings.recipe.minutes:g} minutes bear"
+        yield Pick("fine_tuning.batch", batch, why)
+
+
+def _step_of(batch: int, settings: Settings, declared: Declared) -> float:
+    """Seconds of a private step of so many records."""
+    trial = placed(settings, ("fine_tuning", "batch"), batch)
+    if "fine_tuning.draws" not in declared.asked:
+        few = USUAL_EPSILON * declared.facts.records < SOME
+        trial = placed(trial, ("fine_tuning", "draws"), DRAWS[few])
+    return stage_costs(trial, declared)["fine_tuning"]
 
 
 def private_weights(settings: Settings, declared: Declared) -> Iterator[Pick]:
@@ -615,7 +633,7 @@ def drawing_of_codec(settings: Settings, declared: Declared, table: dict[str, Co
 
 def _too_short(settings: Settings, declared: Declared, least: float) -> str:
     """What a person can do whose time does not do for the size of the images."""
-    minutes = math.ceil(least / 60 + OVERHEAD_MINUTES)
+    minutes = _enough(settings, declared, least)
     _, height, width = declared.shape
     way = f"--set recipe.minutes={minutes}"
     for side in SIZES:
@@ -626,6 +644,16 @@ def _too_short(settings: Settings, declared: Declared, least: float) -> str:
         f"recipe.minutes={settings.recipe.minutes:g} is too short for images of {height}x{width} on a "
         f"{settings.recipe.device.upper()}: use {way}"
     )
+
+
+def _enough(settings: Settings, declared: Declared, least: float) -> int:
+    """Minutes in which the fewest steps fit; with more time the recipe may want larger steps, so each answer is tried."""
+    minutes = math.ceil(least / 60 + OVERHEAD_MINUTES)
+    try:
+        chosen(placed(settings, ("recipe", "minutes"), minutes), declared)
+    except TooShort as short:
+        return _enough(settings, declared, max(short.seconds, 60 * minutes))
+    return minutes
 
 
 def _fits(settings: Settings, declared: Declared, side: int) -> bool:

@@ -70,7 +70,9 @@ def test_every_method_has_a_recipe_with_a_reason_for_each_choice(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_can_be_planned_as_it_is_chosen(method, monkeypatch):
     for module in ("accountant.calibrate", "accountant.epsilon"):
-        monkeypatch.setattr(f"sfumato.privacy.{module}", lambda *_, **__: 1.0)  # the price plays no part here
+        monkeypatch.setattr(
+            f"sfumato.privacy.accounting.{module}", lambda *_, **__: 1.0
+        )  # the price plays no part here
     settings = recipe(method=method)
     assert (settings.alignment.kind == "moments") == (method in ("rapid", "dp-sgd", "dp-promise", "moments"))
     assert (settings.fine_tuning == FineTuning()) == (not trains_privately(settings))
@@ -258,3 +260,10 @@ def test_every_kind_of_network_has_its_costs():
         for cost in table.values():
             assert cost.work > 0 and math.isfinite(cost.step)
     assert set(COSTS["cpu"]) == set(COSTS["gpu"])
+
+
+@pytest.mark.parametrize("records", [10_000, 100_000])
+def test_private_steps_leave_the_public_half_its_time(records):
+    """However many records there are: with 100,000 forty steps of 8,192 once left 1,000 public steps of 20,000."""
+    made = recipe(shape=(3, 32, 32), records=records)
+    assert made.pretraining.steps > 10_000 and made.fine_tuning.steps >= 40 and made.fine_tuning.batch >= 1024
