@@ -32,4 +32,5 @@ GoOn = Annotated[
 
 
 def warn(text: str) -> None:
+    """Tell of something that stops nothing."""
     ERR.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)

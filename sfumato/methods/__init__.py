@@ -3,8 +3,10 @@
 A file is imported when its method is asked for, so that a list of names costs nothing.
 """
 
+import ast
 import importlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import ModuleType
 
 FILES = {
@@ -38,3 +40,12 @@ class Methods(Mapping[str, ModuleType]):
 METHODS = Methods()
 """Modules with `claim` (what the paper says about privacy), `PROMISE` (what can be certified, and why), `Method` (settings section),
 `plan`, and what draws."""
+
+
+def promise(name: str) -> str:
+    """`PROMISE` of a method (Markdown), read from its file without importing it and all that it computes with."""
+    tree = ast.parse((Path(__file__).parent / f"{FILES[name]}.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PROMISE":
+            return ast.literal_eval(node.value)
+    raise LookupError(f"{FILES[name]}.py says no PROMISE")

@@ -350,7 +350,9 @@ HEAVY = {"torch", "numpy", "prefect", "mlflow", "sqlalchemy", "sklearn", "matplo
 """What help and mistakes of typing do without."""
 
 
-@pytest.mark.parametrize("command", ["--help", "--version", "run --help", "ledger --help", "compare --help", "nosuch"])
+@pytest.mark.parametrize(
+    "command", ["--help", "--version", "run --help", "ledger --help", "compare --help", "nosuch", "explain rapid"]
+)
 def test_help_and_typos_import_nothing_heavy(command, folder):
     lines = [
         "import sys",
