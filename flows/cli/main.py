@@ -55,6 +55,12 @@ COMMANDS = {
         "Try to break a finished run: canaries, membership attacks, copies. INTERNAL; costs nothing, takes one training.",
     ),
     "explain": Command("explain", "Say what a method's paper claims, what can be certified, and why the two differ."),
+    "settings": Command(
+        "settings", "List every setting of a method with its default and what it means: what --set takes."
+    ),
+    "presets": Command(
+        "settings", "List the presets: each a short change of the defaults, why there is one, and what to expect of it."
+    ),
     "migrate": Command(
         "migrate",
         "Bring a home of an earlier format to this one: every entry of its ledger stays as it is, and counts.",

@@ -1,0 +1,63 @@
+"""`sfumato settings` and `sfumato presets`: what can be set, and what there is to start from."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from flows.cli.options import OUT
+from sfumato.methods import METHODS
+from sfumato.named_settings import DEFAULT_METHOD, known
+from sfumato.named_settings import presets as all_presets
+
+if TYPE_CHECKING:
+    from sfumato.config import Section
+
+
+def settings(
+    method: Annotated[str, typer.Argument(help=f"One of: {', '.join(METHODS)}.")] = DEFAULT_METHOD,
+    section: Annotated[str, typer.Option(help="One section alone, such as fine_tuning.")] = "",
+) -> None:
+    """List every setting of a method with its default and what it means: what --set takes.
+
+    Example: sfumato settings dp-sgd --section fine_tuning
+    """
+    known("method", method, METHODS)
+    from sfumato.settings import Settings
+
+    whole = Settings(method=METHODS[method].Method())
+    if section:
+        known("section", section, type(whole).model_fields)
+    table = Table(title=f"settings of {method}, and their defaults", title_justify="left")
+    for column in ("setting", "default", "meaning"):
+        table.add_column(column, overflow="fold")
+    for path, default, meaning in listed(whole):
+        if not section or path.split(".")[0] == section:
+            table.add_row(path, escape(default), escape(meaning))
+    OUT.print(table)
+
+
+def presets() -> None:
+    """List the presets: each a short change of the defaults, why there is one, and what to expect of it."""
+    table = Table(title="presets: sfumato run METHOD --preset NAME", title_justify="left")
+    for column in ("preset", "why", "what to expect"):
+        table.add_column(column, overflow="fold")
+    for name, preset in all_presets().items():
+        table.add_row(name, escape(str(preset["why"])), escape(str(preset["expect"])))
+    OUT.print(table)
+
+
+def listed(section: "Section", *path: str) -> Iterator[tuple[str, str, str]]:
+    """Every setting below a section: its path, its value as a person would write it, what it means."""
+    from sfumato.config import Section
+    from sfumato.recipe import written
+
+    for name, field in type(section).model_fields.items():
+        value: Any = getattr(section, name)
+        if isinstance(value, Section):
+            yield from listed(value, *path, name)
+        else:
+            meaning = " ".join((field.description or "").split())
+            yield ".".join((*path, name)), written(value), meaning
