@@ -9,6 +9,7 @@ from rich.console import Console
 from artifacts.record import save_record
 from artifacts.reports.comparison import Comparison, row_of
 from flows import compare as flow
+from flows.cli import compare as compare_cli
 from flows.compare import compare
 from flows.variants import named_sweep, planned, sweep_over, variants_of
 from sfumato.errors import BadInput, Refused
@@ -201,8 +202,8 @@ def test_a_narrow_screen_says_of_each_row_what_it_covers(tmp_path, monkeypatch):
         for name, one in zip(("dp-ensemble method.clipped=prediction", "dppm"), made, strict=True)
     ]
     screen = Console(width=80, record=True)
-    monkeypatch.setattr(compare, "OUT", screen)
-    compare.show(Comparison(name="compare", folder="home/comparison", rows=tuple(rows)))
+    monkeypatch.setattr(compare_cli, "OUT", screen)
+    compare_cli.show(Comparison(name="compare", folder="home/comparison", rows=tuple(rows)))
     text = screen.export_text()
     assert "DP, covers 10" in text and "INTERNAL" in text and "certificate" in text.split("dppm")[1]
     assert max(map(len, text.splitlines())) <= 80

@@ -73,7 +73,7 @@ from types import SimpleNamespace
 from artifacts.references import TunedModel
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.ledger.ledger import entry_label
-from tasks import caching
+from tasks.runtime import caching
 from tasks.runtime.environment import where
 
 EVENT = Gaussian(noise_multiplier=5.0)

@@ -61,7 +61,7 @@ def test_the_worker_carries_out_a_few_runs_at_once_however_many_wait(tmp_path, m
         raise KeyboardInterrupt
 
     monkeypatch.setattr(serve, "_start", start)
-    monkeypatch.setattr(serve.mending, "mend", lambda *_: [])
+    monkeypatch.setattr(serve.recovery, "mend", lambda *_: [])
     with home_at(tmp_path / "home"), pytest.raises(KeyboardInterrupt):
         serve._watch(configure(), "", {}, {}, None, Console(), True)
     (command,) = begun
