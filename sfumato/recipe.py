@@ -42,7 +42,7 @@ FOLDS = (4, 8, 2, 16)
 """By how much an autoencoder may shrink a side; the first that fits is taken."""
 CHANNELS = {1: {2: 1, 4: 2, 8: 4, 16: 4}, 3: {2: 3, 4: 6, 8: 8, 16: 8}}
 """Channels of a latent: by those of the image, and by how much a side shrinks. With 4 for squares of 4x4 in colour about 73 % of what a
-classifier reads of public photographs survives, with 6 about 86 % (`benchmarks/autoencoder.py --data colour --only patch --set channels=4`)."""
+classifier reads of public photographs survives, with 6 about 86 % (`benchmarks/results/targets.md`)."""
 CROWDED = {(3, 4): 4}
 """The same where there are more than `UNET_UP_TO` positions a side: 16x16x6 numbers would be too many for class moments."""
 WIDTHS = ((64, 192, 2), (128, 384, 3), (256, 512, 4), (512, 640, 4), (math.inf, 768, 4))
