@@ -80,7 +80,7 @@ def sweep_over(over: Sequence[str], method: str = DEFAULT_METHOD) -> Sweep:
         field, equals, values = axis.partition("=")
         if not equals or not field or not values:
             raise BadInput(
-                f"--over {axis!r} is not of the form section.field=value,value: for example method.k=0.3,0.5,0.8"
+                f"--over {axis!r} is not of the form section.field=value,value: for example method.k=0.5,0.65,0.8"
             )
         axes.setdefault(field, {}).update(_variants(method, field, values.split(",")))
     return Sweep(axes)

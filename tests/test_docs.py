@@ -1,24 +1,229 @@
-"""The pages say what the program says."""
+"""The pages say what the program says, and every command that they show exists and resolves."""
 
+import ast
+import contextlib
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 from flows.cli import main
+from flows.variants import named_sweep, planned, sweep_over, variants_of
 from sfumato.methods import METHODS
+from sfumato.preflight import plan_for, preflight
+from sfumato.settings import resolve
+from tasks.checks import agreed_delta, known_constants
+from tasks.runtime.environment import where
+from tests.examples import home_at, write_classes
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md"]
+PAGES += sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+LONGEST = {"README.md": 120}
+"""Pages that must stay short, and their most lines."""
+FOREIGN = {"source", "pip", "python", "ray", "moto_server", "export", "openssl"}
+"""Programs of others that the pages show; what is said of them is not checked."""
+PLANNED = {"run", "plan", "rehearse"}
+COMPARED = {"compare", "sweep"}
+
+
+# --- reading the pages ------------------------------------------------------------------------------------------------
+
+
+class Shown(NamedTuple):
+    """A command on a page."""
+
+    page: str
+    words: tuple[str, ...]
+    """Without assignments of variables before it."""
+
+    def __str__(self) -> str:
+        return f"{self.page}: {shlex.join(self.words)}"
+
+
+def read(page: str) -> str:
+    """A page."""
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def commands(page: str) -> Iterator[Shown]:
+    """Every command of the blocks marked `sh`, joined where a line ends in a backslash, split where && joins two."""
+    for block in re.findall(r"```sh\n(.*?)```", read(page), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            while words:
+                end = words.index("&&") if "&&" in words else len(words)
+                one, words = words[:end], words[end + 1 :]
+                while one and re.fullmatch(r"[A-Z_]+=.*", one[0]):
+                    del one[0]
+                if one:
+                    yield Shown(page, tuple(one))
+
+
+def in_passing(page: str) -> Iterator[Shown]:
+    """Every `sfumato ...` between backticks."""
+    text = re.sub(r"```.*?```", "", read(page), flags=re.DOTALL)
+    for code in re.findall(r"`(sfumato [^`]+)`", text):
+        yield Shown(page, tuple(shlex.split(code.replace("[", "").replace("]", ""))))
+
+
+def own(shown: Shown) -> tuple[str, ...]:
+    """The arguments of `sfumato`; none for another program."""
+    words = shown.words
+    if words[0] == "sfumato":
+        return words[1:]
+    return words[words.index("flows") + 1 :] if words[0] == "torchrun" else ()
+
+
+SHOWN = list(dict.fromkeys(shown for page in PAGES for shown in commands(page)))
+OURS = [shown for shown in SHOWN if own(shown)]
+
+
+def parsed(arguments: Sequence[str]) -> typer.Context:
+    """A command with its options, as the program reads them; nothing is carried out."""
+    name, *rest = main.each_with_set(arguments)
+    command = main.load(name)
+    if isinstance(command, TyperGroup):
+        name, *rest = rest
+        command = command.commands[name]
+    return command.make_context(name, rest)
+
+
+# --- the tests --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_page_on_privacy_holds_what_explain_prints(name):
-    assert f"### {name}\n\n{METHODS[name].PROMISE}\n" in (DOCS / "privacy.md").read_text(encoding="utf-8")
+    assert f"### {name}\n\n{METHODS[name].PROMISE}\n" in read("docs/privacy.md")
 
 
-def test_every_command_on_the_page_exists():
-    known, ledger = set(main.COMMANDS), set(main.load("ledger").commands)
-    words = (DOCS / "privacy.md").read_text(encoding="utf-8").replace("`", " ").split()
-    for at, word in enumerate(words[:-2]):
-        if word == "sfumato":
-            assert words[at + 1] in known | {"ledger"}, words[at : at + 3]
-            assert words[at + 1] != "ledger" or words[at + 2] in ledger, words[at : at + 3]
+@pytest.mark.parametrize("page", LONGEST)
+def test_a_first_page_stays_short(page):
+    assert len(read(page).splitlines()) <= LONGEST[page]
+
+
+def test_every_link_leads_somewhere():
+    broken = []
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", read(page), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"", text):
+            path, _, anchor = "".join(target).partition("#")
+            if path.startswith("http"):
+                continue
+            there = ((ROOT / page).parent / path).resolve() if path else ROOT / page
+            if not there.is_file() or (anchor and anchor not in anchors(there.read_text(encoding="utf-8"))):
+                broken.append(f"{page}: {path}#{anchor}")
+    assert broken == []
+
+
+def anchors(text: str) -> set[str]:
+    """What GitHub calls the headings of a page."""
+    heads = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("shown", OURS, ids=str)
+def test_a_command_has_the_options_that_it_is_shown_with(shown):
+    with contextlib.suppress(typer.Exit):
+        parsed(own(shown))
+
+
+def test_a_command_in_passing_has_its_name_and_its_options():
+    for page in PAGES:
+        for shown in in_passing(page):
+            name, *rest = own(shown)
+            if name == "COMMAND" or name.startswith("-"):
+                continue
+            command = main.load(name)
+            if isinstance(command, TyperGroup) and rest:
+                command = command.commands[rest[0]]
+            known = {option for parameter in command.params for option in (*parameter.opts, "--help")}
+            assert {word.split("=")[0] for word in rest if word.startswith("--")} <= known, shown
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory) -> Path:
+    """Folders of the names that the pages use."""
+    place = tmp_path_factory.mktemp("stand-ins")
+    write_classes(place / "scans", {"benign": 400, "malignant": 400}, 28, 28)
+    write_classes(place / "textures", {f"texture-{number}": 40 for number in range(20)}, 28, 28)
+    write_classes(place / "objects", {f"object-{number:03}": 12 for number in range(100)}, 28, 28)
+    return place
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(PLANNED & set(own(shown)[:1]) for shown in commands(page))]
+)
+def test_runs_of_a_page_can_be_planned_in_its_order_within_the_budgets_that_it_sets(
+    page, stand_ins, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(stand_ins)
+    with home_at(tmp_path / "home"):
+        for shown in dict.fromkeys(commands(page)):
+            arguments = own(shown)
+            if arguments[:2] == ("ledger", "budget"):
+                context = parsed(arguments)
+                context.command.callback(**context.params)
+            elif arguments and arguments[0] in PLANNED:
+                plan(parsed(arguments).params)
+
+
+def plan(given: Mapping[str, Any]) -> None:
+    """What a run would ask of the ledger, which bears it; the options are those of `sfumato run`."""
+    epsilon = given.get("epsilon")
+    changes = [*(given["changes"] or []), *([f"privacy.epsilon={epsilon}"] if epsilon else [])]
+    asked = resolve(given["method"], given["preset"], changes)
+    settings, facts, _ = preflight(asked, str(where().data), known_constants, agreed_delta)
+    made = plan_for(settings, facts)
+    with where().ledger() as ledger:
+        events = [spend.event for spend in made.spends]
+        ledger.check_budget(settings.data.name, events, made.privacy.relation, made.privacy.delta)
+
+
+@pytest.mark.parametrize("shown", [shown for shown in OURS if own(shown)[0] in COMPARED], ids=str)
+def test_a_comparison_can_be_planned(shown, tmp_path):
+    given = parsed(own(shown)).params
+    numbers = [float(text) for text in given["epsilons"].split(",") if text]
+    changes = list(given["changes"] or [])
+    variants = given.get("variants") or list(METHODS)
+    if own(shown)[0] == "sweep":
+        sweep = sweep_over(given["over"], given["name"]) if given["over"] else named_sweep(given["name"])
+        variants, changes = variants_of(sweep.axes), [*sweep.changes, *changes]
+    with home_at(tmp_path / "home"):
+        assert planned(variants, given["preset"], numbers, [0], changes, str(where().data))
+
+
+def test_every_other_line_names_what_there_is():
+    targets = set(re.findall(r"^([\w./$()-]+):", read("Makefile"), re.MULTILINE)) | {".venv/.ready"}
+    extras = set(tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"])
+    for shown in SHOWN:
+        program, *rest = shown.words
+        if own(shown):
+            continue
+        if program == "make":
+            assert rest and set(rest) <= targets, shown
+        elif program in (".venv/bin/python", "python") and rest[0].endswith(".py") and "verify_card" not in rest[0]:
+            assert {word for word in rest if word.startswith("--")} <= options(rest[0]), shown
+        elif rest[:2] == ["-m", "pytest"]:
+            assert all((ROOT / word).exists() for word in rest[2:] if not word.startswith("-")), shown
+        else:
+            assert program in FOREIGN, shown
+        for named in re.findall(r"\.\[([\w,-]+)\]", " ".join(rest)):
+            assert set(named.split(",")) <= extras, shown
+
+
+def options(script: str) -> set[str]:
+    """The options that a benchmark adds to its parser."""
+    tree = ast.parse(read(script))
+    return {
+        node.args[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument"
+        if isinstance(node.args[0], ast.Constant)
+    }

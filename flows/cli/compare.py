@@ -78,7 +78,7 @@ def sweep(
 
     The ablations of a paper, in small: sfumato sweep rapid
 
-    Your own: sfumato sweep rapid --over method.k=0.3,0.5,0.8 --over fine_tuning.batch=64,256
+    Your own: sfumato sweep rapid --over method.k=0.5,0.65,0.8 --over fine_tuning.batch=64,256
     """
     from flows.variants import named_sweep, sweep_over, variants_of
 
