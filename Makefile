@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-faults lint serve clean help
+.PHONY: demo test test-slow test-all test-faults lint serve clean help
 
 help:
 	@echo "make demo   run RAPID on the embedded default and publish the result"
-	@echo "make test   run all tests"
+	@echo "make test   run the tests that need at most one server: about ten minutes on two cores"
+	@echo "make test-all   run these and the slow ones: Ray, torchrun, PostgreSQL, S3, processes that are killed, whole runs"
 	@echo "make test-faults   let a schedule run, kill, fill and fuzz for an hour or two, and count what was lost"
 	@echo "make lint   check style and types"
 	@echo "make serve  start both UIs and carry out what is scheduled"
@@ -22,8 +23,17 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(VENV)/bin/sfumato run rapid --preset digits --publish
 
+# The tests of one file, and those that share a server, stay in one process (tests/conftest.py says which come first).
+PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+
 test: $(READY)
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(PYTEST) -m "not slow"
+
+# What `make test` leaves out.
+test-slow: $(READY)
+	$(PYTEST) -m slow
+
+test-all: test test-slow
 
 # In a process of its own: the suite starts and kills servers, mounts disks where it may, and takes its time.
 test-faults: $(READY)

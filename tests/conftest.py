@@ -1,4 +1,8 @@
-"""One home, one folder of keys, one Prefect server and one PostgreSQL server for the whole session; only tests that ask for a server start it."""
+"""One home, one folder of keys, one Prefect server and one PostgreSQL server for the whole session; only tests that ask for a server start it.
+
+Two tiers: what is marked `slow` runs in `make test-all` alone. Where several processes share the work, the tests of one file
+stay in one of them, and so do all that need the same server.
+"""
 
 import os
 import tempfile
@@ -29,6 +33,22 @@ def pytest_addoption(parser) -> None:
     parser.addoption("--fuzz", type=int, default=100, help="made-up inputs of each kind (default: 100)")
 
 
+SHARED = ("prefect_server", "postgres_server")
+"""Fixtures that take long to make: whoever asks for one goes where it is."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything that needs PostgreSQL is slow; every test has a group; the groups that take longest come first."""
+    for item in items:
+        wanted = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
+        if "postgres_server" in wanted:
+            item.add_marker(pytest.mark.slow)
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(wanted[0] if wanted else item.location[0]))
+    items.sort(key=lambda item: not set(SHARED) & set(getattr(item, "fixturenames", ())))
+
+
 @pytest.fixture(scope="session")
 def home() -> Path:
     """The home that every in-process test run shares."""
@@ -42,6 +62,24 @@ def prefect_server():
 
     with prefect_test_harness(server_startup_timeout=120):
         yield
+
+
+@pytest.fixture
+def no_servers(tmp_path, monkeypatch) -> Iterator[dict]:
+    """A home of its own on which whole flows run without Prefect and MLflow (`tests.in_process`)."""
+    from tests.in_process import in_process
+
+    with in_process(tmp_path / "home", monkeypatch) as made:
+        yield made
+
+
+@pytest.fixture
+def no_prefect(tmp_path, monkeypatch) -> Iterator[dict]:
+    """The same with MLflow."""
+    from tests.in_process import in_process
+
+    with in_process(tmp_path / "home", monkeypatch, tracked=True) as made:
+        yield made
 
 
 @pytest.fixture

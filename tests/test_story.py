@@ -20,27 +20,23 @@ from artifacts import verify_card
 from artifacts.certify import spends_of
 from artifacts.labels import Label
 from artifacts.record import load_record
-from artifacts.store import file_digest
+from artifacts.store import Store, file_digest
 from artifacts.tracking import INTERNAL, SHAREABLE
+from flows.audit import audit_run
+from flows.synthesize import synthesize
 from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.evaluation.membership import COMBINED
 from sfumato.privacy.ledger.ledger import Ledger
 from tasks.release import publish_run
-from tasks.runtime.environment import configure, where
-from tests.examples import UNCHOSEN, UNREHEARSED, home_at, write_classes
+from tasks.runtime.environment import where
+from tests.examples import UNCHOSEN, UNREHEARSED, write_classes
 from tests.spends import KEYS
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
 TINY = [
-    "data.share=0.1395",
-    "data.glyphs_per_class=20",
-    "network.width=32",
-    "pretraining.steps=40",
-    "method.extractor.steps=5",
-    "fine_tuning.steps=4",
-    "generation.images=60",
-    "generation.steps=20",
-    "evaluation.images=60",
+    *("data.share=0.1395", "data.glyphs_per_class=8", "network.width=16", "network.blocks=1", "schedule.timesteps=100"),
+    *("pretraining.steps=20", "pretraining.batch=32", "method.extractor.steps=3", "fine_tuning.steps=4"),
+    *("generation.images=60", "generation.steps=10", "evaluation.images=60", "evaluation.resamples=20"),
     *UNREHEARSED,
 ]
 PATIENCE_SECONDS = 400
@@ -68,8 +64,6 @@ NOT_PRIVATE = [
 @pytest.fixture(scope="module")
 def record(prefect_server, tmp_path_factory):
     """One run of the whole flow, published."""
-    from flows.synthesize import synthesize
-
     to = tmp_path_factory.mktemp("out") / "published"
     return synthesize(method="rapid", preset="digits", changes=TINY, publish_to=str(to))
 
@@ -186,8 +180,6 @@ def test_what_may_be_shown_of_a_run_is_complete_and_holds_nothing_internal(recor
 
 
 def test_again_everything_comes_from_the_cache_and_nothing_is_spent(record):
-    from flows.synthesize import synthesize
-
     again = synthesize(method="rapid", preset="digits", changes=TINY)
     assert all(stage.cached for stage in again.stages) and len(again.stages) == len(record.stages)
     assert again.spent_total == record.spent_total and again.samples_artifact == record.samples_artifact
@@ -198,8 +190,6 @@ def test_again_everything_comes_from_the_cache_and_nothing_is_spent(record):
 
 
 def test_a_damaged_artifact_is_made_again(record):
-    from flows.synthesize import synthesize
-
     store = where().store()
     base = next(d for d, m in store.ancestry(record.samples_artifact) if m["kind"] == "Trajectories")
     victim = store.root / "objects" / base / "tensors.safetensors"
@@ -225,8 +215,6 @@ def test_an_internal_set_is_not_published_and_says_why(record, tmp_path):
 
 
 def test_a_spent_budget_stops_the_run_before_the_door_opens(record):
-    from flows.synthesize import synthesize
-
     with where().ledger() as ledger:
         total = ledger.total("digits")
         ledger.set_budget("digits", total.epsilon + 0.5, total.delta)
@@ -246,9 +234,7 @@ def test_a_spent_budget_stops_the_run_before_the_door_opens(record):
         ledger.set_budget("digits", 1000.0, total.delta)
 
 
-def test_a_corrupt_private_image_is_named_before_any_work(prefect_server, tmp_path):
-    from flows.synthesize import synthesize
-
+def test_a_corrupt_private_image_is_named_before_any_work(no_servers, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for number in range(12):
@@ -256,19 +242,14 @@ def test_a_corrupt_private_image_is_named_before_any_work(prefect_server, tmp_pa
     bad = tmp_path / "b" / "3.png"
     bad.write_bytes(bad.read_bytes()[:40])
     with pytest.raises(BadInput, match=r"corrupt.*\(INTERNAL\)$"):
-        synthesize(
+        synthesize.fn(
             method="rapid", preset="auto", changes=[*TINY, *UNCHOSEN, f"data.private={tmp_path}", "data.share=1"]
         )
 
 
-def test_plain_dp_sgd_is_a_method_like_any_other(prefect_server):
-    from flows.synthesize import synthesize
-
+def test_plain_dp_sgd_is_a_method_like_any_other(no_servers):
     changes = [c for c in TINY if not c.startswith("method.")]
-    with where().ledger() as ledger:
-        if budget := ledger.budget("digits"):
-            ledger.set_budget("digits", 1000.0, budget.delta)
-    record = synthesize(method="dp-sgd", preset="digits", changes=changes)
+    record = synthesize.fn(method="dp-sgd", preset="digits", changes=changes)
     assert record.label == Label.DP and record.certificate.epsilon <= 10 and "plain DP-SGD" not in record.metrics
 
 
@@ -276,66 +257,53 @@ PROMISE = [c for c in TINY if not c.startswith("method.")] + ["evaluation.baseli
 """dp-promise on the tiny setting."""
 
 
-def test_a_phase_on_noised_copies_is_published_under_an_exchange(prefect_server, tmp_path):
-    from flows.audit import audit_run
-    from flows.synthesize import synthesize
-
+def test_a_phase_on_noised_copies_is_published_under_an_exchange(no_servers, tmp_path):
     once = ["method.phase_one=noised_once", "privacy.relation=replace_one"]
-    with home_at(tmp_path / "home"):
-        configure()
-        record = synthesize(method="dp-promise", preset="digits", changes=[*PROMISE, *once], publish_to=".")
-        assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
-        assert "exchanging one record" in (Path(record.published) / "README.md").read_text()
-        kinds = {m["kind"]: m["label"] for _, m in where().store().ancestry(record.samples_artifact)}
-        assert kinds["NoisedImages"] == kinds["PhaseOneModel"] == kinds["TunedModel"] == Label.DP
-        again = synthesize(method="dp-promise", preset="digits", changes=[*PROMISE, *once, "fine_tuning.steps=5"])
-        made = [stage.name for stage in again.stages if not stage.cached]
-        assert "fine-tune" in made and "noise-once" not in made and "train-phase-one" not in made
-        with where().ledger() as ledger:
-            assert ledger.total("digits").spends == 3, "one copy serves both runs"
-            assert ledger.verify() == [] and ledger.replay() == []
-        found = audit_run(record.run, canaries=40).audit
-        assert found.certificate == pytest.approx(record.certificate.epsilon), "no coin hides how many copies there are"
-        assert found.bound.canaries == 40 and not found.refuted
+    record = synthesize.fn(method="dp-promise", preset="digits", changes=[*PROMISE, *once], publish_to=".")
+    assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
+    assert "exchanging one record" in (Path(record.published) / "README.md").read_text()
+    kinds = {m["kind"]: m["label"] for _, m in where().store().ancestry(record.samples_artifact)}
+    assert kinds["NoisedImages"] == kinds["PhaseOneModel"] == kinds["TunedModel"] == Label.DP
+    again = synthesize.fn(method="dp-promise", preset="digits", changes=[*PROMISE, *once, "fine_tuning.steps=5"])
+    made = [stage.name for stage in again.stages if not stage.cached]
+    assert "fine-tune" in made and "noise-once" not in made and "train-phase-one" not in made
+    with where().ledger() as ledger:
+        assert ledger.total("digits").spends == 3, "one copy serves both runs"
+        assert ledger.verify() == [] and ledger.replay() == []
+    found = audit_run.fn(record.run, canaries=40).audit
+    assert found.certificate == pytest.approx(record.certificate.epsilon), "no coin hides how many copies there are"
+    assert found.bound.canaries == 40 and not found.refuted
 
 
-def test_images_that_are_paid_one_by_one_are_published_with_their_number(prefect_server, tmp_path):
-    from flows.synthesize import synthesize
-
+def test_images_that_are_paid_one_by_one_are_published_with_their_number(no_servers, tmp_path):
     asked = [*(c for c in PROMISE if "method." not in c), "generation.images=40"]
-    with home_at(tmp_path / "home"):
-        configure()
-        record = synthesize(method="empirical-denoiser", preset="digits", changes=asked, publish_to=".")
-        assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
-        assert "covering 40 images" in (Path(record.published) / "README.md").read_text()
-        with where().ledger() as ledger:
-            ((entry, events),) = ledger.spends("digits")
-            assert entry.body["images"] == 40 and events == tuple(spend.event for spend in record.plan.spends)
-            assert ledger.verify() == [] and ledger.replay() == []
-        again = synthesize(method="empirical-denoiser", preset="digits", changes=asked)
-        assert "generate-privately" in [stage.name for stage in again.stages if stage.cached]
-        more = synthesize(method="empirical-denoiser", preset="digits", changes=[*asked, "generation.images=41"])
-        assert more.certificate.epsilon <= 10, "its own spends"
-        with where().ledger() as ledger:
-            assert ledger.total("digits").spends == 2 and ledger.total("digits").epsilon > 12, "more images add up"
+    record = synthesize.fn(method="empirical-denoiser", preset="digits", changes=asked, publish_to=".")
+    assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
+    assert "covering 40 images" in (Path(record.published) / "README.md").read_text()
+    with where().ledger() as ledger:
+        ((entry, events),) = ledger.spends("digits")
+        assert entry.body["images"] == 40 and events == tuple(spend.event for spend in record.plan.spends)
+        assert ledger.verify() == [] and ledger.replay() == []
+    again = synthesize.fn(method="empirical-denoiser", preset="digits", changes=asked)
+    assert "generate-privately" in [stage.name for stage in again.stages if stage.cached]
+    more = synthesize.fn(method="empirical-denoiser", preset="digits", changes=[*asked, "generation.images=41"])
+    assert more.certificate.epsilon <= 10, "its own spends"
+    with where().ledger() as ledger:
+        assert ledger.total("digits").spends == 2 and ledger.total("digits").epsilon > 12, "more images add up"
 
 
-def test_phase_one_as_published_runs_and_stays_inside_unless_someone_answers_for_it(prefect_server, tmp_path):
-    from flows.synthesize import synthesize
-
-    with home_at(tmp_path / "home"):
-        configure()
-        record = synthesize(method="dp-promise", preset="digits", changes=[*PROMISE, "method.phase_one=paper"])
-        assert record.label == Label.INTERNAL and record.certificate is None
-        assert "one step can show whether an image was trained on" in Path(record.report).read_text()
-        with pytest.raises(Refused, match=r"INTERNAL, because of PhaseOneModel [0-9a-f]{12}: .* \(entry \d+: the loss"):
-            publish_run(record, tmp_path / "out")
-        given = publish_run(record, tmp_path / "out", accept_claim="a test of mine")
-        told = shared()[record.tracking["DP"]]
-        assert told.data.tags["label"] == "PUBLIC" and "epsilon" not in told.data.metrics, "its public half alone"
-        assert not where().tracker().client().search_registered_models()
-        card = json.loads((Path(given.published) / "card.json").read_text())
-        assert card["certificate"] is None and "one step can show" in card["statement"]
+def test_phase_one_as_published_runs_and_stays_inside_unless_someone_answers_for_it(no_prefect, tmp_path):
+    record = synthesize.fn(method="dp-promise", preset="digits", changes=[*PROMISE, "method.phase_one=paper"])
+    assert record.label == Label.INTERNAL and record.certificate is None
+    assert "one step can show whether an image was trained on" in Path(record.report).read_text()
+    with pytest.raises(Refused, match=r"INTERNAL, because of PhaseOneModel [0-9a-f]{12}: .* \(entry \d+: the loss"):
+        publish_run(record, tmp_path / "out")
+    given = publish_run(record, tmp_path / "out", accept_claim="a test of mine")
+    told = shared()[record.tracking["DP"]]
+    assert told.data.tags["label"] == "PUBLIC" and "epsilon" not in told.data.metrics, "its public half alone"
+    assert not where().tracker().client().search_registered_models()
+    card = json.loads((Path(given.published) / "card.json").read_text())
+    assert card["certificate"] is None and "one step can show" in card["statement"]
 
 
 SCORE = [c for c in TINY if not c.startswith("method.")] + [
@@ -345,44 +313,35 @@ SCORE = [c for c in TINY if not c.startswith("method.")] + [
 """DPPM on the tiny setting."""
 
 
-def test_images_that_bring_their_own_labels_leave_on_a_claim_alone(prefect_server, tmp_path):
-    from flows.synthesize import synthesize
-
-    with home_at(tmp_path / "home"):
-        configure()
-        record = synthesize(method="dppm", preset="digits", changes=SCORE)
-        assert record.label == Label.INTERNAL and record.certificate is None and record.claim.epsilon == 10
-        assert "without looking at the data" in Path(record.report).read_text()
-        other = [*SCORE, "generation.hamiltonian.momentum=uniform"]
-        again = synthesize(method="dppm", preset="digits", changes=other)
-        made = [stage.name for stage in again.stages if not stage.cached]
-        assert "generate" in made and "train-plainly" not in made and "pretrain" not in made
-        with where().ledger() as ledger:
-            assert ledger.total("digits").spends == 1, "another sampler asks nothing of the private images"
-            assert ledger.verify() == [] and ledger.replay() == []
-        with pytest.raises(Refused, match=r"INTERNAL, because of TunedModel"):
-            publish_run(record, tmp_path / "out")
-        given = publish_run(record, tmp_path / "out", accept_claim="a test of mine")
-        card = json.loads((Path(given.published) / "card.json").read_text())
-        told = [card["statement"], (tmp_path / "out" / "README.md").read_text(), Path(given.report).read_text()]
-        assert card["certificate"] is None and all("No protection of the training data is known." in t for t in told)
-        lines = (tmp_path / "out" / "labels.csv").read_text().splitlines()[1:]
-        labels = [int(line.split(",")[1]) for line in lines]
-        assert len(labels) == 60 and labels != sorted(labels), "as they were drawn, not as they were asked for"
+def test_images_that_bring_their_own_labels_leave_on_a_claim_alone(no_servers, tmp_path):
+    record = synthesize.fn(method="dppm", preset="digits", changes=SCORE)
+    assert record.label == Label.INTERNAL and record.certificate is None and record.claim.epsilon == 10
+    assert "without looking at the data" in Path(record.report).read_text()
+    other = [*SCORE, "generation.hamiltonian.momentum=uniform"]
+    again = synthesize.fn(method="dppm", preset="digits", changes=other)
+    made = [stage.name for stage in again.stages if not stage.cached]
+    assert "generate" in made and "train-plainly" not in made and "pretrain" not in made
+    with where().ledger() as ledger:
+        assert ledger.total("digits").spends == 1, "another sampler asks nothing of the private images"
+        assert ledger.verify() == [] and ledger.replay() == []
+    with pytest.raises(Refused, match=r"INTERNAL, because of TunedModel"):
+        publish_run(record, tmp_path / "out")
+    given = publish_run(record, tmp_path / "out", accept_claim="a test of mine")
+    card = json.loads((Path(given.published) / "card.json").read_text())
+    told = [card["statement"], (tmp_path / "out" / "README.md").read_text(), Path(given.report).read_text()]
+    assert card["certificate"] is None and all("No protection of the training data is known." in t for t in told)
+    lines = (tmp_path / "out" / "labels.csv").read_text().splitlines()[1:]
+    labels = [int(line.split(",")[1]) for line in lines]
+    assert len(labels) == 60 and labels != sorted(labels), "as they were drawn, not as they were asked for"
 
 
-def test_a_network_of_the_methods_own_is_certified_published_and_audited(prefect_server, tmp_path):
-    from flows.audit import audit_run
-    from flows.synthesize import synthesize
-
+def test_a_network_of_the_methods_own_is_certified_published_and_audited(no_servers, tmp_path):
     sound = ["method.mechanism=dp_sgd", "fine_tuning.trainable=[film,time,rest]"]
-    with home_at(tmp_path / "home"):
-        configure()
-        record = synthesize(method="dppm", preset="digits", changes=[*SCORE, *sound], publish_to=".")
-        assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
-        assert "PLD" in (Path(record.published) / "README.md").read_text()
-        found = audit_run(record.run, canaries=40).audit
-        assert found.bound.canaries == 40 and not found.refuted
+    record = synthesize.fn(method="dppm", preset="digits", changes=[*SCORE, *sound], publish_to=".")
+    assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
+    assert "PLD" in (Path(record.published) / "README.md").read_text()
+    found = audit_run.fn(record.run, canaries=40).audit
+    assert found.bound.canaries == 40 and not found.refuted
 
 
 ENSEMBLE = [c for c in TINY if not c.startswith("method.")] + [
@@ -391,84 +350,71 @@ ENSEMBLE = [c for c in TINY if not c.startswith("method.")] + [
 """The ensemble on the tiny setting."""
 
 
-def test_members_stay_inside_and_every_image_that_they_drew_is_paid_for(prefect_server, tmp_path):
-    from flows.synthesize import synthesize
-
-    with home_at(tmp_path / "home"):
-        configure()
-        run = functools.partial(synthesize, method="dp-ensemble", preset="digits")
-        record = run(changes=ENSEMBLE, publish_to=".")
-        assert record.label == Label.DP and record.certificate.images == 60 and record.certificate.epsilon <= 10
-        folder, store = Path(record.published), where().store()
-        assert "covering 60 images" in (folder / "README.md").read_text()
-        kept = {path.name: store.manifest(path.name) for path in (store.root / "objects").iterdir()}
-        members = {digest: m["label"] for digest, m in kept.items() if m["kind"] == "MemberModel"}
-        assert set(members.values()) == {Label.INTERNAL} and len(members) == 2
-        assert set(kept[record.samples_artifact]["behind"]) == set(members)
-        assert {m["kind"] for _, m in store.ancestry(record.samples_artifact)} == {
-            "PublicImages",
-            "PublicModel",
-            "Samples",
-        }
-        assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {
-            ".png",
-            ".csv",
-            ".json",
-            ".md",
-            ".html",
-            ".py",
-            ".yaml",
-        }
-        more = run(changes=[*ENSEMBLE, "generation.images=30"])
-        assert [s.name for s in more.stages if not s.cached and s.name.startswith(("pre", "train", "gen"))] == [
-            "generate-privately",
-            "generate (public model alone)",
-        ]
-        with where().ledger() as ledger:
-            reserved = [entry.body["images"] for entry in ledger.entries() if entry.kind == "reserve"]
-            assert reserved == [60, 30], "other images are another reservation"
-            both = ledger.total("digits").epsilon
-            assert both == pytest.approx(more.spent_total["epsilon"]) and both > record.spent_total["epsilon"]
-            assert ledger.verify() == [] and ledger.replay() == []
+def test_members_stay_inside_and_every_image_that_they_drew_is_paid_for(no_servers, tmp_path):
+    run = functools.partial(synthesize.fn, method="dp-ensemble", preset="digits")
+    record = run(changes=ENSEMBLE, publish_to=".")
+    assert record.label == Label.DP and record.certificate.images == 60 and record.certificate.epsilon <= 10
+    folder, store = Path(record.published), where().store()
+    assert "covering 60 images" in (folder / "README.md").read_text()
+    kept = {path.name: store.manifest(path.name) for path in (store.root / "objects").iterdir()}
+    members = {digest: m["label"] for digest, m in kept.items() if m["kind"] == "MemberModel"}
+    assert set(members.values()) == {Label.INTERNAL} and len(members) == 2
+    assert set(kept[record.samples_artifact]["behind"]) == set(members)
+    assert {m["kind"] for _, m in store.ancestry(record.samples_artifact)} == {
+        "PublicImages",
+        "PublicModel",
+        "Samples",
+    }
+    assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {
+        ".png",
+        ".csv",
+        ".json",
+        ".md",
+        ".html",
+        ".py",
+        ".yaml",
+    }
+    more = run(changes=[*ENSEMBLE, "generation.images=30"])
+    assert [s.name for s in more.stages if not s.cached and s.name.startswith(("pre", "train", "gen"))] == [
+        "generate-privately",
+        "generate (public model alone)",
+    ]
+    with where().ledger() as ledger:
+        reserved = [entry.body["images"] for entry in ledger.entries() if entry.kind == "reserve"]
+        assert reserved == [60, 30], "other images are another reservation"
+        both = ledger.total("digits").epsilon
+        assert both == pytest.approx(more.spent_total["epsilon"]) and both > record.spent_total["epsilon"]
+        assert ledger.verify() == [] and ledger.replay() == []
 
 
-def test_prototypes_are_paid_for_once_and_any_number_is_drawn_from_them(prefect_server, tmp_path):
-    from flows.synthesize import synthesize
-
-    with home_at(tmp_path / "home"):
-        configure()
-        run = functools.partial(synthesize, method="dp-ensemble", preset="digits")
-        once = run(changes=[*ENSEMBLE, "method.prototypes=1"], publish_to=".")
-        again = run(changes=[*ENSEMBLE, "method.prototypes=1", "generation.images=90", "generation.redraw=0.3"])
-        assert "any number of images" in (Path(once.published) / "README.md").read_text()
-        assert once.label == again.label == Label.DP and once.entries == again.entries
-        assert once.spent_total == again.spent_total and again.certificate == once.certificate
-        made = [stage.name for stage in again.stages if not stage.cached]
-        assert "generate" in made and "generate-privately (prototypes)" not in made
-        with where().ledger() as ledger:
-            (entry,) = (entry for entry in ledger.entries() if entry.kind == "reserve")
-            assert entry.body["images"] == "any" and entry.body["events"][0]["count"] == 10
+def test_prototypes_are_paid_for_once_and_any_number_is_drawn_from_them(no_servers, tmp_path):
+    run = functools.partial(synthesize.fn, method="dp-ensemble", preset="digits")
+    once = run(changes=[*ENSEMBLE, "method.prototypes=1"], publish_to=".")
+    again = run(changes=[*ENSEMBLE, "method.prototypes=1", "generation.images=90", "generation.redraw=0.3"])
+    assert "any number of images" in (Path(once.published) / "README.md").read_text()
+    assert once.label == again.label == Label.DP and once.entries == again.entries
+    assert once.spent_total == again.spent_total and again.certificate == once.certificate
+    made = [stage.name for stage in again.stages if not stage.cached]
+    assert "generate" in made and "generate-privately (prototypes)" not in made
+    with where().ledger() as ledger:
+        (entry,) = (entry for entry in ledger.entries() if entry.kind == "reserve")
+        assert entry.body["images"] == "any" and entry.body["events"][0]["count"] == 10
 
 
-def test_the_same_seed_gives_the_same_public_half_and_other_noise(record, tmp_path):
-    from flows.synthesize import synthesize
+def test_the_same_seed_gives_the_same_public_half_and_other_noise(record, no_servers):
+    def digests(store: Store, samples: str) -> dict[str, str]:
+        return {manifest["kind"]: digest for digest, manifest in store.ancestry(samples)}
 
-    def digests(samples: str) -> dict[str, str]:
-        return {manifest["kind"]: digest for digest, manifest in where().store().ancestry(samples)}
-
-    first = digests(record.samples_artifact)
-    with home_at(tmp_path / "home"):
-        again = synthesize(method="rapid", preset="digits", changes=TINY)
-        assert not any(stage.cached for stage in again.stages)
-        second = digests(again.samples_artifact)
+    first = digests(Store.open(Path(record.report).parents[2] / "store"), record.samples_artifact)
+    again = synthesize.fn(method="rapid", preset="digits", changes=TINY)
+    assert not any(stage.cached for stage in again.stages)
+    second = digests(where().store(), again.samples_artifact)
     public = {"PublicImages", "PublicModel", "FeatureExtractor", "Trajectories"}
     assert {kind for kind in first if first[kind] == second[kind]} == public
     assert set(first) - public == {"ClassVotes", "TunedModel", "Samples"}
 
 
 def test_an_audit_spends_nothing_and_stays_beside_the_run(record):
-    from flows.audit import audit_run
-
     with where().ledger() as ledger:
         before = ledger.total("digits")
     audited = audit_run(record.run, canaries=40)
@@ -493,8 +439,6 @@ def test_an_audit_spends_nothing_and_stays_beside_the_run(record):
 
 
 def test_an_audit_that_makes_no_sense_is_told(record):
-    from flows.audit import audit_run
-
     with pytest.raises(BadInput, match="1 canaries: at delta .* an audit takes 2 to"):
         audit_run(record.run, canaries=1)
     with pytest.raises(BadInput, match=r"only machine\.\* may differ"):
@@ -503,19 +447,11 @@ def test_an_audit_that_makes_no_sense_is_told(record):
         audit_run("nobody")
 
 
-def test_the_audit_is_not_blind(prefect_server, tmp_path):
+@pytest.mark.slow
+def test_the_audit_is_not_blind(no_servers):
     """A run that hardly adds noise: canaries and training records are recognised."""
-    with home_at(tmp_path / "home"):
-        configure()
-        attack_a_run_without_noise()
-
-
-def attack_a_run_without_noise():
-    from flows.audit import audit_run
-    from flows.synthesize import synthesize
-
-    record = synthesize(method="dp-sgd", preset="digits", changes=NOT_PRIVATE)
-    found = audit_run(record.run, canaries=100).audit
+    record = synthesize.fn(method="dp-sgd", preset="digits", changes=NOT_PRIVATE)
+    found = audit_run.fn(record.run, canaries=100).audit
     combined = next(one for one in found.memberships if one.name == COMBINED)
     assert found.bound.epsilon > 1.5 and combined.auc > 0.8, (found.bound, combined.auc)
     assert found.promised > 1e5 and not found.refuted  # what it promises is next to nothing, and is kept
@@ -529,12 +465,10 @@ def attack_a_run_without_noise():
         publish_run(record, where().home / "never")
 
 
-def test_a_set_that_changed_is_refused_until_a_person_declares_a_version(prefect_server, tmp_path):
-    from flows.synthesize import synthesize
-
+def test_a_set_that_changed_is_refused_until_a_person_declares_a_version(no_servers, tmp_path):
     folder = write_classes(tmp_path / "scans", {"a": 40, "b": 40})
     changes = [c for c in TINY if not c.startswith(("method.", "data.share"))] + [f"data.private={folder}"]
-    run = functools.partial(synthesize, method="dp-sgd", preset="auto", changes=[*changes, *UNCHOSEN])
+    run = functools.partial(synthesize.fn, method="dp-sgd", preset="auto", changes=[*changes, *UNCHOSEN])
     first = run()
     (folder / "a" / "000.png").unlink()
     with pytest.raises(BadInput, match="'scans' changed since its last entry"):
@@ -549,32 +483,26 @@ def test_a_set_that_changed_is_refused_until_a_person_declares_a_version(prefect
     assert all(stage.cached for stage in run().stages)
 
 
-def test_latents_are_one_setting_from_the_public_stage_to_the_audit(prefect_server, tmp_path):
-    from flows.audit import audit_run
-    from flows.synthesize import synthesize
-
+def test_latents_are_one_setting_from_the_public_stage_to_the_audit(no_servers, tmp_path):
     latents = ["latent.kind=kl", "latent.width=8", "latent.steps=30", "evaluation.baseline=false"]
-    with home_at(tmp_path / "home"):
-        configure()
-        record = synthesize(method="rapid", preset="digits", changes=[*TINY, *latents])
-        store = where().store()
-        manifests = dict(store.ancestry(record.samples_artifact))
-        (coder,) = (digest for digest, m in manifests.items() if m["kind"] == "PublicAutoencoder")
-        kinds = {m["kind"]: m for m in manifests.values()}
-        assert kinds["PublicAutoencoder"]["label"] == Label.PUBLIC and record.label == Label.DP
-        stands_on_it = {kind for kind, m in kinds.items() if coder in m["parents"]}
-        assert stands_on_it == set(kinds) - {"PublicImages", "PublicAutoencoder"}
-        assert Image.open(store.root / "objects" / coder / "reconstructions.png").width > 100
-        assert 0 < record.latents["reconstruction_error"] < 1 and "Latents." in Path(record.report).read_text()
-        again = synthesize(method="rapid", preset="digits", changes=[*TINY, *latents])
-        assert all(stage.cached for stage in again.stages) and again.samples_artifact == record.samples_artifact
-        audited = audit_run(record.run, canaries=40)
-        assert not audited.audit.refuted and audited.audit.bound.canaries == 40
+    record = synthesize.fn(method="rapid", preset="digits", changes=[*TINY, *latents])
+    store = where().store()
+    manifests = dict(store.ancestry(record.samples_artifact))
+    (coder,) = (digest for digest, m in manifests.items() if m["kind"] == "PublicAutoencoder")
+    kinds = {m["kind"]: m for m in manifests.values()}
+    assert kinds["PublicAutoencoder"]["label"] == Label.PUBLIC and record.label == Label.DP
+    stands_on_it = {kind for kind, m in kinds.items() if coder in m["parents"]}
+    assert stands_on_it == set(kinds) - {"PublicImages", "PublicAutoencoder"}
+    assert Image.open(store.root / "objects" / coder / "reconstructions.png").width > 100
+    assert 0 < record.latents["reconstruction_error"] < 1 and "Latents." in Path(record.report).read_text()
+    again = synthesize.fn(method="rapid", preset="digits", changes=[*TINY, *latents])
+    assert all(stage.cached for stage in again.stages) and again.samples_artifact == record.samples_artifact
+    audited = audit_run.fn(record.run, canaries=40)
+    assert not audited.audit.refuted and audited.audit.bound.canaries == 40
 
 
-def test_mnist_with_omniglot_runs_by_settings_alone(prefect_server, data):
-    from flows.synthesize import synthesize
-
+@pytest.mark.slow
+def test_mnist_with_omniglot_runs_by_settings_alone(no_servers, data):
     changes = [
         *(f"data.{side}={data / name}" for side, name in (("private", "mnist"), ("public", "omniglot"))),
         *(
@@ -590,7 +518,7 @@ def test_mnist_with_omniglot_runs_by_settings_alone(prefect_server, data):
         *("fine_tuning.steps=2", "fine_tuning.batch=20", "fine_tuning.draws=2", "generation.images=20"),
         *("generation.steps=5", "evaluation.baseline=false", "evaluation.images=20", "machine.physical_batch=8"),
     ]
-    record = synthesize(method="rapid", preset="auto", changes=changes)
+    record = synthesize.fn(method="rapid", preset="auto", changes=changes)
     assert record.plan.facts.shape == (1, 28, 28) and record.plan.facts.records == 300
     assert record.certificate.epsilon <= 10 and Image.open(record.samples).height > 280
 
@@ -603,6 +531,7 @@ def command(home: Path, changes: list[str]) -> tuple[list[str], dict[str, str]]:
     return [sys.executable, "-m", "flows", "run", "rapid", *settings], environment
 
 
+@pytest.mark.slow
 def test_two_identical_runs_at_once_pay_once(tmp_path):
     home = tmp_path / "home"
     line, environment = command(home, [*TINY, "evaluation.baseline=false"])
@@ -645,6 +574,7 @@ def wait_for_last_of(group: int) -> None:
         pytest.fail("its server is still there")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminate"])
 def test_a_signal_to_all_its_processes_ends_a_run_within_moments_with_its_state_kept(tmp_path, asked):
     """A terminal's Ctrl-C, and what service managers and torchrun send: both reach the run and all that it has started."""

@@ -37,7 +37,6 @@ def changed(*changes: object) -> list[str]:
 # Settings
 
 
-@pytest.mark.parametrize("command", ["plan", "run"])
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -78,8 +77,13 @@ def changed(*changes: object) -> list[str]:
     ],
     ids=lambda value: "-".join(value).replace("--set", "").strip("-") if isinstance(value, list) else None,
 )
-def test_a_bad_setting_is_named_with_its_value(sfumato, command, arguments, words):
-    assert sfumato(command, *arguments).is_one_line(*words)
+def test_a_bad_setting_is_named_with_its_value(sfumato, arguments, words):
+    assert sfumato("plan", *arguments).is_one_line(*words)
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "rehearse", "check"])
+def test_every_command_that_takes_settings_refuses_a_bad_one(sfumato, command):
+    assert sfumato(command, *changed("fine_tuning.step=5")).is_one_line("'fine_tuning.step'", "value 5")
 
 
 @pytest.mark.parametrize(

@@ -160,8 +160,21 @@ def build_like(world: World) -> torch.nn.Module:
     return model
 
 
+NOT_PUBLIC = ("generation.", "fine_tuning.", "method.training.")
+"""Settings on which nothing public depends, so that worlds that differ in them alone share their public half."""
+
+
 @functools.cache
 def make_world(method: str, *changes: str) -> World:
+    settings, facts, _ = preflight(resolve(method, changes=[*TINY, *TINY_TOO.get(method, []), *changes]))
+    plan = plan_for(settings, facts)
+    parts, reference = public_half(method, *(change for change in changes if not change.startswith(NOT_PUBLIC)))
+    return World(settings, facts, plan, replace(parts, facts=facts), reference)
+
+
+@functools.cache
+def public_half(method: str, *changes: str) -> tuple[Parts, Reference | None]:
+    """What is learnt from public images, and where these lie if classes are aligned with them."""
     settings, facts, _ = preflight(resolve(method, changes=[*TINY, *TINY_TOO.get(method, []), *changes]))
     plan = plan_for(settings, facts)
     found = sources.load("glyphs", part="all", size=8, glyphs_per_class=settings.data.glyphs_per_class)
@@ -192,7 +205,7 @@ def make_world(method: str, *changes: str) -> World:
     reference = None
     if plan.moments:
         reference = measured(codec.encode(to_unit(found.pixels)), torch.from_numpy(found.labels), plan.moments, seed=0)
-    return World(settings, facts, plan, parts, reference)
+    return parts, reference
 
 
 @pytest.fixture(scope="session")
@@ -201,7 +214,7 @@ def world() -> Callable[..., World]:
     return make_world
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def access_to() -> Callable[..., Callable[[str, World], Access]]:
     """From a ledger to what each stage of a world asks of the door, as the tasks ask it."""
 

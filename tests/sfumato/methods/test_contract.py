@@ -1,5 +1,6 @@
 """What every method keeps: a plan fixed beforehand, priced as it is paid, and examples of one record each."""
 
+import functools
 import itertools
 import math
 import re
@@ -32,6 +33,18 @@ def ledger(tmp_path):
     ticks = itertools.count()
     with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks) % 60:02d}:00Z", KEYS) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def trained(world, access_to, tmp_path_factory):
+    """`trained(method)`: the parts of the tiny world once everything is paid for, which happens once."""
+
+    @functools.cache
+    def parts(method):
+        with Ledger(f"sqlite:///{tmp_path_factory.mktemp('paid')}/ledger.db", lambda: "now", KEYS) as opened:
+            return world(method).pay(access_to(opened))[0]
+
+    return parts
 
 
 def planned(method, *changes):
@@ -274,9 +287,8 @@ class Counted(torch.nn.Module):
     ],
     ids=str,
 )
-def test_the_planned_evaluations_are_those_made(method, changes, solver, world, access_to, ledger):
-    tiny = world(method, *changes, f"generation.solver={solver}")
-    parts, _ = world(method).pay(access_to(ledger))
+def test_the_planned_evaluations_are_those_made(method, changes, solver, world, trained):
+    tiny, parts = world(method, *changes, f"generation.solver={solver}"), trained(method)
     public, tuned = Counted(parts.public), Counted(parts.tuned)
     y = torch.arange(30) % 10
     generator = torch.Generator().manual_seed(0)
@@ -288,9 +300,8 @@ def test_the_planned_evaluations_are_those_made(method, changes, solver, world, 
 
 @every_tuned
 @pytest.mark.parametrize("solver", ["ddim", "dpm++", "ddpm", "pndm"])
-def test_drawing_follows_its_generator_and_the_class(method, solver, world, access_to, ledger):
-    tiny = world(method, f"generation.solver={solver}")
-    parts, _ = tiny.pay(access_to(ledger))
+def test_drawing_follows_its_generator_and_the_class(method, solver, world, trained):
+    tiny, parts = world(method, f"generation.solver={solver}"), trained(method)
     y = torch.arange(20) % 10
 
     def draw(y, seed):

@@ -30,7 +30,9 @@ def sqlite_in(folder: Path) -> Database:
     )
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgres", marks=[pytest.mark.slow, pytest.mark.xdist_group("postgres_server")])]
+)
 def database(request, tmp_path) -> Database:
     """A test that asks for it runs once on each."""
     if request.param == "sqlite":
