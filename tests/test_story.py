@@ -34,7 +34,7 @@ from tests.spends import KEYS
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
 TINY = [
-    *("data.share=0.1395", "data.glyphs_per_class=8", "network.width=16", "network.blocks=1", "schedule.timesteps=100"),
+    *("data.share=0.1395", "data.glyphs_per_class=8", "network.width=16", "network.blocks=1"),
     *("pretraining.steps=20", "pretraining.batch=32", "method.extractor.steps=3", "fine_tuning.steps=4"),
     *("generation.images=60", "generation.steps=10", "evaluation.images=60", "evaluation.resamples=20"),
     *UNREHEARSED,
@@ -172,7 +172,7 @@ def test_what_may_be_shown_of_a_run_is_complete_and_holds_nothing_internal(recor
     assert stages["DP fine-tuning"].data.tags["method"] == "rapid"
     assert [point.step for point in client.get_metric_history(stages["public pretraining"].info.run_id, "loss")][
         -1
-    ] == 40
+    ] == 20
     version = client.get_model_version_by_alias("digits-rapid", "released")
     assert float(version.tags["epsilon"]) == record.certificate.epsilon and version.run_id == parent.info.run_id
     kinds = {path.suffix for path in tracker.files.rglob("model/*")}
@@ -235,16 +235,14 @@ def test_a_spent_budget_stops_the_run_before_the_door_opens(record):
 
 
 def test_a_corrupt_private_image_is_named_before_any_work(no_servers, tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        for number in range(12):
-            Image.new("L", (8, 8), 10 * number).save(tmp_path / name / f"{number}.png")
-    bad = tmp_path / "b" / "3.png"
+    folder = write_classes(tmp_path / "scans", {"a": 12, "b": 12})
+    bad = folder / "b" / "003.png"
     bad.write_bytes(bad.read_bytes()[:40])
-    with pytest.raises(BadInput, match=r"corrupt.*\(INTERNAL\)$"):
+    with pytest.raises(BadInput, match="'scans' holds an image that is corrupt") as told:
         synthesize.fn(
-            method="rapid", preset="auto", changes=[*TINY, *UNCHOSEN, f"data.private={tmp_path}", "data.share=1"]
+            method="rapid", preset="auto", changes=[*TINY, *UNCHOSEN, f"data.private={folder}", "data.share=1"]
         )
+    assert str(bad) in told.value.internal and str(bad) not in str(told.value)
 
 
 def test_plain_dp_sgd_is_a_method_like_any_other(no_servers):

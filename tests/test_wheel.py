@@ -46,6 +46,7 @@ def names(wheel) -> set[str]:
         return set(archive.namelist())
 
 
+@pytest.mark.slow
 def test_the_wheel_is_that_of_the_library(wheel, names):
     assert wheel.name == f"sfumato-{__version__}-py3-none-any.whl"
     info = f"sfumato-{__version__}.dist-info"
@@ -59,12 +60,14 @@ def test_the_version_is_said_alike():
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["**/*.py", "presets/*.yaml", "sweeps/*.yaml"])
 def test_nothing_of_the_library_is_missing(names, pattern):
     there = {path.relative_to(ROOT).as_posix() for path in (ROOT / "sfumato").glob(pattern)}
     assert there and there <= names
 
 
+@pytest.mark.slow
 def test_the_library_works_alone(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)

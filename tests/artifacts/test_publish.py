@@ -403,7 +403,7 @@ def test_shares_of_the_classes_are_told_with_where_they_come_from(store, record,
 # At a URL
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.slow)])
 def url(request, tmp_path):
     """An empty place."""
     if request.param == "file":

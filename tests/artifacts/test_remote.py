@@ -12,7 +12,7 @@ from artifacts.store import VERSION, Damaged, Store
 from sfumato.errors import BadInput
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.slow)])
 def url(request, tmp_path):
     """An empty place."""
     return f"file://{tmp_path}/share" if request.param == "file" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"

@@ -12,23 +12,24 @@ from pydantic.fields import FieldInfo
 from artifacts.labels import Label
 from flows import deployments
 from flows.deployments import changes, form_of, of_method
+from flows.synthesize import synthesize
 from sfumato.config import FineTuning, Section
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.named_settings import DEFAULT_PRESET, presets
 from sfumato.settings import resolve
-from tasks.runtime.environment import configure, where
+from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import attended
 from tasks.server.recovery import POOL
-from tests.examples import UNREHEARSED, home_at
+from tests.examples import UNREHEARSED
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
 FILE = yaml.safe_load((Path(__file__).parents[2] / "prefect.yaml").read_text(encoding="utf-8"))
 DEPLOYMENTS = {one["name"]: one for one in FILE["deployments"]}
 TINY = {
-    "data": {"share": 0.1395, "glyphs_per_class": 20},
-    "network": {"width": 32},
-    "pretraining": {"steps": 30},
+    "data": {"share": 0.1395, "glyphs_per_class": 8},
+    "network": {"width": 16, "blocks": 1},
+    "pretraining": {"steps": 15},
     "method": {"extractor": {"steps": 3}},
     "fine_tuning": {"steps": 3},
     "generation": {"images": 40, "steps": 15},
@@ -177,38 +178,32 @@ def test_a_refused_run_says_why_in_one_line_and_its_caller_gets_the_error(prefec
     assert list(refused.parameters.properties) == ["why"]
 
 
-def test_another_edition_of_a_released_model_costs_nothing_and_has_other_images(prefect_server, tmp_path):
-    with home_at(tmp_path / "home"):
-        configure()
-        first, second = (
-            deployments.rapid(settings=TINY, publish_to=str(tmp_path / "out"), another_edition=True) for _ in range(2)
-        )
-        assert first.label == second.label == Label.DP and first.spent_total == second.spent_total
-        assert [one.settings["generation"]["edition"] for one in (first, second)] == [1, 2]
-        assert first.samples_artifact != second.samples_artifact
-        made = {stage.name for stage in second.stages if not stage.cached}
-        assert made == {"generate", "find-nearest", "evaluate", "check-copies"}, (
-            "the model and what it is compared with are there"
-        )
-        assert {Path(one.published).name for one in (first, second)} == {first.run, second.run}
-        assert len(list((tmp_path / "out").glob("*/labels.csv"))) == 2
-        with where().ledger() as ledger:
-            assert ledger.total("digits").spends == 2, "votes and fine-tuning, once"
+def test_another_edition_of_a_released_model_costs_nothing_and_has_other_images(no_servers, tmp_path):
+    given = {"settings": TINY, "publish_to": str(tmp_path / "out"), "another_edition": True}
+    asked = deployments.rapid.validate_parameters(given)  # as Prefect reads the form
+    first, second = (deployments.rapid.fn(**asked) for _ in range(2))
+    assert first.label == second.label == Label.DP and first.spent_total == second.spent_total
+    assert [one.settings["generation"]["edition"] for one in (first, second)] == [1, 2]
+    assert first.samples_artifact != second.samples_artifact
+    made = {stage.name for stage in second.stages if not stage.cached}
+    assert made == {"generate", "find-nearest", "evaluate", "check-copies"}, (
+        "the model and what it is compared with are there"
+    )
+    assert {Path(one.published).name for one in (first, second)} == {first.run, second.run}
+    assert len(list((tmp_path / "out").glob("*/labels.csv"))) == 2
+    with where().ledger() as ledger:
+        assert ledger.total("digits").spends == 2, "votes and fine-tuning, once"
 
 
-def test_the_public_half_is_made_beforehand_and_opens_no_private_image(prefect_server, tmp_path):
-    given = ["data.share=0.1395", "data.glyphs_per_class=20", "network.width=32", "pretraining.steps=20"]
+def test_the_public_half_is_made_beforehand_and_opens_no_private_image(no_servers, tmp_path):
+    given = ["data.share=0.1395", "data.glyphs_per_class=8", "network.width=16", "pretraining.steps=15"]
     given += ["method.extractor.steps=3", "generation.steps=15", *UNREHEARSED]
-    with home_at(tmp_path / "home"):
-        configure()
-        deployments.prepare(method="rapid", changes=given)
-        with where().ledger() as ledger:
-            assert ledger.entries() == []
-        rest = ["fine_tuning.steps=3", "generation.images=20"]
-        rest += ["evaluation.images=20", "evaluation.resamples=20", "evaluation.baseline=false"]
-        from flows.synthesize import synthesize
-
-        record = synthesize(method="rapid", changes=[*given, *rest])
-        found = {stage.name for stage in record.stages if stage.cached}
-        learnt = {"pretrain", "train-extractor", "build-knowledge-base", "train-classifier"}
-        assert found == {"load-public", "rehearse", *learnt}
+    deployments.prepare.fn(method="rapid", changes=given)
+    with where().ledger() as ledger:
+        assert ledger.entries() == []
+    rest = ["fine_tuning.steps=3", "generation.images=20"]
+    rest += ["evaluation.images=20", "evaluation.resamples=20", "evaluation.baseline=false"]
+    record = synthesize.fn(method="rapid", changes=[*given, *rest])
+    found = {stage.name for stage in record.stages if stage.cached}
+    learnt = {"pretrain", "train-extractor", "build-knowledge-base", "train-classifier"}
+    assert found == {"load-public", "rehearse", *learnt}

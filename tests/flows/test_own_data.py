@@ -1,6 +1,6 @@
 """Own data from beginning to end in small: persons in an NPZ file, classes that are asked for or declared, an audit.
 
-The whole flow with real store, ledger and images; Prefect and MLflow alone are left out, so that no server is needed.
+The whole flow with real store, ledger and images; Prefect and MLflow alone are left out (`tests.in_process`), so that no server is needed.
 """
 
 import json
@@ -8,23 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from sklearn.datasets import load_digits
 
 from artifacts.labels import Label
-from artifacts.tracking import Tracker
 from flows import audit as audit_flow
 from flows import synthesize as flow
-from sfumato.preflight import private_set
 from sfumato.privacy.accounting.events import DiscreteHistogram
 from sfumato.privacy.auditing.looks import REAL
-from tasks import private, rehearsal
 from tasks.release import report_for_prefect
-from tasks.runtime.artifact import RunContext
-from tasks.runtime.caching import stage_key
-from tasks.runtime.environment import configure, where
-from tasks.runtime.run import Journal, StageResult
-from tests.examples import UNCHOSEN, UNREHEARSED, home_at
+from tasks.runtime.environment import where
+from tests.examples import UNCHOSEN, UNREHEARSED
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
 TINY = [
@@ -56,39 +49,6 @@ def scans(tmp_path) -> Path:
     return tmp_path / "scans.npz"
 
 
-@pytest.fixture
-def keys(monkeypatch, tmp_path):
-    """The flow calls its stages themselves, one after the other; the cache keys under which Prefect would keep the counts."""
-    keys = []
-
-    def run(book, stage, *args, paid=False, note="", **inputs):
-        inputs["context"] = book.context
-        if stage is private.count_classes:
-            keys.append(stage_key(stage, *args, **inputs))
-        return book._noted(stage, stage.name, StageResult(stage.fn(*args, **inputs), False, 0.0), paid)
-
-    def begin(settings, secret, above):
-        name = f"run-{len(list(where().runs.iterdir()))}"
-        (where().runs / name).mkdir()
-        return Journal(
-            RunContext(run=name, parents={"DP": "", "INTERNAL": "", "PUBLIC": ""}), private_set(settings), CPU
-        )
-
-    monkeypatch.setattr(Journal, "run", run)
-    monkeypatch.setattr(Journal, "begin", begin)
-    for name in ("log", "release"):
-        monkeypatch.setattr(Tracker, name, lambda *_, **__: "")
-    monkeypatch.setattr(flow, "show_in_ui", lambda record: None)
-    for module in (audit_flow, rehearsal):  # each would start a server of Prefect's
-        monkeypatch.setattr(module, "create_markdown_artifact", lambda *_, **__: None)
-    with home_at(tmp_path / "home"):
-        configure()
-        yield keys
-
-
-CPU = torch.device("cpu")
-
-
 def run(method, changes, to=""):
     return flow.run_changed(method, "auto", [*UNCHOSEN, *changes], publish_to=to)
 
@@ -97,7 +57,7 @@ def published_labels(folder: Path) -> list[str]:
     return [line.split(",")[2] for line in (folder / "labels.csv").read_text().splitlines()[1:]]
 
 
-def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_once(keys, tmp_path, scans):
+def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_once(no_servers, tmp_path, scans):
     votes = ["method.votes=true", "method.extractor.steps=5"]
     asked = [f"data.private={scans}", "generation.classes=queried", "generation.count_noise=2", *votes, *TINY]
     record = run("rapid", asked, f"file://{tmp_path}/out")
@@ -126,16 +86,16 @@ def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_
 
     # Another method asks under the same key, and so finds the counts again.
     other = [change for change in asked if not change.startswith("method.")]
-    run("dp-sgd", [*other, "privacy.epsilon=5", "fine_tuning.steps=2", "seed=3"])
-    assert keys[0] == keys[1]
+    again = run("dp-sgd", [*other, "privacy.epsilon=5", "fine_tuning.steps=2", "seed=3"])
+    assert {stage.name: stage.cached for stage in again.stages}["count-classes"]
 
-    audit = audit_flow.audit_run.fn.__wrapped__(record.run, 40).audit
+    audit = audit_flow.audit_run.fn(record.run, 40).audit
     assert audit.bound.canaries == 40 and not audit.refuted and audit.canary.startswith("one person with 3 made-up")
     kinds = {m["kind"]: m["label"] for _, m in where().store().ancestry(record.samples_artifact)}
     assert kinds["ClassCounts"] == kinds["TunedModel"] == Label.DP
 
 
-def test_declared_classes_may_have_none_and_a_priced_drawing_follows_what_was_counted(keys):
+def test_declared_classes_may_have_none_and_a_priced_drawing_follows_what_was_counted(no_servers):
     shares = "generation.shares={3: 5, 7: 1, 1: 0.01}"
     named = ["data.share=0.1395", *TINY]
     record = run("dp-sgd", [*named, "generation.classes=declared", shares], ".")
@@ -157,10 +117,10 @@ def test_declared_classes_may_have_none_and_a_priced_drawing_follows_what_was_co
 
 
 def audited(record):
-    return audit_flow.audit_run.fn.__wrapped__(record.run, 40).audit
+    return audit_flow.audit_run.fn(record.run, 40).audit
 
 
-def test_a_drawing_that_pays_is_audited_by_games_and_training_without_a_certificate_is_attacked(keys):
+def test_a_drawing_that_pays_is_audited_by_games_and_training_without_a_certificate_is_attacked(no_servers):
     general = [change for change in TINY if not change.startswith("method.")]
     found = audited(run("empirical-denoiser", general))
     assert not found.refuted and found.canary_attack is None and found.memberships
@@ -195,7 +155,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("use", ["filter", "guide"])
-def test_what_a_judge_chooses_or_guides_is_paid_for_once_told_of_and_audited(keys, tmp_path, use):
+def test_what_a_judge_chooses_or_guides_is_paid_for_once_told_of_and_audited(no_servers, tmp_path, use):
     record = run("dp-sgd", [*BRIEFLY, f"judge.use={use}", "judge.keep=0.5"], str(tmp_path / "out"))
     folder, store = Path(record.published), where().store()
     assert record.label == Label.DP and 9.8 < record.certificate.epsilon <= 10

@@ -237,6 +237,7 @@ def ours(said):
     return [line for line in said.splitlines() if line.startswith("sfumato: ")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_process", [AT_WORK, AT_THE_MEETING], ids=["at work", "at the meeting"])
 def test_when_the_first_is_killed_another_one_says_so_in_one_line(first_process, tmp_path):
     first, other = two_processes(first_process, tmp_path)
@@ -248,6 +249,7 @@ def test_when_the_first_is_killed_another_one_says_so_in_one_line(first_process,
     assert "Traceback" not in said and said.rstrip().endswith(line)
 
 
+@pytest.mark.slow
 def test_when_the_spot_check_of_a_helper_finds_mixed_records_the_whole_training_stops(tmp_path):
     first, other = two_processes(MIXING, tmp_path)
     found, stopped = other.communicate(timeout=300)[1], first.communicate(timeout=300)[1]

@@ -82,6 +82,7 @@ def test_a_mistake_in_one_piece_is_said_as_it_is(prefect_server, home):
         side_by_side("pieces", Machine(runner="threads", workers=1), fail, [{"number": n} for n in range(3)])
 
 
+@pytest.mark.slow
 def test_two_ray_workers_write_into_the_ledger_of_the_run(prefect_server, home):
     if importlib.util.find_spec("prefect_ray") is None:
         pytest.skip("Ray is missing: pip install 'sfumato[scale]'")
@@ -106,6 +107,7 @@ def train_members(runner):
     return pay(own, plan, public, book.private, book).members, [s.cached for s in book.stages]
 
 
+@pytest.mark.slow
 def test_members_of_two_processes_are_those_of_one_and_each_look_is_written_once(prefect_server, home):
     apart, _ = train_members("processes")
     in_turn, cached = train_members("inline")
@@ -120,6 +122,7 @@ def test_members_of_two_processes_are_those_of_one_and_each_look_is_written_once
         assert ledger.verify() == []
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_said_in_one_line(prefect_server, home):
     with pytest.raises(BadInput, match="a worker of machine.runner='processes' died") as error:
         side_by_side("pieces", Machine(runner="processes", workers=1), die, [{"number": 0}])

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from sfumato.privacy.engine import distributed, dp_sgd
 from tests import team
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[4]
 
 

@@ -83,6 +83,7 @@ def check_nothing_is_understated(url, stage, every):
         return phase(ledger, every[-1])
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_the_ledger_never_understates(database, url, stage, tmp_path, request):
     every, phases = [], []
 
