@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from artifacts.store import file_digest, synced, write_text
-from sfumato.privacy.engine.resuming import TrainingState
+from sfumato.resuming import TrainingState
 
 FACTS = "state.json"
 PRIVATE_FOLDER = 0o700

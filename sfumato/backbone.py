@@ -21,7 +21,8 @@ from sfumato.held_out import positions
 from sfumato.images import ImageSet, shape_of, to_unit
 from sfumato.networks.backbone import FEATURES_PER_CHANNEL, BackboneNetwork
 from sfumato.progress import Progress, silent
-from sfumato.training import batches, train
+from sfumato.resuming import Keeper
+from sfumato.training import Resumable, batches, train
 
 CHUNK = 1000
 """Images read at once where nothing is trained."""
@@ -109,6 +110,7 @@ def train_backbone(
     seed: int,
     device: torch.device | str = "cpu",
     progress: Progress = silent,
+    keeper: Keeper | None = None,
 ) -> TrainedBackbone:
     """Train a classifier of public images, all but those that every public stage holds out, and measure the scale of its features.
 
@@ -128,7 +130,7 @@ def train_backbone(
         torch.random.default_generator.manual_seed(seed)
         network = BackboneNetwork(shape, classes, width=settings.width).to(device)
     generator = torch.Generator(device).manual_seed(seed)
-    feed = iter(batches(len(learnt), settings.batch, torch.Generator().manual_seed(seed)))
+    feed = batches(len(learnt), settings.batch, torch.Generator().manual_seed(seed))
 
     def loss_of_step() -> Tensor:
         index = learnt[next(feed)]
@@ -144,6 +146,7 @@ def train_backbone(
         final_rate=FINAL_RATE,
         ema_decay=min(EMA_DECAY, 1 - 1 / settings.steps),
         progress=progress,
+        resumable=Resumable(keeper, feed, generator) if keeper else None,
     )
     trained = trained.eval().requires_grad_(False)
     backbone = whitening(trained, settings, x[learnt[:MEASURED]].to(device), classes)

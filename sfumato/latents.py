@@ -21,7 +21,8 @@ from sfumato.held_out import positions
 from sfumato.images import shape_of, to_pixels
 from sfumato.networks.autoencoder import Autoencoder, Shape, build_autoencoder, largest_norm, latent_shape
 from sfumato.progress import Progress, silent
-from sfumato.training import batches, train
+from sfumato.resuming import Keeper
+from sfumato.training import Resumable, batches, train
 
 CHUNK = 512
 """Records encoded or decoded at once."""
@@ -131,7 +132,13 @@ class TrainedAutoencoder:
 
 
 def train_autoencoder(
-    settings: Latent, images: Tensor, *, seed: int, backbone: Backbone | None = None, progress: Progress = silent
+    settings: Latent,
+    images: Tensor,
+    *,
+    seed: int,
+    backbone: Backbone | None = None,
+    progress: Progress = silent,
+    keeper: Keeper | None = None,
 ) -> TrainedAutoencoder:
     """Train an autoencoder on public images `[n, c, h, w]` in [-1, 1], all but those that every public stage holds out.
 
@@ -148,7 +155,7 @@ def train_autoencoder(
     network = build_autoencoder(settings, shape, seed=seed).to(images.device)
     generator = torch.Generator(images.device).manual_seed(seed)
     learnt, kept = (rows.to(images.device) for rows in positions(len(images), seed))
-    feed = iter(batches(len(learnt), settings.batch, torch.Generator().manual_seed(seed)))
+    feed = batches(len(learnt), settings.batch, torch.Generator().manual_seed(seed))
 
     def loss_of_step() -> Tensor:
         x = images[learnt[next(feed).to(images.device)]]  # no copy of them all
@@ -170,6 +177,7 @@ def train_autoencoder(
         final_rate=FINAL_RATE,
         ema_decay=EMA_DECAY,
         progress=progress,
+        resumable=Resumable(keeper, feed, generator) if keeper else None,
     )
     codec = scaled(trained.eval().requires_grad_(False), settings, images[learnt[:MEASURED]])
     return TrainedAutoencoder(codec, losses, images[kept])

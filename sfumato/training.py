@@ -4,7 +4,8 @@ Used for everything trained on public data, and on private images once enough no
 images themselves are trained on in `sfumato.privacy.engine.dp_sgd` alone, or without a certificate in a mechanism.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import torch
@@ -15,7 +16,9 @@ from sfumato.config import Pretraining, Training
 from sfumato.diffusion.objective import denoising_examples, record_losses, renoising_loss
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
+from sfumato.errors import Stopped
 from sfumato.progress import Progress, silent
+from sfumato.resuming import Keeper, TrainingState
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -50,12 +53,71 @@ def young_average(model: nn.Module, decay: float) -> AveragedModel:
     return AveragedModel(model, multi_avg_fn=averaged)
 
 
-def batches(records: int, batch: int, generator: torch.Generator) -> Iterable[Tensor]:
+def batches(records: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Endless index batches `[batch]`, a fresh shuffle each time the records run out; the incomplete rest is dropped."""
     batch = min(batch, records)
     while True:
         order = torch.randperm(records, generator=generator)
         yield from order[: records - records % batch].view(-1, batch)
+
+
+@dataclass(frozen=True, eq=False)
+class Resumable:
+    """What a training needs to be broken off and to go on to the same weights: who keeps it, and all that is drawn in it."""
+
+    keeper: Keeper
+    feed: Iterator[Tensor]
+    """Index batches, of which each step takes one."""
+    generator: torch.Generator
+    """Gives everything else."""
+
+
+def taken(
+    model: nn.Module,
+    average: AveragedModel,
+    optimiser: torch.optim.Optimizer,
+    generator: torch.Generator,
+    losses: list[Tensor],
+) -> dict[str, Tensor]:
+    """The state of a public training by name: weights, moving average, moments, generator, losses; copies on the CPU."""
+    found = {f"model/{name}": value for name, value in model.state_dict().items()}
+    found |= {f"average/{name}": value for name, value in average.state_dict().items()}
+    for number, moments in optimiser.state_dict()["state"].items():
+        found |= {f"adam/{number}/{name}": value for name, value in moments.items()}
+    found |= {_generator_of(generator): generator.get_state(), "losses": torch.stack(losses)}
+    return {name: value.detach().cpu().clone() for name, value in found.items()}
+
+
+def restored(
+    state: TrainingState | None,
+    model: nn.Module,
+    average: AveragedModel,
+    optimiser: torch.optim.Optimizer,
+    resumable: Resumable,
+) -> list[Tensor]:
+    """Put back what `taken` took; the losses of the steps done, which are none where there is no state, or one of another kind of device."""
+    if state is None or _generator_of(resumable.generator) not in state.tensors:
+        return []
+    tensors = state.tensors
+
+    def below(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+    model.load_state_dict(below("model/"))
+    average.load_state_dict(below("average/"))
+    moments: dict[int, dict[str, Tensor]] = {}
+    for path, value in below("adam/").items():
+        number, name = path.split("/")
+        moments.setdefault(int(number), {})[name] = value
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
+    resumable.generator.set_state(tensors[_generator_of(resumable.generator)])
+    for _ in range(state.step):
+        next(resumable.feed)
+    return list(tensors["losses"].to(next(model.parameters()).device))
+
+
+def _generator_of(generator: torch.Generator) -> str:
+    return f"generator/{generator.device.type}"
 
 
 def train(
@@ -68,18 +130,33 @@ def train(
     final_rate: float,
     ema_decay: float,
     progress: Progress = silent,
+    resumable: Resumable | None = None,
 ) -> tuple[Model, list[float]]:
-    """Minimise `loss_of_step` over the model's parameters; returns the averaged model and the loss at each step."""
+    """Minimise `loss_of_step` over the model's parameters; returns the averaged model and the loss at each step.
+
+    What is `resumable` is kept now and then, and goes on from what was kept; `Stopped`, at a kept state, where someone asks for it.
+    """
     optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
-    rate = torch.optim.lr_scheduler.LambdaLR(optimiser, warm_then_decay(warm_up, steps, final_rate))
+    factor = warm_then_decay(warm_up, steps, final_rate)
     average = young_average(model, ema_decay)
-    losses = []
-    for step in range(steps):
+    losses: list[Tensor] = []
+    if resumable:
+        losses = restored(resumable.keeper.load(), model, average, optimiser, resumable)
+    first = until = len(losses)
+    for step in range(first, steps):
+        if resumable and (step == until or resumable.keeper.stopping()):
+            if step > first:
+                state = taken(model, average, optimiser, resumable.generator, losses)
+                resumable.keeper.save(TrainingState(step, state))
+            if resumable.keeper.stopping():
+                raise Stopped(f"stopped after step {step} of {steps} and saved; the same command goes on from there")
+            until = step + resumable.keeper.stretch(step)
         loss = loss_of_step()
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        for group in optimiser.param_groups:
+            group["lr"] = learning_rate * factor(step)
         optimiser.step()
-        rate.step()
         average.update_parameters(model)
         losses.append(loss.detach())
         progress(step + 1, steps)
@@ -96,13 +173,15 @@ def pretrain(
     *,
     seed: int,
     progress: Progress = silent,
+    keeper: Keeper | None = None,
 ) -> tuple[nn.Module, list[float]]:
     """Train a denoiser on public images `[n, c, h, w]` with labels `[n]`; returns the averaged model and the losses.
 
-    A share of the labels is dropped, so that the network also learns to denoise without a class.
+    A share of the labels is dropped, so that the network also learns to denoise without a class. With a `keeper` it can be
+    broken off and goes on to the same weights.
     """
     generator = torch.Generator(images.device).manual_seed(seed)
-    feed = iter(batches(len(images), settings.batch, torch.Generator().manual_seed(seed)))
+    feed = batches(len(images), settings.batch, torch.Generator().manual_seed(seed))
 
     def loss_of_step() -> Tensor:
         index = next(feed).to(images.device)
@@ -113,7 +192,8 @@ def pretrain(
         )
         return record_losses(model, examples).mean()
 
-    return train_denoiser(model, loss_of_step, settings, progress=progress)
+    resumable = Resumable(keeper, feed, generator) if keeper else None
+    return train_denoiser(model, loss_of_step, settings, progress=progress, resumable=resumable)
 
 
 def denoiser_training(
@@ -130,7 +210,12 @@ def denoiser_training(
 
 
 def train_denoiser(
-    model: nn.Module, loss_of_step: Callable[[], Tensor], settings: Training, *, progress: Progress = silent
+    model: nn.Module,
+    loss_of_step: Callable[[], Tensor],
+    settings: Training,
+    *,
+    progress: Progress = silent,
+    resumable: Resumable | None = None,
 ) -> tuple[nn.Module, list[float]]:
     """All of `model` trained as the settings say; returns the averaged model, frozen, and the losses."""
     trained, losses = train(
@@ -142,6 +227,7 @@ def train_denoiser(
         final_rate=settings.final_rate,
         ema_decay=settings.ema_decay,
         progress=progress,
+        resumable=resumable,
     )
     return trained.eval().requires_grad_(False), losses
 
@@ -163,7 +249,7 @@ def train_on_noised(
     """
     latents = schedule.signal(torch.tensor([boundary], device=noised.device)) * noised
     generator = torch.Generator(noised.device).manual_seed(seed)
-    feed = iter(batches(len(noised), settings.batch, torch.Generator().manual_seed(seed)))
+    feed = batches(len(noised), settings.batch, torch.Generator().manual_seed(seed))
 
     def loss_of_step() -> Tensor:
         latent = latents[next(feed).to(noised.device)]

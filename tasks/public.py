@@ -41,6 +41,7 @@ from sfumato.retrieval import features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import stage
+from tasks.runtime.checkpoints import keeping
 
 SHOWN = 20
 """Held-out public images in the picture of reconstructions."""
@@ -93,11 +94,16 @@ def train_autoencoder(
     """
     shown: dict[str, Any] = {"params": latent.model_dump(), "images": latent.batch}
     parents = [ref for ref in (images, backbone) if ref]
-    with making(PublicAutoencoder, "autoencoder", context, parents=parents, **shown) as draft:
+    with (
+        keeping(context) as keeper,
+        making(PublicAutoencoder, "autoencoder", context, parents=parents, **shown) as draft,
+    ):
         public, device = serialization.load_images(draft.open(images)), device_of(machine)
         reader = serialization.load_backbone(draft.open(backbone), device) if backbone else None
         pixels = to_unit(public.pixels).to(device)
-        found = latents.train_autoencoder(latent, pixels, seed=seed, backbone=reader, progress=draft.show)
+        found = latents.train_autoencoder(
+            latent, pixels, seed=seed, backbone=reader, progress=draft.show, keeper=keeper
+        )
         serialization.save_autoencoder(draft.folder, found.codec, images.digest)
         pairs = latents.reconstructions(found.codec, found.held_out, SHOWN)
         save_png(draft.folder / RECONSTRUCTIONS, pairs_picture(pairs))
@@ -119,9 +125,14 @@ def train_backbone(
 ) -> PublicBackbone:
     """Train the classifier of public images in whose features images are judged, and measure it on those that it did not learn from."""
     shown: dict[str, Any] = {"params": backbone.model_dump(), "images": backbone.batch}
-    with making(PublicBackbone, "backbone", context, parents=[images], **shown) as draft:
+    with (
+        keeping(context) as keeper,
+        making(PublicBackbone, "backbone", context, parents=[images], **shown) as draft,
+    ):
         found = serialization.load_images(draft.open(images))
-        trained = train_classes(backbone, found, seed=seed, device=device_of(machine), progress=draft.show)
+        trained = train_classes(
+            backbone, found, seed=seed, device=device_of(machine), progress=draft.show, keeper=keeper
+        )
         serialization.save_backbone(draft.folder, trained.backbone)
         draft.metrics = {"accuracy": trained.accuracy, "classes": len(found.classes)}
         draft.series = {"loss": split.thinned(trained.losses)}
@@ -178,12 +189,17 @@ def pretrain(
     """Train the denoiser on D_pre, the public images outside the reference share."""
     parents = [ref for ref in (images, autoencoder) if ref]
     shown: dict[str, Any] = {"params": pretraining.model_dump(), "images": pretraining.batch}
-    with making(PublicModel, "public pretraining", context, parents=parents, **shown) as draft:
+    with (
+        keeping(context) as keeper,
+        making(PublicModel, "public pretraining", context, parents=parents, **shown) as draft,
+    ):
         parts = dealt(draft, images, autoencoder, reference, seed, machine)
         levels = make_schedule(schedule, parts.codec.limit)
         model = build(network, parts.shape, parts.classes, seed=seed, alpha_bar=levels.alpha_bar)
         model = checkpoint_blocks(model.to(device_of(machine)), machine.checkpointing)
-        trained, losses = train_denoiser(model, levels, *parts.pre, pretraining, seed=seed, progress=draft.show)
+        trained, losses = train_denoiser(
+            model, levels, *parts.pre, pretraining, seed=seed, progress=draft.show, keeper=keeper
+        )
         serialization.save_denoiser(draft.folder, trained, network, parts.shape, parts.classes)
         draft.series = {"loss": split.thinned(losses)}
         serialization.save_curve(draft.folder, draft.series["loss"])
@@ -204,7 +220,10 @@ def train_extractor(
     """Train the contrastive feature extractor on D_ref."""
     parents = [ref for ref in (images, autoencoder, model) if ref]
     shown: dict[str, Any] = {"params": retrieval.model_dump(), "images": retrieval.extractor.batch}
-    with making(FeatureExtractor, "feature extractor", context, parents=parents, **shown) as draft:
+    with (
+        keeping(context) as keeper,
+        making(FeatureExtractor, "feature extractor", context, parents=parents, **shown) as draft,
+    ):
         parts = dealt(draft, images, autoencoder, retrieval.reference, seed, machine)
         encoder, losses = features.train_extractor(
             retrieval.extractor,
@@ -215,6 +234,7 @@ def train_extractor(
             seed=seed,
             codec=parts.codec,
             progress=draft.show,
+            keeper=keeper,
         )
         serialization.save_encoder(draft.folder, encoder, retrieval.extractor, parts.shape)
         draft.series = {"loss": split.thinned(losses)}

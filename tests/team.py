@@ -18,8 +18,8 @@ from sfumato.errors import Stopped
 from sfumato.networks.build import build
 from sfumato.privacy.engine import distributed, dp_sgd
 from sfumato.privacy.engine.distributed import Team, help_training, join, leave
-from sfumato.privacy.engine.resuming import TrainingState
 from sfumato.privacy.noise import KEY_BYTES, Source
+from sfumato.resuming import TrainingState
 from tasks.runtime.environment import where
 from tests.seeded import seeded_source
 

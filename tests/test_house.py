@@ -30,7 +30,7 @@ COMPUTING = {"numpy", "torch", "faiss", "opacus", "lightly", "scipy", "sklearn"}
 LONGEST_FILE = 750
 
 FLOORS = [
-    {"sfumato.errors", "sfumato.progress"},
+    {"sfumato.errors", "sfumato.progress", "sfumato.resuming"},
     {"sfumato.config"},
     {
         "sfumato.diffusion",

@@ -4,13 +4,14 @@ Mistakes end with one line and exit code 2, refusals of the ledger or of a label
 the command is called, so that help answers at once.
 """
 
-import functools
 import importlib
 import logging
 import re
+import signal
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, NamedTuple
+from types import FrameType
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 from rich.console import Console
@@ -139,8 +140,9 @@ def _whole(
     """Private images in, synthetic images with a differential-privacy statement out."""
 
 
-STOPPED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+SIGNALLED = 128
+"""What shells add to the number of a signal for the exit code of what it ended."""
+INTERRUPTED, TERMINATED = SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
 ERR = Console(stderr=True)
 
 
@@ -175,17 +177,31 @@ def each_with_set(arguments: Sequence[str]) -> list[str]:
 
 def _carry_out() -> None:
     """The command; in a further process that torchrun started, help with it."""
-    command = functools.partial(app, args=each_with_set(sys.argv[1:]), standalone_mode=False)
     if where().processes == 1:
-        return command()
+        return _command()
     from tasks.runtime.distributed import together
 
-    together(command, _help_with)
+    together(_command, _help_with)
+
+
+def _command() -> None:
+    code = app(args=each_with_set(sys.argv[1:]), standalone_mode=False)
+    if isinstance(code, int) and code:  # typer turns Ctrl-C into a number that it returns
+        raise typer.Exit(code)
+
+
+class Terminated(SystemExit):
+    """A SIGTERM, which nothing between here and the work at hand takes for an error of its own."""
+
+
+def _terminate(number: int, _: FrameType | None) -> None:
+    raise Terminated(SIGNALLED + number)
 
 
 def main() -> None:
-    """Run the command; one line and the right exit code for whatever a person may get wrong."""
+    """Run the command; one line and the right exit code for whatever a person may get wrong, and for what a signal ends."""
     quiet_logs()
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         _carry_out()
     except (BadInput, Refused, Stopped) as ended:
@@ -193,8 +209,12 @@ def main() -> None:
         ERR.print(f"[bold red]sfumato:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
-        _stopped()
+        _stopped(INTERRUPTED)
+    except Terminated:
+        _stopped(TERMINATED)
     except typer.Exit as leave:
+        if leave.exit_code == INTERRUPTED:
+            _stopped(INTERRUPTED)
         sys.exit(leave.exit_code)
     except Exception as error:
         if hasattr(error, "format_message"):
@@ -206,7 +226,7 @@ def main() -> None:
         causes = list(_causes(error))
         # Ctrl-C reaches the embedded server too, whose silence then hides the cause.
         if any(isinstance(cause, KeyboardInterrupt) for cause in causes):
-            _stopped()
+            _stopped(INTERRUPTED)
         told = next((text for cause in causes for sign, text in DISK.items() if sign in str(cause)), None)
         if told is None and any(_of_prefect(cause) for cause in causes):
             told = _no_server()
@@ -263,10 +283,10 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _stopped() -> None:
+def _stopped(code: int) -> NoReturn:
     ERR.print(
         "[bold red]sfumato:[/] stopped. Finished stages are kept; what was reserved and not committed stands in full in the ledger. "
         "The same command goes on from there.",
         soft_wrap=True,
     )
-    sys.exit(STOPPED)
+    sys.exit(code)

@@ -31,10 +31,10 @@ from sfumato.privacy.engine import queries
 from sfumato.privacy.engine.diagnostics import Seen
 from sfumato.privacy.engine.distributed import Team, help_training
 from sfumato.privacy.engine.dp_sgd import poisson_sample, train_privately
-from sfumato.privacy.engine.resuming import Keeper, TrainingState
 from sfumato.privacy.noise import DISCRETE, OF_SAMPLER, ON_GRID, Source, noised, system_source
 from sfumato.privacy.units import Units, every_few, one_by_one, units_of
 from sfumato.progress import Progress, silent
+from sfumato.resuming import Keeper, TrainingState
 from sfumato.training import train_denoiser
 
 MOST_LOST = 0.05

@@ -19,7 +19,8 @@ from sfumato.diffusion.schedule import NoiseSchedule, add_noise, predicted_image
 from sfumato.images import shape_of
 from sfumato.latents import PIXELS, Codec
 from sfumato.progress import Progress, silent
-from sfumato.training import batches, train
+from sfumato.resuming import Keeper
+from sfumato.training import Resumable, batches, train
 
 SMALLEST_SIDE = 2
 """Side in pixels at which the encoder stops halving."""
@@ -91,6 +92,7 @@ def train_extractor(
     seed: int,
     codec: Codec = PIXELS,
     progress: Progress = silent,
+    keeper: Keeper | None = None,
 ) -> tuple[nn.Module, list[float]]:
     """Train h on public images `[n, c, h, w]`, as the codec encodes them, for latents at `time` = k; returns it and its losses (Eq. 4)."""
     from lightly.loss import NTXentLoss
@@ -102,7 +104,7 @@ def train_extractor(
         torch.manual_seed(seed)
         head = SimCLRProjectionHead(settings.features, settings.features, settings.features).to(images.device)
     contrast = NTXentLoss(temperature=settings.temperature)
-    feed = iter(batches(len(images), settings.batch, torch.Generator().manual_seed(seed)))
+    feed = batches(len(images), settings.batch, torch.Generator().manual_seed(seed))
 
     def loss_of_step() -> Tensor:
         index = next(feed).to(images.device)
@@ -122,5 +124,6 @@ def train_extractor(
         final_rate=0.05,
         ema_decay=EMA_DECAY,
         progress=progress,
+        resumable=Resumable(keeper, feed, generator) if keeper else None,
     )
     return trained[0].eval().requires_grad_(False), losses

@@ -1,6 +1,7 @@
-"""Keeps the state of a DP training about every minute, and turns the first Ctrl-C into a stop at a kept state.
+"""Keeps the state of a training about every minute, and turns the first Ctrl-C into a stop at a kept state.
 
-A second Ctrl-C ends the work at once; then the ledger counts the stretch of steps that was under way in full.
+A second Ctrl-C ends the work at once; of a private training the ledger then counts the stretch of steps that was under way
+in full. A public one goes on to the same weights whatever ended it.
 """
 
 import contextlib
@@ -13,16 +14,19 @@ from pathlib import Path
 from types import FrameType
 
 from artifacts.states import drop_state, load_state, save_state
-from sfumato.privacy.engine.resuming import TrainingState
+from sfumato.errors import Stopped
+from sfumato.resuming import TrainingState
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
 from tasks.runtime.progress import CONSOLE
 
 KEPT_EVERY_SECONDS = 60.0
-"""How much work is done again, and paid for again, at most after a crash."""
+"""How much work is done again, and where it is private paid for again, at most after a crash."""
 FIRST_STEPS = 5
 """Length of the first stretch, before the speed is known."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALLED = 128
+"""What shells add to the number of a signal for the exit code of what it ended."""
 
 
 @dataclass
@@ -64,10 +68,12 @@ class FolderKeeper:
 
 
 def strange(state: TrainingState) -> str:
-    """Why a kept state may not be gone on with: another ledger's; empty where it may."""
+    """Why a kept state may not be gone on with: another ledger's; empty where it may, or where it stands on no entry."""
+    named = {*state.entries, *([state.reservation] if state.reservation else [])}
+    if not named:
+        return ""
     with where().ledger() as ledger:
         known = {entry.hash for entry in ledger.entries()}
-    named = {*state.entries, *([state.reservation] if state.reservation else [])}
     return "" if named <= known else "its ledger entries are not in this ledger"
 
 
@@ -83,13 +89,15 @@ def keeping(context: RunContext) -> Iterator[FolderKeeper]:
 
 @contextlib.contextmanager
 def _asked_by_signals(asked: threading.Event) -> Iterator[None]:
-    """The first signal asks, the next one does what it did before."""
+    """The first signal asks, and says with which code the command ends; the next one does what it did before."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread hears signals
         return
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    heard: list[int] = []
 
     def ask(number: int, _: FrameType | None) -> None:
+        heard.append(number)
         asked.set()
         CONSOLE.print("stopping after this step, which is then saved; once more stops at once")
         for one, handler in before.items():
@@ -99,6 +107,9 @@ def _asked_by_signals(asked: threading.Event) -> Iterator[None]:
         signal.signal(number, ask)
     try:
         yield
+    except Stopped as stop:
+        stop.exit_code = SIGNALLED + heard[0] if heard else stop.exit_code
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

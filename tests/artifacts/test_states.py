@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from artifacts.states import drop_state, load_state, save_state
-from sfumato.privacy.engine.resuming import TrainingState
+from sfumato.resuming import TrainingState
 
 
 def state(step=3):

@@ -1,5 +1,8 @@
 """Public stages in latents: the autoencoder belongs to its own images, and nobody works with another one."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +11,7 @@ from PIL import Image
 from artifacts import classifiers, serialization
 from artifacts.references import PublicImages, PublicModel
 from sfumato.config import BackboneSettings, Latent, Machine, Network
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, Stopped
 from sfumato.evaluation.classifier import predict
 from sfumato.images import to_unit
 from sfumato.methods.plan import Facts
@@ -17,6 +20,7 @@ from sfumato.settings import resolve
 from tasks.inputs import PublicParts, load_parts
 from tasks.public import RECONSTRUCTIONS, dealt, train_autoencoder, train_backbone, train_classifier
 from tasks.runtime.artifact import Draft, making
+from tasks.runtime.checkpoints import FolderKeeper
 from tests.examples import picture_set
 from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
 
@@ -55,6 +59,18 @@ def test_the_autoencoder_is_public_and_shows_what_it_loses(world):
     assert call["label"] == "PUBLIC" and call["files"] == [store.folder(ref) / RECONSTRUCTIONS]
     assert call["metrics"]["reconstruction_error"] > 0 and 0 < call["metrics"]["spread"] < 1
     assert len(call["series"]["loss"]) == TINY.steps
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_public_training_that_a_signal_stops_goes_on_to_the_same_artifact(world, place, monkeypatch, number, code):  # noqa: F811
+    store, _, (images, _) = world
+    whole = trained(images)
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderKeeper, "stretch", lambda *_: os.kill(os.getpid(), number) or 1)
+        with pytest.raises(Stopped, match="stopped after step 1 of 3 and saved") as stopped:
+            trained(images)
+    assert stopped.value.exit_code == code and list((place.home / "states").iterdir())
+    assert trained(images).digest == whole.digest and not list((place.home / "states").iterdir())
 
 
 def test_with_a_backbone_it_says_what_that_reads_after_the_round_trip(world):

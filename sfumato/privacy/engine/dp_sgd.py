@@ -22,12 +22,12 @@ from sfumato.networks.low_rank import adapted, merged
 from sfumato.privacy.engine.arithmetic import exact_products
 from sfumato.privacy.engine.clipping import Gradients, clipped_sum
 from sfumato.privacy.engine.diagnostics import Watch, seen
-from sfumato.privacy.engine.resuming import TrainingState
 from sfumato.privacy.engine.spot_check import checked_steps, spot_check
 from sfumato.privacy.engine.validation import refuse_clip, refuse_mixers, survey
 from sfumato.privacy.noise import Source, noised
 from sfumato.privacy.units import Units, single_records, unit_examples
 from sfumato.progress import Progress, silent
+from sfumato.resuming import TrainingState
 from sfumato.training import moving_average, warm_then_decay
 
 NO_MEMORY = "allocate memory"

@@ -1,6 +1,7 @@
 """What fails under the command line: disks and libraries that would speak for themselves."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -48,6 +49,20 @@ def test_a_prefect_server_that_goes_away_is_one_line_that_says_how_to_go_on(monk
         main.main()
     message = capsys.readouterr().err
     assert left.value.code == 2 and "Prefect server" in message and len(message.strip().splitlines()) == 1
+
+
+def ctrl_c():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("stop", "code"), [(ctrl_c, 130), (lambda: os.kill(os.getpid(), signal.SIGTERM), 143)], ids=["Ctrl-C", "SIGTERM"]
+)
+@pytest.mark.parametrize("command", ["compare", "sweep", "run", "status"])
+def test_what_a_signal_ends_is_one_line_and_the_code_that_shells_have(sfumato, monkeypatch, stop, code, command):
+    monkeypatch.setattr(f"flows.cli.{main.COMMANDS[command].file}.configure", stop)
+    named = ["rapid"] if command == "sweep" else []
+    assert sfumato(command, *named).is_one_line("stopped", "kept", "The same command goes on", code=code)
 
 
 def test_a_prefect_server_that_is_not_there_is_one_line(tmp_path):

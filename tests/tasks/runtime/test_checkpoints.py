@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from artifacts.states import save_state
-from sfumato.privacy.engine.resuming import TrainingState
+from sfumato.resuming import TrainingState
 from tasks.runtime import checkpoints as module
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.checkpoints import FolderKeeper, keeping

@@ -14,9 +14,9 @@ from sfumato.networks.build import build
 from sfumato.privacy.accounting.events import SubsampledGaussian
 from sfumato.privacy.door import Access, PrivateSet
 from sfumato.privacy.engine.dp_sgd import taken, train_privately
-from sfumato.privacy.engine.resuming import TrainingState
 from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.mechanisms import MOST_LOST, fine_tuned
+from sfumato.resuming import TrainingState
 from tests.seeded import seeded_source
 from tests.spends import DELTA, KEYS, ONE, spend
 from tests.team import StopAt
