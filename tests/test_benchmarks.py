@@ -1,12 +1,26 @@
-"""Every benchmark says what it is for, begins with nothing but definitions, and finds what it imports; figures are not tested."""
+"""Every benchmark says what it is for, begins with nothing but definitions, and finds what it imports; the pages show
+the figures that were kept."""
 
 import ast
 import importlib
+import json
+import re
+import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = ("sfumato", "artifacts", "tasks", "flows", "tests")
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+PAGES = runpy.run_path(str(ROOT / "benchmarks" / "pages.py"))
+RECORD = runpy.run_path(str(ROOT / "benchmarks" / "record.py"))
+FIRST = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+CLAIMS = re.findall(r"^\| (?!claim|---)(.+?) \| (.+?) \| `(.+?)` \| (.+?) \|$", FIRST, re.MULTILINE)
+FIGURE = re.compile(r"(?<![\w.,])-?\d*\.\d+(?![\w.])")
+TABLE = "| pairs | search, us a query | time, CPU s | of all |\n| --- | --- | --- | --- |\n| 1,030 of 2,000 | 12.5 | .4 | 5% |\n"
 
 
 def complaints(path: Path) -> Iterator[str]:
@@ -55,3 +69,100 @@ def test_a_benchmark_that_does_not_is_found(tmp_path):
         "line 3 does something when it is read",
         "line 2: no tasks.private.nothing",
     ]
+
+
+def figures(kept) -> set[float]:
+    """Every number of a file of results, also those within a text."""
+    if isinstance(kept, dict | list):
+        return set().union(*map(figures, kept.values() if isinstance(kept, dict) else kept))
+    if isinstance(kept, str):
+        return {float(text.replace(",", "")) for text in re.findall(r"-?\d[\d,]*\.?\d*|-?\.\d+", kept)}
+    return set() if isinstance(kept, bool) else {float(kept)}
+
+
+def unkept(text: str, names: set[str]) -> list[str]:
+    """The decimal fractions of a text that none of these files holds, rounded as they are shown."""
+    there = set().union(
+        *(
+            figures({key: PAGES["results"](name).get(key, {}) for key in ("tables", "by hand", "lines")})
+            for name in names
+        )
+    )
+    return [
+        shown
+        for shown in FIGURE.findall(text)
+        if not any(round(value, len(shown.partition(".")[2])) == float(shown) for value in there)
+    ]
+
+
+def test_pages_show_the_figures_that_were_kept():
+    stale = [page.name for page in PAGES["pages"]() if PAGES["filled"](page.read_text()) != page.read_text()]
+    assert stale == [], "write them anew: benchmarks/pages.py"
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "results").glob("*.md")), ids=lambda page: page.stem)
+def test_what_a_page_of_results_says_in_passing_is_kept_too(page):
+    text = page.read_text(encoding="utf-8")
+    names = {block[0] for block in PAGES["BLOCK"].findall(text)}
+    own_words = re.sub(r"`[^`]*`|\]\([^)]*\)", "", PAGES["BLOCK"].sub("", text))
+    assert unkept(re.sub(r"\b[a-z]+ = \.\d( T)?|guidance \.\d", "", own_words), names) == []
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim[0])
+def test_a_claim_has_its_figure_and_its_command_in_its_file(claim):
+    _, figure, command, files = claim
+    names = set(re.findall(r"results/([\w-]+)\.json", files))
+    assert names and unkept(figure, names) == []
+    first = PAGES["results"](re.search(r"results/([\w-]+)\.json", files)[1])["command"]
+    assert first.startswith(command) or not first
+
+
+def test_every_file_of_results_is_named_and_says_where_it_comes_from():
+    for path in RESULTS:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        assert f"results/{path.name}" in FIRST, path.name
+        assert kept["measured"] and kept["commit"] and kept["machine"]["cores"], path.name
+        for table in [*kept["tables"].values(), *kept.get("by hand", {}).values()]:
+            assert {len(table["columns"])} == {len(table["units"]), *map(len, table["rows"])}, path.name
+
+
+def test_the_first_page_shows_figures_of_the_targets():
+    rows = re.search(r"## What you get\n(.*?)\n## ", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+    names = {"targets-mnist", "targets-photos", "targets-xrays", "compare-epsilons"}
+    assert unkept(re.sub(r"\]\([^)]*\)", "", rows), names) == []
+
+
+def test_printed_tables_are_kept_as_numbers_with_their_units(tmp_path):
+    (table,), others = RECORD["tables"](f"before\n\n{TABLE}after\n")
+    assert table["columns"] == ["pairs", "search", "time", "of all"] and table["units"] == [
+        "",
+        "us a query",
+        "CPU s",
+        "",
+    ]
+    assert table["rows"] == [["1,030 of 2,000", 12.5, 0.4, "5%"]] and others == ["before", "after"]
+    assert [RECORD["cell"](text) for text in ("1,030", "3e-4", "-.5", "-", "", "inf")] == [
+        1030,
+        3e-4,
+        -0.5,
+        "-",
+        "",
+        "inf",
+    ]
+
+
+def test_a_recorded_command_keeps_its_tables_under_their_names(tmp_path, monkeypatch, capsys):
+    script = tmp_path / "one.py"
+    script.write_text(f"print({TABLE!r})")
+    main = RECORD["main"]
+    monkeypatch.setitem(main.__globals__, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["record.py", "one", str(script)])
+    main()
+    kept = json.loads((tmp_path / "one.json").read_text())
+    assert kept["tables"]["table 1"]["rows"] and kept["machine"]["torch"] and "12.5" in capsys.readouterr().out
+    kept["tables"] = {"pairs": kept["tables"]["table 1"]}
+    (tmp_path / "one.json").write_text(json.dumps({**kept, "by hand": {"tried": {}}, "carried over": True}))
+    monkeypatch.setattr(sys, "argv", ["record.py", "one"])
+    main()
+    again = json.loads((tmp_path / "one.json").read_text())
+    assert list(again["tables"]) == ["pairs"] and "by hand" in again and "carried over" not in again

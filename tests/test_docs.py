@@ -25,7 +25,7 @@ from tests.examples import home_at, write_classes
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md"]
 PAGES += sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
-LONGEST = {"README.md": 120}
+LONGEST = {"README.md": 120, "benchmarks/README.md": 80}
 """Pages that must stay short, and their most lines."""
 FOREIGN = {"source", "pip", "python", "ray", "moto_server", "export", "openssl"}
 """Programs of others that the pages show; what is said of them is not checked."""
@@ -138,10 +138,10 @@ def test_a_command_in_passing_has_its_name_and_its_options():
     for page in PAGES:
         for shown in in_passing(page):
             name, *rest = own(shown)
-            if name == "COMMAND" or name.startswith("-"):
+            if name in ("COMMAND", "nosuch") or name.startswith("-"):
                 continue
             command = main.load(name)
-            if isinstance(command, TyperGroup) and rest:
+            if isinstance(command, TyperGroup) and rest and rest[0] in command.commands:
                 command = command.commands[rest[0]]
             known = {option for parameter in command.params for option in (*parameter.opts, "--help")}
             assert {word.split("=")[0] for word in rest if word.startswith("--")} <= known, shown
