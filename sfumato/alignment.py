@@ -6,7 +6,7 @@ optimal transport between two Gaussians (Dowson and Landau 1982): the class's, a
 and draw where the maps lead, and what they draw is taken back.
 
 Estimates shrink twice: what all classes have in common towards the public images, each class towards what they have in
-common. In the eigenvectors of what is shrunk towards, each number keeps the share of its deviation that is signal and not
+common. What is shrunk towards is first brought to the level at which it is seen, along coarse and fine directions each. In the eigenvectors of what is shrunk towards, each number keeps the share of its deviation that is signal and not
 noise; how much signal there is follows from the deviations themselves (empirical Bayes). A class with few records, or none,
 is thus left with the shared covariance, which the facts say.
 
@@ -44,8 +44,9 @@ FEWEST = 2.0
 """A class with fewer records than that, or than so many times the noise on their number, counts as empty."""
 FIT_ROUNDS = 20
 """Of the fixed point that says how much signal there is."""
-UNSURE = 0.5
-"""How far, relatively, a class's total variance is expected to lie from what it is shrunk towards."""
+UNSURE, ALIKE = 0.5, 0.25
+"""How far, relatively, a total variance is expected to lie from what it is shrunk towards; and that of a band of directions, of one class
+and of all."""
 
 
 @dataclass(frozen=True)
@@ -255,43 +256,42 @@ def covariances(found: Moments, reference: Reference) -> tuple[Tensor, Tensor]:
     number = found.counts.double().sum(1).clamp(min=1)
     seconds, together = unpacked(found.seconds), float(number.sum())
     extra = unknown(found.counts, found.mean_noise, reference)
-    everyone, _ = shrunk(
-        seconds.sum(0) / together,
-        reference.inner,
-        noise=found.second_noise * math.sqrt(classes) / together,
-        records=together,
-        extra=float((extra * number).sum() / together),
+    diagonal, vectors = (
+        torch.eye(seconds.shape[-1], dtype=seconds.dtype),
+        torch.linalg.eigh(reference.inner).eigenvectors,
+    )
+
+    def estimate(seen: Tensor, prior: Tensor, noise: float, records: float, unsure: float) -> tuple[Tensor, float]:
+        level = levelled(prior, seen, vectors, noise=noise, records=records, unsure=unsure)
+        return shrunk(seen, level, noise=noise, records=records)
+
+    shared = seconds.sum(0) / together - float((extra * number).sum() / together) * diagonal
+    everyone, _ = estimate(
+        shared, reference.inner, found.second_noise * math.sqrt(classes) / together, together, UNSURE
     )
     least = FEWEST * max(1.0, found.count_noise * math.sqrt(found.counts.shape[1]))
     each = [
         (everyone, 0.0)
         if float(count) < least
-        else shrunk(
-            second / count,
-            everyone,
-            noise=float(found.second_noise / count),
-            records=float(count),
-            extra=float(more),
+        else estimate(
+            second / count - more * diagonal, everyone, float(found.second_noise / count), float(count), ALIKE
         )
         for second, count, more in zip(seconds, number, extra, strict=True)
     ]
     return torch.stack([one for one, _ in each]), torch.tensor([own for _, own in each])
 
 
-def shrunk(seen: Tensor, prior: Tensor, *, noise: float, records: float, extra: float) -> tuple[Tensor, float]:
+def shrunk(seen: Tensor, prior: Tensor, *, noise: float, records: float) -> tuple[Tensor, float]:
     """A covariance `[d, d]` from one that was `seen` with `noise` on its diagonal (1 / sqrt(2) of it elsewhere), of so many records, and
-    a `prior` one; and the share, 0 to 1, of what sets it apart that is kept. `extra` is taken off the diagonal.
+    a `prior` one; and the share, 0 to 1, of what sets it apart that is kept.
 
     In the prior's eigenvectors a number's deviation from the prior has variance kappa p_i p_j, p being the prior's eigenvalues, as if
     the covariance were drawn around it (Wishart), and besides that of the noise and of so few records.
     """
     values, vectors = torch.linalg.eigh(prior)
     values = values.clamp(min=FLAT * float(values.mean()))
-    turned = vectors.T @ seen @ vectors - extra * torch.eye(len(values), dtype=seen.dtype)
+    turned = vectors.T @ seen @ vectors
     twice = 1 + torch.eye(len(values), dtype=seen.dtype)
-    share = float(turned.trace() / values.sum())
-    doubt = noise * math.sqrt(len(values)) / float(values.sum())
-    values = values * max(NARROWEST, 1 + (share - 1) / (1 + (doubt / UNSURE) ** 2))
     scale = torch.outer(values, values)
     signal, other = scale * twice, twice * (noise**2 / 2) + scale * twice / records
     apart = turned - torch.diag(values)
@@ -305,6 +305,37 @@ def shrunk(seen: Tensor, prior: Tensor, *, noise: float, records: float, extra: 
     relative = (turn * relative.clamp(NARROWEST, WIDEST)) @ turn.T
     own = float((kept * signal).sum() / signal.sum())
     return vectors @ (root[:, None] * relative * root) @ vectors.T, own
+
+
+def levelled(prior: Tensor, seen: Tensor, vectors: Tensor, *, noise: float, records: float, unsure: float) -> Tensor:
+    """A prior covariance `[d, d]` brought to the level at which one was `seen`: all of it, then band by band of the directions `vectors`
+    `[d, d]`, the public images' eigenvectors by rising variance; `unsure` is how far bands are expected to lie apart.
+
+    Images far from the public ones may have as much variance in coarse shapes and a tenth in fine ones: one level for all would fill
+    them with the public images' texture. A band holds twice as many directions as the one of more variance above it, so that what no
+    direction shows by itself shows in their sum. The directions are public: in the eigenvectors of what was itself made from the noisy
+    moments, the noise would be taken for variance.
+    """
+    size = len(vectors)
+    bands = [2**power for power in range(size.bit_length())]
+    bands[-1] = size - sum(bands[:-1])
+    shown = (vectors.T @ seen @ vectors).diagonal()
+    for sizes, expected in (([size], UNSURE), (bands[::-1], unsure)):
+        own = (vectors.T @ prior @ vectors).diagonal().split(sizes)
+        parts = zip(own, shown.split(sizes), strict=True)
+        levels = torch.cat(
+            [one.new_full((len(one),), _level(one, other, noise, records, expected)) for one, other in parts]
+        )
+        scale = (vectors * levels.sqrt()) @ vectors.T
+        prior = scale @ prior @ scale
+    return prior
+
+
+def _level(values: Tensor, seen: Tensor, noise: float, records: float, unsure: float) -> float:
+    """By what to multiply variances `[m]` so that their sum is the one `seen`, as far as noise and chance let it be told."""
+    total = max(float(values.sum()), math.ulp(0.0))
+    doubt = math.sqrt(len(values) * noise**2 + 2 * float(values.square().sum()) / records) / total
+    return max(NARROWEST, 1 + (float(seen.sum()) / total - 1) / (1 + (doubt / unsure) ** 2))
 
 
 def fitted(found: Moments, reference: Reference) -> ClassMaps:

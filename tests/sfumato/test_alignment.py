@@ -120,6 +120,38 @@ def test_shrinking_beats_what_was_seen():
         assert (ours - truth).norm() < (seen - truth).norm() * 1.05
 
 
+def test_fine_shapes_have_the_level_at_which_they_were_seen_and_not_that_of_the_coarse_ones():
+    """Public images of much variance along all directions; a class with a twentieth of it along the fine half."""
+    numbers, spread = 64, torch.cat([torch.full((8,), 4.0), torch.ones(56)])
+    generator = torch.Generator().manual_seed(0)
+    turn = torch.linalg.qr(torch.randn(numbers, numbers, generator=generator)).Q
+    z = spread * torch.randn(8000, numbers, generator=generator) @ turn
+    reference = measured(z.view(-1, 1, 8, 8), torch.arange(8000) % 2, Alignment(), seed=0)
+    smooth = [
+        (spread * torch.where(spread > 1, 1.0, 0.22) * torch.randn(n, numbers, generator=generator)) @ turn
+        for n in (400, 3000)
+    ]
+    noise = 40.0
+    found = alignment.covariances(moments(smooth, reference, noise), reference)[0]
+    coarse, fine = turn[:8].double(), turn[8:].double()
+    for covariance, own in zip(found, smooth, strict=True):
+        truth = torch.cov(own.double().T)
+        for along, off in ((coarse, 0.2), (fine, 0.6)):
+            level, right = ((along @ matrix @ along.T).trace() for matrix in (covariance, truth))
+            assert float(level) == pytest.approx(float(right), rel=off)
+        one_for_all = float(truth.trace() / reference.inner.trace() * (fine @ reference.inner @ fine.T).trace())
+        assert one_for_all > 4 * float((fine @ truth @ fine.T).trace()), "what one level for all would say"
+
+
+def test_a_level_without_variance_or_with_a_negative_one_stays_above_nothing():
+    reference = public()
+    directions = torch.linalg.eigh(reference.inner).eigenvectors
+    for seen in (torch.zeros(D, D, dtype=torch.float64), -reference.inner):
+        known: dict = {"noise": 1e-6, "records": 4000.0, "unsure": 0.5}
+        found = alignment.levelled(reference.inner, seen, directions, **known)
+        assert torch.linalg.eigvalsh(found).min() > 0 and found.trace() < 0.05 * reference.inner.trace()
+
+
 def test_cells_are_drawn_by_their_counts():
     reference = public(clusters=2)
     maps = fitted(
