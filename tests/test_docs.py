@@ -4,6 +4,7 @@ import ast
 import contextlib
 import re
 import shlex
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,14 +14,19 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
+from flows import audit as auditing
+from flows import rehearse as rehearsing
+from flows import synthesize as flow
 from flows.cli import main
+from flows.cli.settings import listed
 from flows.variants import named_sweep, planned, sweep_over, variants_of
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
-from sfumato.settings import resolve
+from sfumato.settings import Settings, resolve
 from tasks.checks import agreed_delta, known_constants
 from tasks.runtime.environment import where
-from tests.examples import home_at, write_classes
+from tasks.server import embedded
+from tests.examples import UNCHOSEN, UNREHEARSED, home_at, write_classes
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md"]
@@ -31,6 +37,27 @@ FOREIGN = {"source", "pip", "python", "ray", "moto_server", "export", "openssl"}
 """Programs of others that the pages show; what is said of them is not checked."""
 PLANNED = {"run", "plan", "rehearse"}
 COMPARED = {"compare", "sweep"}
+NOTHING_TO_RUN = {"source", "export"}
+TINY = [
+    *UNCHOSEN,
+    *UNREHEARSED,
+    *("data.glyphs_per_class=10", "network.width=16", "network.blocks=1", "latent.width=8", "latent.steps=5"),
+    *(
+        "pretraining.steps=20",
+        "pretraining.batch=32",
+        "backbone.steps=5",
+        "method.extractor.steps=3",
+        "fine_tuning.steps=3",
+    ),
+    *(
+        "generation.images=60",
+        "generation.steps=10",
+        "evaluation.images=60",
+        "evaluation.resamples=20",
+        "evaluation.baseline=false",
+    ),
+]
+"""Put after the settings of every run of a page that is carried out."""
 
 
 # --- reading the pages ------------------------------------------------------------------------------------------------
@@ -141,10 +168,25 @@ def test_a_command_in_passing_has_its_name_and_its_options():
             if name in ("COMMAND", "nosuch") or name.startswith("-"):
                 continue
             command = main.load(name)
-            if isinstance(command, TyperGroup) and rest and rest[0] in command.commands:
+            if isinstance(command, TyperGroup) and rest and not rest[0].startswith("-"):
                 command = command.commands[rest[0]]
             known = {option for parameter in command.params for option in (*parameter.opts, "--help")}
             assert {word.split("=")[0] for word in rest if word.startswith("--")} <= known, shown
+
+
+def test_every_setting_in_passing_is_there():
+    known = {path for method in METHODS.values() for path, *_ in listed(Settings(method=method.Method()))}
+    sections = {path.split(".")[0] for path in known}
+    named = {(page, path) for page in PAGES for path in settings_named(read(page)) if path.split(".")[0] in sections}
+    assert len(named) > 80
+    unknown = {(page, path) for page, path in named if not any(f"{one}.".startswith(f"{path}.") for one in known)}
+    assert not {(page, path) for page, path in unknown if not path.endswith(".py")}
+
+
+def settings_named(text: str) -> Iterator[str]:
+    """Whatever stands between backticks like `section.field`, with a value or without."""
+    for code in re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+        yield from re.findall(r"(?<![\w./-])([a-z_]+(?:\.[a-z_]+)+)(?=[=\s]|$)", code)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +194,7 @@ def stand_ins(tmp_path_factory) -> Path:
     """Folders of the names that the pages use."""
     place = tmp_path_factory.mktemp("stand-ins")
     write_classes(place / "scans", {"benign": 400, "malignant": 400}, 28, 28)
-    write_classes(place / "textures", {f"texture-{number}": 40 for number in range(20)}, 28, 28)
+    write_classes(place / "textures", {f"texture-{number}": 40 for number in range(20)}, 28, 28, channels=3)
     write_classes(place / "objects", {f"object-{number:03}": 12 for number in range(100)}, 28, 28)
     return place
 
@@ -197,6 +239,68 @@ def test_a_comparison_can_be_planned(shown, tmp_path):
         variants, changes = variants_of(sweep.axes), [*sweep.changes, *changes]
     with home_at(tmp_path / "home"):
         assert planned(variants, given["preset"], numbers, [0], changes, str(where().data))
+
+
+LISTED = re.findall(
+    r"^\| `(.+?)` \| .+ \|$", read("docs/commands.md").partition("## What the tests do not run")[2], re.MULTILINE
+)
+"""Commands that the table of the page on commands says no test runs as they stand."""
+
+
+def test_the_table_of_commands_that_no_test_runs_names_those_that_there_are():
+    shown = {tuple(shlex.split(text)) for text in LISTED}
+    assert shown <= {one.words for one in SHOWN}
+    others = {one.words for one in SHOWN if not own(one) or own(one)[0] in COMPARED}
+    assert {words for words in others if words[0] not in NOTHING_TO_RUN} <= shown
+
+
+@pytest.fixture
+def tiny_flows(no_servers, monkeypatch):
+    """The commands start flows without servers, with tiny settings put after those that a person gives."""
+
+    def synthesize(*, method, preset, changes, publish_to, new_version, go_on):
+        how = {"publish_to": publish_to, "new_version": new_version, "go_on": go_on}
+        return flow.run_changed(method, preset, [*changes, *settable(method, changes)], **how)
+
+    def rehearse(*, method, preset, changes):
+        rehearsing.rehearse_public(method, preset, [*changes, *settable(method, changes)], "rehearsal-of-the-pages")
+
+    monkeypatch.setattr(embedded, "start_server", lambda: None)
+    monkeypatch.setattr(flow, "synthesize", synthesize)
+    monkeypatch.setattr(rehearsing, "rehearse", rehearse)
+    audit = auditing.audit_run.fn
+    monkeypatch.setattr(auditing, "audit_run", lambda run, _, changes: audit(run, 40, changes))
+
+
+def settable(method: str, changes: Sequence[str]) -> list[str]:
+    """Those of the tiny settings that the method has and nobody has set."""
+    fields = METHODS[method].Method.model_fields
+    given = {change.partition("=")[0] for change in changes}
+    return [
+        change
+        for change in TINY
+        if (path := change.partition("=")[0]) not in given
+        and (not path.startswith("method.") or path.split(".")[1] in fields)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if any(own(shown) for shown in commands(page))])
+@pytest.mark.usefixtures("tiny_flows", "quick_judges")
+def test_the_commands_of_a_page_run_in_its_order(page, stand_ins, tmp_path, monkeypatch, capsys):
+    for folder in stand_ins.iterdir():
+        (tmp_path / folder.name).symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    first = [("run", "rapid")] if page == "docs/privacy.md" else []
+    run = [own(shown) for shown in commands(page) if own(shown) and shlex.join(shown.words) not in LISTED]
+    for arguments in [*first, *dict.fromkeys(run)]:
+        monkeypatch.setattr(sys, "argv", ["sfumato", *arguments])
+        code = 0
+        try:
+            main.main()
+        except SystemExit as leave:
+            code = leave.code or 0
+        assert code == 0, (arguments, capsys.readouterr().err[-2000:])
 
 
 def test_every_other_line_names_what_there_is():
