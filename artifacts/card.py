@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from artifacts import verify_card
-from artifacts.record import RunRecord
+from artifacts.record import UNTOLD, RunRecord
 from artifacts.references import PublicImages
 from artifacts.reports.run import labels_told, statement
 from artifacts.store import Store
@@ -30,8 +30,6 @@ from sfumato.privacy.ledger.evidence import mechanisms_of
 from sfumato.privacy.ledger.ledger import Ledger
 
 CARD, REGISTRY, CHECKER = "card.json", "registry.yaml", "verify_card.py"
-UNTOLD = ("data", "seed")
-"""Sections of the settings that do not leave."""
 OF_ENTRIES = ("generator", "arithmetic", "code_version")
 """What the entries say of how a mechanism was carried out."""
 TUNING = "settings chosen by looking at scores against private images are in no account"

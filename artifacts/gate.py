@@ -99,6 +99,7 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
             "nearest_artifact": _nearest(store, known, record),
             "stages": [],
             "metrics": {},
+            "account": "",
         }
     )
 

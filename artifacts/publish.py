@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from artifacts import serialization
-from artifacts.card import CARD, CHECKER, REGISTRY, UNTOLD, Evidence, add_evidence, card_of, seal
+from artifacts.card import CARD, CHECKER, REGISTRY, Evidence, add_evidence, card_of, seal
 from artifacts.gate import draw_public
 from artifacts.labels import Label, combined
-from artifacts.record import RunRecord
+from artifacts.record import UNTOLD, RunRecord
 from artifacts.reports.page import PageSection, in_html, inside, section_in_markdown
 from artifacts.reports.run import REPORT, class_blocks, labels_told, not_covered, public_page, went_on
 from artifacts.store import Store, full_disk

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from artifacts.labels import Label
 from artifacts.store import write_text
 from sfumato.class_shares import ClassShares
 from sfumato.errors import BadInput
@@ -101,6 +102,8 @@ class RunRecord(BaseModel):
     """What public images alone showed before anything was paid for; None in records of earlier versions."""
     rehearsal_artifact: str = ""
     """Its address in the store."""
+    account: str = ""
+    """Under which account it ran; INTERNAL."""
     class_shares: ClassShares | None = None
     """How the images were shared out among the classes; None where there are as many of each."""
 
@@ -115,6 +118,22 @@ class RunRecord(BaseModel):
     def seconds(self) -> float:
         """Time that this run took, stage by stage."""
         return sum(stage.seconds for stage in self.stages)
+
+
+INTERNAL_FIELDS = ("metrics", "copies", "audit", "account", "internal_report")
+UNTOLD = ("data", "seed")
+"""Sections of the settings that do not leave."""
+
+
+def told(record: RunRecord) -> dict[str, Any]:
+    """The record as one JSON object, with all of it that must not leave under `INTERNAL`."""
+    found = record.model_dump(mode="json")
+    internal = {name: found.pop(name) for name in INTERNAL_FIELDS}
+    internal["settings"] = {name: found["settings"].pop(name) for name in UNTOLD if name in found["settings"]}
+    internal["stages"] = [stage for stage in found["stages"] if stage["label"] == Label.INTERNAL]
+    found["stages"] = [stage for stage in found["stages"] if stage["label"] != Label.INTERNAL]
+    internal["tracking"] = {name: found["tracking"].pop(name) for name in (Label.INTERNAL,) if name in found["tracking"]}
+    return {**found, str(Label.INTERNAL): internal}
 
 
 def save_record(folder: Path, record: RunRecord) -> None:

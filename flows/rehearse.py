@@ -39,6 +39,8 @@ def rehearse_public(method: str, preset: str, changes: Sequence[str], name: str)
     call_run(name)
     images = whole.load_images(settings, plan, book)
     parts = whole.prepare(settings, plan, images, book)
+    if plan.judge:
+        whole.train_backbone(settings, images, book)
     eyes = whole.train_eyes(settings, images, book)
     rehearsed = whole.rehearse(settings, parts, images, eyes, book)
     picture = place.home / "rehearsals" / rehearsed.digest[:DIGITS] / REHEARSAL

@@ -13,8 +13,8 @@ from typing import Any
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from artifacts.publish import UNTOLD, below
-from artifacts.record import SYNTHETIC, RunRecord, run_folder
+from artifacts.publish import below
+from artifacts.record import SYNTHETIC, UNTOLD, RunRecord, run_folder
 from artifacts.references import (
     CanaryImages,
     ClassCounts,
@@ -132,6 +132,8 @@ def run_plan(
     label, to which this run belongs. With `own_folder`, what is published lies in `publish_to` under the name of the run. With
     `go_on`, a rehearsal that fails stops nothing.
     """
+    if publish_to:
+        checks.refuse_publishing(plan)
     book = Journal.begin(settings, private_set(settings), above or {})
     if own_folder and publish_to not in ("", RUN_FOLDER):
         publish_to = below(publish_to, book.context.run)

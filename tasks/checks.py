@@ -6,6 +6,7 @@ from artifacts import serialization, witness
 from artifacts.references import PublicImages
 from sfumato.config import Constants
 from sfumato.errors import Refused
+from sfumato.methods.plan import Plan
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.privacy.door import PrivateSet, check_in
 from sfumato.privacy.ledger.chain import is_there
@@ -35,6 +36,15 @@ def check_private(
         asked = access(ledger, private, terms, "check", purpose, [images] if images else [], context, "0")
         check_in(asked, public, new_version=new_version, constants=constants)
         return private.model_copy(update={"version": ledger.version(private.name)})
+
+
+def refuse_publishing(plan: Plan) -> None:
+    """`Refused`, before anything is made or paid for, where what a plan makes would not be published."""
+    if plan.certificate is None:
+        raise Refused(
+            f"--publish: the images of {plan.method} with these settings will be INTERNAL, and nothing was begun ({plan.lacking}); run without it "
+            'and then, if someone answers for the claim, sfumato publish --accept-claim "REASON"'
+        )
 
 
 def seen_elsewhere(ledger: Ledger, source: str) -> None:

@@ -19,7 +19,7 @@ from sfumato.methods.plan import Plan
 from sfumato.settings import Settings
 from tasks.inputs import PublicParts
 from tasks.release import finish
-from tasks.runtime.environment import mlflow_pages, where
+from tasks.runtime.environment import account, mlflow_pages, where
 from tasks.runtime.run import Journal
 
 BASELINE_METHOD = "dp-sgd"
@@ -98,6 +98,7 @@ def close(
         overrides=gone_on,
         rehearsal=findings_of(store, rehearsed.digest) if rehearsed else None,
         rehearsal_artifact=rehearsed.digest if rehearsed else "",
+        account=account(),
         copies=CopyCheck.model_validate(serialization.load(store.folder(copies))[1]),
     )
     shutil.copyfile(store.folder(scores) / report.REAL_PICTURE, folder / report.REAL_PICTURE)

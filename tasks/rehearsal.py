@@ -40,11 +40,11 @@ def refusal(worse: tuple[str, ...], picture: Path) -> Refused:
 
 
 def note_that_it_goes_on(ref: Rehearsal, worse: tuple[str, ...], private: PrivateSet, run: str) -> None:
-    """Write into the ledger, before anything is paid, that a person goes on after a rehearsal that failed, and who."""
+    """Write into the ledger, before anything is paid, that a person goes on after a rehearsal that failed; and who, where they gave a name."""
     with where().ledger() as ledger:
         ledger.override(
             private.name,
-            f"{person()} went on with {ANYWAY}",
+            f"{person() or 'whoever ran it'} went on with {ANYWAY}",
             what="rehearsal",
             artifact=ref.digest,
             claim=None,

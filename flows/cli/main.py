@@ -42,7 +42,10 @@ COMMANDS = {
         "run",
         "Make the public half of a run and show what it can do, before anything is paid: one picture, three numbers.",
     ),
-    "show": Command("results", "Show a run: what it cost, how it scored, where its results lie."),
+    "show": Command(
+        "results",
+        "Show a run: what it cost, where its results lie, and what is INTERNAL, how it scored, under a heading that says so.",
+    ),
     "report": Command(
         "results",
         "Print where the report of a run lies, one HTML file, and that of its INTERNAL sibling; written anew, costs nothing.",

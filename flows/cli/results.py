@@ -1,28 +1,32 @@
 """`sfumato show`, `report` and `publish`: what a run gave, and handing it over."""
 
+import json
 import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.panel import Panel
+from rich.rule import Rule
 from rich.table import Table
 
 from flows.cli.options import OUT, Json, RunName
 from tasks.runtime.environment import configure
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from artifacts.record import RunRecord
 
 
 def show(run: RunName = "latest", as_json: Json = False) -> None:
-    """Show a run: what it cost, how it scored, where its results lie."""
-    from artifacts.record import load_record
+    """Show a run: what it cost, where its results lie, and what is INTERNAL, how it scored, under a heading that says so."""
+    from artifacts.record import load_record, told
 
     place = configure()
     record = load_record(place.runs, run)
     if as_json:
-        print(record.model_dump_json(indent=1))
+        print(json.dumps(told(record), indent=1))
     else:
         summary(record)
 
@@ -38,8 +42,7 @@ def report(run: RunName = "latest") -> None:
     record = load_record(place.runs, run)
     write_up(record)
     folder = run_folder(record)
-    for name, text in {"report": folder / REPORT, "INTERNAL report": folder / INTERNAL_REPORT}.items():
-        OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False, markup=False)
+    _places({"report": str(folder / REPORT), "INTERNAL report": str(folder / INTERNAL_REPORT)})
 
 
 def publish(
@@ -69,37 +72,48 @@ def publish(
 
 
 def summary(record: "RunRecord") -> None:
-    """A run at a glance."""
+    """A run at a glance: what may be told of it, and below a heading what may not."""
     from artifacts.reports.run import SCORES, checks, statement
 
-    scores = Table(title="Scores against private images: INTERNAL", title_justify="left")
-    scores.add_column("images")
-    for title in SCORES.values():
-        scores.add_column(title, justify="right")
-    for name, row in record.metrics.items():
-        scores.add_row(escape(name), *("-" if row.get(key) is None else f"{row[key]:.3g}" for key in SCORES))
-    OUT.print(scores)
     OUT.print(
         Panel(
             f"[bold]{escape(statement(record))}[/]\n\nclaim of the paper, for comparison: epsilon {record.claim.epsilon:.3f}",
             title=escape(record.run),
         )
     )
-    cached = sum(stage.cached for stage in record.stages)
     total = record.spent_total
     spent = math.inf if total["epsilon"] is None else total["epsilon"]  # JSON has no infinity
     OUT.print(
-        f"{len(record.stages)} stages, {cached} from the cache, {record.seconds:.0f} s; "
         f"'{record.settings['data']['name']}' has cost epsilon {spent:.3f} (delta {total['delta']:.3g}) in all.",
         markup=False,
     )
-    OUT.print(f"INTERNAL: {checks(record)}", soft_wrap=True, markup=False, highlight=False)
-    lines = {
-        "report": record.report,
-        "INTERNAL report": record.internal_report,
-        "picture": record.samples,
-        "published": record.published or f"not yet: sfumato publish {record.run} --to DIR",
-        "open both UIs": "make serve (or sfumato serve)",
-    }
+    _places(
+        {
+            "report": record.report,
+            "picture": record.samples,
+            "published": record.published or f"not yet: sfumato publish {record.run} --to DIR",
+            "open both UIs": "make serve (or sfumato serve)",
+        }
+    )
+    OUT.print(Rule(INTERNAL_HEADING, align="left"))
+    scores = Table(title="Scores against private images", title_justify="left")
+    scores.add_column("images")
+    for title in SCORES.values():
+        scores.add_column(title, justify="right")
+    for name, row in record.metrics.items():
+        scores.add_row(escape(name), *("-" if row.get(key) is None else f"{row[key]:.3g}" for key in SCORES))
+    OUT.print(scores)
+    if missing := sorted({f"{key}: {why}" for row in record.metrics.values() for key, why in row.get("missing", {}).items()}):
+        OUT.print(f"not measured: {'; '.join(missing)}", soft_wrap=True, markup=False, highlight=False)
+    cached = sum(stage.cached for stage in record.stages)
+    OUT.print(f"{len(record.stages)} stages, {cached} from the cache, {record.seconds:.0f} s", markup=False)
+    OUT.print(checks(record), soft_wrap=True, markup=False, highlight=False)
+    _places({"INTERNAL report": record.internal_report})
+
+
+INTERNAL_HEADING = "INTERNAL: what follows must not leave"
+
+
+def _places(lines: "Mapping[str, str]") -> None:
     for name, text in lines.items():
         OUT.print(f"{name:<16} {text}", soft_wrap=True, highlight=False, markup=False)

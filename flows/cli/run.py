@@ -1,6 +1,6 @@
 """`sfumato run`, `plan` and `rehearse`: what a run would do, its public half alone, and all of it."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,6 +8,9 @@ from flows.cli.options import OUT, Changes, Epsilon, GoOn, MethodName, PresetNam
 from sfumato.errors import Refused
 from sfumato.named_settings import DEFAULT_METHOD
 from tasks.runtime.environment import Where, configure
+
+if TYPE_CHECKING:
+    from sfumato.methods.plan import Plan
 
 
 def run(
@@ -32,8 +35,12 @@ def run(
 
     Example with your own images: sfumato run rapid --set data.private=scans/ --set data.public=textures/
     """
+    from tasks.checks import refuse_publishing
+
     place = configure()
-    _planned(place, method, preset, epsilon, changes)
+    planned = _planned(place, method, preset, epsilon, changes)
+    if publish or publish_to:
+        refuse_publishing(planned)
     if dry_run:
         return
     place.store()
@@ -98,7 +105,8 @@ def rehearse(
     rehearsal(method=method, preset=preset, changes=changes or [])
 
 
-def _planned(place: Where, method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> None:
+def _planned(place: Where, method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> "Plan":
+    """Show the plan, and what the ledger says to it."""
     from flows.cli.ledger_screen import budget_line
     from flows.cli.plan_screen import plan_lines
     from sfumato.preflight import plan_for, preflight
@@ -119,10 +127,11 @@ def _planned(place: Where, method: str, preset: str, epsilon: float | None, chan
         OUT.print(part)
     terms = made.privacy
     if not is_there(place.ledger_url):
-        return
+        return made
     with place.ledger() as ledger:
         OUT.print(f"budget: {budget_line(ledger, settings.data.name)}", markup=False, soft_wrap=True, highlight=False)
         try:
             ledger.check_budget(settings.data.name, [spend.event for spend in made.spends], terms.relation, terms.delta)
         except Refused as refusal:
             warn(f"{refusal}. What was paid for before may still be used")
+    return made

@@ -3,7 +3,8 @@
 `SFUMATO_HOME` holds everything a run leaves behind (default: `sfumato-home` in the checkout). `SFUMATO_LEDGER` and
 `MLFLOW_TRACKING_URI` point ledger and tracking elsewhere, `SFUMATO_STORE` names a store that
 several machines share, `SFUMATO_DATA` says where data sets by name lie, and
-`SFUMATO_NOTIFY` who is told of a run that fails. The key that signs a ledger lies outside the home, in `SFUMATO_KEYS`
+`SFUMATO_NOTIFY` who is told of a run that fails. `SFUMATO_PERSON` is the name under which ledger and card say who went on
+after a rehearsal that failed; without it they name nobody. The key that signs a ledger lies outside the home, in `SFUMATO_KEYS`
 (default: `sfumato/keys` in the user's folder of settings), or is given by `SFUMATO_LEDGER_KEY`, as PEM text or a path.
 Prefect is kept quiet, offline and below the same home.
 """
@@ -192,7 +193,12 @@ def _served(place: Where, what: str) -> str:
 
 
 def person() -> str:
-    """The account under which this runs, for what a person answers for."""
+    """Who answers for what is accepted, as `SFUMATO_PERSON` names them to everyone; empty where it names nobody."""
+    return os.environ.get("SFUMATO_PERSON", "").strip()
+
+
+def account() -> str:
+    """The account under which this runs; INTERNAL, it leaves with nothing."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -23,12 +23,16 @@ from rich.progress import (
 CONSOLE = Console(stderr=True)
 REPORT_EVERY_SECONDS = 3.0
 """How often the Prefect artifact is told."""
+LINE_EVERY_SECONDS = 60.0
+"""How often a log is told, in which no bar moves."""
 TITLE_WIDTH = 24
 
 
 @contextlib.contextmanager
 def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], None]]:
     """A callback (done, total) that moves a bar in the terminal and, inside a Prefect run, a progress artifact.
+
+    Where the output goes into a file or a pipe, a line a minute stands in for the bar, also while the work says nothing.
 
     `images` is how many images one step takes on average, where images per second say more than steps.
     """
@@ -45,6 +49,9 @@ def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], Non
     with Progress(*columns, console=CONSOLE, disable=_among_others()) as bars:
         bar = bars.add_task(title, total=None, speed="")
         (task,) = bars.tasks
+        ended = threading.Event()
+        if not CONSOLE.is_terminal:
+            threading.Thread(target=_tell_log, args=(title, task, ended), daemon=True).start()
 
         def show(done: int, total: int) -> None:
             nonlocal told
@@ -54,7 +61,10 @@ def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], Non
                 told = time.monotonic()
                 _tell(artifact, 100 * done / max(1, total), f"{title}: {in_words(task)}")
 
-        yield show
+        try:
+            yield show
+        finally:
+            ended.set()
         if task.total is None:
             show(1, 1)
 
@@ -79,6 +89,13 @@ def in_words(task: Task) -> str:
     if task.time_remaining:
         parts.append(f"{timedelta(seconds=round(task.time_remaining))} left")
     return ", ".join(filter(None, parts))
+
+
+def _tell_log(title: str, task: Task, ended: threading.Event) -> None:
+    """A line now and then on how far a task is, until it has ended."""
+    while not ended.wait(LINE_EVERY_SECONDS):
+        known = f"{task.percentage:.0f} %, {in_words(task)}" if task.total else "at work"
+        CONSOLE.print(f"{title}: {known}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _artifact(title: str) -> UUID | None:

@@ -9,7 +9,7 @@ import pytest
 
 from artifacts import gate
 from artifacts.binding import unbound
-from artifacts.record import save_record
+from artifacts.record import RECORD, run_folder, save_record
 from artifacts.references import NearestPublic, Samples, TunedModel
 from artifacts.reports import run as report
 from sfumato.errors import BadInput, Refused
@@ -93,6 +93,15 @@ def test_whoever_went_on_after_a_rehearsal_that_failed_is_told_whatever_the_reco
         "the rehearsal with public images failed: public samples are noise"
         in (tmp_path / "out" / "README.md").read_text()
     )
+
+
+def test_the_account_under_which_a_run_was_made_stays_in_its_record(place, record, tmp_path):
+    record = record.model_copy(update={"account": "login-of-grace"})
+    publish_run(record, tmp_path / "out")
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert files and not [path for path in files if b"login-of-grace" in path.read_bytes()]
+    assert "login-of-grace" in (run_folder(record) / RECORD).read_text(encoding="utf-8")
+    assert "login-of-grace" not in report_for_prefect(record, {})
 
 
 def test_no_picture_of_the_run_folder_leaves(place, record, tmp_path):

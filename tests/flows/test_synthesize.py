@@ -1,6 +1,7 @@
 """The order of the flow, without Prefect: what is asked of the stages, and that nothing happens before the checks."""
 
 import contextlib
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -461,7 +462,11 @@ def test_a_rehearsal_that_fails_stops_the_run_before_anything_is_paid(book, monk
     assert stages(book)[-1] == "rehearse"
 
 
-def test_whoever_goes_on_stands_in_the_ledger_before_anything_is_paid(book, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["", "Grace Hopper"])
+def test_whoever_goes_on_stands_in_the_ledger_before_anything_is_paid(book, tmp_path, monkeypatch, name):
+    """By the name that was given for it, never by that of the account, since the ledger's words reach every card."""
+    monkeypatch.setenv("LOGNAME", "login-of-grace")
+    monkeypatch.setenv("SFUMATO_PERSON", name)
     book.worse = ("public samples lie 2.20 of the way",)
     with home_at(tmp_path / "home"):
         configure()
@@ -472,6 +477,7 @@ def test_whoever_goes_on_stands_in_the_ledger_before_anything_is_paid(book, tmp_
             assert ledger.total("digits").spends == 0
     assert entry.kind == "override" and entry.body["missing"] == book.worse[0]
     assert "went on with --go-on" in told[0].reason and told[0].kind == "rehearsal"
+    assert told[0].reason.startswith(name or "whoever ran it") and "login-of-grace" not in json.dumps(entry.public())
     assert gate.went_on([entry], "another set", entry.body["artifact"]) == ()
     assert "fine-tune" in stages(book)
 
@@ -500,6 +506,39 @@ def test_a_rehearsal_decodes_no_private_image_and_is_the_same_for_others_of_the_
             asked.append(told)
         assert not is_there(where().ledger_url), "not even a ledger is made"
     assert asked[0] == asked[1] and not [path for path in decoded if "scans" in str(path)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [[], ["judge.use=relabel"], ["latent.kind=kl"], ["latent.kind=kl", "latent.perceptual=.1", "judge.use=weigh"]],
+)
+def test_the_run_after_a_rehearsal_makes_nothing_public_that_the_rehearsal_did_not(
+    book, monkeypatch, tmp_path, changes
+):
+    run_plan(*planned("rapid", *changes), preset="digits", publish_to="")
+    before = Book()
+    monkeypatch.setattr(rehearse, "Journal", lambda *_: before)
+    monkeypatch.setattr(rehearse, "call_run", lambda name: None)
+    with home_at(tmp_path / "home"):
+        rehearse.rehearse_public("rapid", "", [*QUICK, *changes], "rehearse-1")
+
+    def learnt(one):
+        return {
+            stage.name
+            for stage, *_ in one.asked
+            if not isinstance(stage, str) and stage.fn.__module__ == "tasks.public"
+        }
+
+    assert learnt(book) == learnt(before) and "pretrain" in learnt(book)
+    assert ("train-backbone" in learnt(book)) is any("judge" in one or "perceptual" in one for one in changes)
+
+
+def test_what_would_not_be_published_is_refused_before_anything_is_made(book):
+    for to in (".", "out", "s3://bucket/out"):
+        with pytest.raises(Refused, match=r"nothing was begun .* --accept-claim"):
+            run_plan(*planned("dppm"), preset="digits", publish_to=to)
+    assert book.asked == []
+    assert run_plan(*planned("dppm"), preset="digits", publish_to="") == "record"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """Backbone, paid judge and what it makes of drawn images, stage by stage: labels, entries, and what is kept beside."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
+import torch
 
 from artifacts import serialization
 from artifacts.gate import judged_of
@@ -17,6 +20,7 @@ from tasks.inputs import Judging
 from tasks.private import train_judge
 from tasks.public import train_backbone
 from tasks.release import comparable, judge_images
+from tasks.runtime.artifact import Draft
 from tasks.terms import Terms
 from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
 
@@ -70,3 +74,31 @@ def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(pl
 def test_too_few_images_or_classes_are_not_compared(place, labels, enough):  # noqa: F811
     pixels = np.zeros((len(labels), 1, 8, 8), np.uint8)
     assert comparable(kept(place, Samples, ImageSet(pixels, np.array(labels), ("a", "b")))) == enough
+
+
+@pytest.mark.parametrize("use", ["relabel", "weigh", "filter", "agreeing"])
+@pytest.mark.parametrize("gives", [0, 1, 2])
+def test_a_judge_that_gives_one_class_alone_ends_nothing_that_is_paid_for(place, told, monkeypatch, use, gives):  # noqa: F811
+    """Two classes were drawn; a judge under much noise gives all images one of them, or the one that nobody asked for."""
+    monkeypatch.setattr(serialization, "load_judge", lambda *_: OneClass(gives))
+    monkeypatch.setattr(Draft, "open", lambda draft, ref: draft.store.folder(ref) if ref else None)
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 1, 8, 8)).astype(np.uint8)
+    drawn = kept(place, Samples, ImageSet(pixels, np.arange(24) % 2, ("a", "b", "c")))
+    both = Judging.model_construct(backbone=None, judge=None)
+    monkeypatch.setattr(Judging, "refs", lambda _: [])
+    facts = Facts(records=100, classes=("a", "b", "c"), public_classes=5, shape=(1, 8, 8))
+    ref = judge_images.fn(drawn, both, Settings(), facts, 12, use, **HOW)
+    images = serialization.load_images(place.store().folder(ref))
+    assert len(images) == {"filter": 12, "agreeing": 12 if gives < 2 else 0}.get(use, 24)
+    assert use == "agreeing" or len(images)
+    assert not comparable(ref) or use in ("filter", "weigh")
+
+
+@dataclass
+class OneClass:
+    """A judge that is sure of one class whatever it is shown."""
+
+    gives: int
+
+    def of_set(self, images, device):
+        return torch.eye(3)[torch.full((len(images),), self.gives)].clamp(min=1e-6).log()

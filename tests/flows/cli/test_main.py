@@ -186,6 +186,13 @@ def test_a_place_to_publish_to_that_is_taken_is_named_before_the_flow_starts(sfu
     assert [path.name for path in tmp_path.iterdir() if path.name != "home"] == ["mine.txt"]
 
 
+@pytest.mark.parametrize("how", [["--publish"], ["--publish-to", "out"], ["--publish", "--dry-run"]], ids=" ".join)
+def test_images_that_could_not_be_published_are_refused_before_the_flow_starts(sfumato, how):
+    refused = sfumato("run", "dppm", *how)
+    assert refused.code == 3 and refused.err.count("\n") == 1
+    assert "INTERNAL" in refused.err and "nothing was begun" in refused.err and "--accept-claim" in refused.err
+
+
 # Places
 
 

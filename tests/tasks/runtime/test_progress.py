@@ -1,6 +1,7 @@
 """What a person is told while a stage works: steps, speed in images where these are known, the time left."""
 
 import re
+import time
 
 import pytest
 from prefect import flow, task
@@ -41,6 +42,21 @@ def test_the_bar_shows_speed(monkeypatch, capsys):
             show(done, 5)
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
     assert "training" in shown and "5/5" in shown and "images/s" in shown
+
+
+def test_a_log_hears_how_far_the_work_is_and_a_terminal_does_not(monkeypatch, capsys):
+    monkeypatch.setattr(module, "LINE_EVERY_SECONDS", 0.05)
+    for terminal in (False, True):
+        monkeypatch.setattr(module, "CONSOLE", Console(width=60, force_terminal=terminal))
+        with progress("training", 64) as show:
+            show(1, 4)
+            time.sleep(0.4)
+            show(4, 4)
+        said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("training: ")]
+        assert bool(said) is not terminal
+        assert terminal or said[0].startswith("training: 25 %, 1 of 4")
+        time.sleep(0.2)
+        assert "training: " not in capsys.readouterr().out, "nothing once the work is done"
 
 
 def test_prefect_is_told_too(prefect_server, monkeypatch):
