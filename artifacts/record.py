@@ -132,7 +132,9 @@ def told(record: RunRecord) -> dict[str, Any]:
     internal["settings"] = {name: found["settings"].pop(name) for name in UNTOLD if name in found["settings"]}
     internal["stages"] = [stage for stage in found["stages"] if stage["label"] == Label.INTERNAL]
     found["stages"] = [stage for stage in found["stages"] if stage["label"] != Label.INTERNAL]
-    internal["tracking"] = {name: found["tracking"].pop(name) for name in (Label.INTERNAL,) if name in found["tracking"]}
+    internal["tracking"] = {
+        name: found["tracking"].pop(name) for name in (Label.INTERNAL,) if name in found["tracking"]
+    }
     return {**found, str(Label.INTERNAL): internal}
 
 

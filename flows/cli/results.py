@@ -103,7 +103,9 @@ def summary(record: "RunRecord") -> None:
     for name, row in record.metrics.items():
         scores.add_row(escape(name), *("-" if row.get(key) is None else f"{row[key]:.3g}" for key in SCORES))
     OUT.print(scores)
-    if missing := sorted({f"{key}: {why}" for row in record.metrics.values() for key, why in row.get("missing", {}).items()}):
+    if missing := sorted(
+        {f"{key}: {why}" for row in record.metrics.values() for key, why in row.get("missing", {}).items()}
+    ):
         OUT.print(f"not measured: {'; '.join(missing)}", soft_wrap=True, markup=False, highlight=False)
     cached = sum(stage.cached for stage in record.stages)
     OUT.print(f"{len(record.stages)} stages, {cached} from the cache, {record.seconds:.0f} s", markup=False)

@@ -450,10 +450,31 @@ def test_a_run_as_json_has_everything_a_script_needs(sfumato, folder):
     certificate = {"epsilon": 9.876, "relation": "add_remove", "accountant": "dp-accounting 0.6.0 PLD", "images": "any"}
     assert found["certificate"].items() >= certificate.items() and found["certificate"]["delta"] > 0
     assert found["claim"] == {"epsilon": 76.38, "source": "Proposition 1"}
-    assert found["spent_total"]["epsilon"] == 12.5 and found["metrics"] == record.metrics
+    assert found["spent_total"]["epsilon"] == 12.5 and found["INTERNAL"]["metrics"] == record.metrics
     assert [set(stage) >= {"name", "seconds", "cached"} for stage in found["stages"]] == [True, True]
     assert found["stages"][0]["name"] == "pretrain" and found["stages"][0]["cached"] is True
     assert (found["report"], found["samples"], found["published"]) == (record.report, record.samples, "/out/set")
+
+
+def test_what_is_internal_of_a_run_stands_under_that_name_and_nowhere_else(sfumato, folder):
+    row = {"frechet": 7.25, "readable": 0.875, "missing": {"cnn": "all images are labelled as class 3"}}
+    secret = "a-path-that-is-secret"
+    settings = make_record(folder).settings
+    save(
+        folder,
+        metrics={"synthetic": row},
+        account="login-of-grace",
+        settings={**settings, "data": {**settings["data"], "private": secret}},
+    )
+    found = json.loads(sfumato("show", "--json").out)
+    inside = found.pop("INTERNAL")
+    assert inside["metrics"]["synthetic"] == row and inside["account"] == "login-of-grace"
+    assert inside["settings"]["data"]["private"] == secret and {"copies", "audit", "stages"} <= set(inside)
+    left = json.dumps(found)
+    assert not [one for one in ("7.25", "login-of-grace", secret, "report-internal") if one in left]
+    told, heading, below = sfumato("show").out.partition("INTERNAL: what follows must not leave")
+    assert heading and "differential privacy" in told and "7.25" in below and "labelled as class 3" in below
+    assert "7.25" not in told and "report-internal" not in told and "report-internal" in below
 
 
 def test_a_run_is_summed_up_for_a_person(sfumato, folder):
