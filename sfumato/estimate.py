@@ -71,6 +71,7 @@ OVERHEAD_SECONDS = 20.0
 """Start of the server, reading, reporting."""
 PUBLIC_IMAGES = 20_000
 """Taken for the number of public images where nobody has said it."""
+PUBLIC_STAGES = ("autoencoder", "backbone", "denoiser", "extractor", "knowledge base", "features", "rehearsal")
 BYTES = 4
 BASE_GIGABYTES = 1.0
 """The program itself."""
@@ -88,6 +89,11 @@ class Estimate:
     def minutes(self) -> float:
         """All stages, and what lies between them."""
         return (sum(seconds for _, seconds in self.stages) + OVERHEAD_SECONDS) / 60
+
+    @property
+    def public_minutes(self) -> float:
+        """The stages that see public images alone, which another run with the same settings of theirs finds again."""
+        return sum(seconds for name, seconds in self.stages if name in PUBLIC_STAGES) / 60
 
 
 @dataclass

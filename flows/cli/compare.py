@@ -1,5 +1,6 @@
 """The commands `sfumato compare` and `sfumato sweep`."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -7,15 +8,18 @@ from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
 
-from flows.cli.options import OUT, GoOn, PresetName
+from flows.cli.options import OUT, GoOn, PresetName, Yes
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.named_settings import DEFAULT_METHOD, SWEEPS, names
 from tasks.runtime.environment import configure
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from artifacts.reports.comparison import Comparison
-    from flows.variants import Axes
+    from flows.variants import Axes, Cell
+    from sfumato.config import Relation
 
 WIDE = 120
 """Characters in a line from which all scores of a comparison stand in it; the report has them anyway."""
@@ -44,14 +48,16 @@ def compare(
     seeds: Seeds = "0,1,2",
     changes: Changes = None,
     go_on: GoOn = False,
+    yes: Yes = False,
 ) -> None:
     """Set methods side by side at the same budgets: one table, one picture, one trade-off plot. INTERNAL.
 
-    Every run spends, and the budget of the private set must bear their sum. Public stages are made once.
+    Every run spends, and the budget of the private set must bear their sum. Public stages are made once. Number of runs, time and
+    epsilon in all are shown first, and a terminal is asked; without one it goes on, so that a schedule does.
 
     Example: sfumato compare --method rapid --method 'dp-sgd fine_tuning.draws=8' --epsilons 1,10
     """
-    _carry_out(variants or list(METHODS), preset, epsilons, seeds, changes or [], "compare", go_on=go_on)
+    _carry_out(variants or list(METHODS), preset, epsilons, seeds, changes or [], "compare", go_on=go_on, yes=yes)
 
 
 def sweep(
@@ -73,6 +79,7 @@ def sweep(
     seeds: Seeds = "0",
     changes: Changes = None,
     go_on: GoOn = False,
+    yes: Yes = False,
 ) -> None:
     """Vary settings one at a time, and show scores against values: table, picture, samples. INTERNAL; every run spends.
 
@@ -90,7 +97,15 @@ def sweep(
     asked = sweep_over(over, name or DEFAULT_METHOD) if over else named_sweep(name)
     given, title = [*asked.changes, *(changes or [])], f"sweep-{name or DEFAULT_METHOD}"
     _carry_out(
-        variants_of(asked.axes), preset or asked.preset, epsilons, seeds, given, title, axes=asked.axes, go_on=go_on
+        variants_of(asked.axes),
+        preset or asked.preset,
+        epsilons,
+        seeds,
+        given,
+        title,
+        axes=asked.axes,
+        go_on=go_on,
+        yes=yes,
     )
 
 
@@ -104,6 +119,7 @@ def _carry_out(
     *,
     axes: "Axes | None" = None,
     go_on: bool = False,
+    yes: bool = False,
 ) -> None:
     from flows.variants import planned
 
@@ -111,12 +127,48 @@ def _carry_out(
     asked = {"epsilons": _numbers("--epsilons", epsilons, float), "seeds": _numbers("--seeds", seeds, int)}
     cells = planned(variants, preset, asked["epsilons"], asked["seeds"] or [0], changes, str(place.data))
     place.store()
+    OUT.print(f"{len(cells)} runs: {len(variants)} variants, epsilon {epsilons or 'of the settings'}, seeds {seeds}")
+    for line in forecast(cells):
+        OUT.print(line, soft_wrap=True, markup=False, highlight=False)
+    if not yes and sys.stdin.isatty() and not typer.confirm("Begin?"):
+        OUT.print("nothing was begun")
+        return
     from flows.compare import compare as run
     from tasks.server.embedded import start_server
 
-    OUT.print(f"{len(cells)} runs: {len(variants)} variants, epsilon {epsilons or 'of the settings'}, seeds {seeds}")
     start_server()
     show(run(variants=variants, preset=preset, changes=changes, title=title, axes=axes, go_on=go_on, **asked))
+
+
+def forecast(cells: "Sequence[Cell]") -> "Iterator[str]":
+    """How long all runs take at most on this machine, and what they cost each private set at most, a line each."""
+    from sfumato.estimate import estimate
+    from tasks.runtime.artifact import one_thread
+
+    firsts = {cell.variant: cell for cell in reversed(cells)}
+    with one_thread():
+        expected = {variant: estimate(cell.settings, cell.plan) for variant, cell in firsts.items()}
+    made = {(cell.variant, cell.settings.seed) for cell in cells}
+    minutes = sum(expected[cell.variant].minutes - expected[cell.variant].public_minutes for cell in cells)
+    minutes += sum(expected[variant].public_minutes for variant, _ in made)
+    yield f"time: about {minutes:.0f} min at most, what was made before not counted"
+    for name in dict.fromkeys(cell.settings.data.name for cell in cells):
+        yield f"cost: {priced_together(name, [cell for cell in cells if cell.settings.data.name == name])}"
+
+
+def priced_together(name: str, cells: "Sequence[Cell]") -> str:
+    """What runs on one private set cost together at most: at the smallest delta that any of them is priced at, and where any
+    exchanges records, under that relation."""
+    from sfumato.privacy.accounting.accountant import epsilon
+
+    relations = {cell.plan.privacy.relation for cell in cells}
+    relation: Relation = "replace_one" if "replace_one" in relations else "add_remove"
+    delta = min(cell.plan.privacy.delta for cell in cells)
+    events = [spend.event for cell in cells for spend in cell.plan.spends]
+    certified = [event for event in events if not event.uncertified(relation)]
+    bare = sum(any(spend.event.uncertified(relation) for spend in cell.plan.spends) for cell in cells)
+    found = f"epsilon {epsilon(certified, delta, relation):.3f} at most for '{name}' (delta {delta:.3g}, {relation})"
+    return found + (f", and {bare} runs without a certificate" if bare else "")
 
 
 def show(found: "Comparison") -> None:

@@ -30,6 +30,8 @@ GoOn = Annotated[
     bool, typer.Option("--go-on", help="Pay even where the rehearsal with public images fails; ledger and card say so.")
 ]
 
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking.")]
+
 
 def warn(text: str) -> None:
     """Tell of something that stops nothing."""

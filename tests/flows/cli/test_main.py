@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -401,6 +402,42 @@ def test_the_version_is_printed(sfumato):
 def test_a_comparison_that_cannot_work_is_refused_before_any_run(sfumato, command, words):
     shown = sfumato(*command)
     assert shown.code == 2 and words in shown.err and "Traceback" not in shown.err
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """What the flow that compares was asked for."""
+    asked = []
+    flow = ModuleType("flows.compare")
+    flow.compare = lambda **given: asked.append(given)
+    monkeypatch.setitem(sys.modules, "flows.compare", flow)
+    monkeypatch.setattr("flows.cli.compare.show", lambda found: None)
+    return asked
+
+
+SEVERAL = ["compare", "--method", "dp-sgd", "--method", "dppm", "--epsilons", "1,2", "--seeds", "0,1"]
+SEVERAL += changed("fine_tuning.steps=1", "fine_tuning.sample_rate=1")
+
+
+@pytest.mark.parametrize(("answer", "begun"), [(True, 1), (False, 0)])
+def test_a_terminal_is_asked_once_it_has_seen_runs_time_and_epsilon(sfumato, compared, monkeypatch, answer, begun):
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("typer.confirm", lambda text: answer)
+    shown = sfumato(*SEVERAL)
+    assert shown.code == 0 and len(compared) == begun and ("nothing was begun" in shown.out) is not answer
+    assert shown.out.startswith("8 runs: 2 variants, epsilon 1,2, seeds 0,1") and " min at most" in shown.out
+    (cost,) = [line for line in shown.out.splitlines() if line.startswith("cost:")]
+    total = float(cost.split("epsilon ")[1].split()[0])
+    assert 2 < total < 6, "two runs at 1 and two at 2, composed"
+    assert "'digits'" in cost and "4 runs without a certificate" in cost
+
+
+@pytest.mark.parametrize("more", [["--yes"], []], ids=["--yes", "no terminal"])
+def test_neither_yes_nor_a_schedule_is_asked(sfumato, compared, monkeypatch, more):
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: bool(more))
+    monkeypatch.setattr("typer.confirm", lambda text: pytest.fail("asked"))
+    shown = sfumato(*SEVERAL, *more)
+    assert shown.code == 0 and len(compared) == 1 and "cost: epsilon" in shown.out
 
 
 @pytest.mark.parametrize("command", [[], ["ledger"]], ids=["sfumato", "ledger"])
