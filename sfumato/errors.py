@@ -28,6 +28,11 @@ class Unnamed(BadInput):
         self.internal = internal
 
 
+def in_full(error: BadInput) -> str:
+    """The line of an error with the private file that it is about; INTERNAL, for whoever may see the collection."""
+    return (error.internal if isinstance(error, Unnamed) else "") or str(error)
+
+
 class Refused(RuntimeError):
     """A door that stays shut: the budget is spent, or the artifact may not leave. Exit code 3."""
 

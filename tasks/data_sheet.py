@@ -1,15 +1,17 @@
 """The data sheet of a private collection: a look with an entry in the ledger, kept in the home and told to nobody else."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from artifacts.publish import safe_name
 from artifacts.reports.data_sheet import sheet_page
 from artifacts.store import write_text
 from sfumato.config import Data
+from sfumato.errors import BadInput
 from sfumato.privacy.auditing import looks
 from sfumato.privacy.auditing.data_sheet import DataSheet
 from sfumato.privacy.door import Access, PrivateSet
-from tasks.public import inspect_public
+from tasks.public import inspect_public, read_public
 from tasks.runtime.caching import code_version
 from tasks.runtime.environment import where
 from tasks.runtime.progress import progress
@@ -18,13 +20,32 @@ RUN = "check"
 """What the ledger has in the place of a run's name."""
 
 
-def check_data(private: PrivateSet, data: Data | None) -> tuple[DataSheet, Path]:
-    """Look through a private collection, compare it with the public side of `data` if there is one, and keep the sheet."""
+@dataclass(frozen=True)
+class Intended:
+    """How a run on the collection would read the public images."""
+
+    data: Data
+    size: int
+    """Side that they are brought to, 0 for none."""
+    seed: int
+
+
+def check_data(private: PrivateSet, data: Data | None, run: Intended | str) -> tuple[DataSheet, Path]:
+    """Look through a private collection, compare it with the public side of `data` if there is one, and keep the sheet.
+
+    It is also tried whether a `run` on both would begin, unless that is why one would not, by what can be known beforehand.
+    """
     place = where()
-    public = None
+    public, learnt_from, unfit = None, None, run if isinstance(run, str) else ""
     if data:
         with progress("public images") as show:
             public = inspect_public(data, show)
+    if data and isinstance(run, Intended):
+        try:
+            with progress("public images of a run") as show:
+                learnt_from = read_public(run.data, run.size, run.seed, show)
+        except BadInput as refusal:
+            unfit = str(refusal)
     with place.ledger() as ledger, progress("private images (INTERNAL)") as show:
         asked = Access(
             ledger=ledger,
@@ -36,7 +57,8 @@ def check_data(private: PrivateSet, data: Data | None) -> tuple[DataSheet, Path]
             relation="add_remove",
             delta=0.0,
         )
-        sheet, _ = looks.sheet_of(asked, public, progress=show)
+        sheet, _ = looks.sheet_of(asked, public, learnt_from=learnt_from, whole=not unfit, progress=show)
+        sheet = sheet.model_copy(update={"unfit": unfit or sheet.unfit})
     path = place.home / "checks" / f"{safe_name(private.name)}.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, sheet_page(sheet))

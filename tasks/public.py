@@ -32,7 +32,7 @@ from sfumato.config import (
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.evaluation.classifier import classifier_of, features_and_classes
 from sfumato.held_out import held_out
-from sfumato.images import captioned, enlargement, pairs_picture, save_png, to_unit
+from sfumato.images import ImageSet, captioned, enlargement, pairs_picture, save_png, to_unit
 from sfumato.methods.plan import Retrieval
 from sfumato.networks.build import build
 from sfumato.networks.checkpointing import checkpoint_blocks
@@ -57,23 +57,7 @@ def load_public(data: Data, size: int, seed: int, content: str, context: RunCont
     `content` is the fingerprint of their files: the images of a name or a folder are read anew when these have changed.
     """
     with making(PublicImages, "public images", context, params=data.model_dump(include={"public"})) as draft:
-        found = sources.load(
-            data.public,
-            part="all",
-            size=size,
-            channels=data.channels,
-            crop=data.crop,
-            invert=data.invert in ("public", "both"),
-            folder=data.folder,
-            glyphs_per_class=data.glyphs_per_class,
-            characters=sources.ALPHABETS[data.glyphs],
-            shares=data.shares,
-            columns=data.columns,
-            only=data.public_classes,
-            without=data.public_without,
-            seed=seed,
-            progress=draft.show,
-        )
+        found = read_public(data, size, seed, draft.show)
         serialization.save_images(draft.folder, found)
         draft.metrics = {"images": len(found), "classes": len(found.classes)}
     return draft.ref
@@ -341,6 +325,27 @@ def rehearse(
         draft.files = [draft.folder / REHEARSAL]
         draft.metrics = found.numbers()
     return draft.ref
+
+
+def read_public(data: Data, size: int, seed: int, show: Progress) -> ImageSet:
+    """The public images as all stages see them, `size` pixels square (0: as they are)."""
+    return sources.load(
+        data.public,
+        part="all",
+        size=size,
+        channels=data.channels,
+        crop=data.crop,
+        invert=data.invert in ("public", "both"),
+        folder=data.folder,
+        glyphs_per_class=data.glyphs_per_class,
+        characters=sources.ALPHABETS[data.glyphs],
+        shares=data.shares,
+        columns=data.columns,
+        only=data.public_classes,
+        without=data.public_without,
+        seed=seed,
+        progress=show,
+    )
 
 
 def inspect_public(data: Data, show: Progress) -> sources.Inspection:

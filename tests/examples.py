@@ -168,9 +168,11 @@ def paid_record(
     return make_record(folder, **{**facts, "certificate": certificate, **changes})
 
 
-def write_classes(root: Path, counts: Mapping[str, int], height: int = 8, width: int = 8, channels: int = 1) -> Path:
-    """A folder of class folders with random pictures."""
-    rng = np.random.default_rng(0)
+def write_classes(
+    root: Path, counts: Mapping[str, int], height: int = 8, width: int = 8, channels: int = 1, seed: int = 0
+) -> Path:
+    """A folder of class folders with random pictures, the same for a seed."""
+    rng = np.random.default_rng(seed)
     for name, count in counts.items():
         (root / name).mkdir(parents=True, exist_ok=True)
         for number in range(count):

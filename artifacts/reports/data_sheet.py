@@ -27,25 +27,28 @@ def sheet_page(sheet: DataSheet) -> str:
         "",
         "## Alike",
         "",
-        *_told("the same, pixel by pixel, as another one", sheet.duplicates),
-        *_told("nearly the same as another one", sheet.near),
+        *_told("Pairs of images", "the same, pixel by pixel", sheet.duplicates),
+        *_told("Pairs of images", "nearly the same", sheet.near),
     ]
     if sheet.public:
+        pairs = f"Pairs of an image and a public one of {_word(sheet.public)}"
         lines += [
-            *_told(f"among the public ones of {_word(sheet.public)}, pixel by pixel", sheet.copies, "public image"),
-            *_told(f"nearly the same as a public one of {_word(sheet.public)}", sheet.near_public, "public image"),
+            *_told(pairs, "the same, pixel by pixel", sheet.copies, "public image"),
+            *_told(pairs, "nearly the same", sheet.near_public, "public image"),
         ]
     lines += ["## Cannot be read", "", *(f"- {_word(line)}" for line in sheet.broken or ("nothing",)), ""]
+    if sheet.refused:
+        lines += ["## Why no run would begin", "", _word(sheet.refused), ""]
     return "\n".join(lines)
 
 
-def _told(what: str, alike: Alike, title: str = "other image") -> list[str]:
-    crossing = {"another group": alike.across_groups, "another class": alike.across_classes}
-    which = ", ".join(f"{count} of them to one of {other}" for other, count in crossing.items() if count)
-    few = f"; the closest {SHOWN} pairs are named" if len(alike.named) == SHOWN else ""
+def _told(pairs: str, how: str, alike: Alike, title: str = "other image") -> list[str]:
+    crossing = {"groups": alike.across_groups, "classes": alike.across_classes}
+    which = ", ".join(f"{count} across {what}" for what, count in crossing.items() if count)
+    few = f"; the closest {SHOWN} are named" if alike.pairs > SHOWN else ""
     rows = [[_word(one), _word(other)] for one, other in alike.named]
     named = [table(["image", title], rows), ""] if rows else []
-    return [f"Images that are {what}: {alike.pictures}{f' ({which})' if which else ''}{few}.", "", *named]
+    return [f"{pairs} that are {how}: {alike.pairs}{f' ({which})' if which else ''}{few}.", "", *named]
 
 
 def _word(text: str) -> str:

@@ -1,5 +1,6 @@
-"""`sfumato check`: a data sheet of a private collection before anything is run on it."""
+"""`sfumato check`: a data sheet of a private collection before anything is run on it, and whether a run on it would begin."""
 
+import json
 from typing import Annotated
 
 import typer
@@ -7,7 +8,7 @@ from rich.markdown import Markdown
 from rich.markup import escape
 
 from flows.cli.options import OUT
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, in_full
 from sfumato.named_settings import DEFAULT_METHOD
 from tasks.runtime.environment import configure
 
@@ -22,21 +23,36 @@ def check(
 ) -> None:
     """Say what is in a private collection: classes, sizes, duplicates, broken files. INTERNAL; costs nothing.
 
+    Ends with exit code 2 where a run on these images would be refused, by the same checks.
+
     Example: sfumato check scans/ --public textures/ --set data.group=prefix
     """
-    from sfumato.preflight import for_sheet, private_set
+    from sfumato.preflight import brought_to, for_sheet, plan_for, preflight, private_set
     from sfumato.settings import resolve
+    from tasks.checks import agreed_delta, known_constants
 
     place = configure()
     if strange := [change for change in changes or [] if not change.startswith("data.")]:
         raise BadInput(f"--set {strange[0]!r} has nothing to do with how images are read; only data.FIELD=VALUE has")
-    asked = resolve(DEFAULT_METHOD, changes=changes or [])
-    data = asked.data.model_copy(update={"private": private, "public": public})
-    settings, warnings = for_sheet(asked.model_copy(update={"data": data}), str(place.data))
+    sides = {"data.private": private} | ({"data.public": public} if public else {})
+    asked = resolve(
+        DEFAULT_METHOD, changes=[*(changes or []), *(f"{name}={json.dumps(one)}" for name, one in sides.items())]
+    )
+    looked_at = asked.model_copy(update={"data": asked.data.model_copy(update={"public": public})})
+    settings, warnings = for_sheet(looked_at, str(place.data))
     from artifacts.reports.data_sheet import sheet_page
-    from tasks.data_sheet import check_data
+    from tasks.data_sheet import Intended, check_data
 
-    sheet, path = check_data(private_set(settings), settings.data if public else None)
+    run: Intended | str
+    try:
+        resolved, facts, warned = preflight(asked, str(place.data), known_constants, agreed_delta)
+        plan_for(resolved, facts)
+        size, channels = brought_to(facts.shape)
+        run = Intended(resolved.data.model_copy(update={"channels": channels}), size, resolved.seed)
+        settings, warnings = resolved, tuple(dict.fromkeys((*warnings, *warned)))
+    except BadInput as refusal:
+        run = in_full(refusal)
+    sheet, path = check_data(private_set(settings), settings.data if public else None, run)
     OUT.print(Markdown(sheet_page(sheet)))
     OUT.print(f"sheet (INTERNAL)  {path}", soft_wrap=True, highlight=False, markup=False)
     for warning in warnings:

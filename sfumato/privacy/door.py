@@ -19,9 +19,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from sfumato import sources
 from sfumato.config import FEWEST_JUDGED, LATER, Columns, Constants, Crop, Relation, Section
-from sfumato.errors import BadInput, Stopped
+from sfumato.errors import BadInput, Stopped, in_full
 from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.accounting.events import AnyEvent
+from sfumato.privacy.ledger.balance import check_set
 from sfumato.privacy.ledger.fingerprints import Prints, prints_of
 from sfumato.privacy.ledger.ledger import Entry, Ledger, Reservation, entry_label
 from sfumato.privacy.noise import GENERATOR, INJECTED
@@ -168,10 +169,7 @@ def check_in(
 
     Not covered: copies that differ in a pixel, such as compressed anew or cropped by hand.
     """
-    digest = identify(access.private)
-    everyone = access.private.model_copy(update={"share": 1.0})
-    train, test = read(everyone, "train"), read(everyone, "test")
-    check_parts(access.private, read(access.private, "train"), test)
+    digest, train, test = _sound(access.private)
     prints = None if access.ledger.has_prints(access.private.name, digest) else fingerprinted(access)
     if new_version:
         access.ledger.new_version(
@@ -179,12 +177,37 @@ def check_in(
         )
     entry = _looked(access, digest, constants=constants)
     access.ledger.note_records(access.private.name, digest, prints)
-    if public and any(share_a_picture(public, part) for part in (train, test)):
+    if public:
+        _refuse_copies(access.private, public, train, test)
+    return entry
+
+
+def _sound(private: PrivateSet) -> tuple[str, ImageSet, ImageSet]:
+    """Content digest, training and held-out images of a whole set; `BadInput` for what would otherwise end a run that has paid."""
+    digest, everyone = identify(private), private.model_copy(update={"share": 1.0})
+    train, test = read(everyone, "train"), read(everyone, "test")
+    check_parts(private, read(private, "train"), test)
+    return digest, train, test
+
+
+def _refuse_copies(private: PrivateSet, public: ImageSet, *parts: ImageSet) -> None:
+    if any(share_a_picture(public, part) for part in parts):
         raise BadInput(
-            f"the public images hold copies of private images of '{access.private.name}': public images must not come from the "
+            f"the public images hold copies of private images of '{private.name}': public images must not come from the "
             "private collection; take the copies out of data.public, or choose another"
         )
-    return entry
+
+
+def _unfit(access: Access, public: ImageSet | None) -> str:
+    """Why `check_in` would refuse the set, naming its files; empty where it would not."""
+    try:
+        digest, *parts = _sound(access.private)
+        check_set(access.ledger.entries(), access.private.name, digest)
+        if public:
+            _refuse_copies(access.private, public, *parts)
+    except BadInput as refusal:
+        return in_full(refusal)
+    return ""
 
 
 def check_parts(private: PrivateSet, train: ImageSet, test: ImageSet) -> None:
@@ -311,11 +334,25 @@ def looking(access: Access, part: sources.Part) -> Iterator[Visit]:
     yield Visit(read(access.private, part), entry.hash, entry_label(entry))
 
 
-@contextlib.contextmanager
-def inspecting(access: Access, *, progress: Progress = silent) -> Iterator[tuple[sources.Inspection, dict[str, str]]]:
-    """Open the door for a look at everything that lies in the set, readable or not; with the entry and its label.
+@dataclass(frozen=True)
+class Inspected:
+    """What a look through a set found; INTERNAL."""
 
-    The entry is written first and names no content, so that what is mended afterwards is not taken for a change of the set.
+    found: sources.Inspection
+    unfit: str
+    """Why no run would begin with it; empty where one would, or where nobody asked."""
+    entries: dict[str, str]
+    """The entry of the look, with its label."""
+
+
+@contextlib.contextmanager
+def inspecting(
+    access: Access, *, public: ImageSet | None = None, whole: bool = True, progress: Progress = silent
+) -> Iterator[Inspected]:
+    """Open the door for a look at everything that lies in the set, readable or not.
+
+    With `whole` it is also tried whether a run that learns from the `public` images would begin, by what `check_in` refuses. The
+    entry is written first and names no content, so that what is mended afterwards is not taken for a change of the set.
     """
     entry = _looked(access, None)
     private = access.private
@@ -327,7 +364,7 @@ def inspecting(access: Access, *, progress: Progress = silent) -> Iterator[tuple
         only=private.only,
         progress=progress,
     )
-    yield found, {entry.hash: entry_label(entry)}
+    yield Inspected(found, _unfit(access, public) if whole else "", {entry.hash: entry_label(entry)})
 
 
 def note_look(access: Access, purpose: str) -> dict[str, str]:

@@ -28,14 +28,14 @@ ROWS = 1024
 
 
 class Alike(Section):
-    """Pictures that are alike, closest first."""
+    """Pairs of pictures that are alike, closest first; of a picture that is like several, the pair with the closest."""
 
-    pictures: int
-    """How many private pictures are like another one."""
+    pairs: int
+    """How many there are, each counted once."""
     across_groups: int
-    """How many of them are like one of another group; 0 without groups."""
+    """How many of them lie in two groups; 0 without groups."""
     across_classes: int
-    """How many of them are like one of another class; 0 where they are compared with public ones."""
+    """How many of them lie in two classes; 0 where they are compared with public ones."""
     named: tuple[tuple[str, str], ...]
     """Some pairs of them, each once."""
 
@@ -67,22 +67,29 @@ class DataSheet(Section):
     """Nearly the same as a public picture, or as its negative."""
     broken: tuple[str, ...]
     """A line for each picture that cannot be read."""
+    unfit: str = ""
+    """Why a run would refuse the whole, by the checks that every run makes; empty where none would, or none was tried."""
 
     @property
     def refused(self) -> str:
         """Why no run would begin with these pictures; empty where one would."""
         if self.broken:
             return f"{len(self.broken)} of {self.records + len(self.broken)} pictures cannot be read: replace or remove them"
-        if self.copies.pictures:
+        if self.copies.pairs:
             return (
-                f"{self.copies.pictures} private pictures are among the public ones of {self.public!r}: public images must not come "
+                f"{self.copies.pairs} private pictures are among the public ones of {self.public!r}: public images must not come "
                 "from the private collection; take the copies out of the public side"
             )
-        return ""
+        return self.unfit
 
 
 def data_sheet(
-    name: str, private: Inspection, public: Inspection | None = None, *, progress: Progress = silent
+    name: str,
+    private: Inspection,
+    public: Inspection | None = None,
+    *,
+    unfit: str = "",
+    progress: Progress = silent,
 ) -> DataSheet:
     """Compare the pictures of a private collection with each other and with public ones; INTERNAL."""
     counts = np.bincount(private.labels, minlength=len(private.classes)).tolist()
@@ -117,21 +124,23 @@ def data_sheet(
         copies=_alike(copies, private, others, within=False),
         near_public=_alike(near_public, private, others, within=False),
         broken=private.broken,
+        unfit=unfit,
     )
 
 
 def _alike(pairs: Sequence[tuple[int, int]], private: Inspection, others: Sequence[str], within: bool = True) -> Alike:
     """The pairs (a private picture, another) by name and number; `within` for another private one."""
 
-    def differing(of: np.ndarray | None) -> int:
-        return 0 if of is None or not within else sum(bool(of[a] != of[b]) for a, b in pairs)
+    once = list({frozenset(pair) if within else pair: pair for pair in reversed(pairs)}.values())[::-1]
 
-    once = {frozenset(pair) if within else pair: pair for pair in reversed(pairs)}.values()
+    def differing(of: np.ndarray | None) -> int:
+        return 0 if of is None or not within else sum(bool(of[a] != of[b]) for a, b in once)
+
     return Alike(
-        pictures=len(pairs),
+        pairs=len(once),
         across_groups=differing(private.groups),
         across_classes=differing(private.labels),
-        named=tuple((private.where[a], others[b]) for a, b in list(once)[: -SHOWN - 1 : -1]),
+        named=tuple((private.where[a], others[b]) for a, b in once[:SHOWN]),
     )
 
 

@@ -190,11 +190,20 @@ def copied(access: Access, images: ImageSet) -> Copied:
 
 
 def sheet_of(
-    access: Access, public: Inspection | None, *, progress: Progress = silent
+    access: Access,
+    public: Inspection | None,
+    *,
+    learnt_from: ImageSet | None = None,
+    whole: bool = True,
+    progress: Progress = silent,
 ) -> tuple[DataSheet, dict[str, str]]:
-    """The data sheet of the private set, compared with public pictures if there are any; with the entry of the look."""
-    with inspecting(access, progress=progress) as (found, entries):
-        return data_sheet(access.private.name, found, public, progress=progress), entries
+    """The data sheet of the private set, compared with public pictures if there are any; with the entry of the look.
+
+    With `whole` it also says why no run would begin that learns from the public images as a run reads them, `learnt_from`.
+    """
+    with inspecting(access, public=learnt_from, whole=whole, progress=progress) as seen:
+        sheet = data_sheet(access.private.name, seen.found, public, unfit=seen.unfit, progress=progress)
+        return sheet, seen.entries
 
 
 @contextlib.contextmanager

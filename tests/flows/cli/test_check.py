@@ -1,12 +1,22 @@
 """`sfumato check`: what it prints, keeps and writes down, and where it tells nobody."""
 
+import shutil
 import sys
 
 import pytest
 from PIL import Image
 
+from artifacts import serialization
+from artifacts.references import PublicImages
 from flows.cli import main
+from sfumato.errors import BadInput
+from sfumato.preflight import brought_to, plan_for, preflight, private_set
+from sfumato.settings import resolve
+from tasks.checks import check_private
+from tasks.public import read_public
+from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
+from tasks.terms import Terms
 from tests.examples import home_at, write_classes
 
 
@@ -34,7 +44,7 @@ def check(home, monkeypatch, capsys):
 
 @pytest.fixture
 def images(tmp_path):
-    return write_classes(tmp_path / "scans", {"ill": 6, "well": 6})
+    return write_classes(tmp_path / "scans", {"ill": 30, "well": 30})
 
 
 def test_a_sheet_is_printed_and_kept_as_internal_and_told_to_nobody(check, home, images, tmp_path):
@@ -53,7 +63,7 @@ def test_good_images_end_well_and_broken_ones_do_not(check, images):
     assert check(images)[0] == 0
     (images / "ill" / "000.png").write_bytes(b"no picture")
     code, out, err = check(images)
-    assert code == 2 and "1 of 12 pictures cannot be read" in err and "is corrupt" in out
+    assert code == 2 and "1 of 60 pictures cannot be read" in err and "is corrupt" in out
 
 
 @pytest.mark.parametrize(
@@ -73,13 +83,16 @@ def test_mistakes_are_one_line_and_no_look(check, images, monkeypatch, arguments
 
 
 def test_one_source_on_both_sides_is_looked_at_by_its_chosen_classes(check, tmp_path):
-    objects = write_classes(tmp_path / "objects", {"cat": 6, "dog": 6, "owl": 6})
+    objects = write_classes(tmp_path / "objects", {"cat": 30, "dog": 30, "owl": 30, "yak": 30})
     sides = [objects, "--public", objects, "--set", "data.private_classes=[cat,1]"]
     code, _, err = check(*sides)
     assert code == 2 and "the class 'cat' of" in err and err.count("\n") == 1
     (objects / "owl" / "cut.png").write_bytes(b"no picture")
+    code, out, err = check(*sides, "--set", "data.public_without=[0,dog]")
+    assert code == 2 and "cut.png" in err and "corrupt" in err
+    (objects / "owl" / "cut.png").unlink()
     code, out, _ = check(*sides, "--set", "data.public_without=[0,dog]")
-    assert code == 0 and "12 images in 2 classes" in " ".join(out.split()) and "cut.png" not in out
+    assert code == 0 and "60 images in 2 classes" in " ".join(out.split()) and "cut.png" not in out
 
 
 def test_public_images_that_are_much_smaller_are_warned_of_or_refused(check, images, tmp_path):
@@ -95,3 +108,86 @@ def test_public_images_that_are_much_smaller_are_warned_of_or_refused(check, ima
 def test_what_is_not_there_is_one_line(check, tmp_path):
     code, _, err = check(tmp_path / "nowhere")
     assert code == 2 and err.count("\n") == 1 and "does not exist" in err
+
+
+# What a run refuses
+
+
+def one(folder, make):
+    path = next(folder.rglob("*.png"))
+    image = Image.open(path)
+    image.load()
+    make(image).save(path)
+
+
+def copy_to(public, image):
+    image.save(public / "bark" / "copy.png")
+
+
+def first(private):
+    return Image.open(next(private.rglob("*.png")))
+
+
+def emptied(folder, name):
+    for path in (folder / name).iterdir():
+        path.unlink()
+
+
+MISTAKES = {
+    "none": lambda private, public: (),
+    "an image in colour among grey ones": lambda private, public: one(private, lambda image: image.convert("RGB")),
+    "an image of another size": lambda private, public: one(private, lambda image: image.resize((9, 9))),
+    "a broken image": lambda private, public: next(private.rglob("*.png")).write_bytes(b"hello"),
+    "no other class": lambda private, public: shutil.rmtree(private / "ill"),
+    "a class without images": lambda private, public: emptied(private, "ill"),
+    "too few images": lambda private, public: [path.unlink() for path in list(private.rglob("*.png"))[3:]],
+    "public images from the collection": lambda private, public: ["data.public=" + str(private)],
+    "a copy on the public side": lambda private, public: copy_to(public, first(private)),
+    "a copy that is one once it is resized": lambda private, public: copy_to(
+        public, first(private).resize((16, 16), Image.Resampling.NEAREST)
+    ),
+    "a broken public image": lambda private, public: next(public.rglob("*.png")).write_bytes(b"hello"),
+    "public images much too small": lambda private, public: ["data.size=40"],
+    "groups that there are not": lambda private, public: ["data.group=patient"],
+    "a limit": lambda private, public: ["data.limit=20"],
+    "too much held out": lambda private, public: ["data.held_out=.99"],
+    "images that are not square": lambda private, public: (
+        write_classes(private, {"ill": 30, "well": 30}, width=9) and ()
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_check_refuses_what_a_run_refuses_before_it_trains(check, home, images, tmp_path, mistake):
+    """One picture in colour among grey ones passed the check, and ended a run after a minute."""
+    public = write_classes(tmp_path / "textures", {"bark": 20, "sand": 20}, seed=1)
+    changes = MISTAKES[mistake](images, public)
+    changes = changes if isinstance(changes, list) and all(isinstance(one, str) for one in changes) else []
+    sides = [f"data.private={images}", f"data.public={public}"]
+    refused = True
+    try:
+        settings, facts, _ = preflight(resolve("rapid", changes=[*sides, *changes]), str(tmp_path))
+        plan_for(settings, facts)
+        size, channels = brought_to(facts.shape)
+        learnt_from = settings.data.model_copy(update={"channels": channels})
+        with where().store().writing() as folder:
+            serialization.save_images(folder, read_public(learnt_from, size, 0, lambda *_: None))
+            ref = where().store().keep(PublicImages, folder, parents=[])
+        terms = Terms(relation="add_remove", delta=1e-5)
+        check_private(private_set(settings), terms, RunContext(run="run-1", parents={}), ref)
+        refused = False
+    except BadInput:
+        pass
+    assert refused is (mistake != "none")
+    arguments = [part for change in changes if not change.startswith("data.public=") for part in ("--set", change)]
+    side = next((change.split("=", 1)[1] for change in changes if change.startswith("data.public=")), public)
+    code, _, err = check(images, "--public", side, *arguments)
+    assert code == (2 if refused else 0), (mistake, err)
+    assert not refused or err.count("\n") >= 1
+
+
+def test_images_that_changed_since_they_were_paid_for_are_told_before_a_run_says_so(check, images):
+    with where().ledger() as ledger:
+        ledger.look("scans", "another digest", "judge", stage="evaluation", run="run-1", code_version="1")
+    code, _, err = check(images)
+    assert code == 2 and "changed since its last entry" in err and "--new-version" in err

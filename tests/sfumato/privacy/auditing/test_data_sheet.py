@@ -34,13 +34,15 @@ def test_all_planted_defects_are_found_and_nothing_else(planted):
     assert sheet.kinds == {"32x32 L": 42, "40x40 RGB": 1}
     assert [line.split("'")[1].rsplit("/", 1)[1] for line in sheet.broken] == ["p9_cut.png", "p9_text.png"]
     assert sheet.duplicates.named == (("odd/p0_3.png", "even/p20_copy.png"),)
-    assert (sheet.duplicates.pictures, sheet.duplicates.across_groups, sheet.duplicates.across_classes) == (1, 1, 1)
+    assert (sheet.duplicates.pairs, sheet.duplicates.across_groups, sheet.duplicates.across_classes) == (1, 1, 1)
     pairs = {frozenset(pair) for pair in sheet.near.named}
     assert pairs == {
         frozenset(("even/p2_8.png", "even/p2_again.jpg")),
         frozenset(("even/p2_10.png", "even/p21_large.png")),
     }
-    assert (sheet.near.pictures, sheet.near.across_groups, sheet.near.across_classes) == (4, 2, 0)
+    assert (sheet.near.pairs, sheet.near.across_groups, sheet.near.across_classes) == (2, 1, 0), (
+        "a pair is counted once"
+    )
     assert sheet.copies.named == (("even/p5_20.png", "odd/leak.png"),)
     assert set(sheet.near_public.named) == {
         ("odd/p5_21.png", "odd/resized.png"),
@@ -53,7 +55,7 @@ def test_a_clean_collection_is_not_refused(planted):
     private = sources.inspect(planted[1])
     sheet = data_sheet("open", private)
     assert sheet.refused == "" and sheet.groups is None and sheet.public == ""
-    assert sheet.duplicates.pictures == sheet.near.pictures == sheet.copies.pictures == 0
+    assert sheet.duplicates.pairs == sheet.near.pairs == sheet.copies.pairs == 0
 
 
 def test_copies_among_the_public_images_are_refused(planted):
@@ -87,7 +89,7 @@ def test_blank_pictures_are_no_near_duplicates(tmp_path):
         (tmp_path / "x" / "a").mkdir(parents=True, exist_ok=True)
         Image.new("L", (8, 8), at).save(tmp_path / "x" / "a" / f"{at}.png")
     sheet = data_sheet("x", sources.inspect(tmp_path / "x"))
-    assert sheet.near.pictures == sheet.duplicates.pictures == 0
+    assert sheet.near.pairs == sheet.duplicates.pairs == 0
 
 
 def test_the_look_is_in_the_ledger_and_binds_no_content(tmp_path, planted):
@@ -126,4 +128,4 @@ def test_many_pairs_are_counted_and_some_named(tmp_path, planted):
     for at in range(SHOWN + 6):
         shutil.copy(planted[0] / "even" / "p0_0.png", tmp_path / "x" / "a" / f"{at:02}.png")
     found = data_sheet("x", sources.inspect(tmp_path / "x")).duplicates
-    assert found.pictures == SHOWN + 5 and len(found.named) == SHOWN
+    assert found.pairs == SHOWN + 5 and len(found.named) == SHOWN
