@@ -15,12 +15,11 @@ from typing import Any
 
 import yaml
 
-from artifacts import verify_card
 from artifacts.record import UNTOLD, RunRecord
 from artifacts.references import PublicImages
 from artifacts.reports.run import labels_told, statement
 from artifacts.store import Store
-from sfumato import __version__
+from sfumato import __version__, verify_card
 from sfumato.config import Relation
 from sfumato.images import ImageSet
 from sfumato.privacy.accounting.accountant import epsilon
@@ -28,8 +27,9 @@ from sfumato.privacy.accounting.events import Event
 from sfumato.privacy.gates import GATES
 from sfumato.privacy.ledger.evidence import mechanisms_of
 from sfumato.privacy.ledger.ledger import Ledger
+from sfumato.released import CARD
 
-CARD, REGISTRY, CHECKER = "card.json", "registry.yaml", "verify_card.py"
+REGISTRY, CHECKER = "registry.yaml", "verify_card.py"
 OF_ENTRIES = ("generator", "arithmetic", "code_version")
 """What the entries say of how a mechanism was carried out."""
 TUNING = "settings chosen by looking at scores against private images are in no account"
@@ -89,8 +89,10 @@ def slow_price(events: Sequence[Event], delta: float, relation: Relation) -> flo
     return verify_card.upper_bound(mechanisms_of(events, relation), delta, about) if 0 < about < math.inf else about
 
 
-def card_of(record: RunRecord, images: ImageSet, evidence: Evidence | None) -> dict[str, Any]:
-    """All fields of the card but the digests of files and the signature."""
+def card_of(
+    record: RunRecord, images: ImageSet, evidence: Evidence | None, model: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """All fields of the card but the digests of files and the signature; `model` says which parts of one are there, or why none is."""
     facts = record.plan.facts
     return {
         "name": f"{record.settings['data']['name']}-synthetic",
@@ -120,6 +122,7 @@ def card_of(record: RunRecord, images: ImageSet, evidence: Evidence | None) -> d
         "class_shares": record.class_shares.model_dump(mode="json") if record.class_shares else None,
         **({"labels": told} if (told := labels_told(record)) else {}),
         "shape": list(images.pixels.shape[1:]),
+        **({"model": dict(model)} if model else {}),
         "settings": {k: v for k, v in record.settings.items() if k not in UNTOLD},
         "code_version": __version__,
     }

@@ -1,7 +1,8 @@
 """Publishing: a folder that may be handed over, and the refusal to make one.
 
 The folder holds an image folder (`images/class/000123.png`), `labels.csv`, `samples.png`, `card.json`, `README.md`, the
-data card with the certificate sentence, and `report.html`, the report that may leave. It is written beside its
+data card with the certificate sentence, `report.html`, the report that may leave, and, where the certificate covers any number of
+images, `model/`, of which more can be drawn (`artifacts.model`). It is written beside its
 destination and renamed, so it is there whole or not at all; at a URL, `card.json` comes last (`artifacts.upload`).
 INTERNAL samples are refused, naming what tainted them.
 """
@@ -11,8 +12,9 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from artifacts import serialization
 from artifacts.card import CARD, CHECKER, REGISTRY, Evidence, add_evidence, card_of, seal
 from artifacts.gate import draw_public
 from artifacts.labels import Label, combined
+from artifacts.model import write_model
 from artifacts.record import UNTOLD, RunRecord
 from artifacts.reports.page import PageSection, in_html, inside, section_in_markdown
 from artifacts.reports.run import REPORT, class_blocks, labels_told, not_covered, public_page, went_on
@@ -27,6 +30,7 @@ from artifacts.store import Store, full_disk
 from artifacts.upload import free_place, is_url, shown, upload
 from sfumato.errors import BadInput, Refused
 from sfumato.images import ImageSet, picture, save_png
+from sfumato.released import LEFT_OUT
 
 NAME_DIGITS = 6
 """Digits of a published file's name."""
@@ -82,7 +86,7 @@ def check_label(store: Store, record: RunRecord) -> None:
 def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | None) -> None:
     source = store.folder(record.samples_artifact)
     images = serialization.load_images(source)
-    card = card_of(record, images, evidence)
+    card = card_of(record, images, evidence, write_model(folder, store, record))
     _write(folder, images, serialization.load_drawn(source))
     (folder / "README.md").write_text(data_card(card, record), encoding="utf-8")
     shutil.copyfile(source / "samples.png", folder / "samples.png")
@@ -191,6 +195,7 @@ def data_card(card: dict, record: RunRecord) -> str:
             f"`{REGISTRY}` (a draft for the deployments registry of OpenDP), `{CHECKER}`"
             + (f", `{REPORT}` (all of this with pictures, one file)." if record.label != Label.INTERNAL else "."),
             "",
+            *model_told(card),
             f"To check it, take `{CHECKER}` from a release of Sfumato and the key from whoever signed, not from here: "
             f"`python {CHECKER} {CARD} --key KEY`.",
             "",
@@ -199,6 +204,19 @@ def data_card(card: dict, record: RunRecord) -> str:
             *section_in_markdown(not_covered(record.plan)),
         ]
     )
+
+
+def model_told(card: Mapping[str, Any]) -> list[str]:
+    """The lines of the data card on the model beside the images, or on why there is none."""
+    model = card["model"]
+    if LEFT_OUT in model:
+        return [f"There is no model to draw more from: {model[LEFT_OUT]}.", ""]
+    shown = " The knowledge base holds public images." if "base" in model["parts"] else ""
+    return [
+        f"`model/` ({model['bytes'] / 1e6:.1f} MB) draws more images under the same statement, in Python: "
+        f'`sfumato.load("FOLDER").draw(1000)`.{shown}',
+        "",
+    ]
 
 
 def folder_names(classes: Sequence[str]) -> list[str]:

@@ -1,140 +1,100 @@
-"""How each kind of artifact is written to and read from its folder: safetensors for numbers, JSON for the rest."""
+"""How each kind of artifact is written to and read from its folder.
+
+What a model is made of is written as the library writes it (`sfumato.formats`), so that whoever receives a released model reads it
+with the library alone; what only the store holds is written here.
+"""
 
 import json
-import os
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
 
-from sfumato import config
-from sfumato.alignment import ClassMaps, Moments, Reference, encoded
-from sfumato.backbone import Backbone
-from sfumato.config import Extractor, Latent, Network
+from sfumato import formats
 from sfumato.errors import BadInput
+from sfumato.formats import (
+    FACTS,
+    TENSORS,
+    TRAINED_ON,
+    load,
+    load_backbone,
+    load_base,
+    load_denoiser,
+    load_encoded,
+    load_encoder,
+    load_images,
+    load_judge,
+    load_maps,
+    load_reference,
+    save,
+    save_autoencoder,
+    save_backbone,
+    save_base,
+    save_denoiser,
+    save_encoder,
+    save_images,
+    save_judge,
+    save_maps,
+    save_reference,
+)
 from sfumato.images import ImageSet
-from sfumato.judge import LinearJudge
-from sfumato.latents import PIXELS, Codec, Latents
-from sfumato.networks.autoencoder import build_autoencoder
-from sfumato.networks.backbone import BackboneNetwork
-from sfumato.networks.build import build
-from sfumato.networks.prediction import LEVELS
+from sfumato.latents import Codec
 from sfumato.privacy.auditing.canaries import Canaries
-from sfumato.retrieval.features import make_encoder
-from sfumato.retrieval.knowledge_base import KnowledgeBase
 
-OF_REFERENCE, OF_MAPS = ("mean", "covariance", "inner", "centroids"), ("centres", "there", "back", "weights", "own")
-"""Tensors of a reference and of maps."""
-TENSORS, FACTS, CURVE = "tensors.safetensors", "facts.json", "curve.json"
-
-
-def save(folder: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Write named tensors and JSON facts."""
-    plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    try:
-        save_file(plain, folder / TENSORS)
-    except SafetensorError as error:  # it tells the operating system's errors in words alone
-        if not (code := re.search(r"os error (\d+)", str(error))):
-            raise
-        raise OSError(int(code[1]), os.strerror(int(code[1])), str(folder / TENSORS)) from error
-    (folder / FACTS).write_text(json.dumps(facts, indent=1), encoding="utf-8")
-
-
-def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save` wrote."""
-    return load_file(folder / TENSORS), json.loads((folder / FACTS).read_text(encoding="utf-8"))
-
-
-def save_images(folder: Path, images: ImageSet) -> None:
-    """uint8 pixels `[n, c, h, w]`, labels `[n]`, class names."""
-    tensors = {"pixels": torch.from_numpy(images.pixels), "labels": torch.from_numpy(images.labels)}
-    save(folder, tensors, {"classes": list(images.classes)})
-
-
-def load_images(folder: Path) -> ImageSet:
-    """Read what `save_images` wrote."""
-    tensors, facts = load(folder)
-    return ImageSet(tensors["pixels"].numpy(), tensors["labels"].numpy(), tuple(facts["classes"]))
-
-
-def load_encoded(folder: Path, codec: Codec, device: torch.device, maps: ClassMaps | None = None) -> Tensor:
-    """Images that `save_images` wrote, as the denoisers see them, `[n, c, h, w]`."""
-    return encoded(load_images(folder), codec, maps, device)[0]
-
-
-def save_autoencoder(folder: Path, codec: Latents, trained_on: str) -> None:
-    """Weights, the scale of the latents, and what is needed to build it again; `trained_on` is the digest of the public images."""
-    tensors = {"mean": codec.mean, "spread": codec.spread}
-    tensors |= {f"network.{name}": value for name, value in codec.network.state_dict().items()}
-    latent = codec.settings.model_dump(mode="json")
-    save(folder, tensors, {"latent": latent, "image": codec.image, "limit": codec.limit, "trained_on": trained_on})
+__all__ = [
+    "FACTS",
+    "TENSORS",
+    "load",
+    "load_backbone",
+    "load_base",
+    "load_canaries",
+    "load_codec",
+    "load_curve",
+    "load_denoiser",
+    "load_drawn",
+    "load_encoded",
+    "load_encoder",
+    "load_images",
+    "load_judge",
+    "load_maps",
+    "load_reference",
+    "refuse_other_images",
+    "save",
+    "save_autoencoder",
+    "save_backbone",
+    "save_base",
+    "save_canaries",
+    "save_curve",
+    "save_denoiser",
+    "save_encoder",
+    "save_images",
+    "save_judge",
+    "save_maps",
+    "save_reference",
+    "save_relabelled",
+]
+CURVE = "curve.json"
+DRAWN = "drawn"
+"""Labels that images were drawn for, where a judge gave them others."""
 
 
 def load_codec(folder: Path | None, device: torch.device, *, trained_on: Collection[str]) -> Codec:
-    """A frozen autoencoder, or, where there is no folder, none: pixels as they are.
+    """A frozen autoencoder, or, where there is no folder, none: pixels as they are; `BadInput` as `refuse_other_images`."""
+    refuse_other_images(folder, trained_on)
+    return formats.load_codec(folder, device)
 
-    `trained_on` holds the digests of the public images in question; `BadInput` for an autoencoder trained on others.
-    """
+
+def refuse_other_images(folder: Path | None, trained_on: Collection[str]) -> None:
+    """`BadInput` for an autoencoder that was trained on other public images than those of the digests `trained_on`."""
     if folder is None:
-        return PIXELS
-    tensors, facts = load(folder)
-    if facts["trained_on"] not in trained_on:
+        return
+    digest = json.loads((folder / FACTS).read_text(encoding="utf-8"))[TRAINED_ON]
+    if digest not in trained_on:
         raise BadInput(
-            f"the autoencoder {folder.name[:12]} was trained on the public images {facts['trained_on'][:12]}, not on those of this run: "
+            f"the autoencoder {folder.name[:12]} was trained on the public images {digest[:12]}, not on those of this run: "
             "train one on these, which a run with latent.kind=kl does by itself"
         )
-    settings, image = Latent.model_validate(facts["latent"]), tuple(facts["image"])
-    network = build_autoencoder(settings, image)
-    prefix = "network."
-    network.load_state_dict({n.removeprefix(prefix): value for n, value in tensors.items() if n.startswith(prefix)})
-    network = network.to(device).eval().requires_grad_(False)
-    mean, spread = (tensors[name].to(device) for name in ("mean", "spread"))
-    return Latents(network, settings, image, mean, spread, limit=facts["limit"])
-
-
-def save_backbone(folder: Path, backbone: Backbone) -> None:
-    """Weights, the whitening of the features, and what is needed to build the network again."""
-    tensors = {name: getattr(backbone, name) for name in ("mean", "directions", "deviations")}
-    tensors |= {f"network.{name}": value for name, value in backbone.network.state_dict().items()}
-    facts = {
-        "backbone": backbone.settings.model_dump(mode="json"),
-        "shape": backbone.shape,
-        "classes": backbone.classes,
-    }
-    save(folder, tensors, facts)
-
-
-def load_backbone(folder: Path, device: torch.device) -> Backbone:
-    """A frozen backbone in evaluation mode; gradients flow through it to the images."""
-    tensors, facts = load(folder)
-    settings, shape = config.BackboneSettings.model_validate(facts["backbone"]), tuple(facts["shape"])
-    network = BackboneNetwork(shape, facts["classes"], width=settings.width)
-    prefix = "network."
-    network.load_state_dict({n.removeprefix(prefix): value for n, value in tensors.items() if n.startswith(prefix)})
-    network = network.to(device).eval().requires_grad_(False)
-    whitening = {name: tensors[name].to(device) for name in ("mean", "directions", "deviations")}
-    return Backbone(network, settings, shape, facts["classes"], **whitening)
-
-
-def save_judge(folder: Path, head: Tensor, scale: float, classes: Sequence[str]) -> None:
-    """The head `[classes, directions + 1]` and the scale of its logits; the backbone is an artifact of its own."""
-    save(folder, {"head": head}, {"scale": scale, "classes": list(classes)})
-
-
-def load_judge(folder: Path, backbone: Path, device: torch.device) -> LinearJudge:
-    """What `save_judge` wrote, on the backbone in its folder."""
-    tensors, facts = load(folder)
-    return LinearJudge(load_backbone(backbone, device), tensors["head"].to(device), facts["scale"])
-
-
-DRAWN = "drawn"
-"""Labels that images were drawn for, where a judge gave them others."""
 
 
 def save_relabelled(folder: Path, images: ImageSet, drawn: np.ndarray) -> None:
@@ -148,77 +108,6 @@ def load_drawn(folder: Path) -> np.ndarray | None:
     """The labels that images were drawn for, where a judge had a say; None where there was none."""
     found = load(folder)[0].get(DRAWN)
     return None if found is None else found.numpy()
-
-
-def save_reference(folder: Path, reference: Reference) -> None:
-    """Where the public images lie."""
-    tensors = {name: getattr(reference, name) for name in OF_REFERENCE}
-    save(folder, tensors, {"radius": reference.radius, "residual": reference.residual})
-
-
-def load_reference(folder: Path) -> Reference:
-    """Read what `save_reference` wrote."""
-    tensors, facts = load(folder)
-    fields: dict[str, Any] = {**tensors, **facts}
-    return Reference(**fields)
-
-
-def save_maps(folder: Path, found: Moments, maps: ClassMaps, classes: Sequence[str]) -> None:
-    """The noisy moments, the maps that follow from them, and which classes have no covariance of their own."""
-    tensors = {name: getattr(found, name) for name in ("counts", "sums", "seconds")}
-    tensors |= {f"maps.{name}": getattr(maps, name) for name in OF_MAPS}
-    tensors |= {f"reference.{name}": getattr(maps.reference, name) for name in OF_REFERENCE}
-    told = {"radius": maps.reference.radius, "residual": maps.reference.residual, "classes": list(classes)}
-    noise = {"count_noise": found.count_noise, "mean_noise": found.mean_noise, "second_noise": found.second_noise}
-    save(folder, tensors, told | noise | {"shared": [classes[label] for label in maps.shared]})
-
-
-def load_maps(folder: Path) -> ClassMaps:
-    """The maps that `save_maps` wrote."""
-    tensors, facts = load(folder)
-    fields: dict[str, Any] = {name: tensors[f"reference.{name}"] for name in OF_REFERENCE}
-    reference = Reference(**fields, radius=facts["radius"], residual=facts["residual"])
-    return ClassMaps(reference, **{name: tensors[f"maps.{name}"] for name in OF_MAPS})
-
-
-def save_denoiser(folder: Path, model: nn.Module, network: Network, shape: tuple[int, int, int], classes: int) -> None:
-    """Weights, and what is needed to build the network again."""
-    facts = {"network": network.model_dump(mode="json"), "shape": list(shape), "classes": classes}
-    save(folder, dict(model.state_dict()), facts)
-
-
-def load_denoiser(folder: Path, device: torch.device) -> nn.Module:
-    """A frozen denoiser in evaluation mode."""
-    tensors, facts = load(folder)
-    network = Network.model_validate(facts["network"])
-    model = build(network, tuple(facts["shape"]), facts["classes"], alpha_bar=tensors.get(LEVELS))
-    model.load_state_dict(tensors)
-    return model.to(device).eval().requires_grad_(False)
-
-
-def save_encoder(folder: Path, encoder: nn.Module, settings: Extractor, shape: tuple[int, int, int]) -> None:
-    """Weights, and what is needed to build the extractor again."""
-    save(folder, dict(encoder.state_dict()), {"extractor": settings.model_dump(mode="json"), "shape": list(shape)})
-
-
-def load_encoder(folder: Path, device: torch.device) -> nn.Module:
-    """A frozen feature extractor in evaluation mode."""
-    tensors, facts = load(folder)
-    encoder = make_encoder(Extractor.model_validate(facts["extractor"]), tuple(facts["shape"]))
-    encoder.load_state_dict(tensors)
-    return encoder.to(device).eval().requires_grad_(False)
-
-
-def save_base(folder: Path, base: KnowledgeBase) -> None:
-    """Keys, images, noise and labels; the indices are built again on loading, which takes .4 s for a million keys."""
-    tensors = {"keys": base.keys, "images": base.images, "noise": base.noise, "labels": base.labels}
-    save(folder, tensors, {"by_class": base.by_class})
-
-
-def load_base(folder: Path, device: torch.device) -> KnowledgeBase:
-    """Read what `save_base` wrote."""
-    tensors, facts = load(folder)
-    return KnowledgeBase(**{name: value.to(device) for name, value in tensors.items()}, by_class=facts["by_class"])
 
 
 def save_canaries(folder: Path, canaries: Canaries, classes: Sequence[str]) -> None:

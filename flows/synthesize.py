@@ -5,7 +5,6 @@ generation, evaluation, report, and publishing where asked. It branches on what 
 name.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -30,6 +29,7 @@ from artifacts.reports.rehearsal import REHEARSAL
 from sfumato import sources
 from sfumato.config import Alignment, Generation, Judge, Network
 from sfumato.evaluation.effort import FEW
+from sfumato.judge import to_draw
 from sfumato.methods import METHODS
 from sfumato.methods.plan import (
     SHARED_STAGES,
@@ -439,9 +439,7 @@ def draw(
     trained = trained.model_copy(update={"judge": None})
     if not judge or not plan.judge:
         return draw_unjudged(settings, plan, parts, trained, secret, book, wanted, told), {}
-    use, images = plan.judge.use, wanted
-    if use == "filter":
-        images = math.ceil(wanted / plan.judge.keep)
+    use, images = plan.judge.use, to_draw(plan.judge, wanted)
     told_now, guide = (told, judge) if use == "guide" else (None, None)
     drawn = draw_unjudged(settings, plan, parts, trained, secret, book, images, told_now, guide)
     asked: dict[str, Any] = {"facts": plan.facts, "images": wanted, "machine": settings.machine}

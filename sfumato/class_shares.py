@@ -74,7 +74,7 @@ def with_shares(generation: Generation, classes: Sequence[str]) -> Generation:
         return generation
     found: dict[str, float] = {}
     for name, share in given.items():
-        place = _place(name, classes)
+        place = _place(name, classes, "generation.shares")
         if classes[place] in found:
             raise BadInput(
                 f"generation.shares names the class {classes[place]!r} twice: by its name and by its position"
@@ -90,15 +90,13 @@ def with_shares(generation: Generation, classes: Sequence[str]) -> Generation:
     )
 
 
-def _place(name: str, classes: Sequence[str]) -> int:
+def _place(name: str, classes: Sequence[str], where: str) -> int:
     if name in classes:
         return classes.index(name)
     if name.isdecimal() and int(name) < len(classes):
         return int(name)
     known = ", ".join(classes[:10]) + (f" and {len(classes) - 10} more" if classes[10:] else "")
-    raise BadInput(
-        f"generation.shares names the class {name!r}, which is not there: use {known}, or a position from 0 on"
-    )
+    raise BadInput(f"{where} names the class {name!r}, which is not there: use {known}, or a position from 0 on")
 
 
 def shares_of(generation: Generation, classes: Sequence[str], noisy: Tensor | None = None) -> tuple[float, ...]:
@@ -130,6 +128,22 @@ def _capped(shares: np.ndarray, largest: float) -> np.ndarray:
     return shares
 
 
+def shares_among(shares: Sequence[float], classes: Sequence[str], chosen: Sequence[str | int]) -> tuple[float, ...]:
+    """The shares of the `chosen` classes alone, by name or position: in proportion as before, evenly where they had none.
+
+    `BadInput` for a class that is not there, by the name `classes`.
+    """
+    every = {str(place): place for place in range(len(classes))}
+    places = {
+        every[str(one)] if isinstance(one, int) and str(one) in every else _place(str(one), classes, "classes")
+        for one in chosen
+    }
+    left = np.array([(shares[place] if shares else 1.0) if place in places else 0.0 for place in range(len(classes))])
+    if not left.sum():
+        left = np.array([float(place in places) for place in range(len(classes))])
+    return tuple(float(share) for share in left / left.sum())
+
+
 def images_of_each(shares: Sequence[float], count: int) -> list[int]:
     """So many images by shares that sum to 1: whole numbers by largest remainders, the first classes where these are equal.
 
@@ -148,6 +162,11 @@ def wanted_classes(shares: Sequence[float], classes: int, count: int) -> Tensor:
     if not shares:
         return torch.arange(count) * classes // count
     return torch.repeat_interleave(torch.arange(classes), torch.tensor(images_of_each(shares, count)))
+
+
+def numbers_of_each(shares: Sequence[float], classes: int, count: int) -> list[int]:
+    """How many of `count` images are of each class, as `wanted_classes` has them."""
+    return wanted_classes(shares, classes, count).bincount(minlength=classes).tolist()
 
 
 def most_of_one(generation: Generation, classes: int) -> int:

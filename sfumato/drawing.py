@@ -21,6 +21,7 @@ from sfumato.diffusion.samplers import NO_CLASS, Denoiser, solve
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise, predicted_image, time_grid
 from sfumato.images import ImageSet, to_pixels
 from sfumato.judge import LinearJudge
+from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import Facts
 from sfumato.progress import Progress, silent
@@ -66,6 +67,27 @@ def draw_images(
         found.append(y.cpu().numpy())
         progress(sum(map(len, drawn)), count)
     return ImageSet(np.concatenate(drawn), np.concatenate(found), facts.classes)
+
+
+def draw_set(
+    settings: Settings,
+    parts: Parts,
+    count: int,
+    device: torch.device,
+    *,
+    guide: LinearJudge | None = None,
+    shares: Sequence[float] = (),
+    progress: Progress = silent,
+) -> ImageSet:
+    """What the method of the settings draws of its parts, by a plain seed; without any part made of private data, what the public model
+    alone gives. A judge as `guide` pulls each image towards its class.
+    """
+    if guide:
+        parts = steered(parts, guide, settings.judge.pull)
+    method, draw, labels = METHODS[settings.method.name], draw_public, None
+    if parts.tuned is not None or parts.prototypes is not None or parts.alignment:
+        draw, labels = method.draw, getattr(method, "labels", None)
+    return draw_images(draw, settings, parts, parts.facts, count, device, progress, labels=labels, shares=shares)
 
 
 @torch.inference_mode()

@@ -4,8 +4,10 @@ The head was trained on private records with noise (`sfumato.privacy.mechanisms.
 images is post-processing and costs nothing more.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from sfumato.backbone import Backbone
+from sfumato.config import Judge
 from sfumato.images import ImageSet, to_unit
 
 LEAST = 1e-12
@@ -21,6 +24,9 @@ START, BOUNDS = (0.0, 1.0), ((-3.0, 3.0), (-3.0, 7.0))
 """Logarithm of the temperature, and log odds of an image showing the class that it was drawn for: where the search begins, and its limits."""
 CHUNK = 1000
 """Images judged at once."""
+Sorting = Literal["relabel", "weigh", "filter", "agreeing"]
+"""What is made of drawn images: the judge's class for all of them, the likelier one of that and the class drawn for, the surest of them, or
+those whose class is also the judge's."""
 
 
 def unit(features: Tensor) -> Tensor:
@@ -96,3 +102,34 @@ def surest(images: ImageSet, judged: Tensor, wanted: Sequence[int]) -> np.ndarra
     chosen = np.concatenate([order[images.labels[order] == label][:count] for label, count in enumerate(wanted)])
     others = order[~np.isin(order, chosen)]
     return np.concatenate([chosen, others[: sum(wanted) - len(chosen)]])
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What a judge made of drawn images."""
+
+    images: ImageSet
+    drawn_for: np.ndarray
+    """int64 `[n]`, the classes that these were drawn for."""
+    agreed: float
+    """Of which share of all that was drawn the judge's class is the one drawn for."""
+
+
+def sorted_out(
+    judge: LinearJudge, use: Sorting, drawn: ImageSet, wanted: Sequence[int], device: torch.device
+) -> Verdict:
+    """What a judge makes of drawn images; `filter` keeps `wanted[c]` of class c, which the other uses do not read."""
+    said = judge.of_set(drawn, device)
+    agreed = agreeing(drawn, said)
+    share = len(agreed) / len(drawn)
+    if use == "relabel":
+        return Verdict(relabelled(drawn, said), drawn.labels, share)
+    if use == "weigh":
+        return Verdict(weighed(drawn, said), drawn.labels, share)
+    chosen = surest(drawn, said, wanted) if use == "filter" else agreed
+    return Verdict(drawn.subset(chosen), drawn.labels[chosen], share)
+
+
+def to_draw(judge: Judge | None, images: int) -> int:
+    """How many images are drawn so that so many are left: more where a judge keeps some of them alone."""
+    return math.ceil(images / judge.keep) if judge and judge.use == "filter" else images

@@ -1,6 +1,7 @@
 """What a stage works with: references to what earlier stages made, and the parts read from the store behind them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from artifacts import serialization
@@ -24,11 +25,10 @@ from artifacts.references import (
 )
 from sfumato.class_shares import shares_of
 from sfumato.config import LATER, Machine, Section
-from sfumato.diffusion.schedule import make_schedule
-from sfumato.images import to_unit
-from sfumato.methods.parts import Parts, add_votes
+from sfumato.methods.parts import Parts
 from sfumato.methods.plan import Facts, Plan
 from sfumato.settings import Settings
+from sfumato.stored_parts import PartFolders, read_parts
 from tasks.runtime.artifact import Draft, device_of
 
 
@@ -107,28 +107,22 @@ def load_parts(
 
     `BadInput` for an autoencoder that was trained on other images, or on images of another shape.
     """
-    device = device_of(machine)
-    folder = draft.open(public.autoencoder) if public.autoencoder else None
-    codec = serialization.load_codec(folder, device, trained_on=draft.store.manifest(public.model)["parents"])
-    maps = serialization.load_maps(draft.open(moments)) if moments else None
-    shown = serialization.load_images(draft.open(public.images)) if public.images else None
-    parts = Parts(
-        schedule=make_schedule(settings.schedule, codec.limit),
-        shape=codec.shape(facts.shape),
-        facts=facts,
-        codec=codec,
-        alignment=maps,
-        public=serialization.load_denoiser(draft.open(public.model), device),
-        tuned=serialization.load_denoiser(draft.open(tuned), device) if tuned else None,
-        started=serialization.load_denoiser(draft.open(started), device) if started else None,
-        members=tuple(serialization.load_denoiser(draft.open(member), device) for member in members),
-        prototypes=serialization.load_encoded(draft.open(prototypes), codec, device, maps) if prototypes else None,
-        encoder=serialization.load_encoder(draft.open(public.extractor), device) if public.extractor else None,
-        base=serialization.load_base(draft.open(public.base), device) if public.base else None,
-        images=codec.encode(to_unit(shown.pixels).to(device)) if shown else None,
+
+    def there(ref: Ref | None) -> Path | None:
+        return draft.open(ref) if ref else None
+
+    folders = PartFolders(
+        public=draft.open(public.model),
+        autoencoder=there(public.autoencoder),
+        extractor=there(public.extractor),
+        base=there(public.base),
+        images=there(public.images),
+        votes=there(votes),
+        moments=there(moments),
+        started=there(started),
+        tuned=there(tuned),
+        members=tuple(draft.open(member) for member in members),
+        prototypes=there(prototypes),
     )
-    if votes is None:
-        return parts
-    return add_votes(
-        parts, serialization.load(draft.open(votes))[0]["votes"], distinct=getattr(settings.method, "distinct", False)
-    )
+    serialization.refuse_other_images(folders.autoencoder, draft.store.manifest(public.model)["parents"])
+    return read_parts(settings, facts, folders, device_of(machine))

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from artifacts import certify, classifiers, gate, pictures, serialization, witness
 from artifacts.card import evidence_of
@@ -29,15 +29,16 @@ from artifacts.reports import plots, spending
 from artifacts.reports import run as report
 from artifacts.reports.page import in_markdown, inside, write_tables
 from artifacts.tracking import NOTE
-from sfumato import __version__, judge
-from sfumato.class_shares import wanted_classes
+from sfumato import __version__
+from sfumato.class_shares import numbers_of_each
 from sfumato.config import FEWEST_JUDGED, Evaluation, Machine
-from sfumato.drawing import draw_images, draw_public, private_drawing, steered
+from sfumato.drawing import draw_set, private_drawing
 from sfumato.errors import BadInput, Refused
 from sfumato.evaluation import nearest
 from sfumato.evaluation.extractors import FeatureReader, inception, small_cnn
 from sfumato.evaluation.extractors import backbone as backbone_eyes
 from sfumato.images import ImageSet, to_unit
+from sfumato.judge import Sorting, sorted_out
 from sfumato.methods import METHODS
 from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Facts
 from sfumato.privacy import mechanisms
@@ -83,14 +84,12 @@ def generate(
     with making(Samples, title, context, parents=parents, **shown) as draft:
         made: dict[str, Any] = {"prototypes": prototypes, "moments": moments}
         parts = load_parts(draft, settings, facts, public, machine, votes, tuned, **made)
-        method, device = METHODS[settings.method.name], device_of(machine)
+        device, pulls = device_of(machine), None
         if guide:
-            paid = serialization.load_judge(draft.open(guide.judge), draft.open(guide.backbone), device)
-            parts = steered(parts, paid, settings.judge.pull)
-        draw, labels = (method.draw, getattr(method, "labels", None)) if own else (draw_public, None)
+            pulls = serialization.load_judge(draft.open(guide.judge), draft.open(guide.backbone), device)
         shares = load_shares(draft, settings, facts, counts)
-        asked: dict[str, Any] = {"labels": labels, "shares": shares}
-        keep_samples(draft, draw_images(draw, settings, parts, facts, images, device, draft.show, **asked), told)
+        drawn = draw_set(settings, parts, images, device, guide=pulls, shares=shares, progress=draft.show)
+        keep_samples(draft, drawn, told)
     return draft.ref
 
 
@@ -152,7 +151,7 @@ def judge_images(
     settings: Settings,
     facts: Facts,
     images: int,
-    use: Literal["relabel", "weigh", "filter", "agreeing"],
+    use: Sorting,
     machine: Machine,
     context: RunContext,
     counts: ClassCounts | None = None,
@@ -167,21 +166,11 @@ def judge_images(
     with making(Samples, f"judging ({use})", context, parents=parents, params={"use": use}) as draft:
         drawn, device = serialization.load_images(draft.open(samples)), device_of(machine)
         paid = serialization.load_judge(draft.open(judging.judge), draft.open(judging.backbone), device)
-        judged = paid.of_set(drawn, device)
-        agreed = judge.agreeing(drawn, judged)
-        if use == "relabel":
-            found, before = judge.relabelled(drawn, judged), drawn.labels
-        elif use == "weigh":
-            found, before = judge.weighed(drawn, judged), drawn.labels
-        elif use == "filter":
-            asked = wanted_classes(load_shares(draft, settings, facts, counts), len(facts.classes), images)
-            kept = judge.surest(drawn, judged, asked.bincount(minlength=len(facts.classes)).tolist())
-            found, before = drawn.subset(kept), drawn.labels[kept]
-        else:
-            found, before = drawn.subset(agreed), drawn.labels[agreed]
-        keep_samples(draft, found, told)
-        serialization.save_relabelled(draft.folder, found, before)
-        draft.metrics |= {"drawn": len(drawn), "agreed": len(agreed) / len(drawn)}
+        wanted = numbers_of_each(load_shares(draft, settings, facts, counts), len(facts.classes), images)
+        verdict = sorted_out(paid, use, drawn, wanted, device)
+        keep_samples(draft, verdict.images, told)
+        serialization.save_relabelled(draft.folder, verdict.images, verdict.drawn_for)
+        draft.metrics |= {"drawn": len(drawn), "agreed": verdict.agreed}
     return draft.ref
 
 

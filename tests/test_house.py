@@ -30,7 +30,7 @@ COMPUTING = {"numpy", "torch", "faiss", "opacus", "lightly", "scipy", "sklearn"}
 LONGEST_FILE = 750
 
 FLOORS = [
-    {"sfumato.errors", "sfumato.progress", "sfumato.resuming"},
+    {"sfumato.errors", "sfumato.progress", "sfumato.resuming", "sfumato.verify_card"},
     {"sfumato.config"},
     {
         "sfumato.diffusion",
@@ -49,12 +49,21 @@ FLOORS = [
         "sfumato.judge",
         "sfumato.alignment",
         "sfumato.latents",
+        "sfumato.formats",
         "sfumato.retrieval",
     },
     {"sfumato.privacy"},
     {"sfumato.methods"},
     {"sfumato.settings", "sfumato.named_settings"},
-    {"sfumato.drawing", "sfumato.estimate", "sfumato.preflight", "sfumato.recipe", "sfumato.rehearsal"},
+    {
+        "sfumato.drawing",
+        "sfumato.estimate",
+        "sfumato.preflight",
+        "sfumato.recipe",
+        "sfumato.rehearsal",
+        "sfumato.stored_parts",
+    },
+    {"sfumato.released"},
 ]
 """The floors inside the library, lowest first; a module rests on its own floor and on those below."""
 WINGS = [

@@ -16,7 +16,6 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from PIL import Image
 
-from artifacts import verify_card
 from artifacts.certify import spends_of
 from artifacts.labels import Label
 from artifacts.record import load_record
@@ -24,6 +23,7 @@ from artifacts.store import Store, file_digest
 from artifacts.tracking import INTERNAL, SHAREABLE
 from flows.audit import audit_run
 from flows.synthesize import synthesize
+from sfumato import verify_card
 from sfumato.errors import BadInput, Refused, Stopped
 from sfumato.evaluation.membership import COMBINED
 from sfumato.privacy.ledger.ledger import Ledger

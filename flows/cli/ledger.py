@@ -201,7 +201,7 @@ def replay(
 ) -> None:
     """Compute every certificate again from the entries and print the differences (exit code 3 where one is too small)."""
     from artifacts.card import slow_price
-    from artifacts.verify_card import MARGIN
+    from sfumato.verify_card import MARGIN
     from tasks.runtime.progress import progress
 
     with configure().ledger() as ledger:

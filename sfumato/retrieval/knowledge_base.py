@@ -4,13 +4,14 @@ For each public reference image one noise draw makes the whole trajectory: x_k a
 (Jiang et al. 2025, section 3.3). Keys are the unit features of the image that x_k denoises to in one step; values are
 x_v. Search is exact (FAISS, inner product of unit vectors = cosine), with one index per class where retrieval is by class.
 An index of more than `EXACT_KEYS` keys is an inverted file instead, which misses some neighbours: how many it finds is
-measured and reported. Not covered: bases that do not fit into memory.
+measured and reported. Where FAISS is not installed, as for a model that was received, every search is exact, by a matrix product.
+Not covered: bases that do not fit into memory.
 """
 
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,16 +19,14 @@ from torch import Tensor, nn
 
 from sfumato.diffusion.samplers import Denoiser
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
-from sfumato.errors import BadInput
 from sfumato.retrieval.features import one_step_image
-
-if TYPE_CHECKING:
-    import faiss
 
 BLAS_QUERIES_PER_THREAD = 800
 """FAISS leaves BLAS below 1,000 queries a call with few threads, which makes small batches 12 to 20 times slower."""
 CHUNK = 4096
 """Images denoised at once while keys are made."""
+PRODUCTS = 2**26
+"""Numbers that a matrix product holds at once: a quarter of a gigabyte."""
 
 EXACT_KEYS = 1_000_000
 """The most keys that one index searches exactly; see benchmarks/knowledge_base.py."""
@@ -39,13 +38,34 @@ KEYS_PER_LIST = 40
 """Keys that the lists are learnt from, for each list: just above where FAISS warns of too few."""
 
 
+class Index(Protocol):
+    """What finds keys, of FAISS or ours."""
+
+    def search(self, queries: np.ndarray, count: int, /) -> tuple[np.ndarray, np.ndarray]:
+        """Inner products and rows `[b, count]` of the nearest keys to queries `[b, features]`, nearest first; row -1 where none is found."""
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixIndex:
+    """Compares a query with every key by a matrix product: what serves where FAISS is not installed."""
+
+    keys: Tensor
+    """`[n, features]`."""
+
+    def search(self, queries: np.ndarray, count: int, /) -> tuple[np.ndarray, np.ndarray]:
+        """Inner products and rows `[b, count]` of the nearest keys, nearest first."""
+        at_once = max(1, PRODUCTS // max(1, len(self.keys)))
+        found = [(part @ self.keys.T).topk(count) for part in torch.from_numpy(queries).split(at_once)]
+        return torch.cat([one.values for one in found]).numpy(), torch.cat([one.indices for one in found]).numpy()
+
+
 @functools.cache
 def searching() -> Any:
-    """FAISS, told once to use BLAS for small batches; `BadInput` where it is not installed, for CPU or for GPU."""
+    """FAISS, told once to use BLAS for small batches; None where it is not installed."""
     try:
         import faiss
     except ModuleNotFoundError:
-        raise BadInput("a knowledge base needs FAISS: pip install faiss-cpu, or faiss-gpu-cu12 beside a GPU") from None
+        return None
     faiss.cvar.distance_compute_blas_threshold = BLAS_QUERIES_PER_THREAD * faiss.omp_get_max_threads()
     return faiss
 
@@ -64,8 +84,8 @@ class KnowledgeBase:
     """`[n]`, public classes."""
     by_class: bool
     """Whether a query may be confined to one public class."""
-    indices: "dict[int, tuple[faiss.Index, np.ndarray]]" = field(init=False, repr=False, compare=False)
-    """Class (-1: all) -> FAISS index and the row numbers of its keys."""
+    indices: dict[int, tuple[Index, np.ndarray]] = field(init=False, repr=False, compare=False)
+    """Class (-1: all) -> index and the row numbers of its keys."""
 
     def __post_init__(self):
         rows = {-1: np.arange(len(self.keys))}
@@ -103,19 +123,21 @@ class KnowledgeBase:
         return add_noise(schedule, self.images[rows].mean(1), t, self.noise[rows[:, 0]])
 
 
-def _index(keys: np.ndarray) -> "faiss.Index":
-    """Exact up to `EXACT_KEYS` keys, an inverted file beyond."""
+def _index(keys: np.ndarray) -> Index:
+    """Exact up to `EXACT_KEYS` keys, an inverted file beyond; exact without FAISS."""
+    if searching() is None:
+        return MatrixIndex(torch.from_numpy(np.ascontiguousarray(keys, dtype=np.float32)))
     return exact_index(keys) if len(keys) <= EXACT_KEYS else inverted_index(keys)
 
 
-def exact_index(keys: np.ndarray) -> "faiss.Index":
+def exact_index(keys: np.ndarray) -> Index:
     """Compares a query with every key `[n, features]`."""
     index = searching().IndexFlatIP(keys.shape[1])
     index.add(np.ascontiguousarray(keys, dtype=np.float32))
     return index
 
 
-def inverted_index(keys: np.ndarray) -> "faiss.Index":
+def inverted_index(keys: np.ndarray) -> Index:
     """Compares a query with the keys `[n, features]` of the lists whose centres are nearest to it (FAISS IndexIVFFlat)."""
     keys = np.ascontiguousarray(keys, dtype=np.float32)
     lists = max(1, min(round(LISTS_PER_ROOT * math.sqrt(len(keys))), len(keys) // KEYS_PER_LIST))
@@ -168,12 +190,12 @@ def search_recall(
 
     1 without measuring where that search is exact. Searches within a class are not measured by themselves.
     """
-    if len(base.keys) <= EXACT_KEYS:
+    found = searching()
+    if found is None or len(base.keys) <= EXACT_KEYS:
         return 1.0
     generator = torch.Generator(images.device).manual_seed(seed)
     queries = encoder(one_step_image(schedule, denoise, images, time, generator)[0])
     vectors, keys = (np.ascontiguousarray(part.float().cpu().numpy()) for part in (queries, base.keys))
-    found = searching()
     nearest = found.knn(vectors, keys, 1, metric=found.METRIC_INNER_PRODUCT)[1]
     return float((base.search(queries, 1).cpu().numpy() == nearest).mean())
 

@@ -36,6 +36,7 @@ PROJECT = ("sfumato", "artifacts", "tasks")
 LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
 NOT_HASHED = ("machine", "context", "following", "told", "folder", "reason")
 DECLARATIONS = (
+    "sfumato",
     "sfumato.settings",
     "sfumato.config",
     "sfumato.methods",

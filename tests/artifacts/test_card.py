@@ -11,8 +11,8 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from artifacts import verify_card
 from artifacts.card import Evidence, card_of, registry_entry, seal, slow_price
+from sfumato import verify_card
 from sfumato.errors import BadInput
 from sfumato.methods.plan import Certificate
 from sfumato.privacy.accounting.accountant import priced

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from artifacts import verify_card
 from artifacts.record import load_record
 from artifacts.references import Samples
 from artifacts.tracking import Tracker
+from sfumato import verify_card
 from sfumato.errors import BadInput
 from sfumato.privacy.accounting.events import Uncertified
 from sfumato.settings import resolve

@@ -1,6 +1,6 @@
 """Events as anyone can price them again: dp-accounting's constructors and their arguments, in the worst pair of a relation.
 
-A list of these is all that a certificate rests on. `artifacts/verify_card.py` composes it without any of our code, and
+A list of these is all that a certificate rests on. `sfumato/verify_card.py` composes it without any of our code, and
 `sfumato ledger replay --slow` does the same for a whole ledger.
 """
 

@@ -13,6 +13,7 @@ import math
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 MARGIN = 1.002  # how far the bound may lie above the card's epsilon
 START, LEAST, FINER, GRIDS = 1e-4, 1e-6, 4, 4  # the first interval as a share of epsilon; each next is so much finer
@@ -28,7 +29,7 @@ def need(holds: bool, otherwise: str) -> None:
         raise ValueError(otherwise)
 
 
-def upper_bound(mechanisms: list, delta: float, about: float, enough: float = 0.0) -> float:
+def upper_bound(mechanisms: list[Any], delta: float, about: float, enough: float = 0.0) -> float:
     """An upper bound on epsilon by dp-accounting, as fine as it takes to come to `enough` or to settle."""
     found = math.inf
     for grid in range(GRIDS):
@@ -38,7 +39,7 @@ def upper_bound(mechanisms: list, delta: float, about: float, enough: float = 0.
     return found
 
 
-def composed(mechanisms: list, delta: float, interval: float) -> float:
+def composed(mechanisms: list[Any], delta: float, interval: float) -> float:
     """Epsilon of all mechanisms together on one grid; Gaussians without sampling compose exactly into one."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -58,7 +59,7 @@ def composed(mechanisms: list, delta: float, interval: float) -> float:
     return float(total.get_epsilon_for_delta(delta))
 
 
-def check_privacy(card: dict, _) -> str:
+def check_privacy(card: dict[str, Any], _: Any) -> str:
     told = card["certificate"]
     need(bool(told and card["mechanisms"]), "there is no certificate: the folder was published on a claim")
     epsilon, delta, relation = (told[name] for name in ("epsilon", "delta", "relation"))
@@ -75,7 +76,7 @@ def check_privacy(card: dict, _) -> str:
     return said
 
 
-def check_signature(card: dict, key) -> str:
+def check_signature(card: dict[str, Any], key: Any) -> str:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     text = card["head"]["public_key"] if key is None else Path(key).read_text() if Path(key).is_file() else key
@@ -91,9 +92,8 @@ def check_signature(card: dict, key) -> str:
     return f"{whose}; {'signer not checked, for want of --key' if key is None else 'the one given'}"
 
 
-def check_files(card: dict, folder) -> str:
-    files = set(folder.rglob("*")) - {folder / "card.json"}
-    there = {path.relative_to(folder).as_posix(): path for path in files if not path.is_dir()}
+def check_files(card: dict[str, Any], folder: Any) -> str:
+    there = {p.relative_to(folder).as_posix(): p for p in {*folder.rglob("*")} - {folder / "card.json"} if not p.is_dir()}
     for name in set(there) ^ set(card["files"]):
         raise ValueError(f"file {name} {'is not in the card' if name in there else 'is missing'}")
     for name, path in sorted(there.items()):

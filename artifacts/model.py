@@ -1,0 +1,106 @@
+"""The model in a published folder: every part that the samples were drawn with, where a certificate covers any number of images.
+
+Parts are taken from the store by the addresses that the samples name as what they were made of, so that the certificate of the samples is
+that of each part; a part that is INTERNAL is refused, whatever a record says. Files are copied as they are.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from artifacts.labels import Label
+from artifacts.record import RunRecord
+from artifacts.references import (
+    ClassCounts,
+    ClassMoments,
+    ClassVotes,
+    FeatureExtractor,
+    PaidJudge,
+    PublicAutoencoder,
+    PublicBackbone,
+    PublicImages,
+    PublicModel,
+    Ref,
+    Samples,
+    Trajectories,
+    TunedModel,
+)
+from artifacts.serialization import FACTS, TENSORS
+from artifacts.store import Store
+from sfumato.errors import Refused
+from sfumato.methods.plan import ANY_NUMBER
+from sfumato.released import BACKBONE, COUNTS, DESCRIPTION, JUDGE, LEFT_OUT, MODEL, description
+
+PARTS: dict[str, type[Ref]] = {
+    "public": PublicModel,
+    "autoencoder": PublicAutoencoder,
+    "extractor": FeatureExtractor,
+    "base": Trajectories,
+    "images": PublicImages,
+    "votes": ClassVotes,
+    "moments": ClassMoments,
+    "tuned": TunedModel,
+    "prototypes": Samples,
+    COUNTS: ClassCounts,
+    JUDGE: PaidJudge,
+    BACKBONE: PublicBackbone,
+}
+"""What each part of a model is in the store; the names are those of `sfumato.stored_parts.PartFolders`, and a few beside."""
+
+
+def write_model(folder: Path, store: Store, record: RunRecord) -> dict[str, Any]:
+    """Write `model/` where it may leave, and return what the card says of it: parts and bytes, or why there is none."""
+    if why := lacking(record):
+        return {LEFT_OUT: why}
+    found = parts_of(store, record)
+    if "public" not in found:
+        return {LEFT_OUT: "the samples do not say what they were drawn with"}
+    place = folder / MODEL
+    told = {name: _written(place / name, store, name, digest) for name, digest in sorted(found.items())}
+    text = json.dumps(description(record.settings, record.plan.facts, found), indent=1)
+    (place / DESCRIPTION).write_text(text, encoding="utf-8")
+    return {"bytes": sum(one["bytes"] for one in told.values()), "parts": told}
+
+
+def lacking(record: RunRecord) -> str:
+    """Why no model may leave with the samples of a run; empty where it may."""
+    certificate = record.certificate
+    if record.label == Label.INTERNAL or certificate is None:
+        return "there is no certificate, so that images alone left, for which someone answers"
+    if certificate.images != ANY_NUMBER:
+        return f"the certificate covers {certificate.images} images, each of which was paid for, and a model would draw more"
+    return ""
+
+
+def parts_of(store: Store, record: RunRecord) -> dict[str, str]:
+    """The name of each part that the samples of a run were drawn with -> its address.
+
+    Images that a judge labelled or chose were made of those that were drawn, and these of the parts.
+    """
+    names = {kind.__name__: name for name, kind in PARTS.items()}
+
+    def made_of(samples: str) -> dict[str, str]:
+        kinds = [(digest, store.manifest(digest)["kind"]) for digest in store.manifest(samples)["parents"]]
+        return {names[kind]: digest for digest, kind in kinds if kind in names}
+
+    found = made_of(record.samples_artifact)
+    judge = record.plan.judge
+    if judge and judge.use != "guide" and "prototypes" in found:
+        found = made_of(found.pop("prototypes")) | found
+    return found
+
+
+def _written(folder: Path, store: Store, name: str, digest: str) -> dict[str, Any]:
+    """Copy one part, and say what it is; `Refused` for an INTERNAL one."""
+    label, manifest = store.label_of(digest), store.manifest(digest)
+    if Label.INTERNAL in (label, manifest["label"]):
+        raise Refused(
+            f"the part {name!r} of the model ({manifest['kind']} {digest[:12]}) is INTERNAL: it must not leave"
+        )
+    folder.mkdir(parents=True)
+    files = [store.folder(digest) / name for name in (TENSORS, FACTS)]
+    for path in files:
+        shutil.copyfile(path, folder / path.name)
+    told = {"kind": manifest["kind"], "label": label, "artifact": digest}
+    return {**told, "bytes": sum(path.stat().st_size for path in files)}

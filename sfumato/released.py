@@ -1,0 +1,205 @@
+"""What a published folder holds for whoever receives it: its certificate, and the model where that may leave.
+
+A model may leave where the certificate covers any number of images: then all that drawing needs is PUBLIC or made with noise that is
+paid for, and whatever is drawn of it costs nothing more. It lies in `model/`, a folder for each part (`sfumato.formats`) and
+`model.json`, which says how they are put together.
+
+Nothing is read before the signature of the card and the digest of every file hold. Not covered: whose signature it is, unless the key is
+given; whether the signer ran the mechanisms; whether these cost what the card says, which `verify_card.py` reckons.
+"""
+
+import json
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+
+from sfumato import formats, verify_card
+from sfumato.class_shares import numbers_of_each, shares_among, shares_of
+from sfumato.drawing import draw_set
+from sfumato.errors import BadInput
+from sfumato.judge import LinearJudge, sorted_out, to_draw
+from sfumato.methods.parts import Parts
+from sfumato.methods.plan import Certificate, Facts
+from sfumato.progress import Progress, silent
+from sfumato.settings import Settings
+from sfumato.stored_parts import PartFolders, read_parts
+
+CARD, MODEL, DESCRIPTION = "card.json", "model", "model.json"
+FORMAT = 1
+"""Of `model.json` and the folders beside it; another one is refused."""
+OF_DRAWING = ("schedule", "method", "generation", "judge")
+"""Sections of the settings that drawing depends on."""
+COUNTS, JUDGE, BACKBONE = "counts", "judge", "backbone"
+"""Parts that are not among those of the method: noisy numbers of records, and who judges what was drawn, on which features."""
+LEFT_OUT = "left_out"
+"""Field of the card that says why there is no model."""
+SEEDS = 2**31
+"""Seeds that a drawing without one takes its own from."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedModel:
+    """A model that may draw any number of images under its certificate."""
+
+    certificate: Certificate
+    settings: Settings
+    """Those that drawing depends on as they were; defaults elsewhere."""
+    parts: Parts
+    judge: LinearJudge | None
+    """Who labels, chooses or guides what is drawn, where the run had one."""
+    shares: tuple[float, ...]
+    """The share of each class; none where there are as many images of each."""
+    device: torch.device
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, to whose positions labels refer."""
+        return self.parts.facts.classes
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels (1 or 3), height and width of an image."""
+        return self.parts.facts.shape
+
+    def __str__(self) -> str:
+        """Method, classes, shape and certificate, in one line."""
+        size = "x".join(map(str, self.shape))
+        return (
+            f"{self.settings.method.name}: images {size} of {len(self.classes)} classes; {self.certificate.sentence()}"
+        )
+
+    def draw(
+        self,
+        count: int,
+        *,
+        classes: Sequence[str | int] = (),
+        seed: int | None = None,
+        progress: Progress = silent,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`count` images, uint8 `[count, c, h, w]` from 0 (black) to 255, and their labels, int64 `[count]`, positions in `classes`.
+
+        In order of the class they were drawn for; a judge that relabels may then have given others. `classes`, by name or position, are
+        the ones to draw, in the proportions of the run; all without. The same `seed` on the same machine draws the same images, and that of
+        the run its published ones; without, they are others each time. `progress` is told (done, total). `BadInput` for a class that is not
+        there, or no images.
+        """
+        if count < 1 or (seed is not None and seed < 0):
+            raise BadInput(f"cannot draw {count} images by the seed {seed}: ask for 1 or more, and a seed of 0 or more")
+        chosen = (classes,) if isinstance(classes, str) else tuple(classes)
+        shares = shares_among(self.shares, self.classes, chosen) if chosen else self.shares
+        settings = self.settings.model_copy(update={"seed": secrets.randbelow(SEEDS) if seed is None else seed})
+        judge, use = self.judge, settings.judge.use
+        drawn = draw_set(
+            settings,
+            self.parts,
+            to_draw(settings.judge, count),
+            self.device,
+            guide=judge if use == "guide" else None,
+            shares=shares,
+            progress=progress,
+        )
+        if judge and use != "none" and use != "guide":
+            wanted = numbers_of_each(shares, len(self.classes), count)
+            drawn = sorted_out(judge, use, drawn, wanted, self.device).images
+        return drawn.pixels, drawn.labels
+
+
+def certificate(folder: Path | str, *, key: str = "") -> Certificate:
+    """What a published folder promises, once the signature of its card and the digest of every file hold.
+
+    `key` is the signer's public key, as text or a path, got from the signer. `BadInput` in one line for whatever does not match, and for
+    a folder that was published without a certificate.
+    """
+    return _certificate(checked_card(folder, key), folder)
+
+
+def load(folder: Path | str, *, key: str = "", device: str = "cpu") -> ReleasedModel:
+    """The model in a published folder, once the signature of its card and the digest of every file hold.
+
+    `key` as for `certificate`; `device` is torch's name of one. `BadInput` in one line for whatever does not match, and, with the reason,
+    for a folder without a model.
+    """
+    card = checked_card(folder, key)
+    told = card.get("model", {LEFT_OUT: "it was published by a version of Sfumato that did not write one"})
+    if LEFT_OUT in told:
+        raise BadInput(f"{folder} holds images and no model: {told[LEFT_OUT]}")
+    try:
+        where = torch.device(device)
+        torch.empty(0, device=where)
+    except (RuntimeError, AssertionError):
+        raise BadInput(f"there is no device {device!r} here: use cpu, or cuda beside a GPU") from None
+    return _read(Path(folder).expanduser() / MODEL, _certificate(card, folder), where)
+
+
+def checked_card(folder: Path | str, key: str = "") -> dict[str, Any]:
+    """The card of a published folder; `BadInput` where it is not signed, was changed, or a file is not the one in it."""
+    folder = Path(folder).expanduser()
+    again = "ask whoever published it for the folder again"
+    try:
+        card = json.loads((folder / CARD).read_bytes())
+    except OSError:
+        raise BadInput(f"{folder} is no published folder: there is no {CARD} in it that can be read") from None
+    except ValueError:
+        raise BadInput(f"{folder / CARD} was changed or cut short: {again}") from None
+    if not isinstance(card, dict) or "signature" not in card or "head" not in card:
+        raise BadInput(
+            f"{folder / CARD} is not signed, so that nobody can check it: ask for a folder with a signed card"
+        )
+    try:
+        verify_card.check_signature(card, key or None)
+        verify_card.check_files(card, folder)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        what = error if type(error) is ValueError else f"the card, a file or the key cannot be read ({error!r})"
+        raise BadInput(f"{folder}: {what}; {again}") from None
+    return card
+
+
+def description(settings: Mapping[str, Any], facts: Facts, parts: Collection[str]) -> dict[str, Any]:
+    """What `model.json` says: how the parts, by name, are put together; `settings` are those of the run as plain JSON values.
+
+    Of the facts, those that a card tells.
+    """
+    told = facts.model_copy(update={"whole": None, "images": 0})
+    return {
+        "format": FORMAT,
+        "settings": {name: settings[name] for name in OF_DRAWING},
+        "facts": told.model_dump(mode="json", exclude_defaults=True),
+        "parts": sorted(parts),
+    }
+
+
+def _certificate(card: Mapping[str, Any], folder: Path | str) -> Certificate:
+    if not card["certificate"]:
+        raise BadInput(f"{folder} has no certificate: {card['statement']}")
+    return Certificate.model_validate(card["certificate"])
+
+
+def _read(folder: Path, promise: Certificate, device: torch.device) -> ReleasedModel:
+    """The model of a folder that is known to be the one published."""
+    told = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    if told["format"] != FORMAT:
+        raise BadInput(
+            f"{folder} is of format {told['format']} and this version of Sfumato reads format {FORMAT}: install the one in the card, "
+            "under code_version"
+        )
+    try:
+        settings, facts = Settings.model_validate(told["settings"]), Facts.model_validate(told["facts"])
+        there = {name: folder / name for name in told["parts"]}
+        of_method: dict[str, Any] = {one.name: there[one.name] for one in fields(PartFolders) if one.name in there}
+        parts = read_parts(settings, facts, PartFolders(**of_method), device)
+        noisy = formats.load(there[COUNTS])[0]["counts"] if COUNTS in there else None
+        judge = formats.load_judge(there[JUDGE], there[BACKBONE], device) if JUDGE in there else None
+    except (ValidationError, SafetensorError, KeyError, RuntimeError, OSError) as error:
+        what = str(error).splitlines()[0]
+        raise BadInput(
+            f"{folder} cannot be read by this version of Sfumato ({type(error).__name__}: {what}): install the one in the card, under "
+            "code_version"
+        ) from None
+    return ReleasedModel(promise, settings, parts, judge, shares_of(settings.generation, facts.classes, noisy), device)

@@ -1,0 +1,67 @@
+"""The parts that a method works with, read from the folders in which they were written (`sfumato.formats`).
+
+The store of a run and a released model are read by this one function. Not covered: whether a folder is what it is said to be; who
+names it has checked that.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from sfumato import formats
+from sfumato.diffusion.schedule import make_schedule
+from sfumato.images import to_unit
+from sfumato.methods.parts import Parts, add_votes
+from sfumato.methods.plan import Facts
+from sfumato.settings import Settings
+
+
+@dataclass(frozen=True)
+class PartFolders:
+    """Where each part lies; None, or nothing, where the method does without."""
+
+    public: Path
+    """The denoiser of the public images."""
+    autoencoder: Path | None = None
+    extractor: Path | None = None
+    base: Path | None = None
+    images: Path | None = None
+    """Public images that the drawing reads itself."""
+    votes: Path | None = None
+    moments: Path | None = None
+    started: Path | None = None
+    tuned: Path | None = None
+    members: tuple[Path, ...] = ()
+    prototypes: Path | None = None
+
+
+def read_parts(settings: Settings, facts: Facts, folders: PartFolders, device: torch.device) -> Parts:
+    """Everything that a method works with; `BadInput` for an autoencoder of images of another shape."""
+
+    def denoiser(folder: Path | None) -> torch.nn.Module | None:
+        return formats.load_denoiser(folder, device) if folder else None
+
+    codec = formats.load_codec(folders.autoencoder, device)
+    maps = formats.load_maps(folders.moments) if folders.moments else None
+    shown = formats.load_images(folders.images) if folders.images else None
+    drawn = folders.prototypes
+    parts = Parts(
+        schedule=make_schedule(settings.schedule, codec.limit),
+        shape=codec.shape(facts.shape),
+        facts=facts,
+        codec=codec,
+        alignment=maps,
+        public=formats.load_denoiser(folders.public, device),
+        tuned=denoiser(folders.tuned),
+        started=denoiser(folders.started),
+        members=tuple(formats.load_denoiser(member, device) for member in folders.members),
+        prototypes=formats.load_encoded(drawn, codec, device, maps) if drawn else None,
+        encoder=formats.load_encoder(folders.extractor, device) if folders.extractor else None,
+        base=formats.load_base(folders.base, device) if folders.base else None,
+        images=codec.encode(to_unit(shown.pixels).to(device)) if shown else None,
+    )
+    if folders.votes is None:
+        return parts
+    votes = formats.load(folders.votes)[0]["votes"]
+    return add_votes(parts, votes, distinct=getattr(settings.method, "distinct", False))
