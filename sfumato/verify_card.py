@@ -93,12 +93,12 @@ def check_signature(card: dict[str, Any], key: Any) -> str:
 
 
 def check_files(card: dict[str, Any], folder: Any) -> str:
-    there = {p.relative_to(folder).as_posix(): p for p in {*folder.rglob("*")} - {folder / "card.json"} if not p.is_dir()}
-    for name in set(there) ^ set(card["files"]):
+    there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    for name in set(there) ^ {*card["files"], "card.json"}:
         raise ValueError(f"file {name} {'is not in the card' if name in there else 'is missing'}")
-    for name, path in sorted(there.items()):
-        need(hashlib.sha256(path.read_bytes()).hexdigest() == card["files"][name], f"file {name} was changed")
-    return f"{len(there)} files as they were published"
+    for name, digest in sorted(card["files"].items()):
+        need(hashlib.sha256(there[name].read_bytes()).hexdigest() == digest, f"file {name} was changed")
+    return f"{len(card['files'])} files as they were published"
 
 
 def main(arguments: list[str] | None = None) -> int:
