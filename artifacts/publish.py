@@ -38,16 +38,18 @@ NAME_LENGTH = 60
 """Longest folder name in characters; file systems take 255 bytes."""
 
 
-def publish(store: Store, record: RunRecord, to: Path | str, evidence: Evidence | None = None) -> Path | str:
+def publish(
+    store: Store, record: RunRecord, to: Path | str, evidence: Evidence | None = None, *, model: bool = True
+) -> Path | str:
     """Write the samples of a run to `to` (a new or empty folder, or a URL) and return it; `Refused` for INTERNAL samples.
 
-    Without `evidence` the card is not signed, and nobody can check it.
+    Without `evidence` the card is not signed, and nobody can check it. `model` goes along where the certificate lets it.
     """
     check_label(store, record)
     to = destination(to)
     if isinstance(to, str):
         with store.writing() as folder:
-            _fill(folder, store, record, evidence)
+            _fill(folder, store, record, evidence, model)
             upload(folder, to, mark=CARD)
         return shown(to)
     try:
@@ -56,7 +58,7 @@ def publish(store: Store, record: RunRecord, to: Path | str, evidence: Evidence 
     except OSError as error:
         raise unwritable(error, to) from None
     try:
-        _fill(draft, store, record, evidence)
+        _fill(draft, store, record, evidence, model)
         draft.chmod(0o755)
         if to.exists():
             to.rmdir()
@@ -83,10 +85,11 @@ def check_label(store: Store, record: RunRecord) -> None:
         raise Refused(f"the samples of run {record.run} have no certificate: they must not leave")
 
 
-def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | None) -> None:
+def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | None, model: bool) -> None:
     source = store.folder(record.samples_artifact)
     images = serialization.load_images(source)
-    card = card_of(record, images, evidence, write_model(folder, store, record))
+    told = write_model(folder, store, record) if model else {LEFT_OUT: "whoever published it left it out"}
+    card = card_of(record, images, evidence, told)
     _write(folder, images, serialization.load_drawn(source))
     (folder / "README.md").write_text(data_card(card, record), encoding="utf-8")
     shutil.copyfile(source / "samples.png", folder / "samples.png")

@@ -378,8 +378,10 @@ def there(folder: Path, *names: str) -> list[Path]:
     return [folder / name for name in names if (folder / name).exists()]
 
 
-def publish_run(record: RunRecord, to: Path | str, accept_claim: str = "", accept_copies: str = "") -> RunRecord:
-    """Hand the samples of a run over to a folder or a URL, and note it in the record and the reports.
+def publish_run(
+    record: RunRecord, to: Path | str, accept_claim: str = "", accept_copies: str = "", *, model: bool = True
+) -> RunRecord:
+    """Hand the samples of a run over to a folder or a URL, with the `model` where it may leave, and note it in the record and the reports.
 
     A reason to accept something is written into the ledger before anything leaves.
     """
@@ -397,7 +399,7 @@ def publish_run(record: RunRecord, to: Path | str, accept_claim: str = "", accep
         evidence = evidence_of(store, ledger, found)
     record = record.model_copy(update={"overrides": found.overrides})
     save_record(folder, record)
-    record = record.model_copy(update={"published": str(publish(store, found, to, evidence))})
+    record = record.model_copy(update={"published": str(publish(store, found, to, evidence, model=model))})
     write_up(record)
     with telling(record):
         show_run(record)

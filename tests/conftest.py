@@ -64,6 +64,13 @@ def prefect_server():
         yield
 
 
+def judge_quickly(patch: pytest.MonkeyPatch) -> None:
+    """Judging CNNs of a few steps."""
+    for module in ("classifier", "utility"):
+        patch.setattr(f"sfumato.evaluation.{module}.default_steps", lambda _: 20)
+    patch.setattr("sfumato.evaluation.two_samples.STEPS", 20)
+
+
 @pytest.fixture
 def no_servers(tmp_path, monkeypatch) -> Iterator[dict]:
     """A home of its own on which whole flows run without Prefect and MLflow (`tests.in_process`)."""
@@ -84,10 +91,21 @@ def no_prefect(tmp_path, monkeypatch) -> Iterator[dict]:
 
 @pytest.fixture
 def quick_judges(monkeypatch) -> None:
-    """Judging CNNs of a few steps, for tests of whole runs that look at no score."""
-    for module in ("classifier", "utility"):
-        monkeypatch.setattr(f"sfumato.evaluation.{module}.default_steps", lambda _: 20)
-    monkeypatch.setattr("sfumato.evaluation.two_samples.STEPS", 20)
+    """For tests of whole runs that look at no score."""
+    judge_quickly(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def released(tmp_path_factory) -> Path:
+    """A folder that a tiny run has published with its model: digits of 10 classes, drawn by retrieval with votes; read it, or copy it first."""
+    from tests.inline import TINY, inline, run_inline
+
+    place = tmp_path_factory.mktemp("released")
+    retrieval = ["data.share=0.1395", "method.votes=true", "method.extractor.steps=5", "seed=3"]
+    with pytest.MonkeyPatch.context() as patch, inline(place / "home"):
+        judge_quickly(patch)
+        run_inline("rapid", [*TINY, *retrieval], str(place / "out"))
+    return place / "out"
 
 
 @pytest.fixture(scope="session")

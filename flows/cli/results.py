@@ -60,14 +60,20 @@ def publish(
         str,
         typer.Option(metavar="REASON", help="Say why images that repeat training records may leave; goes there too."),
     ] = "",
+    model: Annotated[
+        bool,
+        typer.Option(
+            help="With the model where the certificate covers any number of images; it may hold public images."
+        ),
+    ] = True,
 ) -> None:
-    """Hand a run's images over: image folder, labels, sample picture, data card. Refuses what is INTERNAL."""
+    """Hand a run's images over: image folder, labels, sample picture, data card, model. Refuses what is INTERNAL."""
     from artifacts.record import load_record
 
     place = configure()
     from tasks.release import publish_run
 
-    record = publish_run(load_record(place.runs, run), to, accept_claim, accept_copies)
+    record = publish_run(load_record(place.runs, run), to, accept_claim, accept_copies, model=model)
     OUT.print(f"published to {record.published}", soft_wrap=True, markup=False)
 
 

@@ -338,6 +338,22 @@ class Plan(Section):
         reasons = [spend.event.uncertified(self.privacy.relation) for spend in self.spends]
         return "; ".join(filter(None, reasons))
 
+    def __str__(self) -> str:
+        """What is paid, drawn and promised, a line each."""
+        shape, paid = "x".join(map(str, self.facts.shape)), list(dict.fromkeys(spend.what for spend in self.spends))
+        promise = self.certificate.sentence() if self.certificate else f"none, the images stay INTERNAL: {self.lacking}"
+        rows = [
+            ("method", self.method),
+            ("private", f"{self.facts.private}, {len(self.facts.classes)} classes, {shape}"),
+            ("public", f"{self.facts.public_classes} classes"),
+            ("paid", "; ".join(paid)),
+            ("drawn", f"{self.generation.images} images, {self.evaluations} network evaluations each"),
+            ("claim", f"epsilon {self.claim.epsilon:.3f}: {self.claim.source}"),
+            *(("warning", warning) for warning in self.warnings),
+            ("certificate", promise),
+        ]
+        return "\n".join(f"{name:12}{text}" for name, text in rows)
+
 
 def protecting_groups(plan: Plan) -> Plan:
     """The plan of private images that have groups; `BadInput` where one of its stages can bound single images alone."""

@@ -1,0 +1,214 @@
+"""A received folder gives its promise and its model, drawn as the run drew; whatever was changed in it is refused before anything is read."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from PIL import Image
+
+import sfumato
+from artifacts import serialization
+from sfumato import released as module
+from sfumato.errors import BadInput
+from sfumato.images import ImageSet
+from sfumato.privacy.ledger.signing import Signer, signed
+from tasks.runtime.environment import where
+from tests.inline import TINY, inline, run_inline
+
+KEY = Signer(Ed25519PrivateKey.generate())
+
+
+def published(folder: Path) -> ImageSet:
+    """The images in a published folder, in order."""
+    with (folder / "labels.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    pixels = np.stack([np.asarray(Image.open(folder / row["file"])) for row in rows])[:, None]
+    return ImageSet(pixels, np.array([int(row["label"]) for row in rows]), tuple("0123456789"))
+
+
+@pytest.fixture
+def copy(released, tmp_path) -> Path:
+    """The published folder, to be changed."""
+    return shutil.copytree(released, tmp_path / "out")
+
+
+def signed_again(folder: Path, **changes: object) -> Path:
+    """The card with other fields, signed by a key of ours as one who owns the ledger might."""
+    card = json.loads((folder / "card.json").read_text()) | changes
+    head = signed({**card["head"], "public_key": KEY.public_key}, KEY)
+    (folder / "card.json").write_text(json.dumps(signed({**card, "head": head}, KEY)))
+    return folder
+
+
+def refused(*words: str):
+    """Expects a BadInput in one line that holds all words."""
+    return pytest.raises(BadInput, match="^" + "".join(f"(?=.*{word})" for word in words) + r"[^\n]*$")
+
+
+# What is there
+
+
+def test_the_model_draws_what_the_run_published_and_other_images_by_other_seeds(released):
+    model, there = sfumato.load(released), published(released)
+    images, labels = model.draw(len(there), seed=3)
+    assert images.dtype == np.uint8 and images.shape == (60, *model.shape) and labels.dtype == np.int64
+    assert np.array_equal(images, there.pixels) and np.array_equal(labels, there.labels)
+    others = [model.draw(60, seed=4)[0], model.draw(60)[0], model.draw(60)[0]]
+    assert all(not np.array_equal(one, other) for one in others for other in (images, *others) if one is not other)
+
+
+def test_classes_are_chosen_by_name_or_position(released):
+    model = sfumato.load(released)
+    assert model.classes == tuple("0123456789") and "(9.9" in str(model)
+    assert model.draw(5, classes=("7", 2))[1].tolist() == [2, 2, 2, 7, 7]
+    assert model.draw(2, classes="4")[1].tolist() == [4, 4]
+    with refused("classes", "'cat'", "not there", "0, 1"):
+        model.draw(5, classes=["cat"])
+    for count, seed in ((0, None), (3, -1)):
+        with refused("cannot draw", str(count)):
+            model.draw(count, seed=seed)
+
+
+def test_the_certificate_is_that_of_the_card(released):
+    card, found = json.loads((released / "card.json").read_text()), sfumato.certificate(released)
+    assert (
+        found.sentence() == card["statement"] and found.images == "any" and found == sfumato.load(released).certificate
+    )
+    assert (found.epsilon, found.delta, found.relation) == tuple(
+        card["certificate"][name] for name in ("epsilon", "delta", "relation")
+    )
+    assert sfumato.certificate(released, key=card["head"]["public_key"]) == found
+
+
+def test_every_part_is_in_the_card_with_its_label_and_size(released):
+    told = json.loads((released / "card.json").read_text())
+    parts = told["model"]["parts"]
+    assert {name: part["label"] for name, part in parts.items()} == {
+        **dict.fromkeys(("public", "extractor", "base"), "PUBLIC"),
+        **dict.fromkeys(("votes", "tuned"), "DP"),
+    }
+    files = {path.relative_to(released).as_posix(): path.stat().st_size for path in (released / "model").rglob("*.*")}
+    assert set(files) <= set(told["files"]) and "model/tuned/tensors.safetensors" in files
+    assert told["model"]["bytes"] == sum(files.values()) - files["model/model.json"]
+    texts = [path.read_text() for path in (released / "model").rglob("*.json")]
+    assert not any("/tmp" in text or "seed" in text for text in texts), "neither places nor seeds leave"
+    assert "sfumato.load(" in (released / "README.md").read_text()
+
+
+# What does not match
+
+
+@pytest.mark.parametrize("read", [sfumato.load, sfumato.certificate])
+def test_a_file_that_was_changed_added_or_removed_is_named(copy, read):
+    (copy / "model" / "note.txt").write_text("new")
+    with refused("model/note.txt", "not in the card", "ask"):
+        read(copy)
+    (copy / "model" / "note.txt").unlink()
+    weights = copy / "model" / "tuned" / "tensors.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with refused("model/tuned/tensors.safetensors was changed", "ask"):
+        read(copy)
+    weights.unlink()
+    with refused("model/tuned/tensors.safetensors is missing", "ask"):
+        read(copy)
+
+
+@pytest.mark.parametrize("read", [sfumato.load, sfumato.certificate])
+def test_a_card_that_was_changed_or_signed_by_another_is_refused(copy, read):
+    ledger_key = json.loads((copy / "card.json").read_text())["head"]["public_key"]
+    with refused("card was changed or is not signed by the key", Signer(KEY.private).fingerprint):
+        read(copy, key=KEY.public_key)
+    with refused("key", "cannot be read"):
+        read(copy, key="no key")
+    signed_again(copy)
+    assert read(copy, key=KEY.public_key)
+    with refused("card was changed or is not signed by the key"):
+        read(copy, key=ledger_key)
+    text = (copy / "card.json").read_text()
+    (copy / "card.json").write_text(text.replace('"add_remove"', '"replace_one"'))
+    with refused("card was changed"):
+        read(copy)
+    for broken in (text[:99], "[]", "{}", json.dumps({**json.loads(text), "files": 3})):
+        (copy / "card.json").write_text(broken)
+        with refused("card", "ask"):
+            read(copy)
+    with refused("no published folder"):
+        read(copy / "images")
+
+
+def test_why_there_is_no_model_is_said(copy):
+    why = "the certificate covers 300 images"
+    with refused("holds images and no model", why):
+        sfumato.load(signed_again(copy, model={"left_out": why}))
+    card = json.loads((copy / "card.json").read_text())
+    earlier = {name: value for name, value in card.items() if name != "model"}
+    (copy / "card.json").write_text(json.dumps(signed(earlier, KEY)))
+    with refused("no model", "version of Sfumato"):
+        sfumato.load(copy)
+    with refused("has no certificate", "differential privacy"):
+        sfumato.certificate(signed_again(copy, certificate=None))
+
+
+def test_what_another_version_wrote_is_refused(copy):
+    place = copy / "model" / "model.json"
+    told = json.loads(place.read_text())
+    for changes, words in (
+        ({"format": 99}, ("format 99", "reads format 1", "install")),
+        ({"settings": told["settings"] | {"method": {"name": "newer"}}}, ("cannot be read", "install")),
+        ({"parts": [*told["parts"], "counts"]}, ("cannot be read", "install")),
+    ):
+        place.write_text(json.dumps(told | changes))
+        with refused(*words):
+            module._read(copy / "model", sfumato.certificate, "cpu")
+
+
+def test_a_device_that_is_not_there_is_refused(released):
+    with refused("no device 'abacus'"):
+        sfumato.load(released, device="abacus")
+
+
+# Other methods
+
+
+@pytest.mark.usefixtures("quick_judges")
+@pytest.mark.parametrize(
+    ("method", "changes", "parts"),
+    [
+        ("dp-ensemble", ["method.members=2", "method.prototypes=2", "method.training.steps=5"], {"prototypes"}),
+        ("moments", ["latent.kind=patch", "latent.steps=5"], {"moments", "autoencoder"}),
+    ],
+)
+def test_the_model_of_another_method_draws_what_its_run_published(tmp_path, method, changes, parts):
+    with inline(tmp_path / "home"):
+        record = run_inline(method, ["data.share=0.1395", *TINY, *changes], str(tmp_path / "out"))
+        there = serialization.load_images(where().store().folder(record.samples_artifact))
+    images, labels = sfumato.load(tmp_path / "out").draw(60, seed=0)
+    assert np.array_equal(images, there.pixels) and np.array_equal(labels, there.labels)
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert set(card["model"]["parts"]) == {"public", *parts}
+
+
+# The door
+
+
+def test_importing_the_library_imports_nothing_heavy():
+    program = "import sys, sfumato; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "sfumato" in loaded and not {"torch", "numpy", "pydantic", "cryptography", "sfumato.config"} & set(loaded)
+
+
+def test_a_plan_is_made_and_printed_without_a_run():
+    plan = sfumato.plan("dp-sgd", private="digits", public="glyphs", epsilon=3, changes=["generation.images=50"])
+    assert 2.9 < plan.certificate.epsilon <= 3 and plan.generation.images == 50
+    told = str(plan)
+    assert plan.certificate.sentence() in told and "1437 private records" in told and "DP-SGD" in told
+    with refused("privacy.epsilon"):
+        sfumato.plan("dp-sgd", private="digits", public="glyphs", epsilon=-1)
+    with refused("nowhere"):
+        sfumato.plan("dp-sgd", private="/nowhere: at all", public="glyphs", epsilon=3)
