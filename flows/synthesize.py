@@ -3,7 +3,14 @@
 It reads like the paper: plan, public pretraining, contrastive extractor, knowledge base, rehearsal, (votes,) DP fine-tuning,
 generation, evaluation, report, and publishing where asked. It branches on what the plan holds, never on a method's
 name.
+
+From Python: `from flows.synthesize import synthesize`, in a process that has not imported Prefect before; the home is made then.
 """
+# ruff: noqa: E402
+
+from tasks.runtime.environment import configure
+
+configure()  # Prefect reads its settings when it is imported, and would keep results where no other run finds them
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -53,7 +60,7 @@ from tasks.editions import next_edition
 from tasks.inputs import Judging, PrivateParts, PublicParts, RunDescription
 from tasks.record import baseline_settings, close, pages_of
 from tasks.runtime.artifact import device_of
-from tasks.runtime.environment import configure, where
+from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import attended
 from tasks.runtime.run import Journal
 from tasks.terms import Terms

@@ -1,5 +1,6 @@
-"""The library alone: what its wheel holds, and that it works where nothing of the outer half is installed."""
+"""The library alone: what its wheel holds, and that it works, as the README has it, where nothing of the outer half is installed."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,19 @@ from sfumato import __version__
 ROOT = Path(__file__).resolve().parent.parent
 BUILT_FROM = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "sfumato", "artifacts", "tasks", "flows")
 LEFT_OUT = shutil.ignore_patterns("__pycache__")
-OUTER = ("prefect", "mlflow", "lightly", "typer", "rich", "fastapi", "faiss", "torchvision")
+OUTER = (
+    "prefect",
+    "mlflow",
+    "lightly",
+    "typer",
+    "rich",
+    "fastapi",
+    "faiss",
+    "torchvision",
+    "artifacts",
+    "tasks",
+    "flows",
+)
 """What comes with an extra; the library must do without."""
 
 
@@ -67,27 +80,64 @@ def test_nothing_of_the_library_is_missing(names, pattern):
     assert there and there <= names
 
 
-@pytest.mark.slow
-def test_the_library_works_alone(wheel, tmp_path):
+@pytest.fixture
+def alone(wheel, tmp_path):
+    """Runs a program where nothing but the wheel and what it depends on is installed; what it printed."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    program = f"""
+    start = f"""
         import sys
 
         sys.path.insert(0, {str(tmp_path)!r})
         sys.modules.update(dict.fromkeys({OUTER!r}))  # None: to import it is an error
 
         import sfumato
-        from sfumato.preflight import plan_for, preflight
-        from sfumato.named_settings import presets, sweeps
-        from sfumato.settings import resolve
 
         assert sfumato.__file__.startswith({str(tmp_path)!r})
-        assert "digits" in presets() and sweeps()
-        settings, facts, _ = preflight(resolve("dp-sgd"))
-        print(plan_for(settings, facts).certificate.sentence())
     """
-    alone = [sys.executable, "-P", "-c", textwrap.dedent(program)]
-    done = subprocess.run(alone, capture_output=True, text=True, cwd=tmp_path, env={}, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "differential privacy for one image with its label" in done.stdout
+
+    def run(program: str) -> str:
+        text = textwrap.dedent(start) + textwrap.dedent(program)
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", text], capture_output=True, text=True, cwd=tmp_path, env={}, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.slow
+def test_presets_and_sweeps_go_along(alone):
+    program = """
+        from sfumato.named_settings import presets, sweeps
+
+        print(*presets(), *sweeps())
+    """
+    assert {"digits", "auto", "retrieval"} <= set(alone(program).split())
+
+
+def test_the_lines_of_the_readme_run_with_the_wheel_alone(alone, released, tmp_path):
+    """No search library, no orchestrator: a plan, a promise, and images of a model that was drawn by retrieval."""
+    (lines,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len([line for line in lines.splitlines() if line]) <= 10
+    (tmp_path / "released").symlink_to(released)
+    ends = """
+print(images.shape, images.dtype, labels.min(), labels.max(), threes.shape)
+again, _ = model.draw(10, classes=["3"], seed=7)
+assert (again == threes).all() and not (images[:10] == images[10:20]).all()
+"""
+    told = alone(lines + ends)
+    assert told.count("differential privacy for one image with its label") == 2
+    assert told.endswith("(1000, 1, 8, 8) uint8 0 9 (10, 1, 8, 8)\n")
+
+
+@pytest.mark.slow
+def test_the_script_that_checks_a_card_goes_along(alone, released):
+    program = f"""
+        from sfumato import verify_card
+
+        print(verify_card.main([{str(released / "card.json")!r}]))
+    """
+    told = alone(program).splitlines()
+    assert [line.split(":")[0] for line in told[:3]] == ["holds"] * 3 and told[3] == "0"

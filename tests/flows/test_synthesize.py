@@ -2,6 +2,9 @@
 
 import contextlib
 import json
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -551,3 +554,13 @@ def test_without_a_public_model_the_rehearsal_is_told_so(book, method, changes, 
     (((_, _, model, base, _), inputs),) = book.of(public.rehearse)
     assert (model is not None) is there and (base is not None) is (method == "rapid")
     assert inputs["generation"].images == Generation().images, "more images or another edition rehearse nothing anew"
+
+
+def test_a_script_that_imports_the_flow_keeps_results_in_the_home(tmp_path):
+    """As the command does, which else would make and pay everything again."""
+    program = "from flows.synthesize import synthesize\nimport prefect.settings as s\nprint(s.PREFECT_LOCAL_STORAGE_PATH.value())"
+    usual = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "SFUMATO_"))}
+    there = {**usual, "SFUMATO_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=there, timeout=120)
+    assert done.stdout.strip() == str(tmp_path / "home" / "results"), done.stderr
+    assert not (tmp_path / ".prefect").exists()
