@@ -4,7 +4,7 @@ import torch
 
 from artifacts import classifiers
 from sfumato.evaluation.classifier import Classifier
-from tests.artifacts.test_serialization import CPU, same_weights, scrambled
+from tests.sfumato.test_formats import CPU, same_weights, scrambled
 
 
 def test_a_classifier_comes_back_frozen_and_knows_its_images(tmp_path):

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+import sfumato
+from artifacts import serialization
 from artifacts.labels import Label
 from flows import audit as audit_flow
 from flows import synthesize as flow
@@ -53,6 +55,13 @@ def run(method, changes, to=""):
     return flow.run_changed(method, "auto", [*UNCHOSEN, *changes], publish_to=to)
 
 
+def redrawn(folder: Path, samples: str, count: int) -> bool:
+    """Whether the model in a published folder draws the samples of its run, with their labels."""
+    there = serialization.load_images(where().store().folder(samples))
+    images, labels = sfumato.load(folder).draw(count, seed=0)
+    return np.array_equal(images, there.pixels) and np.array_equal(labels, there.labels)
+
+
 def published_labels(folder: Path) -> list[str]:
     return [line.split(",")[2] for line in (folder / "labels.csv").read_text().splitlines()[1:]]
 
@@ -83,6 +92,7 @@ def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_
     assert sum(counts.values()) == pytest.approx(record.plan.facts.records, abs=20), "each person counts once"
     assert "counted with discrete Gaussian noise" in (folder / "README.md").read_text()
     assert "counted with discrete Gaussian noise" in (folder / "report.html").read_text()
+    assert redrawn(folder, record.samples_artifact, 60)
 
     # Another method asks under the same key, and so finds the counts again.
     other = [change for change in asked if not change.startswith("method.")]
@@ -169,6 +179,7 @@ def test_what_a_judge_chooses_or_guides_is_paid_for_once_told_of_and_audited(no_
     # As many images of each class as were asked for, with the labels that they were drawn for.
     labels = published_labels(folder)
     assert len(labels) == 30 and len(list((folder / "images").rglob("*.png"))) == 30
+    assert redrawn(folder, record.samples_artifact, 30), "chosen or guided as they were"
     (samples,) = [m for digest, m in store.ancestry(record.samples_artifact) if digest == record.samples_artifact]
     parents = {store.manifest(digest)["kind"] for digest in samples["parents"]}
     head = (folder / "labels.csv").read_text().splitlines()[0]

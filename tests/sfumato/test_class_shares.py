@@ -12,6 +12,8 @@ from sfumato.class_shares import (
     class_shares,
     images_of_each,
     most_of_one,
+    numbers_of_each,
+    shares_among,
     shares_of,
     wanted_classes,
     with_shares,
@@ -132,6 +134,24 @@ def test_no_class_gets_more_than_was_priced(counts, slack, images):
     generation = QUERIED.model_copy(update={"largest_share": largest, "images": images})
     shares = shares_of(with_shares(generation, names), names, torch.tensor(counts, dtype=torch.float64))
     assert max(images_of_each(shares, images)) <= most_of_one(generation, len(counts))
+
+
+def test_some_classes_keep_their_proportions():
+    assert shares_among((), NAMES, ["dog", "cat"]) == (0.5, 0.5, 0.0)
+    assert shares_among((0.6, 0.2, 0.2), NAMES, ["cat", "dog"]) == pytest.approx((0.75, 0.25, 0.0))
+    assert shares_among((1.0, 0.0, 0.0), NAMES, ["dog", "1"]) == (0.0, 0.5, 0.5), "evenly where they had none"
+    assert shares_among((), NAMES, ["1"]) == (0.0, 0.0, 1.0) and shares_among((), NAMES, [1]) == (0.0, 1.0, 0.0)
+    for strange in ("bird", "3", 3, -1):
+        with pytest.raises(
+            BadInput, match=f"^classes names the class '{strange}', which is not there: use cat, dog, 1, or"
+        ):
+            shares_among((), NAMES, [strange])
+
+
+@pytest.mark.parametrize("shares", [(), (0.7, 0.3, 0.0)])
+def test_numbers_are_those_of_the_images_that_are_drawn(shares):
+    assert numbers_of_each(shares, 3, 10) == wanted_classes(shares, 3, 10).bincount(minlength=3).tolist()
+    assert sum(numbers_of_each(shares, 3, 10)) == 10
 
 
 def test_the_most_images_of_a_class():

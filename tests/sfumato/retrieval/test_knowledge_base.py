@@ -18,6 +18,7 @@ from sfumato.retrieval import knowledge_base as module
 from sfumato.retrieval.knowledge_base import (
     BLAS_QUERIES_PER_THREAD,
     KnowledgeBase,
+    MatrixIndex,
     build_knowledge_base,
     retrieval_accuracy,
     search_recall,
@@ -59,6 +60,14 @@ class Pixels(nn.Module):
         return F.normalize(x.flatten(1), dim=1)
 
 
+@pytest.fixture(params=["faiss", "without"])
+def searched(request, monkeypatch):
+    """With FAISS, and where it is not installed."""
+    if request.param == "without":
+        monkeypatch.setattr(module, "searching", lambda: None)
+        monkeypatch.setattr(module, "PRODUCTS", 1000)  # a few queries at once
+
+
 class Chance(nn.Module):
     """Features that have nothing to do with the image."""
 
@@ -71,6 +80,7 @@ def nothing(x, t, y):
     return torch.zeros_like(x)
 
 
+@pytest.mark.usefixtures("searched")
 @pytest.mark.parametrize("count", [1, 5, 300])
 def test_search_finds_the_largest_cosines_in_order(count):
     knowledge, queries = base(), 3 * torch.randn(40, 8, generator=generator(7))
@@ -78,6 +88,7 @@ def test_search_finds_the_largest_cosines_in_order(count):
     assert torch.equal(knowledge.search(queries, count), cosine.argsort(1, descending=True)[:, :count])
 
 
+@pytest.mark.usefixtures("searched")
 @pytest.mark.parametrize("count", [1, 4])
 def test_search_by_class_is_brute_force_within_the_class(count):
     knowledge, queries = base(), unit(60, seed=7)
@@ -88,6 +99,7 @@ def test_search_by_class_is_brute_force_within_the_class(count):
     assert torch.equal(found, cosine.argsort(1, descending=True)[:, :count])
 
 
+@pytest.mark.usefixtures("searched")
 def test_no_class_searches_them_all():
     knowledge, queries = base(), unit(60, seed=7)
     classes = torch.full((60,), NO_CLASS)
@@ -97,6 +109,7 @@ def test_no_class_searches_them_all():
     assert (knowledge.labels[mixed[::2]] == 3).all()
 
 
+@pytest.mark.usefixtures("searched")
 def test_a_class_with_fewer_keys_than_asked_for_repeats_its_own():
     labels = torch.tensor([0] * 20 + [1] * 2 + [2])
     knowledge = KnowledgeBase(unit(23), torch.zeros(23, 1, 2, 2), torch.zeros(23, 1, 2, 2), labels, True)
@@ -107,12 +120,14 @@ def test_a_class_with_fewer_keys_than_asked_for_repeats_its_own():
     assert all(set(row.tolist()) == {20, 21} for row in found[1::3]) and (found[2::3] == 22).all()
 
 
+@pytest.mark.usefixtures("searched")
 def test_more_than_all_keys_repeat_too():
     knowledge = base(count=3)
     found = knowledge.search(unit(4, seed=5), 7)
     assert all(set(row.tolist()) == {0, 1, 2} for row in found)
 
 
+@pytest.mark.usefixtures("searched")
 def test_a_class_without_any_key_is_served_from_the_whole_base():
     """Noise can let a public class win the votes that the base holds no image of."""
     labels = torch.tensor([0, 0, 2, 2])
@@ -121,6 +136,7 @@ def test_a_class_without_any_key_is_served_from_the_whole_base():
     assert torch.equal(knowledge.search(queries, 2, torch.ones(6, dtype=torch.long)), knowledge.search(queries, 2))
 
 
+@pytest.mark.usefixtures("searched")
 @pytest.mark.parametrize("by_class", [False, True])
 def test_no_queries_find_nothing(by_class):
     found = base().search(torch.zeros(0, 8), 3, torch.zeros(0, dtype=torch.long) if by_class else None)
@@ -292,3 +308,11 @@ def test_recall_is_measured_against_brute_force_where_search_is_approximate(monk
     expected = float((knowledge.search(queries, 1)[:, 0] == near).float().mean())
     assert search_recall(knowledge, *asked, time=3, seed=2) == pytest.approx(expected, abs=0.01)
     assert 0.2 < expected < 1, "queries far from every cluster are missed most"
+
+
+def test_without_a_library_every_search_is_exact(monkeypatch):
+    monkeypatch.setattr(module, "searching", lambda: None)
+    monkeypatch.setattr(module, "EXACT_KEYS", 10)
+    knowledge, x = base(), torch.zeros(4, 1, 3, 3)
+    assert all(isinstance(index, MatrixIndex) for index, _ in knowledge.indices.values())
+    assert search_recall(knowledge, SCHEDULE, nothing, Pixels(), x, time=1, seed=0) == 1.0
