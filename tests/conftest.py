@@ -98,13 +98,14 @@ def quick_judges(monkeypatch) -> None:
 @pytest.fixture(scope="session")
 def released(tmp_path_factory) -> Path:
     """A folder that a tiny run has published with its model: digits of 10 classes, drawn by retrieval with votes; read it, or copy it first."""
-    from tests.inline import TINY, inline, run_inline
+    from tests.flows.test_own_data import TINY, run
+    from tests.in_process import in_process
 
     place = tmp_path_factory.mktemp("released")
     retrieval = ["data.share=0.1395", "method.votes=true", "method.extractor.steps=5", "seed=3"]
-    with pytest.MonkeyPatch.context() as patch, inline(place / "home"):
+    with pytest.MonkeyPatch.context() as patch, in_process(place / "home", patch):
         judge_quickly(patch)
-        run_inline("rapid", [*TINY, *retrieval], str(place / "out"))
+        run("rapid", [*TINY, *retrieval], str(place / "out"))
     return place / "out"
 
 

@@ -19,7 +19,7 @@ from sfumato.errors import BadInput
 from sfumato.images import ImageSet
 from sfumato.privacy.ledger.signing import Signer, signed
 from tasks.runtime.environment import where
-from tests.inline import TINY, inline, run_inline
+from tests.flows.test_own_data import TINY, run
 
 KEY = Signer(Ed25519PrivateKey.generate())
 
@@ -176,7 +176,7 @@ def test_a_device_that_is_not_there_is_refused(released):
 # Other methods
 
 
-@pytest.mark.usefixtures("quick_judges")
+@pytest.mark.usefixtures("quick_judges", "no_servers")
 @pytest.mark.parametrize(
     ("method", "changes", "parts"),
     [
@@ -185,9 +185,8 @@ def test_a_device_that_is_not_there_is_refused(released):
     ],
 )
 def test_the_model_of_another_method_draws_what_its_run_published(tmp_path, method, changes, parts):
-    with inline(tmp_path / "home"):
-        record = run_inline(method, ["data.share=0.1395", *TINY, *changes], str(tmp_path / "out"))
-        there = serialization.load_images(where().store().folder(record.samples_artifact))
+    record = run(method, ["data.share=0.1395", *TINY, *changes], str(tmp_path / "out"))
+    there = serialization.load_images(where().store().folder(record.samples_artifact))
     images, labels = sfumato.load(tmp_path / "out").draw(60, seed=0)
     assert np.array_equal(images, there.pixels) and np.array_equal(labels, there.labels)
     card = json.loads((tmp_path / "out" / "card.json").read_text())
