@@ -3,6 +3,7 @@ the figures that were kept."""
 
 import ast
 import importlib
+import importlib.util
 import json
 import re
 import runpy
@@ -166,3 +167,16 @@ def test_a_recorded_command_keeps_its_tables_under_their_names(tmp_path, monkeyp
     main()
     again = json.loads((tmp_path / "one.json").read_text())
     assert list(again["tables"]) == ["pairs"] and "by hand" in again and "carried over" not in again
+
+
+def test_every_known_fault_can_still_be_put_in_and_names_tests_that_there_are():
+    """A fault whose text is gone would be tried no more (`benchmarks/mutations.py`)."""
+    spec = importlib.util.spec_from_file_location("mutations", ROOT / "benchmarks" / "mutations.py")
+    mutations = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(mutations)
+    texts = {fault.file: (ROOT / fault.file).read_text(encoding="utf-8") for fault in mutations.FAULTS}
+    assert not [fault.name for fault in mutations.FAULTS if not mutations.fits(fault, texts[fault.file])]
+    assert not [
+        name for fault in mutations.FAULTS for name in fault.tests.split() if not (ROOT / "tests" / name).exists()
+    ]
+    assert len(mutations.FAULTS) >= 40 and len({fault.name for fault in mutations.FAULTS}) == len(mutations.FAULTS)
