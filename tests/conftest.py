@@ -35,18 +35,22 @@ def pytest_addoption(parser) -> None:
 
 SHARED = ("prefect_server", "postgres_server")
 """Fixtures that take long to make: whoever asks for one goes where it is."""
+LONGEST = ("tests/test_story.py", "tests/flows/test_own_data.py")
+"""Files that take so long that none may be begun last."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything that needs PostgreSQL is slow; every test has a group; the groups that take longest come first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Everything that needs PostgreSQL is slow; every test has a group; where work is shared, the longest groups come first."""
     for item in items:
         wanted = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
         if "postgres_server" in wanted:
             item.add_marker(pytest.mark.slow)
         if not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(wanted[0] if wanted else item.location[0]))
-    items.sort(key=lambda item: not set(SHARED) & set(getattr(item, "fixturenames", ())))
+    if hasattr(config, "workerinput"):
+        order = {group: place for place, group in enumerate((*SHARED, *LONGEST))}
+        items.sort(key=lambda item: order.get(item.get_closest_marker("xdist_group").args[0], len(order)))
 
 
 @pytest.fixture(scope="session")

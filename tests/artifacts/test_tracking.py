@@ -222,6 +222,7 @@ Tracker(f"sqlite:///{folder / 'mlflow.db'}", folder / "files").client()
 """
 
 
+@pytest.mark.slow
 def test_a_database_that_was_killed_while_it_was_laid_out_is_laid_out_anew(tmp_path):
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=CHECKOUT)
     assert killed.returncode == -signal.SIGKILL and not (tmp_path / "mlflow.db").exists()
