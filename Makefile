@@ -24,7 +24,7 @@ demo: $(READY)
 	$(VENV)/bin/sfumato run rapid --preset digits --publish
 
 # The tests of one file, and those that share a server, stay in one process (tests/conftest.py says which come first).
-PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 test: $(READY)
 	$(PYTEST) -m "not slow"

@@ -18,6 +18,7 @@ from tasks.runtime.environment import configure  # noqa: E402
 
 configure()
 
+import functools  # noqa: E402
 import shutil  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -26,6 +27,8 @@ import pytest  # noqa: E402
 
 from tests import postgres  # noqa: E402
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 def pytest_addoption(parser) -> None:
     """How long the fault suite tries."""
@@ -33,24 +36,38 @@ def pytest_addoption(parser) -> None:
     parser.addoption("--fuzz", type=int, default=100, help="made-up inputs of each kind (default: 100)")
 
 
-SHARED = ("prefect_server", "postgres_server")
-"""Fixtures that take long to make: whoever asks for one goes where it is."""
-LONGEST = ("tests/test_story.py", "tests/flows/test_own_data.py")
-"""Files that take so long that none may be begun last."""
+SERVER = "prefect_server"
+"""Files in which this fixture is named share its server, so that one process runs them all."""
+LONGEST = (SERVER, "tests/test_variants.py", "tests/flows/test_own_data.py", "tests/sfumato/methods/test_contract.py")
+"""What takes so long that it must not be begun last."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+@functools.cache
+def share_of(path: str) -> str:
+    """With which others the tests of a file run in one process: those that need the server, else those of the same file."""
+    return SERVER if SERVER in (ROOT / path).read_text(encoding="utf-8") else path
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Everything that needs PostgreSQL is slow; every test has a group; where work is shared, the longest groups come first."""
+    """Everything that needs PostgreSQL is slow; where processes share the work, what takes longest comes first."""
     for item in items:
-        wanted = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
-        if "postgres_server" in wanted:
+        if "postgres_server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(wanted[0] if wanted else item.location[0]))
     if hasattr(config, "workerinput"):
-        order = {group: place for place, group in enumerate((*SHARED, *LONGEST))}
-        items.sort(key=lambda item: order.get(item.get_closest_marker("xdist_group").args[0], len(order)))
+        order = {share: place for place, share in enumerate(LONGEST)}
+        items.sort(key=lambda item: order.get(share_of(item.nodeid.split("::")[0]), len(order)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log):
+    """Give out tests by `share_of`. `--dist loadgroup` would do, but pytest-xdist 3.8 groups nothing under pytest 9.2 (its issue 1386)."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Shares(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return share_of(nodeid.split("::")[0])
+
+    return Shares(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.fixture(scope="session")

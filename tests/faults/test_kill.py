@@ -5,7 +5,7 @@ import random
 import time
 
 from tests.faults.whole_runs import Job, finished, killed, started
-from tests.test_story import TINY
+from tests.tiny import TINY
 
 LAYING_OUT_SECONDS = 5.0
 """Within so long, Prefect's database is half laid out: on an idle machine it takes that long, on a busy one longer."""

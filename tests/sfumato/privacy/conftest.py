@@ -30,9 +30,7 @@ def sqlite_in(folder: Path) -> Database:
     )
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgres", marks=[pytest.mark.slow, pytest.mark.xdist_group("postgres_server")])]
-)
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def database(request, tmp_path) -> Database:
     """A test that asks for it runs once on each."""
     if request.param == "sqlite":
