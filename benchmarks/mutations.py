@@ -155,8 +155,8 @@ FAULTS = (
     Fault(
         "clip: a record that is not finite counts",
         CLIPPING,
-        "factor = factors[group] if some is None else factors[group].where(finite, 0.0)",
-        "factor = factors[group]",
+        "finite = torch.stack([value for _, value in squares]).isfinite().all(0)",
+        "finite = torch.stack([value for _, value in squares]).isfinite().all(0) | True",
         OF_CLIPPING,
     ),
     Fault("training: no noise", TRAINING, "noisy = add_gaussian(total,", "noisy = total or add_gaussian(total,", OF_TRAINING),

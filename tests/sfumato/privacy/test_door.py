@@ -8,7 +8,7 @@ from PIL import Image
 
 from sfumato import sources
 from sfumato.config import Constants
-from sfumato.errors import BadInput, Unnamed
+from sfumato.errors import BadInput, Refused, Unnamed
 from sfumato.images import ImageSet
 from sfumato.privacy import door
 from sfumato.privacy.accounting.events import Gaussian
@@ -76,6 +76,24 @@ def test_why_so_large_an_epsilon_is_wanted_stands_in_the_ledger(ledger, folder):
     spend(access(ledger, private(folder)))
     reserved = [entry.body for entry in ledger.entries() if entry.kind == "reserve"]
     assert [body.get("reason") for body in reserved] == ["nobody sees it but us", None]
+
+
+def test_the_door_stays_shut_where_the_budget_bears_this_spend_and_not_what_follows(ledger, folder, monkeypatch):
+    check_in(access(ledger, private(folder)))
+    ledger.set_budget("set", 1.5, 1e-5)
+    monkeypatch.setattr(door, "read", lambda *_: pytest.fail("the door was opened"))
+    with pytest.raises(Refused, match="epsilon 1.5 of 1.5 left for .*this run needs 1.99"):
+        spend(access(ledger, private(folder), following=(EVENT, EVENT, EVENT)))
+    assert [entry.kind for entry in ledger.entries()] == ["look", "budget"]
+    monkeypatch.undo()
+    spend(access(ledger, private(folder)))
+
+
+def test_canaries_go_into_a_comparison_alone(ledger, folder):
+    coins = ImageSet(np.zeros((2, 1, 6, 6), np.uint8), np.zeros(2, np.int64), ("a", "b", "c"))
+    with pytest.raises(ValueError, match="canaries may go into a comparison only"):
+        access(ledger, private(folder), canaries=coins)
+    assert compare(access(ledger, private(folder), canaries=coins, comparison=True)).label == "INTERNAL"
 
 
 @every_way_in
