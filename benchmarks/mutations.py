@@ -208,7 +208,7 @@ FAULTS = (
     Fault("door: what follows need not be borne", DOOR, "        following=access.following,\n", "", OF_DOOR),
     Fault("door: canaries in what may leave", DOOR, "if self.canaries is not None and not self.comparison:", "if False:", OF_DOOR),
     Fault(
-        "door: public copies of private images", DOOR, "if public and any(share_a_picture", "if False and any(share_a_picture", OF_DOOR
+        "door: public copies of private images", DOOR, "if any(share_a_picture", "if False and any(share_a_picture", OF_DOOR
     ),
     Fault(
         "door: what a crash took is not settled",
