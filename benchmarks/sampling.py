@@ -98,27 +98,31 @@ def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]
     from flows.synthesize import load_images, terms, train_eyes
     from sfumato.preflight import private_set
     from tasks import checks, release
+    from tasks.inputs import FeatureSpaces, Inputs
     from tasks.runtime.artifact import RunContext, device_of
     from tasks.runtime.run import Journal
+    from tasks.terms import Order
 
     ways, made, plan = settings_of(record), made_of(record), record.plan
     any_way = ways[PAPER]
     book = Journal(
         RunContext(run=record.run, parents=record.tracking), private_set(any_way), device_of(any_way.machine)
     )
-    secret = checks.check_private(book.private, terms(plan, comparison=True), book.context)
-    common = {"facts": plan.facts, "images": images, "machine": any_way.machine, **made}
+    order = Order(private=book.private, terms=terms(plan, comparison=True), machine=any_way.machine)
+    order = order.model_copy(update={"private": checks.check_private(order, book.context)})
     sets = {}
     for number, (name, way) in enumerate(ways.items()):
         recipe = way.only("schedule", "method", "generation")
         for seed in range(draws):
             seeded = recipe.model_copy(update={"seed": seed})
             note = f"{name}, draw {seed}"
-            sets[f"way {number} draw {seed}"] = book.run(release.generate, seeded, paid=True, note=note, **common)
+            inputs = Inputs(settings=seeded, facts=plan.facts, **made)
+            drawn = book.stage(release.generate, paid=True, note=note)(inputs, images, any_way.machine)
+            sets[f"way {number} draw {seed}"] = drawn
     how = any_way.evaluation.model_copy(update={"images": images})
-    asked = (plan.facts, secret, terms(plan, comparison=True), how, any_way.seed, any_way.machine)
-    eyes = train_eyes(any_way, load_images(any_way, plan, book), book)
-    found = judgement(book.run(release.evaluate, sets, eyes, *asked))
+    eyes = FeatureSpaces(classifier=train_eyes(any_way, load_images(any_way, plan, book), book))
+    judged = release.JudgedSets(sets=sets)
+    found = judgement(book.stage(release.evaluate)(order, judged, eyes, plan.facts, how, any_way.seed))
     return {name: [found[f"way {number} draw {seed}"] for seed in range(draws)] for number, name in enumerate(ways)}
 
 
@@ -137,7 +141,7 @@ def timed(record, rounds: int, images: int) -> tuple[dict[str, float], dict[str,
     from sfumato.drawing import draw_images
     from sfumato.methods import METHODS
     from sfumato.progress import silent
-    from tasks.inputs import load_parts
+    from tasks.inputs import Inputs, load_parts
     from tasks.runtime.artifact import Draft, device_of
     from tasks.runtime.environment import where
 
@@ -145,7 +149,7 @@ def timed(record, rounds: int, images: int) -> tuple[dict[str, float], dict[str,
     any_way = ways[PAPER]
     device = device_of(any_way.machine)
     made, draft = made_of(record), Draft(where().store(), Path(), silent)
-    parts = load_parts(draft, any_way, facts, made["public"], any_way.machine, made["votes"], made["tuned"])
+    parts = load_parts(draft, Inputs(settings=any_way, facts=facts, **made), any_way.machine)
     kinds = {"plain": (parts, contextlib.nullcontext)}
     if device.type == "cuda":
         quick = replace(parts, public=torch.compile(parts.public), tuned=torch.compile(parts.tuned))

@@ -94,7 +94,7 @@ class World:
         from sfumato.images import to_unit
         from sfumato.progress import silent
         from sfumato.settings import resolve
-        from tasks.inputs import PublicParts, load_parts
+        from tasks.inputs import Inputs, PublicParts, load_parts
         from tasks.runtime.artifact import Draft
         from tasks.runtime.environment import where
 
@@ -108,7 +108,8 @@ class World:
         public = PublicParts(model=found[PublicModel], images=found[PublicImages])
         draft = Draft(where().store(), where().runs, silent)
         settings = resolve(METHOD)
-        self.parts = load_parts(draft, settings, self.facts, public, settings.machine)
+        inputs = Inputs(settings=settings, facts=self.facts, public=public)
+        self.parts = load_parts(draft, inputs, settings.machine)
         train, test = (sources.load("digits", part=part) for part in ("train", "test"))
         self.private = to_unit(train.pixels), torch.from_numpy(train.labels)
         self.test = to_unit(test.pixels), torch.from_numpy(test.labels)

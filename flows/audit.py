@@ -1,7 +1,5 @@
 """The flow that tries to break a finished run: games, canaries in and the same training again, attacks, a report beside the run."""
 
-from typing import Any
-
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
@@ -17,13 +15,15 @@ from sfumato.methods.plan import (
     STAGE_VOTES,
 )
 from sfumato.preflight import private_set
+from sfumato.privacy.accounting.events import SubsampledGaussian
 from sfumato.settings import Settings, resolve
 from tasks import audit, checks
-from tasks.inputs import PrivateParts
+from tasks.inputs import Inputs
 from tasks.runtime.artifact import RunContext, device_of
 from tasks.runtime.environment import configure, now
 from tasks.runtime.heartbeat import attended
 from tasks.runtime.run import Journal
+from tasks.terms import Order
 
 ASKED = (STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_JUDGE)
 """Stages that ask the records something once."""
@@ -49,49 +49,35 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
         )
     device = device_of(settings.machine)
     book = Journal(RunContext(run=record.run, parents=record.tracking), private_set(settings), device)
-    secret = checks.check_private(book.private, terms(plan, comparison=True), book.context)
+    order = Order(private=book.private, terms=terms(plan, comparison=True), machine=settings.machine)
+    order = order.model_copy(update={"private": checks.check_private(order, book.context)})
     parts = audit.released(record)
 
     # A name of its own, so that no audit finds another one's coins.
     own_name = f"{record.run} {now()}"
-    recipe = settings.only("schedule", "network", "method", "fine_tuning", "seed")
-    played = book.run(
-        audit.play,
-        own_name,
-        settings.only("schedule", "network", "method", "fine_tuning", "generation", "seed"),
-        facts=plan.facts,
-        public=parts.public,
-        tuning=plan.event(STAGE_TUNING) if plan.fine_tuning else None,
+    played_with = settings.only("schedule", "network", "method", "fine_tuning", "generation", "seed")
+    paid = audit.Mechanisms(
+        tuning=plan.event_of(SubsampledGaussian, STAGE_TUNING) if plan.fine_tuning else None,
         drawing=plan.events(STAGE_DRAWING),
         queried={name: events for name in ASKED if (events := plan.events(name))},
         judge=plan.judge,
-        terms=terms(plan, comparison=True),
-        machine=settings.machine,
     )
-    coins, trained = None, PrivateParts()
+    inputs = Inputs(settings=played_with, facts=plan.facts, public=parts.public)
+    played = book.stage(audit.play)(own_name, inputs, paid, order.terms, order.machine)
+    trial = None
     if plan.fine_tuning:
-        coins = book.run(audit.make_canaries, own_name, canaries, plan.facts)
-        trained = pay(settings, plan, parts.public, secret, book, comparison=True, canaries=coins)
-    aligned: dict[str, Any] = {}
-    if parts.moments:
-        aligned = {"moments": parts.moments, "canary_moments": trained.moments}
-    findings = book.run(
-        audit.attack,
-        recipe,
-        facts=plan.facts,
-        public=parts.public,
-        played=played,
-        canaries=coins,
-        canary_votes=trained.votes,
-        canary_model=trained.tuned,
-        tuned=parts.tuned,
-        samples=parts.samples,
-        **aligned,
-        private=secret,
-        terms=terms(plan, comparison=True),
-        machine=settings.machine,
+        coins = book.stage(audit.make_canaries)(own_name, canaries, plan.facts)
+        trained = pay(settings, plan, parts.public, order.model_copy(update={"canaries": coins}), book)
+        trial = audit.Trial(canaries=coins, trained=trained)
+    released = inputs.model_copy(
+        update={
+            "settings": settings.only("schedule", "network", "method", "fine_tuning", "seed"),
+            "tuned": parts.tuned,
+            "moments": parts.moments,
+        }
     )
-    copies = book.run(audit.check_copies, parts.samples, secret, terms(plan, comparison=True))
+    findings = book.stage(audit.attack)(order, released, parts.samples, played, trial)
+    copies = book.stage(audit.check_copies)(order, parts.samples)
     record = audit.conclude(record, findings, copies)
     create_markdown_artifact(f"Audit of {record.run}: INTERNAL, in the folder of the run.", key="audit")
     return record

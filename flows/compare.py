@@ -1,5 +1,6 @@
 """The flow that sets methods, budgets and settings side by side, on the same data and over several seeds."""
 
+import functools
 from collections.abc import Mapping, Sequence
 
 from prefect import flow
@@ -16,7 +17,7 @@ from tasks.checks import over_budget
 from tasks.comparison import comparing, conclude
 from tasks.runtime.environment import configure
 from tasks.runtime.heartbeat import attended
-from tasks.runtime.parallel import among_others, side_by_side
+from tasks.runtime.parallel import alone, among_others, side_by_side
 from tasks.runtime.progress import CONSOLE
 
 
@@ -49,9 +50,9 @@ def compare(
     cells = planned(wanted, preset, epsilons or [], seeds or [0], changes or [], folder)
     with comparing(f"{title}-{preset_for(preset, changes or [])}") as (name, parents):
         machine = cells[0].settings.machine
-        if machine.runner != "inline" and len(cells) > 1 and borne(cells):
-            alone = [{"cell": cell, "above": parents, "go_on": go_on} for cell in cells]
-            records: list[RunRecord] = side_by_side(f"{len(cells)} runs", machine, run_cell, alone)
+        if not alone(machine, len(cells)) and borne(cells):
+            pieces = [functools.partial(run_cell, cell, parents, go_on=go_on) for cell in cells]
+            records = side_by_side(f"{len(cells)} runs", machine, pieces)
         else:
             records = in_turn(cells, parents, go_on=go_on)
         rows = [

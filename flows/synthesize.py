@@ -12,9 +12,10 @@ from tasks.runtime.environment import configure
 
 configure()  # Prefect reads its settings when it is imported, and would keep results where no other run finds them
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
@@ -22,13 +23,15 @@ from prefect.artifacts import create_markdown_artifact
 from artifacts.publish import below
 from artifacts.record import SYNTHETIC, UNTOLD, RunRecord, run_folder
 from artifacts.references import (
-    CanaryImages,
     ClassCounts,
     ClassMoments,
+    MemberModel,
     PhaseOneModel,
     PublicBackbone,
     PublicClassifier,
     PublicImages,
+    PublicMoments,
+    Ref,
     Rehearsal,
     Samples,
 )
@@ -48,22 +51,36 @@ from sfumato.methods.plan import (
     STAGE_TRAINING,
     STAGE_TUNING,
     STAGE_VOTES,
+    Members,
+    PhaseOne,
     Plan,
 )
 from sfumato.named_settings import DEFAULT_METHOD
 from sfumato.preflight import brought_to, plan_for, preflight, private_set, public_name
-from sfumato.privacy.accounting.events import AnyEvent
-from sfumato.privacy.door import PrivateSet
+from sfumato.privacy.accounting.events import (
+    AnyEvent,
+    DiscreteHistogram,
+    Gaussian,
+    NoisedRecords,
+    SubsampledGaussian,
+    Uncertified,
+)
 from sfumato.settings import Settings, preset_for, resolve
 from tasks import audit, checks, private, public, rehearsal, release
 from tasks.editions import next_edition
-from tasks.inputs import Judging, PrivateParts, PublicParts, RunDescription
+from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicParts, RunDescription, TrainingSet, Wanted
 from tasks.record import baseline_settings, close, pages_of
+from tasks.release import JudgedSets
 from tasks.runtime.artifact import device_of
+from tasks.runtime.caching import Stage
 from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import attended
+from tasks.runtime.parallel import alone, among_others
 from tasks.runtime.run import Journal
-from tasks.terms import Terms
+from tasks.terms import Order, Terms
+
+P = ParamSpec("P")
+Kind = TypeVar("Kind", bound=Ref)
 
 PUBLIC_ONLY, BASELINE = "public model alone", "plain DP-SGD"
 """Names of the sets that are judged beside that of the run."""
@@ -169,38 +186,34 @@ def _carry_out(
     go_on: bool,
 ) -> RunRecord:
     public_images = load_images(settings, plan, book)
-    secret = checks.check_private(book.private, terms(plan), book.context, public_images, new_version, plan.facts.whole)
+    order = Order(private=book.private, terms=terms(plan), machine=settings.machine)
+    secret = checks.check_private(order, book.context, public_images, new_version, plan.facts.whole)
+    order = order.model_copy(update={"private": secret})
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
     book.refusal = checks.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
     parts = prepare(settings, plan, public_images, book)
-    eyes = train_eyes(settings, public_images, book)
-    rehearsed = rehearse(settings, parts, public_images, eyes, book)
+    classifier = train_eyes(settings, public_images, book)
+    rehearsed = rehearse(settings, parts, public_images, classifier, book)
     agree(settings, rehearsed, book, go_on)
-    counts = count(plan, secret, book)
-    judge = train_judge(settings, plan, public_images, secret, book)
-    trained = pay(settings, plan, parts, secret, book).model_copy(update={"counts": counts, "judge": judge})
-    samples, beside = draw(settings, plan, parts, trained, secret, book)
+    counts = count(plan, order, book)
+    judge = train_judge(settings, plan, public_images, order, book)
+    trained = pay(settings, plan, parts, order, book).model_copy(update={"counts": counts, "judge": judge})
+    samples, beside = draw(settings, plan, parts, trained, order, book)
     book.refusal = ""
 
-    judged = {SYNTHETIC: samples} | beside | compare(settings, plan, parts, secret, book, counts)
-    judging = eyes if settings.evaluation.features == "cnn" else None
-    further = further_eyes(settings, public_images, judge, book)
-    nearest = book.run(release.find_nearest, samples, public_images, judging, machine=settings.machine, **further)
-    scores = book.run(
-        release.evaluate,
-        judged,
-        judging,
-        plan.facts,
-        secret,
-        terms(plan, comparison=True),
-        settings.evaluation,
-        settings.seed,
-        settings.machine,
-        autoencoder=parts.autoencoder,
+    look = order.model_copy(update={"terms": terms(plan, comparison=True)})
+    judged = JudgedSets(
+        sets={SYNTHETIC: samples} | beside | compare(settings, plan, parts, look, book, counts),
         briefly=(PUBLIC_ONLY, *beside),
-        **further,
     )
-    copies = book.run(audit.check_copies, samples, secret, terms(plan, comparison=True))
+    eyes = FeatureSpaces(
+        classifier=classifier if settings.evaluation.features == "cnn" else None,
+        autoencoder=parts.autoencoder,
+        backbone=backbone_of(settings, public_images, judge, book),
+    )
+    nearest = book.stage(release.find_nearest)(samples, public_images, eyes, settings.machine)
+    scores = book.stage(release.evaluate)(look, judged, eyes, plan.facts, settings.evaluation, settings.seed)
+    copies = book.stage(audit.check_copies)(look, samples)
     given = counts, trained.moments, rehearsed
     record = close(settings, plan, preset, book, parts, samples, scores, copies, nearest, *given)
     if publish_to:
@@ -220,7 +233,7 @@ def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
     size, channels = brought_to(plan.facts.shape)
     content = sources.fingerprint(data.public, folder=data.folder)
     side = data.model_copy(update=PUBLIC_SIDE | {"channels": channels})
-    return book.run(public.load_public, side, size, settings.seed, content=content)
+    return book.stage(public.load_public)(side, size, settings.seed, content)
 
 
 PUBLIC_SIDE = {
@@ -240,30 +253,28 @@ PUBLIC_SIDE = {
 
 def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal) -> PublicParts:
     """The public half: autoencoder where asked, denoiser, and where the plan retrieves, extractor and knowledge base."""
-    common: dict[str, Any] = {"seed": settings.seed, "machine": settings.machine}
+    seed, machine, schedule = settings.seed, settings.machine, settings.schedule
     coder = None
     if settings.latent.kind != "none":
-        eyes = {}
-        if settings.latent.perceptual:
-            eyes = {"backbone": book.run(public.train_backbone, images, settings.backbone, **common)}
-        coder = book.run(public.train_autoencoder, images, settings.latent, **common, **eyes)
+        backbone = train_backbone(settings, images, book) if settings.latent.perceptual else None
+        coder = book.stage(public.train_autoencoder)(images, settings.latent, seed, machine, backbone)
+    shown = TrainingSet(images=images, autoencoder=coder, seed=seed, machine=machine)
     reference = plan.retrieval.reference if plan.retrieval else 0.0
     network: Network = settings.network
-    seen, schedule = (images, coder), settings.schedule
-    model = book.run(public.pretrain, *seen, schedule, network, settings.pretraining, reference=reference, **common)
-    found: dict[str, Any] = {}
+    model = book.stage(public.pretrain)(shown, schedule, network, settings.pretraining, reference)
+    moments = None
     if plan.moments:
         usual = Alignment()
         how = plan.moments.model_copy(update={"share": usual.share, "proportions": usual.proportions})
-        found = {"moments": book.run(public.measure, *seen, how, **common)}
+        moments = book.stage(public.measure)(shown, how)
     if plan.retrieval is None:
-        shown = images if plan.public_images else None
-        return PublicParts(model=model, autoencoder=coder, images=shown, **found)
+        needed = images if plan.public_images else None
+        return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments)
     # The extractor does not depend on how the base is kept, and is found again where that alone changes.
     learnt = plan.retrieval.model_copy(update={"by_class": False, "trajectories": 0})
-    extractor = book.run(public.train_extractor, *seen, model, schedule, learnt, **common)
-    base = book.run(public.build_knowledge_base, *seen, model, extractor, schedule, plan.retrieval, **common)
-    return PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base, **found)
+    extractor = book.stage(public.train_extractor)(shown, model, schedule, learnt)
+    base = book.stage(public.build_knowledge_base)(shown, model, extractor, schedule, plan.retrieval)
+    return PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base, moments=moments)
 
 
 def train_eyes(settings: Settings, images: PublicImages, book: Journal) -> PublicClassifier:
@@ -271,16 +282,18 @@ def train_eyes(settings: Settings, images: PublicImages, book: Journal) -> Publi
 
     No part of what is paid for, so that to be measured in other features costs nothing.
     """
-    called: dict[str, Any] = {"source": public_name(settings.data), "seed": settings.seed, "machine": settings.machine}
-    return book.run(public.train_classifier, images, **called)
+    source = public_name(settings.data)
+    return book.stage(public.train_classifier)(images, source, settings.seed, settings.machine)
 
 
-def further_eyes(settings: Settings, images: PublicImages, judge: Judging | None, book: Journal) -> dict[str, Any]:
+def backbone_of(
+    settings: Settings, images: PublicImages, judge: Judging | None, book: Journal
+) -> PublicBackbone | None:
     """The public backbone, in whose features images are compared too, where the run has trained one."""
     if judge:
-        return {"backbone": judge.backbone}
+        return judge.backbone
     learnt = settings.latent.kind != "none" and settings.latent.perceptual > 0
-    return {"backbone": train_backbone(settings, images, book)} if learnt else {}
+    return train_backbone(settings, images, book) if learnt else None
 
 
 def rehearse(
@@ -288,19 +301,14 @@ def rehearse(
 ) -> Rehearsal:
     """The public half tried on public images that nothing learnt from; neither images' number nor edition matters to it."""
     usual = Generation()
-    same = {name: getattr(usual, name) for name in ("images", "redraw", "edition", *SHARED_OUT)}
-    return book.run(
-        public.rehearse,
-        images,
-        parts.autoencoder,
+    same = {name: getattr(usual, name) for name in ("redraw", "edition", *SHARED_OUT)}
+    return book.stage(public.rehearse)(
+        TrainingSet(images=images, autoencoder=parts.autoencoder, seed=settings.seed, machine=settings.machine),
         parts.model if has_public_model(settings) else None,
         parts.base,
         eyes,
-        schedule=settings.schedule,
-        generation=settings.generation.model_copy(update=same),
-        count=settings.rehearsal.images,
-        seed=settings.seed,
-        machine=settings.machine,
+        settings.schedule,
+        settings.generation.model_copy(update=same | {"images": settings.rehearsal.images}),
     )
 
 
@@ -319,15 +327,13 @@ def agree(settings: Settings, rehearsed: Rehearsal, book: Journal, go_on: bool) 
         rehearsal.note_that_it_goes_on(rehearsed, worse, book.private, book.context.run)
 
 
-def count(plan: Plan, secret: PrivateSet, book: Journal) -> ClassCounts | None:
+def count(plan: Plan, order: Order, book: Journal) -> ClassCounts | None:
     """How common each class is, where the plan asks for it; found again by every run that asks with the same noise."""
     if not plan.events(STAGE_COUNTS):
         return None
-    later = after(plan, STAGE_COUNTS)
-    # A claim is of one run and would keep the others from finding the counts.
-    how = terms(plan, following=later).model_copy(update={"claim": None})
-    asked: dict[str, Any] = {"private": secret, "terms": how, "classes": plan.facts.classes}
-    return book.run(private.count_classes, event=plan.event(STAGE_COUNTS), paid=True, **asked)
+    event, asked = plan.event_of(DiscreteHistogram, STAGE_COUNTS), order.unclaimed()
+    asked = asked.following(*after(plan, STAGE_COUNTS))
+    return book.stage(private.count_classes, paid=True)(asked, event, plan.facts.classes)
 
 
 def after(plan: Plan, stage: str) -> tuple[AnyEvent, ...]:
@@ -338,125 +344,147 @@ def after(plan: Plan, stage: str) -> tuple[AnyEvent, ...]:
 
 def train_backbone(settings: Settings, images: PublicImages, book: Journal) -> PublicBackbone:
     """The classifier of the public images in whose features others are judged; found again by whoever asks for it."""
-    common: dict[str, Any] = {"seed": settings.seed, "machine": settings.machine}
-    return book.run(public.train_backbone, images, settings.backbone, **common)
+    return book.stage(public.train_backbone)(images, settings.backbone, settings.seed, settings.machine)
 
 
-def train_judge(
-    settings: Settings, plan: Plan, images: PublicImages, secret: PrivateSet, book: Journal
-) -> Judging | None:
+def train_judge(settings: Settings, plan: Plan, images: PublicImages, order: Order, book: Journal) -> Judging | None:
     """What labels, chooses or guides drawn images, where the plan has it; found again by every run that trains one like it."""
     if not plan.judge:
         return None
     backbone = train_backbone(settings, images, book)
-    # How it is used does not change it, and a claim is of one run: neither keeps another run from finding it.
+    # How it is used does not change it, and neither keeps another run from finding it.
     usual = Judge()
     recipe = plan.judge.model_copy(update={name: getattr(usual, name) for name in ("use", "share", "keep", "pull")})
-    later = tuple(spend.event for spend in plan.spends if spend.stage not in (STAGE_COUNTS, STAGE_JUDGE))
-    how = terms(plan, following=later).model_copy(update={"claim": None})
-    asked: dict[str, Any] = {"settings": recipe, "facts": plan.facts, "machine": settings.machine}
-    event = plan.event(STAGE_JUDGE)
-    judge = book.run(private.train_judge, backbone, secret, how, event, paid=True, **asked)
+    later = [spend.event for spend in plan.spends if spend.stage not in (STAGE_COUNTS, STAGE_JUDGE)]
+    event, asked = plan.event_of(Gaussian, STAGE_JUDGE), order.unclaimed().following(*later)
+    judge = book.stage(private.train_judge, paid=True)(asked, event, backbone, recipe, plan.facts)
     return Judging(backbone=backbone, judge=judge)
 
 
-def pay(
-    settings: Settings,
-    plan: Plan,
-    parts: PublicParts,
-    secret: PrivateSet,
-    book: Journal,
-    comparison: bool = False,
-    canaries: CanaryImages | None = None,
-) -> PrivateParts:
-    """The private half but for the drawing: votes, a first phase, training with or without protection, as the plan has them."""
+def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: Journal) -> PrivateParts:
+    """The private half but for the drawing: votes, a first phase, training with or without protection, as the plan has them.
+
+    An order for a comparison pays nothing: what it makes is INTERNAL.
+    """
+    frame = Frame(book, paid=not order.terms.comparison, note=note_of(order))
+    moments = align(plan, parts, order, frame)
     recipe = settings.only("schedule", "network", "method", "fine_tuning")
-    common: dict[str, Any] = {
-        "settings": recipe,
-        "facts": plan.facts,
-        "private": secret,
-        "terms": terms(plan, comparison),
-        "public": parts,
-        "machine": settings.machine,
-        "paid": not comparison,
-        "note": "canaries" if canaries else BASELINE if comparison else "",
-        "canaries": canaries,
-    }
-    moments = align(plan, common, book)
-    given: dict[str, Any] = {"moments": moments} if moments else {}
-    common |= given
-    if plan.members or plan.plain:
-        return train(settings, plan, common, book).model_copy(update=given)
+    inputs = Inputs(settings=recipe, facts=plan.facts, public=parts, moments=moments)
+    if plan.plain:
+        own = settings.only("privacy", "schedule", "network", "method", "seed")
+        event, given = plan.event_of(Uncertified, STAGE_TRAINING), inputs.model_copy(update={"settings": own})
+        tuned = frame.stage(private.train_plainly)(order, event, plan.plain, given)
+        return PrivateParts(tuned=tuned, moments=moments)
+    if plan.members:
+        own = settings.only("schedule", "network", "seed")
+        members = train_members(plan.members, order, inputs.model_copy(update={"settings": own}), book)
+        return PrivateParts(members=members, moments=moments)
     votes = None
     if plan.votes:
         rest = plan.events(STAGE_TUNING) + plan.events(STAGE_DRAWING)
-        first: dict[str, Any] = {**common, "terms": terms(plan, comparison, following=rest)}
-        votes = book.run(private.take_votes, event=plan.event(STAGE_VOTES), **first)
+        ballot = plan.event_of(DiscreteHistogram, STAGE_VOTES)
+        votes = frame.stage(private.take_votes)(order.following(*rest), ballot, inputs)
     if not plan.fine_tuning:
-        return PrivateParts(votes=votes, **given)
-    started = begin(settings, plan, common, book) if plan.phase_one else None
-    tuned = book.run(private.fine_tune, event=plan.event(STAGE_TUNING), votes=votes, started=started, **common)
-    return PrivateParts(votes=votes, tuned=tuned, **given)
+        return PrivateParts(votes=votes, moments=moments)
+    started = None
+    if plan.phase_one:
+        begun = inputs.model_copy(update={"settings": settings.only("schedule", "network", "seed")})
+        started = begin(plan, plan.phase_one, order, begun, frame)
+    inputs = inputs.model_copy(update={"votes": votes, "started": started})
+    tuned = frame.stage(private.fine_tune)(order, plan.event_of(SubsampledGaussian, STAGE_TUNING), inputs)
+    return PrivateParts(votes=votes, tuned=tuned, moments=moments)
 
 
-def align(plan: Plan, common: dict[str, Any], book: Journal) -> ClassMoments | None:
+@dataclass(frozen=True)
+class Frame:
+    """How the stages of a private half are entered into the book."""
+
+    book: Journal
+    paid: bool
+    note: str
+
+    def stage(self, stage: Stage[P, Kind]) -> Callable[P, Kind]:
+        """As `Journal.stage`."""
+        return self.book.stage(stage, paid=self.paid, note=self.note)
+
+
+def note_of(order: Order) -> str:
+    """What tells an audit's and a comparison's stages from those of the run."""
+    return "canaries" if order.canaries else BASELINE if order.terms.comparison else ""
+
+
+def align(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> ClassMoments | None:
     """The moments of the private classes, where the plan has them; found again by every run that asks with the same noise."""
-    if not (events := plan.events(STAGE_MOMENTS)):
+    if not plan.events(STAGE_MOMENTS):
         return None
-    later = tuple(spend.event for spend in plan.spends if spend.stage not in SHARED_STAGES)
-    # A claim is of one run and would keep the others from finding the moments.
-    parts: PublicParts = common["public"]
-    asked = {name: common[name] for name in ("private", "machine", "paid", "note", "canaries")}
-    asked["terms"] = common["terms"].model_copy(update={"claim": None, "following": later})
-    asked |= {"classes": plan.facts.classes, "reference": parts.moments, "autoencoder": parts.autoencoder}
-    return book.run(private.take_moments, events=events, **asked)
+    counts, (means, covariances) = (
+        plan.event_of(DiscreteHistogram, STAGE_MOMENTS),
+        plan.events_of(Gaussian, STAGE_MOMENTS),
+    )
+    later = [spend.event for spend in plan.spends if spend.stage not in SHARED_STAGES]
+    return frame.stage(private.take_moments)(
+        order.unclaimed().following(*later),
+        (counts, means, covariances),
+        plan.facts.classes,
+        measured_of(parts),
+        parts.autoencoder,
+    )
 
 
-def train(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> PrivateParts:
-    """Training without protection: of members, which stay behind a priced drawing, or of a model without certificate."""
-    asked: dict[str, Any] = {
-        name: common[name] for name in ("facts", "private", "terms", "public", "machine", "moments") if name in common
-    }
-    asked["settings"] = settings.only("schedule", "network", "method", "seed")
-    if plan.plain:
-        event = plan.event(STAGE_TRAINING)
-        asked["settings"] = settings.only("privacy", "schedule", "network", "method", "seed")
-        how = {name: common[name] for name in ("paid", "note")}
-        tuned = book.run(private.train_plainly, event=event, training=plan.plain, **how, **asked)
-        return PrivateParts(tuned=tuned)
-    # What members learn costs nothing and does not depend on what is drawn of them, so that other runs find them again.
-    asked["terms"] = common["terms"].model_copy(update={"claim": None, "comparison": False})
-    asked["settings"] = settings.only("schedule", "network", "seed")
-    assert plan.members  # nothing else is left to train
-    calls = [{"members": plan.members, "shard": shard, **asked} for shard in range(plan.members.count)]
-    return PrivateParts(members=tuple(book.run_all(private.train_member, calls, settings.machine)))
+def measured_of(parts: PublicParts) -> PublicMoments:
+    """Where the public images lie, which a plan with moments has measured."""
+    if parts.moments is None:
+        raise ValueError("the plan takes moments: measure the public images first")
+    return parts.moments
+
+
+def train_members(members: Members, order: Order, inputs: Inputs, book: Journal) -> tuple[MemberModel, ...]:
+    """Training without protection of members, which stay behind a priced drawing.
+
+    What they learn costs nothing and does not depend on what is drawn of them, so that other runs find them again.
+    """
+    machine = order.machine
+    each = machine if alone(machine, members.count) else among_others(machine)
+    own = order.unclaimed().released().model_copy(update={"machine": each})
+    calls = [private.train_member.given(own, members, shard, inputs) for shard in range(members.count)]
+    return tuple(book.run_all(calls, machine))
+
+
+def begin(plan: Plan, phase: PhaseOne, order: Order, inputs: Inputs, frame: Frame) -> PhaseOneModel:
+    """The first phase, on copies that are noised once where the plan says so."""
+    order = order.following(*plan.events(STAGE_TUNING))
+    if not phase.noised_once:
+        leak = plan.event_of(Uncertified, STAGE_PHASE_ONE)
+        return frame.stage(private.train_phase_one)(order, phase, inputs, leak)
+    # The claim is of the whole run and would keep another run from finding these copies and what they trained.
+    order, event = order.unclaimed(), plan.event_of(NoisedRecords, STAGE_PHASE_ONE)
+    noised = frame.stage(private.noise_once)(
+        order, event, plan.facts.records, inputs.public.autoencoder, inputs.moments
+    )
+    return frame.stage(private.train_phase_one)(order, phase, inputs, noised)
 
 
 def draw(
-    settings: Settings,
-    plan: Plan,
-    parts: PublicParts,
-    trained: PrivateParts,
-    secret: PrivateSet,
-    book: Journal,
+    settings: Settings, plan: Plan, parts: PublicParts, trained: PrivateParts, order: Order, book: Journal
 ) -> tuple[Samples, dict[str, Samples]]:
     """The images that the run is for, and the sets to compare them with, by name, where a judge had a say in them."""
     told = RunDescription(settings=tellable(settings), plan=plan)
-    judge, wanted = trained.judge, settings.generation.images
-    trained = trained.model_copy(update={"judge": None})
+    judge, machine = trained.judge, settings.machine
+    wanted = Wanted(
+        generation=settings.generation, facts=plan.facts, images=settings.generation.images, counts=trained.counts
+    )
     if not judge or not plan.judge:
-        return draw_unjudged(settings, plan, parts, trained, secret, book, wanted, told), {}
-    use, images = plan.judge.use, to_draw(plan.judge, wanted)
-    told_now, guide = (told, judge) if use == "guide" else (None, None)
-    drawn = draw_unjudged(settings, plan, parts, trained, secret, book, images, told_now, guide)
-    asked: dict[str, Any] = {"facts": plan.facts, "images": wanted, "machine": settings.machine}
-    asked |= {"counts": trained.counts} if trained.counts else {}
-    recipe = settings.only("generation")
-    agreeing = book.run(release.judge_images, drawn, judge, recipe, use="agreeing", note=AGREEING, **asked)
-    beside = {AGREEING: agreeing} if release.comparable(agreeing) else {}
+        return draw_unjudged(settings, plan, parts, trained, order, book, wanted.images, told), {}
+    use, images = plan.judge.use, to_draw(plan.judge, wanted.images)
     if use == "guide":
+        drawn = draw_unjudged(settings, plan, parts, trained, order, book, images, told, judge)
+    else:
+        drawn = draw_unjudged(settings, plan, parts, trained, order, book, images, None)
+    agreeing = book.stage(release.judge_images, note=AGREEING)(drawn, judge, wanted, "agreeing", machine)
+    beside = {AGREEING: agreeing} if release.comparable(agreeing) else {}
+    if use == "guide" or use == "none":
         return drawn, beside
-    samples = book.run(release.judge_images, drawn, judge, recipe, use=use, note=use, paid=True, told=told, **asked)
+    samples = book.stage(release.judge_images, paid=True, note=use)(drawn, judge, wanted, use, machine, told)
     return samples, {AS_DRAWN: drawn} | beside
 
 
@@ -465,7 +493,7 @@ def draw_unjudged(
     plan: Plan,
     parts: PublicParts,
     trained: PrivateParts,
-    secret: PrivateSet,
+    order: Order,
     book: Journal,
     images: int,
     told: RunDescription | None,
@@ -473,32 +501,29 @@ def draw_unjudged(
 ) -> Samples:
     """Images drawn from what was trained, or by a sampler that pays for each of them; a judge may guide the first."""
     recipe = settings.only("schedule", "method", "generation", "seed", *(["judge"] if guide else []))
-    drawing: dict[str, Any] = {
-        "facts": plan.facts,
-        "public": parts,
-        "machine": settings.machine,
-        "images": images,
-        "told": told,
-    }
+    inputs = Inputs(
+        settings=recipe,
+        facts=plan.facts,
+        public=parts,
+        votes=trained.votes,
+        tuned=trained.tuned,
+        members=trained.members,
+        moments=trained.moments,
+    )
+    counts = trained.counts
     if events := plan.events(STAGE_DRAWING):
-        asked: dict[str, Any] = {
-            "private": secret,
-            "terms": terms(plan),
-            "events": events,
-            "trained": trained,
-            **drawing,
-        }
         if not plan.prototypes:
-            return book.run(release.generate_privately, recipe, paid=True, **asked)
-        asked |= {"images": plan.prototypes, "prototypes": True, "note": "prototypes", "paid": True, "told": None}
-        asked["trained"] = trained.model_copy(update={"counts": None})
-        first = book.run(release.generate_privately, before_drawing(recipe), **asked)
+            asked = Wanted(generation=recipe.generation, facts=plan.facts, images=images, counts=counts)
+            return book.stage(release.generate_privately, paid=True)(order, events, inputs, asked, told=told)
+        before = before_drawing(recipe)
+        asked = Wanted(generation=before.generation, facts=plan.facts, images=plan.prototypes)
+        first = inputs.model_copy(update={"settings": before})
+        prototypes = book.stage(release.generate_privately, paid=True, note="prototypes")(
+            order, events, first, asked, prototypes=True
+        )
+        inputs = inputs.model_copy(update={"prototypes": prototypes, "members": ()})
     book.refusal = ""  # what is paid for may be drawn from again
-    drawing["prototypes"] = first if plan.prototypes else None
-    drawing |= {"counts": trained.counts} if trained.counts else {}
-    drawing |= {"guide": guide} if guide else {}
-    drawing |= {"moments": trained.moments} if trained.moments else {}
-    return book.run(release.generate, recipe, votes=trained.votes, tuned=trained.tuned, paid=True, **drawing)
+    return book.stage(release.generate, paid=True)(inputs, images, settings.machine, counts, guide, told)
 
 
 def tellable(settings: Settings) -> dict[str, Any]:
@@ -518,40 +543,11 @@ SHARED_OUT = ("classes", "shares", "count_noise", "largest_share")
 """Settings of the drawing that say how many images there are of each class."""
 
 
-def begin(settings: Settings, plan: Plan, common: dict[str, Any], book: Journal) -> PhaseOneModel:
-    """The first phase, on copies that are noised once where the plan says so; `common` is what all private stages are told."""
-    event, rest = plan.event(STAGE_PHASE_ONE), (plan.event(STAGE_TUNING),)
-    first: dict[str, Any] = {**common, "terms": common["terms"].model_copy(update={"following": rest})}
-    noised = None
-    assert plan.phase_one  # the caller has seen it
-    if plan.phase_one.noised_once:
-        # The claim is of the whole run and would keep another run from finding these copies and what they trained.
-        first["terms"] = first["terms"].model_copy(update={"claim": None})
-        asked = {
-            name: first[name]
-            for name in ("private", "terms", "machine", "paid", "note", "canaries", "moments")
-            if name in common
-        }
-        noised = book.run(
-            private.noise_once,
-            event=event,
-            records=plan.facts.records,
-            autoencoder=common["public"].autoencoder,
-            **asked,
-        )
-    first |= {
-        "settings": settings.only("schedule", "network", "seed"),
-        "phase": plan.phase_one,
-        "noised": noised,
-    }
-    return book.run(private.train_phase_one, event=event, **first)
-
-
 def compare(
     settings: Settings,
     plan: Plan,
     parts: PublicParts,
-    secret: PrivateSet,
+    look: Order,
     book: Journal,
     counts: ClassCounts | None = None,
 ) -> dict[str, Samples]:
@@ -562,19 +558,17 @@ def compare(
     # One edition is compared with the same as the others.
     first = settings.generation.model_copy(update={"edition": Generation().edition})
     settings = settings.model_copy(update={"generation": first})
-    images = min(settings.evaluation.images, settings.generation.images)
-    drawing: dict[str, Any] = {"facts": plan.facts, "votes": None, "machine": settings.machine}
-    usual = Generation()
+    images, machine, usual = min(settings.evaluation.images, first.images), settings.machine, Generation()
     evenly = first.model_copy(update={name: getattr(usual, name) for name in SHARED_OUT})
     plain = settings.model_copy(update={"generation": evenly}).only("schedule", "generation", "seed")
     alone = PublicParts(model=parts.model, autoencoder=parts.autoencoder)
-    few: dict[str, Any] = {"images": min(images, FEW), "note": PUBLIC_ONLY}
-    sets = {PUBLIC_ONLY: book.run(release.generate, plain, public=alone, tuned=None, **few, **drawing)}
+    inputs = Inputs(settings=plain, facts=plan.facts, public=alone)
+    sets = {PUBLIC_ONLY: book.stage(release.generate, note=PUBLIC_ONLY)(inputs, min(images, FEW), machine)}
     if other := baseline_settings(settings):
-        trained = pay(other, plan_for(other, plan.facts), alone, secret, book, comparison=True)
+        trained = pay(other, plan_for(other, plan.facts), alone, look, book)
         recipe = other.only("schedule", "method", "generation", "seed")
-        drawing |= {"images": images} | ({"counts": counts} if counts else {})
-        sets[BASELINE] = book.run(release.generate, recipe, public=alone, tuned=trained.tuned, note=BASELINE, **drawing)
+        inputs = inputs.model_copy(update={"settings": recipe, "tuned": trained.tuned})
+        sets[BASELINE] = book.stage(release.generate, note=BASELINE)(inputs, images, machine, counts)
     return sets
 
 

@@ -25,6 +25,8 @@ Clipping = Literal["flat", "per_group", "automatic"]
 LATER = "later"
 """Marks a field that came when there were cache keys without it. At its default, which therefore never changes, it is left out
 of a key, so that nobody pays again for what an earlier version has paid."""
+NOT_HASHED = "not hashed"
+"""Marks a field, or a parameter of a stage, that says how fast, where or on whose behalf, not what: it is left out of every key."""
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -89,7 +91,7 @@ class Data(Section):
     `folder` (`class/PERSON/image.png`) or `prefix` (the file name up to its first `_`). `none` makes each image stand for itself."""
     unit: str = Field(default="person", pattern=r"^[a-z][a-z -]{0,30}$")
     """What such a group is, in one word for the certificate."""
-    folder: Source = ""
+    folder: Annotated[Source, NOT_HASHED] = ""
     """Where data sets by name lie, or are put after a download; empty takes `SFUMATO_DATA`, else `data` in the home."""
     name: str = ""
     """Name of the private set in the ledger; empty takes the last part of `private`."""
@@ -185,7 +187,7 @@ class Privacy(Section):
     """Exponent of the delta that `auto` takes; below -1, so that it is below one over the number of records."""
     relation: Relation = "add_remove"
     """How neighbouring data sets differ."""
-    reason: str = Field(default="", max_length=LONGEST_REASON)
+    reason: Annotated[str, Field(max_length=LONGEST_REASON), NOT_HASHED] = ""
     """Why an epsilon above 50 is wanted, which is refused without it; goes into the ledger and the card."""
 
 

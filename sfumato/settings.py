@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 
 from sfumato.config import (
     LATER,
+    NOT_HASHED,
     Alignment,
     BackboneSettings,
     Data,
@@ -74,7 +75,7 @@ class Settings(Section):
     rehearsal: Annotated[RehearsalSettings, LATER] = RehearsalSettings()
     seed: int = Field(default=0, ge=0)
     """Seed of the public stages. Private randomness never follows it."""
-    machine: Machine = Machine()
+    machine: Annotated[Machine, NOT_HASHED] = Machine()
 
     def what(self) -> dict[str, Any]:
         """The settings that decide the result, as plain JSON values: everything but `machine`."""

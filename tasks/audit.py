@@ -1,7 +1,7 @@
 """Stages that try to break a finished run, and the check for copies that every run makes. All results are INTERNAL."""
 
 import math
-from typing import Any, TypeVar
+from typing import Annotated, TypeVar
 
 from artifacts import serialization
 from artifacts.certify import certificate_of, spends_of
@@ -10,7 +10,6 @@ from artifacts.record import RunRecord, run_folder
 from artifacts.references import (
     CanaryImages,
     ClassMoments,
-    ClassVotes,
     Copies,
     FeatureExtractor,
     Findings,
@@ -28,7 +27,7 @@ from artifacts.reports.page import in_html, inside
 from artifacts.reports.run import COPIES_PICTURE
 from artifacts.store import write_text
 from sfumato import __version__
-from sfumato.config import Judge, Machine, Section
+from sfumato.config import NOT_HASHED, Judge, Machine, Section
 from sfumato.evaluation.copies import CopyCheck
 from sfumato.evaluation.membership import Models
 from sfumato.images import pairs_picture, save_png
@@ -37,15 +36,13 @@ from sfumato.methods.parts import begun, planned, worst_pair
 from sfumato.methods.plan import STAGE_COUNTS, STAGE_JUDGE, STAGE_MOMENTS, STAGE_VOTES, Facts
 from sfumato.privacy.accounting.events import AnyEvent, SubsampledGaussian
 from sfumato.privacy.auditing import audit, canaries, games, looks, query_games, white_box
-from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.ledger.ledger import Check
-from sfumato.settings import Settings
-from tasks.inputs import PublicParts, load_parts
+from tasks.inputs import Inputs, PrivateParts, PublicParts, load_parts
 from tasks.release import model_name, show_run, telling, write_up
 from tasks.runtime.artifact import RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
-from tasks.terms import Terms, access
+from tasks.terms import Order, Terms
 
 Kind = TypeVar("Kind", bound=Ref)
 
@@ -81,11 +78,12 @@ def released(record: RunRecord) -> Released:
 
 
 @stage
-def check_copies(samples: Samples, private: PrivateSet, terms: Terms, context: RunContext) -> Copies:
+def check_copies(context: RunContext, order: Order, samples: Samples) -> Copies:
     """Compare every sample with the training and the held-out records, and keep the closest pairs as a picture."""
     with making(Copies, "copy check (INTERNAL)", context, parents=[samples]) as draft, where().ledger() as ledger:
+        code = code_version(check_copies.fn)
         found = looks.copied(
-            access(ledger, private, terms, "copies", "copy check", [samples], context, code_version(check_copies.fn)),
+            order.access(ledger, context, stage="copies", purpose="copy check", code=code, parents=[samples]),
             serialization.load_images(draft.open(samples)),
         )
         tensors = {"to_train": found.to_train, "to_test": found.to_test}
@@ -93,7 +91,7 @@ def check_copies(samples: Samples, private: PrivateSet, terms: Terms, context: R
         save_png(draft.folder / COPIES_PICTURE, pairs_picture(found.pairs))
         draft.files, draft.entries = [draft.folder / COPIES_PICTURE], found.entries
         draft.metrics = {"copies": found.check.copies, "unexplained_copies": found.check.unexplained}
-    note_check(private.name, "copies", samples.digest, draft.ref, found.check.passed, context.run)
+    note_check(order.private.name, "copies", samples.digest, draft.ref, found.check.passed, context.run)
     return draft.ref
 
 
@@ -102,12 +100,20 @@ def note_check(dataset: str, what: Check, samples: str, finding: Ref, passed: bo
     place = where()
     with place.ledger() as ledger:
         spends = spends_of(place.store(), ledger, samples)
-        told: dict[str, Any] = {"what": what, "artifact": samples, "finding": finding.digest, "passed": passed}
-        ledger.check(dataset, **told, spends=spends, run=run, code_version=__version__)
+        ledger.check(
+            dataset,
+            what=what,
+            artifact=samples,
+            finding=finding.digest,
+            passed=passed,
+            spends=spends,
+            run=run,
+            code_version=__version__,
+        )
 
 
 @stage
-def make_canaries(audit_name: str, count: int, facts: Facts, context: RunContext) -> CanaryImages:
+def make_canaries(context: RunContext, audit_name: str, count: int, facts: Facts) -> CanaryImages:
     """Make up canaries and toss their coins; `audit_name` sets them apart from those of every other audit."""
     with making(CanaryImages, "canaries", context, params={"audit": audit_name, "count": count}) as draft:
         each = canaries.images_each(facts.records, facts.images) if facts.unit else 1
@@ -117,29 +123,36 @@ def make_canaries(audit_name: str, count: int, facts: Facts, context: RunContext
     return draft.ref
 
 
+class Mechanisms(Section):
+    """What a run paid, and for what."""
+
+    tuning: SubsampledGaussian | None
+    """For DP-SGD."""
+    drawing: tuple[AnyEvent, ...]
+    """For a sampler whose own noise hides the records."""
+    queried: dict[str, tuple[AnyEvent, ...]]
+    """In the stages that ask the records something once, where it did."""
+    judge: Judge | None
+    """How the paid judge learns."""
+
+
 @stage
 def play(
-    audit_name: str,
-    settings: Settings,
-    facts: Facts,
-    public: PublicParts,
-    tuning: SubsampledGaussian | None,
-    drawing: tuple[AnyEvent, ...],
-    queried: dict[str, tuple[AnyEvent, ...]],
-    judge: Judge | None,
-    terms: Terms,
-    machine: Machine,
     context: RunContext,
+    audit_name: str,
+    inputs: Inputs,
+    paid: Mechanisms,
+    terms: Terms,
+    machine: Annotated[Machine, NOT_HASHED],
 ) -> Games:
     """Play the mechanisms that a run paid for, as its entries price them, on made-up records; no private image is touched.
 
-    `tuning` is what it paid for DP-SGD, `drawing` for a sampler whose own noise hides the records, `queried` in the stages that ask
-    the records something once, where it did; `judge` is how the paid judge learns.
     `audit_name` sets one audit's games apart from every other's.
     """
-    params = {"audit": audit_name}
-    with making(Games, "white-box test", context, parents=public.refs(), params=params) as draft:
-        parts, method = load_parts(draft, settings, facts, public, machine), METHODS[settings.method.name]
+    params, settings, facts = {"audit": audit_name}, inputs.settings, inputs.facts
+    tuning, drawing, queried = paid.tuning, paid.drawing, paid.queried
+    with making(Games, "white-box test", context, parents=inputs.refs(), params=params) as draft:
+        parts, method = load_parts(draft, inputs, machine), METHODS[settings.method.name]
         fits, bound = [], None
         if tuning:
             fits.append(
@@ -172,7 +185,7 @@ def play(
             queried.get(STAGE_VOTES, ()),
             queried.get(STAGE_MOMENTS, ()),
             queried.get(STAGE_JUDGE, ()),
-            judge,
+            paid.judge,
             each=canaries.images_each(facts.records, facts.images) if facts.unit else 1,
         ):
             found, shown = query_games.tried_queries(asked, delta=terms.delta, relation=terms.relation)
@@ -184,72 +197,62 @@ def play(
     return draft.ref
 
 
+class Trial(Section):
+    """What was trained again with canaries among the records."""
+
+    canaries: CanaryImages
+    trained: PrivateParts
+
+
 @stage
 def attack(
-    settings: Settings,
-    facts: Facts,
-    public: PublicParts,
-    played: Games,
-    canaries: CanaryImages | None,
-    canary_votes: ClassVotes | None,
-    canary_model: TunedModel | None,
-    tuned: TunedModel | None,
-    samples: Samples,
-    private: PrivateSet,
-    terms: Terms,
-    machine: Machine,
-    context: RunContext,
-    moments: ClassMoments | None = None,
-    canary_moments: ClassMoments | None = None,
+    context: RunContext, order: Order, inputs: Inputs, samples: Samples, played: Games, trial: Trial | None
 ) -> Findings:
-    """Guess the coins from the denoiser trained with canaries, where there are any, and attack the released model and images."""
-    parents = [
-        *public.refs(),
-        *(
-            ref
-            for ref in (played, canaries, canary_votes, canary_model, tuned, samples, moments, canary_moments)
-            if ref
-        ),
-    ]
+    """Guess the coins from the denoiser trained with canaries, where there are any, and attack the released model and images of `inputs`."""
+    again = trial.trained if trial else PrivateParts()
+    seen = [again.votes, again.tuned, again.moments, trial.canaries] if trial else []
+    parents = [*inputs.refs(), played, samples, *(ref for ref in seen if ref)]
+    settings, device = inputs.settings, device_of(order.machine)
+    method, code = METHODS[settings.method.name], code_version(attack.fn)
     with making(Findings, "attacks (INTERNAL)", context, parents=parents) as draft, where().ledger() as ledger:
-        made = (canary_votes, canary_model)
-        parts = load_parts(draft, settings, facts, public, machine, *made, moments=canary_moments)
-        common: dict[str, Any] = {"seed": settings.seed, "device": device_of(machine), "codec": parts.codec}
-        method = METHODS[settings.method.name]
-        facts_found = serialization.load(draft.open(played))[1]
-        if canaries:
+        facts, told = inputs.facts, serialization.load(draft.open(played))[1]
+        if trial:
+            retrained = {"votes": again.votes, "tuned": again.tuned, "moments": again.moments}
+            parts = load_parts(draft, inputs.model_copy(update=retrained), order.machine)
             corrupt, (start, _) = method.corrupt(settings, parts), begun(method, settings, parts, facts)
-            coins, _ = serialization.load_canaries(draft.open(canaries))
+            coins, _ = serialization.load_canaries(draft.open(trial.canaries))
             bound, guesses = looks.guessed(
                 corrupt,
-                start.to(common["device"]),
+                start.to(device),
                 planned(parts.tuned),
                 coins,
-                delta=terms.delta,
+                delta=order.terms.delta,
                 maps=parts.alignment,
-                **common,
+                seed=settings.seed,
+                device=device,
+                codec=parts.codec,
             )
-            facts_found |= {
+            told |= {
                 "bound": bound.model_dump(mode="json"),
                 "canary": f"one {facts.unit} with {coins.each} made-up images" if facts.unit else "",
                 "canary_attack": guesses.model_dump(mode="json"),
             }
             draft.metrics = {"epsilon_lower_bound": bound.epsilon, "canary_auc": guesses.auc}
-        model = load_parts(draft, settings, facts, public, machine, tuned=tuned, moments=moments)
+        model = load_parts(draft, inputs, order.machine)
         found, draft.entries = looks.attacked(
-            access(ledger, private, terms, "audit", "audit", parents, context, code_version(attack.fn)),
+            order.access(ledger, context, stage="audit", purpose="audit", code=code, parents=parents),
             serialization.load_images(draft.open(samples)),
             # A network of the method's own cannot be compared with the public denoiser, loss by loss.
-            Models(parts.schedule, model.public, model.tuned)
+            Models(model.schedule, model.public, model.tuned)
             if model.tuned and not hasattr(method, "blueprint")
             else None,
             maps=model.alignment,
             progress=draft.show,
-            **common,
+            seed=settings.seed,
+            device=device,
+            codec=model.codec,
         )
-        serialization.save(
-            draft.folder, {}, facts_found | {"memberships": [one.model_dump(mode="json") for one in found]}
-        )
+        serialization.save(draft.folder, {}, told | {"memberships": [one.model_dump(mode="json") for one in found]})
     return draft.ref
 
 

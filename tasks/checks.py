@@ -13,12 +13,11 @@ from sfumato.privacy.ledger.chain import is_there
 from sfumato.privacy.ledger.ledger import Ledger
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
-from tasks.terms import Terms, access
+from tasks.terms import Order, Terms
 
 
 def check_private(
-    private: PrivateSet,
-    terms: Terms,
+    order: Order,
     context: RunContext,
     images: PublicImages | None = None,
     new_version: bool = False,
@@ -32,10 +31,11 @@ def check_private(
     purpose = "check that every image can be read" + (" and that none is among the public ones" if images else "")
     public = serialization.load_images(where().store().folder(images)) if images else None
     with where().ledger() as ledger:
-        seen_elsewhere(ledger, private.source)
-        asked = access(ledger, private, terms, "check", purpose, [images] if images else [], context, "0")
+        seen_elsewhere(ledger, order.private.source)
+        parents = [images] if images else []
+        asked = order.access(ledger, context, stage="check", purpose=purpose, code="0", parents=parents)
         check_in(asked, public, new_version=new_version, constants=constants)
-        return private.model_copy(update={"version": ledger.version(private.name)})
+        return order.private.model_copy(update={"version": ledger.version(order.private.name)})
 
 
 def refuse_publishing(plan: Plan) -> None:

@@ -1,6 +1,5 @@
 """What a stage works with: references to what earlier stages made, and the parts read from the store behind them."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from artifacts.references import (
     PhaseOneModel,
     PublicAutoencoder,
     PublicBackbone,
+    PublicClassifier,
     PublicImages,
     PublicModel,
     PublicMoments,
@@ -24,12 +24,38 @@ from artifacts.references import (
     TunedModel,
 )
 from sfumato.class_shares import shares_of
-from sfumato.config import LATER, Machine, Section
+from sfumato.config import LATER, NOT_HASHED, Generation, Machine, Section
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import Facts, Plan
 from sfumato.settings import Settings
 from sfumato.stored_parts import PartFolders, read_parts
 from tasks.runtime.artifact import Draft, device_of
+
+
+class TrainingSet(Section):
+    """Public images as the denoisers see them: how they are encoded and dealt, and the machine that they are brought to."""
+
+    images: PublicImages
+    autoencoder: PublicAutoencoder | None
+    seed: int
+    machine: Annotated[Machine, NOT_HASHED]
+
+    def refs(self) -> list[Ref]:
+        """All that are there."""
+        return [ref for ref in (self.images, self.autoencoder) if ref]
+
+
+class FeatureSpaces(Section):
+    """In whose features images are compared beside their pixels."""
+
+    classifier: PublicClassifier | None = None
+    """The CNN of public images; Inception without one."""
+    autoencoder: PublicAutoencoder | None = None
+    backbone: PublicBackbone | None = None
+
+    def refs(self) -> list[Ref]:
+        """All that are there."""
+        return [ref for ref in (self.classifier, self.autoencoder, self.backbone) if ref]
 
 
 class PublicParts(Section):
@@ -84,29 +110,51 @@ class PrivateParts(Section):
     """Where one labels, chooses or guides what is drawn."""
 
 
-def load_shares(draft: Draft, settings: Settings, facts: Facts, counts: ClassCounts | None) -> tuple[float, ...]:
+class Inputs(Section):
+    """What a stage works with that trains or draws: settings, public facts, and references to what earlier stages made."""
+
+    settings: Settings
+    facts: Facts
+    public: PublicParts
+    votes: ClassVotes | None = None
+    moments: ClassMoments | None = None
+    started: PhaseOneModel | None = None
+    """The public denoiser after a first phase."""
+    tuned: TunedModel | None = None
+    members: tuple[MemberModel, ...] = ()
+    """INTERNAL, for a priced drawing alone."""
+    prototypes: Samples | None = None
+
+    def refs(self) -> list[Ref]:
+        """All that are there, but for the members, which stand behind a price."""
+        own = (self.votes, self.moments, self.started, self.tuned, self.prototypes)
+        return [*self.public.refs(), *(ref for ref in own if ref)]
+
+
+class Wanted(Section):
+    """How many images, and of each class which share."""
+
+    generation: Generation
+    facts: Facts
+    images: int
+    counts: ClassCounts | None = None
+    """Where the shares follow what was counted."""
+
+
+def load_shares(
+    draft: Draft[Any], generation: Generation, facts: Facts, counts: ClassCounts | None
+) -> tuple[float, ...]:
     """The share of each class among the images; none where there are as many of each."""
     noisy = serialization.load(draft.open(counts))[0]["counts"] if counts else None
-    return shares_of(settings.generation, facts.classes, noisy)
+    return shares_of(generation, facts.classes, noisy)
 
 
-def load_parts(
-    draft: Draft,
-    settings: Settings,
-    facts: Facts,
-    public: PublicParts,
-    machine: Machine,
-    votes: ClassVotes | None = None,
-    tuned: TunedModel | None = None,
-    started: PhaseOneModel | None = None,
-    members: Sequence[MemberModel] = (),
-    prototypes: Samples | None = None,
-    moments: ClassMoments | None = None,
-) -> Parts:
+def load_parts(draft: Draft[Any], inputs: Inputs, machine: Machine) -> Parts:
     """Everything that a method works with, read from the store.
 
     `BadInput` for an autoencoder that was trained on other images, or on images of another shape.
     """
+    public = inputs.public
 
     def there(ref: Ref | None) -> Path | None:
         return draft.open(ref) if ref else None
@@ -117,12 +165,12 @@ def load_parts(
         extractor=there(public.extractor),
         base=there(public.base),
         images=there(public.images),
-        votes=there(votes),
-        moments=there(moments),
-        started=there(started),
-        tuned=there(tuned),
-        members=tuple(draft.open(member) for member in members),
-        prototypes=there(prototypes),
+        votes=there(inputs.votes),
+        moments=there(inputs.moments),
+        started=there(inputs.started),
+        tuned=there(inputs.tuned),
+        members=tuple(draft.open(member) for member in inputs.members),
+        prototypes=there(inputs.prototypes),
     )
     serialization.refuse_other_images(folders.autoencoder, draft.store.manifest(public.model)["parents"])
-    return read_parts(settings, facts, folders, device_of(machine))
+    return read_parts(inputs.settings, inputs.facts, folders, device_of(machine))

@@ -6,7 +6,6 @@ from typing import Any
 
 from artifacts import serialization
 from artifacts.references import (
-    CanaryImages,
     ClassCounts,
     ClassMoments,
     ClassVotes,
@@ -33,6 +32,7 @@ from sfumato.methods.plan import (
     STAGE_PHASE_ONE,
     STAGE_TRAINING,
     STAGE_TUNING,
+    STAGE_VOTES,
     Blueprint,
     Facts,
     Members,
@@ -47,29 +47,25 @@ from sfumato.privacy.accounting.events import (
     SubsampledGaussian,
     Uncertified,
 )
-from sfumato.privacy.door import PrivateSet
 from sfumato.progress import silent
-from sfumato.settings import Settings
 from sfumato.training import denoiser_training, train_on_noised, unlabelled_losses
-from tasks.inputs import PublicParts, load_parts
+from tasks.inputs import Inputs, load_parts
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.checkpoints import keeping
 from tasks.runtime.distributed import gathering, refuse_company, team
 from tasks.runtime.environment import where
 from tasks.runtime.progress import CONSOLE
-from tasks.terms import Terms, access, with_canaries
+from tasks.terms import Order, with_canaries
 
 
 @stage
-def count_classes(
-    private: PrivateSet, terms: Terms, event: DiscreteHistogram, classes: tuple[str, ...], context: RunContext
-) -> ClassCounts:
+def count_classes(context: RunContext, order: Order, event: DiscreteHistogram, classes: tuple[str, ...]) -> ClassCounts:
     """Count the private records of each class with noise, which may be published."""
     with making(ClassCounts, "class counts", context, params=event.model_dump()) as draft:
         code = code_version(count_classes.fn)
         with where().ledger() as ledger:
-            asked = access(ledger, private, terms, STAGE_COUNTS, "class counts", [], context, code)
+            asked = order.access(ledger, context, stage=STAGE_COUNTS, purpose="class counts", code=code)
             paid = mechanisms.noisy_counts(asked, event, classes=len(classes))
         serialization.save(draft.folder, {"counts": paid.result}, {"classes": classes})
         draft.stands_on(paid)
@@ -78,21 +74,16 @@ def count_classes(
 
 @stage
 def train_judge(
-    backbone: PublicBackbone,
-    private: PrivateSet,
-    terms: Terms,
-    event: Gaussian,
-    settings: Judge,
-    facts: Facts,
-    machine: Machine,
-    context: RunContext,
+    context: RunContext, order: Order, event: Gaussian, backbone: PublicBackbone, settings: Judge, facts: Facts
 ) -> PaidJudge:
     """Train a linear head that tells the private classes apart, with noise, on features of a backbone of public images."""
     with making(PaidJudge, "paid judge", context, parents=[backbone], params=event.model_dump()) as draft:
-        code, device = code_version(train_judge.fn), device_of(machine)
+        code, device = code_version(train_judge.fn), device_of(order.machine)
         public = serialization.load_backbone(draft.open(backbone), device)
         with where().ledger() as ledger:
-            asked = access(ledger, private, terms, STAGE_JUDGE, "paid judge", [backbone], context, code)
+            asked = order.access(
+                ledger, context, stage=STAGE_JUDGE, purpose="paid judge", code=code, parents=[backbone]
+            )
             paid = mechanisms.noisy_head(
                 asked,
                 event,
@@ -109,27 +100,27 @@ def train_judge(
 
 @stage
 def take_moments(
-    private: PrivateSet,
-    terms: Terms,
+    context: RunContext,
+    order: Order,
     events: tuple[DiscreteHistogram, Gaussian, Gaussian],
     classes: tuple[str, ...],
     reference: PublicMoments,
     autoencoder: PublicAutoencoder | None,
-    machine: Machine,
-    context: RunContext,
-    canaries: CanaryImages | None = None,
 ) -> ClassMoments:
     """Take noisy moments of each private class, and work out the maps between it and the public images."""
-    parents = [ref for ref in (reference, autoencoder, canaries) if ref]
+    parents = [ref for ref in (reference, autoencoder, order.canaries) if ref]
     counts, means, covariances = (event.noise_multiplier for event in (events[0], events[1], events[2]))
     noise = {"counts": counts, "means": means, "covariances": covariances}
     with making(ClassMoments, "class moments", context, parents=parents, params=noise) as draft:
-        code, device = code_version(take_moments.fn), device_of(machine)
-        public, codec = serialization.load_reference(draft.open(reference)), frozen_codec(draft, autoencoder, machine)
+        code, device = code_version(take_moments.fn), device_of(order.machine)
+        public = serialization.load_reference(draft.open(reference))
+        codec = frozen_codec(draft, autoencoder, order.machine)
         with where().ledger() as ledger:
-            asked = access(ledger, private, terms, STAGE_MOMENTS, "class moments", parents, context, code)
+            asked = order.access(
+                ledger, context, stage=STAGE_MOMENTS, purpose="class moments", code=code, parents=parents
+            )
             paid = mechanisms.noisy_moments(
-                with_canaries(asked, draft, canaries),
+                with_canaries(asked, draft, order),
                 events,
                 public,
                 classes=len(classes),
@@ -160,31 +151,21 @@ MOST_NAMED = 12
 
 
 @stage
-def take_votes(
-    settings: Settings,
-    facts: Facts,
-    private: PrivateSet,
-    terms: Terms,
-    event: DiscreteHistogram,
-    public: PublicParts,
-    machine: Machine,
-    context: RunContext,
-    canaries: CanaryImages | None = None,
-) -> ClassVotes:
+def take_votes(context: RunContext, order: Order, event: DiscreteHistogram, inputs: Inputs) -> ClassVotes:
     """Let each private record vote for the public class that it resembles, and keep the noisy histogram."""
-    parents = [*public.refs(), *([canaries] if canaries else [])]
+    parents, facts = [*inputs.refs(), *order.refs()], inputs.facts
     with making(ClassVotes, "class votes", context, parents=parents, params=event.model_dump()) as draft:
-        parts = load_parts(draft, settings, facts, public, machine)
+        parts = load_parts(draft, inputs, order.machine)
         code = code_version(take_votes.fn)
         with where().ledger() as ledger:
-            asked = access(ledger, private, terms, "votes", "class votes", parents, context, code)
+            asked = order.access(ledger, context, stage=STAGE_VOTES, purpose="class votes", code=code, parents=parents)
             paid = mechanisms.noisy_votes(
-                with_canaries(asked, draft, canaries),
+                with_canaries(asked, draft, order),
                 event,
-                METHODS[settings.method.name].ballot(parts),
+                METHODS[inputs.settings.method.name].ballot(parts),
                 classes=len(facts.classes),
                 options=facts.public_classes,
-                device=device_of(machine),
+                device=device_of(order.machine),
             )
         serialization.save(draft.folder, {"votes": paid.result}, {"classes": facts.classes})
         draft.stands_on(paid)
@@ -193,31 +174,30 @@ def take_votes(
 
 @stage
 def noise_once(
-    private: PrivateSet,
-    terms: Terms,
+    context: RunContext,
+    order: Order,
     event: NoisedRecords,
     records: int,
     autoencoder: PublicAutoencoder | None,
-    machine: Machine,
-    context: RunContext,
-    canaries: CanaryImages | None = None,
     moments: ClassMoments | None = None,
 ) -> NoisedImages:
     """Noise every private image once; nothing but the noised copies goes on from here."""
-    parents = [ref for ref in (autoencoder, canaries, moments) if ref]
+    parents = [ref for ref in (autoencoder, order.canaries, moments) if ref]
     with making(NoisedImages, "noised images", context, parents=parents, params=event.model_dump()) as draft:
         code = code_version(noise_once.fn)
-        codec = frozen_codec(draft, autoencoder, machine)
+        codec = frozen_codec(draft, autoencoder, order.machine)
         maps = serialization.load_maps(draft.open(moments)) if moments else None
         with where().ledger() as ledger:
-            asked = access(ledger, private, terms, STAGE_PHASE_ONE, "noised images", parents, context, code)
+            asked = order.access(
+                ledger, context, stage=STAGE_PHASE_ONE, purpose="noised images", code=code, parents=parents
+            )
             paid = mechanisms.noised_records(
-                with_canaries(asked, draft, canaries),
+                with_canaries(asked, draft, order),
                 event,
                 records=records,
                 codec=codec,
                 maps=maps,
-                device=device_of(machine),
+                device=device_of(order.machine),
             )
         serialization.save(draft.folder, {"noised": paid.result}, {})
         draft.stands_on(paid)
@@ -233,42 +213,41 @@ def frozen_codec(draft: Draft, autoencoder: PublicAutoencoder | None, machine: M
 
 @stage
 def train_phase_one(
-    settings: Settings,
-    facts: Facts,
-    private: PrivateSet,
-    terms: Terms,
-    event: NoisedRecords | Uncertified,
-    phase: PhaseOne,
-    public: PublicParts,
-    noised: NoisedImages | None,
-    machine: Machine,
     context: RunContext,
-    canaries: CanaryImages | None = None,
-    moments: ClassMoments | None = None,
+    order: Order,
+    phase: PhaseOne,
+    inputs: Inputs,
+    source: NoisedImages | Uncertified,
 ) -> PhaseOneModel:
-    """Train the public denoiser on the large times: on the noised copies, which costs nothing more, or on the images themselves."""
-    parents = [*public.refs(), *(ref for ref in (noised, canaries, moments) if ref)]
-    shown: dict[str, Any] = {"params": phase.training.model_dump(), "images": phase.training.batch}
-    with making(PhaseOneModel, "Phase I", context, parents=parents, **shown) as draft:
-        parts, device = load_parts(draft, settings, facts, public, machine, moments=moments), device_of(machine)
+    """Train the public denoiser on the large times: on noised copies, which costs nothing more, or on the images themselves as `source` prices it."""
+    parents = [*inputs.refs(), *([source] if isinstance(source, NoisedImages) else []), *order.refs()]
+    settings, facts, training, title = inputs.settings, inputs.facts, phase.training, "Phase I"
+    params = training.model_dump()
+    with making(PhaseOneModel, title, context, parents=parents, params=params, images=training.batch) as draft:
+        parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
         model, schedule = parts.public, parts.schedule
-        if noised:
-            images = serialization.load(draft.open(noised))[0]["noised"].to(device)
-            choice: dict[str, Any] = {"boundary": phase.boundary, "seed": settings.seed, "progress": draft.show}
-            trained, _ = train_on_noised(model, schedule, images, phase.training, **choice)
-        elif isinstance(event, NoisedRecords):
-            raise ValueError("Phase I was planned for images that are noised once: give these")
+        if isinstance(source, NoisedImages):
+            images = serialization.load(draft.open(source))[0]["noised"].to(device)
+            trained, _ = train_on_noised(
+                model,
+                schedule,
+                images,
+                training,
+                boundary=phase.boundary,
+                seed=settings.seed,
+                progress=draft.show,
+            )
         else:
             code = code_version(train_phase_one.fn)
             with where().ledger() as ledger:
-                asked = access(ledger, private, terms, STAGE_PHASE_ONE, "Phase I", parents, context, code)
+                asked = order.access(ledger, context, stage=STAGE_PHASE_ONE, purpose=title, code=code, parents=parents)
                 paid = mechanisms.unprotected(
-                    with_canaries(asked, draft, canaries),
-                    event,
+                    with_canaries(asked, draft, order),
+                    source,
                     model,
                     unlabelled_losses(schedule, phase.boundary),
-                    phase.training,
-                    sample_rate=phase.training.batch / facts.records,
+                    training,
+                    sample_rate=training.batch / facts.records,
                     device=device,
                     codec=parts.codec,
                     maps=parts.alignment,
@@ -281,45 +260,28 @@ def train_phase_one(
 
 
 @stage
-def fine_tune(
-    settings: Settings,
-    facts: Facts,
-    private: PrivateSet,
-    terms: Terms,
-    event: SubsampledGaussian,
-    public: PublicParts,
-    votes: ClassVotes | None,
-    machine: Machine,
-    context: RunContext,
-    canaries: CanaryImages | None = None,
-    started: PhaseOneModel | None = None,
-    moments: ClassMoments | None = None,
-) -> TunedModel:
+def fine_tune(context: RunContext, order: Order, event: SubsampledGaussian, inputs: Inputs) -> TunedModel:
     """Fine-tune the denoiser on the private images by DP-SGD."""
-    parents = [*public.refs(), *(ref for ref in (votes, canaries, started, moments) if ref)]
-    title = "DP fine-tuning" + (" (canaries)" if canaries else " (baseline)" if terms.comparison else "")
-    shown: dict[str, Any] = {"params": settings.fine_tuning.model_dump(), "images": event.sample_rate * facts.records}
+    parents, settings, records = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts.records
+    title = "DP fine-tuning" + (" (canaries)" if order.canaries else " (baseline)" if order.terms.comparison else "")
+    params, images = settings.fine_tuning.model_dump(), event.sample_rate * records
     # No audit finds another one's canaries, so what it kept would never be found again.
-    kept = contextlib.nullcontext() if canaries else keeping(context)
-    with kept as keeper, making(TunedModel, title, context, parents=parents, **shown) as draft:
-        code = code_version(fine_tune.fn)
-        job = Tuning(
-            settings=settings, facts=facts, private=private, terms=terms, event=event, public=public, votes=votes,
-            machine=machine, context=context, canaries=canaries, started=started, title=title, code=code,
-            moments=moments,
-        )  # fmt: skip
+    kept = contextlib.nullcontext() if order.canaries else keeping(context)
+    with kept as keeper, making(TunedModel, title, context, parents=parents, params=params, images=images) as draft:
+        machine, code = order.machine, code_version(fine_tune.fn)
+        job = Tuning(context=context, order=order, event=event, inputs=inputs, title=title, code=code)
         model, built, corrupt, parts = load_tuning(job, draft)
         if machine.watch:
             refuse_company("machine.watch")
         with where().ledger() as ledger:
-            asked = access(ledger, private, terms, STAGE_TUNING, title, parents, context, code)
+            asked = order.access(ledger, context, stage=STAGE_TUNING, purpose=title, code=code, parents=parents)
             paid = mechanisms.fine_tuned(
-                with_canaries(asked, draft, canaries),
+                with_canaries(asked, draft, order),
                 event,
                 model,
                 corrupt,
                 settings.fine_tuning,
-                records=facts.records,
+                records=records,
                 device=device_of(machine),
                 physical_batch=machine.physical_batch,
                 codec=parts.codec,
@@ -338,56 +300,48 @@ def fine_tune(
 
 
 class Tuning(Section):
-    """What DP fine-tuning is given, as another process that helps must know it."""
+    """DP fine-tuning as another process that helps must know it: what the stage was given, and under which reservation it pays."""
 
-    settings: Settings
-    facts: Facts
-    private: PrivateSet
-    terms: Terms
-    event: SubsampledGaussian
-    public: PublicParts
-    votes: ClassVotes | None
-    machine: Machine
     context: RunContext
-    canaries: CanaryImages | None
-    started: PhaseOneModel | None
+    order: Order
+    event: SubsampledGaussian
+    inputs: Inputs
     title: str
     code: str
     reservation: str = ""
-    moments: ClassMoments | None = None
 
     def under(self, reservation: str) -> "Tuning":
         """The same under a reservation."""
         return self.model_copy(update={"reservation": reservation})
 
 
-def load_tuning(job: Tuning, draft: Draft) -> tuple[Any, Blueprint, Corrupt, Parts]:
+def load_tuning(job: Tuning, draft: Draft[TunedModel]) -> tuple[Any, Blueprint, Corrupt, Parts]:
     """The network that is trained, how it is built, how examples are made, and what else there is."""
-    others: dict[str, Any] = {"started": job.started, "moments": job.moments}
-    parts = load_parts(draft, job.settings, job.facts, job.public, job.machine, job.votes, **others)
-    method = METHODS[job.settings.method.name]
-    model, built = begun(method, job.settings, parts, job.facts)
-    return checkpoint_blocks(model, job.machine.checkpointing), built, method.corrupt(job.settings, parts), parts
+    settings, machine = job.inputs.settings, job.order.machine
+    parts = load_parts(draft, job.inputs, machine)
+    method = METHODS[settings.method.name]
+    model, built = begun(method, settings, parts, job.inputs.facts)
+    return checkpoint_blocks(model, machine.checkpointing), built, method.corrupt(settings, parts), parts
 
 
 def fine_tune_beside(text: str) -> None:
     """Help another process with its DP fine-tuning; `text` is the `Tuning` that it tells."""
     job = Tuning.model_validate_json(text)
-    store = where().store()
+    store, machine = where().store(), job.order.machine
     draft: Draft[TunedModel] = Draft(store, store.root, silent)
     model, _, corrupt, parts = load_tuning(job, draft)
     with where().ledger() as ledger:
-        asked = access(ledger, job.private, job.terms, STAGE_TUNING, job.title, [], job.context, job.code)
+        asked = job.order.access(ledger, job.context, stage=STAGE_TUNING, purpose=job.title, code=job.code)
         mechanisms.fine_tuned_beside(
-            with_canaries(asked, draft, job.canaries),
+            with_canaries(asked, draft, job.order),
             job.event,
             model,
             corrupt,
-            job.settings.fine_tuning,
+            job.inputs.settings.fine_tuning,
             reservation=job.reservation,
             team=team(),
-            device=device_of(job.machine),
-            physical_batch=job.machine.physical_batch,
+            device=device_of(machine),
+            physical_batch=machine.physical_batch,
             codec=parts.codec,
             maps=parts.alignment,
         )
@@ -395,30 +349,18 @@ def fine_tune_beside(text: str) -> None:
 
 @stage
 def train_plainly(
-    settings: Settings,
-    facts: Facts,
-    private: PrivateSet,
-    terms: Terms,
-    event: Uncertified,
-    training: Training,
-    public: PublicParts,
-    machine: Machine,
-    context: RunContext,
-    moments: ClassMoments | None = None,
+    context: RunContext, order: Order, event: Uncertified, training: Training, inputs: Inputs
 ) -> TunedModel:
     """Train on the private images without clipping or noise, which has no certificate and stays INTERNAL."""
-    parents = [*public.refs(), *([moments] if moments else [])]
-    shown: dict[str, Any] = {"params": training.model_dump(), "images": training.batch}
-    with making(TunedModel, "training", context, parents=parents, **shown) as draft:
-        parts, device = load_parts(draft, settings, facts, public, machine, moments=moments), device_of(machine)
-        method = METHODS[settings.method.name]
+    parents, settings, facts = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts
+    params, title = training.model_dump(), "training"
+    with making(TunedModel, title, context, parents=parents, params=params, images=training.batch) as draft:
+        parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
+        method, code = METHODS[settings.method.name], code_version(train_plainly.fn)
         model, built = begun(method, settings, parts, facts)
         with where().ledger() as ledger:
-            asked = access(
-                ledger, private, terms, STAGE_TRAINING, "training", parents, context, code_version(train_plainly.fn)
-            )
             paid = mechanisms.unprotected(
-                asked,
+                order.access(ledger, context, stage=STAGE_TRAINING, purpose=title, code=code, parents=parents),
                 event,
                 model.to(device),
                 method.loss(settings, parts),
@@ -435,32 +377,19 @@ def train_plainly(
 
 
 @stage
-def train_member(
-    settings: Settings,
-    facts: Facts,
-    private: PrivateSet,
-    terms: Terms,
-    members: Members,
-    shard: int,
-    public: PublicParts,
-    machine: Machine,
-    context: RunContext,
-    moments: ClassMoments | None = None,
-) -> MemberModel:
+def train_member(context: RunContext, order: Order, members: Members, shard: int, inputs: Inputs) -> MemberModel:
     """Train the public denoiser plainly on one shard of the private images; INTERNAL, for a priced drawing alone."""
-    parents = [*public.refs(), *([moments] if moments else [])]
-    title = f"member {shard + 1} of {members.count} (INTERNAL)"
-    shown: dict[str, Any] = {"params": members.training.model_dump(), "images": members.training.batch}
-    with making(MemberModel, title, context, parents=parents, **shown) as draft:
-        parts, device = load_parts(draft, settings, facts, public, machine, moments=moments), device_of(machine)
+    parents, settings, facts = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts
+    training, title = members.training, f"member {shard + 1} of {members.count} (INTERNAL)"
+    params = training.model_dump()
+    with making(MemberModel, title, context, parents=parents, params=params, images=training.batch) as draft:
+        parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
+        code = code_version(train_member.fn)
         with where().ledger() as ledger:
-            asked = access(
-                ledger, private, terms, STAGE_TRAINING, title, parents, context, code_version(train_member.fn)
-            )
             trained, draft.entries = shards.shard_trained(
-                asked,
+                order.access(ledger, context, stage=STAGE_TRAINING, purpose=title, code=code, parents=parents),
                 denoiser_training(
-                    untuned(parts, facts), parts.schedule, members.training, seed=settings.seed, progress=draft.show
+                    untuned(parts, facts), parts.schedule, training, seed=settings.seed, progress=draft.show
                 ),
                 shard=shard,
                 shards=members.count,

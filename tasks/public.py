@@ -1,6 +1,6 @@
 """Stages that see public images alone."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from artifacts import classifiers, serialization
 from artifacts.references import (
@@ -19,6 +19,7 @@ from sfumato import latents, rehearsal, sources
 from sfumato.alignment import measured
 from sfumato.backbone import train_backbone as train_classes
 from sfumato.config import (
+    NOT_HASHED,
     Alignment,
     BackboneSettings,
     Data,
@@ -39,6 +40,7 @@ from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.progress import Progress
 from sfumato.retrieval import features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
+from tasks.inputs import TrainingSet
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import stage
 from tasks.runtime.checkpoints import keeping
@@ -51,7 +53,7 @@ COLUMNS = 12
 
 
 @stage
-def load_public(data: Data, size: int, seed: int, content: str, context: RunContext) -> PublicImages:
+def load_public(context: RunContext, data: Data, size: int, seed: int, content: str) -> PublicImages:
     """Read or render the public images, `size` pixels square (0: as they are).
 
     `content` is the fingerprint of their files: the images of a name or a folder are read anew when these have changed.
@@ -65,22 +67,22 @@ def load_public(data: Data, size: int, seed: int, content: str, context: RunCont
 
 @stage
 def train_autoencoder(
+    context: RunContext,
     images: PublicImages,
     latent: Latent,
     seed: int,
-    machine: Machine,
-    context: RunContext,
+    machine: Annotated[Machine, NOT_HASHED],
     backbone: PublicBackbone | None = None,
 ) -> PublicAutoencoder:
     """Train the autoencoder whose latents the denoisers work on, and measure it on public images that it did not learn from.
 
     The backbone is for a `latent.perceptual` above 0; with it, what it reads before and after the round trip is measured too.
     """
-    shown: dict[str, Any] = {"params": latent.model_dump(), "images": latent.batch}
-    parents = [ref for ref in (images, backbone) if ref]
+    parents, params = [ref for ref in (images, backbone) if ref], latent.model_dump()
+    title, batch = "autoencoder", latent.batch
     with (
         keeping(context) as keeper,
-        making(PublicAutoencoder, "autoencoder", context, parents=parents, **shown) as draft,
+        making(PublicAutoencoder, title, context, parents=parents, params=params, images=batch) as draft,
     ):
         public, device = serialization.load_images(draft.open(images)), device_of(machine)
         reader = serialization.load_backbone(draft.open(backbone), device) if backbone else None
@@ -105,13 +107,17 @@ def train_autoencoder(
 
 @stage
 def train_backbone(
-    images: PublicImages, backbone: BackboneSettings, seed: int, machine: Machine, context: RunContext
+    context: RunContext,
+    images: PublicImages,
+    backbone: BackboneSettings,
+    seed: int,
+    machine: Annotated[Machine, NOT_HASHED],
 ) -> PublicBackbone:
     """Train the classifier of public images in whose features images are judged, and measure it on those that it did not learn from."""
-    shown: dict[str, Any] = {"params": backbone.model_dump(), "images": backbone.batch}
+    params, batch = backbone.model_dump(), backbone.batch
     with (
         keeping(context) as keeper,
-        making(PublicBackbone, "backbone", context, parents=[images], **shown) as draft,
+        making(PublicBackbone, "backbone", context, parents=[images], params=params, images=batch) as draft,
     ):
         found = serialization.load_images(draft.open(images))
         trained = train_classes(
@@ -124,35 +130,23 @@ def train_backbone(
     return draft.ref
 
 
-def dealt(
-    draft: Draft,
-    images: PublicImages,
-    autoencoder: PublicAutoencoder | None,
-    reference: float,
-    seed: int,
-    machine: Machine,
-) -> split.PublicSplit:
+def dealt(draft: Draft[Any], public: TrainingSet, reference: float) -> split.PublicSplit:
     """The public images as the denoisers see them, in their parts."""
-    device = device_of(machine)
-    folder = draft.open(autoencoder) if autoencoder else None
-    codec = serialization.load_codec(folder, device, trained_on=[images.digest])
-    return split.split_public(serialization.load_images(draft.open(images)), reference, seed, device, codec)
+    device = device_of(public.machine)
+    folder = draft.open(public.autoencoder) if public.autoencoder else None
+    codec = serialization.load_codec(folder, device, trained_on=[public.images.digest])
+    return split.split_public(
+        serialization.load_images(draft.open(public.images)), reference, public.seed, device, codec
+    )
 
 
 @stage
-def measure(
-    images: PublicImages,
-    autoencoder: PublicAutoencoder | None,
-    alignment: Alignment,
-    seed: int,
-    machine: Machine,
-    context: RunContext,
-) -> PublicMoments:
+def measure(context: RunContext, public: TrainingSet, alignment: Alignment) -> PublicMoments:
     """Say where the public images lie, so that private classes can be taken there."""
-    parents = [ref for ref in (images, autoencoder) if ref]
-    with making(PublicMoments, "public moments", context, parents=parents, params=alignment.model_dump()) as draft:
-        parts = dealt(draft, images, autoencoder, 0.0, seed, machine)
-        found = measured(*parts.pre, alignment, seed=seed)
+    params = alignment.model_dump()
+    with making(PublicMoments, "public moments", context, parents=public.refs(), params=params) as draft:
+        parts = dealt(draft, public, 0.0)
+        found = measured(*parts.pre, alignment, seed=public.seed)
         serialization.save_reference(draft.folder, found)
         draft.metrics = {"radius": found.radius, "numbers": len(found.mean)}
     return draft.ref
@@ -160,24 +154,21 @@ def measure(
 
 @stage
 def pretrain(
-    images: PublicImages,
-    autoencoder: PublicAutoencoder | None,
+    context: RunContext,
+    public: TrainingSet,
     schedule: Schedule,
     network: Network,
     pretraining: Pretraining,
     reference: float,
-    seed: int,
-    machine: Machine,
-    context: RunContext,
 ) -> PublicModel:
     """Train the denoiser on D_pre, the public images outside the reference share."""
-    parents = [ref for ref in (images, autoencoder) if ref]
-    shown: dict[str, Any] = {"params": pretraining.model_dump(), "images": pretraining.batch}
+    parents, params, seed, machine = public.refs(), pretraining.model_dump(), public.seed, public.machine
+    title, batch = "public pretraining", pretraining.batch
     with (
         keeping(context) as keeper,
-        making(PublicModel, "public pretraining", context, parents=parents, **shown) as draft,
+        making(PublicModel, title, context, parents=parents, params=params, images=batch) as draft,
     ):
-        parts = dealt(draft, images, autoencoder, reference, seed, machine)
+        parts = dealt(draft, public, reference)
         levels = make_schedule(schedule, parts.codec.limit)
         model = build(network, parts.shape, parts.classes, seed=seed, alpha_bar=levels.alpha_bar)
         model = checkpoint_blocks(model.to(device_of(machine)), machine.checkpointing)
@@ -192,30 +183,22 @@ def pretrain(
 
 @stage
 def train_extractor(
-    images: PublicImages,
-    autoencoder: PublicAutoencoder | None,
-    model: PublicModel,
-    schedule: Schedule,
-    retrieval: Retrieval,
-    seed: int,
-    machine: Machine,
-    context: RunContext,
+    context: RunContext, public: TrainingSet, model: PublicModel, schedule: Schedule, retrieval: Retrieval
 ) -> FeatureExtractor:
     """Train the contrastive feature extractor on D_ref."""
-    parents = [ref for ref in (images, autoencoder, model) if ref]
-    shown: dict[str, Any] = {"params": retrieval.model_dump(), "images": retrieval.extractor.batch}
+    parents, params, batch = [*public.refs(), model], retrieval.model_dump(), retrieval.extractor.batch
     with (
         keeping(context) as keeper,
-        making(FeatureExtractor, "feature extractor", context, parents=parents, **shown) as draft,
+        making(FeatureExtractor, "feature extractor", context, parents=parents, params=params, images=batch) as draft,
     ):
-        parts = dealt(draft, images, autoencoder, retrieval.reference, seed, machine)
+        parts = dealt(draft, public, retrieval.reference)
         encoder, losses = features.train_extractor(
             retrieval.extractor,
             make_schedule(schedule, parts.codec.limit),
-            serialization.load_denoiser(draft.open(model), device_of(machine)),
+            serialization.load_denoiser(draft.open(model), device_of(public.machine)),
             parts.reference_images,
             time=retrieval.time,
-            seed=seed,
+            seed=public.seed,
             codec=parts.codec,
             progress=draft.show,
             keeper=keeper,
@@ -228,7 +211,7 @@ def train_extractor(
 
 @stage
 def train_classifier(
-    images: PublicImages, source: str, seed: int, machine: Machine, context: RunContext
+    context: RunContext, images: PublicImages, source: str, seed: int, machine: Annotated[Machine, NOT_HASHED]
 ) -> PublicClassifier:
     """Train the small CNN in whose features images are compared, on the public images of the name `source` alone."""
     with making(PublicClassifier, "public classifier", context, parents=[images]) as draft:
@@ -241,25 +224,20 @@ def train_classifier(
 
 @stage
 def build_knowledge_base(
-    images: PublicImages,
-    autoencoder: PublicAutoencoder | None,
+    context: RunContext,
+    public: TrainingSet,
     model: PublicModel,
     extractor: FeatureExtractor,
     schedule: Schedule,
     retrieval: Retrieval,
-    seed: int,
-    machine: Machine,
-    context: RunContext,
 ) -> Trajectories:
     """Lay out the trajectories of D_ref and measure how well retrieval tells classes apart."""
-    parents = [ref for ref in (images, autoencoder, model, extractor) if ref]
-    with making(Trajectories, "knowledge base", context, parents=parents) as draft:
-        device = device_of(machine)
-        parts = dealt(draft, images, autoencoder, retrieval.reference, seed, machine)
+    with making(Trajectories, "knowledge base", context, parents=[*public.refs(), model, extractor]) as draft:
+        device, seed, time = device_of(public.machine), public.seed, retrieval.time
+        parts = dealt(draft, public, retrieval.reference)
         levels = make_schedule(schedule, parts.codec.limit)
         denoise = serialization.load_denoiser(draft.open(model), device)
         encoder = serialization.load_encoder(draft.open(extractor), device)
-        where_keys_are: dict[str, Any] = {"time": retrieval.time, "seed": seed}
         base = knowledge_base.build_knowledge_base(
             levels,
             denoise,
@@ -267,11 +245,13 @@ def build_knowledge_base(
             *parts.reference,
             by_class=retrieval.by_class,
             most=retrieval.trajectories,
-            **where_keys_are,
+            time=time,
+            seed=seed,
         )
-        asked = (base, levels, denoise, encoder)
-        accuracy, chance = knowledge_base.retrieval_accuracy(*asked, *parts.queries, **where_keys_are)
-        recall = knowledge_base.search_recall(*asked, parts.queries[0], **where_keys_are)
+        accuracy, chance = knowledge_base.retrieval_accuracy(
+            base, levels, denoise, encoder, *parts.queries, time=time, seed=seed
+        )
+        recall = knowledge_base.search_recall(base, levels, denoise, encoder, parts.queries[0], time=time, seed=seed)
         serialization.save_base(draft.folder, base)
         draft.metrics = {"keys": len(base.keys), "search_recall": recall}
         draft.metrics |= {"retrieval_accuracy": accuracy, "retrieval_chance": chance}
@@ -280,39 +260,35 @@ def build_knowledge_base(
 
 @stage
 def rehearse(
-    images: PublicImages,
-    autoencoder: PublicAutoencoder | None,
+    context: RunContext,
+    public: TrainingSet,
     model: PublicModel | None,
     base: Trajectories | None,
     classifier: PublicClassifier,
     schedule: Schedule,
     generation: Generation,
-    count: int,
-    seed: int,
-    machine: Machine,
-    context: RunContext,
 ) -> Rehearsal:
     """Try the public half on public images that nothing learnt from: samples beside them, the autoencoder, retrieval.
 
-    Without a `model` there is nothing to draw from. `count` images are drawn at most. What is measured here costs nothing;
+    Without a `model` there is nothing to draw from. `generation.images` are drawn at most. What is measured here costs nothing;
     whether it is good enough, whoever asks decides.
     """
-    parents = [ref for ref in (images, autoencoder, model, base, classifier) if ref]
+    parents = [*public.refs(), *(ref for ref in (model, base, classifier) if ref)]
     with making(Rehearsal, "rehearsal", context, parents=parents, images=1) as draft:
-        device = device_of(machine)
-        public = held_out(serialization.load_images(draft.open(images)), seed)
-        folder = draft.open(autoencoder) if autoencoder else None
+        device = device_of(public.machine)
+        parted = held_out(serialization.load_images(draft.open(public.images)), public.seed)
+        folder = draft.open(public.autoencoder) if public.autoencoder else None
         eyes, _ = classifiers.load_classifier(draft.open(classifier), device)
-        codec = serialization.load_codec(folder, device, trained_on=[images.digest])
+        codec = serialization.load_codec(folder, device, trained_on=[public.images.digest])
         found, shown = rehearsal.rehearse(
             make_schedule(schedule, codec.limit),
             generation,
-            public,
+            parted,
             codec,
             serialization.load_denoiser(draft.open(model), device) if model else None,
             features_and_classes(eyes),
-            images=count,
-            seed=seed,
+            images=generation.images,
+            seed=public.seed,
             device=device,
             progress=draft.show,
         )
@@ -321,7 +297,7 @@ def rehearse(
             able = {"retrieval": known["retrieval_accuracy"], "chance": known["retrieval_chance"]}
             found = found.model_copy(update=able)
         serialization.save(draft.folder, {}, found.model_dump(mode="json"))
-        save_png(draft.folder / REHEARSAL, captioned(shown, COLUMNS, enlargement(public.kept.pixels.shape[2])))
+        save_png(draft.folder / REHEARSAL, captioned(shown, COLUMNS, enlargement(parted.kept.pixels.shape[2])))
         draft.files = [draft.folder / REHEARSAL]
         draft.metrics = found.numbers()
     return draft.ref

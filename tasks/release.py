@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from artifacts import certify, classifiers, gate, pictures, serialization, witness
 from artifacts.card import evidence_of
@@ -14,12 +14,8 @@ from artifacts.publish import destination, publish, safe_name, shareable_report
 from artifacts.record import RunRecord, records, save_record
 from artifacts.references import (
     ClassCounts,
-    ClassMoments,
-    ClassVotes,
     Judgement,
     NearestPublic,
-    PublicAutoencoder,
-    PublicBackbone,
     PublicClassifier,
     PublicImages,
     Samples,
@@ -31,7 +27,7 @@ from artifacts.reports.page import in_markdown, inside, write_tables
 from artifacts.tracking import NOTE
 from sfumato import __version__
 from sfumato.class_shares import numbers_of_each
-from sfumato.config import FEWEST_JUDGED, Evaluation, Machine
+from sfumato.config import FEWEST_JUDGED, NOT_HASHED, Evaluation, Machine, Section
 from sfumato.drawing import draw_set, private_drawing
 from sfumato.errors import BadInput, Refused
 from sfumato.evaluation import nearest
@@ -44,50 +40,39 @@ from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Facts
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.privacy.auditing import looks
-from sfumato.privacy.door import PrivateSet
-from sfumato.settings import Settings
-from tasks.inputs import Judging, PrivateParts, PublicParts, RunDescription, load_parts, load_shares
+from tasks.inputs import FeatureSpaces, Inputs, Judging, RunDescription, Wanted, load_parts, load_shares
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import where
 from tasks.runtime.progress import CONSOLE, progress
-from tasks.terms import Terms, access
+from tasks.terms import Order
 
 PICTURE = report.SAMPLES
 
 
 @stage
 def generate(
-    settings: Settings,
-    facts: Facts,
-    public: PublicParts,
-    votes: ClassVotes | None,
-    tuned: TunedModel | None,
-    images: int,
-    machine: Machine,
     context: RunContext,
-    prototypes: Samples | None = None,
+    inputs: Inputs,
+    images: int,
+    machine: Annotated[Machine, NOT_HASHED],
     counts: ClassCounts | None = None,
-    told: RunDescription | None = None,
     guide: Judging | None = None,
-    moments: ClassMoments | None = None,
+    told: Annotated[RunDescription | None, NOT_HASHED] = None,
 ) -> Samples:
     """Draw `images` images, of each class as many as the settings say, or as `counts` say; without tuned model, prototypes and moments, what the public model alone would give.
 
     A judge as `guide` pulls each image towards its class.
     """
-    parents = [*public.refs(), *(ref for ref in (votes, tuned, prototypes, counts, moments) if ref)]
-    parents += guide.refs() if guide else []
-    own = tuned or prototypes or moments
+    settings, facts = inputs.settings, inputs.facts
+    parents = [*inputs.refs(), *([counts] if counts else []), *(guide.refs() if guide else [])]
+    own, params = inputs.tuned or inputs.prototypes or inputs.moments, settings.generation.model_dump()
     title = "generation" if own else "generation (public model)"
-    shown: dict[str, Any] = {"params": settings.generation.model_dump(), "images": 1}
-    with making(Samples, title, context, parents=parents, **shown) as draft:
-        made: dict[str, Any] = {"prototypes": prototypes, "moments": moments}
-        parts = load_parts(draft, settings, facts, public, machine, votes, tuned, **made)
-        device, pulls = device_of(machine), None
+    with making(Samples, title, context, parents=parents, params=params, images=1) as draft:
+        parts, device, pulls = load_parts(draft, inputs, machine), device_of(machine), None
         if guide:
             pulls = serialization.load_judge(draft.open(guide.judge), draft.open(guide.backbone), device)
-        shares = load_shares(draft, settings, facts, counts)
+        shares = load_shares(draft, settings.generation, facts, counts)
         drawn = draw_set(settings, parts, images, device, guide=pulls, shares=shares, progress=draft.show)
         keep_samples(draft, drawn, told)
     return draft.ref
@@ -95,46 +80,36 @@ def generate(
 
 @stage
 def generate_privately(
-    settings: Settings,
-    facts: Facts,
-    private: PrivateSet,
-    terms: Terms,
-    events: tuple[AnyEvent, ...],
-    public: PublicParts,
-    trained: PrivateParts,
-    images: int,
-    machine: Machine,
     context: RunContext,
+    order: Order,
+    events: tuple[AnyEvent, ...],
+    inputs: Inputs,
+    wanted: Wanted,
     prototypes: bool = False,
-    told: RunDescription | None = None,
+    told: Annotated[RunDescription | None, NOT_HASHED] = None,
 ) -> Samples:
-    """Draw `images` images by a sampler that pays for each of them with its own noise; `prototypes` are drawn from further."""
-    parents = [*public.refs(), *(ref for ref in (trained.votes, trained.tuned, trained.counts, trained.moments) if ref)]
-    asking: dict[str, Any] = {
-        "parents": parents,
-        "behind": trained.members,
-        "params": settings.generation.model_dump(),
-        "images": 1,
-    }
-    with making(Samples, "private generation", context, **asking) as draft:
-        made: dict[str, Any] = {"members": trained.members, "moments": trained.moments}
-        parts = load_parts(draft, settings, facts, public, machine, trained.votes, trained.tuned, **made)
-        parts = replace(parts, paid=events)
-        method, device = METHODS[settings.method.name], device_of(machine)
-        shares = load_shares(draft, settings, facts, trained.counts)
-        draw = private_drawing(method.draw_privately, settings, parts, facts, images, device, draft.show, shares=shares)
-        code = code_version(generate_privately.fn)
+    """Draw images by a sampler that pays for each of them with its own noise; `prototypes` are drawn from further."""
+    parents = [*inputs.refs(), *([wanted.counts] if wanted.counts else [])]
+    settings, facts, members, title = inputs.settings, inputs.facts, inputs.members, "private generation"
+    params = settings.generation.model_dump()
+    with making(Samples, title, context, parents=parents, behind=members, params=params, images=1) as draft:
+        parts = replace(load_parts(draft, inputs, order.machine), paid=events)
+        method, device = METHODS[settings.method.name], device_of(order.machine)
+        shares = load_shares(draft, wanted.generation, facts, wanted.counts)
+        draw = private_drawing(
+            method.draw_privately, settings, parts, facts, wanted.images, device, draft.show, shares=shares
+        )
+        code, behind = code_version(generate_privately.fn), [*parents, *members]
         with where().ledger() as ledger:
-            behind = [*parents, *trained.members]
-            asked = access(ledger, private, terms, STAGE_DRAWING, "private generation", behind, context, code)
-            asked = replace(asked, images=ANY_NUMBER if prototypes else images)
+            asked = order.access(ledger, context, stage=STAGE_DRAWING, purpose=title, code=code, parents=behind)
+            asked = replace(asked, images=ANY_NUMBER if prototypes else wanted.images)
             paid = mechanisms.drawn(asked, events, draw, device=device, codec=parts.codec, maps=parts.alignment)
         draft.stands_on(paid)
         keep_samples(draft, paid.result, told)
     return draft.ref
 
 
-def keep_samples(draft: Draft, found: ImageSet, told: RunDescription | None = None) -> None:
+def keep_samples(draft: Draft[Samples], found: ImageSet, told: RunDescription | None = None) -> None:
     """Write images, a picture of some of each class, and what is told of how they are made."""
     serialization.save_images(draft.folder, found)
     if told:
@@ -146,28 +121,26 @@ def keep_samples(draft: Draft, found: ImageSet, told: RunDescription | None = No
 
 @stage
 def judge_images(
+    context: RunContext,
     samples: Samples,
     judging: Judging,
-    settings: Settings,
-    facts: Facts,
-    images: int,
+    wanted: Wanted,
     use: Sorting,
-    machine: Machine,
-    context: RunContext,
-    counts: ClassCounts | None = None,
-    told: RunDescription | None = None,
+    machine: Annotated[Machine, NOT_HASHED],
+    told: Annotated[RunDescription | None, NOT_HASHED] = None,
 ) -> Samples:
     """What a paid judge makes of drawn images, which costs nothing more; the labels that they were drawn for are kept beside.
 
-    `relabel` gives all of them its class, `weigh` the likelier one of that and the class drawn for, `filter` keeps the `images` that it is surest of, as many of each class as were asked for, `agreeing`
+    `relabel` gives all of them its class, `weigh` the likelier one of that and the class drawn for, `filter` keeps the `wanted` that it is surest of, as many of each class as were asked for, `agreeing`
     keeps those whose class is also its own.
     """
-    parents = [samples, *judging.refs(), *([counts] if counts else [])]
+    parents, facts = [samples, *judging.refs(), *([wanted.counts] if wanted.counts else [])], wanted.facts
     with making(Samples, f"judging ({use})", context, parents=parents, params={"use": use}) as draft:
         drawn, device = serialization.load_images(draft.open(samples)), device_of(machine)
         paid = serialization.load_judge(draft.open(judging.judge), draft.open(judging.backbone), device)
-        wanted = numbers_of_each(load_shares(draft, settings, facts, counts), len(facts.classes), images)
-        verdict = sorted_out(paid, use, drawn, wanted, device)
+        shares = load_shares(draft, wanted.generation, facts, wanted.counts)
+        each = numbers_of_each(shares, len(facts.classes), wanted.images)
+        verdict = sorted_out(paid, use, drawn, each, device)
         keep_samples(draft, verdict.images, told)
         serialization.save_relabelled(draft.folder, verdict.images, verdict.drawn_for)
         draft.metrics |= {"drawn": len(drawn), "agreed": verdict.agreed}
@@ -182,31 +155,30 @@ def comparable(samples: Samples) -> bool:
 
 @stage
 def find_nearest(
+    context: RunContext,
     samples: Samples,
     images: PublicImages,
-    classifier: PublicClassifier | None,
-    machine: Machine,
-    context: RunContext,
-    backbone: PublicBackbone | None = None,
+    eyes: FeatureSpaces,
+    machine: Annotated[Machine, NOT_HASHED],
 ) -> NearestPublic:
     """Put some samples beside their nearest public images, in the features of the public backbone, or of the classifier without one."""
-    parents = [ref for ref in (samples, images, backbone or classifier) if ref]
+    parents = [ref for ref in (samples, images, eyes.backbone or eyes.classifier) if ref]
     with making(NearestPublic, "nearest public images", context, parents=parents) as draft:
         shown = pictures.of_each(serialization.load_images(draft.open(samples)))
         known = serialization.load_images(draft.open(images))
         known = known.subset(nearest.searched(len(known)).numpy())
-        if backbone:
-            reader = serialization.load_backbone(draft.open(backbone), device_of(machine))
+        if eyes.backbone:
+            reader = serialization.load_backbone(draft.open(eyes.backbone), device_of(machine))
             read = backbone_eyes(reader.whitened, device_of(machine)).read
         else:
-            read = eyes(draft, classifier, machine).features
+            read = extractor_of(draft, eyes.classifier, machine).features
         places = nearest.nearest(*(read(to_unit(one.pixels)) for one in (shown, known)))
         pictures.draw_pairs(draft.folder / report.NEAREST, shown, known.pixels[places.numpy()])
         draft.files = [draft.folder / report.NEAREST]
     return draft.ref
 
 
-def eyes(draft: Draft, classifier: PublicClassifier | None, machine: Machine) -> FeatureReader:
+def extractor_of(draft: Draft[Any], classifier: PublicClassifier | None, machine: Machine) -> FeatureReader:
     """In whose features images are compared: those of the public classifier, or of Inception without one."""
     device = device_of(machine)
     if classifier is None:
@@ -214,27 +186,31 @@ def eyes(draft: Draft, classifier: PublicClassifier | None, machine: Machine) ->
     return small_cnn(*classifiers.load_classifier(draft.open(classifier), device))
 
 
+class JudgedSets(Section):
+    """The sets that are judged side by side."""
+
+    sets: dict[str, Samples]
+    briefly: tuple[str, ...] = ()
+    """Those that the fast classifiers alone learn from."""
+
+
 @stage
 def evaluate(
-    sets: dict[str, Samples],
-    classifier: PublicClassifier | None,
+    context: RunContext,
+    order: Order,
+    judged: JudgedSets,
+    eyes: FeatureSpaces,
     facts: Facts,
-    private: PrivateSet,
-    terms: Terms,
     how: Evaluation,
     seed: int,
-    machine: Machine,
-    context: RunContext,
-    autoencoder: PublicAutoencoder | None = None,
-    backbone: PublicBackbone | None = None,
-    briefly: tuple[str, ...] = (),
 ) -> Judgement:
     """Judge each named set against the private images, in the features of the public classifier, or of Inception without one.
 
-    Also in the latents of the autoencoder and in the features of the backbone, where the run has them; those named in
-    `briefly` by the fast classifiers alone. INTERNAL, because it looks without noise.
+    Also in the latents of the autoencoder and in the features of the backbone, where the run has them. INTERNAL, because it
+    looks without noise.
     """
-    parents = [*sets.values(), *(ref for ref in (classifier, autoencoder, backbone) if ref)]
+    parents, machine = [*judged.sets.values(), *eyes.refs()], order.machine
+    autoencoder, backbone, code = eyes.autoencoder, eyes.backbone, code_version(evaluate.fn)
     with (
         making(Judgement, "evaluation (INTERNAL)", context, parents=parents) as draft,
         where().ledger() as ledger,
@@ -242,10 +218,13 @@ def evaluate(
         device = device_of(machine)
         known = draft.store.manifest(autoencoder)["parents"] if autoencoder else []
         found = looks.judged(
-            access(ledger, private, terms, "evaluation", "judge", parents, context, code_version(evaluate.fn)),
-            {name: looks.tensors(serialization.load_images(draft.open(ref)), how.images) for name, ref in sets.items()},
+            order.access(ledger, context, stage="evaluation", purpose="judge", code=code, parents=parents),
+            {
+                name: looks.tensors(serialization.load_images(draft.open(ref)), how.images)
+                for name, ref in judged.sets.items()
+            },
             classes=len(facts.classes),
-            extractor=eyes(draft, classifier, machine),
+            extractor=extractor_of(draft, eyes.classifier, machine),
             how=how,
             seed=seed,
             device=device,
@@ -253,7 +232,7 @@ def evaluate(
             codec=serialization.load_codec(draft.open(autoencoder) if autoencoder else None, device, trained_on=known),
             backbone=serialization.load_backbone(draft.open(backbone), device) if backbone else None,
             progress=draft.show,
-            briefly=briefly,
+            briefly=judged.briefly,
         )
         rows, draft.entries = found.rows, found.entries
         serialization.save(draft.folder, {}, {name: row.model_dump(mode="json") for name, row in rows.items()})

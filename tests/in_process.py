@@ -7,7 +7,6 @@ directly, and its result is found again in a dictionary under the key that Prefe
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,8 @@ from artifacts.tracking import Tracker
 from flows import audit, synthesize
 from tasks import rehearsal
 from tasks.runtime import run
-from tasks.runtime.caching import lacking, stage_key
+from tasks.runtime.artifact import RunContext
+from tasks.runtime.caching import Call, lacking
 from tasks.runtime.environment import configure, where
 from tests.examples import home_at
 
@@ -26,17 +26,15 @@ def in_process(home: Path, patch: pytest.MonkeyPatch, *, tracked: bool = False) 
     """A home where flows run so; yields what was made, by cache key, each with the name of its stage."""
     made: dict[str, tuple[str, Ref]] = {}
 
-    def run_stage(stage: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:
-        key = stage_key(stage, *args, **kwargs)
-        if is_cached(stage, *args, **kwargs):
-            return made[key][1], True
-        kwargs["context"] = kwargs["context"].model_copy(update={"key": key})
-        made[key] = stage.name, stage.fn(*args, **kwargs)
-        return made[key][1], False
+    def run_stage(call: Call[Ref], context: RunContext) -> tuple[Ref, bool]:
+        if is_cached(call):
+            return made[call.key][1], True
+        context = context.model_copy(update={"key": call.key})
+        made[call.key] = call.stage.name, call.stage.fn(context, **call.arguments)
+        return made[call.key][1], False
 
-    def is_cached(stage: Any, *args: Any, **kwargs: Any) -> bool:
-        key = stage_key(stage, *args, **kwargs)
-        return key in made and not lacking(where(), made[key][1])
+    def is_cached(call: Call[Ref]) -> bool:
+        return call.key in made and not lacking(where(), made[call.key][1])
 
     with patch.context() as context, home_at(home):
         context.setattr(run, "run_stage", run_stage)

@@ -24,7 +24,7 @@ A plan is a frozen value; the flow branches on what it holds, never on the metho
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import model_validator
 
@@ -45,7 +45,9 @@ from sfumato.config import (
 )
 from sfumato.errors import BadInput
 from sfumato.privacy.accounting import accountant
-from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Gaussian
+from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Event, Gaussian
+
+AnEvent = TypeVar("AnEvent", bound=Event)
 
 STAGE_COUNTS, STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "class_counts", "votes", "phase_one", "fine_tuning"
 STAGE_TRAINING, STAGE_DRAWING, STAGE_MOMENTS, STAGE_JUDGE = "training", "drawing", "moments", "judge"
@@ -326,6 +328,15 @@ class Plan(Section):
     def events(self, stage: str) -> tuple[AnyEvent, ...]:
         """Everything that `stage` may spend; empty where the plan has no such stage."""
         return tuple(spend.event for spend in self.spends if spend.stage == stage)
+
+    def events_of(self, kind: type[AnEvent], stage: str) -> tuple[AnEvent, ...]:
+        """What `stage` may spend of one kind of event."""
+        return tuple(event for event in self.events(stage) if isinstance(event, kind))
+
+    def event_of(self, kind: type[AnEvent], stage: str) -> AnEvent:
+        """What `stage` may spend, where it has one price of that kind."""
+        (event,) = self.events_of(kind, stage)
+        return event
 
     @property
     def unit(self) -> str:

@@ -63,7 +63,7 @@ class Attention(nn.Module):
         return x + self.out(mixed).transpose(1, 2).reshape(x.shape)
 
 
-class Stage(nn.Module):
+class AttendedBlock(nn.Module):
     """A residual block, with attention after it where asked."""
 
     def __init__(self, inputs: int, outputs: int, condition: int, attend: bool):
@@ -104,7 +104,7 @@ class UNet(nn.Module):
         for level, multiplier in enumerate(multipliers):
             stages = nn.ModuleList()
             for _ in range(blocks):
-                stages.append(Stage(channels, width * multiplier, condition, side in attention))
+                stages.append(AttendedBlock(channels, width * multiplier, condition, side in attention))
                 channels = width * multiplier
                 skips.append(channels)
             self.down.append(stages)
@@ -113,12 +113,12 @@ class UNet(nn.Module):
             if not last:
                 skips.append(channels)
                 side //= 2
-        self.middle = Stage(channels, channels, condition, side in attention)
+        self.middle = AttendedBlock(channels, channels, condition, side in attention)
         self.up, self.grow = nn.ModuleList(), nn.ModuleList()
         for level, multiplier in reversed(list(enumerate(multipliers))):
             stages = nn.ModuleList()
             for _ in range(blocks + 1):
-                stages.append(Stage(channels + skips.pop(), width * multiplier, condition, side in attention))
+                stages.append(AttendedBlock(channels + skips.pop(), width * multiplier, condition, side in attention))
                 channels = width * multiplier
             self.up.append(stages)
             self.grow.append(nn.Conv2d(channels, channels, 3, padding=1) if level else nn.Identity())

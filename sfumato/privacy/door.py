@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
 from sfumato import sources
-from sfumato.config import FEWEST_JUDGED, LATER, Columns, Constants, Crop, Relation, Section
+from sfumato.config import FEWEST_JUDGED, LATER, NOT_HASHED, Columns, Constants, Crop, Relation, Section
 from sfumato.errors import BadInput, Stopped, in_full
 from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.accounting.events import AnyEvent
@@ -41,7 +41,7 @@ class PrivateSet(Section):
     held_out: float = 0.2
     crop: Crop = "none"
     invert: bool = False
-    folder: str = ""
+    folder: Annotated[str, NOT_HASHED] = ""
     """Where data sets by name lie; says where, not what."""
     share: Annotated[float, LATER] = 1.0
     """Share of the training records that is used (`sources.used_by_hash`)."""

@@ -2,8 +2,8 @@
 
 The cache key is a digest of the stage's name, the code that it uses (its own source and the project modules behind the
 names in it, comments and docstrings dropped), the versions of the libraries that shape results, and its inputs as
-canonical JSON. Inputs named in `NOT_HASHED` say how fast, where or on whose behalf, not what. A reference whose artifact is
-gone or damaged is made again.
+canonical JSON. Parameters and fields annotated with `NOT_HASHED` say how fast, where or on whose behalf, not what. A
+reference whose artifact is gone or damaged is made again.
 """
 
 import ast
@@ -14,27 +14,29 @@ import importlib.util
 import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_origin, get_type_hints
 
-from prefect import task
+from prefect import Task, task
 from prefect.cache_policies import CacheKeyFnPolicy
 from pydantic import BaseModel
 
 from artifacts.binding import touches, unbound
 from artifacts.labels import Label
 from artifacts.references import Ref
-from sfumato.config import LATER
+from sfumato.config import LATER, NOT_HASHED
 from sfumato.errors import BadInput
+from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import Where, where
 from tasks.runtime.locks import turn_everywhere
 from tasks.runtime.progress import CONSOLE
 
 PROJECT = ("sfumato", "artifacts", "tasks")
 LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
-NOT_HASHED = ("machine", "context", "following", "told", "folder", "reason")
 DECLARATIONS = (
     "sfumato",
     "sfumato.settings",
@@ -64,28 +66,100 @@ GPU = "gpu"
 """Tag of stages that want the accelerator; `flows` limits it to one at a time."""
 
 
-def stage(function: Callable[..., Ref]) -> Any:
-    """Make a cached, never retried Prefect task of `function`, which takes settings and references and returns one."""
-    return task(
-        name=function.__name__.replace("_", "-"),
-        tags=[GPU],
-        retries=0,
-        persist_result=True,
-        result_serializer="json",
-        cache_policy=CacheKeyFnPolicy(cache_key_fn=functools.partial(_key, function)),
-    )(function)
+P = ParamSpec("P")
+Made = TypeVar("Made", bound=Ref, covariant=True)
+Kind = TypeVar("Kind", bound=Ref)
+
+
+@dataclass(frozen=True)
+class Stage(Generic[P, Made]):
+    """A function from a run and what it is given to the reference of what it made; `given` keeps the types of its parameters."""
+
+    fn: Callable[Concatenate[RunContext, P], Made]
+    """The work itself, without cache."""
+
+    @property
+    def name(self) -> str:
+        """What screens, reports and Prefect call it."""
+        return self.fn.__name__.replace("_", "-")
+
+    @functools.cached_property
+    def task(self) -> Task[..., Any]:
+        """The same as a cached Prefect task that is never tried twice."""
+        return task(
+            name=self.name,
+            tags=[GPU],
+            retries=0,
+            persist_result=True,
+            result_serializer="json",
+            cache_policy=CacheKeyFnPolicy(cache_key_fn=functools.partial(_key, self.fn)),
+        )(self.fn)
+
+    def given(self, *args: P.args, **kwargs: P.kwargs) -> "Call[Made]":
+        """What a run may carry out: this stage with these arguments. What is not given counts as its default."""
+        bound = inspect.signature(self.fn).bind(None, *args, **kwargs)
+        bound.apply_defaults()
+        _, *rest = bound.arguments.items()
+        return Call(self, MappingProxyType(dict(rest)))
+
+    def __reduce__(self) -> tuple[Callable[[str, str], Any], tuple[str, str]]:
+        """Another process has its own: it is told the name alone."""
+        return _stage_named, (self.fn.__module__, self.fn.__name__)
+
+
+@dataclass(frozen=True)
+class Call(Generic[Made]):
+    """A stage and all that it is given, but for the run on whose behalf it works."""
+
+    stage: Stage[..., Made]
+    arguments: Mapping[str, object]
+    """Name -> value, in the order of the parameters."""
+
+    @property
+    def key(self) -> str:
+        """The cache key of the result, which is Prefect's too."""
+        return cache_key(self.stage.fn, self.arguments)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """A view of a dictionary cannot be sent to another process; the dictionary can."""
+        return _call_of, (self.stage, dict(self.arguments))
+
+
+def _stage_named(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
+def _call_of(stage: Stage[..., Kind], arguments: dict[str, object]) -> Call[Kind]:
+    return Call(stage, MappingProxyType(arguments))
+
+
+def stage(function: Callable[Concatenate[RunContext, P], Made]) -> Stage[P, Made]:
+    """Make a stage of `function`, which takes the run, then settings and references, and returns a reference."""
+    return Stage(function)
 
 
 def _key(function: Callable[..., Ref], _: Any, inputs: dict[str, Any]) -> str:
-    return cache_key(function, inputs)
+    _, *rest = inputs.items()
+    return cache_key(function, dict(rest))
 
 
-def cache_key(function: Callable[..., Ref], inputs: dict[str, Any]) -> str:
-    """The key under which this stage's result is kept for these inputs."""
-    plain = {name: canonical(value) for name, value in inputs.items() if name not in NOT_HASHED}
-    extra = {module for value in inputs.values() if (module := method_module(value))}
-    parts = [function.__name__, code_digest(function, frozenset(extra)), library_versions(), plain]
+def cache_key(function: Callable[..., Any], inputs: Mapping[str, object]) -> str:
+    """The key under which this stage's result is kept for these inputs; the run is none of them."""
+    unhashed = _unhashed(function)
+    hashed = {name: value for name, value in inputs.items() if name not in unhashed}
+    plain = {name: canonical(value) for name, value in hashed.items()}
+    extra = frozenset(module for value in hashed.values() for module in method_modules(value))
+    parts = [function.__name__, code_digest(function, extra), library_versions(), plain]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def _unhashed(function: Callable[..., Any]) -> frozenset[str]:
+    """Parameters that say how fast, where or on whose behalf."""
+    hints = get_type_hints(function, include_extras=True)
+    return frozenset(
+        name for name, hint in hints.items() if get_origin(hint) is Annotated and NOT_HASHED in hint.__metadata__
+    )
 
 
 def canonical(value: Any) -> Any:
@@ -93,8 +167,8 @@ def canonical(value: Any) -> Any:
     if isinstance(value, Ref):
         return value.digest
     if isinstance(value, BaseModel):
-        return {name: canonical(field) for name, field in value if name not in NOT_HASHED and not left_out(value, name)}
-    if isinstance(value, dict):
+        return {name: canonical(field) for name, field in value if not left_out(value, name)}
+    if isinstance(value, Mapping):
         return {str(key): canonical(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [canonical(item) for item in value]
@@ -102,14 +176,18 @@ def canonical(value: Any) -> Any:
 
 
 def left_out(value: BaseModel, name: str) -> bool:
-    """Whether a field came later than some keys and is at its default, which these keys meant."""
+    """Whether a field is no part of a key: it says not what, or came later than some keys and is at its default, which these meant."""
     field = type(value).model_fields[name]
-    return LATER in field.metadata and getattr(value, name) == field.default
+    return NOT_HASHED in field.metadata or (LATER in field.metadata and getattr(value, name) == field.default)
 
 
-def method_module(value: Any) -> str:
-    """The module of the method that settings name, whose code then belongs to the key."""
-    return type(value.method).__module__ if hasattr(value, "method") and isinstance(value.method, BaseModel) else ""
+def method_modules(value: object) -> set[str]:
+    """The modules of the methods that settings name, there or anywhere inside, whose code then belongs to the key."""
+    if not isinstance(value, BaseModel):
+        return set()
+    found = set().union(*(method_modules(field) for _, field in value))
+    method = getattr(value, "method", None)
+    return found | {type(method).__module__} if isinstance(method, BaseModel) else found
 
 
 @functools.cache
@@ -214,29 +292,22 @@ def _without_docstrings(tree: ast.AST) -> ast.AST:
     return tree
 
 
-def stage_key(stage_task: Any, *args: Any, **kwargs: Any) -> str:
-    """The cache key of a stage called like this, which is Prefect's: what is not given counts as its default."""
-    bound = inspect.signature(stage_task.fn).bind(*args, **kwargs)
-    bound.apply_defaults()
-    return cache_key(stage_task.fn, dict(bound.arguments))
-
-
-def is_cached(stage_task: Any, *args: Any, **kwargs: Any) -> bool:
-    """Whether a stage called like this would find its result, here or in the shared store, and might use it."""
-    place, key = where(), stage_key(stage_task, *args, **kwargs)
-    if is_here(stage_task, key):
-        found = here(stage_task, key)
+def is_cached(call: Call[Ref]) -> bool:
+    """Whether a call would find its result, here or in the shared store, and might use it."""
+    place, key = where(), call.key
+    if is_here(call.stage, key):
+        found = here(call.stage, key)
         return found is not None and not lacking(place, found)
     return recalled(place, key) is not None
 
 
-def here(stage_task: Any, key: str) -> Ref | None:
+def here(stage: Stage[..., Ref], key: str) -> Ref | None:
     """The result that this machine has under a cache key; None where it cannot be read."""
     from prefect.results import get_result_store
 
     store: Any = get_result_store()
     with contextlib.suppress(OSError, ValueError, LookupError, ImportError):  # a damaged file: the stage then finds out
-        found = store.update_for_task(stage_task, _sync=True).read(key).result
+        found = store.update_for_task(stage.task, _sync=True).read(key).result
         return found if isinstance(found, Ref) else None
     return None
 
@@ -252,33 +323,31 @@ def lacking(place: Where, ref: Ref) -> str:
         return unbound(store, ledger.entries(), ref)
 
 
-def is_here(stage_task: Any, key: str) -> bool:
+def is_here(stage: Stage[..., Ref], key: str) -> bool:
     """Whether this machine has a result under a cache key."""
     from prefect.results import get_result_store
 
     store: Any = get_result_store()  # its signatures do not tell of `_sync`
-    return store.update_for_task(stage_task, _sync=True).exists(key)
+    return bool(store.update_for_task(stage.task, _sync=True).exists(key))
 
 
-def run_stage(stage_task: Any, *args: Any, **kwargs: Any) -> tuple[Ref, bool]:
-    """Run a stage; returns its reference and whether it came from the cache.
+def run_stage(call: Call[Kind], context: RunContext) -> tuple[Kind, bool]:
+    """Carry a call out; returns its reference and whether it came from the cache.
 
     Of two runs that want the same result at once, the second waits and finds it.
     A cached reference whose artifact is missing or damaged, or stands on entries that are not in the ledger in use, is made
     again (a private stage then asks the ledger anew).
     """
-    place, key = where(), stage_key(stage_task, *args, **kwargs)
-    if "context" in kwargs:
-        kwargs["context"] = kwargs["context"].model_copy(update={"key": key})
-    with turn_everywhere(place, key, f"waiting for {stage_task.name} of another run"):
-        if place.shared_store and not is_here(stage_task, key) and (ref := recalled(place, key)):
-            return ref, True
-        state = stage_task(*args, **kwargs, return_state=True)
-        ref = state.result()
-        cached = state.name == "Cached"
+    place, key, stage = where(), call.key, call.stage
+    context = context.model_copy(update={"key": key})
+    with turn_everywhere(place, key, f"waiting for {stage.name} of another run"):
+        if place.shared_store and not is_here(stage, key) and (known := recalled(place, key)):
+            return cast(Kind, known), True  # a key is of one stage, which makes one kind
+        state: Any = stage.task(context, **call.arguments, return_state=True)
+        ref, cached = state.result(), state.name == "Cached"
         if cached and (why := lacking(place, ref)):
-            CONSOLE.print(f"{stage_task.name}: made again: {why}")
-            ref, cached = stage_task.with_options(refresh_cache=True)(*args, **kwargs), False
+            CONSOLE.print(f"{stage.name}: made again: {why}")
+            ref, cached = stage.task.with_options(refresh_cache=True)(context, **call.arguments), False
         if place.shared_store:
             share(place, key, ref)
     return ref, cached

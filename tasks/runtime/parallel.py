@@ -9,10 +9,10 @@ Not covered: turns on the file system hold among processes of one machine; `task
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 from prefect import task
 from prefect.context import FlowRunContext
@@ -26,11 +26,11 @@ from tasks.runtime.distributed import refuse_company
 from tasks.runtime.environment import configure, where
 from tasks.runtime.progress import progress
 
+Result = TypeVar("Result")
 
-def side_by_side(
-    title: str, machine: Machine, work: Callable[..., Any], calls: Sequence[Mapping[str, Any]]
-) -> list[Any]:
-    """What `work`, a function of a module, returns for each of the calls; up to as many at once as the machine has workers.
+
+def side_by_side(title: str, machine: Machine, pieces: Sequence[Callable[[], Result]]) -> list[Result]:
+    """What each piece returns, up to as many at once as the machine has workers; a piece is a partial of a module's function.
 
     The first error of a piece is raised here; pieces at work are waited for, others do not begin. `BadInput` for a worker that
     died, and where Ray is wanted and not installed.
@@ -38,18 +38,18 @@ def side_by_side(
     refuse_company(f"machine.runner={machine.runner!r}")
     books = where().books
     with _reachable(), _runner(machine) as runner, progress(title) as show:
-        futures = [runner.submit(carry_out, {"work": work, "call": dict(call), "books": books}) for call in calls]
-        found = []
+        futures = [runner.submit(carry_out, {"piece": piece, "books": books}) for piece in pieces]
+        results: list[Result] = []
         for future in futures:
             try:
-                found.append(future.result())
+                results.append(future.result())
             except (CrashedRun, BrokenExecutor):
                 raise BadInput(
                     f"a worker of machine.runner={machine.runner!r} died: what was finished is kept; run again, with a smaller "
                     f"machine.workers={workers_of(machine)} if memory was short"
                 ) from None
-            show(len(found), len(futures))
-    return found
+            show(len(results), len(futures))
+    return results
 
 
 def among_others(machine: Machine) -> Machine:
@@ -58,17 +58,22 @@ def among_others(machine: Machine) -> Machine:
     return machine.model_copy(update={"runner": "inline", "threads": share})
 
 
+def alone(machine: Machine, pieces: int) -> bool:
+    """Whether so many pieces are carried out one after another, in this process."""
+    return machine.runner == "inline" or pieces < 2
+
+
 def workers_of(machine: Machine) -> int:
     """How many pieces at once."""
     return machine.workers or _cores()
 
 
 @task(name="piece", persist_result=False, retries=0)
-def carry_out(work: Callable[..., Any], call: dict[str, Any], books: str) -> Any:
+def carry_out(piece: Callable[[], Result], books: str) -> Result:
     """One piece, in a worker."""
     configure()
     check_books(books)
-    return work(**call)
+    return piece()
 
 
 def check_books(books: str) -> None:
@@ -80,7 +85,7 @@ def check_books(books: str) -> None:
         )
 
 
-def _runner(machine: Machine) -> TaskRunner:
+def _runner(machine: Machine) -> TaskRunner[Any]:
     if machine.runner == "threads":
         return ThreadPoolTaskRunner(max_workers=workers_of(machine))
     if machine.runner == "processes":

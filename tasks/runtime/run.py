@@ -1,13 +1,13 @@
 """The book of one flow run: its name and folder, its MLflow parents, and how each stage went."""
 
 import contextlib
-import importlib
+import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 import torch
 
@@ -21,14 +21,16 @@ from sfumato.errors import Refused
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
 from tasks.runtime.artifact import RunContext, device_of
-from tasks.runtime.caching import code_version, is_cached, run_stage
+from tasks.runtime.caching import Call, Stage, code_version, is_cached, run_stage
 from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import call_run
 from tasks.runtime.locks import holding
-from tasks.runtime.parallel import among_others, side_by_side
+from tasks.runtime.parallel import alone, side_by_side
 from tasks.runtime.progress import CONSOLE
 
+P = ParamSpec("P")
 Kind = TypeVar("Kind", bound=Ref)
+Made = TypeVar("Made", bound=Ref, covariant=True)
 
 
 @dataclass
@@ -88,37 +90,42 @@ class Journal:
                 (where().runs / self.context.run).rmdir()
             raise
 
-    def run(self, stage: Any, *args: Any, paid: bool = False, note: str = "", **kwargs: Any) -> Any:
-        """Run a stage or find its result; a reused private result is written into the ledger (it costs nothing).
+    def stage(self, stage: Stage[P, Kind], *, paid: bool = False, note: str = "") -> Callable[P, Kind]:
+        """What carries the stage out or finds its result; a reused private result is written into the ledger (it costs nothing).
 
         `note` tells stages of the same kind apart.
         """
-        name = f"{stage.name} ({note})" if note else stage.name
-        kwargs["context"] = self.context
-        self._check(stage, *args, **kwargs)
-        return self._noted(stage, name, find_or_make(stage, self.device, args, kwargs), paid)
 
-    def run_all(self, stage: Any, calls: Sequence[Mapping[str, Any]], machine: Machine) -> list[Any]:
-        """Run a stage that costs nothing with each of these arguments, side by side where the machine is to."""
-        if machine.runner == "inline" or len(calls) < 2:
-            return [self.run(stage, **call) for call in calls]
-        calls = [{**call, "machine": among_others(machine), "context": self.context} for call in calls]
+        def carried_out(*args: P.args, **kwargs: P.kwargs) -> Kind:
+            return self.run(stage.given(*args, **kwargs), paid=paid, note=note)
+
+        return carried_out
+
+    def run(self, call: Call[Kind], *, paid: bool, note: str) -> Kind:
+        """Carry out one call of a stage."""
+        name = f"{call.stage.name} ({note})" if note else call.stage.name
+        self._check(call)
+        return self._noted(call, name, find_or_make(call, self.context, self.device), paid)
+
+    def run_all(self, calls: Sequence[Call[Kind]], machine: Machine) -> list[Kind]:
+        """Carry out calls that cost nothing, side by side where the machine is to; each call says what machine it sees."""
+        if alone(machine, len(calls)):
+            return [self.run(call, paid=False, note="") for call in calls]
         for call in calls:
-            self._check(stage, **call)
-        where_it_is = {"module": stage.fn.__module__, "stage": stage.fn.__name__, "device": self.device}
-        found = side_by_side(
-            f"{stage.name}, {len(calls)} times", machine, piece, [{**where_it_is, "call": call} for call in calls]
-        )
-        return [self._noted(stage, stage.name, one, paid=False) for one in found]
+            self._check(call)
+        title = f"{calls[0].stage.name}, {len(calls)} times"
+        pieces = [functools.partial(find_or_make, call, self.context, self.device) for call in calls]
+        made = side_by_side(title, machine, pieces)
+        return [self._noted(call, call.stage.name, one, paid=False) for call, one in zip(calls, made, strict=True)]
 
-    def _check(self, stage: Any, *args: Any, **kwargs: Any) -> None:
-        if self.refusal and not is_cached(stage, *args, **kwargs):
+    def _check(self, call: Call[Ref]) -> None:
+        if self.refusal and not is_cached(call):
             raise Refused(self.refusal)
 
-    def _noted(self, stage: Any, name: str, found: "StageResult", paid: bool) -> Any:
-        ref, cached = found.ref, found.cached
+    def _noted(self, call: Call[Ref], name: str, result: "StageResult[Kind]", paid: bool) -> Kind:
+        ref, cached = result.ref, result.cached
         self.stages.append(
-            StageRecord(name=name, seconds=found.seconds, cached=cached, made_in=ref.seconds, label=ref.label)
+            StageRecord(name=name, seconds=result.seconds, cached=cached, made_in=ref.seconds, label=ref.label)
         )
         if cached:
             CONSOLE.print(f"{name:<26} from cache (made in {ref.seconds:.1f} s)")
@@ -131,29 +138,24 @@ class Journal:
                     spends=spends_of(place.store(), ledger, ref),
                     stage=name,
                     run=self.context.run,
-                    code_version=code_version(stage.fn),
+                    code_version=code_version(call.stage.fn),
                 )
         return ref
 
 
 @dataclass(frozen=True)
-class StageResult:
+class StageResult(Generic[Made]):
     """What a stage gave."""
 
-    ref: Ref
+    ref: Made
     cached: bool
     seconds: float
     """Time that this run spent on it."""
 
 
-def find_or_make(stage: Any, device: torch.device, args: Sequence[Any], kwargs: Mapping[str, Any]) -> StageResult:
-    """Run a stage or find its result, holding the device."""
+def find_or_make(call: Call[Kind], context: RunContext, device: torch.device) -> StageResult[Kind]:
+    """Carry a call out or find its result, holding the device."""
     started = time.monotonic()
     with holding(device, where().home):
-        ref, cached = run_stage(stage, *args, **kwargs)
+        ref, cached = run_stage(call, context)
     return StageResult(ref, cached, round(time.monotonic() - started, 2))
-
-
-def piece(module: str, stage: str, device: torch.device, call: Mapping[str, Any]) -> StageResult:
-    """A stage of one run among several, by name, since another process has its own."""
-    return find_or_make(getattr(importlib.import_module(module), stage), device, (), call)

@@ -15,7 +15,7 @@ from tasks.checks import check_private
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
 from tasks.server import embedded, serve
-from tasks.terms import Terms
+from tasks.terms import Order, Terms
 from tests.examples import home_at, write_classes
 
 
@@ -90,6 +90,7 @@ def check(folder):
     def check(*changes):
         settings, _, _ = preflight(resolve("rapid", changes=changes))
         terms = Terms(relation="add_remove", delta=1e-5)
-        check_private(private_set(settings), terms, RunContext(run="run-1", parents={}))
+        order = Order(private=private_set(settings), terms=terms, machine=settings.machine)
+        check_private(order, RunContext(run="run-1", parents={}))
 
     return check

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 from PIL import Image, ImageFile
@@ -25,16 +26,16 @@ from flows import rehearse
 from flows import synthesize as flow
 from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, load_images, prepare, run_plan, terms
 from sfumato import sources
-from sfumato.config import Generation
 from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
+from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.ledger.chain import is_there
 from sfumato.settings import resolve
 from tasks import checks, private, public, rehearsal, release
 from tasks.inputs import PrivateParts, PublicParts
 from tasks.record import BASELINE_METHOD
-from tasks.runtime.caching import canonical, stage_key
+from tasks.runtime.caching import Stage, canonical
 from tasks.runtime.environment import configure, where
 from tests.examples import home_at, write_classes
 from tests.sfumato.sources.writing import write_mnist_like
@@ -42,26 +43,42 @@ from tests.sfumato.sources.writing import write_mnist_like
 QUICK = ["fine_tuning.steps=1", "fine_tuning.sample_rate=1"]
 
 
+class Asked(NamedTuple):
+    """What a stage was asked."""
+
+    stage: Stage
+    given: SimpleNamespace
+    paid: bool = False
+    note: str = ""
+
+
 class Book:
     """A journal that runs nothing and remembers what it was asked."""
 
     def __init__(self):
-        self.asked, self.context, self.private = [], SimpleNamespace(run="run-1"), SimpleNamespace(name="digits")
+        self.asked, self.context, self.private = (
+            [],
+            SimpleNamespace(run="run-1"),
+            PrivateSet(name="digits", source="digits"),
+        )
         self.refusal, self.worse = "", ()
 
     def kept_if_filled(self):
         return contextlib.nullcontext()
 
-    def run(self, stage, *args, **inputs):
-        self.asked.append((stage, args, inputs))
-        kind = stage.fn.__annotations__["return"]
+    def stage(self, stage, *, paid=False, note=""):
+        return lambda *args, **inputs: self.run(stage.given(*args, **inputs), paid=paid, note=note)
+
+    def run(self, call, *, paid=False, note=""):
+        self.asked.append(Asked(call.stage, SimpleNamespace(**call.arguments), paid, note))
+        kind = call.stage.fn.__annotations__["return"]
         return kind(digest=f"{len(self.asked):064d}", label="PUBLIC")
 
-    def run_all(self, stage, calls, machine):
-        return [self.run(stage, **call) for call in calls]
+    def run_all(self, calls, machine):
+        return [self.run(call) for call in calls]
 
     def of(self, stage):
-        return [(args, inputs) for asked, args, inputs in self.asked if asked is stage]
+        return [one for one in self.asked if one.stage is stage]
 
 
 @pytest.fixture
@@ -69,7 +86,11 @@ def book(monkeypatch):
     """The book of a run whose checks pass and whose end is not reached."""
     book = Book()
     monkeypatch.setattr(flow.Journal, "begin", lambda settings, secret, above: book)
-    monkeypatch.setattr(checks, "check_private", lambda secret, *_: book.asked.append(("check", (), {})) or secret)
+    monkeypatch.setattr(
+        checks,
+        "check_private",
+        lambda order, *_: book.asked.append(Asked(SimpleNamespace(name="check"), None)) or order.private,
+    )
     monkeypatch.setattr(checks, "over_budget", lambda *_: "")
     monkeypatch.setattr(flow, "close", lambda *_: "record")
     monkeypatch.setattr(flow, "show_in_ui", lambda record: None)
@@ -83,7 +104,7 @@ def planned(method="rapid", *changes):
 
 
 def stages(book):
-    return [asked if isinstance(asked, str) else asked.name for asked, _, _ in book.asked]
+    return [one.stage.name for one in book.asked]
 
 
 def test_the_private_images_are_checked_before_any_stage_but_the_reading_of_the_public_ones(book, monkeypatch):
@@ -98,11 +119,11 @@ def test_the_private_images_are_checked_before_any_stage_but_the_reading_of_the_
 
 def test_the_private_images_are_compared_with_the_public_ones_of_this_run(book, monkeypatch):
     given = []
-    monkeypatch.setattr(checks, "check_private", lambda secret, *others: given.extend(others) or secret)
+    monkeypatch.setattr(checks, "check_private", lambda order, *others: given.extend(others) or order.private)
     run_plan(*planned(), preset="digits", publish_to="", new_version=True)
-    assert given[2:] == [PublicImages(digest=f"{1:064d}", label="PUBLIC"), True, planned()[1].facts.whole]
-    ((args, _),) = book.of(public.pretrain)
-    assert args[0] == given[2]
+    assert given[1:] == [PublicImages(digest=f"{1:064d}", label="PUBLIC"), True, planned()[1].facts.whole]
+    (trained,) = book.of(public.pretrain)
+    assert trained.given.public.images == given[1]
 
 
 def test_the_flow_reads_like_the_paper(book):
@@ -148,8 +169,8 @@ def test_a_perceptual_term_alone_asks_for_the_backbone(book):
     run_plan(*planned("dp-sgd", "latent.kind=kl", "latent.perceptual=.1"), preset="digits", publish_to="")
     begun = stages(book)
     assert begun.index("train-backbone") < begun.index("train-autoencoder")
-    ((_, inputs),) = book.of(public.train_autoencoder)
-    assert inputs["backbone"].digest == f"{begun.index('train-backbone') + 1:064d}"
+    (coded,) = book.of(public.train_autoencoder)
+    assert coded.given.backbone.digest == f"{begun.index('train-backbone') + 1:064d}"
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -158,26 +179,27 @@ def test_in_latents_every_stage_is_given_the_autoencoder(book, method):
     run_plan(*planned(method, "latent.kind=kl"), preset="digits", publish_to="")
     begun = [name for name in stages(book) if not name.startswith("check")]
     assert begun[:3] == ["load-public", "train-autoencoder", "pretrain"]
-    (((images, latent), inputs),) = book.of(public.train_autoencoder)
-    assert isinstance(images, PublicImages) and latent.kind == "kl" and set(inputs) == {"seed", "machine"}
+    (coded,) = book.of(public.train_autoencoder)
+    images = coded.given.images
+    assert isinstance(images, PublicImages) and coded.given.latent.kind == "kl" and coded.given.backbone is None
     coder = PublicAutoencoder(digest=f"{stages(book).index('train-autoencoder') + 1:064d}", label="PUBLIC")
     for stage in (public.pretrain, public.train_extractor, public.build_knowledge_base):
-        assert all(args[:2] == (images, coder) for args, _ in book.of(stage))
+        assert all((one.given.public.images, one.given.public.autoencoder) == (images, coder) for one in book.of(stage))
     for stage in (private.take_votes, private.fine_tune, private.train_member, release.generate):
-        assert all(inputs["public"].autoencoder == coder for _, inputs in book.of(stage))
+        assert all(one.given.inputs.public.autoencoder == coder for one in book.of(stage))
 
 
 @pytest.mark.parametrize("method", [name for name, module in METHODS.items() if hasattr(module, "corrupt")])
 def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
     settings, plan = planned(method)
     run_plan(settings, plan, preset="digits", publish_to="")
-    tuned = [inputs for stage in (private.train_plainly, private.fine_tune) for _, inputs in book.of(stage)]
+    tuned = [one for stage in (private.train_plainly, private.fine_tune) for one in book.of(stage)]
     own = [True] if plan.fine_tuning or plan.plain else []
-    assert [inputs["paid"] for inputs in tuned] == [*own, False][: len(tuned)]
-    assert [inputs["terms"].comparison for inputs in tuned] == [*([False] * len(own)), True][: len(tuned)]
-    assert all(inputs["event"] == plan.spends[-1].event for inputs in tuned[: len(own)])
+    assert [one.paid for one in tuned] == [*own, False][: len(tuned)]
+    assert [one.given.order.terms.comparison for one in tuned] == [*([False] * len(own)), True][: len(tuned)]
+    assert all(one.given.event == plan.spends[-1].event for one in tuned[: len(own)])
     first, *others = book.of(release.generate_privately) + book.of(release.generate)
-    assert first[1]["paid"] and not any(inputs.get("paid") for _, inputs in others)
+    assert first.paid and not any(one.paid for one in others)
 
 
 def test_members_are_looked_at_first_and_stand_behind_a_priced_drawing(book):
@@ -186,11 +208,12 @@ def test_members_are_looked_at_first_and_stand_behind_a_priced_drawing(book):
     members = ["train-member"] * 3
     drawn = ["generate-privately", "generate", "find-nearest", "evaluate", "check-copies"]
     assert stages(book) == ["load-public", "check", "pretrain", "train-classifier", "rehearse", *members, *drawn]
-    trained = [inputs for _, inputs in book.of(private.train_member)]
-    assert [inputs["shard"] for inputs in trained] == [0, 1, 2] and not any(inputs.get("paid") for inputs in trained)
-    ((_, paid),) = book.of(release.generate_privately)
-    assert paid["paid"] and paid["events"] == plan.events("drawing") and paid["images"] == plan.generation.images
-    assert len(paid["trained"].members) == 3 and not paid["terms"].comparison
+    trained = book.of(private.train_member)
+    assert [one.given.shard for one in trained] == [0, 1, 2] and not any(one.paid for one in trained)
+    (drawing,) = book.of(release.generate_privately)
+    paid = drawing.given
+    assert drawing.paid and paid.events == plan.events("drawing") and paid.wanted.images == plan.generation.images
+    assert len(paid.inputs.members) == 3 and not paid.order.terms.comparison
 
 
 def test_prototypes_are_paid_for_whatever_is_drawn_from_them(book):
@@ -199,44 +222,46 @@ def test_prototypes_are_paid_for_whatever_is_drawn_from_them(book):
     for images in (50, 500):
         again = ["method.members=3", "method.key=two", "method.prototypes=2", f"generation.images={images}"]
         run_plan(*planned("dp-ensemble", *again, f"generation.redraw={images / 1000}"), preset="digits", publish_to="")
-        ((args, first),) = book.of(release.generate_privately)
-        (_, from_them), (_, public_alone) = book.of(release.generate)
-        assert first["paid"] and first["prototypes"] is True and first["images"] == 20
-        assert from_them["prototypes"] is not None and from_them["images"] == images and from_them["paid"]
-        assert public_alone.get("prototypes") is None
-        asked.append((args, {name: first[name] for name in ("events", "images", "terms", "facts")}))
+        (first,) = book.of(release.generate_privately)
+        from_them, public_alone = book.of(release.generate)
+        assert first.paid and first.given.prototypes is True and first.given.wanted.images == 20
+        assert from_them.given.inputs.prototypes is not None and from_them.given.images == images and from_them.paid
+        assert public_alone.given.inputs.prototypes is None
+        asked.append([canonical(vars(first.given)[name]) for name in ("events", "wanted", "order", "inputs")])
         book.asked.clear()
     assert asked[0] == asked[1]
 
 
 def test_everything_judged_is_named_and_judged_once(book):
     run_plan(*planned(), preset="digits", publish_to="")
-    ((args, _),) = book.of(release.evaluate)
-    assert list(args[0]) == [SYNTHETIC, PUBLIC_ONLY, BASELINE]
-    assert len({ref.digest for ref in args[0].values()}) == 3 and args[4].comparison
+    (scored,) = book.of(release.evaluate)
+    assert list(scored.given.judged.sets) == [SYNTHETIC, PUBLIC_ONLY, BASELINE]
+    assert len({ref.digest for ref in scored.given.judged.sets.values()}) == 3
+    assert scored.given.order.terms.comparison
 
 
 def test_the_eyes_learn_from_public_images_and_are_no_part_of_what_is_paid_for(book):
     run_plan(*planned(), preset="digits", publish_to="")
-    (((images,), inputs),) = book.of(public.train_classifier)
-    assert isinstance(images, PublicImages) and inputs["source"] == "glyphs"
-    ((args, _),) = book.of(release.evaluate)
-    assert isinstance(args[1], PublicClassifier)
+    (trained,) = book.of(public.train_classifier)
+    assert isinstance(trained.given.images, PublicImages) and trained.given.source == "glyphs"
+    (scored,) = book.of(release.evaluate)
+    eyes = scored.given.eyes.classifier
+    assert isinstance(eyes, PublicClassifier)
     for stage in (private.take_votes, private.fine_tune, release.generate):
-        assert all(args[1].digest not in repr(asked) for asked in book.of(stage))
+        assert all(eyes.digest not in repr(one.given) for one in book.of(stage))
 
 
 def test_with_inceptions_features_the_eyes_serve_the_rehearsal_alone(book):
     settings, plan = planned()
     inception = settings.evaluation.model_copy(update={"features": "inception"})
     run_plan(settings.model_copy(update={"evaluation": inception}), plan, preset="digits", publish_to="")
-    assert len(book.of(public.train_classifier)) == 1 and book.of(release.evaluate)[0][0][1] is None
+    assert len(book.of(public.train_classifier)) == 1 and book.of(release.evaluate)[0].given.eyes.classifier is None
 
 
 def test_without_a_baseline_none_is_trained(book):
     run_plan(*planned("rapid", "evaluation.baseline=false"), preset="digits", publish_to="")
     assert len(book.of(private.fine_tune)) == 1
-    assert list(book.of(release.evaluate)[0][0][0]) == [SYNTHETIC, PUBLIC_ONLY]
+    assert list(book.of(release.evaluate)[0].given.judged.sets) == [SYNTHETIC, PUBLIC_ONLY]
 
 
 def test_public_stages_know_nothing_of_the_private_images(book):
@@ -244,8 +269,8 @@ def test_public_stages_know_nothing_of_the_private_images(book):
     train = (public.train_autoencoder, public.pretrain, public.train_extractor, public.build_knowledge_base)
     train = (*train, public.train_classifier, public.rehearse)
     for stage in (public.load_public, *train):
-        for args, inputs in book.of(stage):
-            assert "secret-name" not in repr((args, inputs)) and "'digits'" not in repr((args, inputs))
+        for one in book.of(stage):
+            assert "secret-name" not in repr(one.given) and "'digits'" not in repr(one.given)
 
 
 def test_a_claim_travels_with_what_is_paid_and_not_with_the_comparison():
@@ -266,7 +291,8 @@ def test_public_images_get_the_shape_of_the_private_ones(tmp_path, height, width
     settings, plan = planned("rapid", *there, *changes)
     book = Book()
     load_images(settings, plan, book)
-    (((data, size, seed), _),) = book.of(public.load_public)
+    (read,) = book.of(public.load_public)
+    data, size, seed = read.given.data, read.given.size, read.given.seed
     found = sources.load(data.public, part="all", size=size, channels=data.channels, seed=seed)
     assert found.pixels.shape[1:] == plan.facts.shape == (1, *expected)
 
@@ -276,8 +302,8 @@ def test_glyphs_are_drawn_at_the_side_of_the_private_images(changes):
     settings, plan = planned("rapid", *changes)
     book = Book()
     parts = prepare(settings, plan, load_images(settings, plan, book), book)
-    (((_, size, _), _),) = book.of(public.load_public)
-    assert size == plan.facts.shape[1] == (10 if changes else 8)
+    (read,) = book.of(public.load_public)
+    assert read.given.size == plan.facts.shape[1] == (10 if changes else 8)
     assert isinstance(parts.model, PublicModel) and parts.base is not None
 
 
@@ -291,8 +317,8 @@ def test_other_images_under_the_same_name_are_loaded_anew(tmp_path):
         settings, plan = planned("dp-sgd", *there)
         book = Book()
         load_images(settings, plan, book)
-        ((args, inputs),) = book.of(public.load_public)
-        keys.append(stage_key(public.load_public, *args, context=book.context, **inputs))
+        (read,) = book.of(public.load_public)
+        keys.append(public.load_public.given(**vars(read.given)).key)
     assert keys[0] == keys[1] != keys[2]
 
 
@@ -304,22 +330,23 @@ def test_public_pictures_of_two_sizes_are_brought_to_that_of_the_private_ones(tm
     settings, plan = planned("rapid", *there)
     book = Book()
     load_images(settings, plan, book)
-    (((data, size, _), _),) = book.of(public.load_public)
+    (read,) = book.of(public.load_public)
+    data, size = read.given.data, read.given.size
     found = sources.load(data.public, part="all", size=size, channels=data.channels)
     assert found.pixels.shape[1:] == plan.facts.shape == (1, 8, 8) and len(found) == 6
 
 
 def test_the_books_stages_return_what_they_say():
     """The stand-in above makes references by the stages' own annotations."""
-    assert isinstance(Book().run(public.load_public), PublicImages)
+    assert isinstance(Book().stage(public.load_public)(None, 8, 0, ""), PublicImages)
 
 
 def test_the_votes_are_asked_for_with_the_whole_plan_in_view(book):
     settings, plan = planned()
     run_plan(settings, plan, preset="digits", publish_to="")
-    ((_, votes),) = book.of(private.take_votes)
-    assert votes["terms"].following == (plan.spends[-1].event,)
-    assert all(not inputs["terms"].following for _, inputs in book.of(private.fine_tune))
+    (votes,) = book.of(private.take_votes)
+    assert votes.given.order.terms.following == (plan.spends[-1].event,)
+    assert all(not one.given.order.terms.following for one in book.of(private.fine_tune))
 
 
 def test_a_first_phase_on_noised_copies_pays_once_and_then_trains_on_them(book):
@@ -327,21 +354,22 @@ def test_a_first_phase_on_noised_copies_pays_once_and_then_trains_on_them(book):
     settings, plan = planned("dp-promise", *once)
     run_plan(settings, plan, preset="digits", publish_to="")
     assert stages(book)[5:9] == ["noise-once", "train-phase-one", "fine-tune", "generate"]
-    ((_, copies),), ((_, trained),) = book.of(private.noise_once), book.of(private.train_phase_one)
-    assert copies["event"] == plan.spends[0].event and copies["terms"].relation == "replace_one"
-    assert copies["terms"].following == (plan.spends[1].event,), "the budget must bear Phase II too"
-    assert copies["terms"].claim is None, "the same copies serve runs that differ in Phase II"
-    assert isinstance(trained["noised"], NoisedImages) and trained["phase"] == plan.phase_one
-    tuned, baseline = (inputs for _, inputs in book.of(private.fine_tune))
-    assert isinstance(tuned["started"], PhaseOneModel) and baseline["started"] is None
+    (copies,), (trained,) = book.of(private.noise_once), book.of(private.train_phase_one)
+    in_terms = copies.given.order.terms
+    assert copies.given.event == plan.spends[0].event and in_terms.relation == "replace_one"
+    assert in_terms.following == (plan.spends[1].event,), "the budget must bear Phase II too"
+    assert in_terms.claim is None, "the same copies serve runs that differ in Phase II"
+    assert isinstance(trained.given.source, NoisedImages) and trained.given.phase == plan.phase_one
+    tuned, baseline = (one.given.inputs for one in book.of(private.fine_tune))
+    assert isinstance(tuned.started, PhaseOneModel) and baseline.started is None
 
 
 def test_a_first_phase_as_published_opens_the_door_itself(book):
     settings, plan = planned("dp-promise", "method.phase_one=paper")
     run_plan(settings, plan, preset="digits", publish_to="")
     assert "noise-once" not in stages(book)
-    ((_, trained),) = book.of(private.train_phase_one)
-    assert trained["event"].kind == "uncertified" and trained["noised"] is None and trained["paid"]
+    (trained,) = book.of(private.train_phase_one)
+    assert trained.given.source == plan.spends[0].event and trained.given.source.kind == "uncertified" and trained.paid
 
 
 def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_it_needs(book):
@@ -349,18 +377,21 @@ def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_
     run_plan(settings, plan, preset="digits", publish_to="")
     assert stages(book)[:3] == ["load-public", "check", "pretrain"]
     assert stages(book)[5:7] == ["generate-privately", "generate"]
-    ((_, drawn),) = book.of(release.generate_privately)
-    assert drawn["events"] == tuple(spend.event for spend in plan.spends) and drawn["paid"]
-    assert isinstance(drawn["public"].images, PublicImages) and drawn["trained"] == PrivateParts()
-    ((_, alone),) = book.of(release.generate)
-    assert alone["public"].images is None, "what the public model alone gives is found again by other methods"
-    assert drawn["images"] == plan.certificate.images == settings.generation.images
+    (drawn,) = book.of(release.generate_privately)
+    assert drawn.given.events == tuple(spend.event for spend in plan.spends) and drawn.paid
+    inputs = drawn.given.inputs
+    assert isinstance(inputs.public.images, PublicImages) and inputs.refs() == inputs.public.refs()
+    (alone,) = book.of(release.generate)
+    assert alone.given.inputs.public.images is None, "what the public model alone gives is found by other methods"
+    assert drawn.given.wanted.images == plan.certificate.images == settings.generation.images
 
 
 def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
     seen, parts = [], PublicParts(model=PublicModel(digest="0" * 64, label="PUBLIC"))
     monkeypatch.setattr(checks, "over_budget", lambda secret, events, terms: f"{len(events)} events are too many")
-    monkeypatch.setattr(type(book), "run", lambda self, stage, *_, **__: seen.append((stage.name, self.refusal)))
+    run = type(book).run
+    noted = lambda self, call, **how: seen.append((call.stage.name, self.refusal)) or run(self, call, **how)  # noqa: E731
+    monkeypatch.setattr(type(book), "run", noted)
     monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or PrivateParts())
     monkeypatch.setattr(flow, "prepare", lambda *_: seen.append(("prepare", book.refusal)) or parts)
     monkeypatch.setattr(flow, "compare", lambda *_: {})
@@ -386,20 +417,18 @@ def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, meth
     members = ["method.members=2", "method.key=two"] if method == "dp-ensemble" else []
     settings, plan = planned(method, QUERIED, *members)
     run_plan(settings, plan, preset="digits", publish_to="")
-    ((_, counted),) = book.of(private.count_classes)
-    assert counted["event"] == plan.spends[0].event and counted["paid"] and counted["terms"].claim is None
-    assert counted["terms"].following == tuple(spend.event for spend in plan.spends[1:]), (
-        "the budget must bear the rest"
-    )
+    (counted,) = book.of(private.count_classes)
+    in_terms = counted.given.order.terms
+    assert counted.given.event == plan.spends[0].event and counted.paid and in_terms.claim is None
+    assert in_terms.following == tuple(spend.event for spend in plan.spends[1:]), "the budget must bear the rest"
     paying = [private.take_votes, private.fine_tune, release.generate_privately]
-    first = next(n for n, (asked, *_) in enumerate(book.asked) if asked is private.count_classes)
-    assert all(n > first for n, (asked, *_) in enumerate(book.asked) if asked in paying)
-    drawn = [inputs for _, inputs in book.of(release.generate)]
-    own = book.of(release.generate_privately)
-    counts = own[0][1]["trained"].counts if own else drawn[0]["counts"]
+    first = next(n for n, one in enumerate(book.asked) if one.stage is private.count_classes)
+    assert all(n > first for n, one in enumerate(book.asked) if one.stage in paying)
+    drawn, own = book.of(release.generate), book.of(release.generate_privately)
+    counts = own[0].given.wanted.counts if own else drawn[0].given.counts
     assert isinstance(counts, ClassCounts)
-    alone, *baseline = [inputs for inputs in drawn if inputs.get("note") in (PUBLIC_ONLY, BASELINE)]
-    assert "counts" not in alone and all(inputs["counts"] == counts for inputs in baseline)
+    alone, *baseline = [one.given.counts for one in drawn if one.note in (PUBLIC_ONLY, BASELINE)]
+    assert alone is None and all(one == counts for one in baseline)
 
 
 @pytest.mark.parametrize("method", ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments"])
@@ -411,19 +440,20 @@ def test_moments_are_taken_before_all_else_and_all_stands_on_them(book, method):
     }
     settings, plan = planned(method, "alignment.kind=moments", *own.get(method, []))
     run_plan(settings, plan, preset="digits", publish_to="")
-    ((_, taken),) = book.of(private.take_moments)
-    assert taken["events"] == plan.events("moments") and taken["paid"] and taken["terms"].claim is None
-    assert taken["terms"].following == tuple(spend.event for spend in plan.spends[3:]), "the budget must bear the rest"
-    ((_, measured),) = book.of(public.measure)
-    assert taken["reference"].digest and not measured.get("paid")
-    stages = [private.noise_once, private.train_phase_one, private.fine_tune, private.train_member]
-    standing = [inputs for stage in stages for _, inputs in book.of(stage) if inputs.get("note") != BASELINE]
-    drawn = [inputs for _, inputs in book.of(release.generate_privately)]
-    refs = [inputs["moments"] for inputs in standing] + [inputs["trained"].moments for inputs in drawn]
-    refs += [inputs["moments"] for _, inputs in book.of(release.generate) if "note" not in inputs]
+    (taken,) = book.of(private.take_moments)
+    in_terms = taken.given.order.terms
+    assert taken.given.events == plan.events("moments") and taken.paid and in_terms.claim is None
+    assert in_terms.following == tuple(spend.event for spend in plan.spends[3:]), "the budget must bear the rest"
+    (measured,) = book.of(public.measure)
+    assert taken.given.reference.digest and not measured.paid
+    stages = [private.train_phase_one, private.fine_tune, private.train_member, release.generate_privately]
+    standing = [one for stage in stages for one in book.of(stage) if one.note != BASELINE]
+    refs = [one.given.inputs.moments for one in standing]
+    refs += [one.given.moments for one in book.of(private.noise_once)]
+    refs += [one.given.inputs.moments for one in book.of(release.generate) if not one.note]
     assert refs and {type(ref) for ref in refs} == {ClassMoments} and len({ref.digest for ref in refs}) == 1
-    others = [inputs for _, inputs in book.of(release.generate) if inputs.get("note") in (PUBLIC_ONLY, BASELINE)]
-    assert others and all("moments" not in inputs for inputs in others), "plain DP-SGD is compared with, unaligned"
+    others = [one.given.inputs for one in book.of(release.generate) if one.note in (PUBLIC_ONLY, BASELINE)]
+    assert others and all(inputs.moments is None for inputs in others), "plain DP-SGD is compared with, unaligned"
 
 
 def test_prototypes_and_the_public_model_know_nothing_of_the_classes(book):
@@ -432,13 +462,11 @@ def test_prototypes_and_the_public_model_know_nothing_of_the_classes(book):
     for classes in ("uniform", "queried"):
         more = ["method.members=2", "method.key=two", "method.prototypes=2", f"generation.classes={classes}"]
         run_plan(*planned("dp-ensemble", *more, "method.radius=0.01"), preset="digits", publish_to="")
-        (((recipe,), first),) = book.of(release.generate_privately)
-        ((_, drawn), ((plain,), _), *_) = book.of(release.generate)
-        seen.append((recipe, first["trained"], plain, first["events"]))
-        assert ("counts" in drawn) == (classes == "queried")
+        (first,), (drawn, plain, *_) = book.of(release.generate_privately), book.of(release.generate)
+        seen.append((first.given.inputs.settings, plain.given.inputs.settings, first.given.wanted, first.given.events))
+        assert (drawn.given.counts is not None) == (classes == "queried") and first.given.wanted.counts is None
         book.asked.clear()
-    assert seen[0][0] == seen[1][0] and seen[0][2] == seen[1][2] and seen[0][3] == seen[1][3]
-    assert seen[0][1].counts is seen[1][1].counts is None
+    assert seen[0] == seen[1]
 
 
 def test_declared_classes_open_no_door(book):
@@ -446,7 +474,7 @@ def test_declared_classes_open_no_door(book):
         *planned("rapid", "generation.classes=declared", "generation.shares={0: 1}"), preset="digits", publish_to=""
     )
     assert not book.of(private.count_classes)
-    (((recipe,), _), *_) = book.of(release.generate)
+    recipe = book.of(release.generate)[0].given.inputs.settings
     assert recipe.generation.shares["0"] == 1.0 and len(recipe.generation.shares) == 10
 
 
@@ -504,7 +532,7 @@ def test_a_rehearsal_decodes_no_private_image_and_is_the_same_for_others_of_the_
                     Image.new("L", (16, 16), 7).save(path)
             monkeypatch.setattr(rehearse, "Journal", lambda *_, book=book: book)
             rehearse.rehearse_public(method, "", [f"data.private={folder}", *declared], "rehearse-1")
-            told = [(stage.name, canonical([args, inputs])) for stage, args, inputs in book.asked]
+            told = [(one.stage.name, canonical(vars(one.given))) for one in book.asked]
             assert told[-1][0] == "rehearse" and str(folder) not in repr(told) and "scans" not in repr(told)
             asked.append(told)
         assert not is_there(where().ledger_url), "not even a ledger is made"
@@ -526,11 +554,11 @@ def test_the_run_after_a_rehearsal_makes_nothing_public_that_the_rehearsal_did_n
     with home_at(tmp_path / "home"):
         rehearse.rehearse_public("rapid", "", [*QUICK, *changes], "rehearse-1")
 
-    def learnt(one):
+    def learnt(kept):
         return {
-            stage.name
-            for stage, *_ in one.asked
-            if not isinstance(stage, str) and stage.fn.__module__ == "tasks.public"
+            one.stage.name
+            for one in kept.asked
+            if isinstance(one.stage, Stage) and one.stage.fn.__module__ == "tasks.public"
         }
 
     assert learnt(book) == learnt(before) and "pretrain" in learnt(book)
@@ -551,9 +579,10 @@ def test_what_would_not_be_published_is_refused_before_anything_is_made(book):
 )
 def test_without_a_public_model_the_rehearsal_is_told_so(book, method, changes, there):
     run_plan(*planned(method, *changes), preset="digits", publish_to="")
-    (((_, _, model, base, _), inputs),) = book.of(public.rehearse)
-    assert (model is not None) is there and (base is not None) is (method == "rapid")
-    assert inputs["generation"].images == Generation().images, "more images or another edition rehearse nothing anew"
+    (rehearsed,) = book.of(public.rehearse)
+    assert (rehearsed.given.model is not None) is there and (rehearsed.given.base is not None) is (method == "rapid")
+    images = planned(method)[0].rehearsal.images
+    assert rehearsed.given.generation.images == images, "more images or another edition rehearse nothing anew"
 
 
 def test_a_script_that_imports_the_flow_keeps_results_in_the_home(tmp_path):

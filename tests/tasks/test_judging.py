@@ -10,22 +10,21 @@ from artifacts import serialization
 from artifacts.gate import judged_of
 from artifacts.references import PublicImages, Samples
 from sfumato import sources
-from sfumato.config import BackboneSettings, Judge, Machine
+from sfumato.config import BackboneSettings, Generation, Judge, Machine
 from sfumato.images import ImageSet
 from sfumato.methods.plan import Facts
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.door import PrivateSet
-from sfumato.settings import Settings
-from tasks.inputs import Judging
+from tasks.inputs import Judging, Wanted
 from tasks.private import train_judge
 from tasks.public import train_backbone
 from tasks.release import comparable, judge_images
 from tasks.runtime.artifact import Draft
-from tasks.terms import Terms
+from tasks.terms import Order, Terms
 from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
 
 TERMS = Terms(relation="add_remove", delta=1e-4)
-HOW = {"machine": Machine(), "context": CONTEXT}
+MACHINE = Machine()
 
 
 def kept(place, kind, images):  # noqa: F811
@@ -37,11 +36,12 @@ def kept(place, kind, images):  # noqa: F811
 def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(place, told):  # noqa: F811
     letters = sources.load("glyphs", size=8, glyphs_per_class=30)
     quick = BackboneSettings(width=8, steps=60, batch=64, learning_rate=1e-2)
-    backbone = train_backbone.fn(kept(place, PublicImages, letters), quick, 0, **HOW)
+    backbone = train_backbone.fn(CONTEXT, kept(place, PublicImages, letters), quick, 0, MACHINE)
     secret, paid = PrivateSet(name="digits", source="digits"), Gaussian(noise_multiplier=2.0, count=60)
     digits = sources.load("digits", part="test")
     facts = Facts(records=1437, classes=digits.classes, public_classes=52, shape=(1, 8, 8))
-    judge = train_judge.fn(backbone, secret, TERMS, paid, Judge(), facts, **HOW)
+    order = Order(private=secret, terms=TERMS, machine=MACHINE)
+    judge = train_judge.fn(CONTEXT, order, paid, backbone, Judge(), facts)
     assert (backbone.label, judge.label) == ("PUBLIC", "DP")
     with place.ledger() as ledger:
         assert [entry.kind for entry in ledger.entries("digits")] == ["reserve", "open", "commit"]
@@ -52,7 +52,8 @@ def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(pl
     both = Judging(backbone=backbone, judge=judge)
 
     def made(use, images):
-        ref = judge_images.fn(drawn, both, Settings(), facts, images, use, **HOW)
+        wanted = Wanted(generation=Generation(), facts=facts, images=images)
+        ref = judge_images.fn(CONTEXT, drawn, both, wanted, use, MACHINE)
         folder = place.store().folder(ref)
         return ref, serialization.load_images(folder), serialization.load_drawn(folder)
 
@@ -87,7 +88,8 @@ def test_a_judge_that_gives_one_class_alone_ends_nothing_that_is_paid_for(place,
     both = Judging.model_construct(backbone=None, judge=None)
     monkeypatch.setattr(Judging, "refs", lambda _: [])
     facts = Facts(records=100, classes=("a", "b", "c"), public_classes=5, shape=(1, 8, 8))
-    ref = judge_images.fn(drawn, both, Settings(), facts, 12, use, **HOW)
+    wanted = Wanted(generation=Generation(), facts=facts, images=12)
+    ref = judge_images.fn(CONTEXT, drawn, both, wanted, use, MACHINE)
     images = serialization.load_images(place.store().folder(ref))
     assert len(images) == {"filter": 12, "agreeing": 12 if gives < 2 else 0}.get(use, 24)
     assert use == "agreeing" or len(images)

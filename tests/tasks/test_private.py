@@ -7,13 +7,14 @@ import pytest
 from artifacts import serialization
 from artifacts.references import PublicImages, TunedModel, WatchedSteps
 from sfumato import sources
+from sfumato.config import Machine
 from sfumato.errors import BadInput
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.engine.diagnostics import Seen
 from sfumato.privacy.mechanisms import Watched
 from tasks.checks import check_private
 from tasks.private import keep_watched
-from tasks.terms import Terms
+from tasks.terms import Order, Terms
 from tests.examples import picture_set
 from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
 
@@ -50,7 +51,7 @@ def test_private_images_among_the_public_ones_end_the_run_in_a_look(place, told,
     secret, terms = PrivateSet(name="digits", source="digits"), Terms(relation="add_remove", delta=1e-5)
     refused = pytest.raises(BadInput, match="the public images hold copies of private images of 'digits'")
     with refused if copied else contextlib.nullcontext():
-        check_private(secret, terms, CONTEXT, public)
+        check_private(Order(private=secret, terms=terms, machine=Machine()), CONTEXT, public)
     with place.ledger() as ledger:
         (entry,) = ledger.entries()
     assert entry.kind == "look" and "none is among the public ones" in entry.body["reason"]

@@ -17,7 +17,7 @@ from sfumato.images import to_unit
 from sfumato.methods.plan import Facts
 from sfumato.networks.build import build
 from sfumato.settings import resolve
-from tasks.inputs import PublicParts, load_parts
+from tasks.inputs import Inputs, PublicParts, TrainingSet, load_parts
 from tasks.public import RECONSTRUCTIONS, dealt, train_autoencoder, train_backbone, train_classifier
 from tasks.runtime.artifact import Draft, making
 from tasks.runtime.checkpoints import FolderKeeper
@@ -41,7 +41,7 @@ def world(place, told):  # noqa: F811
 
 
 def trained(images):
-    return train_autoencoder.fn(images, TINY, seed=0, machine=MACHINE, context=CONTEXT)
+    return train_autoencoder.fn(CONTEXT, images, TINY, seed=0, machine=MACHINE)
 
 
 def drafted(store, tmp_path):
@@ -75,9 +75,9 @@ def test_a_public_training_that_a_signal_stops_goes_on_to_the_same_artifact(worl
 
 def test_with_a_backbone_it_says_what_that_reads_after_the_round_trip(world):
     store, told, (images, _) = world  # noqa: F811
-    ask = {"seed": 0, "machine": MACHINE, "context": CONTEXT}
-    reader = train_backbone.fn(images, BackboneSettings(width=8, steps=3, batch=8), **ask)
-    ref = train_autoencoder.fn(images, TINY.model_copy(update={"perceptual": 0.1}), backbone=reader, **ask)
+    ask = {"seed": 0, "machine": MACHINE}
+    reader = train_backbone.fn(CONTEXT, images, BackboneSettings(width=8, steps=3, batch=8), **ask)
+    ref = train_autoencoder.fn(CONTEXT, images, TINY.model_copy(update={"perceptual": 0.1}), backbone=reader, **ask)
     assert store.manifest(ref)["parents"] == [images.digest, reader.digest] and ref.label == "PUBLIC"
     metrics = told[-1]["metrics"]
     assert 0 <= metrics["read_after"] <= 1 and 0 <= metrics["read_before"] <= 1
@@ -85,10 +85,14 @@ def test_with_a_backbone_it_says_what_that_reads_after_the_round_trip(world):
 
 def test_the_eyes_are_public_and_learn_from_public_images_alone(world):
     store, told, (images, others) = world  # noqa: F811
-    ask = {"source": "letters", "seed": 0, "machine": MACHINE, "context": CONTEXT}
-    ref = train_classifier.fn(images, **ask)
+    ask = {"source": "letters", "seed": 0, "machine": MACHINE}
+    ref = train_classifier.fn(CONTEXT, images, **ask)
     assert ref.label == "PUBLIC" and store.manifest(ref)["parents"] == [images.digest] and store.entries(ref) == []
-    assert train_classifier.fn(images, **ask).digest == ref.digest != train_classifier.fn(others, **ask).digest
+    assert (
+        train_classifier.fn(CONTEXT, images, **ask).digest
+        == ref.digest
+        != train_classifier.fn(CONTEXT, others, **ask).digest
+    )
     model, name = classifiers.load_classifier(store.folder(ref), torch.device("cpu"))
     found = serialization.load_images(store.folder(images))
     read = predict(model, to_unit(found.pixels)).argmax(1)
@@ -99,11 +103,12 @@ def test_the_eyes_are_public_and_learn_from_public_images_alone(world):
 def test_public_stages_refuse_an_autoencoder_trained_on_other_images(world, tmp_path):
     store, _, (images, others) = world
     draft, ref = drafted(store, tmp_path), trained(images)
-    parts = dealt(draft, images, ref, 0.5, 0, MACHINE)
+    shown = TrainingSet(images=images, autoencoder=ref, seed=0, machine=MACHINE)
+    parts = dealt(draft, shown, 0.5)
     assert parts.shape == (3, 4, 4) and parts.reference_images.shape[1:] == (1, 8, 8)
     assert parts.pre[0].shape[1:] == parts.reference[0].shape[1:] == (3, 4, 4)
     with pytest.raises(BadInput, match=f"{ref.digest[:12]} was trained on the public images {images.digest[:12]}, not"):
-        dealt(draft, others, ref, 0.5, 0, MACHINE)
+        dealt(draft, shown.model_copy(update={"images": others}), 0.5)
 
 
 def test_private_stages_refuse_one_that_their_denoiser_did_not_learn_with(world, tmp_path):
@@ -116,9 +121,11 @@ def test_private_stages_refuse_one_that_their_denoiser_did_not_learn_with(world,
             serialization.save_denoiser(made.folder, build(NETWORK, (3, 4, 4), 2), NETWORK, (3, 4, 4), 2)
         models.append(PublicParts(model=made.ref, autoencoder=ref))
     facts = Facts(records=9, classes=("x", "y"), public_classes=2, shape=(1, 8, 8))
-    parts = load_parts(draft, resolve("dp-sgd"), facts, models[0], MACHINE)
+    inputs = Inputs(settings=resolve("dp-sgd"), facts=facts, public=models[0])
+    parts = load_parts(draft, inputs, MACHINE)
     assert parts.shape == (3, 4, 4) and parts.schedule.limit == parts.codec.limit != 1
     with pytest.raises(BadInput, match="was trained on the public images"):
-        load_parts(draft, resolve("dp-sgd"), facts, models[1], MACHINE)
+        load_parts(draft, inputs.model_copy(update={"public": models[1]}), MACHINE)
     with pytest.raises(BadInput, match="trained on images of 8x8 with 1 channel, these are 16x16"):
-        load_parts(draft, resolve("dp-sgd"), facts.model_copy(update={"shape": (1, 16, 16)}), models[0], MACHINE)
+        larger = facts.model_copy(update={"shape": (1, 16, 16)})
+        load_parts(draft, inputs.model_copy(update={"facts": larger}), MACHINE)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sfumato.config import Relation, Section
+from sfumato.config import NOT_HASHED, Relation, Section
 
 
 class Event(Section):
@@ -83,7 +83,7 @@ class Uncertified(Event):
     """An access to private data for which no sound accountant gives a finite epsilon."""
 
     kind: Literal["uncertified"] = "uncertified"
-    reason: str
+    reason: Annotated[str, NOT_HASHED]
 
     def uncertified(self, relation: Relation) -> str:
         """Its own reason, under both relations."""

@@ -5,10 +5,12 @@ import hashlib
 import importlib
 import itertools
 import json
+import pickle
 import sys
 import textwrap
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Annotated
 
 import pytest
 from prefect import flow
@@ -24,17 +26,17 @@ from artifacts.references import (
     Samples,
 )
 from flows.synthesize import load_images
-from sfumato.config import FEWEST_JUDGED, Latent, Machine, Network, Pretraining, Schedule
+from sfumato.config import FEWEST_JUDGED, NOT_HASHED, Latent, Machine, Network, Pretraining, Schedule
 from sfumato.errors import BadInput
 from sfumato.evaluation.scores import NEIGHBOURS
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.settings import resolve
 from tasks import audit, private, public, release
-from tasks.inputs import PrivateParts, PublicParts
+from tasks.inputs import PrivateParts, PublicParts, TrainingSet
 from tasks.runtime import caching
 from tasks.runtime.artifact import RunContext
-from tasks.runtime.caching import cache_key, run_stage
+from tasks.runtime.caching import Stage, cache_key, run_stage
 from tasks.runtime.environment import configure, where
 from tasks.runtime.run import Journal
 from tests.examples import home_at, keep_samples, make_plan
@@ -197,7 +199,7 @@ def followed(stage, extra, monkeypatch) -> set[str]:
     "stage", [private.fine_tune, release.generate, release.generate_privately], ids=lambda stage: stage.name
 )
 def test_a_methods_own_file_is_in_the_key_and_no_other_methods(name, stage, monkeypatch):
-    module = caching.method_module(resolve(name))
+    (module,) = caching.method_modules(resolve(name))
     assert module == METHODS[name].__name__
     seen = followed(stage, {module}, monkeypatch)
     assert {m.__name__ for m in METHODS.values()} & seen == {module}
@@ -277,18 +279,18 @@ def test_the_fewest_images_are_one_more_than_the_neighbours():
 # The inputs
 
 
-def stage_one(settings, images):
+def stage_one(context: RunContext, settings, images, machine: Annotated[Machine, NOT_HASHED]):
     """A stage."""
     return settings, images
 
 
-def stage_two(settings, images):
+def stage_two(context: RunContext, settings, images, machine: Annotated[Machine, NOT_HASHED]):
     """A stage."""
     return settings, images
 
 
 def inputs(**changes):
-    return {"settings": resolve("rapid"), "machine": Machine(), "context": CONTEXT, "images": 5, **changes}
+    return {"settings": resolve("rapid"), "machine": Machine(), "images": 5, **changes}
 
 
 def test_two_stages_with_the_same_code_and_inputs_have_two_keys():
@@ -304,11 +306,10 @@ def test_the_order_of_inputs_is_nothing():
     "change",
     [
         {"machine": Machine(device="cuda:1", threads=3, physical_batch=9)},
-        {"context": RunContext(run="run-2", parents={})},
         {"settings": resolve("rapid", changes=["machine.threads=7", "machine.physical_batch=3"])},
         {"settings": resolve("rapid", changes=["data.folder=/elsewhere"])},
     ],
-    ids=["machine", "context", "machine-in-settings", "folder"],
+    ids=["machine", "machine-in-settings", "folder"],
 )
 def test_how_fast_where_and_for_whom_is_not_in_the_key(change):
     assert cache_key(stage_one, inputs()) == cache_key(stage_one, inputs(**change))
@@ -400,19 +401,20 @@ def test_a_reference_counts_by_its_content_alone(wrap):
 
 
 def test_what_is_not_given_counts_as_its_default_as_it_does_for_prefect():
-    asked = (PublicImages(digest="i" * 64, label="PUBLIC"), Latent(kind="kl"), 0, Machine(), CONTEXT)
-    assert caching.stage_key(public.train_autoencoder, *asked) == caching.stage_key(
-        public.train_autoencoder, *asked, backbone=None
-    )
+    asked = (PublicImages(digest="i" * 64, label="PUBLIC"), Latent(kind="kl"), 0, Machine())
+    given = public.train_autoencoder.given
+    assert given(*asked).key == given(*asked, backbone=None).key
+    everything = {"context": CONTEXT, **given(*asked).arguments}
+    assert caching._key(public.train_autoencoder.fn, None, everything) == given(*asked).key, "as Prefect works it out"
 
 
 def test_another_autoencoder_is_another_key_all_the_way_down():
     """Its settings and its public images are in its own key; its content is in the key of all that stands on it."""
     images, latent = PublicImages(digest="i" * 64, label="PUBLIC"), Latent(kind="kl")
-    common = {"seed": 0, "machine": Machine(), "context": CONTEXT}
+    common = {"seed": 0, "machine": Machine()}
 
     def coder_key(images, latent):
-        return caching.stage_key(public.train_autoencoder, images, latent, **common)
+        return public.train_autoencoder.given(images, latent, **common).key
 
     others = [latent.model_copy(update=change) for change in ({"width": 8}, {"kl_weight": 0.1}, {"bound": 2.0})]
     elsewhere = images.model_copy(update={"digest": "j" * 64})
@@ -422,8 +424,8 @@ def test_another_autoencoder_is_another_key_all_the_way_down():
     coders = [PublicAutoencoder(digest=letter * 64, label="PUBLIC") for letter in "ab"]
 
     def pretrain_key(coder):
-        trained = (images, coder, Schedule(), Network(), Pretraining())
-        return caching.stage_key(public.pretrain, *trained, reference=0.0, **common)
+        shown = TrainingSet(images=images, autoencoder=coder, **common)
+        return public.pretrain.given(shown, Schedule(), Network(), Pretraining(), reference=0.0).key
 
     assert len({pretrain_key(coder) for coder in (None, *coders)}) == 3
     parts = [PublicParts(model=MODEL, autoencoder=coder) for coder in (None, *coders)]
@@ -447,11 +449,6 @@ class FakeTask:
     ref: Samples
     asked: list[bool] = field(default_factory=list)
     refresh: bool = False
-    name: str = "stand-in"
-
-    @staticmethod
-    def fn(number):
-        """What the key is made of."""
 
     def with_options(self, refresh_cache):
         return FakeTask(self.ref, self.asked, refresh_cache)
@@ -461,26 +458,45 @@ class FakeTask:
         return SimpleNamespace(result=lambda: self.ref, name="Cached") if return_state else self.ref
 
 
+def stand_in(context: RunContext, number: int) -> Samples:
+    """What the key is made of."""
+
+
+def call_of(fake):
+    """A call of a stage whose task is the stand-in."""
+    stage = Stage(stand_in)
+    stage.__dict__["task"] = fake
+    return stage.given(1)
+
+
+def test_a_call_reaches_another_process_by_name():
+    call = private.count_classes.given(None, None, ("ill", "well"))
+    there = pickle.loads(pickle.dumps(call))
+    assert there.stage is private.count_classes and there.arguments == call.arguments
+    with pytest.raises(TypeError, match="'classes'"):
+        private.count_classes.given(None, None)
+
+
 @pytest.mark.parametrize(("intact", "expected"), [(True, [False]), (False, [False, True])])
 def test_a_hit_whose_artifact_is_damaged_is_made_again(monkeypatch, intact, expected, tmp_path):
     store = SimpleNamespace(intact=lambda ref: intact, entries=lambda ref: [])
     monkeypatch.setattr(caching, "where", lambda: SimpleNamespace(store=lambda: store, home=tmp_path, shared_store=""))
     fake = FakeTask(Samples(digest="s" * 64, label="PUBLIC"))
-    assert run_stage(fake, 1) == (fake.ref, intact)
+    assert run_stage(call_of(fake), CONTEXT) == (fake.ref, intact)
     assert fake.asked == expected
 
 
 def test_a_hit_that_this_ledger_does_not_name_is_made_again_and_the_line_says_why(tmp_path, capsys):
     with home_at(tmp_path / "home"):
         fake = FakeTask(keep_samples(where().store(), entries={"0" * 64: "DP"}))
-        assert run_stage(fake, 1) == (fake.ref, False) and fake.asked == [False, True]
+        assert run_stage(call_of(fake), CONTEXT) == (fake.ref, False) and fake.asked == [False, True]
     assert "stand-in: made again: its ledger entries are not in this ledger" in capsys.readouterr().err
 
 
 def test_a_stage_is_cached_and_never_tried_twice():
     for stage in (public.load_public, public.pretrain, private.take_votes, private.fine_tune, release.evaluate):
-        assert stage.retries == 0 and stage.persist_result and stage.cache_policy is not None
-        assert stage.result_serializer == "json"
+        assert stage.task.retries == 0 and stage.task.persist_result and stage.task.cache_policy is not None
+        assert stage.task.result_serializer == "json"
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,13 @@ from sfumato.methods.plan import STAGE_TUNING
 from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy import mechanisms
+from sfumato.privacy.accounting.events import SubsampledGaussian
 from sfumato.settings import resolve
 from tasks import private
-from tasks.inputs import PublicParts
+from tasks.inputs import Inputs, PublicParts
 from tasks.private import fine_tune, fine_tune_beside
 from tasks.runtime import distributed, environment
-from tasks.terms import Terms
+from tasks.terms import Order, Terms
 from tests.tasks.runtime.test_artifact import CONTEXT, place, told  # noqa: F401 (fixtures)
 
 QUICK = [
@@ -87,18 +88,11 @@ def tune(place, **changes):  # noqa: F811
             value.add_(0.1)
         serialization.save_denoiser(folder, model, settings.network, facts.shape, facts.public_classes)
         public = PublicParts(model=store.keep(PublicModel, folder))
-    asked = {
-        "settings": settings.only("schedule", "network", "method", "fine_tuning"),
-        "facts": facts,
-        "private": private_set(settings),
-        "terms": Terms(relation="add_remove", delta=1e-3),
-        "event": plan.event(STAGE_TUNING),
-        "public": public,
-        "votes": None,
-        "machine": settings.machine,
-        "context": CONTEXT,
-    }
-    return fine_tune.fn(**{**asked, **changes})
+    terms = Terms(relation="add_remove", delta=1e-3)
+    order = Order(private=private_set(settings), terms=terms, machine=settings.machine).model_copy(update=changes)
+    recipe = settings.only("schedule", "network", "method", "fine_tuning")
+    inputs = Inputs(settings=recipe, facts=facts, public=public)
+    return fine_tune.fn(CONTEXT, order, plan.event_of(SubsampledGaussian, STAGE_TUNING), inputs)
 
 
 @pytest.mark.parametrize("comparison", [False, True])

@@ -74,19 +74,17 @@ from artifacts.references import TunedModel
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.ledger.ledger import entry_label
 from tasks.runtime import caching
+from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
 
 EVENT = Gaussian(noise_multiplier=5.0)
 
-class Stage:
+def fine_tune(context: RunContext, number: int) -> TunedModel:
+    return number
+
+class Task:
     # a Prefect task as far as it is asked here, which pays like a private stage and then takes its time
-    name = "fine-tune"
-
-    @staticmethod
-    def fn(number):
-        return number
-
-    def __call__(self, number, return_state):
+    def __call__(self, context, number, return_state):
         with where().ledger() as ledger:
             ticket = ledger.reserve("scans", "d1gest", [EVENT], "add_remove", 1e-5, stage="fine_tuning", purpose="a test",
                                     run=sys.argv[1], code_version="1", images="any")
@@ -102,7 +100,9 @@ class Stage:
         return SimpleNamespace(result=lambda: ref, name="Completed")
 
 caching.is_here = lambda stage, key: False  # nothing in this machine's own cache
-ref, cached = caching.run_stage(Stage(), 7)
+stage = caching.stage(fine_tune)
+stage.__dict__["task"] = Task()
+ref, cached = caching.run_stage(stage.given(7), RunContext(run=sys.argv[1], parents={}))
 print("cached" if cached else "made", ref.digest, flush=True)
 """
 

@@ -4,13 +4,14 @@ import importlib.util
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from prefect import flow
 
 from artifacts.labels import Label
-from flows.synthesize import load_images, pay, prepare
+from flows.synthesize import load_images, pay, prepare, terms
 from sfumato.config import Machine
 from sfumato.errors import BadInput
 from sfumato.preflight import plan_for, preflight, private_set
@@ -20,6 +21,7 @@ from tasks.runtime import parallel as module
 from tasks.runtime.environment import configure, where
 from tasks.runtime.parallel import among_others, check_books, side_by_side
 from tasks.runtime.run import Journal
+from tasks.terms import Order
 from tests.examples import home_at
 
 MEMBERS = [
@@ -74,12 +76,12 @@ def die(number):
 
 def test_two_pieces_are_at_work_at_once_and_come_back_in_order(prefect_server, home):
     machine = Machine(runner="threads", workers=2)
-    assert side_by_side("pieces", machine, meet, [{"number": n} for n in range(4)]) == [0, 1, 2, 3]
+    assert side_by_side("pieces", machine, [partial(meet, n) for n in range(4)]) == [0, 1, 2, 3]
 
 
 def test_a_mistake_in_one_piece_is_said_as_it_is(prefect_server, home):
     with pytest.raises(BadInput, match="^class 'well' has no image: add some$"):
-        side_by_side("pieces", Machine(runner="threads", workers=1), fail, [{"number": n} for n in range(3)])
+        side_by_side("pieces", Machine(runner="threads", workers=1), [partial(fail, n) for n in range(3)])
 
 
 @pytest.mark.slow
@@ -87,8 +89,8 @@ def test_two_ray_workers_write_into_the_ledger_of_the_run(prefect_server, home):
     if importlib.util.find_spec("prefect_ray") is None:
         pytest.skip("Ray is missing: pip install 'sfumato[scale]'")
     (folder := home / "meeting").mkdir()
-    calls = [{"number": number, "count": 2, "folder": folder} for number in range(2)]
-    found = side_by_side("pieces", Machine(runner="ray", workers=2), look, calls)
+    pieces = [partial(look, number, 2, folder) for number in range(2)]
+    found = side_by_side("pieces", Machine(runner="ray", workers=2), pieces)
     assert [number for number, _ in found] == [0, 1]
     assert len({pid for _, pid in found} - {os.getpid()}) == 2
     with where().ledger() as ledger:
@@ -101,10 +103,9 @@ def train_members(runner):
     """The stages of an ensemble up to its members."""
     settings, facts, _ = preflight(resolve("dp-ensemble", changes=MEMBERS))
     plan, book = plan_for(settings, facts), Journal.begin(settings, private_set(settings))
+    order = Order(private=book.private, terms=terms(plan), machine=Machine(runner=runner, workers=2))
     public = prepare(settings, plan, load_images(settings, plan, book), book)
-    machine = Machine(runner=runner, workers=2)
-    own = settings.model_copy(update={"machine": machine})
-    return pay(own, plan, public, book.private, book).members, [s.cached for s in book.stages]
+    return pay(settings, plan, public, order, book).members, [s.cached for s in book.stages]
 
 
 @pytest.mark.slow
@@ -125,7 +126,7 @@ def test_members_of_two_processes_are_those_of_one_and_each_look_is_written_once
 @pytest.mark.slow
 def test_a_worker_that_dies_is_said_in_one_line(prefect_server, home):
     with pytest.raises(BadInput, match="a worker of machine.runner='processes' died") as error:
-        side_by_side("pieces", Machine(runner="processes", workers=1), die, [{"number": 0}])
+        side_by_side("pieces", Machine(runner="processes", workers=1), [partial(die, 0)])
     assert "\n" not in str(error.value)
 
 
@@ -162,4 +163,4 @@ def test_torchrun_and_a_runner_do_not_go_together(home, monkeypatch):
     for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(BadInput, match="machine.runner='threads' does not go with torchrun, which started 2 processes"):
-        side_by_side("pieces", Machine(runner="threads"), meet, [{"number": 0}])
+        side_by_side("pieces", Machine(runner="threads"), [partial(meet, 0)])

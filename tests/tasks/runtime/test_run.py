@@ -4,13 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from artifacts.references import PublicModel, TunedModel
 from artifacts.tracking import Tracker
 from sfumato.errors import Refused
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import resolve
-from tasks import private
 from tasks.runtime import run
+from tasks.runtime.artifact import RunContext
+from tasks.runtime.caching import Stage
 from tasks.runtime.environment import configure
 from tasks.runtime.run import Journal
 from tests.examples import PRIVATE_PATH, home_at, keep_samples
@@ -103,8 +105,12 @@ def samples(place):
     return ref.model_copy(update={"seconds": 9.0})
 
 
-def stage(name="fine-tune"):
-    return SimpleNamespace(name=name, fn=private.fine_tune.fn)
+def pretrain(context: RunContext, seed: int = 0) -> PublicModel:
+    """A stage that is never carried out."""
+
+
+def fine_tune(context: RunContext, seed: int = 0) -> TunedModel:
+    """Another one."""
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -113,7 +119,7 @@ def test_a_private_result_used_again_is_written_down_and_costs_nothing(place, bo
     monkeypatch.setattr(run, "run_stage", lambda *_, **__: (samples, cached))
     with place.ledger() as ledger:
         before = ledger.total("scans")
-    assert book.run(stage(), paid=paid) is samples
+    assert book.stage(Stage(fine_tune), paid=paid)() is samples
     with place.ledger() as ledger:
         reused = [entry for entry in ledger.entries("scans") if entry.kind == "reuse"]
         assert ledger.total("scans") == before
@@ -125,9 +131,9 @@ def test_a_private_result_used_again_is_written_down_and_costs_nothing(place, bo
 
 def test_every_stage_is_remembered_with_both_its_times(book, samples, monkeypatch):
     monkeypatch.setattr(run, "run_stage", lambda *_, **__: (samples, False))
-    book.run(stage("pretrain"))
+    book.stage(Stage(pretrain))()
     monkeypatch.setattr(run, "run_stage", lambda *_, **__: (samples, True))
-    book.run(stage("fine-tune"))
+    book.stage(Stage(fine_tune))()
     assert [(line.name, line.cached, line.made_in) for line in book.stages] == [
         ("pretrain", False, 9.0),
         ("fine-tune", True, 9.0),
@@ -137,8 +143,10 @@ def test_every_stage_is_remembered_with_both_its_times(book, samples, monkeypatc
 
 def test_a_stage_works_on_behalf_of_its_run(book, samples, monkeypatch):
     given = {}
-    monkeypatch.setattr(run, "run_stage", lambda stage, *args, **inputs: (given.update(inputs) or samples, False))
-    book.run(stage(), 1, seed=3)
+    monkeypatch.setattr(
+        run, "run_stage", lambda call, context: (given.update(call.arguments, context=context) or samples, False)
+    )
+    book.stage(Stage(fine_tune))(seed=3)
     assert given == {"seed": 3, "context": book.context}
 
 
@@ -148,7 +156,7 @@ def test_a_stage_that_fails_leaves_no_line(book, monkeypatch):
 
     monkeypatch.setattr(run, "run_stage", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
-        book.run(stage())
+        book.stage(Stage(fine_tune))()
     assert book.stages == []
 
 
@@ -159,9 +167,9 @@ def test_while_the_ledger_refuses_a_stage_may_only_find_its_result(place, told, 
     monkeypatch.setattr(run, "run_stage", lambda *_, **__: (samples, True))
     book.refusal = "epsilon 0 of 3 left"
     with pytest.raises(Refused, match="epsilon 0 of 3 left"):
-        book.run(private.fine_tune)
+        book.stage(Stage(fine_tune))()
     there.append("in the cache")
-    assert book.run(private.fine_tune) == samples
+    assert book.stage(Stage(fine_tune))() == samples
 
 
 @pytest.mark.parametrize("written", [False, True])
