@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help=(
-        "The privacy ledger: what each private set has cost. Every entry is signed by a key that lies outside the home "
+        "The privacy ledger: what each private set has cost.\n\nEvery entry is signed by a key that lies outside the home "
         "(SFUMATO_KEYS; a team gives one by SFUMATO_LEDGER_KEY): back that folder up. A ledger that was rewritten, cut off or "
         "begun anew is refused; `recover` says how to go on, and `witness` writes its state where nobody here can change it."
     ),

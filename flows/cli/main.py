@@ -11,105 +11,55 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from sfumato import __version__
 from sfumato.errors import BadInput, Refused, Stopped, Unnamed
 from tasks.runtime.environment import configure, where
 
-
-class Command(NamedTuple):
-    """A command of the list."""
-
-    file: str
-    """Its file beside this one, in which it is a function of its name, or the group `app`."""
-    help: str
-    """The first line of its own help."""
-
-
 COMMANDS = {
-    "run": Command("run", "Run a method from private images to a synthetic set with its report."),
-    "plan": Command(
-        "run",
-        "Show what a run would train, the noise it needs and the certificate it would earn; opens no private image.",
-    ),
-    "rehearse": Command(
-        "run",
-        "Make the public half of a run and show what it can do, before anything is paid: one picture, three numbers.",
-    ),
-    "show": Command(
-        "results",
-        "Show a run: what it cost, where its results lie, and what is INTERNAL, how it scored, under a heading that says so.",
-    ),
-    "report": Command(
-        "results",
-        "Print where the report of a run lies, one HTML file, and that of its INTERNAL sibling; written anew, costs nothing.",
-    ),
-    "publish": Command(
-        "results",
-        "Hand a run's images over: image folder, labels, sample picture, data card. Refuses what is INTERNAL.",
-    ),
-    "audit": Command(
-        "audit",
-        "Try to break a finished run: canaries, membership attacks, copies. INTERNAL; costs nothing, takes one training.",
-    ),
-    "explain": Command("explain", "Say what a method's paper claims, what can be certified, and why the two differ."),
-    "settings": Command(
-        "settings", "List every setting of a method with its default and what it means: what --set takes."
-    ),
-    "presets": Command(
-        "settings", "List the presets: each a short change of the defaults, why there is one, and what to expect of it."
-    ),
-    "migrate": Command(
-        "migrate",
-        "Bring a home of an earlier format to this one: every entry of its ledger stays as it is, and counts.",
-    ),
-    "ledger": Command("ledger", "The privacy ledger: what each private set has cost."),
-    "check": Command(
-        "check",
-        "Say what is in a private collection: classes, sizes, duplicates, broken files. INTERNAL; costs nothing.",
-    ),
-    "compare": Command(
-        "compare", "Set methods side by side at the same budgets: one table, one picture, one trade-off plot. INTERNAL."
-    ),
-    "sweep": Command(
-        "compare",
-        "Vary settings one at a time, and show scores against values: table, picture, samples. INTERNAL; every run spends.",
-    ),
-    "serve": Command(
-        "serve",
-        "Start Prefect (runs, schedules, progress), its worker and MLflow (artifacts, scores) on this machine. Ctrl-C closes all.",
-    ),
-    "status": Command("serve", "Show what runs, waits, comes next, failed and why, and what is left of each budget."),
+    "run": "run",
+    "plan": "run",
+    "rehearse": "run",
+    "show": "results",
+    "report": "results",
+    "publish": "results",
+    "audit": "audit",
+    "explain": "explain",
+    "settings": "settings",
+    "presets": "settings",
+    "migrate": "migrate",
+    "ledger": "ledger",
+    "check": "check",
+    "compare": "compare",
+    "sweep": "compare",
+    "serve": "serve",
+    "status": "serve",
 }
-"""Every command, in the order in which help shows it."""
+"""Every command, in the order in which help shows it, and its file beside this one, in which it is a function of its name, or the group
+`app`. These files import what is heavy when a command is called, so that help may load them all."""
 
 
 class Commands(TyperGroup):
-    """The list of commands, each imported when it is called."""
+    """The list of commands, each loaded when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """What help shows of a command; None for a name that there is not."""
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name].help) if cmd_name in COMMANDS else None
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is called."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, load(name) if name and command else command, rest
+        """A command by its name; None where there is none."""
+        return load(cmd_name) if cmd_name in COMMANDS else None
 
 
 def load(name: str) -> Any:
     """A command with all that belongs to it."""
-    module = importlib.import_module(f"flows.cli.{COMMANDS[name].file}")
+    module = importlib.import_module(f"flows.cli.{COMMANDS[name]}")
     if hasattr(module, "app"):
         group = typer.main.get_command(module.app)
         group.name = name

@@ -1,8 +1,6 @@
 """`sfumato migrate`: a home of an earlier format."""
 
-from artifacts.store import Store
 from flows.cli.options import OUT
-from sfumato.privacy.ledger.chain import migrate as ledger_migrate
 from tasks.runtime.environment import configure, now
 
 
@@ -11,6 +9,9 @@ def migrate() -> None:
 
     What was made before can be shown. A run makes it again, and pays for it again, where it asks for it.
     """
+    from artifacts.store import Store
+    from sfumato.privacy.ledger.chain import migrate as ledger_migrate
+
     place = configure()
     if Store.migrate(place.home / "store", place.shared_store):
         OUT.print("the store: what is in it can be shown; a run makes its stages again, and pays for the private ones")

@@ -352,10 +352,12 @@ def test_every_command_is_known_to_these_tests():
     }
 
 
-@pytest.mark.parametrize("name", main.COMMANDS)
-def test_the_list_of_commands_says_what_each_says_of_itself(name):
-    said = main.load(name).help.splitlines()[0]
-    assert said.startswith(main.COMMANDS[name].help.removesuffix("."))
+def test_help_lists_every_command_with_the_first_line_of_its_own_help(sfumato, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    listed = " ".join(sfumato("--help").out.split())
+    for name in main.COMMANDS:
+        first = main.load(name).help.splitlines()[0].strip()
+        assert " ".join(first.split()) in listed, name
 
 
 HEAVY = {"torch", "numpy", "prefect", "mlflow", "sqlalchemy", "sklearn", "matplotlib"}

@@ -60,7 +60,7 @@ def ctrl_c():
 )
 @pytest.mark.parametrize("command", ["compare", "sweep", "run", "status"])
 def test_what_a_signal_ends_is_one_line_and_the_code_that_shells_have(sfumato, monkeypatch, stop, code, command):
-    monkeypatch.setattr(f"flows.cli.{main.COMMANDS[command].file}.configure", stop)
+    monkeypatch.setattr(f"flows.cli.{main.COMMANDS[command]}.configure", stop)
     named = ["rapid"] if command == "sweep" else []
     assert sfumato(command, *named).is_one_line("stopped", "kept", "The same command goes on", code=code)
 
