@@ -17,7 +17,8 @@ import yaml
 
 from artifacts.record import UNTOLD, RunRecord
 from artifacts.references import PublicImages
-from artifacts.reports.run import labels_told, statement
+from artifacts.reports.in_short import statement
+from artifacts.reports.run import labels_told
 from artifacts.store import Store
 from sfumato import __version__, verify_card
 from sfumato.config import Relation

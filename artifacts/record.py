@@ -12,10 +12,10 @@ from artifacts.labels import Label
 from artifacts.store import write_text
 from sfumato.class_shares import ClassShares
 from sfumato.errors import BadInput
-from sfumato.evaluation.copies import CopyCheck
+from sfumato.evaluation.findings import CopyCheck
+from sfumato.findings import RehearsalFindings
 from sfumato.methods.plan import Certificate, Claim, Plan
-from sfumato.privacy.auditing.audit import Audit
-from sfumato.rehearsal import RehearsalFindings
+from sfumato.privacy.auditing.findings import Audit
 
 RECORD = "run.json"
 SYNTHETIC = "synthetic"

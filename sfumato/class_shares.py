@@ -6,14 +6,16 @@ post-processing.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from pydantic import BaseModel, ConfigDict
-from torch import Tensor
 
 from sfumato.config import Generation
 from sfumato.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DECIMALS = 12
 """Of declared shares, so that the same proportions are the same shares, however they were given."""
@@ -43,7 +45,7 @@ class ClassShares(BaseModel):
         ]
 
 
-def class_shares(generation: Generation, classes: Sequence[str], noisy: Tensor | None = None) -> ClassShares | None:
+def class_shares(generation: Generation, classes: Sequence[str], noisy: "Tensor | None" = None) -> ClassShares | None:
     """The same as `shares_of`, for a report; None where there are as many images of each class."""
     if generation.classes == "uniform":
         return None
@@ -99,7 +101,7 @@ def _place(name: str, classes: Sequence[str], where: str) -> int:
     raise BadInput(f"{where} names the class {name!r}, which is not there: use {known}, or a position from 0 on")
 
 
-def shares_of(generation: Generation, classes: Sequence[str], noisy: Tensor | None = None) -> tuple[float, ...]:
+def shares_of(generation: Generation, classes: Sequence[str], noisy: "Tensor | None" = None) -> tuple[float, ...]:
     """The share of each class, summing to 1, by settings from `with_shares`; none where there are as many images of each.
 
     `noisy` int64 `[classes]` are counts with noise, where they were queried: what is below 0 counts as 0, and where nothing is left
@@ -157,8 +159,10 @@ def images_of_each(shares: Sequence[float], count: int) -> list[int]:
     return [int(images) for images in whole]
 
 
-def wanted_classes(shares: Sequence[float], classes: int, count: int) -> Tensor:
+def wanted_classes(shares: Sequence[float], classes: int, count: int) -> "Tensor":
     """The class of each of `count` images, in order of class, int64 `[count]`; evenly where there are no shares."""
+    import torch
+
     if not shares:
         return torch.arange(count) * classes // count
     return torch.repeat_interleave(torch.arange(classes), torch.tensor(images_of_each(shares, count)))

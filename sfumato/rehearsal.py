@@ -25,11 +25,12 @@ import torch
 from torch import Tensor
 
 from sfumato import held_out, latents
-from sfumato.config import Generation, RehearsalSettings, Section
+from sfumato.config import Generation, RehearsalSettings
 from sfumato.diffusion.samplers import Denoiser
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.drawing import public_samples
 from sfumato.evaluation.fidelity import frechet_distance
+from sfumato.findings import RehearsalFindings
 from sfumato.images import shape_of, to_pixels, to_unit
 from sfumato.latents import Codec
 from sfumato.progress import Progress, silent
@@ -45,8 +46,6 @@ PER_DIRECTION = 10
 """Images of a set for each direction along which features are compared: fewer, and the distance measures their number."""
 FEWEST = 20
 """Images of a set below which no distance is stated."""
-LEAST_UNIT = 1e-9
-"""Distances below this are none."""
 FITTED = 5000
 """Public images to which the Gaussian is fitted, at most."""
 FEWEST_READ = 20
@@ -72,54 +71,6 @@ class Reading(NamedTuple):
     """Share that it reads right after the autoencoder."""
     survives: float | None
     """What is read beyond chance after, as a share of what is read beyond it before; None where that is too little to tell."""
-
-
-class RehearsalFindings(Section):
-    """The numbers of a rehearsal; None where there was nothing to measure."""
-
-    held_out: int
-    """Public images that nothing learnt from."""
-    images: int = 0
-    """Images in each set of which a distance is stated."""
-    directions: int = 0
-    """Directions of the features along which they are compared."""
-    samples: float | None = None
-    """Frechet distance of public samples to held-out public images."""
-    real: float | None = None
-    """Of other held-out public images."""
-    gaussian: float | None = None
-    """Of draws from a Gaussian fitted to public pixels, or latents."""
-    error: float | None = None
-    """Root mean squared error per pixel of what comes back of held-out images."""
-    spread: float | None = None
-    """The same of the mean image."""
-    read: float | None = None
-    """Share of held-out images that the classifier reads right."""
-    read_after: float | None = None
-    """The same after the autoencoder."""
-    survives: float | None = None
-    """What it reads beyond chance after, as a share of what it reads beyond it before."""
-    retrieval: float | None = None
-    """Share of held-out images that find a key of their own class."""
-    chance: float | None = None
-    """What chance gives."""
-    model: bool = True
-    """Whether there is a public model to draw from."""
-
-    def numbers(self) -> dict[str, float]:
-        """What was measured, by name."""
-        found = {"nearness": self.nearness, **self.model_dump()}
-        return {name: float(value) for name, value in found.items() if value is not None}
-
-    @property
-    def nearness(self) -> float | None:
-        """Where the samples lie between other public images, 0, and a Gaussian's draws, 1; None where nothing was drawn.
-
-        Where a Gaussian draws such images as well as anything, the distance of other public images serves as the unit.
-        """
-        if self.samples is None or self.real is None or self.gaussian is None:
-            return None
-        return (self.samples - self.real) / max(self.gaussian - self.real, self.real, LEAST_UNIT)
 
 
 class Rehearsed(NamedTuple):

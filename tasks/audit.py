@@ -23,12 +23,12 @@ from artifacts.references import (
     TunedModel,
 )
 from artifacts.reports.audit import AUDIT_PICTURE, AUDIT_REPORT, audit_page, draw_audit
+from artifacts.reports.in_short import COPIES_PICTURE
 from artifacts.reports.page import in_html, inside
-from artifacts.reports.run import COPIES_PICTURE
 from artifacts.store import write_text
 from sfumato import __version__
 from sfumato.config import NOT_HASHED, Judge, Machine, Section
-from sfumato.evaluation.copies import CopyCheck
+from sfumato.evaluation.findings import CopyCheck
 from sfumato.evaluation.membership import Models
 from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS

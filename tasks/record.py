@@ -13,7 +13,7 @@ from artifacts.reports.rehearsal import findings_of
 from artifacts.tracking import page_of
 from sfumato.class_shares import class_shares
 from sfumato.config import Alignment
-from sfumato.evaluation.copies import CopyCheck
+from sfumato.evaluation.findings import CopyCheck
 from sfumato.methods import METHODS
 from sfumato.methods.plan import Plan
 from sfumato.settings import Settings

@@ -38,6 +38,7 @@ FLOORS = [
         "sfumato.evaluation",
         "sfumato.images",
         "sfumato.class_shares",
+        "sfumato.findings",
         "sfumato.costs",
         "sfumato.held_out",
     },

@@ -12,18 +12,11 @@ import numpy as np
 from torch import Tensor
 
 from artifacts.labels import Label
+from artifacts.reports.in_short import NOTHING_CERTIFIED
 from artifacts.reports.page import Page, PageSection, Picture, Table, Text
-from sfumato.evaluation.membership import (
-    COMBINED,
-    CONTROL,
-    CURVE_RATES,
-    LOOSE_RATE,
-    NEAREST,
-    STRICT_RATE,
-    Membership,
-)
-from sfumato.privacy.auditing.audit import Audit, Bound
-from sfumato.privacy.auditing.white_box import Fit
+from sfumato.evaluation.findings import Membership
+from sfumato.evaluation.membership import COMBINED, CONTROL, CURVE_RATES, LOOSE_RATE, NEAREST, STRICT_RATE
+from sfumato.privacy.auditing.findings import Audit, Bound, Fit
 
 AUDIT_REPORT, AUDIT_PICTURE = "audit-internal.html", "audit-internal.png"
 CANARIES = "canaries"
@@ -50,8 +43,6 @@ NOT_COVERED = PageSection(
 )
 """The edge of an audit, said wherever its result is."""
 NOTICE = "Do not share: measured against private images without noise."
-NOTHING_CERTIFIED = "This run has no certificate, so that there is nothing that an audit could refute"
-"""What an audit says of a run whose access to private images cannot be certified."""
 WHITE_BOX = (
     "what this spend costs at least, with the noise, contribution and rate that were seen; it is priced at {priced}"
 )
@@ -160,24 +151,6 @@ def bound_verdict(audit: Audit) -> str:
             f"even an attacker who is always right shows no more than {bound.attainable:.2f}."
         )
     return f"{found} The {what} is not refuted, though this audit could have refuted it."
-
-
-def audit_told(audit: Audit) -> str:
-    """What the games, the guesses and their reach say, in a sentence or two; for the report of the run."""
-    if audit.reason:
-        return f"REFUTED, {audit.reason}."
-    if audit.certificate is None:
-        return f"{NOTHING_CERTIFIED[0].lower()}{NOTHING_CERTIFIED[1:]}; its membership attacks are below."
-    said = [
-        f"no fault in {fit.what}: an epsilon of {fit.epsilon:.2f} at least is seen where {fit.priced:.2f} is priced"
-        for fit in audit.fits
-    ]
-    if audit.bound:
-        weak = "" if audit.bound.attainable >= audit.certificate else ", and could not have refuted it"
-        said.append(
-            f"guesses show an epsilon of at least {audit.bound.epsilon:.2f} ({audit.bound.confidence:.0%} confidence){weak}"
-        )
-    return f"{'; '.join(said) or 'attacks alone'}; certified is {audit.certificate:.2f}."
 
 
 def fit_verdict(fit: Fit) -> str:

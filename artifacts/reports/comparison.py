@@ -16,8 +16,8 @@ from scipy.stats import t as student
 from artifacts.labels import Label, combined
 from artifacts.record import SYNTHETIC, RunRecord
 from artifacts.reports.audit import NOTICE
+from artifacts.reports.in_short import SCORES
 from artifacts.reports.page import Page, PageSection, Picture, Table, Text
-from artifacts.reports.run import SCORES
 from sfumato.drawing import some_of_each
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.images import ImageSet, enlargement, grid

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from artifacts.reports.comparison import Comparison, Row
-from artifacts.reports.run import SCORES
+from artifacts.reports.in_short import SCORES
 
 PLOTTED = ("frechet", "cnn")
 """Scores that are drawn, each with panels of its own."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from artifacts.record import SYNTHETIC, RunRecord
 from artifacts.reports.comparison_plots import PLOTTED
-from artifacts.reports.run import SCORES
+from artifacts.reports.in_short import SCORES
 
 DOTS = 110
 GREEN, RED = "#2e7d32", "#b3261e"

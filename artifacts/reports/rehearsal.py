@@ -8,7 +8,8 @@ from artifacts.reports.page import PageSection, Picture, Text
 from artifacts.store import Store
 from sfumato.config import RehearsalSettings
 from sfumato.errors import BadInput
-from sfumato.rehearsal import FEWEST, RehearsalFindings
+from sfumato.findings import RehearsalFindings
+from sfumato.rehearsal import FEWEST
 
 REHEARSAL = "rehearsal.png"
 SHOWS = "What the public half can do: made from public images alone."

@@ -14,7 +14,8 @@ from typing import Any
 from artifacts.labels import Label
 from artifacts.pictures import MOST_CLASSES
 from artifacts.record import RunRecord, run_folder
-from artifacts.reports.audit import AUDIT_PICTURE, audit_sections, audit_told
+from artifacts.reports.audit import AUDIT_PICTURE, audit_sections
+from artifacts.reports.in_short import COPIES_PICTURE, checks, statement
 from artifacts.reports.page import Page, PageSection, Picture, Table, Text, in_html, in_markdown, inside, write_tables
 from artifacts.reports.plain_words import plain_words
 from artifacts.reports.rehearsal import REHEARSAL
@@ -36,7 +37,6 @@ SAMPLES, CURVES, PRIVACY, TRADE_OFF = (
     "privacy-curve.png",
     "trade-off-internal.png",
 )
-COPIES_PICTURE = "copies.png"
 NEAREST = "nearest-public.png"
 REAL_PICTURE = "real-internal.png"
 PICTURES = (SAMPLES, NEAREST, CURVES, PRIVACY, REHEARSAL)
@@ -46,15 +46,6 @@ INTERNAL_FILES = (
     *(ENTRIES, PAGE, SPENDING),
 )
 """All that may be seen where INTERNAL things are."""
-SCORES = {
-    "frechet": "Frechet distance",
-    "coverage": "coverage",
-    "two_sample_auc": "told from real",
-    "readable": "readable",
-    "logistic": "logistic regression",
-    "cnn": "CNN",
-}
-"""Columns of the short score table."""
 FIDELITY = {
     "frechet": "Frechet distance",
     "kid": "KID",
@@ -84,8 +75,6 @@ BY_CLASS = {
 """What classes of different sizes cannot carry, by classifier."""
 
 
-NO_PROTECTION = "No protection of the training data is known."
-"""Said of whatever leaves without a certificate."""
 EDGE = (
     "Choosing settings by looking at private scores; the number of private records, the class names and the image size, "
     "which are treated as public; people with several images (the unit is one image); side channels and rounding "
@@ -422,23 +411,6 @@ def _checked(record: RunRecord) -> list[Text | Picture]:
     return [Text(checks(record)), Picture(COPIES_PICTURE, "The closest pairs: a synthetic image beside a record.")]
 
 
-def checks(record: RunRecord) -> str:
-    """What the copy check and the last audit found, in a sentence each; INTERNAL."""
-    copies, audit = record.copies, record.audit
-    if copies is None:
-        copied = "The copy check was not made."
-    elif copies.passed:
-        copied = "No image repeats a training record."
-    else:
-        copied = f"{copies.unexplained} images repeat training records ({COPIES_PICTURE})."
-    if audit is None:
-        vain = (
-            "" if record.plan.certificate else " It has no certificate that an audit could refute, but can be attacked."
-        )
-        return f"{copied} Not audited yet: sfumato audit {record.run}{vain}"
-    return f"{copied} Audited: {audit_told(audit)}"
-
-
 def score_table(metrics: Mapping[str, Mapping[str, Any]], name: str, titles: Mapping[str, str]) -> Table:
     """Scores by image set, one set a row, those of `titles` that any set was asked for; refuses two extractors."""
     only_extractor(row["feature_extractor"] for row in metrics.values() if "feature_extractor" in row)
@@ -465,22 +437,6 @@ def score(row: Mapping[str, Any], key: str) -> str:
         return "-"
     low, high = row.get("intervals", {}).get(key, (None, None))
     return _number(row[key]) + (f" ({low:.3g} to {high:.3g})" if low is not None else "")
-
-
-def statement(record: RunRecord) -> str:
-    """What may be said of the images of a run: the certificate, or that there is none."""
-    if record.certificate is not None:
-        return record.certificate.sentence()
-    if record.label == Label.PUBLIC:
-        return "made from public data alone"
-    if accepted := record.override("claim"):
-        return (
-            f"No certificate. Handed over on the paper's claim of epsilon {record.claim.epsilon:.3f} ({record.claim.source}), "
-            f'for which someone answered: "{accepted.reason}" (ledger entry {accepted.entry}). What is missing: {accepted.missing}. '
-            f"{NO_PROTECTION}"
-        )
-    why = f", because {record.plan.lacking}" if record.plan.lacking else ""
-    return f"No certificate{why}: these images must not leave."
 
 
 def _covered(certificate: Certificate | None) -> str:

@@ -174,7 +174,7 @@ def priced_together(name: str, cells: "Sequence[Cell]") -> str:
 def show(found: "Comparison") -> None:
     """The table and where the rest lies."""
     from artifacts.reports.comparison import PICTURES, REPORT, certified, lines, standing
-    from artifacts.reports.run import SCORES
+    from artifacts.reports.in_short import SCORES
 
     scores = SCORES if OUT.width >= WIDE else {key: SCORES[key] for key in FIRST}
     shown = Table(

@@ -79,7 +79,7 @@ def publish(
 
 def summary(record: "RunRecord") -> None:
     """A run at a glance: what may be told of it, and below a heading what may not."""
-    from artifacts.reports.run import SCORES, checks, statement
+    from artifacts.reports.in_short import SCORES, checks, statement
 
     OUT.print(
         Panel(

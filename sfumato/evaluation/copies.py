@@ -15,12 +15,12 @@ Label: INTERNAL, as a whole and number by number.
 
 import numpy as np
 import torch
-from pydantic import Field
 from scipy.stats import hypergeom
 from torch import Tensor
 
 from sfumato.errors import BadInput
-from sfumato.evaluation.membership import Value, nearest
+from sfumato.evaluation.findings import CopyCheck, Pair
+from sfumato.evaluation.membership import nearest
 
 COPY_SHARE = 0.1
 """Largest difference of a copy, as a share of the spread of real pixels around their mean image: 1 - 0.1^2 = 99 % explained."""
@@ -28,52 +28,6 @@ HALF_GREY_LEVEL = 1 / 255
 """Half of one of 255 steps from -1 to 1: what rounding alone may change, and the least distance of a copy."""
 CLOSEST = 10
 """Pairs that are named."""
-
-
-class Pair(Value):
-    """An image and the training record that it comes nearest to."""
-
-    image: int
-    record: int
-    """Position in the training part."""
-    distance: float
-    """Root mean squared difference per pixel, pixels in [-1, 1]."""
-    held_out_distance: float
-    """The same to the nearest held-out record."""
-
-
-class CopyCheck(Value):
-    """Whether images repeat training records more than held-out ones explain."""
-
-    images: int = Field(ge=1)
-    train: int = Field(ge=1)
-    """Training records compared with."""
-    test: int = Field(ge=1)
-    """Held-out records compared with."""
-    copy_distance: float = Field(gt=0)
-    """Largest distance of a copy in this set."""
-    copies: int = Field(ge=0)
-    """Images that copy a training record."""
-    copies_held_out: int = Field(ge=0)
-    """Images that copy a held-out record: chance, or records that are in both parts."""
-    unexplained: int = Field(ge=0)
-    """Images that copy a training record and no held-out one."""
-    nearest_train: float = Field(ge=0, le=1)
-    """Share of images whose nearest real record is a training record; ties count by half."""
-    expected_train: float = Field(ge=0, le=1)
-    """The same share if images did not depend on who was in the training part: n_train / (n_train + n_test)."""
-    p_value: float = Field(ge=0, le=1)
-    """Chance that, of all real records that are nearest to some image, as many are training records if the parts were
-    split at random after the images were drawn (hypergeometric, one-sided). Small also where the parts differ by themselves."""
-    median_train: float = Field(ge=0)
-    median_test: float = Field(ge=0)
-    closest: tuple[Pair, ...]
-    """The pairs with the smallest distances, nearest first."""
-
-    @property
-    def passed(self) -> bool:
-        """False as soon as one image copies a training record and no held-out one."""
-        return self.unexplained == 0
 
 
 def check_copies(images: Tensor, train: Tensor, test: Tensor) -> tuple[CopyCheck, Tensor, Tensor]:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from sklearn.metrics import roc_curve
 from torch import Tensor, nn
 
@@ -24,10 +23,9 @@ from sfumato.diffusion.objective import Corrupt, normal, record_losses
 from sfumato.diffusion.samplers import NO_CLASS, Denoiser
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
 from sfumato.errors import BadInput
+from sfumato.evaluation.findings import LEAST_RECORDS, Membership
 from sfumato.progress import Progress, silent
 
-LEAST_RECORDS = 10
-"""Members, and others, that an attack is judged by at least."""
 STRICT_RATE, LOOSE_RATE = 0.01, 0.1
 """False positive rates at which the true positive rate is told (Carlini et al. 2022 ask for the strict one)."""
 CURVE_RATES = tuple(float(rate) for rate in np.unique(np.r_[0, np.geomspace(1e-3, 1, 46), np.linspace(0, 1, 21)]))
@@ -43,38 +41,6 @@ CHUNK = 1024
 CONTROL = "control: public model alone"
 """Name of the attack on a model that saw no private record: it should guess, or members and others differ by themselves."""
 COMBINED, NEAREST = "loss, all t", "nearest published image"
-
-
-class Value(BaseModel):
-    """Base of what an audit finds: frozen, refuses NaN and unknown fields, serialises to JSON; INTERNAL."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
-
-
-class Membership(Value):
-    """How well one attack told members from others."""
-
-    name: str
-    """The attack."""
-    auc: float = Field(ge=0, le=1)
-    """Area under the ROC curve: chance that a member scores above another record, ties halved; 0.5 is guessing."""
-    auc_interval: tuple[float, float]
-    """95 % bootstrap interval of `auc` over draws of the records; it shrinks to a point at 0 and 1."""
-    strict_rate: float = Field(ge=0, le=1)
-    """True positive rate where 1 % of the others are taken for members."""
-    loose_rate: float = Field(ge=0, le=1)
-    """True positive rate where 10 % of the others are taken for members."""
-    curve: tuple[float, ...]
-    """True positive rates at the false positive rates `CURVE_RATES`."""
-    members: int = Field(ge=LEAST_RECORDS)
-    others: int = Field(ge=LEAST_RECORDS)
-    t: int | None = None
-    """The diffusion time of the losses, where the attack looks at one."""
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether the interval of the area lies above one half."""
-        return self.auc_interval[0] > 0.5
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,17 @@
 """What the server of this home, the folders of its runs and the ledger say at this moment, in lines for one screen."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
-
-from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterType,
-    FlowRunFilter,
-    FlowRunFilterId,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
-from prefect.client.schemas.objects import FlowRun, State, StateType
-from prefect.client.schemas.sorting import ArtifactSort, FlowRunSort
 
 from artifacts.record import records
 from sfumato.privacy.ledger.chain import is_there
 from tasks.runtime.environment import Where
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun, State, StateType
+    from prefect.client.schemas.sorting import FlowRunSort
 
 MOST = 5
 """Lines of each kind."""
@@ -37,6 +30,8 @@ class StatusLine(NamedTuple):
 def lines(place: Where, api: str) -> Iterator[StatusLine]:
     """What runs, waits, comes next, failed and why, and what was finished last; without a server, the last alone."""
     if api:
+        from prefect.client.orchestration import SyncPrefectClient
+
         with SyncPrefectClient(api) as client:
             yield from _at_server(client)
     for record in list(records(place.runs))[-MOST:][::-1]:
@@ -56,7 +51,10 @@ def budgets(place: Where) -> Iterator[str]:
             yield f"'{name}': epsilon {total.epsilon:.4g} spent at delta {total.delta:.3g}, {left}"
 
 
-def _at_server(client: SyncPrefectClient) -> Iterator[StatusLine]:
+def _at_server(client: "SyncPrefectClient") -> Iterator[StatusLine]:
+    from prefect.client.schemas.objects import StateType
+    from prefect.client.schemas.sorting import FlowRunSort
+
     deployments: dict[UUID | None, str] = {one.id: one.name for one in client.read_deployments()}
     for run, _ in _found(client, StateType.RUNNING, StateType.CANCELLING, sort=FlowRunSort.START_TIME_DESC):
         yield StatusLine("runs", run.name, _progress(client, run))
@@ -75,15 +73,20 @@ def _at_server(client: SyncPrefectClient) -> Iterator[StatusLine]:
 
 
 def _found(
-    client: SyncPrefectClient, *types: StateType, sort: FlowRunSort, most: int = MOST
-) -> list[tuple[FlowRun, State]]:
+    client: "SyncPrefectClient", *types: "StateType", sort: "FlowRunSort", most: int = MOST
+) -> "list[tuple[FlowRun, State]]":
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
+
     wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
     runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=wanted), sort=sort, limit=most)
     return [(run, run.state) for run in runs if run.state]
 
 
-def _progress(client: SyncPrefectClient, run: FlowRun) -> str:
+def _progress(client: "SyncPrefectClient", run: "FlowRun") -> str:
     """How far the last stage is, as `tasks.runtime.progress` tells it."""
+    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterType, FlowRunFilter, FlowRunFilterId
+    from prefect.client.schemas.sorting import ArtifactSort
+
     told = client.read_artifacts(
         artifact_filter=ArtifactFilter(type=ArtifactFilterType(any_=["progress"])),
         flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])),

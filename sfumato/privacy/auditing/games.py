@@ -25,9 +25,10 @@ from torch import Tensor
 from sfumato.config import Relation
 from sfumato.diffusion.objective import Randomness
 from sfumato.privacy.accounting.events import AnyEvent, Gaussian, SubsampledGaussian
-from sfumato.privacy.auditing.audit import Bound, epsilon_lower_bound
+from sfumato.privacy.auditing.audit import epsilon_lower_bound
+from sfumato.privacy.auditing.findings import Bound, Fit
 from sfumato.privacy.auditing.played import Play, Played
-from sfumato.privacy.auditing.white_box import LEVEL, MOST, NUMBERS, Fit, cost, noise_faults
+from sfumato.privacy.auditing.white_box import LEVEL, MOST, NUMBERS, cost, noise_faults
 from sfumato.privacy.noise import system_source
 
 GAMES = 100

@@ -13,15 +13,17 @@ from sfumato.backbone import Backbone
 from sfumato.config import Evaluation
 from sfumato.diffusion.objective import Corrupt
 from sfumato.evaluation import extractors, scores
-from sfumato.evaluation.copies import CopyCheck, check_copies
+from sfumato.evaluation.copies import check_copies
 from sfumato.evaluation.extractors import FeatureReader
-from sfumato.evaluation.membership import Membership, Models, canary_scores, image_attack, loss_attacks, membership
+from sfumato.evaluation.findings import CopyCheck, Membership
+from sfumato.evaluation.membership import Models, canary_scores, image_attack, loss_attacks, membership
 from sfumato.evaluation.utility import spread
 from sfumato.images import ImageSet, shape_of, to_pixels, to_unit
 from sfumato.latents import CHUNK, PIXELS, Codec
-from sfumato.privacy.auditing.audit import Bound, epsilon_lower_bound
+from sfumato.privacy.auditing.audit import epsilon_lower_bound
 from sfumato.privacy.auditing.canaries import Canaries
 from sfumato.privacy.auditing.data_sheet import DataSheet, data_sheet
+from sfumato.privacy.auditing.findings import Bound
 from sfumato.privacy.door import Access, inspecting, looking
 from sfumato.progress import Progress, silent
 from sfumato.sources import Inspection

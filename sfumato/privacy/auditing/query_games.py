@@ -30,9 +30,10 @@ from sfumato.config import Judge, Relation
 from sfumato.images import ImageSet
 from sfumato.latents import PIXELS
 from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Gaussian
-from sfumato.privacy.auditing.audit import Bound, epsilon_lower_bound
+from sfumato.privacy.auditing.audit import epsilon_lower_bound
+from sfumato.privacy.auditing.findings import Bound, Fit
 from sfumato.privacy.auditing.games import GAMES
-from sfumato.privacy.auditing.white_box import MOST, SLACK, Fit, cost, noise_faults
+from sfumato.privacy.auditing.white_box import MOST, SLACK, cost, noise_faults
 from sfumato.privacy.engine import queries
 from sfumato.privacy.noise import Source, system_source
 

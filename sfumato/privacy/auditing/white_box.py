@@ -22,24 +22,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from pydantic import Field
 from scipy import stats
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from sfumato.config import FineTuning, Relation, Section
+from sfumato.config import FineTuning, Relation
 from sfumato.diffusion.objective import Corrupt, Examples
 from sfumato.images import to_unit
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import AnyEvent, SubsampledGaussian
 from sfumato.privacy.auditing.canaries import make_canaries
+from sfumato.privacy.auditing.findings import FALSE_ALARM, Fit
 from sfumato.privacy.engine.dp_sgd import train_privately
 from sfumato.privacy.noise import system_generator, system_source
 from sfumato.privacy.units import Units
 
-FALSE_ALARM = 1e-3
-"""Largest chance that a mechanism which does what its entry says is found faulty."""
 TESTS = 6
 """Tests among which that chance is shared: noise in all, in each tensor, repeats, shape, contribution, rate."""
 LEVEL = FALSE_ALARM / TESTS
@@ -61,32 +59,6 @@ FEWEST = 64
 """Numbers that two tensors are compared by at least."""
 MOST = 1e6
 """Costs above this are told as this."""
-
-
-class Fit(Section):
-    """How what was seen fits what the entry says."""
-
-    what: str
-    """What was tried."""
-    numbers: int
-    """Noise numbers seen."""
-    noise: float
-    """Their standard deviation, relative to what the entry says."""
-    noise_at_most: float
-    """The upper end of its confidence interval."""
-    contribution: float
-    """The most by which one record moved what is let out, relative to what the entry says."""
-    rate_at_least: float = 1.0
-    """How often a record took part, relative to what the entry says: the lower end of its confidence interval."""
-    epsilon: float = Field(ge=0)
-    """What the entry's mechanism costs at least with the noise, contribution and rate seen."""
-    priced: float = Field(ge=0)
-    """What it costs as the entry says."""
-    delta: float
-    false_alarm: float = FALSE_ALARM
-    """Largest chance of a fault being found where there is none."""
-    faults: tuple[str, ...] = ()
-    """What is not as the entry says."""
 
 
 def tried_training(

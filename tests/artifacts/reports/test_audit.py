@@ -12,17 +12,17 @@ from artifacts.reports.audit import (
     NOT_COVERED,
     attack_verdict,
     audit_page,
-    audit_told,
     bound_verdict,
     draw_audit,
     outcome,
     verdict,
 )
+from artifacts.reports.in_short import audit_told
 from artifacts.reports.page import in_markdown
 from sfumato.evaluation.copies import check_copies
 from sfumato.evaluation.membership import COMBINED, CONTROL, NEAREST, membership
-from sfumato.privacy.auditing.audit import Audit, epsilon_lower_bound
-from sfumato.privacy.auditing.white_box import Fit
+from sfumato.privacy.auditing.audit import epsilon_lower_bound
+from sfumato.privacy.auditing.findings import Audit, Fit
 
 
 def attack(name, gap, *, t=None, seed=0):

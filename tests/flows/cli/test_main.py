@@ -381,6 +381,27 @@ def test_help_and_typos_import_nothing_heavy(command, folder):
     assert done.stdout.splitlines()[-1] == "heavy:", done.stdout
 
 
+@pytest.mark.parametrize("command", ["ledger show", "ledger verify", "show", "show --json", "status"])
+def test_what_shows_a_run_or_the_ledger_loads_nothing_that_measures_or_runs(command, folder):
+    save(folder)
+    with where().ledger() as ledger:
+        ledger.look("scans", None, "to compare with", stage="a test", run="run", code_version="1")
+    lines = [
+        "import sys",
+        "from flows.cli.main import main",
+        f"sys.argv[1:] = {command.split()!r}",
+        "try:",
+        "    main()",
+    ]
+    lines += ["finally:", f"    print('heavy:', *sorted({SLOW!r} & set(sys.modules)))"]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "heavy:", done.stdout
+
+
+SLOW = {"torch", "prefect", "mlflow", "sklearn", "matplotlib", "opacus", "lightly", "faiss"}
+"""What the screens of finished work do without: each takes a second or more to load."""
+
+
 def test_the_version_is_printed(sfumato):
     shown = sfumato("--version")
     assert (shown.code, shown.out) == (0, f"sfumato {__version__}\n")

@@ -7,7 +7,8 @@ from scipy.stats import hypergeom
 
 from sfumato import sources
 from sfumato.errors import BadInput
-from sfumato.evaluation.copies import CLOSEST, COPY_SHARE, HALF_GREY_LEVEL, CopyCheck, check_copies, copy_distance
+from sfumato.evaluation.copies import CLOSEST, COPY_SHARE, HALF_GREY_LEVEL, check_copies, copy_distance
+from sfumato.evaluation.findings import CopyCheck
 from sfumato.images import to_pixels, to_unit
 
 

@@ -11,13 +11,12 @@ from sfumato.diffusion.objective import denoising_examples
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import add_noise, make_schedule
 from sfumato.errors import BadInput
+from sfumato.evaluation.findings import LEAST_RECORDS, Membership
 from sfumato.evaluation.membership import (
     COMBINED,
     CONTROL,
     CURVE_RATES,
-    LEAST_RECORDS,
     NEAREST,
-    Membership,
     Models,
     attack_times,
     canary_scores,

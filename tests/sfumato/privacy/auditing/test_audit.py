@@ -13,14 +13,8 @@ from scipy.special import expit
 from sfumato.errors import BadInput
 from sfumato.evaluation.copies import check_copies
 from sfumato.evaluation.membership import membership
-from sfumato.privacy.auditing.audit import (
-    GUESS_SHARES,
-    Audit,
-    Bound,
-    chance,
-    epsilon_lower_bound,
-    refuted_epsilon,
-)
+from sfumato.privacy.auditing.audit import GUESS_SHARES, chance, epsilon_lower_bound, refuted_epsilon
+from sfumato.privacy.auditing.findings import Audit, Bound
 
 WHOLE = (1.0,)
 """Guess every coin."""

@@ -9,6 +9,7 @@ from sfumato import alignment
 from sfumato.config import Judge
 from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian
 from sfumato.privacy.auditing import query_games
+from sfumato.privacy.auditing.findings import FALSE_ALARM
 from sfumato.privacy.auditing.query_games import (
     counting,
     learning_head,
@@ -17,7 +18,6 @@ from sfumato.privacy.auditing.query_games import (
     tried_queries,
     voting,
 )
-from sfumato.privacy.auditing.white_box import FALSE_ALARM
 from sfumato.privacy.engine import linear_head, queries
 from sfumato.privacy.noise import Source
 from sfumato.privacy.units import single_records

@@ -7,7 +7,8 @@ import torch
 
 from sfumato.config import FineTuning
 from sfumato.privacy.accounting.events import SubsampledGaussian
-from sfumato.privacy.auditing.white_box import FALSE_ALARM, noise_faults, tried_training
+from sfumato.privacy.auditing.findings import FALSE_ALARM
+from sfumato.privacy.auditing.white_box import noise_faults, tried_training
 from sfumato.privacy.engine import dp_sgd
 from tests.sfumato.privacy.engine.test_dp_sgd import corrupt, network
 

@@ -1,0 +1,74 @@
+"""A run in a few lines: what may be said of its images, its short scores, and what the copy check and the last audit found.
+
+Apart from the reports, so that a screen which shows a run waits for no library that draws or measures.
+"""
+
+from artifacts.labels import Label
+from artifacts.record import RunRecord
+from sfumato.privacy.auditing.findings import Audit
+
+COPIES_PICTURE = "copies.png"
+SCORES = {
+    "frechet": "Frechet distance",
+    "coverage": "coverage",
+    "two_sample_auc": "told from real",
+    "readable": "readable",
+    "logistic": "logistic regression",
+    "cnn": "CNN",
+}
+"""Columns of the short score table."""
+NO_PROTECTION = "No protection of the training data is known."
+"""Said of whatever leaves without a certificate."""
+NOTHING_CERTIFIED = "This run has no certificate, so that there is nothing that an audit could refute"
+"""What an audit says of a run whose access to private images cannot be certified."""
+
+
+def statement(record: RunRecord) -> str:
+    """What may be said of the images of a run: the certificate, or that there is none."""
+    if record.certificate is not None:
+        return record.certificate.sentence()
+    if record.label == Label.PUBLIC:
+        return "made from public data alone"
+    if accepted := record.override("claim"):
+        return (
+            f"No certificate. Handed over on the paper's claim of epsilon {record.claim.epsilon:.3f} ({record.claim.source}), "
+            f'for which someone answered: "{accepted.reason}" (ledger entry {accepted.entry}). What is missing: {accepted.missing}. '
+            f"{NO_PROTECTION}"
+        )
+    why = f", because {record.plan.lacking}" if record.plan.lacking else ""
+    return f"No certificate{why}: these images must not leave."
+
+
+def checks(record: RunRecord) -> str:
+    """What the copy check and the last audit found, in a sentence each; INTERNAL."""
+    copies, audit = record.copies, record.audit
+    if copies is None:
+        copied = "The copy check was not made."
+    elif copies.passed:
+        copied = "No image repeats a training record."
+    else:
+        copied = f"{copies.unexplained} images repeat training records ({COPIES_PICTURE})."
+    if audit is None:
+        vain = (
+            "" if record.plan.certificate else " It has no certificate that an audit could refute, but can be attacked."
+        )
+        return f"{copied} Not audited yet: sfumato audit {record.run}{vain}"
+    return f"{copied} Audited: {audit_told(audit)}"
+
+
+def audit_told(audit: Audit) -> str:
+    """What the games, the guesses and their reach say, in a sentence or two; for the report of the run."""
+    if audit.reason:
+        return f"REFUTED, {audit.reason}."
+    if audit.certificate is None:
+        return f"{NOTHING_CERTIFIED[0].lower()}{NOTHING_CERTIFIED[1:]}; its membership attacks are below."
+    said = [
+        f"no fault in {fit.what}: an epsilon of {fit.epsilon:.2f} at least is seen where {fit.priced:.2f} is priced"
+        for fit in audit.fits
+    ]
+    if audit.bound:
+        weak = "" if audit.bound.attainable >= audit.certificate else ", and could not have refuted it"
+        said.append(
+            f"guesses show an epsilon of at least {audit.bound.epsilon:.2f} ({audit.bound.confidence:.0%} confidence){weak}"
+        )
+    return f"{'; '.join(said) or 'attacks alone'}; certified is {audit.certificate:.2f}."
