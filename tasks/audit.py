@@ -35,7 +35,8 @@ from sfumato.methods import METHODS
 from sfumato.methods.parts import begun, planned, worst_pair
 from sfumato.methods.plan import STAGE_COUNTS, STAGE_JUDGE, STAGE_MOMENTS, STAGE_VOTES, Facts
 from sfumato.privacy.accounting.events import AnyEvent, SubsampledGaussian
-from sfumato.privacy.auditing import audit, canaries, games, looks, query_games, white_box
+from sfumato.privacy.auditing import canaries, games, looks, query_games, white_box
+from sfumato.privacy.auditing.findings import AGAINST_QUERIES, AGAINST_SAMPLER, Audit
 from sfumato.privacy.ledger.ledger import Check
 from tasks.inputs import Inputs, PrivateParts, PublicParts, load_parts
 from tasks.release import model_name, show_run, telling, write_up
@@ -179,7 +180,7 @@ def play(
                 relation=terms.relation,
             )
             fits.append(fit)
-        played = audit.AGAINST_SAMPLER
+        played = AGAINST_SAMPLER
         if asked := query_games.queries_of(
             queried.get(STAGE_COUNTS, ()),
             queried.get(STAGE_VOTES, ()),
@@ -190,7 +191,7 @@ def play(
         ):
             found, shown = query_games.tried_queries(asked, delta=terms.delta, relation=terms.relation)
             fits += found
-            bound, played = (bound, played) if bound else (shown, audit.AGAINST_QUERIES)
+            bound, played = (bound, played) if bound else (shown, AGAINST_QUERIES)
         told = {"fits": [fit.model_dump(mode="json") for fit in fits], "played": played}
         serialization.save(draft.folder, {}, told | {"bound": bound.model_dump(mode="json") if bound else None})
         draft.metrics = {"faults": sum(len(fit.faults) for fit in fits)}
@@ -267,7 +268,7 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
             certificate = ledger.price_of(store.entries(record.samples_artifact), promise.delta, "add_remove")
             if not math.isfinite(certificate):  # a release that shows how many records there are: then an exchange
                 certificate = promise.epsilon
-    result = audit.Audit(
+    result = Audit(
         run=record.run,
         certificate=certificate,
         claim=record.claim.epsilon,

@@ -122,7 +122,7 @@ SEEDED = {
 }
 JUDGES = {
     "sfumato/privacy/auditing/looks.py": "measures",
-    "sfumato/privacy/auditing/audit.py": "measures",
+    "sfumato/privacy/auditing/findings.py": "holds it",
     "sfumato/privacy/auditing/data_sheet.py": "measures how near private images lie to each other",
     "sfumato/preflight.py": "says what is too little to measure",
     "sfumato/estimate.py": "counts how long judging takes, and sees no score",
