@@ -25,7 +25,8 @@ from sfumato.config import Judge
 from sfumato.diffusion import edm
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.methods import METHODS, dp_ensemble
-from sfumato.methods.parts import Parts, begun, worst_pair
+from sfumato.methods.algorithm import begun, worst_pair
+from sfumato.methods.parts import Parts
 from sfumato.methods.plan import STAGE_DRAWING, STAGE_TUNING, Plan
 from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight
@@ -142,7 +143,7 @@ def faults_of(settings: Settings, plan: Plan) -> tuple[str, ...]:
             worst_pair(method, settings, parts, events), events, numbers=math.prod(facts.shape), **terms
         )[0].faults
     return tried_training(
-        begun(method, settings, parts, facts)[0],
+        begun(method, settings, parts)[0],
         facts.shape,
         method.corrupt(settings, parts),
         settings.fine_tuning,

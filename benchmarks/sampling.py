@@ -73,7 +73,7 @@ def settings_of(record):
     return {
         name: base.model_copy(
             update={
-                "method": base.method if method == base.method.name else METHODS[method].Method(),
+                "method": base.method if method == base.method.name else METHODS[method].section(),
                 "generation": Generation.model_validate({**base.generation.model_dump(), **changes}),
             }
         )

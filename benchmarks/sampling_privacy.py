@@ -127,7 +127,7 @@ class World:
         """Labels, and the steps that draw images of them."""
         import torch
 
-        from sfumato.methods import METHODS
+        from sfumato.methods import empirical_denoiser
         from sfumato.methods.plan import STAGE_DRAWING
         from sfumato.privacy.noise import KEY_BYTES, Source
 
@@ -135,7 +135,7 @@ class World:
         y = torch.arange(count) * len(self.facts.classes) // count
         parts = replace(self.parts, facts=self.facts, paid=plan.events(STAGE_DRAWING))
         source = Source(seed.to_bytes(KEY_BYTES, "big"))
-        return y, METHODS[METHOD].trajectory(settings, parts, self.private, y, source)
+        return y, empirical_denoiser.trajectory(settings, parts, self.private, y, source)
 
     def drawn(self, *changes, seed=0):
         """Images `[n, c, h, w]` and labels, with the plan."""
@@ -188,12 +188,11 @@ def study(world: World, seeds: int) -> list[dict]:
 def scored(world: World, title: str, epsilon: float, images: int, *changes: str, seed: int = 0) -> dict:
     """One row."""
     from sfumato.diffusion.edm import step_noise
-    from sfumato.methods import METHODS
+    from sfumato.methods import empirical_denoiser as method
 
     asked = [f"privacy.epsilon={epsilon}", f"generation.images={images}", *changes]
     x, y, plan = world.drawn(*asked, seed=seed)
     settings, _ = world.planned(*asked)
-    method = METHODS[METHOD]
     noise = step_noise(*method.empirical_steps(settings.method)[0])
     clip = method.expected_terms(settings.method, plan.facts) * noise
     return {
@@ -285,9 +284,9 @@ def critical_window(world: World) -> dict[str, list[tuple[float, float]]]:
 
 def attack_success() -> None:
     """Table 2 of the paper: all steps of one image from T down to a share of the way."""
-    from sfumato.methods import METHODS
+    from sfumato.methods import empirical_denoiser as method
 
-    method, rows = METHODS[METHOD], []
+    rows = []
     for rate, count in TABLE_2.items():
         row = {"p": rate, "N": count}
         for title, until in {"T": 2.5, "3/4 T": 25, "1/2 T": 50, "1/4 T": 75}.items():
@@ -307,10 +306,10 @@ def figures() -> None:
     import numpy as np
     from scipy.stats import norm
 
-    from sfumato.methods import METHODS
+    from sfumato.methods import empirical_denoiser as method
     from sfumato.privacy.accounting.accountant import gdp_epsilon
 
-    method, rows = METHODS[METHOD], []
+    rows = []
     figure, (a, b, c) = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
     deltas, errors = np.logspace(-10, -1, 40), np.linspace(1e-4, 1, 400)
     for number, sigma_min in enumerate((5, 0.2, 0.01, 0.002)):

@@ -314,7 +314,7 @@ def rehearse(
 
 def has_public_model(settings: Settings) -> bool:
     """Whether images are drawn by a model that learnt from public ones first: private training may begin afresh."""
-    return settings.pretraining.steps > 0 and not hasattr(METHODS[settings.method.name], "blueprint")
+    return settings.pretraining.steps > 0 and not METHODS[settings.method.name].blueprint
 
 
 def agree(settings: Settings, rehearsed: Rehearsal, book: Journal, go_on: bool) -> None:

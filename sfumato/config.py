@@ -6,7 +6,7 @@ result and is never hashed; *where* (stores, URLs) is read from the environment 
 
 import os.path
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
@@ -585,3 +585,40 @@ class Machine(Section):
     """Note loss, gradient norms and records that are not finite in each private step. They look at private images without noise:
     they are written to the ledger as a look and kept as an INTERNAL table beside the model, never on the screen. Nothing is
     noted of a stage that is found in the cache, or of steps before a stop."""
+
+
+class MethodSection(Section):
+    """Base of the section that a method adds (`sfumato.methods`)."""
+
+    name: str
+
+
+OwnMethod = TypeVar("OwnMethod", bound=MethodSection, covariant=True)
+
+
+class SettingsOf(Section, Generic[OwnMethod]):
+    """Everything that a run of one method is asked to do, as that method's functions see it; `sfumato.settings.Settings` is that of any.
+
+    The schema is built by what completes it, and not once more for each method that names its own.
+    """
+
+    model_config = ConfigDict(defer_build=True)
+
+    data: Data = Data()
+    privacy: Privacy = Privacy()
+    schedule: Schedule = Schedule()
+    latent: Latent = Latent()
+    backbone: Annotated[BackboneSettings, LATER] = BackboneSettings()
+    network: Network = Network()
+    pretraining: Pretraining = Pretraining()
+    alignment: Annotated[Alignment, LATER] = Alignment()
+    method: OwnMethod
+    fine_tuning: FineTuning = FineTuning()
+    judge: Annotated[Judge, LATER] = Judge()
+    generation: Generation = Generation()
+    evaluation: Evaluation = Evaluation()
+    recipe: Annotated[Recipe, LATER] = Recipe()
+    rehearsal: Annotated[RehearsalSettings, LATER] = RehearsalSettings()
+    seed: int = Field(default=0, ge=0)
+    """Seed of the public stages. Private randomness never follows it."""
+    machine: Annotated[Machine, NOT_HASHED] = Machine()

@@ -84,9 +84,10 @@ def draw_set(
     """
     if guide:
         parts = steered(parts, guide, settings.judge.pull)
-    method, draw, labels = METHODS[settings.method.name], draw_public, None
+    method, labels = METHODS[settings.method.name], None
+    draw: Draw = draw_public
     if parts.tuned is not None or parts.prototypes is not None or parts.alignment:
-        draw, labels = method.draw, getattr(method, "labels", None)
+        draw, labels = planned(method.draw), method.labels
     return draw_images(draw, settings, parts, parts.facts, count, device, progress, labels=labels, shares=shares)
 
 

@@ -35,7 +35,7 @@ from sfumato.evaluation.effort import FEW, classifier_work, judging_seconds
 from sfumato.evaluation.nearest import MOST_PUBLIC
 from sfumato.held_out import MOST, SHARE
 from sfumato.methods import METHODS
-from sfumato.methods.parts import design
+from sfumato.methods.algorithm import design
 from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.backbone import BackboneNetwork
@@ -174,7 +174,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
 
     made = design(METHODS[settings.method.name], settings, shape, facts)
     own, drawn, own_work = denoise, forward, work
-    if hasattr(METHODS[settings.method.name], "blueprint"):
+    if METHODS[settings.method.name].blueprint:
         other = build(made.network, made.shape, made.classes, alpha_bar=levels)
         own_kind, own_work = _kind(made.network, made.shape), denoiser_work(made.network, made.shape, made.classes)
         own = probe.per_image(own_kind, own_work, lambda n: _denoiser_step(other, settings, made.shape, n))

@@ -325,7 +325,7 @@ def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
         )
     update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings.data), "evaluation": evaluation}
     update["generation"] = with_shares(settings.generation, facts.classes)
-    if getattr(METHODS[settings.method.name], "NEEDS_MOMENTS", False):
+    if METHODS[settings.method.name].needs_moments:
         update["alignment"] = settings.alignment.model_copy(update={"kind": "moments", "share": 1.0})
     return settings.model_copy(update=update)
 
@@ -422,7 +422,7 @@ def _check_classes(settings: Settings) -> None:
     generation, privacy = settings.generation, settings.privacy
     if generation.classes == "uniform":
         return
-    if hasattr(METHODS[settings.method.name], "labels"):
+    if METHODS[settings.method.name].labels:
         raise BadInput(
             f"method.name={settings.method.name} draws images with labels of their own, each class as often as it has learnt, so that "
             f"generation.classes={generation.classes} could not be kept: leave it at uniform"
@@ -455,7 +455,7 @@ def _check_judge(settings: Settings, plan: Plan) -> None:
             f"judge.directions={judge.directions} is more than the {width} features of backbone.width={settings.backbone.width}: "
             f"use at most {width}"
         )
-    own_labels = hasattr(METHODS[settings.method.name], "labels")
+    own_labels = METHODS[settings.method.name].labels is not None
     each_paid = plan.events(STAGE_DRAWING) and not plan.prototypes
     if judge.use == "filter" and (own_labels or each_paid):
         why = "pays for each image that it draws" if each_paid else "draws images with labels of their own"
@@ -473,7 +473,7 @@ def _check_alignment(settings: Settings, facts: Facts) -> None:
     """Refuse to align what has too many numbers, and for a method that does not draw the classes it is asked for."""
     if settings.alignment.kind == "none":
         return
-    if hasattr(METHODS[settings.method.name], "labels"):
+    if METHODS[settings.method.name].labels:
         raise BadInput(
             f"method.name={settings.method.name} draws images with labels of their own, and alignment.kind={settings.alignment.kind} "
             "takes back what was drawn for a known class: leave it at none"

@@ -404,7 +404,7 @@ def private_rates(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 def trains_privately(settings: Settings) -> bool:
     """Whether the method trains by DP-SGD."""
-    return hasattr(METHODS[settings.method.name], "corrupt")
+    return METHODS[settings.method.name].corrupt is not None
 
 
 def batch_of(settings: Settings, declared: Declared) -> float:
@@ -415,17 +415,17 @@ def batch_of(settings: Settings, declared: Declared) -> float:
 
 def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Class moments and the paid judge, where there are enough records in a class for them to pay."""
-    facts, module, epsilon = declared.facts, METHODS[settings.method.name], settings.privacy.epsilon
+    facts, chosen, epsilon = declared.facts, METHODS[settings.method.name], settings.privacy.epsilon
     shape, each = latent_shape(settings.latent, declared.shape), facts.records / len(facts.classes)
-    trains = trains_privately(settings) or getattr(module, "NEEDS_MOMENTS", False)
-    if not trains or hasattr(module, "labels") or each < ENOUGH_RECORDS:
+    trains = trains_privately(settings) or chosen.needs_moments
+    if not trains or chosen.labels or each < ENOUGH_RECORDS:
         yield Pick(
             "alignment.kind",
             "none",
             "not for this method" if each >= ENOUGH_RECORDS else f"{each:.0f} records in a class are few",
         )
         return
-    alone = getattr(module, "NEEDS_MOMENTS", False)
+    alone = chosen.needs_moments
     if _alignable(shape, len(facts.classes)):
         yield Pick(
             "alignment.kind", "moments", f"{each:.0f} records in a class: the strongest lever before any gradient"

@@ -13,28 +13,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
-from sfumato.config import (
-    LATER,
-    NOT_HASHED,
-    Alignment,
-    BackboneSettings,
-    Data,
-    Evaluation,
-    FineTuning,
-    Generation,
-    Judge,
-    Latent,
-    Machine,
-    Network,
-    Pretraining,
-    Privacy,
-    Recipe,
-    RehearsalSettings,
-    Schedule,
-    Section,
-)
+from sfumato.config import Data, MethodSection, Privacy, SettingsOf
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.named_settings import AUTO_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, known, presets
@@ -43,39 +24,19 @@ from sfumato.networks.autoencoder import PATCHES
 BELOW = "below_epsilon"
 
 if TYPE_CHECKING:
-
-    class AnyMethod(Section):
-        """What a type checker knows of every method's section; at run time it is one of those that there are."""
-
-        name: str
-
+    AnyMethod = MethodSection  # at run time it is one of those that there are
 else:
     AnyMethod = Annotated[
-        functools.reduce(operator.or_, (module.Method for module in METHODS.values())), Field(discriminator="name")
+        functools.reduce(operator.or_, (method.section for method in METHODS.values())), Field(discriminator="name")
     ]
 
 
-class Settings(Section):
-    """Everything that a run is asked to do."""
+class Settings(SettingsOf[AnyMethod]):
+    """Everything that a run is asked to do, whichever its method."""
 
-    data: Data = Data()
-    privacy: Privacy = Privacy()
-    schedule: Schedule = Schedule()
-    latent: Latent = Latent()
-    backbone: Annotated[BackboneSettings, LATER] = BackboneSettings()
-    network: Network = Network()
-    pretraining: Pretraining = Pretraining()
-    alignment: Annotated[Alignment, LATER] = Alignment()
-    method: AnyMethod = METHODS[DEFAULT_METHOD].Method()
-    fine_tuning: FineTuning = FineTuning()
-    judge: Annotated[Judge, LATER] = Judge()
-    generation: Generation = Generation()
-    evaluation: Evaluation = Evaluation()
-    recipe: Annotated[Recipe, LATER] = Recipe()
-    rehearsal: Annotated[RehearsalSettings, LATER] = RehearsalSettings()
-    seed: int = Field(default=0, ge=0)
-    """Seed of the public stages. Private randomness never follows it."""
-    machine: Annotated[Machine, NOT_HASHED] = Machine()
+    model_config = ConfigDict(defer_build=False)
+
+    method: AnyMethod = METHODS[DEFAULT_METHOD].section()
 
     def what(self) -> dict[str, Any]:
         """The settings that decide the result, as plain JSON values: everything but `machine`."""
@@ -210,7 +171,7 @@ def _explain(error: ValidationError) -> str:
     first = error.errors()[0]
     where, chosen = [str(part) for part in first["loc"]], None
     if where[0] == "method" and len(where) > 1:
-        chosen = METHODS[where.pop(1)].Method  # pydantic puts the method's name after its section's
+        chosen = METHODS[where.pop(1)].section  # pydantic puts the method's name after its section's
     path = ".".join(where)
     if first["type"] == "extra_forbidden":
         section: Any = Settings

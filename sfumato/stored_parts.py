@@ -12,6 +12,7 @@ import torch
 from sfumato import formats
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.images import to_unit
+from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, add_votes
 from sfumato.methods.plan import Facts
 from sfumato.settings import Settings
@@ -64,4 +65,5 @@ def read_parts(settings: Settings, facts: Facts, folders: PartFolders, device: t
     if folders.votes is None:
         return parts
     votes = formats.load(folders.votes)[0]["votes"]
-    return add_votes(parts, votes, distinct=getattr(settings.method, "distinct", False))
+    distinct = METHODS[settings.method.name].distinct
+    return add_votes(parts, votes, distinct=distinct(settings) if distinct else False)

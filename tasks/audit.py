@@ -32,7 +32,8 @@ from sfumato.evaluation.findings import CopyCheck
 from sfumato.evaluation.membership import Models
 from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS
-from sfumato.methods.parts import begun, planned, worst_pair
+from sfumato.methods.algorithm import begun, worst_pair
+from sfumato.methods.parts import planned
 from sfumato.methods.plan import STAGE_COUNTS, STAGE_JUDGE, STAGE_MOMENTS, STAGE_VOTES, Facts
 from sfumato.privacy.accounting.events import AnyEvent, SubsampledGaussian
 from sfumato.privacy.auditing import canaries, games, looks, query_games, white_box
@@ -158,9 +159,9 @@ def play(
         if tuning:
             fits.append(
                 white_box.tried_training(
-                    begun(method, settings, parts, facts)[0],
+                    begun(method, settings, parts)[0],
                     facts.shape,
-                    method.corrupt(settings, parts),
+                    planned(method.corrupt)(settings, parts),
                     settings.fine_tuning,
                     tuning,
                     delta=terms.delta,
@@ -220,7 +221,7 @@ def attack(
         if trial:
             retrained = {"votes": again.votes, "tuned": again.tuned, "moments": again.moments}
             parts = load_parts(draft, inputs.model_copy(update=retrained), order.machine)
-            corrupt, (start, _) = method.corrupt(settings, parts), begun(method, settings, parts, facts)
+            corrupt, (start, _) = planned(method.corrupt)(settings, parts), begun(method, settings, parts)
             coins, _ = serialization.load_canaries(draft.open(trial.canaries))
             bound, guesses = looks.guessed(
                 corrupt,
@@ -244,9 +245,7 @@ def attack(
             order.access(ledger, context, stage="audit", purpose="audit", code=code, parents=parents),
             serialization.load_images(draft.open(samples)),
             # A network of the method's own cannot be compared with the public denoiser, loss by loss.
-            Models(model.schedule, model.public, model.tuned)
-            if model.tuned and not hasattr(method, "blueprint")
-            else None,
+            Models(model.schedule, model.public, model.tuned) if model.tuned and not method.blueprint else None,
             maps=model.alignment,
             progress=draft.show,
             seed=settings.seed,

@@ -24,7 +24,8 @@ from sfumato.config import Judge, Machine, Section, Training
 from sfumato.diffusion.objective import Corrupt
 from sfumato.latents import Codec
 from sfumato.methods import METHODS
-from sfumato.methods.parts import Parts, begun, untuned
+from sfumato.methods.algorithm import begun
+from sfumato.methods.parts import Parts, planned, untuned
 from sfumato.methods.plan import (
     STAGE_COUNTS,
     STAGE_JUDGE,
@@ -162,7 +163,7 @@ def take_votes(context: RunContext, order: Order, event: DiscreteHistogram, inpu
             paid = mechanisms.noisy_votes(
                 with_canaries(asked, draft, order),
                 event,
-                METHODS[inputs.settings.method.name].ballot(parts),
+                planned(METHODS[inputs.settings.method.name].ballot)(parts),
                 classes=len(facts.classes),
                 options=facts.public_classes,
                 device=device_of(order.machine),
@@ -320,8 +321,8 @@ def load_tuning(job: Tuning, draft: Draft[TunedModel]) -> tuple[Any, Blueprint, 
     settings, machine = job.inputs.settings, job.order.machine
     parts = load_parts(draft, job.inputs, machine)
     method = METHODS[settings.method.name]
-    model, built = begun(method, settings, parts, job.inputs.facts)
-    return checkpoint_blocks(model, machine.checkpointing), built, method.corrupt(settings, parts), parts
+    model, built = begun(method, settings, parts)
+    return checkpoint_blocks(model, machine.checkpointing), built, planned(method.corrupt)(settings, parts), parts
 
 
 def fine_tune_beside(text: str) -> None:
@@ -357,13 +358,13 @@ def train_plainly(
     with making(TunedModel, title, context, parents=parents, params=params, images=training.batch) as draft:
         parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
         method, code = METHODS[settings.method.name], code_version(train_plainly.fn)
-        model, built = begun(method, settings, parts, facts)
+        model, built = begun(method, settings, parts)
         with where().ledger() as ledger:
             paid = mechanisms.unprotected(
                 order.access(ledger, context, stage=STAGE_TRAINING, purpose=title, code=code, parents=parents),
                 event,
                 model.to(device),
-                method.loss(settings, parts),
+                planned(method.loss)(settings, parts),
                 training,
                 sample_rate=training.batch / facts.records,
                 device=device,
@@ -388,9 +389,7 @@ def train_member(context: RunContext, order: Order, members: Members, shard: int
         with where().ledger() as ledger:
             trained, draft.entries = shards.shard_trained(
                 order.access(ledger, context, stage=STAGE_TRAINING, purpose=title, code=code, parents=parents),
-                denoiser_training(
-                    untuned(parts, facts), parts.schedule, training, seed=settings.seed, progress=draft.show
-                ),
+                denoiser_training(untuned(parts), parts.schedule, training, seed=settings.seed, progress=draft.show),
                 shard=shard,
                 shards=members.count,
                 key=members.key,

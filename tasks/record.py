@@ -30,7 +30,7 @@ def baseline_settings(settings: Settings) -> Settings | None:
     """The same settings with plain DP-SGD as the method; None where there is nothing to compare."""
     if not settings.evaluation.baseline or settings.method.name == BASELINE_METHOD:
         return None
-    return settings.model_copy(update={"method": METHODS[BASELINE_METHOD].Method(), "alignment": Alignment()})
+    return settings.model_copy(update={"method": METHODS[BASELINE_METHOD].section(), "alignment": Alignment()})
 
 
 def close(

@@ -36,6 +36,7 @@ from sfumato.evaluation.extractors import backbone as backbone_eyes
 from sfumato.images import ImageSet, to_unit
 from sfumato.judge import Sorting, sorted_out
 from sfumato.methods import METHODS
+from sfumato.methods.parts import planned
 from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Facts
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import AnyEvent
@@ -97,7 +98,7 @@ def generate_privately(
         method, device = METHODS[settings.method.name], device_of(order.machine)
         shares = load_shares(draft, wanted.generation, facts, wanted.counts)
         draw = private_drawing(
-            method.draw_privately, settings, parts, facts, wanted.images, device, draft.show, shares=shares
+            planned(method.draw_privately), settings, parts, facts, wanted.images, device, draft.show, shares=shares
         )
         code, behind = code_version(generate_privately.fn), [*parents, *members]
         with where().ledger() as ledger:

@@ -127,7 +127,7 @@ def parsed(arguments: Sequence[str]) -> typer.Context:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_page_on_privacy_holds_what_explain_prints(name):
-    assert f"### {name}\n\n{METHODS[name].PROMISE}\n" in read("docs/privacy.md")
+    assert f"### {name}\n\n{METHODS[name].promise}\n" in read("docs/privacy.md")
 
 
 @pytest.mark.parametrize("page", LONGEST)
@@ -274,7 +274,7 @@ def tiny_flows(no_servers, monkeypatch):
 
 def settable(method: str, changes: Sequence[str]) -> list[str]:
     """Those of the tiny settings that the method has and nobody has set."""
-    fields = METHODS[method].Method.model_fields
+    fields = METHODS[method].section.model_fields
     given = {change.partition("=")[0] for change in changes}
     return [
         change

@@ -374,16 +374,16 @@ ORDINARY = {"moments"}
 
 def no_method_name(file: Source) -> Iterator[str]:
     """A method is named in its own file, in the list of methods and in presets; everything else asks the plan."""
-    for name, module in METHODS.items():
-        if file.module == module.__name__ or file.path in METHOD_NAMERS:
+    for name, method in METHODS.items():
+        if file.module == method.module or file.path in METHOD_NAMERS:
             continue
         for found in imports(file):
-            if module.__name__ in (found.module, f"{found.module}.{found.name}"):
-                yield f"line {found.line} imports {module.__name__}"
+            if method.module in (found.module, f"{found.module}.{found.name}"):
+                yield f"line {found.line} imports {method.module}"
         for text, line in texts(file):
             if name in ORDINARY:
                 continue
-            if name in text.replace("`", " ").split() or module.__name__.split(".")[-1] == text:
+            if name in text.replace("`", " ").split() or method.module.split(".")[-1] == text:
                 yield f"line {line} names the method {name!r}: {text!r}"
 
 
@@ -708,14 +708,13 @@ def test_the_tree_is_the_one_that_was_meant():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_supplies_what_the_contract_asks(name):
-    module = METHODS[name]
-    assert module.Method.model_fields["name"].default == name
-    supplied = {needed for needed in ("plan", "corrupt", "loss", "draw", "draw_privately") if hasattr(module, needed)}
+    method = METHODS[name]
+    assert method.section.model_fields["name"].default == name
+    supplied = {needed for needed in ("corrupt", "loss", "draw", "draw_privately") if getattr(method, needed)}
     ways = [{"corrupt", "draw"}, {"loss", "draw"}, {"draw_privately"}]
-    ways += [{"draw"}] if getattr(module, "NEEDS_MOMENTS", False) else []
-    assert "plan" in supplied and any(way <= supplied for way in ways)
-    assert all(callable(getattr(module, needed)) for needed in supplied)
-    file = next(file for file in tree() if file.module == module.__name__)
+    ways += [{"draw"}] if method.needs_moments else []
+    assert any(way <= supplied for way in ways) and (method.draw_privately is None) == (method.worst_case is None)
+    file = next(file for file in tree() if file.module == method.module)
     touched = {found for found, _, _ in library_imports(file)}
     inner = [f"sfumato.privacy.{part}" for part in ("door", "ledger", "mechanisms", "noise", "engine.clipping")]
     assert not [one for one in touched for part in inner if f"{one}.".startswith(f"{part}.")]

@@ -12,7 +12,7 @@ from sfumato.class_shares import images_of_each
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.estimate import estimate
 from sfumato.methods import METHODS
-from sfumato.methods.parts import design
+from sfumato.methods.algorithm import design
 from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.build import build, parameters_by_group

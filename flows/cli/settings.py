@@ -27,7 +27,7 @@ def settings(
     known("method", method, METHODS)
     from sfumato.settings import Settings
 
-    whole = Settings(method=METHODS[method].Method())
+    whole = Settings(method=METHODS[method].section())
     if section:
         known("section", section, type(whole).model_fields)
     table = Table(title=f"settings of {method}, and their defaults", title_justify="left")

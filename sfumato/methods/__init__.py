@@ -7,7 +7,10 @@ import ast
 import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sfumato.methods.algorithm import Algorithm
 
 FILES = {
     "rapid": "rapid",
@@ -21,11 +24,12 @@ FILES = {
 """Name -> file; the first is the default."""
 
 
-class Methods(Mapping[str, ModuleType]):
-    """Name -> module, imported at its first use."""
+class Methods(Mapping[str, "Algorithm[Any]"]):
+    """Name -> method, imported at its first use."""
 
-    def __getitem__(self, name: str) -> ModuleType:
-        return importlib.import_module(f"{__name__}.{FILES[name]}")
+    def __getitem__(self, name: str) -> "Algorithm[Any]":
+        found: Algorithm[Any] = importlib.import_module(f"{__name__}.{FILES[name]}").ALGORITHM
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(FILES)
@@ -38,8 +42,7 @@ class Methods(Mapping[str, ModuleType]):
 
 
 METHODS = Methods()
-"""Modules with `claim` (what the paper says about privacy), `PROMISE` (what can be certified, and why), `Method` (settings section),
-`plan`, and what draws."""
+"""All methods. Which settings one takes is known where it is asked for by name alone, and not here."""
 
 
 def promise(name: str) -> str:
@@ -47,5 +50,5 @@ def promise(name: str) -> str:
     tree = ast.parse((Path(__file__).parent / f"{FILES[name]}.py").read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PROMISE":
-            return ast.literal_eval(node.value)
+            return str(ast.literal_eval(node.value))
     raise LookupError(f"{FILES[name]}.py says no PROMISE")

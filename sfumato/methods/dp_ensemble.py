@@ -20,6 +20,8 @@ refused for what a shard holds, which would tell of single records.
 Not covered: a statement about the members, which are not private and never leave; about more images than were paid for.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Sequence
@@ -31,12 +33,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sfumato.config import Pretraining, Schedule, Section
+from sfumato.config import MethodSection, Pretraining, Schedule, SettingsOf
 from sfumato.diffusion.objective import Randomness, normal
 from sfumato.diffusion.samplers import NO_CLASS, evaluations, guided, solve
 from sfumato.diffusion.schedule import add_noise, signal_levels, time_grid
 from sfumato.errors import BadInput
 from sfumato.latents import within
+from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import (
     ANY_NUMBER,
@@ -98,7 +101,7 @@ class MemberTraining(Pretraining):
     """Decay of the moving average of the weights."""
 
 
-class Method(Section):
+class Method(MethodSection):
     """The ensemble's own settings."""
 
     name: Literal["dp-ensemble"] = "dp-ensemble"
@@ -272,14 +275,14 @@ class Window:
         return ["A" if a > b else "B" for a, b in zip(*self.grid.scales, strict=True)]
 
 
-def window(settings) -> Window:
+def window(settings: SettingsOf[Method]) -> Window:
     """The grid and the members' part of it; fewer steps than asked for where T is smaller."""
     steps, method = min(settings.generation.steps, settings.schedule.timesteps), settings.method
     grid = respaced(settings.schedule, max(FEWEST_STEPS, steps))
     return Window(grid, round(method.skip_first * steps), round(method.skip_last * steps))
 
 
-def plan(settings, facts: Facts) -> Plan:
+def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where shards, sampler, window or budget do not fit."""
     method, privacy, generation = settings.method, settings.privacy, settings.generation
     _check(settings, facts)
@@ -328,14 +331,14 @@ def plan(settings, facts: Facts) -> Plan:
     )
 
 
-def unit_cost(settings) -> float:
+def unit_cost(settings: SettingsOf[Method]) -> float:
     """The mu of one image at k = C = 1 for the run's schedule, steps and window."""
     own = window(settings)
     of_noise, of_image = own.grid.scales
     return cost_of_one(of_noise.tolist(), of_image.tolist(), settings.method.formulation, own.first, own.last)
 
 
-def _evaluations(settings, own: Window, paid: int) -> int:
+def _evaluations(settings: SettingsOf[Method], own: Window, paid: int) -> int:
     """Network evaluations for one image; of the prototypes, each image's share of them, rounded up."""
     method, generation = settings.method, settings.generation
     of_members = method.members * (2 if generation.guidance else 1)
@@ -351,7 +354,7 @@ def _down(value: float) -> float:
     return math.floor(value / unit) * unit
 
 
-def _check(settings, facts: Facts) -> None:
+def _check(settings: SettingsOf[Method], facts: Facts) -> None:
     method, generation = settings.method, settings.generation
     if method.members > facts.records:
         raise BadInput(
@@ -381,7 +384,7 @@ def _check(settings, facts: Facts) -> None:
         )
 
 
-def redraw_walk(settings) -> Sequence[int]:
+def redraw_walk(settings: SettingsOf[Method]) -> Sequence[int]:
     """The times that the public model passes on the way from a noised prototype to an image."""
     generation = settings.generation
     start = max(1, round(generation.redraw * settings.schedule.timesteps))
@@ -389,7 +392,9 @@ def redraw_walk(settings) -> Sequence[int]:
 
 
 @torch.inference_mode()
-def draw_privately(settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness) -> Tensor:
+def draw_privately(
+    settings: SettingsOf[Method], parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness
+) -> Tensor:
     """Images or latents `[b, c, h, w]` of the private classes y `[b]` by members and public model, from T to 0.
 
     The private records themselves are not used, only what members learnt of them. `source` gives the mechanism's
@@ -425,7 +430,7 @@ def implied(x: Tensor, noise: Tensor, level: float, limit: float) -> Tensor:
 
 
 def averaged(
-    settings,
+    settings: SettingsOf[Method],
     parts: Parts,
     x: Tensor,
     t: Tensor,
@@ -456,7 +461,7 @@ def averaged(
 
 
 @torch.inference_mode()
-def worst_case(settings, parts: Parts, present: Tensor, source: Randomness) -> Played:
+def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, source: Randomness) -> Played:
     """`draw_privately` of so many images as `present` `[b]` says, with one member that darkens an image, or where that is True brightens
     it, as far as it can; for an audit.
 
@@ -511,7 +516,7 @@ def worst_case(settings, parts: Parts, present: Tensor, source: Randomness) -> P
 
 
 @torch.inference_mode()
-def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
     """Images or latents `[b, c, h, w]` of the private classes y `[b]`, drawn by the public model from noised prototypes.
 
     `parts.prototypes` holds as many of each class, class by class. Nothing but them is used (post-processing).
@@ -522,3 +527,14 @@ def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tenso
     x = add_noise(parts.schedule, start, torch.full_like(y, walk[0]), normal(start, generator))
     nobody = torch.full_like(y, NO_CLASS)
     return solve(settings.generation, parts.schedule, parts.public, x, nobody, walk, generator=generator)
+
+
+ALGORITHM = Algorithm(
+    section=Method,
+    promise=PROMISE,
+    claim=claim,
+    plan=plan,
+    draw=draw,
+    draw_privately=draw_privately,
+    worst_case=worst_case,
+)

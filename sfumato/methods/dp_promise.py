@@ -11,6 +11,8 @@ each image that was noised to S once (`NoisedRecords`, under replace_one, compos
 with labels.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -19,11 +21,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sfumato.config import Schedule, Section, Training
+from sfumato.config import MethodSection, Schedule, SettingsOf, Training
 from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal
 from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import signal_levels, time_grid
 from sfumato.errors import BadInput
+from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import (
     STAGE_PHASE_ONE,
@@ -79,7 +82,7 @@ class PhaseOneTraining(Training):
     """Decay of the moving average of the weights, with which Phase II goes on."""
 
 
-class Method(Section):
+class Method(MethodSection):
     """dp-promise's own settings."""
 
     name: Literal["dp-promise"] = "dp-promise"
@@ -177,7 +180,7 @@ def _at_least_one(name: str, value: int) -> int:
     return int(checked_positive(name, checked_count(name, value)))
 
 
-def plan(settings, facts: Facts) -> Plan:
+def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where S, the relation, the trained groups or the budget do not fit."""
     method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
     start = boundary(settings)
@@ -225,12 +228,12 @@ def plan(settings, facts: Facts) -> Plan:
     )
 
 
-def boundary(settings) -> int:
+def boundary(settings: SettingsOf[Method]) -> int:
     """S as a diffusion time."""
     return round(settings.method.boundary * settings.schedule.timesteps)
 
 
-def _check(settings, facts: Facts, start: int) -> None:
+def _check(settings: SettingsOf[Method], facts: Facts, start: int) -> None:
     method, horizon = settings.method, settings.schedule.timesteps
     told = f"method.boundary={method.boundary:g} is time {start} of schedule.timesteps={horizon}"
     if start < FEWEST_TIMES:
@@ -262,7 +265,7 @@ def _check(settings, facts: Facts, start: int) -> None:
         )
 
 
-def mus(settings, facts: Facts, base: float, noise: float) -> tuple[float, float]:
+def mus(settings: SettingsOf[Method], facts: Facts, base: float, noise: float) -> tuple[float, float]:
     """mu_1 and mu_2 of the run as it is planned: the numbers that the paper composes (Lemmas 4 and 5)."""
     method, tuning = settings.method, settings.fine_tuning
     rate = min(1.0, method.training.batch / facts.records)
@@ -270,14 +273,14 @@ def mus(settings, facts: Facts, base: float, noise: float) -> tuple[float, float
     return first[method.phase_one], accountant.poisson_clt([1 / noise], tuning.sample_rate, tuning.steps)
 
 
-def claim_of(settings, facts: Facts, base: float, noise: float) -> Claim:
+def claim_of(settings: SettingsOf[Method], facts: Facts, base: float, noise: float) -> Claim:
     """What the paper's analysis gives for the run as it is planned."""
     told = {"off": "Phase II alone", "noised_once": "Proposition 2 once in place of Phase I", "paper": ""}
     found = composed(base, *mus(settings, facts, base, noise), settings.privacy.delta, told[settings.method.phase_one])
     return Claim(epsilon=found.epsilon, source=found.source)
 
 
-def noise_of_claim(settings, facts: Facts, base: float) -> float:
+def noise_of_claim(settings: SettingsOf[Method], facts: Facts, base: float) -> float:
     """The noise at which the claim is the target, as the authors choose it; `BadInput` where Phase I alone claims more."""
     from scipy.optimize import brentq
 
@@ -296,12 +299,12 @@ def noise_of_claim(settings, facts: Facts, base: float) -> float:
     return NOISE_RANGE[0] if excess(low) < 0 else math.exp(brentq(excess, low, high, xtol=1e-9))
 
 
-def walk(settings) -> Sequence[int]:
+def walk(settings: SettingsOf[Method]) -> Sequence[int]:
     """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
     return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
 
 
-def corrupt(settings, parts: Parts) -> Corrupt:
+def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     """Phase II: plain denoising on the times 1..S-1, with labels (Algorithm 1, lines 9 to 12)."""
 
     def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
@@ -312,9 +315,19 @@ def corrupt(settings, parts: Parts) -> Corrupt:
 
 
 @torch.inference_mode()
-def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
     """Images `[b, c, h, w]` in [-1, 1] of the private classes y `[b]`, by the fine-tuned denoiser from T to 0 (Algorithm 2)."""
     generation = settings.generation
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     tuned = guided(planned(parts.tuned), generation.guidance)
     return solve(generation, parts.schedule, tuned, x, y, walk(settings), generator=generator)
+
+
+ALGORITHM = Algorithm(
+    section=Method,
+    promise=PROMISE,
+    claim=claim,
+    plan=plan,
+    draw=draw,
+    corrupt=corrupt,
+)

@@ -6,16 +6,19 @@ times, K noised copies per record averaged before clipping. What is trained is a
 PLD.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from sfumato.config import Section
+from sfumato.config import MethodSection, SettingsOf
 from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal
 from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import time_grid
+from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated, shared_spends
 from sfumato.privacy.accounting import accountant
@@ -31,7 +34,7 @@ nothing here. Exchanging a record instead of adding or removing one costs more, 
 """What the papers claim, what can be certified, and why they differ (Markdown)."""
 
 
-class Method(Section):
+class Method(MethodSection):
     """Plain DP-SGD has no settings of its own."""
 
     name: Literal["dp-sgd"] = "dp-sgd"
@@ -44,7 +47,7 @@ def claim(noise_multiplier: float, sample_rate: float, steps: int, delta: float)
     return Claim(epsilon=epsilon, source="Dockhorn et al. 2023: RDP accountant, add/remove, Poisson sampling")
 
 
-def plan(settings, facts: Facts) -> Plan:
+def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where the budget does not fit."""
     tuning, privacy = settings.fine_tuning, settings.privacy
     shared = shared_spends(settings)
@@ -69,12 +72,12 @@ def plan(settings, facts: Facts) -> Plan:
     )
 
 
-def walk(settings) -> Sequence[int]:
+def walk(settings: SettingsOf[Method]) -> Sequence[int]:
     """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
     return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
 
 
-def corrupt(settings, parts: Parts) -> Corrupt:
+def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     """Plain denoising on all times 1..T."""
 
     def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
@@ -87,9 +90,19 @@ def corrupt(settings, parts: Parts) -> Corrupt:
 
 
 @torch.inference_mode()
-def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
     """Images or latents `[b, c, h, w]` of the private classes y `[b]`, by the fine-tuned denoiser from T to 0."""
     generation = settings.generation
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     tuned = guided(planned(parts.tuned), generation.guidance)
     return solve(generation, parts.schedule, tuned, x, y, walk(settings), generator=generator)
+
+
+ALGORITHM = Algorithm(
+    section=Method,
+    promise=PROMISE,
+    claim=claim,
+    plan=plan,
+    draw=draw,
+    corrupt=corrupt,
+)

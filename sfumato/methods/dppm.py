@@ -14,20 +14,24 @@ error of the noise.
 Not covered: any guarantee for the training data, but with `dp_sgd`. There is none at any epsilon; see `EVENT`.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sfumato.config import LATER, Network, Section, Training
+from sfumato.config import LATER, MethodSection, Network, SettingsOf, Training
 from sfumato.diffusion.hamiltonian import walked
 from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal, uniform_times
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
 from sfumato.diffusion.score_matching import Score, exchanged, sliced_losses
 from sfumato.errors import BadInput
+from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import (
     STAGE_TRAINING,
@@ -97,7 +101,7 @@ class ScoreNetwork(Network):
     """A score is learnt from images alone, at any noise or at none."""
 
 
-class Method(Section):
+class Method(MethodSection):
     """DPPM's own settings; how it draws is `generation.hamiltonian`."""
 
     name: Literal["dppm"] = "dppm"
@@ -144,22 +148,20 @@ def _checked_epsilon(epsilon: float) -> float:
     return float(epsilon)
 
 
-def plan(settings, facts: Facts) -> Plan:
+def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where k, the batch, the label's rows or the trained groups do not fit."""
     method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
     _check(settings, facts)
     sampling, shared = settings.generation.hamiltonian, shared_spends(settings)
-    fields = {
-        "method": method.name,
-        "facts": facts,
-        "generation": settings.generation,
-        "evaluations": sampling.iterations * (sampling.steps + 1),
-        "privacy": privacy,
-    }
+    asked = sampling.iterations * (sampling.steps + 1)
     if method.mechanism == "randomised_response":
         told = f"sliced score matching, projection vectors exchanged among {method.k}"
         return Plan(
-            **fields,
+            method=method.name,
+            facts=facts,
+            generation=settings.generation,
+            evaluations=asked,
+            privacy=privacy,
             plain=Training(**method.training.model_dump()),
             spends=(*shared, Spend(stage=STAGE_TRAINING, what=told, event=EVENT)),
             certificate=None,
@@ -173,7 +175,11 @@ def plan(settings, facts: Facts) -> Plan:
     noise, certificate = calibrated(privacy, spends)
     source = "not in the paper: DP-SGD in place of the randomised response, and so the certificate's own number"
     return Plan(
-        **fields,
+        method=method.name,
+        facts=facts,
+        generation=settings.generation,
+        evaluations=asked,
+        privacy=privacy,
         fine_tuning=tuning,
         noise_multiplier=noise,
         spends=tuple(spends(noise)),
@@ -182,7 +188,7 @@ def plan(settings, facts: Facts) -> Plan:
     )
 
 
-def _check(settings, facts: Facts) -> None:
+def _check(settings: SettingsOf[Method], facts: Facts) -> None:
     method, shape = settings.method, latent_shape(settings.latent, facts.shape)
     own = blueprint(settings, shape, facts)
     label_codes(len(facts.classes), rows_shape(settings, shape))
@@ -205,18 +211,18 @@ def _check(settings, facts: Facts) -> None:
         )
 
 
-def blueprint(settings, shape: tuple[int, int, int], facts: Facts) -> Blueprint:
+def blueprint(settings: SettingsOf[Method], shape: tuple[int, int, int], facts: Facts) -> Blueprint:
     """The score network for images or latents of `shape` with the rows of their label; classes are no input of it."""
     network = Network(**settings.method.network.model_dump())
     return Blueprint(network=network, shape=joint_shape(settings, shape), classes=1)
 
 
-def joint_shape(settings, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+def joint_shape(settings: SettingsOf[Method], shape: tuple[int, int, int]) -> tuple[int, int, int]:
     """Shape of images of `shape` with the rows of their labels."""
     return shape[0], shape[1] + settings.method.label_rows, shape[2]
 
 
-def rows_shape(settings, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+def rows_shape(settings: SettingsOf[Method], shape: tuple[int, int, int]) -> tuple[int, int, int]:
     """Shape of a label's rows beside images of `shape`."""
     return shape[0], settings.method.label_rows, shape[2]
 
@@ -240,13 +246,13 @@ def label_codes(classes: int, shape: tuple[int, int, int]) -> Tensor:
     return codes[:classes, torch.arange(length) % codes.shape[1]].view(classes, *shape)
 
 
-def joined(settings, parts: Parts, x: Tensor, y: Tensor) -> Tensor:
+def joined(settings: SettingsOf[Method], parts: Parts, x: Tensor, y: Tensor) -> Tensor:
     """u: images x `[b, c, h, w]` with the rows of their labels y `[b]` below."""
     codes = label_codes(len(parts.facts.classes), rows_shape(settings, parts.shape)).to(x.device)
     return torch.cat([x, codes[y]], 2)
 
 
-def labels(settings, parts: Parts, u: Tensor) -> tuple[Tensor, Tensor]:
+def labels(settings: SettingsOf[Method], parts: Parts, u: Tensor) -> tuple[Tensor, Tensor]:
     """The images `[b, c, h, w]` in u, brought into range, and the labels `[b]` whose codes are nearest to their rows."""
     codes = label_codes(len(parts.facts.classes), rows_shape(settings, parts.shape)).to(u.device)
     x, rows = u.split([parts.shape[1], settings.method.label_rows], 2)
@@ -269,7 +275,7 @@ def score_alone(model: nn.Module) -> Score:
     return score
 
 
-def loss(settings, parts: Parts):
+def loss(settings: SettingsOf[Method], parts: Parts) -> Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]:
     """Algorithm 1, lines 4 to 12: Eq. 7 with exchanged projections, of each image, `[b]`; b may be 0."""
     method, schedule = settings.method, parts.schedule
     keep, _ = response_probabilities(settings.privacy.epsilon, method.k)
@@ -290,21 +296,19 @@ def loss(settings, parts: Parts):
     return losses
 
 
-def corrupt(settings, parts: Parts) -> Corrupt:
+def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     """For DP-SGD: plain denoising of images with their labels, on all times 1..T."""
 
     def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
-        times = {"low": 1, "high": settings.schedule.timesteps}
+        horizon, draws = settings.schedule.timesteps, settings.fine_tuning.draws
         u, none = joined(settings, parts, x, y), torch.full_like(y, NO_CLASS)
-        return denoising_examples(
-            parts.schedule, u, none, draws=settings.fine_tuning.draws, generator=generator, **times
-        )
+        return denoising_examples(parts.schedule, u, none, draws=draws, low=1, high=horizon, generator=generator)
 
     return examples
 
 
 @torch.inference_mode()
-def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
     """As many images with the rows of their labels as y `[b]` is long, `[b, c, h + rows, w]` (Algorithm 2).
 
     Which classes are wanted plays no part: the network draws them as often as it has learnt.
@@ -331,3 +335,16 @@ def level(schedule: NoiseSchedule, noise: float) -> tuple[int, float]:
     found = ((1 - signal) / signal).sqrt()
     nearest = int((found.log() - math.log(noise)).abs().argmin())
     return nearest + 1, float(found[nearest])
+
+
+ALGORITHM = Algorithm(
+    section=Method,
+    promise=PROMISE,
+    claim=claim,
+    plan=plan,
+    draw=draw,
+    corrupt=corrupt,
+    loss=loss,
+    labels=labels,
+    blueprint=blueprint,
+)

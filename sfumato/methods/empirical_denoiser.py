@@ -11,11 +11,13 @@ deviations from the public network's prediction are averaged in place of images;
 its own class alone, so that a record pays for the images of one class. Not covered: more images than were asked for.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -23,11 +25,12 @@ from pydantic import Field, ValidationError, model_validator
 from torch import Tensor
 
 from sfumato.class_shares import most_of_one
-from sfumato.config import Section
+from sfumato.config import MethodSection, Section, SettingsOf
 from sfumato.diffusion.edm import clean_image, noisy_step, step_noise
 from sfumato.diffusion.objective import Randomness, normal
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.errors import BadInput
+from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import STAGE_DRAWING, Certificate, Claim, Facts, Plan, Spend, calibrated, shared_spends
 from sfumato.privacy.accounting import accountant
@@ -67,7 +70,7 @@ class Levels(Section):
     """Number of levels above zero, which is the number of steps."""
 
     @model_validator(mode="after")
-    def _falling(self) -> "Levels":
+    def _falling(self) -> Levels:
         if self.sigma_max <= self.sigma_min:
             raise ValueError(f"sigma_max = {self.sigma_max} must be above sigma_min = {self.sigma_min}")
         return self
@@ -90,7 +93,7 @@ class Grid(Levels):
         return self.sensitivity * np.sqrt(-2 * np.diff(levels) / levels[:-1] ** 3)
 
 
-class Method(Section):
+class Method(MethodSection):
     """The empirical denoiser's own settings; how many images are drawn is `generation.images`."""
 
     name: Literal["empirical-denoiser"] = "empirical-denoiser"
@@ -201,7 +204,7 @@ def _checked_grid(grid: Grid | Mapping[str, float]) -> Grid:
         raise BadInput(f"{where} = {first['input']!r}: {first['msg']}") from None
 
 
-def plan(settings, facts: Facts) -> Plan:
+def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where window and clip do not fit the budget."""
     method, privacy = settings.method, settings.privacy
     if settings.generation.classes != "uniform" and not method.by_class:
@@ -254,7 +257,7 @@ def empirical_steps(method: Method) -> list[tuple[float, float]]:
     return [pairs[i] for i in window(method.percent, method.until, method.single_step, method.grid.N)]
 
 
-def paying(settings, facts: Facts) -> int:
+def paying(settings: SettingsOf[Method], facts: Facts) -> int:
     """Images whose steps one record takes part in: those of its class, or as many as the most common class can get."""
     generation = settings.generation
     return most_of_one(generation, len(facts.classes)) if settings.method.by_class else generation.images
@@ -275,29 +278,37 @@ def _event(method: Method, noise_multiplier: float, images: int) -> Gaussian | S
     return Gaussian(noise_multiplier=noise_multiplier, count=images)
 
 
-def _priced(settings, facts: Facts, spends) -> tuple[float, Certificate]:
+class Spends(Protocol):
+    """The steps at a noise multiplier, each image of a class that may be asked for paid."""
+
+    def __call__(self, noise: float, count: int = ...) -> list[Spend]:
+        """All that is spent for `count` images of a class; for as many as the settings ask for without."""
+
+
+def _priced(settings: SettingsOf[Method], facts: Facts, spends: Spends) -> tuple[float, Certificate]:
     """expected / C and what it costs: calibrated where C is open, else checked against the budget."""
-    method, privacy = settings.method, settings.privacy
-    if method.clip is None:
+    privacy, clip = settings.privacy, settings.method.clip
+    if clip is None:
         return calibrated(privacy, spends)
-    terms = expected_terms(method, facts)
+    terms = expected_terms(settings.method, facts)
+    share = contribution(clip, terms)
 
     def priced(count: int) -> accountant.Priced:
-        events = [spend.event for spend in spends(1 / contribution(method.clip, terms), count)]
+        events = [spend.event for spend in spends(1 / share, count)]
         return accountant.priced(events, privacy.delta, privacy.relation)
 
     found = priced(paying(settings, facts))
     if found.epsilon > privacy.epsilon:
-        clip = terms / calibrated(privacy, spends)[0]
-        raise BadInput(_too_dear(settings, facts, found.epsilon, lambda count: priced(count).epsilon, clip))
-    return terms / method.clip, Certificate(
+        fitting = terms / calibrated(privacy, spends)[0]
+        raise BadInput(_too_dear(settings, facts, found.epsilon, lambda count: priced(count).epsilon, fitting))
+    return terms / clip, Certificate(
         **found._asdict(),
         delta=privacy.delta,
         relation=privacy.relation,
     )
 
 
-def _images_of(settings, facts: Facts, most: int) -> int:
+def _images_of(settings: SettingsOf[Method], facts: Facts, most: int) -> int:
     """How many images may be asked for so that no class gets more than `most`."""
     generation, classes = settings.generation, len(facts.classes)
     fits = most * classes if generation.classes == "uniform" else generation.images * most // paying(settings, facts)
@@ -306,7 +317,9 @@ def _images_of(settings, facts: Facts, most: int) -> int:
     return fits
 
 
-def _too_dear(settings, facts: Facts, found: float, cost, clip: float) -> str:
+def _too_dear(
+    settings: SettingsOf[Method], facts: Facts, found: float, cost: Callable[[int], float], clip: float
+) -> str:
     """What would fit: as many images by bisection, or a smaller C."""
     method, low, high = settings.method, 0, paying(settings, facts)
     while high - low > 1:
@@ -321,7 +334,9 @@ def _too_dear(settings, facts: Facts, found: float, cost, clip: float) -> str:
 
 
 @torch.inference_mode()
-def draw_privately(settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness) -> Tensor:
+def draw_privately(
+    settings: SettingsOf[Method], parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness
+) -> Tensor:
     """Images or latents `[b, c, h, w]` of the classes y `[b]`: the end of their `trajectory`."""
     *_, (_, _, x) = trajectory(settings, parts, private, y, source)
     return x.clamp(-parts.schedule.limit, parts.schedule.limit)
@@ -329,7 +344,7 @@ def draw_privately(settings, parts: Parts, private: tuple[Tensor, Tensor], y: Te
 
 @torch.inference_mode()
 def trajectory(
-    settings, parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness
+    settings: SettingsOf[Method], parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness
 ) -> Iterator[tuple[float, Tensor, Tensor]]:
     """Eq. 1 from sigma_max to 0: each step's noise level, the clean images that it expects and where it ends, `[b, c, h, w]`.
 
@@ -397,7 +412,7 @@ def _empirical(
 
 
 @torch.inference_mode()
-def worst_case(settings, parts: Parts, present: Tensor, source: Randomness) -> Played:
+def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, source: Randomness) -> Played:
     """`trajectory` of so many images as `present` `[b]` says, from no record, or where that is True from one that weighs as much as
     it may; for an audit.
 
@@ -439,3 +454,13 @@ def worst_case(settings, parts: Parts, present: Tensor, source: Randomness) -> P
 def _times(event: Gaussian | SubsampledGaussian) -> str:
     """The field that says for how many images a step is paid."""
     return "count" if isinstance(event, Gaussian) else "steps"
+
+
+ALGORITHM = Algorithm(
+    section=Method,
+    promise=PROMISE,
+    claim=claim,
+    plan=plan,
+    draw_privately=draw_privately,
+    worst_case=worst_case,
+)

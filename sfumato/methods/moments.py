@@ -11,22 +11,22 @@ and colour transfer by optimal transport (Pitie and Kokaram 2007), for the map.
 Not covered: whatever sets a class apart beyond mean and covariance, or, with `alignment.clusters`, beyond those of its cells.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from sfumato.config import Section
+from sfumato.config import MethodSection, SettingsOf
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.samplers import NO_CLASS, evaluations, solve
 from sfumato.diffusion.schedule import time_grid
+from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import STAGE_MOMENTS, Certificate, Claim, Facts, Plan, shared_spends
 from sfumato.privacy.accounting import accountant
-
-NEEDS_MOMENTS = True
-"""The preflight aligns the classes for it, and gives the moments all that the budget has."""
 
 PROMISE = """\
 No paper claims anything: the method is ours. It can be certified, and is simple to check: private images are opened once, and \
@@ -37,7 +37,7 @@ post-processing, so any number of images is covered: the public model and the ma
 """What is claimed, what can be certified, and why they differ (Markdown)."""
 
 
-class Method(Section):
+class Method(MethodSection):
     """The method has no settings of its own: see `alignment`."""
 
     name: Literal["moments"] = "moments"
@@ -53,7 +53,7 @@ def claim(noise_multipliers: Sequence[float], delta: float) -> Claim:
     )
 
 
-def plan(settings, facts: Facts) -> Plan:
+def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where the budget does not fit."""
     privacy, spends = settings.privacy, tuple(shared_spends(settings))
     events = [spend.event for spend in spends]
@@ -74,14 +74,24 @@ def plan(settings, facts: Facts) -> Plan:
     )
 
 
-def walk(settings) -> Sequence[int]:
+def walk(settings: SettingsOf[Method]) -> Sequence[int]:
     """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
     return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
 
 
 @torch.inference_mode()
-def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
     """Images or latents `[b, c, h, w]` where the public ones lie, for the private classes y `[b]`: by the public denoiser, of no class."""
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     nobody = torch.full_like(y, NO_CLASS)
     return solve(settings.generation, parts.schedule, parts.public, x, nobody, walk(settings), generator=generator)
+
+
+ALGORITHM = Algorithm(
+    section=Method,
+    promise=PROMISE,
+    claim=claim,
+    plan=plan,
+    draw=draw,
+    needs_moments=True,
+)

@@ -1,24 +1,20 @@
 """What a method works with once its public and priced stages have run; nothing here is private data."""
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from sfumato.alignment import ClassMaps
-from sfumato.diffusion.objective import Randomness
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.latents import PIXELS, Codec
-from sfumato.methods.plan import Blueprint, Facts
-from sfumato.networks.build import build, with_classes
+from sfumato.methods.plan import Facts
+from sfumato.networks.build import with_classes
 from sfumato.privacy.accounting.events import AnyEvent
-from sfumato.privacy.auditing.played import Play, Played
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 
 Part = TypeVar("Part")
@@ -84,40 +80,14 @@ def add_votes(parts: Parts, votes: Tensor, *, distinct: bool = False) -> Parts:
     return replace(parts, winners=torch.from_numpy(linear_sum_assignment(votes.cpu().numpy(), maximize=True)[1]))
 
 
-def private_rows(parts: Parts, facts: Facts) -> Tensor:
+def private_rows(parts: Parts) -> Tensor:
     """Class rows `[classes, condition]` to start from: those of the winning public classes, or the mean of all public rows."""
     rows = parts.start.get_parameter("condition.rows.weight")
     if parts.winners is None:
-        return rows.mean(0, keepdim=True).repeat(len(facts.classes), 1)
+        return rows.mean(0, keepdim=True).repeat(len(parts.facts.classes), 1)
     return rows[parts.winners.to(rows.device)]
 
 
-def untuned(parts: Parts, facts: Facts) -> nn.Module:
+def untuned(parts: Parts) -> nn.Module:
     """A copy of the denoiser so far with rows for the private classes: what fine-tuning starts from."""
-    return with_classes(copy.deepcopy(parts.start), private_rows(parts, facts))
-
-
-def begun(method: ModuleType, settings: Any, parts: Parts, facts: Facts) -> tuple[nn.Module, Blueprint]:
-    """What private training by the module `method` starts from, and how it is built: the denoiser so far, or one of its own."""
-    own = design(method, settings, parts.shape, facts)
-    if hasattr(method, "blueprint"):
-        levels = parts.schedule.alpha_bar
-        return build(own.network, own.shape, own.classes, seed=settings.seed, alpha_bar=levels), own
-    return untuned(parts, facts), own
-
-
-def worst_pair(method: ModuleType, settings: Any, parts: Parts, events: Sequence[AnyEvent]) -> Play:
-    """How the module `method` plays its sampler against the worst record that `events` pay for; on the CPU, for an audit."""
-    paid = replace(parts, paid=tuple(events))
-
-    def play(present: Tensor, source: Randomness) -> Played:
-        return method.worst_case(settings, paid, present, source)
-
-    return play
-
-
-def design(method: ModuleType, settings: Any, shape: tuple[int, int, int], facts: Facts) -> Blueprint:
-    """How the network is built that the module `method` trains on private images, or latents, of `shape`."""
-    if hasattr(method, "blueprint"):
-        return method.blueprint(settings, shape, facts)
-    return Blueprint(network=settings.network, shape=shape, classes=len(facts.classes))
+    return with_classes(copy.deepcopy(parts.start), private_rows(parts))

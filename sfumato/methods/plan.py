@@ -1,21 +1,9 @@
 """What a method declares before any private image is opened: what is trained, what is paid, what that is worth.
 
-A method is one file: a settings section `Method`, `plan(settings, facts) -> Plan`, and the functions that its plan calls for:
+A method is one file: a settings section `Method`, `plan(settings, facts) -> Plan`, the functions that its plan calls for, and
+their list, an `Algorithm` (`sfumato.methods.algorithm`), which says what each is given.
 
-    corrupt(settings, parts)                        where the plan has `fine_tuning`: what a private record is turned into
-    loss(settings, parts)                           where it has `plain`: the loss of plain training on private records
-    draw(settings, parts, y, generator)             how images are made from what was trained
-    labels(settings, parts, x)                      optional: what `draw` made as images and their labels, where these are not
-                                                    the y that was asked for
-    draw_privately(settings, parts, private, y, generator)
-                                                    where a spend of the plan is of the stage `drawing`: instead of `draw`, or
-                                                    before it where the plan has `prototypes`
-    worst_case(settings, parts, present, source)    where it has `draw_privately`: that, played with stand-ins for the networks
-                                                    and the worst record in it or not, for an audit (`sfumato.privacy.auditing.games`)
-    blueprint(settings, shape, facts)               the network that private training begins afresh, where that is not the
-                                                    public denoiser; `shape` is that of images, or of their latents
-
-Where we choose the class of each image, which is everywhere but with `labels`, the spends of a plan begin with
+Where we choose the class of each image, which is everywhere but with `Algorithm.labels`, the spends of a plan begin with
 `shared_spends`, what any method may ask of the private records beside its own, so that all stands in the one certificate.
 
 A plan is a frozen value; the flow branches on what it holds, never on the method's name.
@@ -36,11 +24,13 @@ from sfumato.config import (
     FineTuning,
     Generation,
     Judge,
+    MethodSection,
     Network,
     Pretraining,
     Privacy,
     Relation,
     Section,
+    SettingsOf,
     Training,
 )
 from sfumato.errors import BadInput
@@ -236,7 +226,7 @@ def _noise_of_judge(epsilon: float, delta: float, relation: Relation, steps: int
     return accountant.calibrate(epsilon, delta, lambda noise: [Gaussian(noise_multiplier=noise, count=steps)], relation)
 
 
-def shared_spends(settings) -> list[Spend]:
+def shared_spends(settings: SettingsOf[MethodSection]) -> list[Spend]:
     """What resolved settings ask of the private records whatever the method: how many there are of each class, their moments, and
     what a judge of drawn images learns.
 

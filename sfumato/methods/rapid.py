@@ -10,6 +10,8 @@ private record names its nearest public class; the noisy winner starts the class
 retrieval; on request no two classes share one) and the mean of the m nearest. Not covered: trajectories other than the forward process.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Literal
@@ -18,11 +20,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sfumato.config import Extractor, Section
+from sfumato.config import Extractor, MethodSection, SettingsOf
 from sfumato.diffusion.objective import Corrupt, Examples, grouped, normal, repeat_records, uniform_times
 from sfumato.diffusion.samplers import evaluations, guided, solve
 from sfumato.diffusion.schedule import NoiseSchedule, time_grid
 from sfumato.errors import BadInput
+from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import (
     STAGE_TUNING,
@@ -51,7 +54,7 @@ images only. Votes for public classes, where taken, are paid for with noise of t
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
 
-class Method(Section):
+class Method(MethodSection):
     """RAPID's own settings; the defaults are the paper's."""
 
     name: Literal["rapid"] = "rapid"
@@ -90,7 +93,7 @@ def claim(noise_multiplier: float, steps: int, delta: float) -> Claim:
     return Claim(epsilon=epsilon, source=source)
 
 
-def plan(settings, facts: Facts) -> Plan:
+def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where k, v or the budget do not fit."""
     method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
     if method.v >= method.k:
@@ -151,13 +154,13 @@ def plan(settings, facts: Facts) -> Plan:
     )
 
 
-def times(settings) -> tuple[int, int]:
+def times(settings: SettingsOf[Method]) -> tuple[int, int]:
     """k and v as diffusion times."""
     horizon = settings.schedule.timesteps
     return max(2, round(settings.method.k * horizon)), max(1, round(settings.method.v * horizon))
 
 
-def walks(settings) -> tuple[list[int], list[int]]:
+def walks(settings: SettingsOf[Method]) -> tuple[list[int], list[int]]:
     """The two lists of times: T to k by the public denoiser, v to 0 by the fine-tuned one."""
     (query, resume), horizon, generation = times(settings), settings.schedule.timesteps, settings.generation
 
@@ -190,7 +193,7 @@ def ballot(parts: Parts) -> Callable[[Tensor], Tensor]:
     return vote
 
 
-def corrupt(settings, parts: Parts) -> Corrupt:
+def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     """Eq. 5: a private record becomes K points on the lines from retrieved latents to itself, with the noise that leads there."""
     schedule, draws = parts.schedule, settings.fine_tuning.draws
     query_time, resume_time = times(settings)
@@ -207,7 +210,7 @@ def corrupt(settings, parts: Parts) -> Corrupt:
     return examples
 
 
-def look_up(settings, parts: Parts, clean: Tensor, y: Tensor) -> Tensor:
+def look_up(settings: SettingsOf[Method], parts: Parts, clean: Tensor, y: Tensor) -> Tensor:
     """Latents at time v of the trajectories whose keys are nearest to the features of images `clean` `[b, c, h, w]`."""
     classes = parts.public_class(y) if settings.method.votes else None
     base = planned(parts.base)
@@ -216,7 +219,7 @@ def look_up(settings, parts: Parts, clean: Tensor, y: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
     """Images or latents `[b, c, h, w]` of the private classes y `[b]`: walk, retrieve, resume (section 3.4)."""
     schedule, generation = parts.schedule, settings.generation
     early, late = walks(settings)
@@ -225,3 +228,15 @@ def draw(settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tenso
     latent = look_up(settings, parts, clean_guess(schedule, parts.public, x, early[-1]), y)
     tuned = guided(planned(parts.tuned), generation.guidance)
     return solve(generation, schedule, tuned, latent, y, late, generator=generator)
+
+
+ALGORITHM = Algorithm(
+    section=Method,
+    promise=PROMISE,
+    claim=claim,
+    plan=plan,
+    draw=draw,
+    corrupt=corrupt,
+    ballot=ballot,
+    distinct=lambda settings: settings.method.distinct,
+)

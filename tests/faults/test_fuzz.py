@@ -29,7 +29,7 @@ VALUES = some.one_of(
 def paths(method):
     """Every setting that a run by the method knows, and some that none does."""
     known = [f"{section}.{name}" for section, kind in SECTIONS.items() for name in kind.model_fields]
-    known += [f"method.{name}" for name in METHODS[method].Method.model_fields]
+    known += [f"method.{name}" for name in METHODS[method].section.model_fields]
     return [*known, "seed", "network", "method", "no.such", "network.no", "", "."]
 
 

@@ -189,7 +189,7 @@ def test_in_latents_every_stage_is_given_the_autoencoder(book, method):
         assert all(one.given.inputs.public.autoencoder == coder for one in book.of(stage))
 
 
-@pytest.mark.parametrize("method", [name for name, module in METHODS.items() if hasattr(module, "corrupt")])
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.corrupt])
 def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
     settings, plan = planned(method)
     run_plan(settings, plan, preset="digits", publish_to="")

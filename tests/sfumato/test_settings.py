@@ -254,8 +254,8 @@ def test_every_setting_says_what_it_is():
                 assert field.description, f"{path}.{name}"
 
     check(Settings, "settings")
-    for name, module in METHODS.items():
-        check(module.Method, name)
+    for name, method in METHODS.items():
+        check(method.section, name)
 
 
 def test_a_path_in_the_users_folder_is_found_though_no_shell_has_seen_it(monkeypatch):

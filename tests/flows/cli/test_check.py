@@ -16,7 +16,7 @@ from tasks.checks import check_private
 from tasks.public import read_public
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
-from tasks.terms import Terms
+from tasks.terms import Order, Terms
 from tests.examples import home_at, write_classes
 
 
@@ -174,7 +174,8 @@ def test_check_refuses_what_a_run_refuses_before_it_trains(check, home, images, 
             serialization.save_images(folder, read_public(learnt_from, size, 0, lambda *_: None))
             ref = where().store().keep(PublicImages, folder, parents=[])
         terms = Terms(relation="add_remove", delta=1e-5)
-        check_private(private_set(settings), terms, RunContext(run="run-1", parents={}), ref)
+        order = Order(private=private_set(settings), terms=terms, machine=settings.machine)
+        check_private(order, RunContext(run="run-1", parents={}), ref)
         refused = False
     except BadInput:
         pass

@@ -717,7 +717,7 @@ def test_replay_finds_every_certificate_or_says_which_not(sfumato, spent, monkey
 def test_every_method_is_explained(sfumato, name):
     shown = sfumato("explain", name)
     words = " ".join(shown.out.split())
-    assert shown.code == 0 and "certif" in words and " ".join(METHODS[name].PROMISE.split())[:60] in words
+    assert shown.code == 0 and "certif" in words and " ".join(METHODS[name].promise.split())[:60] in words
 
 
 def test_an_unknown_method_is_not_explained(sfumato):

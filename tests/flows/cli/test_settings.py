@@ -10,7 +10,7 @@ from sfumato.settings import Settings, resolve
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_setting_is_listed_with_what_it_means_and_its_default_can_be_set(method):
-    rows = list(listed(Settings(method=METHODS[method].Method())))
+    rows = list(listed(Settings(method=METHODS[method].section())))
     assert len(rows) > 100 and len({path for path, _, _ in rows}) == len(rows)
     for path, default, meaning in rows:
         assert meaning or path.split(".")[-1] in ("seed", "kind"), path

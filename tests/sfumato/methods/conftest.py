@@ -15,7 +15,8 @@ from sfumato.drawing import private_drawing
 from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, train_autoencoder
 from sfumato.methods import METHODS
-from sfumato.methods.parts import Parts, add_votes, begun, untuned
+from sfumato.methods.algorithm import begun
+from sfumato.methods.parts import Parts, add_votes, untuned
 from sfumato.methods.plan import (
     STAGE_DRAWING,
     STAGE_MOMENTS,
@@ -68,7 +69,7 @@ class World:
 
     @property
     def method(self):
-        """The method's module."""
+        """The method."""
         return METHODS[self.settings.method.name]
 
     def pay(self, access: Callable[..., Access], **others) -> tuple[Parts, dict[int, str]]:
@@ -91,7 +92,7 @@ class World:
             parts, entries = add_votes(parts, votes.result), entries | dict(votes.entries)
         if plan.plain:
             paid = unprotected(
-                access(STAGE_TRAINING, self), plan.event(STAGE_TRAINING), begun(self.method, self.settings, parts, self.facts)[0],
+                access(STAGE_TRAINING, self), plan.event(STAGE_TRAINING), begun(self.method, self.settings, parts)[0],
                 self.method.loss(self.settings, parts), plan.plain, sample_rate=plan.plain.batch / self.facts.records,
                 device=CPU, codec=parts.codec, **others,
             )  # fmt: skip
@@ -103,7 +104,7 @@ class World:
             parts = replace(parts, members=self.trained_members(access, parts))
         if plan.events(STAGE_DRAWING):
             return parts, entries | self.draw_privately(access(STAGE_DRAWING, self), parts, **others)[1]
-        model, _ = begun(self.method, self.settings, parts, self.facts)
+        model, _ = begun(self.method, self.settings, parts)
         tuned = fine_tuned(
             access(STAGE_TUNING, self), plan.event(STAGE_TUNING), model, self.method.corrupt(self.settings, parts),
             plan.fine_tuning, records=self.facts.records, device=CPU, physical_batch=64,
@@ -117,7 +118,7 @@ class World:
         return tuple(
             shard_trained(
                 access(STAGE_TRAINING, self),
-                denoiser_training(untuned(parts, self.facts), parts.schedule, members.training, seed=0), shard=shard,
+                denoiser_training(untuned(parts), parts.schedule, members.training, seed=0), shard=shard,
                 shards=members.count, key=members.key, device=CPU, codec=parts.codec, maps=parts.alignment,
             )[0]
             for shard in range(members.count)

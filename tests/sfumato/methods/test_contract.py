@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -22,9 +23,7 @@ from sfumato.settings import resolve
 from tests.spends import KEYS
 
 every_method = pytest.mark.parametrize("method", METHODS)
-every_tuned = pytest.mark.parametrize(
-    "method", [name for name, module in METHODS.items() if hasattr(module, "corrupt")]
-)
+every_tuned = pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.corrupt])
 """Methods that learn from private images by DP-SGD and release what learnt."""
 
 
@@ -67,7 +66,7 @@ def fine_tuned(tiny):
 def images(tiny, parts, y, generator):
     """What the method draws, without the labels that it may bring."""
     drawn = tiny.method.draw(tiny.settings, parts, y, generator)
-    return tiny.method.labels(tiny.settings, parts, drawn)[0] if hasattr(tiny.method, "labels") else drawn
+    return tiny.method.labels(tiny.settings, parts, drawn)[0] if tiny.method.labels else drawn
 
 
 def digits(count=24):
@@ -76,9 +75,9 @@ def digits(count=24):
 
 
 def test_each_method_is_known_by_its_own_name():
-    for name, module in METHODS.items():
-        assert module.Method().name == name
-        assert module.__doc__ and ("claim" in vars(module) or "Not covered" in module.__doc__)
+    for name, method in METHODS.items():
+        assert method.section().name == name
+        assert sys.modules[method.module].ALGORITHM is method and sys.modules[method.module].__doc__
 
 
 # The plan
@@ -309,7 +308,7 @@ def test_drawing_follows_its_generator_and_the_class(method, solver, world, trai
         return images(tiny, parts, y, torch.Generator().manual_seed(seed))
 
     assert torch.equal(draw(y, 0), draw(y, 0)) and not torch.equal(draw(y, 0), draw(y, 1))
-    assert torch.equal(draw(y, 0), draw((y + 1) % 10, 0)) == hasattr(tiny.method, "labels")
+    assert torch.equal(draw(y, 0), draw((y + 1) % 10, 0)) == (tiny.method.labels is not None)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +327,7 @@ def test_a_sentence_never_promises_more_than_was_certified(epsilon, delta, shown
 
 # Classes by other shares than even ones
 
-CHOOSES = [name for name, module in METHODS.items() if not hasattr(module, "labels")]
+CHOOSES = [name for name, method in METHODS.items() if not method.labels]
 """Methods that draw the class that they are asked for."""
 
 

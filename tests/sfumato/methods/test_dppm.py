@@ -10,7 +10,7 @@ import torch
 from sfumato.diffusion.score_matching import exchanged, sliced_losses
 from sfumato.errors import BadInput
 from sfumato.methods import dppm
-from sfumato.methods.parts import begun
+from sfumato.methods.algorithm import begun
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import SubsampledGaussian
@@ -247,7 +247,7 @@ def test_a_score_network_that_is_changed_in_part_stays_a_refinenet():
 def test_every_record_has_a_loss_of_its_own(objective, world):
     """Also of a Poisson batch that is smaller than k, or empty."""
     tiny = world("dppm", f"method.objective={objective}")
-    model, _ = begun(dppm, tiny.settings, tiny.parts, tiny.facts)
+    model, _ = begun(dppm.ALGORITHM, tiny.settings, tiny.parts)
     losses = dppm.loss(tiny.settings, tiny.parts)
     x, y = numbers(24, 1, 8, 8), torch.arange(24) % 10
     with torch.no_grad():
@@ -271,7 +271,7 @@ def test_every_record_has_a_loss_of_its_own(objective, world):
 def test_the_plain_form_is_eq_7_of_the_images_themselves(world):
     """By hand: the same vectors, each exchanged, and the network told one time."""
     tiny = world("dppm", "method.objective=plain", "method.k=4", "privacy.epsilon=2")
-    model, _ = begun(dppm, tiny.settings, tiny.parts, tiny.facts)
+    model, _ = begun(dppm.ALGORITHM, tiny.settings, tiny.parts)
     x, y = numbers(6, 1, 8, 8), torch.arange(6)
     found = dppm.loss(tiny.settings, tiny.parts)(model, x, y, torch.Generator().manual_seed(1))
     generator = torch.Generator().manual_seed(1)
@@ -323,7 +323,7 @@ def test_the_sibling_learns_from_images_with_their_labels_one_by_one(kind, world
 def test_the_clipping_engine_knows_every_layer_of_the_score_network(world):
     """No layer falls back on single records; the clipped sum is that of the slow oracle."""
     tiny = world("dppm", *SOUND, "method.network.multipliers=[1,2,2]")
-    model, built = begun(dppm, tiny.settings, tiny.parts, tiny.facts)
+    model, built = begun(dppm.ALGORITHM, tiny.settings, tiny.parts)
     # The oracle computes in double precision; sines of the time are always single.
     model.condition.time.register_forward_pre_hook(lambda time, inputs: (inputs[0].to(time[0].weight.dtype),))
     with torch.no_grad():

@@ -1,6 +1,7 @@
 """Every method in latents: private pixels end inside the mechanism, denoisers see latents alone, what leaves is pixels."""
 
 import itertools
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from sfumato.diffusion.schedule import signal_levels
 from sfumato.drawing import draw_images, draw_public
 from sfumato.images import to_unit
 from sfumato.methods import METHODS
-from sfumato.methods.parts import design
+from sfumato.methods.algorithm import design
 from sfumato.named_settings import DEFAULT_METHOD
 from sfumato.preflight import private_set
 from sfumato.privacy import door
@@ -28,7 +29,7 @@ NETWORKS = {
     "dit": ("network.kind=dit", "network.width=8", "network.heads=2", "network.prediction=velocity"),
 }
 CPU = torch.device("cpu")
-TUNED = [name for name, module in METHODS.items() if hasattr(module, "corrupt")]
+TUNED = [name for name, method in METHODS.items() if method.corrupt]
 every_tuned = pytest.mark.parametrize("method", TUNED)
 each_network_once = pytest.mark.parametrize(
     ("method", "network"),
@@ -110,7 +111,7 @@ def test_nothing_but_the_mechanism_sees_private_pixels(method, world, access_to,
 
         return spy
 
-    monkeypatch.setattr(tiny.method, "corrupt", spying)
+    monkeypatch.setattr(sys.modules[tiny.method.module], "ALGORITHM", replace(tiny.method, corrupt=spying))
     tiny.pay(access_to(ledger))
     records = door.read(access_to(ledger)("fine_tuning", tiny).private, "train")
     latents = tiny.parts.codec.encode(to_unit(records.pixels))

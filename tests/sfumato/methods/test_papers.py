@@ -14,12 +14,12 @@ every_paper = pytest.mark.parametrize("name", METHODS)
 
 def test_a_method_has_the_name_of_its_file():
     assert len(METHODS) == 7 and "rapid" in METHODS and "nosuch" not in METHODS
-    assert [name.replace("-", "_") for name in METHODS] == [m.__name__.split(".")[-1] for m in METHODS.values()]
+    assert [name.replace("-", "_") for name in METHODS] == [m.module.split(".")[-1] for m in METHODS.values()]
 
 
 @every_paper
 def test_a_promise_is_a_short_paragraph(name):
-    said = METHODS[name].PROMISE
+    said = METHODS[name].promise
     assert said == promise(name), "as it stands in the file, which is not imported to be asked"
     assert 60 <= len(said.split()) <= 140
     assert said.startswith(("The paper", "No paper")) and "claim" in said and "certif" in said

@@ -35,7 +35,7 @@ DOCS = Path(__file__).parents[3]
 def found():
     roots = [(name, function) for name in DOORS for function in reach.module(name).functions]
     for method in METHODS.values():
-        roots += [(method.__name__, hook) for hook in HOOKS if hook in reach.module(method.__name__).functions]
+        roots += [(method.module, hook) for hook in HOOKS if hook in reach.module(method.module).functions]
     return reach.refusals(reach.reached(roots), {"BadInput", "Refused"})
 
 

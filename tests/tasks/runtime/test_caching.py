@@ -200,15 +200,15 @@ def followed(stage, extra, monkeypatch) -> set[str]:
 )
 def test_a_methods_own_file_is_in_the_key_and_no_other_methods(name, stage, monkeypatch):
     (module,) = caching.method_modules(resolve(name))
-    assert module == METHODS[name].__name__
+    assert module == METHODS[name].module
     seen = followed(stage, {module}, monkeypatch)
-    assert {m.__name__ for m in METHODS.values()} & seen == {module}
+    assert {m.module for m in METHODS.values()} & seen == {module}
     assert {"sfumato.networks.build", "sfumato.diffusion.schedule", "artifacts.serialization"} <= seen
 
 
 def test_no_method_is_in_the_key_of_a_public_stage(monkeypatch):
     seen = followed(public.pretrain, (), monkeypatch)
-    assert not {m.__name__ for m in METHODS.values()} & seen and "sfumato.training" in seen
+    assert not {m.module for m in METHODS.values()} & seen and "sfumato.training" in seen
 
 
 def test_the_mechanism_is_in_the_key_of_what_it_pays_for(monkeypatch):

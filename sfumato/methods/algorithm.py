@@ -1,0 +1,97 @@
+"""What a method is: one frozen value that names the functions which its plan calls for.
+
+A capability that a method lacks is None here, and its plan does not ask for it; nobody looks into a method's file to see.
+Settings are generic over the method's own section `M`, so that each function takes those of its method alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from sfumato.config import MethodSection, SettingsOf
+
+if TYPE_CHECKING:  # a list of methods and their settings needs no torch
+    from torch import Generator, Tensor, nn
+
+    from sfumato.diffusion.objective import Corrupt, Randomness
+    from sfumato.methods.parts import Parts
+    from sfumato.methods.plan import Blueprint, Claim, Facts, Plan
+    from sfumato.privacy.accounting.events import AnyEvent
+    from sfumato.privacy.auditing.played import Play, Played
+
+M = TypeVar("M", bound=MethodSection)
+
+
+@dataclass(frozen=True)
+class Algorithm(Generic[M]):
+    """A method. `parts` are what was trained for it; `y` `[b]` are private classes."""
+
+    section: type[M]
+    """Its settings."""
+    promise: str
+    """What is claimed, what can be certified, and why they differ (Markdown)."""
+    claim: Callable[..., Claim]
+    """The paper's own epsilon from the paper's own numbers. Never a certificate."""
+    plan: Callable[[SettingsOf[M], Facts], Plan]
+    """What will be done and paid, before any private image is opened."""
+    draw: Callable[[SettingsOf[M], Parts, Tensor, Generator], Tensor] | None = None
+    """Images or latents `[b, c, h, w]` of classes y from what was trained; None where each image is paid for."""
+    corrupt: Callable[[SettingsOf[M], Parts], Corrupt] | None = None
+    """What a private record is turned into, where the plan has `fine_tuning`."""
+    loss: Callable[[SettingsOf[M], Parts], Callable[[nn.Module, Tensor, Tensor, Generator], Tensor]] | None = None
+    """The loss of plain training on private records, where the plan has `plain`."""
+    labels: Callable[[SettingsOf[M], Parts, Tensor], tuple[Tensor, Tensor]] | None = None
+    """What `draw` made as images and their labels, where these are not the y that was asked for."""
+    ballot: Callable[[Parts], Callable[[Tensor], Tensor]] | None = None
+    """From private images to the public class that each votes for, where the plan has `votes`."""
+    distinct: Callable[[SettingsOf[M]], bool] | None = None
+    """Whether no two private classes may share a public one that they voted for."""
+    draw_privately: Callable[[SettingsOf[M], Parts, tuple[Tensor, Tensor], Tensor, Randomness], Tensor] | None = None
+    """Where a spend of the plan is of the stage `drawing`: instead of `draw`, or before it where the plan has `prototypes`."""
+    worst_case: Callable[[SettingsOf[M], Parts, Tensor, Randomness], Played] | None = None
+    """`draw_privately` played with stand-ins for the networks and the worst record in it or not, for an audit
+    (`sfumato.privacy.auditing.games`)."""
+    blueprint: Callable[[SettingsOf[M], tuple[int, int, int], Facts], Blueprint] | None = None
+    """The network that private training begins afresh, where that is not the public denoiser, for images or latents of a shape."""
+    needs_moments: bool = False
+    """Whether the preflight aligns the classes for it, and gives the moments all that the budget has."""
+
+    @property
+    def module(self) -> str:
+        """The file that it is."""
+        return self.section.__module__
+
+
+def begun(method: Algorithm[M], settings: SettingsOf[M], parts: Parts) -> tuple[nn.Module, Blueprint]:
+    """What private training by a method starts from, and how it is built: the denoiser so far, or one of the method's own."""
+    from sfumato.methods.parts import untuned
+    from sfumato.networks.build import build
+
+    own = design(method, settings, parts.shape, parts.facts)
+    if method.blueprint:
+        levels = parts.schedule.alpha_bar
+        return build(own.network, own.shape, own.classes, seed=settings.seed, alpha_bar=levels), own
+    return untuned(parts), own
+
+
+def worst_pair(method: Algorithm[M], settings: SettingsOf[M], parts: Parts, events: Sequence[AnyEvent]) -> Play:
+    """How a method plays its sampler against the worst record that `events` pay for; on the CPU, for an audit."""
+    from sfumato.methods.parts import planned
+
+    paid, game = replace(parts, paid=tuple(events)), planned(method.worst_case)
+
+    def play(present: Tensor, source: Randomness) -> Played:
+        return game(settings, paid, present, source)
+
+    return play
+
+
+def design(method: Algorithm[M], settings: SettingsOf[M], shape: tuple[int, int, int], facts: Facts) -> Blueprint:
+    """How the network is built that a method trains on private images, or latents, of `shape`."""
+    if method.blueprint:
+        return method.blueprint(settings, shape, facts)
+    from sfumato.methods.plan import Blueprint
+
+    return Blueprint(network=settings.network, shape=shape, classes=len(facts.classes))
