@@ -36,7 +36,7 @@ from sfumato.evaluation.classifier import predict, train_classifier
 from sfumato.images import ImageSet, to_unit
 from sfumato.judge import LinearJudge, unit, weighed
 from sfumato.latents import Codec
-from sfumato.networks.build import parameter_group, with_classes
+from sfumato.networks.denoiser import class_rows, groups_of, with_classes
 from sfumato.privacy import noise
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
@@ -91,7 +91,7 @@ class Bench:
     def start(self) -> nn.Module:
         """The public denoiser with a row for each private class."""
         model = serialization.load_denoiser(self.given.denoiser, CPU)
-        rows = model.get_parameter("condition.rows.weight").mean(0, keepdim=True).repeat(CLASSES, 1)
+        rows = class_rows(model).mean(0, keepdim=True).repeat(CLASSES, 1)
         return with_classes(model, rows).requires_grad_(True)
 
     def judge(self, epsilon: float) -> LinearJudge:
@@ -135,7 +135,7 @@ def signal(bench: Bench) -> None:
         spent, cells = time.process_time() - started, []
         for group in GROUPS:
             first, second = (
-                torch.cat([g.flatten() for name, g in half.items() if parameter_group(name) == group])
+                torch.cat([g.flatten() for name, g in half.items() if groups_of(model)(name) == group])
                 / len(index.chunk(2)[0])
                 for half in halves
             )

@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from sfumato.class_shares import wanted_classes
 from sfumato.config import Generation
 from sfumato.diffusion.objective import Randomness, normal
-from sfumato.diffusion.samplers import NO_CLASS, Denoiser, solve
+from sfumato.diffusion.samplers import NO_CLASS, NoisePredictor, solve
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise, predicted_image, time_grid
 from sfumato.images import ImageSet, to_pixels
 from sfumato.judge import LinearJudge
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import Facts
+from sfumato.networks.denoiser import class_rows
 from sfumato.progress import Progress, silent
 from sfumato.settings import Settings
 
@@ -179,7 +180,7 @@ def steered(parts: Parts, judge: LinearJudge, pull: float) -> Parts:
 @torch.inference_mode()
 def draw_public(settings: Settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
     """What the public model gives without any private data: public classes in turn, whatever class y `[b]` was asked for."""
-    public_classes = len(parts.public.get_parameter("condition.rows.weight"))
+    public_classes = len(class_rows(parts.public))
     wanted = torch.arange(len(y), device=y.device) % public_classes
     return public_samples(settings.generation, parts.schedule, parts.public, parts.shape, wanted, generator)
 
@@ -188,7 +189,7 @@ def draw_public(settings: Settings, parts: Parts, y: Tensor, generator: torch.Ge
 def public_samples(
     generation: Generation,
     schedule: NoiseSchedule,
-    denoiser: Denoiser,
+    denoiser: NoisePredictor,
     shape: tuple[int, int, int],
     classes: Tensor,
     generator: torch.Generator,

@@ -39,7 +39,8 @@ from sfumato.methods.algorithm import design
 from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.backbone import BackboneNetwork
-from sfumato.networks.build import build, with_classes
+from sfumato.networks.build import build
+from sfumato.networks.denoiser import class_rows, with_classes
 from sfumato.privacy.engine.clipping import clipped_sum
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.kernel_mean import kernel_mean
@@ -230,7 +231,7 @@ def private_seconds(
 ) -> float:
     """Seconds of DP-SGD with these settings: gradients clipped record by record, as they are computed on this machine, and noise."""
     tuning, levels = settings.fine_tuning, make_schedule(settings.schedule)
-    rows = torch.zeros(len(plan.facts.classes), settings.network.condition)
+    rows = class_rows(model).new_zeros(len(plan.facts.classes), class_rows(model).shape[1])
     tuned = with_classes(model, rows)
     trainable = trainable_parameters(tuned, tuning.trainable)
     draws = tuning.draws * (tuning.images_per_group if plan.facts.unit else 1)

@@ -36,7 +36,8 @@ from sfumato.methods.plan import (
     shared_spends,
 )
 from sfumato.networks.autoencoder import latent_shape
-from sfumato.networks.build import build, parameters_by_group
+from sfumato.networks.build import build
+from sfumato.networks.denoiser import parameters_by_group
 from sfumato.networks.low_rank import adapted
 from sfumato.privacy.accounting.accountant import epsilon
 from sfumato.privacy.door import PrivateSet

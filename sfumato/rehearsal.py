@@ -26,7 +26,7 @@ from torch import Tensor
 
 from sfumato import held_out, latents
 from sfumato.config import Generation, RehearsalSettings
-from sfumato.diffusion.samplers import Denoiser
+from sfumato.diffusion.samplers import NoisePredictor
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.drawing import public_samples
 from sfumato.evaluation.fidelity import frechet_distance
@@ -87,7 +87,7 @@ def rehearse(
     generation: Generation,
     public: held_out.HeldOut,
     codec: Codec,
-    denoiser: Denoiser | None,
+    denoiser: NoisePredictor | None,
     read: Read,
     *,
     images: int,

@@ -18,7 +18,8 @@ from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import STAGE_TUNING, Facts, Plan
-from sfumato.networks.build import build, with_classes
+from sfumato.networks.build import build
+from sfumato.networks.denoiser import with_classes
 from sfumato.preflight import private_set
 from sfumato.privacy.door import Access, spending
 from sfumato.privacy.ledger.ledger import Ledger

@@ -15,7 +15,8 @@ from sfumato.methods import METHODS
 from sfumato.methods.algorithm import design
 from sfumato.methods.plan import Plan
 from sfumato.networks.autoencoder import build_autoencoder, latent_shape
-from sfumato.networks.build import build, parameters_by_group
+from sfumato.networks.build import build
+from sfumato.networks.denoiser import parameters_by_group
 from sfumato.networks.low_rank import adapted
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.settings import Settings

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sfumato.diffusion.objective import Draws, normal
-from sfumato.diffusion.samplers import Denoiser
+from sfumato.diffusion.samplers import NoisePredictor
 from sfumato.diffusion.schedule import NoiseSchedule
 
 
@@ -21,7 +21,7 @@ def time_of(schedule: NoiseSchedule, sigma: float) -> int:
     return 1 + int(((1 - levels).log() - levels.log() - 2 * math.log(sigma)).abs().argmin())
 
 
-def clean_image(schedule: NoiseSchedule, denoise: Denoiser, x: Tensor, y: Tensor, sigma: float) -> Tensor:
+def clean_image(schedule: NoiseSchedule, denoise: NoisePredictor, x: Tensor, y: Tensor, sigma: float) -> Tensor:
     """What the network makes of `x` `[b, c, h, w]` at noise level `sigma` > 0: an estimate of x_0, within the schedule's limit.
 
     Karras et al. 2022, Table 1, "VP": D(x) = x - sigma F(x / sqrt(1 + sigma^2)), F the predicted noise.

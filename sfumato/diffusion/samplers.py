@@ -18,14 +18,14 @@ from sfumato.config import Generation
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.schedule import NoiseSchedule, predicted_image
 
-Denoiser = Callable[[Tensor, Tensor, Tensor], Tensor]
+NoisePredictor = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(x `[b, c, h, w]`, t `[b]`, y `[b]`) -> predicted noise `[b, c, h, w]`."""
 
 NO_CLASS = -1
 """The class index that asks a network for its null row, the mean of its class rows."""
 
 
-def guided(denoise: Denoiser, weight: float) -> Denoiser:
+def guided(denoise: NoisePredictor, weight: float) -> NoisePredictor:
     """Classifier-free guidance: (1 + w) times the wanted class's prediction minus w times the null row's.
 
     Post-processing of the released weights (Ho and Salimans 2022, Eq. 6, with the mean of the class rows as null row).
@@ -45,7 +45,7 @@ def guided(denoise: Denoiser, weight: float) -> Denoiser:
 @torch.inference_mode()
 def ddim(
     schedule: NoiseSchedule,
-    denoise: Denoiser,
+    denoise: NoisePredictor,
     x: Tensor,
     y: Tensor,
     times: Sequence[int],
@@ -74,7 +74,7 @@ def ddim(
 @torch.inference_mode()
 def dpm_solver(
     schedule: NoiseSchedule,
-    denoise: Denoiser,
+    denoise: NoisePredictor,
     x: Tensor,
     y: Tensor,
     times: Sequence[int],
@@ -112,7 +112,7 @@ def dpm_solver(
 @torch.inference_mode()
 def ancestral(
     schedule: NoiseSchedule,
-    denoise: Denoiser,
+    denoise: NoisePredictor,
     x: Tensor,
     y: Tensor,
     times: Sequence[int],
@@ -146,7 +146,7 @@ WITHIN = (1 / 6, 1 / 3, 1 / 3, 1 / 6)
 
 
 @torch.inference_mode()
-def pndm(schedule: NoiseSchedule, denoise: Denoiser, x: Tensor, y: Tensor, times: Sequence[int]) -> Tensor:
+def pndm(schedule: NoiseSchedule, denoise: NoisePredictor, x: Tensor, y: Tensor, times: Sequence[int]) -> Tensor:
     """Walk `x` `[b, c, h, w]` from `times[0]` down to `times[-1]` by F-PNDM (Liu et al. 2022, Algorithm 2).
 
     Solves the equation that `ddim` solves, with the noise of four predictions in place of one: the last four, or in the
@@ -201,7 +201,7 @@ def log_signal_to_noise(schedule: NoiseSchedule, time: int) -> float:
 def solve(
     generation: Generation,
     schedule: NoiseSchedule,
-    denoise: Denoiser,
+    denoise: NoisePredictor,
     x: Tensor,
     y: Tensor,
     times: Sequence[int],

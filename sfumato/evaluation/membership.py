@@ -20,7 +20,7 @@ from sklearn.metrics import roc_curve
 from torch import Tensor, nn
 
 from sfumato.diffusion.objective import Corrupt, normal, record_losses
-from sfumato.diffusion.samplers import NO_CLASS, Denoiser
+from sfumato.diffusion.samplers import NO_CLASS, NoisePredictor
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
 from sfumato.errors import BadInput
 from sfumato.evaluation.findings import LEAST_RECORDS, Membership
@@ -83,7 +83,7 @@ def attack_times(timesteps: int) -> list[int]:
 @torch.inference_mode()
 def denoising_losses(
     schedule: NoiseSchedule,
-    model: Denoiser,
+    model: NoisePredictor,
     x: Tensor,
     y: Tensor,
     *,
@@ -158,7 +158,7 @@ def combined(members: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.inference_mode()
 def canary_scores(
-    corrupt: Corrupt, start: Denoiser, tuned: Denoiser, x: Tensor, y: Tensor, *, rounds: int, seed: int
+    corrupt: Corrupt, start: NoisePredictor, tuned: NoisePredictor, x: Tensor, y: Tensor, *, rounds: int, seed: int
 ) -> Tensor:
     """How much tuning lowered the loss of records x `[m, c, h, w]`, y `[m]` at examples like those of training: `[m]`.
 

@@ -13,7 +13,7 @@ from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.latents import PIXELS, Codec
 from sfumato.methods.plan import Facts
-from sfumato.networks.build import with_classes
+from sfumato.networks.denoiser import class_rows, with_classes
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 
@@ -82,7 +82,7 @@ def add_votes(parts: Parts, votes: Tensor, *, distinct: bool = False) -> Parts:
 
 def private_rows(parts: Parts) -> Tensor:
     """Class rows `[classes, condition]` to start from: those of the winning public classes, or the mean of all public rows."""
-    rows = parts.start.get_parameter("condition.rows.weight")
+    rows = class_rows(parts.start)
     if parts.winners is None:
         return rows.mean(0, keepdim=True).repeat(len(parts.facts.classes), 1)
     return rows[parts.winners.to(rows.device)]

@@ -1,24 +1,17 @@
-"""From settings to a denoiser, and which of its parameters belong to which group."""
+"""From settings to a denoiser."""
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from sfumato.config import Network, ParameterGroup
+from sfumato.config import Network
 from sfumato.errors import BadInput
 from sfumato.networks.mlp import PixelMlp
 from sfumato.networks.prediction import predicting
 from sfumato.networks.refinenet import RefineNet
 from sfumato.networks.transformer import Transformer
 from sfumato.networks.unet import UNet
-
-ROWS = "condition.rows.weight"
-"""Name of the class rows in every denoiser."""
-TIME = "condition.time."
-"""How the names of the network on the time begin."""
-
 
 UNET_FROM = 16
 """Smallest side in pixels for which `auto` chooses the U-Net."""
@@ -96,41 +89,10 @@ def _transformer(settings: Network, shape: tuple[int, int, int], classes: int) -
         raise BadInput(
             f"network.width={width} cannot be shared by network.heads={heads}: use a multiple of {step}, such as {-(-width // step) * step}"
         )
-    more = {"heads": heads, "patch": patch, "condition": settings.condition}
-    return Transformer(shape, classes, width=width, blocks=settings.blocks, **more)
+    return Transformer(
+        shape, classes, width=width, blocks=settings.blocks, heads=heads, patch=patch, condition=settings.condition
+    )
 
 
 BUILDERS = {"mlp": _mlp, "unet": _unet, "refinenet": _refinenet, "dit": _transformer}
 """From settings of each kind to a network."""
-
-
-def parameter_group(name: str) -> ParameterGroup | Literal["frozen"]:
-    """The group that a parameter belongs to, by its name in the network; `frozen` beside a low-rank adapter."""
-    if ".frozen." in name:
-        return "frozen"
-    if name == ROWS:
-        return "rows"
-    if name.startswith(TIME):
-        return "time"
-    if ".film." in name:
-        return "film"
-    return "attention" if ".attention." in name else "rest"
-
-
-def parameters_by_group(model: nn.Module) -> dict[str, int]:
-    """Number of parameters in each group."""
-    sizes: dict[str, int] = {}
-    for name, parameter in model.named_parameters():
-        group = parameter_group(name)
-        sizes[group] = sizes.get(group, 0) + parameter.numel()
-    return sizes
-
-
-def with_classes(model: nn.Module, rows: Tensor) -> nn.Module:
-    """Exchange, in place, the class rows by `rows` `[classes, condition]` and return the model.
-
-    Only the private classes' rows remain, so that every row can receive gradient and no noise is spent on one that
-    cannot.
-    """
-    model.get_submodule("condition").rows = nn.Embedding.from_pretrained(rows.detach().clone(), freeze=False)
-    return model

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sfumato.config import ParameterGroup
+
 TIME_PERIOD = 10_000.0
 """Longest period of the sinusoidal time features (Vaswani et al. 2017, section 3.5)."""
 
@@ -34,6 +36,36 @@ class Condition(nn.Module):
         wanted = y[:, None] == torch.arange(len(table), device=y.device)
         share = torch.where((y < 0)[:, None], 1 / len(table), wanted.to(table.dtype))
         return self.time(time_features(t, self.width).to(table.dtype)) + share @ table
+
+
+ROWS = "condition.rows.weight"
+"""Name of the class rows in our denoisers."""
+TIME = "condition.time."
+"""How the names of the network on the time begin."""
+
+
+class Conditioned(nn.Module):
+    """What our denoisers share (`sfumato.networks.denoiser.Denoiser`): a `Condition`, and groups that follow from the parts' names."""
+
+    condition: Condition
+
+    def class_rows(self) -> Tensor:
+        """`[classes, width]`."""
+        return self.condition.rows.weight
+
+    def exchange_rows(self, rows: Tensor) -> None:
+        """Rows `[classes, width]` in place of its own."""
+        self.condition.rows = nn.Embedding.from_pretrained(rows, freeze=False)
+
+    def group_of(self, name: str) -> ParameterGroup:
+        """The group of the parameter of this name."""
+        if name == ROWS:
+            return "rows"
+        if name.startswith(TIME):
+            return "time"
+        if ".film." in name:
+            return "film"
+        return "attention" if ".attention." in name else "rest"
 
 
 class Film(nn.Module):

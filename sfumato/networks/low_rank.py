@@ -8,7 +8,7 @@ embeddings, which learn as they are.
 import torch
 from torch import Tensor, nn
 
-from sfumato.networks.build import parameter_group
+from sfumato.networks.denoiser import groups_of
 
 
 class LowRank(nn.Module):
@@ -41,8 +41,9 @@ def adapted(
 
     What it computes is unchanged until the adapters learn. `generator` draws where they begin.
     """
+    group_of = groups_of(model)
     for name, module in list(model.named_modules()):
-        if isinstance(module, nn.Linear) and parameter_group(f"{name}.weight") in groups:
+        if isinstance(module, nn.Linear) and group_of(f"{name}.weight") in groups:
             _exchange(model, name, LowRank(module, rank, generator))
     return model
 

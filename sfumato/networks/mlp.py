@@ -6,7 +6,7 @@ On 8x8 images a CPU runs it many times faster than a U-Net of similar size. Not 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sfumato.networks.layers import Condition, Film
+from sfumato.networks.layers import Condition, Conditioned, Film
 from sfumato.networks.prediction import NoisePrediction
 
 
@@ -26,7 +26,7 @@ class ResidualBlock(nn.Module):
         return x + self.outer(F.silu(self.inner(self.modulate(self.norm(x), condition))))
 
 
-class PixelMlp(nn.Module):
+class PixelMlp(Conditioned):
     """Predicts the noise in x `[b, c, h, w]` at times t `[b]` for classes y `[b]`; returns `[b, c, h, w]`."""
 
     def __init__(self, shape: tuple[int, int, int], classes: int, *, width: int, blocks: int, condition: int):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sfumato.networks.layers import Condition
+from sfumato.networks.layers import Condition, Conditioned
 from sfumato.networks.prediction import NoisePrediction
 from sfumato.networks.unet import ResBlock, norm
 
@@ -51,7 +51,7 @@ def fitted(part: Tensor, like: Tensor) -> Tensor:
     return F.interpolate(part, size=like.shape[2:], mode="bilinear", align_corners=False)
 
 
-class RefineNet(nn.Module):
+class RefineNet(Conditioned):
     """Predicts the noise, or minus the score, of x `[b, c, h, w]` at times t `[b]` for classes y `[b]`; returns `[b, c, h, w]`.
 
     `multipliers` gives the channels of each level in units of `width`; any sides will do.

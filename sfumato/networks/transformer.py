@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.networks.checkpointing import block
-from sfumato.networks.layers import Condition, Film, time_features
+from sfumato.networks.layers import Condition, Conditioned, Film, time_features
 from sfumato.networks.prediction import NoisePrediction
 
 EXPANSION = 4
@@ -68,7 +68,7 @@ class TransformerBlock(nn.Module):
         return x + gate2 * self.outer(F.gelu(self.inner(self.norm(x) * (1 + scale2) + shift2), approximate="tanh"))
 
 
-class Transformer(nn.Module):
+class Transformer(Conditioned):
     """Predicts the noise in x `[b, c, h, w]` at times t `[b]` for classes y `[b]`; returns `[b, c, h, w]`.
 
     Tokens are the `patch` x `patch` squares of x, whose sides they divide; `width` is divided by `heads` and by 4.

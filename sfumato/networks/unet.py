@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.networks.checkpointing import block
-from sfumato.networks.layers import Condition, Film
+from sfumato.networks.layers import Condition, Conditioned, Film
 from sfumato.networks.prediction import NoisePrediction
 
 GROUPS = 8
@@ -76,7 +76,7 @@ class AttendedBlock(nn.Module):
         return self.attention(self.block(x, condition))
 
 
-class UNet(nn.Module):
+class UNet(Conditioned):
     """Predicts the noise in x `[b, c, h, w]` at times t `[b]` for classes y `[b]`; returns `[b, c, h, w]`.
 
     `multipliers` gives the channels of each level in units of `width`; each level below the first halves the side,

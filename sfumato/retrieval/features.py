@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from sfumato.config import Extractor
 from sfumato.diffusion.objective import normal
-from sfumato.diffusion.samplers import NO_CLASS, Denoiser
+from sfumato.diffusion.samplers import NO_CLASS, NoisePredictor
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise, predicted_image
 from sfumato.images import shape_of
 from sfumato.latents import PIXELS, Codec
@@ -54,7 +54,7 @@ def make_encoder(settings: Extractor, shape: tuple[int, int, int], *, seed: int 
 
 
 def one_step_image(
-    schedule: NoiseSchedule, denoise: Denoiser, x: Tensor, time: int, generator: torch.Generator
+    schedule: NoiseSchedule, denoise: NoisePredictor, x: Tensor, time: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Noise images `[b, c, h, w]` to `time` and denoise them in one step; returns the result and the noise used."""
     noise = normal(x, generator)
@@ -62,7 +62,7 @@ def one_step_image(
     return clean_guess(schedule, denoise, x_t, time), noise
 
 
-def clean_guess(schedule: NoiseSchedule, denoise: Denoiser, x_t: Tensor, time: int) -> Tensor:
+def clean_guess(schedule: NoiseSchedule, denoise: NoisePredictor, x_t: Tensor, time: int) -> Tensor:
     """The image `[b, c, h, w]` that latents at `time` denoise to in one step, without a class: what h sees."""
     t = torch.full((len(x_t),), time, device=x_t.device)
     return predicted_image(schedule, x_t, t, denoise(x_t, t, torch.full_like(t, NO_CLASS)))
@@ -85,7 +85,7 @@ def random_views(x: Tensor, settings: Extractor, generator: torch.Generator) -> 
 def train_extractor(
     settings: Extractor,
     schedule: NoiseSchedule,
-    denoise: Denoiser,
+    denoise: NoisePredictor,
     images: Tensor,
     *,
     time: int,

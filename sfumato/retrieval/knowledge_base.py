@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sfumato.diffusion.samplers import Denoiser
+from sfumato.diffusion.samplers import NoisePredictor
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
 from sfumato.retrieval.features import one_step_image
 
@@ -154,7 +154,7 @@ def inverted_index(keys: np.ndarray) -> Index:
 @torch.no_grad()
 def build_knowledge_base(
     schedule: NoiseSchedule,
-    denoise: Denoiser,
+    denoise: NoisePredictor,
     encoder: nn.Module,
     images: Tensor,
     labels: Tensor,
@@ -179,7 +179,7 @@ def build_knowledge_base(
 def search_recall(
     base: KnowledgeBase,
     schedule: NoiseSchedule,
-    denoise: Denoiser,
+    denoise: NoisePredictor,
     encoder: nn.Module,
     images: Tensor,
     *,
@@ -204,7 +204,7 @@ def search_recall(
 def retrieval_accuracy(
     base: KnowledgeBase,
     schedule: NoiseSchedule,
-    denoise: Denoiser,
+    denoise: NoisePredictor,
     encoder: nn.Module,
     images: Tensor,
     labels: Tensor,

@@ -12,7 +12,8 @@ from sfumato.config import Extractor, Latent, Network
 from sfumato.images import ImageSet
 from sfumato.latents import scaled
 from sfumato.networks.autoencoder import build_autoencoder
-from sfumato.networks.build import build, with_classes
+from sfumato.networks.build import build
+from sfumato.networks.denoiser import with_classes
 from sfumato.retrieval.features import make_encoder
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 from tests.examples import picture_set

@@ -8,7 +8,8 @@ from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.named_settings import DEFAULT_METHOD, DEFAULT_PRESET, presets
 from sfumato.networks.autoencoder import build_autoencoder, latent_shape
-from sfumato.networks.build import build, parameters_by_group
+from sfumato.networks.build import build
+from sfumato.networks.denoiser import parameters_by_group
 from sfumato.settings import Settings, resolve
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from sfumato.config import Clipping
 from sfumato.diffusion.objective import Examples
-from sfumato.networks.build import parameter_group
+from sfumato.networks.denoiser import groups_of
 from sfumato.privacy.engine.arithmetic import exact_products
 from sfumato.privacy.engine.autotune import Choose, fastest
 from sfumato.privacy.engine.capture import Unknown
@@ -46,7 +46,6 @@ def clipped_sum(
     chunk: int,
     rule: Clipping = "flat",
     gamma: float = GAMMA,
-    group_of: Callable[[str], str] = parameter_group,
     choose: Choose = fastest,
     tell_norms: Callable[[Tensor], None] | None = None,
 ) -> Gradients:
@@ -57,6 +56,7 @@ def clipped_sum(
     clipping, in parts: without noise, so INTERNAL.
     """
     refuse_clip(clip)
+    group_of = groups_of(model)
     known = survey(model, trainable, examples.x_t.shape[2:])
     total = {name: torch.zeros_like(p, dtype=fine(p).dtype) for name, p in trainable.items()}
     for start in range(0, len(examples.y), chunk):

@@ -17,7 +17,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Corrupt, Examples
-from sfumato.networks.build import parameter_group
+from sfumato.networks.denoiser import groups_of
 from sfumato.networks.low_rank import adapted, merged
 from sfumato.privacy.engine.arithmetic import exact_products
 from sfumato.privacy.engine.clipping import Gradients, clipped_sum
@@ -38,7 +38,8 @@ AVERAGED = "averaged"
 
 def trainable_parameters(model: nn.Module, groups: tuple[str, ...]) -> dict[str, nn.Parameter]:
     """The parameters of `model` that belong to `groups`; all others are frozen in place."""
-    chosen = {name: p for name, p in model.named_parameters() if parameter_group(name) in groups}
+    group_of = groups_of(model)
+    chosen = {name: p for name, p in model.named_parameters() if group_of(name) in groups}
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in chosen)
     return chosen
@@ -187,8 +188,9 @@ def train_privately(
     trainable = trainable_parameters(model, settings.trainable)
     refuse_clip(settings.clip)
     refuse_mixers(model, trainable)
-    rows = [p for name, p in trainable.items() if parameter_group(name) == "rows"]
-    other = [p for name, p in trainable.items() if parameter_group(name) != "rows"]
+    group_of = groups_of(model)
+    rows = [p for name, p in trainable.items() if group_of(name) == "rows"]
+    other = [p for name, p in trainable.items() if group_of(name) != "rows"]
     groups = [{"params": rows, "lr": settings.rate_rows}, {"params": other, "lr": settings.rate_other}]
     groups = [{**group, "initial_lr": group["lr"]} for group in groups if group["params"]]
     optimiser = torch.optim.Adam(groups)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from sfumato.config import FineTuning
 from sfumato.diffusion.objective import Examples
 from sfumato.errors import BadInput
-from sfumato.networks.build import parameter_group
+from sfumato.networks.denoiser import groups_of
 from sfumato.privacy.engine.capture import Unknown
 from sfumato.privacy.engine.clipping import add_clipped
 from sfumato.privacy.engine.folded import weigh_records
@@ -145,7 +145,8 @@ def contribution(
     model: nn.Module, trainable: Mapping[str, Tensor], examples: Examples, place: int, settings: FineTuning
 ) -> Tensor:
     """What the record at `place` adds to the clipped sum over `examples`, all parameters in a row."""
-    weighed = weigh_records(model, trainable, examples, choose=_first, group_of=parameter_group, only=place)
+    group_of = groups_of(model)
+    weighed = weigh_records(model, trainable, examples, choose=_first, group_of=group_of, only=place)
     total = {name: torch.zeros_like(p, dtype=fine(p).dtype) for name, p in trainable.items()}
     add_clipped(
         total,
@@ -153,7 +154,7 @@ def contribution(
         clip=settings.clip,
         rule=settings.clipping,
         gamma=settings.clipping_gamma,
-        group_of=parameter_group,
+        group_of=group_of,
         silent=total,
     )
     return torch.cat([value.flatten() for value in total.values()])

@@ -6,7 +6,8 @@ import torch
 from sfumato.config import FineTuning, Network, Schedule
 from sfumato.diffusion.objective import denoising_examples
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.networks.build import build, parameters_by_group
+from sfumato.networks.build import build
+from sfumato.networks.denoiser import parameters_by_group
 from sfumato.networks.low_rank import LowRank, adapted, merged
 from sfumato.privacy.engine.clipping import clipped_sum
 from sfumato.privacy.engine.dp_sgd import train_privately, trainable_parameters

@@ -6,7 +6,8 @@ import torch
 from sfumato.config import Network
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.errors import BadInput
-from sfumato.networks.build import build, parameter_group, parameters_by_group, resolved, with_classes
+from sfumato.networks.build import build, resolved
+from sfumato.networks.denoiser import groups_of, parameters_by_group, with_classes
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 
 MLP = Network(kind="mlp", width=16, blocks=2, condition=8)
@@ -98,7 +99,7 @@ def test_gradient_reaches_the_chosen_groups_and_no_other(settings, groups):
     chosen = trainable_parameters(model, groups)
     ask(model, (1, 8, 8), torch.arange(5)).square().mean().backward()
     for name, parameter in model.named_parameters():
-        assert (name in chosen) == (parameter_group(name) in groups) == parameter.requires_grad
+        assert (name in chosen) == (groups_of(model)(name) in groups) == parameter.requires_grad
         assert (parameter.grad is not None and bool(parameter.grad.any())) == (name in chosen), name
 
 

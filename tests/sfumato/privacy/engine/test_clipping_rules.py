@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from sfumato.networks.build import parameter_group
+from sfumato.networks.layers import Conditioned
 from sfumato.privacy.engine.clipping import automatic_factors, clip_factors, clipped_sum
 from tests.oracle import loop, norm
 from tests.sfumato.privacy.engine.test_clipping import ALL, awake, crafted, digits
 
+GROUP_OF = Conditioned.group_of
 RULES = ("flat", "per_group", "automatic")
 
 
@@ -23,12 +24,10 @@ def by_hand(gradient, rule, clip, gamma):
         return {name: clip * g / (norm(gradient) + gamma) for name, g in gradient.items()}
     if rule == "flat":
         return {name: g * min(1.0, clip / float(norm(gradient))) for name, g in gradient.items()}
-    groups = {parameter_group(name) for name in gradient}
+    groups = {GROUP_OF(None, name) for name in gradient}
     share = clip / len(groups) ** 0.5
-    norms = {group: norm({n: g for n, g in gradient.items() if parameter_group(n) == group}) for group in groups}
-    return {
-        name: g * min(1.0, share / max(float(norms[parameter_group(name)]), 1e-300)) for name, g in gradient.items()
-    }
+    norms = {group: norm({n: g for n, g in gradient.items() if GROUP_OF(None, n) == group}) for group in groups}
+    return {name: g * min(1.0, share / max(float(norms[GROUP_OF(None, name)]), 1e-300)) for name, g in gradient.items()}
 
 
 @pytest.mark.parametrize("rule", RULES)

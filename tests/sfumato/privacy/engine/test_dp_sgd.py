@@ -9,7 +9,8 @@ from sklearn.datasets import load_digits
 from sfumato.config import FineTuning, Network, Schedule
 from sfumato.diffusion.objective import denoising_examples, record_losses
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.networks.build import build, parameter_group
+from sfumato.networks.build import build
+from sfumato.networks.denoiser import groups_of
 from sfumato.privacy.engine import dp_sgd
 from sfumato.privacy.engine.clipping import clipped_sum
 from sfumato.privacy.engine.dp_sgd import add_gaussian, poisson_sample, train_privately, trainable_parameters
@@ -159,8 +160,8 @@ def test_the_sum_is_divided_by_the_expected_batch_and_not_by_the_real_one(gradie
         for name, parameter in trainable.items():
             parameter.copy_(before[name])
     total = clipped_sum(model, trainable, made[0], clip=one_step.clip, chunk=100)
-    rows = [total[name] for name in total if parameter_group(name) == "rows"]
-    other = [total[name] for name in total if parameter_group(name) != "rows"]
+    rows = [total[name] for name in total if groups_of(model)(name) == "rows"]
+    other = [total[name] for name in total if groups_of(model)(name) != "rows"]
     for got, want in zip(gradients[0], [*rows, *other], strict=True):
         torch.testing.assert_close(got, want / expected, rtol=1e-4, atol=1e-7)
 
@@ -224,7 +225,7 @@ def test_only_the_chosen_groups_move(groups):
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     trained = run(model, x, y, TUNING.model_copy(update={"trainable": groups}))
     for name, parameter in trained.named_parameters():
-        assert torch.equal(parameter, before[name]) == (parameter_group(name) not in groups), name
+        assert torch.equal(parameter, before[name]) == (groups_of(model)(name) not in groups), name
 
 
 def test_rows_of_absent_classes_move_like_the_others():
@@ -248,7 +249,7 @@ def test_rows_and_the_rest_have_rates_of_their_own():
     trained = run(model, x, y, settings, noise=100.0)
     for name, parameter in trained.named_parameters():
         moved = (parameter.detach() - before[name]).abs()
-        rate = {"rows": 0.2, "film": 0.01}.get(parameter_group(name), 0.0)
+        rate = {"rows": 0.2, "film": 0.01}.get(groups_of(model)(name), 0.0)
         assert float(moved.max()) == pytest.approx(rate, rel=0.02)
 
 
