@@ -127,7 +127,7 @@ def train_backbone(
     learnt, tested = positions(len(x), seed)
     shape, classes = shape_of(x), len(images.classes)
     with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         network = BackboneNetwork(shape, classes, width=settings.width).to(device)
     generator = torch.Generator(device).manual_seed(seed)
     feed = batches(len(learnt), settings.batch, torch.Generator().manual_seed(seed))

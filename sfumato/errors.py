@@ -4,6 +4,8 @@ Both carry one line that names the culprit, its value and the way out, so that t
 nothing else.
 """
 
+from typing import Any
+
 
 class BadInput(ValueError):
     """A person's mistake: a path, a setting or an image that cannot be used. Exit code 2."""
@@ -44,7 +46,7 @@ class Stopped(RuntimeError):
 
     exit_code = 130
 
-    def __init__(self, message: str, taken: tuple = ()):
+    def __init__(self, message: str, taken: tuple[Any, ...] = ()):
         """`taken` are the privacy events that really happened."""
         super().__init__(message)
         self.taken = taken

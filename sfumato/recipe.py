@@ -577,7 +577,7 @@ def stated(stage: str, settings: Settings) -> int:
     found: Any = settings
     for name in path_of(stage).split("."):
         found = getattr(found, name)
-    return found
+    return int(found)
 
 
 def steps_for(stage: str, affordable: float) -> int:

@@ -130,7 +130,7 @@ def _merged(diffs: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def _embedded(wanted: dict[str, Any]) -> bool:
     """Whether the private data are the embedded digits, which are the default."""
-    return _inside(wanted, "data").get("private", Data().private) == Data().private
+    return bool(_inside(wanted, "data").get("private", Data().private) == Data().private)
 
 
 def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:

@@ -205,7 +205,7 @@ def noise_once(
     return draft.ref
 
 
-def frozen_codec(draft: Draft, autoencoder: PublicAutoencoder | None, machine: Machine) -> Codec:
+def frozen_codec(draft: Draft[Any], autoencoder: PublicAutoencoder | None, machine: Machine) -> Codec:
     """What turns images into what the denoisers work on, as its own run trained it."""
     folder = draft.open(autoencoder) if autoencoder else None
     own = draft.store.manifest(autoencoder)["parents"] if autoencoder else ()

@@ -125,7 +125,7 @@ def train_classifier(
     count, steps = len(images), default_steps(len(images)) if steps is None else steps
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = Classifier(images.shape[1], classes, side=max(images.shape[2:])).to(device).train()
     images, labels = images.to(device, torch.float32), labels.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_RATE, weight_decay=WEIGHT_DECAY, fused=True)

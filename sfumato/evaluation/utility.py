@@ -37,7 +37,8 @@ from torch import Tensor
 from sfumato.config import Evaluation
 from sfumato.errors import BadInput
 from sfumato.evaluation import networks
-from sfumato.evaluation.classifier import Progress, check_images, default_steps, predict, train_classifier
+from sfumato.evaluation.classifier import check_images, default_steps, predict, train_classifier
+from sfumato.progress import Progress
 
 ITERATIONS = 2000
 """Upper limit for the logistic regression's solver; all of MNIST takes 250."""

@@ -7,13 +7,14 @@ Results do not change. Not covered: networks without blocks, where the switch do
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 SWITCH = "checkpointed"
 """Attribute of networks that offer it."""
-_again: ContextVar[contextlib.AbstractContextManager | None] = ContextVar("again", default=None)
+_again: ContextVar[contextlib.AbstractContextManager[Any] | None] = ContextVar("again", default=None)
 
 
 def checkpoint_blocks(model: nn.Module, on: bool) -> nn.Module:
@@ -30,7 +31,7 @@ def is_checkpointed(model: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def recomputing_under(context: contextlib.AbstractContextManager) -> Iterator[None]:
+def recomputing_under(context: contextlib.AbstractContextManager[Any]) -> Iterator[None]:
     """Blocks that are called in here are computed again, later, inside `context`."""
     token = _again.set(context)
     try:

@@ -73,7 +73,7 @@ class Access:
     parents: tuple[str, ...] = ()
     images: int | Literal["any"] = "any"
     """Images covered by what is paid."""
-    claim: dict | None = None
+    claim: dict[str, Any] | None = None
     reason: str = ""
     """Why so large an epsilon is wanted, where it is; for the ledger."""
     comparison: bool = False

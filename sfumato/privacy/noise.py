@@ -17,6 +17,7 @@ whose noise is exact but whose sum with the image is float32; who can read this 
 import math
 import os
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -54,7 +55,7 @@ class Source:
         self._stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
         self._process, self._entropy = os.getpid(), entropy
 
-    def __reduce__(self):
+    def __reduce__(self) -> NoReturn:
         raise TypeError("a source of noise is never saved or copied")
 
     def words(self, count: int) -> np.ndarray:

@@ -87,7 +87,7 @@ class KnowledgeBase:
     indices: dict[int, tuple[Index, np.ndarray]] = field(init=False, repr=False, compare=False)
     """Class (-1: all) -> index and the row numbers of its keys."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         rows = {-1: np.arange(len(self.keys))}
         if self.by_class:
             labels = self.labels.cpu().numpy()

@@ -8,7 +8,7 @@ from sfumato.errors import BadInput
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 
 
-def entries(folder: Path) -> list[os.DirEntry]:
+def entries(folder: Path) -> list[os.DirEntry[str]]:
     """What lies in a folder, sorted by name, without hidden files; links may not lead out of the source."""
     try:
         with os.scandir(folder) as found:
@@ -17,7 +17,7 @@ def entries(folder: Path) -> list[os.DirEntry]:
         raise BadInput(f"the folder {str(folder)!r} may not be read; grant this user read permission") from None
 
 
-def check_inside(entry: os.DirEntry, root: Path) -> None:
+def check_inside(entry: os.DirEntry[str], root: Path) -> None:
     """Refuse a link that leads out of the source: a data set must not pull in other files of the machine."""
     if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(os.path.realpath(root)):
         raise BadInput(
@@ -63,7 +63,7 @@ def picture_files(root: Path, name: str, *, empty: bool = False) -> list[Path]:
     return [Path(entry.path) for entry in found]
 
 
-def is_picture(entry: os.DirEntry) -> bool:
+def is_picture(entry: os.DirEntry[str]) -> bool:
     """Whether an entry is a file named like a picture; a broken link is one too, so that opening it says so."""
     broken = entry.is_symlink() and not os.path.exists(entry.path)
     return entry.name.lower().endswith(SUFFIXES) and (entry.is_file() or broken)

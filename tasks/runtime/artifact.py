@@ -63,7 +63,7 @@ class Draft(Generic[Kind]):
             raise ValueError("nothing is kept yet: ask for the reference after `with making(...)`")
         return self.kept
 
-    def stands_on(self, paid: Paid) -> None:
+    def stands_on(self, paid: Paid[Any]) -> None:
         """Take over the entries of what a mechanism let out, and what is left to commit."""
         self.entries, self.payment = paid.entries, paid.payment
 
@@ -131,7 +131,7 @@ def making(
         CONSOLE.print(f"{title}: kept, but MLflow could not be told ({type(error).__name__})")
 
 
-def bind(place: Where, draft: Draft, ref: Ref, title: str, context: RunContext) -> list[int]:
+def bind(place: Where, draft: Draft[Any], ref: Ref, title: str, context: RunContext) -> list[int]:
     """Have the ledger name what was kept, and return the numbers of the entries that it stands on itself.
 
     A spend is committed with its address; what was made of paid artifacts alone has an entry of its own. Where that fails,

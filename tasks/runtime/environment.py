@@ -189,7 +189,7 @@ def mlflow_pages(place: Where) -> str:
 
 
 def _served(place: Where, what: str) -> str:
-    return json.loads((place.home / SERVER_FILE).read_text(encoding="utf-8"))[what]
+    return str(json.loads((place.home / SERVER_FILE).read_text(encoding="utf-8"))[what])
 
 
 def person() -> str:

@@ -95,9 +95,12 @@ def _runner(machine: Machine) -> TaskRunner[Any]:
     except ImportError:
         raise BadInput("machine.runner='ray' needs Ray: pip install 'sfumato[scale]'") from None
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address := where().ray:
-        return RayTaskRunner(address=address, init_kwargs=quiet)
-    return RayTaskRunner(init_kwargs={**quiet, "num_cpus": workers_of(machine), "include_dashboard": False})
+    own = {**quiet, "num_cpus": workers_of(machine), "include_dashboard": False}
+    address = where().ray
+    there: TaskRunner[Any] = (
+        RayTaskRunner(address=address, init_kwargs=quiet) if address else RayTaskRunner(init_kwargs=own)
+    )
+    return there
 
 
 def _reachable() -> AbstractContextManager[Any]:

@@ -56,4 +56,4 @@ def _end_with_us(pid: int) -> None:
     _WATCHING.append(subprocess.Popen(watching, stdin=subprocess.PIPE, start_new_session=True))
 
 
-_WATCHING: list[subprocess.Popen] = []
+_WATCHING: list[subprocess.Popen[bytes]] = []

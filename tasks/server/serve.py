@@ -86,7 +86,7 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
 def _watch(
     place: Where,
     api: str,
-    started: dict[str, subprocess.Popen],
+    started: dict[str, subprocess.Popen[bytes]],
     environment: dict[str, str],
     log: IO[bytes],
     console: Console,
@@ -125,7 +125,7 @@ def _deploy(place: Where, api: str, environment: dict[str, str], log: IO[bytes])
                 raise BadInput(f"{what} could not be made: see {place.home / LOG}")
 
 
-def _stop(place: Where, api: str, started: dict[str, subprocess.Popen]) -> None:
+def _stop(place: Where, api: str, started: dict[str, subprocess.Popen[bytes]]) -> None:
     """End the worker and its runs, then, when these have told the server, the servers."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -136,7 +136,7 @@ def _stop(place: Where, api: str, started: dict[str, subprocess.Popen]) -> None:
     _end([process for name, process in started.items() if name != WORKER])
 
 
-def _end(processes: list[subprocess.Popen]) -> None:
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
     """Each hands the signal on to its children; what hangs is killed with them."""
     for process in processes:
         process.terminate()
@@ -148,7 +148,7 @@ def _end(processes: list[subprocess.Popen]) -> None:
             process.wait()
 
 
-def _wait_for(started: dict[str, subprocess.Popen], ports: dict[str, int], place: Where) -> None:
+def _wait_for(started: dict[str, subprocess.Popen[bytes]], ports: dict[str, int], place: Where) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not all(_listening(number) for number in ports.values()):
         if time.monotonic() > deadline or any(server.poll() is not None for server in started.values()):
@@ -168,7 +168,7 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _start(command: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen:
+def _start(command: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command,
         env=environment,

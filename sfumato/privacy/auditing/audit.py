@@ -13,6 +13,7 @@ Not covered: a low bound proves nothing (this attack failed on this training); a
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,7 +96,7 @@ def chance(canaries: int, guesses: int, correct: int, epsilon: float, *, delta: 
 
 
 def _checked(
-    scores, included, delta: float, confidence: float, shares: Sequence[float]
+    scores: Any, included: Any, delta: float, confidence: float, shares: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray]:
     scores = torch.as_tensor(scores).detach().cpu().double().numpy()
     included = torch.as_tensor(included).cpu().numpy()

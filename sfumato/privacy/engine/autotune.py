@@ -6,6 +6,7 @@ A choice is about speed alone; every way gives the same sum to rounding, and eac
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ WORTH = 1.4
 """How much slower Gram matrices may be than gradients that must be kept: fresh memory costs time too, which repeated
 measurements in the same memory do not see."""
 
-_chosen: dict[tuple, str] = {}
+_chosen: dict[tuple[Any, ...], str] = {}
 
 
 def fastest(layer: Matrix, saved: Saved, q: Tensor, records: int) -> str:

@@ -9,7 +9,7 @@ arithmetic, a merged weight, a packed projection) raises `Unknown` with its name
 Not covered: functions in which records are mixed. `sfumato.privacy.engine.validation` looks for those before training.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,9 @@ class Capture(TorchFunctionMode):
         self.uses: list[Use] = []
         self.leaves: list[Tensor] = []
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         if not self._touches(args) and not self._touches(kwargs.values()):
             return function(*args, **kwargs)
@@ -71,7 +73,7 @@ class Capture(TorchFunctionMode):
             return self._call(Entrywise(tuple(weight.shape), function in ADDED), x, weight, None)
         raise Unknown(f"{self._touched(args, kwargs)} is used by {getattr(function, '__name__', function)}")
 
-    def _touches(self, values) -> bool:
+    def _touches(self, values: Iterable[Any]) -> bool:
         for value in values:
             if isinstance(value, Tensor):
                 if id(value) in self.names:
@@ -80,7 +82,7 @@ class Capture(TorchFunctionMode):
                 return True
         return False
 
-    def _touched(self, args: tuple, kwargs: dict[str, Any]) -> str:
+    def _touched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         flat = [*args, *kwargs.values()]
         return next(self.names[id(value)] for value in leaves_of(flat) if id(value) in self.names)
 
@@ -119,21 +121,21 @@ class Tap(torch.autograd.Function):
     """Passes an output on; hands over what autograd has kept or recomputed, and the output's gradient."""
 
     @staticmethod
-    def forward(ctx, out: Tensor, take: Callable[[Saved, Tensor], None], *saved: Tensor) -> Tensor:
+    def forward(ctx: Any, out: Tensor, take: Callable[[Saved, Tensor], None], *saved: Tensor) -> Tensor:
         """Keeps `saved`; a copy of `out`, so that what follows may work in place."""
         ctx.save_for_backward(*saved)
         ctx.take = take
         return out.clone()
 
     @staticmethod
-    def backward(ctx, gradient: Tensor):
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gives the gradient on as it is."""
         saved = ctx.saved_tensors  # may be asked for once: this is where a block is computed again
         ctx.take(saved, gradient)
         return gradient, *[None] * (1 + len(saved))
 
 
-def leaves_of(values) -> list[Tensor]:
+def leaves_of(values: Iterable[Any]) -> list[Tensor]:
     """All tensors in nested lists."""
     found = []
     for value in values:
@@ -148,18 +150,24 @@ Call = tuple[Layer, Tensor, Tensor | None, Tensor | None]
 """A layer, its input, weight and bias."""
 
 
-def _linear(x, weight, bias=None) -> Call:
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:
     return Linear(), x, weight, bias
 
 
-def _matmul(x, weight) -> Call:
+def _matmul(x: Tensor, weight: Tensor) -> Call:
     if weight.dim() != 2:
         raise Unknown(f"a parameter of shape {list(weight.shape)} is used by matmul")
     return Linear(turned=True), x, weight, None
 
 
 def _embedding(
-    x, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False
+    x: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
 ) -> Call:
     if max_norm is not None or scale_grad_by_freq or sparse:
         raise Unknown("a table with max_norm, scale_grad_by_freq or sparse is used by embedding")
@@ -167,15 +175,31 @@ def _embedding(
     return Embed(len(weight), padding), x, weight, None
 
 
-def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5) -> Call:
+def _group_norm(
+    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Call:
     return GroupNorm(num_groups, eps), x, weight, bias
 
 
-def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5) -> Call:
+def _layer_norm(
+    x: Tensor,
+    normalized_shape: Iterable[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Call:
     return LayerNorm(tuple(normalized_shape), eps), x, weight, bias
 
 
-def _conv(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1) -> Call:
+def _conv(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Call:
     axes = weight.dim() - 2
     stride, dilation = each(stride, axes), each(dilation, axes)
     if padding == "same":
@@ -187,7 +211,16 @@ def _conv(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1) -> Ca
     return Conv(tuple(weight.shape), stride, padding, dilation, False, (0,) * axes, groups), x, weight, bias
 
 
-def _conv_transpose(x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1) -> Call:
+def _conv_transpose(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Call:
     axes = weight.dim() - 2
     stride, padding, dilation = each(stride, axes), each(padding, axes), each(dilation, axes)
     return (
@@ -198,12 +231,12 @@ def _conv_transpose(x, weight, bias=None, stride=1, padding=0, output_padding=0,
     )
 
 
-def each(value, axes: int) -> tuple[int, ...]:
+def each(value: Any, axes: int) -> tuple[int, ...]:
     """One number per axis."""
     return (value,) * axes if isinstance(value, int) else tuple(value) * (axes // len(value))
 
 
-READERS: dict[Callable, Callable[..., Call]] = {
+READERS: dict[Callable[..., Any], Callable[..., Call]] = {
     F.linear: _linear,
     torch.matmul: _matmul,
     torch.mm: _matmul,

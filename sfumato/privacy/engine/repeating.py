@@ -23,7 +23,7 @@ OWN = frozenset(vars(nn.Module()))
 """Attributes that every module has; its parameters and buffers are among them, and looked at by name."""
 MOST_DEEP = 8
 """How far a snapshot follows containers and objects inside each other."""
-DROPOUTS: frozenset[Callable] = frozenset(
+DROPOUTS: frozenset[Callable[..., Any]] = frozenset(
     [F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout]
     + [getattr(torch, name + end) for name in ("dropout", "alpha_dropout", "feature_dropout") for end in ("", "_")]
 )
@@ -62,7 +62,9 @@ def unnoticed(device: torch.device) -> Iterator[Luck]:
 class Quiet(TorchFunctionMode):
     """Dropout is off, whether it is a layer or a call."""
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         if function in DROPOUTS:
             return args[0] if args else kwargs["input"]

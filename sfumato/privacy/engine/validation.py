@@ -13,6 +13,7 @@ import contextlib
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -59,7 +60,7 @@ class Survey:
     """Trainable parameters that no gradient reaches."""
 
 
-_known: WeakKeyDictionary[nn.Module, dict[tuple, Survey]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], Survey]] = WeakKeyDictionary()
 
 
 def survey(model: nn.Module, trainable: Mapping[str, Tensor], shape: tuple[int, ...]) -> Survey:
@@ -215,10 +216,10 @@ def _results(model: nn.Module, crowd: Crowd) -> dict[str, Tensor]:
         if isinstance(part, Tensor) and part.dim() and len(part) and len(part) % len(crowd[1]) == 0:
             found[f"{len(found)} {name}"] = part.detach().clone().reshape(len(crowd[1]), -1)
 
-    def before(module: nn.Module, given: tuple) -> None:
+    def before(module: nn.Module, given: tuple[Any, ...]) -> None:
         note(f"{type(model).__name__}, before {names[module]},", given[0] if given else None)
 
-    def after(module: nn.Module, _, out) -> None:
+    def after(module: nn.Module, _: Any, out: Any) -> None:
         note(names[module], out)
 
     handles = [module.register_forward_pre_hook(before) for module in model.modules()]

@@ -19,8 +19,9 @@ from pydantic import TypeAdapter, ValidationError
 from sfumato.config import Constants, Relation
 from sfumato.errors import BadInput, Refused
 from sfumato.privacy.accounting.events import AnyEvent, Event
-from sfumato.privacy.ledger.chain import Entry, canonical
+from sfumato.privacy.ledger.chain import Entry
 from sfumato.privacy.ledger.joins import joined_names, joined_versions, numbered
+from sfumato.privacy.ledger.signing import canonical
 
 Label = Literal["PUBLIC", "DP", "INTERNAL"]
 RELATIONS: tuple[Relation, ...] = ("add_remove", "replace_one")

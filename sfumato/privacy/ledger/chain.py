@@ -407,7 +407,7 @@ def _lock(connection: sa.Connection) -> None:
 class _Book(NamedTuple):
     """All that is kept, read by one statement and so at one moment; a name that is missing is empty."""
 
-    rows: list[sa.Row]
+    rows: list[sa.Row[Any]]
     head: str | None
     """Recorded hash of the last entry."""
     ledger: str
@@ -471,7 +471,7 @@ def _append(
 def _load(connection: sa.Connection) -> _Book:
     """All rows in order, and what is recorded beside them."""
 
-    def meta(name: str) -> sa.Label:
+    def meta(name: str) -> sa.Label[Any]:
         return sa.select(_META.c.value).where(_META.c.key == name).scalar_subquery().label(f"its_{name}")
 
     one = sa.select(sa.literal(1).label("one")).subquery()
@@ -503,7 +503,7 @@ def _forgeries(book: _Book) -> list[str]:
     return found[::-1]
 
 
-def _is_signed(book: _Book, row: sa.Row, key: str) -> bool:
+def _is_signed(book: _Book, row: sa.Row[Any], key: str) -> bool:
     return is_signed_value({**head_of(book.ledger, row.seq, row.hash, key), "signature": row.signature}, key)
 
 
@@ -534,7 +534,7 @@ def _unbroken(connection: sa.Connection) -> tuple[_Book, list[Entry]]:
     return book, [_entry(row) for row in book.rows]
 
 
-def _entry(row: sa.Row) -> Entry:
+def _entry(row: sa.Row[Any]) -> Entry:
     try:
         return Entry(row.seq, row.dataset, row.kind, json.loads(row.body), row.previous, row.hash)
     except ValueError:

@@ -19,7 +19,7 @@ from sfumato.privacy.accounting.events import (
     NoisedRecords,
     SubsampledGaussian,
 )
-from sfumato.privacy.ledger.chain import canonical
+from sfumato.privacy.ledger.signing import canonical
 
 NEIGHBOURS = {"add_remove": "ADD_OR_REMOVE_ONE", "replace_one": "REPLACE_ONE"}
 """dp-accounting's names of the relations."""
