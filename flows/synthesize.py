@@ -134,8 +134,15 @@ def run_changed(
     device_of(settings.machine)
     with next_edition(settings, place) if another else nullcontext(settings) as settings:
         plan = plan_for(settings, facts)
-        how: dict[str, Any] = {"publish_to": publish_to, "new_version": new_version, "own_folder": another}
-        return run_plan(settings, plan, preset=preset_for(preset, changes), go_on=go_on, **how)
+        return run_plan(
+            settings,
+            plan,
+            preset=preset_for(preset, changes),
+            publish_to=publish_to,
+            new_version=new_version,
+            own_folder=another,
+            go_on=go_on,
+        )
 
 
 def run_plan(

@@ -5,8 +5,6 @@ down and nearest-neighbour up (after Ho et al. 2020, appendix B). No layer mixes
 exact.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -30,9 +28,10 @@ class ResBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, condition: int, dilation: int = 1):
         super().__init__()
-        same: dict[str, Any] = {"padding": dilation, "dilation": dilation}
-        self.norm1, self.conv1 = norm(inputs), nn.Conv2d(inputs, outputs, 3, **same)
-        self.norm2, self.conv2 = norm(outputs), nn.Conv2d(outputs, outputs, 3, **same)
+        self.norm1 = norm(inputs)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=dilation, dilation=dilation)
+        self.norm2 = norm(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=dilation, dilation=dilation)
         self.modulate = Film(condition, outputs)
         self.skip = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
         nn.init.zeros_(self.conv2.weight)
