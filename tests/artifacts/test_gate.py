@@ -14,7 +14,7 @@ from artifacts.references import NearestPublic, Samples, TunedModel
 from artifacts.reports import run as report
 from sfumato.errors import BadInput, Refused
 from sfumato.images import picture, save_png
-from sfumato.privacy.accounting.events import Gaussian
+from sfumato.privacy.accounting.events import Gaussian, Uncertified
 from sfumato.privacy.ledger.chain import canonical
 from sfumato.privacy.ledger.ledger import entry_label
 from tasks import release
@@ -60,6 +60,16 @@ def test_images_covered_come_from_the_entries(place, record, tmp_path):
     publish_run(kept(place, edited), tmp_path / "out")
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert "covering 20 images" in card["statement"] and card["certificate"]["images"] == 20
+
+
+def test_internal_samples_do_not_pass_whatever_way_out_asks(place, tmp_path):
+    """Publishing looks at the label once more; MLflow and the report in Prefect have this gate alone."""
+    leak = Uncertified(reason="one step shows a record")
+    found = kept(place, paid_record(place, place.runs / "one", events=[leak]))
+    with place.ledger() as ledger:
+        with pytest.raises(Refused, match="INTERNAL, because of Samples .*one step shows a record"):
+            gate.passed(place.store(), ledger, found)
+        assert gate.passed(place.store(), ledger, found, accepting=["claim"]).label == "INTERNAL"
 
 
 def test_without_a_copy_check_in_the_ledger_nothing_leaves(place, tmp_path):
