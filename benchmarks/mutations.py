@@ -343,7 +343,7 @@ FAULTS = (
     Fault("cache: the code is not in the key", "tasks/runtime/caching.py", "code_digest(function, frozenset(extra)), library_versions()", "library_versions()", "tasks/runtime/test_caching.py"),
     Fault("cache: versions are not in the key", "tasks/runtime/caching.py", "library_versions(), plain]", "plain]", "tasks/runtime/test_caching.py"),
     Fault("cache: a damaged result is used", "tasks/runtime/caching.py", "if cached and (why := lacking(place, ref)):", 'if cached and (why := ""):', "tasks/runtime/test_caching.py"),
-    Fault("stage: what is kept is not committed", "tasks/runtime/artifact.py", "                payment.commit(ledger, ref.digest)", "                pass", "tasks/runtime/test_artifact.py"),
+    Fault("stage: what is kept is not committed", "tasks/runtime/artifact.py", "                payment.commit(ledger, ref.digest)", "                pass", "tasks/test_judging.py"),
     Fault("flow: a failed rehearsal stops nothing", "flows/synthesize.py", "if worse and not go_on:", "if False:", "flows/test_synthesize.py"),
     Fault("flow: a spent budget stops nothing", "flows/synthesize.py", "book.refusal = checks.over_budget(", 'book.refusal = "" and checks.over_budget(', "flows/test_synthesize.py"),
 )  # fmt: skip
