@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import yaml
-
 from sfumato.alignment import refuse_size
 from sfumato.config import Choice, Section
 from sfumato.costs import (
@@ -32,7 +30,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts
 from sfumato.networks.autoencoder import PATCHES, Shape, latent_shape
 from sfumato.networks.build import resolved
-from sfumato.settings import Settings
+from sfumato.settings import Settings, written
 
 PIXELS_UP_TO = 16
 """Largest side in pixels that is drawn pixel by pixel; above, an autoencoder makes a few numbers of an image first."""
@@ -199,12 +197,6 @@ def placed(section: Any, path: Sequence[str], value: Any) -> Any:
     """The section with one setting, which may lie deeper, exchanged."""
     name, *rest = path
     return section.model_copy(update={name: placed(getattr(section, name), rest, value) if rest else value})
-
-
-def written(value: Any) -> str:
-    """A value as a person would write it after `--set`."""
-    plain = list(value) if isinstance(value, tuple) else value
-    return yaml.safe_dump(plain, default_flow_style=True).split("\n")[0]
 
 
 # --- what it works on -------------------------------------------------------------------------------------------------

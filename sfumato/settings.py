@@ -19,7 +19,6 @@ from sfumato.config import Data, MethodSection, Privacy, SettingsOf
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.named_settings import AUTO_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, known, presets
-from sfumato.networks.autoencoder import PATCHES
 
 BELOW = "below_epsilon"
 
@@ -109,7 +108,15 @@ def _suit_patches(merged: dict[str, Any]) -> None:
     A recipe does so by itself, and says why.
     """
     if _inside(merged, "recipe").get("kind", "none") == "none" and _inside(merged, "latent").get("kind") == "patch":
+        from sfumato.networks.autoencoder import PATCHES
+
         merged["latent"] = PATCHES.model_dump(exclude_unset=True) | merged["latent"]
+
+
+def written(value: Any) -> str:
+    """A value as a person would write it after `--set`."""
+    plain = list(value) if isinstance(value, tuple) else value
+    return yaml.safe_dump(plain, default_flow_style=True).split("\n")[0]
 
 
 def _inside(values: Any, name: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def presets() -> None:
 def listed(section: "Section", *path: str) -> Iterator[tuple[str, str, str]]:
     """Every setting below a section: its path, its value as a person would write it, what it means."""
     from sfumato.config import Section
-    from sfumato.recipe import written
+    from sfumato.settings import written
 
     for name, field in type(section).model_fields.items():
         value: Any = getattr(section, name)

@@ -6,9 +6,10 @@ Settings are generic over the method's own section `M`, so that each function ta
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
 from sfumato.config import MethodSection, SettingsOf
 
@@ -22,6 +23,21 @@ if TYPE_CHECKING:  # a list of methods and their settings needs no torch
     from sfumato.privacy.auditing.played import Play, Played
 
 M = TypeVar("M", bound=MethodSection)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def without_gradients(function: Callable[P, R]) -> Callable[P, R]:
+    """`torch.inference_mode` for a function of a method's file, which loads torch when it is called and not before."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        import torch
+
+        with torch.inference_mode():
+            return function(*args, **kwargs)
+
+    return called
 
 
 @dataclass(frozen=True)

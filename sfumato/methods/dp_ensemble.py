@@ -26,21 +26,14 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from sfumato.config import MethodSection, Pretraining, Schedule, SettingsOf
-from sfumato.diffusion.objective import Randomness, normal
-from sfumato.diffusion.samplers import NO_CLASS, evaluations, guided, solve
-from sfumato.diffusion.schedule import add_noise, signal_levels, time_grid
 from sfumato.errors import BadInput
-from sfumato.latents import within
-from sfumato.methods.algorithm import Algorithm
-from sfumato.methods.parts import Parts, planned
+from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
     ANY_NUMBER,
     STAGE_DRAWING,
@@ -55,7 +48,13 @@ from sfumato.methods.plan import (
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
-from sfumato.privacy.auditing.played import Played, StandIn
+
+if TYPE_CHECKING:  # to list settings takes no torch
+    from torch import Generator, Tensor
+
+    from sfumato.diffusion.objective import Randomness
+    from sfumato.methods.parts import Parts
+    from sfumato.privacy.auditing.played import Played
 
 Kind = Literal["cosine", "linear"]
 """Noise schedules: cosine (Nichol and Dhariwal 2021, Eq. 17) or linear (Ho et al. 2020)."""
@@ -174,6 +173,8 @@ class Respaced:
 
 def respaced(schedule: Schedule, steps: int) -> Respaced:
     """The schedule thinned to the times 1 + round(i (T - 1) / (steps - 1)), which keep both its ends; 2 <= `steps` <= T."""
+    from sfumato.diffusion.schedule import signal_levels
+
     thinned = (i * (schedule.timesteps - 1) / (steps - 1) for i in range(steps))
     times = [1 + round(place) for place in thinned]
     level = signal_levels(schedule)[times]
@@ -340,6 +341,8 @@ def unit_cost(settings: SettingsOf[Method]) -> float:
 
 def _evaluations(settings: SettingsOf[Method], own: Window, paid: int) -> int:
     """Network evaluations for one image; of the prototypes, each image's share of them, rounded up."""
+    from sfumato.diffusion.samplers import evaluations
+
     method, generation = settings.method, settings.generation
     of_members = method.members * (2 if generation.guidance else 1)
     one = own.steps * of_members + len(own.grid.times)
@@ -386,12 +389,14 @@ def _check(settings: SettingsOf[Method], facts: Facts) -> None:
 
 def redraw_walk(settings: SettingsOf[Method]) -> Sequence[int]:
     """The times that the public model passes on the way from a noised prototype to an image."""
+    from sfumato.diffusion.schedule import time_grid
+
     generation = settings.generation
     start = max(1, round(generation.redraw * settings.schedule.timesteps))
     return time_grid(start, 0, max(1, round(generation.redraw * generation.steps)))
 
 
-@torch.inference_mode()
+@without_gradients
 def draw_privately(
     settings: SettingsOf[Method], parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness
 ) -> Tensor:
@@ -400,6 +405,11 @@ def draw_privately(
     The private records themselves are not used, only what members learnt of them. `source` gives the mechanism's
     noise; the norm that is clipped to follows from the event that is paid.
     """
+    import torch
+
+    from sfumato.diffusion.objective import normal
+    from sfumato.diffusion.samplers import NO_CLASS
+
     (event,) = [event for event in parts.paid if isinstance(event, Gaussian)]
     if len(y) > event.count:
         raise ValueError(f"{len(y)} images are asked for and {event.count} are paid for")
@@ -446,6 +456,11 @@ def averaged(
     member predicts. Guidance combines a member's own predictions before they are clipped; what is not finite counts as
     zero; clamping the result brings two results no farther apart.
     """
+    import torch
+
+    from sfumato.diffusion.samplers import guided
+    from sfumato.latents import within
+
     limit = parts.schedule.limit
 
     def view(noise: Tensor) -> Tensor:
@@ -460,13 +475,17 @@ def averaged(
     return implied(x, average, level, limit) if formulation == "A" else average.clamp(-limit, limit)
 
 
-@torch.inference_mode()
+@without_gradients
 def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, source: Randomness) -> Played:
     """`draw_privately` of so many images as `present` `[b]` says, with one member that darkens an image, or where that is True brightens
     it, as far as it can; for an audit.
 
     Stand-ins answer for the networks: the public model implies a black image, all other members say nothing.
     """
+    import torch
+
+    from sfumato.privacy.auditing.played import Played, StandIn
+
     (event,) = [event for event in parts.paid if isinstance(event, Gaussian)]
     limit, own, method = parts.schedule.limit, window(settings), settings.method
     formulations, among = own.formulations(method.formulation), method.members
@@ -515,12 +534,19 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
     return Played(torch.stack(residuals), torch.tensor(shifts), (0,) * len(shifts))
 
 
-@torch.inference_mode()
-def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+@without_gradients
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
     """Images or latents `[b, c, h, w]` of the private classes y `[b]`, drawn by the public model from noised prototypes.
 
     `parts.prototypes` holds as many of each class, class by class. Nothing but them is used (post-processing).
     """
+    import torch
+
+    from sfumato.diffusion.objective import normal
+    from sfumato.diffusion.samplers import NO_CLASS, solve
+    from sfumato.diffusion.schedule import add_noise
+    from sfumato.methods.parts import planned
+
     each, walk = settings.method.prototypes, redraw_walk(settings)
     chosen = y * each + torch.randint(each, y.shape, generator=generator, device=y.device)
     start = planned(parts.prototypes)[chosen]

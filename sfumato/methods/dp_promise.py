@@ -15,19 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from sfumato.config import MethodSection, Schedule, SettingsOf, Training
-from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal
-from sfumato.diffusion.samplers import evaluations, guided, solve
-from sfumato.diffusion.schedule import signal_levels, time_grid
 from sfumato.errors import BadInput
-from sfumato.methods.algorithm import Algorithm
-from sfumato.methods.parts import Parts, planned
+from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
     STAGE_PHASE_ONE,
     STAGE_TUNING,
@@ -39,10 +33,15 @@ from sfumato.methods.plan import (
     calibrated,
     shared_spends,
 )
-from sfumato.networks.autoencoder import largest_norm
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import AnyEvent, NoisedRecords, SubsampledGaussian, Uncertified
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
+
+if TYPE_CHECKING:  # to list settings takes no torch
+    from torch import Generator, Tensor
+
+    from sfumato.diffusion.objective import Corrupt, Examples
+    from sfumato.methods.parts import Parts
 
 PIXEL_RANGE = 2.0
 """How far one value of an image can move: images lie in [-1, 1] (section 5.1)."""
@@ -158,6 +157,8 @@ def composed(mu_base: float, mu_one: float, mu_two: float, delta: float, told: s
 
 def _level(boundary: int, timesteps: int, beta_start: float, beta_end: float) -> float:
     """alpha_bar at time `boundary` of the linear schedule."""
+    from sfumato.diffusion.schedule import signal_levels
+
     last, time = checked_count("timesteps", timesteps), checked_count("boundary", boundary)
     if last < FEWEST_TIMES:
         raise BadInput(f"timesteps = {timesteps}: must be {FEWEST_TIMES} or more")
@@ -182,6 +183,10 @@ def _at_least_one(name: str, value: int) -> int:
 
 def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where S, the relation, the trained groups or the budget do not fit."""
+    from sfumato.diffusion.samplers import evaluations
+    from sfumato.diffusion.schedule import signal_levels
+    from sfumato.networks.autoencoder import largest_norm
+
     method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
     start = boundary(settings)
     _check(settings, facts, start)
@@ -234,6 +239,9 @@ def boundary(settings: SettingsOf[Method]) -> int:
 
 
 def _check(settings: SettingsOf[Method], facts: Facts, start: int) -> None:
+    from sfumato.diffusion.schedule import signal_levels
+    from sfumato.networks.autoencoder import largest_norm
+
     method, horizon = settings.method, settings.schedule.timesteps
     told = f"method.boundary={method.boundary:g} is time {start} of schedule.timesteps={horizon}"
     if start < FEWEST_TIMES:
@@ -301,22 +309,31 @@ def noise_of_claim(settings: SettingsOf[Method], facts: Facts, base: float) -> f
 
 def walk(settings: SettingsOf[Method]) -> Sequence[int]:
     """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
+    from sfumato.diffusion.schedule import time_grid
+
     return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
 
 
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     """Phase II: plain denoising on the times 1..S-1, with labels (Algorithm 1, lines 9 to 12)."""
+    from sfumato.diffusion.objective import denoising_examples
 
-    def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
+    def examples(x: Tensor, y: Tensor, generator: Generator) -> Examples:
         draws, high = settings.fine_tuning.draws, boundary(settings) - 1
         return denoising_examples(parts.schedule, x, y, draws=draws, low=1, high=high, generator=generator)
 
     return examples
 
 
-@torch.inference_mode()
-def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+@without_gradients
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
     """Images `[b, c, h, w]` in [-1, 1] of the private classes y `[b]`, by the fine-tuned denoiser from T to 0 (Algorithm 2)."""
+    import torch
+
+    from sfumato.diffusion.objective import normal
+    from sfumato.diffusion.samplers import guided, solve
+    from sfumato.methods.parts import planned
+
     generation = settings.generation
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     tuned = guided(planned(parts.tuned), generation.guidance)

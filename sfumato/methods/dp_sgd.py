@@ -9,20 +9,19 @@ PLD.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from sfumato.config import MethodSection, SettingsOf
-from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal
-from sfumato.diffusion.samplers import evaluations, guided, solve
-from sfumato.diffusion.schedule import time_grid
-from sfumato.methods.algorithm import Algorithm
-from sfumato.methods.parts import Parts, planned
+from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated, shared_spends
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import SubsampledGaussian
+
+if TYPE_CHECKING:  # to list settings takes no torch
+    from torch import Generator, Tensor
+
+    from sfumato.diffusion.objective import Corrupt, Examples
+    from sfumato.methods.parts import Parts
 
 PROMISE = """\
 The papers claim the epsilon that Renyi accounting (RDP) gives for the noisy steps, under add/remove with Poisson \
@@ -49,6 +48,8 @@ def claim(noise_multiplier: float, sample_rate: float, steps: int, delta: float)
 
 def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where the budget does not fit."""
+    from sfumato.diffusion.samplers import evaluations
+
     tuning, privacy = settings.fine_tuning, settings.privacy
     shared = shared_spends(settings)
 
@@ -74,13 +75,16 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
 def walk(settings: SettingsOf[Method]) -> Sequence[int]:
     """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
+    from sfumato.diffusion.schedule import time_grid
+
     return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
 
 
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     """Plain denoising on all times 1..T."""
+    from sfumato.diffusion.objective import denoising_examples
 
-    def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
+    def examples(x: Tensor, y: Tensor, generator: Generator) -> Examples:
         horizon = settings.schedule.timesteps
         return denoising_examples(
             parts.schedule, x, y, draws=settings.fine_tuning.draws, low=1, high=horizon, generator=generator
@@ -89,9 +93,15 @@ def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     return examples
 
 
-@torch.inference_mode()
-def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+@without_gradients
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
     """Images or latents `[b, c, h, w]` of the private classes y `[b]`, by the fine-tuned denoiser from T to 0."""
+    import torch
+
+    from sfumato.diffusion.objective import normal
+    from sfumato.diffusion.samplers import guided, solve
+    from sfumato.methods.parts import planned
+
     generation = settings.generation
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     tuned = guided(planned(parts.tuned), generation.guidance)

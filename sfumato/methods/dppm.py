@@ -18,21 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor, nn
 
 from sfumato.config import LATER, MethodSection, Network, SettingsOf, Training
-from sfumato.diffusion.hamiltonian import walked
-from sfumato.diffusion.objective import Corrupt, Examples, denoising_examples, normal, uniform_times
-from sfumato.diffusion.samplers import NO_CLASS
-from sfumato.diffusion.schedule import NoiseSchedule, add_noise
-from sfumato.diffusion.score_matching import Score, exchanged, sliced_losses
 from sfumato.errors import BadInput
-from sfumato.methods.algorithm import Algorithm
-from sfumato.methods.parts import Parts, planned
+from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
     STAGE_TRAINING,
     STAGE_TUNING,
@@ -44,10 +36,16 @@ from sfumato.methods.plan import (
     calibrated,
     shared_spends,
 )
-from sfumato.networks.autoencoder import latent_shape
-from sfumato.networks.build import build
 from sfumato.privacy.accounting.events import SubsampledGaussian, Uncertified
 from sfumato.privacy.accounting.gdp import checked_count
+
+if TYPE_CHECKING:  # to list settings takes no torch
+    from torch import Generator, Tensor, nn
+
+    from sfumato.diffusion.objective import Corrupt, Examples
+    from sfumato.diffusion.schedule import NoiseSchedule
+    from sfumato.diffusion.score_matching import Score
+    from sfumato.methods.parts import Parts
 
 FEWEST_CHOICES = 2
 """k >= 2 (Eq. 6)."""
@@ -189,6 +187,9 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
 
 def _check(settings: SettingsOf[Method], facts: Facts) -> None:
+    from sfumato.networks.autoencoder import latent_shape
+    from sfumato.networks.build import build
+
     method, shape = settings.method, latent_shape(settings.latent, facts.shape)
     own = blueprint(settings, shape, facts)
     label_codes(len(facts.classes), rows_shape(settings, shape))
@@ -233,6 +234,8 @@ def label_codes(classes: int, shape: tuple[int, int, int]) -> Tensor:
     Rows of a Hadamard matrix and their negatives, repeated to fill the shape, so that any two differ in about half of
     their places (first-order Reed-Muller codes). `BadInput` where there are more classes than these.
     """
+    import torch
+
     length = math.prod(shape)
     codes = torch.ones(1, 1)
     while 2 * len(codes) <= length:
@@ -248,12 +251,16 @@ def label_codes(classes: int, shape: tuple[int, int, int]) -> Tensor:
 
 def joined(settings: SettingsOf[Method], parts: Parts, x: Tensor, y: Tensor) -> Tensor:
     """u: images x `[b, c, h, w]` with the rows of their labels y `[b]` below."""
+    import torch
+
     codes = label_codes(len(parts.facts.classes), rows_shape(settings, parts.shape)).to(x.device)
     return torch.cat([x, codes[y]], 2)
 
 
 def labels(settings: SettingsOf[Method], parts: Parts, u: Tensor) -> tuple[Tensor, Tensor]:
     """The images `[b, c, h, w]` in u, brought into range, and the labels `[b]` whose codes are nearest to their rows."""
+    import torch
+
     codes = label_codes(len(parts.facts.classes), rows_shape(settings, parts.shape)).to(u.device)
     x, rows = u.split([parts.shape[1], settings.method.label_rows], 2)
     limit = parts.schedule.limit
@@ -262,11 +269,18 @@ def labels(settings: SettingsOf[Method], parts: Parts, u: Tensor) -> tuple[Tenso
 
 def score_at(schedule: NoiseSchedule, model: nn.Module, t: Tensor) -> Score:
     """The score of noised images x_t `[b, ...]` at times t `[b]`: minus the predicted noise over its level."""
+    import torch
+
+    from sfumato.diffusion.samplers import NO_CLASS
+
     return lambda x_t: -model(x_t, t, torch.full_like(t, NO_CLASS)) / schedule.noise(t)
 
 
 def score_alone(model: nn.Module) -> Score:
     """The score of the images themselves."""
+    import torch
+
+    from sfumato.diffusion.samplers import NO_CLASS
 
     def score(u: Tensor) -> Tensor:
         t = torch.full((len(u),), ONE_LEVEL, device=u.device)
@@ -275,12 +289,16 @@ def score_alone(model: nn.Module) -> Score:
     return score
 
 
-def loss(settings: SettingsOf[Method], parts: Parts) -> Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]:
+def loss(settings: SettingsOf[Method], parts: Parts) -> Callable[[nn.Module, Tensor, Tensor, Generator], Tensor]:
     """Algorithm 1, lines 4 to 12: Eq. 7 with exchanged projections, of each image, `[b]`; b may be 0."""
+    from sfumato.diffusion.objective import normal, uniform_times
+    from sfumato.diffusion.schedule import add_noise
+    from sfumato.diffusion.score_matching import exchanged, sliced_losses
+
     method, schedule = settings.method, parts.schedule
     keep, _ = response_probabilities(settings.privacy.epsilon, method.k)
 
-    def losses(model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+    def losses(model: nn.Module, x: Tensor, y: Tensor, generator: Generator) -> Tensor:
         u = joined(settings, parts, x, y)
         # A Poisson batch may hold fewer images than k; vectors cost nothing.
         drawn = normal(u.new_empty(max(len(u), method.k), math.prod(u.shape[1:])), generator)
@@ -298,8 +316,12 @@ def loss(settings: SettingsOf[Method], parts: Parts) -> Callable[[nn.Module, Ten
 
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     """For DP-SGD: plain denoising of images with their labels, on all times 1..T."""
+    import torch
 
-    def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
+    from sfumato.diffusion.objective import denoising_examples
+    from sfumato.diffusion.samplers import NO_CLASS
+
+    def examples(x: Tensor, y: Tensor, generator: Generator) -> Examples:
         horizon, draws = settings.schedule.timesteps, settings.fine_tuning.draws
         u, none = joined(settings, parts, x, y), torch.full_like(y, NO_CLASS)
         return denoising_examples(parts.schedule, u, none, draws=draws, low=1, high=horizon, generator=generator)
@@ -307,12 +329,18 @@ def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     return examples
 
 
-@torch.inference_mode()
-def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+@without_gradients
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
     """As many images with the rows of their labels as y `[b]` is long, `[b, c, h + rows, w]` (Algorithm 2).
 
     Which classes are wanted plays no part: the network draws them as often as it has learnt.
     """
+    import torch
+
+    from sfumato.diffusion.hamiltonian import walked
+    from sfumato.diffusion.objective import normal
+    from sfumato.methods.parts import planned
+
     sampling, method, schedule = settings.generation.hamiltonian, settings.method, parts.schedule
     alone = method.mechanism == "randomised_response" and method.objective == "plain"
 

@@ -17,27 +17,26 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
-import torch
 from pydantic import Field, ValidationError, model_validator
-from torch import Tensor
 
 from sfumato.class_shares import most_of_one
 from sfumato.config import MethodSection, Section, SettingsOf
-from sfumato.diffusion.edm import clean_image, noisy_step, step_noise
-from sfumato.diffusion.objective import Randomness, normal
-from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.errors import BadInput
-from sfumato.methods.algorithm import Algorithm
-from sfumato.methods.parts import Parts, planned
+from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import STAGE_DRAWING, Certificate, Claim, Facts, Plan, Spend, calibrated, shared_spends
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_rate
-from sfumato.privacy.auditing.played import Played, StandIn
-from sfumato.privacy.engine.kernel_mean import contribution, kernel_mean, log_kernel_density, log_peak
+
+if TYPE_CHECKING:  # to list settings takes no torch
+    from torch import Tensor
+
+    from sfumato.diffusion.objective import Randomness
+    from sfumato.methods.parts import Parts
+    from sfumato.privacy.auditing.played import Played
 
 DENSITY_IMAGES = 4096
 """Public images, evenly over all of them, whose kernel density is p_t."""
@@ -206,6 +205,8 @@ def _checked_grid(grid: Grid | Mapping[str, float]) -> Grid:
 
 def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where window and clip do not fit the budget."""
+    from sfumato.diffusion.edm import step_noise
+
     method, privacy = settings.method, settings.privacy
     if settings.generation.classes != "uniform" and not method.by_class:
         raise BadInput(
@@ -287,6 +288,8 @@ class Spends(Protocol):
 
 def _priced(settings: SettingsOf[Method], facts: Facts, spends: Spends) -> tuple[float, Certificate]:
     """expected / C and what it costs: calibrated where C is open, else checked against the budget."""
+    from sfumato.privacy.engine.kernel_mean import contribution
+
     privacy, clip = settings.privacy, settings.method.clip
     if clip is None:
         return calibrated(privacy, spends)
@@ -333,7 +336,7 @@ def _too_dear(
     )
 
 
-@torch.inference_mode()
+@without_gradients
 def draw_privately(
     settings: SettingsOf[Method], parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness
 ) -> Tensor:
@@ -342,7 +345,7 @@ def draw_privately(
     return x.clamp(-parts.schedule.limit, parts.schedule.limit)
 
 
-@torch.inference_mode()
+@without_gradients
 def trajectory(
     settings: SettingsOf[Method], parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness
 ) -> Iterator[tuple[float, Tensor, Tensor]]:
@@ -351,6 +354,12 @@ def trajectory(
     Inside the window the expected images have seen the records without noise; where steps end may leave. What a record
     makes up of them follows from the events in `parts.paid`, so that what is done is what was paid.
     """
+    import torch
+
+    from sfumato.diffusion.edm import clean_image, noisy_step, step_noise
+    from sfumato.diffusion.objective import normal
+    from sfumato.diffusion.samplers import NO_CLASS
+
     method, levels = settings.method, settings.method.grid.levels().tolist()
     paid = [event for event in parts.paid if isinstance(event, Gaussian | SubsampledGaussian)]
     prices = dict(zip(empirical_steps(method), paid, strict=True))
@@ -370,6 +379,8 @@ def trajectory(
 
 def _check_paid(method: Method, paid: Sequence[Gaussian | SubsampledGaussian], y: Tensor) -> None:
     """No record may take part in more images than were paid for."""
+    import torch
+
     asked = int(torch.bincount(y, minlength=1).max()) if method.by_class else len(y)
     covered = min(event.count if isinstance(event, Gaussian) else event.steps for event in paid)
     if asked > covered:
@@ -388,6 +399,9 @@ def _empirical(
     source: Randomness,
 ) -> Tensor:
     """The kernel mean at `at` = (x, y), which one record moves by `share` at most."""
+    from sfumato.methods.parts import planned
+    from sfumato.privacy.engine.kernel_mean import kernel_mean, log_kernel_density, log_peak
+
     (x, y), expected = at, expected_terms(method, parts.facts)
     if method.density == "public":
         images = planned(parts.images)
@@ -411,7 +425,7 @@ def _empirical(
     return mean.clamp(-parts.schedule.limit, parts.schedule.limit)
 
 
-@torch.inference_mode()
+@without_gradients
 def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, source: Randomness) -> Played:
     """`trajectory` of so many images as `present` `[b]` says, from no record, or where that is True from one that weighs as much as
     it may; for an audit.
@@ -419,6 +433,10 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
     The record lies far away, and the public images, whose density it is compared with, farther still, so that its term is
     clipped at each step. The public network implies a black image.
     """
+    import torch
+
+    from sfumato.privacy.auditing.played import Played, StandIn
+
     method, levels = settings.method, settings.method.grid.levels().tolist()
     paid = [event for event in parts.paid if isinstance(event, Gaussian | SubsampledGaussian)]
     prices = dict(zip(empirical_steps(method), range(len(paid)), strict=True))

@@ -14,19 +14,17 @@ Not covered: whatever sets a class apart beyond mean and covariance, or, with `a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from sfumato.config import MethodSection, SettingsOf
-from sfumato.diffusion.objective import normal
-from sfumato.diffusion.samplers import NO_CLASS, evaluations, solve
-from sfumato.diffusion.schedule import time_grid
-from sfumato.methods.algorithm import Algorithm
-from sfumato.methods.parts import Parts
+from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import STAGE_MOMENTS, Certificate, Claim, Facts, Plan, shared_spends
 from sfumato.privacy.accounting import accountant
+
+if TYPE_CHECKING:  # to list settings takes no torch
+    from torch import Generator, Tensor
+
+    from sfumato.methods.parts import Parts
 
 PROMISE = """\
 No paper claims anything: the method is ours. It can be certified, and is simple to check: private images are opened once, and \
@@ -55,6 +53,8 @@ def claim(noise_multipliers: Sequence[float], delta: float) -> Claim:
 
 def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where the budget does not fit."""
+    from sfumato.diffusion.samplers import evaluations
+
     privacy, spends = settings.privacy, tuple(shared_spends(settings))
     events = [spend.event for spend in spends]
     noise = [spend.event.model_dump()["noise_multiplier"] for spend in spends if spend.stage == STAGE_MOMENTS]
@@ -76,12 +76,19 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
 def walk(settings: SettingsOf[Method]) -> Sequence[int]:
     """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
+    from sfumato.diffusion.schedule import time_grid
+
     return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
 
 
-@torch.inference_mode()
-def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+@without_gradients
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
     """Images or latents `[b, c, h, w]` where the public ones lie, for the private classes y `[b]`: by the public denoiser, of no class."""
+    import torch
+
+    from sfumato.diffusion.objective import normal
+    from sfumato.diffusion.samplers import NO_CLASS, solve
+
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
     nobody = torch.full_like(y, NO_CLASS)
     return solve(settings.generation, parts.schedule, parts.public, x, nobody, walk(settings), generator=generator)

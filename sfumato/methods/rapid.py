@@ -14,19 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from sfumato.config import Extractor, MethodSection, SettingsOf
-from sfumato.diffusion.objective import Corrupt, Examples, grouped, normal, repeat_records, uniform_times
-from sfumato.diffusion.samplers import evaluations, guided, solve
-from sfumato.diffusion.schedule import NoiseSchedule, time_grid
 from sfumato.errors import BadInput
-from sfumato.methods.algorithm import Algorithm
-from sfumato.methods.parts import Parts, planned
+from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
     STAGE_TUNING,
     STAGE_VOTES,
@@ -41,7 +35,13 @@ from sfumato.methods.plan import (
 )
 from sfumato.privacy.accounting.events import DiscreteHistogram, SubsampledGaussian
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
-from sfumato.retrieval.features import clean_guess, one_step_image
+
+if TYPE_CHECKING:  # to list settings takes no torch
+    from torch import Generator, Tensor
+
+    from sfumato.diffusion.objective import Corrupt, Examples
+    from sfumato.diffusion.schedule import NoiseSchedule
+    from sfumato.methods.parts import Parts
 
 PROMISE = """\
 The paper claims that one fine-tuning step with noise multiplier z is (alpha, 2 alpha / z^2)-RDP (Proposition 1), that \
@@ -95,6 +95,8 @@ def claim(noise_multiplier: float, steps: int, delta: float) -> Claim:
 
 def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where k, v or the budget do not fit."""
+    from sfumato.diffusion.samplers import evaluations
+
     method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
     if method.v >= method.k:
         raise BadInput(
@@ -162,6 +164,8 @@ def times(settings: SettingsOf[Method]) -> tuple[int, int]:
 
 def walks(settings: SettingsOf[Method]) -> tuple[list[int], list[int]]:
     """The two lists of times: T to k by the public denoiser, v to 0 by the fine-tuned one."""
+    from sfumato.diffusion.schedule import time_grid
+
     (query, resume), horizon, generation = times(settings), settings.schedule.timesteps, settings.generation
 
     def share(way: int) -> int:
@@ -175,6 +179,8 @@ def walks(settings: SettingsOf[Method]) -> tuple[list[int], list[int]]:
 
 def retrieved_noise(schedule: NoiseSchedule, x: Tensor, latent: Tensor, time: int) -> Tensor:
     """ehat = (xhat_v - sqrt(alpha_bar_v) x) / sqrt(1 - alpha_bar_v): what leads from the retrieved latent to x (Eq. 5)."""
+    import torch
+
     t = torch.full((len(x),), time, device=x.device)
     return (latent - schedule.signal(t) * x) / schedule.noise(t)
 
@@ -184,6 +190,10 @@ def ballot(parts: Parts) -> Callable[[Tensor], Tensor]:
 
     A base of latents is compared as the images that they decode to.
     """
+    import torch
+
+    from sfumato.methods.parts import planned
+
     base = planned(parts.base)
     images, labels = parts.codec.decode(base.images).flatten(1), base.labels
 
@@ -195,10 +205,15 @@ def ballot(parts: Parts) -> Callable[[Tensor], Tensor]:
 
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     """Eq. 5: a private record becomes K points on the lines from retrieved latents to itself, with the noise that leads there."""
+    import torch
+
+    from sfumato.diffusion.objective import grouped, repeat_records, uniform_times
+    from sfumato.retrieval.features import one_step_image
+
     schedule, draws = parts.schedule, settings.fine_tuning.draws
     query_time, resume_time = times(settings)
 
-    def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
+    def examples(x: Tensor, y: Tensor, generator: Generator) -> Examples:
         copies, labels = repeat_records(x, y, draws)
         with torch.no_grad():
             clean, _ = one_step_image(schedule, parts.public, copies, query_time, generator)
@@ -212,15 +227,24 @@ def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
 
 def look_up(settings: SettingsOf[Method], parts: Parts, clean: Tensor, y: Tensor) -> Tensor:
     """Latents at time v of the trajectories whose keys are nearest to the features of images `clean` `[b, c, h, w]`."""
+    from sfumato.methods.parts import planned
+
     classes = parts.public_class(y) if settings.method.votes else None
     base = planned(parts.base)
     rows = base.search(planned(parts.encoder)(clean), settings.method.nearest, classes)
     return base.value(parts.schedule, rows, times(settings)[1])
 
 
-@torch.inference_mode()
-def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
+@without_gradients
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
     """Images or latents `[b, c, h, w]` of the private classes y `[b]`: walk, retrieve, resume (section 3.4)."""
+    import torch
+
+    from sfumato.diffusion.objective import normal
+    from sfumato.diffusion.samplers import guided, solve
+    from sfumato.methods.parts import planned
+    from sfumato.retrieval.features import clean_guess
+
     schedule, generation = parts.schedule, settings.generation
     early, late = walks(settings)
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)

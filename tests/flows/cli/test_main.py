@@ -381,8 +381,14 @@ def test_help_and_typos_import_nothing_heavy(command, folder):
     assert done.stdout.splitlines()[-1] == "heavy:", done.stdout
 
 
-@pytest.mark.parametrize("command", ["ledger show", "ledger verify", "show", "show --json", "status"])
-def test_what_shows_a_run_or_the_ledger_loads_nothing_that_measures_or_runs(command, folder):
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("ledger show", "ledger verify", "show", "show --json", "status", "presets", "settings"),
+        *(f"settings {method}" for method in METHODS),
+    ],
+)
+def test_what_shows_settings_a_run_or_the_ledger_loads_nothing_that_measures_or_runs(command, folder):
     save(folder)
     with where().ledger() as ledger:
         ledger.look("scans", None, "to compare with", stage="a test", run="run", code_version="1")
@@ -399,7 +405,7 @@ def test_what_shows_a_run_or_the_ledger_loads_nothing_that_measures_or_runs(comm
 
 
 SLOW = {"torch", "prefect", "mlflow", "sklearn", "matplotlib", "opacus", "lightly", "faiss"}
-"""What the screens of finished work do without: each takes a second or more to load."""
+"""What the screens of settings and of finished work do without: each takes a second or more to load."""
 
 
 def test_the_version_is_printed(sfumato):

@@ -12,6 +12,7 @@ from scipy.stats import norm
 
 from sfumato import sources
 from sfumato.config import FEWEST_JUDGED
+from sfumato.diffusion import edm
 from sfumato.diffusion.edm import clean_image, step_noise
 from sfumato.drawing import draw_images
 from sfumato.errors import BadInput
@@ -21,6 +22,7 @@ from sfumato.methods.empirical_denoiser import Grid, attack_success, claim, empi
 from sfumato.methods.plan import STAGE_DRAWING
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting.accountant import gdp_epsilon, subsampled_gaussian_epsilon
+from sfumato.privacy.engine import kernel_mean
 from sfumato.settings import resolve
 from tests.seeded import seeded_source
 from tests.vectors import facts
@@ -355,7 +357,7 @@ def test_images_are_in_range_follow_the_noise_and_take_the_planned_evaluations(c
     tiny = world("empirical-denoiser", *changes)
     parts, private = ready(tiny)
     y, asked = torch.arange(20) % 10, []
-    monkeypatch.setattr(empirical_denoiser, "clean_image", lambda *how: asked.append(len(how[2])) or clean_image(*how))
+    monkeypatch.setattr(edm, "clean_image", lambda *how: asked.append(len(how[2])) or clean_image(*how))
     found = drawn_by(tiny, parts, private, y)
     assert found.shape == (20, 1, 8, 8) and found.isfinite().all() and found.abs().max() <= 1
     assert sum(asked) == 20 * tiny.plan.evaluations
@@ -370,7 +372,7 @@ def test_one_record_moves_each_step_by_what_was_paid_for_it(changes, world, monk
     """The image that a step takes, with and without a record that was made to move it as far as can be."""
     tiny = world("empirical-denoiser", "method.beta=1e-200", "method.longest=null", *changes)
     parts, (x, y) = ready(tiny)
-    mean, moved = empirical_denoiser.kernel_mean, []
+    mean, moved = kernel_mean.kernel_mean, []
 
     def both(records, at, sigma, **how):
         found = mean(records, at, sigma, **how)
@@ -384,7 +386,7 @@ def test_one_record_moves_each_step_by_what_was_paid_for_it(changes, world, monk
         moved.append((float((more - found)[0].norm()), float(cut)))
         return found
 
-    monkeypatch.setattr(empirical_denoiser, "kernel_mean", both)
+    monkeypatch.setattr(kernel_mean, "kernel_mean", both)
     drawn_by(tiny, parts, (x, y), torch.arange(10))
     steps = zip(empirical_steps(tiny.settings.method), parts.paid, strict=True)
     paid = [step_noise(*step) / event.noise_multiplier for step, event in steps]

@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
-from sfumato.diffusion import edm
+from sfumato import latents
+from sfumato.diffusion import edm, objective
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.methods import METHODS, dp_ensemble, empirical_denoiser
+from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import STAGE_DRAWING, Facts
 from sfumato.preflight import plan_for
@@ -15,6 +16,7 @@ from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.auditing import games
 from sfumato.privacy.auditing.games import log_likelihood_ratios, tried_drawing
 from sfumato.privacy.auditing.played import Played
+from sfumato.privacy.engine import kernel_mean
 from sfumato.settings import resolve
 
 FACTS = Facts(records=1437, classes=tuple("0123456789"), public_classes=52, shape=(1, 8, 8))
@@ -69,7 +71,7 @@ def test_who_attacks_at_epsilon_ten_guesses_many_coins():
 
 
 @pytest.mark.parametrize("epsilon", [1, 10])
-@pytest.mark.parametrize(("how", "module"), [("ensemble", dp_ensemble), ("kernel mean", edm), ("of a sample", edm)])
+@pytest.mark.parametrize(("how", "module"), [("ensemble", objective), ("kernel mean", edm), ("of a sample", edm)])
 def test_halved_noise_is_found_and_shown_above_the_price(monkeypatch, how, module, epsilon):
     real = module.normal
     monkeypatch.setattr(module, "normal", lambda like, source: real(like, source) / 2)
@@ -79,39 +81,39 @@ def test_halved_noise_is_found_and_shown_above_the_price(monkeypatch, how, modul
 
 @pytest.mark.parametrize("how", ["ensemble", "noise averaged", "images averaged"])
 def test_a_clip_of_c_instead_of_half_of_it_is_found(monkeypatch, how):
-    real = dp_ensemble.within
-    monkeypatch.setattr(dp_ensemble, "within", lambda vectors, radius: real(vectors, 2 * radius))
+    real = latents.within
+    monkeypatch.setattr(latents, "within", lambda vectors, radius: real(vectors, 2 * radius))
     fit, _ = tried(*SAMPLERS[how])
     assert any("the record moved a step by" in fault for fault in fit.faults)
 
 
 @pytest.mark.parametrize("how", ["kernel mean", "of all classes"])
 def test_a_kernel_mean_divided_by_too_few_is_found(monkeypatch, how):
-    real = empirical_denoiser.kernel_mean
+    real = kernel_mean.kernel_mean
 
     def planted(*args, expected, **named):
         return real(*args, expected=expected / 1.05, **named)
 
-    monkeypatch.setattr(empirical_denoiser, "kernel_mean", planted)
+    monkeypatch.setattr(kernel_mean, "kernel_mean", planted)
     (fault,) = tried(*SAMPLERS[how])[0].faults
     assert "the record moved a step by 1.05" in fault
 
 
 def test_records_that_take_part_too_often_are_found(monkeypatch):
-    real = empirical_denoiser.kernel_mean
+    real = kernel_mean.kernel_mean
 
     def planted(*args, sample_rate, **named):
         return real(*args, sample_rate=1.5 * sample_rate, **named)
 
-    monkeypatch.setattr(empirical_denoiser, "kernel_mean", planted)
+    monkeypatch.setattr(kernel_mean, "kernel_mean", planted)
     (fault,) = tried(*SAMPLED)[0].faults
     assert "chances at a rate of 0.2" in fault
 
 
 def test_noise_that_comes_again_at_each_step_is_found(monkeypatch):
     kept = {}
-    real = dp_ensemble.normal
-    monkeypatch.setattr(dp_ensemble, "normal", lambda like, source: kept.setdefault(like.shape, real(like, source)))
+    real = objective.normal
+    monkeypatch.setattr(objective, "normal", lambda like, source: kept.setdefault(like.shape, real(like, source)))
     assert any("comes again" in fault for fault in tried(*ENSEMBLE)[0].faults)
 
 
