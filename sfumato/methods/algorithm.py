@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, TypeVarTuple
 
 from sfumato.config import MethodSection, SettingsOf
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:  # a list of methods and their settings needs no torch
     from sfumato.privacy.auditing.played import Play, Played
 
 M = TypeVar("M", bound=MethodSection)
-P = ParamSpec("P")
+Given = TypeVarTuple("Given")
 R = TypeVar("R")
 
 
-def without_gradients(function: Callable[P, R]) -> Callable[P, R]:
+def without_gradients(function: Callable[[*Given], R]) -> Callable[[*Given], R]:
     """`torch.inference_mode` for a function of a method's file, which loads torch when it is called and not before."""
 
     @functools.wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+    def called(*given: *Given) -> R:
         import torch
 
         with torch.inference_mode():
-            return function(*args, **kwargs)
+            return function(*given)
 
     return called
 
