@@ -19,7 +19,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-from scipy.cluster.vq import kmeans2
 from torch import Tensor
 
 from sfumato.config import Alignment
@@ -169,6 +168,8 @@ def refuse_size(shape: tuple[int, int, int], classes: int) -> None:
 
 def measured(z: Tensor, y: Tensor, settings: Alignment, *, seed: int) -> Reference:
     """Where public images or latents z `[n, ...]` with labels y `[n]` lie."""
+    from scipy.cluster.vq import kmeans2
+
     flat, y = z.flatten(1).cpu(), y.cpu()
     mean = flat.double().mean(0)
     away = flat - mean.to(flat)

@@ -4,14 +4,16 @@ The table was measured once (`benchmarks/recipe.py` measures it again) and is ne
 on every machine. Not covered: how long *this* machine takes, which is `sfumato.estimate`.
 """
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from sfumato.config import BackboneSettings, Latent, Network
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
@@ -25,6 +27,8 @@ PER_RECORD = 1.35
 BILLION = 1e9
 MOST_NETWORKS = 256
 """Networks whose work is remembered."""
+ZEROS_UP_TO = 64
+"""Largest side of an input, or most of its channels, that a network is given as zeros when its work is counted."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,34 @@ def drawing_seconds(cost: Cost, work: Work, evaluations: float) -> float:
     return evaluations * work.multiply_adds / BILLION * cost.work
 
 
+class _Undrawn(TorchFunctionMode):
+    """Weights are nothing but zeros: no time goes into drawing them, and nobody's random numbers change."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if getattr(func, "__module__", "") == nn.init.__name__:
+            with torch.no_grad():
+                return (given["tensor"] if "tensor" in given else args[0]).zero_()
+        return func(*args, **given)
+
+
+@contextlib.contextmanager
+def without_numbers(shape: Shape) -> Iterator[None]:
+    """Networks built and called inside for inputs of `shape` cost next to nothing; what they answer means nothing.
+
+    Large inputs have a shape and no numbers (torch's device "meta"). For small ones it is quicker to compute with zeros than to load
+    what torch reckons shapes with.
+    """
+    with torch.device("meta" if max(shape) > ZEROS_UP_TO else "cpu"), _Undrawn():
+        yield
+
+
 @functools.lru_cache(maxsize=MOST_NETWORKS)
 def denoiser_work(network: Network, shape: Shape, classes: int) -> Work:
     """What one image or latent of `shape` costs a denoiser; `BadInput` where the two do not fit."""
     # What its numbers stand for costs nothing; the velocity would need a schedule.
     network = network.model_copy(update={"prediction": "noise"})
-    with torch.device("meta"):  # shapes without numbers
+    with without_numbers(shape):
         model = build(network, shape, classes)
         x, t = torch.zeros(1, *shape), torch.ones(1, dtype=torch.long)
         return counted(model, lambda: model(x, t, torch.zeros(1, dtype=torch.long)))
@@ -102,7 +128,7 @@ def denoiser_work(network: Network, shape: Shape, classes: int) -> Work:
 @functools.lru_cache(maxsize=MOST_NETWORKS)
 def autoencoder_work(latent: Latent, image: Shape) -> Work:
     """What one image costs an autoencoder, there and back; `BadInput` where the two do not fit."""
-    with torch.device("meta"):
+    with without_numbers(image):
         model = build_autoencoder(latent, image)
         x, noise = torch.zeros(1, *image), torch.zeros(1, *latent_shape(latent, image))
         return counted(model, lambda: model(x, noise))
@@ -111,7 +137,7 @@ def autoencoder_work(latent: Latent, image: Shape) -> Work:
 @functools.lru_cache(maxsize=MOST_NETWORKS)
 def backbone_work(backbone: BackboneSettings, image: Shape, classes: int) -> Work:
     """What one image costs the public classifier in whose features others are judged."""
-    with torch.device("meta"):
+    with without_numbers(image):
         model = BackboneNetwork(image, classes, width=backbone.width)
         return counted(model, lambda: model(torch.zeros(1, *image)))
 

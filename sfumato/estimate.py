@@ -26,6 +26,7 @@ from sfumato.costs import (
     counted,
     denoiser_work,
     drawing_seconds,
+    without_numbers,
 )
 from sfumato.costs import training_seconds as by_the_table
 from sfumato.diffusion.objective import Examples, denoising_examples, record_losses
@@ -56,7 +57,7 @@ PROBE_RECORDS = 1024
 """Private records, stood in for by zeros, that a timed step compares each image with."""
 PROBE_SECONDS = 5.0
 """After so long nothing more is timed, and the table of costs does for the rest; the step begun then still ends."""
-EACH_SECONDS = 0.4
+EACH_SECONDS = 0.05
 """About how long one kind of step is timed."""
 FEWEST_ROUNDS, LONGEST_SECONDS = 3, 1.5
 """Rounds of one kind of step, unless they take longer than this."""
@@ -160,7 +161,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     if plan.retrieval:
         extractor = plan.retrieval.extractor
         encoder = make_encoder(extractor, shape)
-        with torch.device("meta"):
+        with without_numbers(shape):
             seen = counted(
                 make_encoder(extractor, shape), lambda: make_encoder(extractor, shape)(torch.zeros(1, *shape))
             )

@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from sfumato.backbone import Backbone
@@ -70,6 +69,8 @@ def weighed(images: ImageSet, judged: Tensor) -> ImageSet:
     judge's probabilities to be right up to a temperature (Guo et al. 2017). Both numbers are those under which the classes that the
     images were drawn for are likeliest, so that nothing but drawn images and the judge's word on them is used.
     """
+    from scipy.optimize import minimize
+
     drawn, rest = torch.from_numpy(images.labels), max(1, judged.shape[1] - 1)
 
     def joint(temperature: float, right: float) -> Tensor:

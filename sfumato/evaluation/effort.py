@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from sfumato.config import Evaluation
-from sfumato.costs import Cost, Work, counted, training_seconds
+from sfumato.costs import Cost, Work, counted, training_seconds, without_numbers
 from sfumato.evaluation import networks, two_samples
 from sfumato.evaluation.classifier import BATCH_IMAGES, Classifier, default_steps
 from sfumato.evaluation.utility import NETWORKS, TEN, wanted
@@ -56,14 +56,14 @@ class Sizes:
 @functools.lru_cache
 def classifier_work(image: tuple[int, int, int], classes: int) -> Work:
     """What one image costs the small CNN that judges, teaches and tells apart."""
-    with torch.device("meta"):
+    with without_numbers(image):
         return _work(Classifier(image[0], classes, side=max(image[1:])), image)
 
 
 @functools.lru_cache
 def network_work(name: str, image: tuple[int, int, int], classes: int) -> Work:
     """What one image costs one of the papers' networks."""
-    with torch.device("meta"):
+    with without_numbers(image):
         return _work(NETWORKS[name](image, classes), image)
 
 

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from sklearn.metrics import pairwise_distances_chunked
-from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from sfumato.errors import BadInput
@@ -110,6 +108,9 @@ def neighbours(real_features: Tensor, synthetic_features: Tensor, *, k: int = 5)
     synthetic image's (Kynkaanniemi et al. 2019). Density: how many real neighbourhoods hold a synthetic image, on
     average, divided by k; it may exceed 1 (Naeem et al. 2020).
     """
+    from sklearn.metrics import pairwise_distances_chunked
+    from sklearn.neighbors import NearestNeighbors
+
     real = _table(real_features, "real features", k + 1)
     synthetic = _table(synthetic_features, "synthetic features", k + 1)
     _same_width(real, synthetic)
@@ -171,6 +172,8 @@ def _same_width(a: np.ndarray, b: np.ndarray) -> None:
 
 def _radii(features: np.ndarray, k: int) -> np.ndarray:
     """Distance from each row to its k-th nearest other row, [n], a hair shorter, so that the rim lies outside."""
+    from sklearn.neighbors import NearestNeighbors
+
     if k < 1:
         raise BadInput(f"k = {k}: a neighbourhood needs k >= 1")
     return NearestNeighbors(n_neighbors=k).fit(features).kneighbors()[0][:, -1] * (1 - TIE)

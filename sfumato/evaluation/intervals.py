@@ -11,7 +11,6 @@ neighbourhoods would move too.
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.stats import binomtest, norm
 from torch import Tensor
 
 from sfumato.errors import BadInput
@@ -32,6 +31,8 @@ def mean_interval(values: np.ndarray, *, resamples: int, seed: int = 0) -> Inter
     if values.ndim != 1 or len(values) == 0:
         raise BadInput(f"values of shape {list(values.shape)}: give one per image, [n] with n >= 1")
     if (values == values[0]).all() and values[0] in (0, 1):
+        from scipy.stats import binomtest
+
         wilson = binomtest(int(values.sum()), len(values)).proportion_ci(LEVEL, method="wilson")
         return float(wilson.low), float(wilson.high)
     means = [counts @ values / len(values) for counts in _counts(len(values), resamples, seed)]
@@ -60,6 +61,8 @@ def frechet_interval(
 
 def around(value: float, error: float, *, least: float = -np.inf) -> Interval:
     """The value plus and minus 1.96 standard errors; not below `least`."""
+    from scipy.stats import norm
+
     reach = float(norm.ppf((1 + LEVEL) / 2) * error)
     return max(value - reach, least), value + reach
 

@@ -8,7 +8,6 @@ Not covered: the spread between training seeds.
 """
 
 import numpy as np
-from scipy.stats import binomtest, rankdata
 
 from sfumato.evaluation.intervals import LEVEL, Interval, around
 
@@ -49,6 +48,8 @@ def area_interval(values: np.ndarray, positive: np.ndarray) -> Interval:
 
 def _areas(values: np.ndarray, positive: np.ndarray) -> tuple[float, np.ndarray]:
     """The area, and what each image adds to it beyond the mean, `[m]`: its variance over m is that of the area."""
+    from scipy.stats import rankdata
+
     ranks, own = rankdata(values), np.empty(len(values))
     for kind in (positive, ~positive):
         own[kind] = rankdata(values[kind])
@@ -60,6 +61,8 @@ def _areas(values: np.ndarray, positive: np.ndarray) -> tuple[float, np.ndarray]
 
 def _interval(value: float, adds: np.ndarray, images: int) -> Interval:
     """Value plus and minus 1.96 errors inside [0, 1]; Wilson's for so many images where all images add the same."""
+    from scipy.stats import binomtest
+
     if not np.ptp(adds) > 0:
         wilson = binomtest(round(value * images), images).proportion_ci(LEVEL, method="wilson")
         return min(float(wilson.low), value), max(float(wilson.high), value)

@@ -13,25 +13,13 @@ Label: INTERNAL wherever the test images are private.
 Not covered: the spread between training seeds, and between draws of the synthetic images.
 """
 
+import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import (
-    AdaBoostClassifier,
-    BaggingClassifier,
-    GradientBoostingClassifier,
-    HistGradientBoostingClassifier,
-    RandomForestClassifier,
-)
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.naive_bayes import BernoulliNB, GaussianNB
-from sklearn.svm import LinearSVC
-from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor
 
 from sfumato.config import Evaluation
@@ -44,17 +32,24 @@ ITERATIONS = 2000
 """Upper limit for the logistic regression's solver; all of MNIST takes 250."""
 FAST = ("logistic", "cnn")
 NETWORKS = {"mlp": networks.mlp, "paper_cnn": networks.cnn, "resnet9": networks.resnet9}
+
+
+def _sklearn(part: str) -> Any:
+    """A part of scikit-learn, loaded when a classifier is made: who only reckons what judging costs needs none."""
+    return importlib.import_module(f"sklearn.{part}")
+
+
 TEN: dict[str, Callable[[int], Any]] = {
-    "random_forest": lambda seed: RandomForestClassifier(random_state=seed),
-    "gaussian_naive_bayes": lambda _: GaussianNB(),
-    "bernoulli_naive_bayes": lambda _: BernoulliNB(),
-    "linear_svm": lambda seed: LinearSVC(random_state=seed),
-    "decision_tree": lambda seed: DecisionTreeClassifier(random_state=seed),
-    "linear_discriminant": lambda _: LinearDiscriminantAnalysis(),
-    "adaboost": lambda seed: AdaBoostClassifier(random_state=seed),
-    "bagging": lambda seed: BaggingClassifier(random_state=seed),
-    "gradient_boosting": lambda seed: GradientBoostingClassifier(random_state=seed),
-    "histogram_boosting": lambda seed: HistGradientBoostingClassifier(random_state=seed),
+    "random_forest": lambda seed: _sklearn("ensemble").RandomForestClassifier(random_state=seed),
+    "gaussian_naive_bayes": lambda _: _sklearn("naive_bayes").GaussianNB(),
+    "bernoulli_naive_bayes": lambda _: _sklearn("naive_bayes").BernoulliNB(),
+    "linear_svm": lambda seed: _sklearn("svm").LinearSVC(random_state=seed),
+    "decision_tree": lambda seed: _sklearn("tree").DecisionTreeClassifier(random_state=seed),
+    "linear_discriminant": lambda _: _sklearn("discriminant_analysis").LinearDiscriminantAnalysis(),
+    "adaboost": lambda seed: _sklearn("ensemble").AdaBoostClassifier(random_state=seed),
+    "bagging": lambda seed: _sklearn("ensemble").BaggingClassifier(random_state=seed),
+    "gradient_boosting": lambda seed: _sklearn("ensemble").GradientBoostingClassifier(random_state=seed),
+    "histogram_boosting": lambda seed: _sklearn("ensemble").HistGradientBoostingClassifier(random_state=seed),
 }
 """scikit-learn's classifiers by name, each made from a seed; with the logistic regression they are eleven."""
 ELEVEN = ("logistic", *TEN)
@@ -167,7 +162,7 @@ def check_task(synthetic: Tensor, labels: Tensor, real_test: Tensor, test_labels
 
 def _logistic(images: Tensor, labels: Tensor, others: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """What a logistic regression on pixels reads in the others, int64 [m], and its probabilities [m, classes]."""
-    model = LogisticRegression(max_iter=ITERATIONS)
+    model = _sklearn("linear_model").LogisticRegression(max_iter=ITERATIONS)
     model.fit(_pixels(images).astype(np.float32), labels.cpu().numpy())  # a third less time, half the memory
     sure = torch.zeros(len(others), classes)
     sure[:, torch.from_numpy(model.classes_)] = torch.from_numpy(model.predict_proba(_pixels(others))).float()
@@ -177,7 +172,9 @@ def _logistic(images: Tensor, labels: Tensor, others: Tensor, classes: int) -> t
 def _scikit(model: Any, images: Tensor, labels: Tensor, others: Tensor) -> Tensor:
     """What scikit-learn's classifier, trained on pixels scaled to [0, 1], reads in the others: int64 [m]."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a linear SVM stops early by default
+        warnings.simplefilter(
+            "ignore", _sklearn("exceptions").ConvergenceWarning
+        )  # a linear SVM stops early by default
         model.fit(_pixels(images), labels.cpu().numpy())
     return torch.from_numpy(model.predict(_pixels(others)))
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from sfumato.alignment import ClassMaps
@@ -75,6 +74,8 @@ def add_votes(parts: Parts, votes: Tensor, *, distinct: bool = False) -> Parts:
     With `distinct` no two classes share a winner: of all such choices the one with the most votes; it needs as many public
     classes as private ones.
     """
+    from scipy.optimize import linear_sum_assignment
+
     if not distinct:
         return replace(parts, winners=votes.argmax(1))
     return replace(parts, winners=torch.from_numpy(linear_sum_assignment(votes.cpu().numpy(), maximize=True)[1]))

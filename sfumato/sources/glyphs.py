@@ -13,12 +13,10 @@ import string
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
-from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
 from sfumato.errors import BadInput
@@ -131,6 +129,8 @@ def letter_bitmap(font: ImageFont.FreeTypeFont, character: str, widest: float) -
 
 def signed_distance(bitmap: np.ndarray) -> np.ndarray:
     """Distance to the outline in pixels, positive inside; float32 of the bitmap's shape."""
+    from scipy.ndimage import distance_transform_edt
+
     inside, outside = distance_transform_edt(bitmap), distance_transform_edt(~bitmap)
     return np.where(bitmap, inside - 0.5, 0.5 - outside).astype(np.float32)
 
@@ -162,6 +162,9 @@ def distance_fields(characters: str, look: Look) -> Tensor:
 
     float32 `[characters, fonts, FIELD, FIELD]`.
     """
+    import matplotlib
+    from scipy.ndimage import distance_transform_edt
+
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     fonts = [ImageFont.truetype(folder / f"{name}.ttf", 2 * GLYPH) for name in fonts_of(look)]
     bitmaps = np.array([letter_bitmap(font, c, look.widest) for c in characters for font in fonts])
