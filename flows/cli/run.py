@@ -1,5 +1,6 @@
 """`sfumato run`, `plan` and `rehearse`: what a run would do, its public half alone, and all of it."""
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,10 +36,12 @@ def run(
 
     Example with your own images: sfumato run rapid --set data.private=scans/ --set data.public=textures/
     """
+    from flows.cli.prices import kept_prices
     from tasks.checks import refuse_publishing
 
     place = configure()
-    planned = _planned(place, method, preset, epsilon, changes)
+    with kept_prices(place) if dry_run else contextlib.nullcontext():
+        planned = _planned(place, method, preset, epsilon, changes)
     if publish or publish_to:
         refuse_publishing(planned)
     if dry_run:
@@ -79,7 +82,11 @@ def plan(
     changes: Changes = None,
 ) -> None:
     """Show what a run would train, the noise it needs and the certificate it would earn; opens no private image."""
-    _planned(configure(), method, preset, epsilon, changes)
+    from flows.cli.prices import kept_prices
+
+    place = configure()
+    with kept_prices(place):
+        _planned(place, method, preset, epsilon, changes)
 
 
 def rehearse(

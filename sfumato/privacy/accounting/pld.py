@@ -17,6 +17,7 @@ Not covered: mechanisms other than these. Floating-point rounding is not bounded
 above what was measured.
 """
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -54,8 +55,8 @@ the haze thickens."""
 SERIAL_WORK = 30_000
 """Multiplications in one product of matrices: too few for BLAS to start threads, which cost more than they bring."""
 
-CELLS = 2**18
-"""Cells of the window."""
+CELLS, BLOCK = 2**18, 2**13
+"""Cells of the window, and of a part of it that is read at once."""
 
 RARE_SHARE = 0.25
 """Share of delta up to which rare losses are left out when scales are chosen (not from the result)."""
@@ -431,17 +432,22 @@ def _log1p(values: np.ndarray) -> np.ndarray:
 
 def _read_epsilon(cells: np.ndarray, bottom: float, top: float, infinite: float, delta: float) -> float:
     """The epsilon of masses at the upper ends of the window's cells, in closed form between two of them."""
-    from scipy.signal import lfilter
-
     if infinite > delta:
         return math.inf
     cell = (top - bottom) / cells.size
     masses = np.maximum(cells[::-1], 0.0)
-    above = np.cumsum(masses)
-    weighed = lfilter([1.0], [1.0, -math.exp(-cell)], masses)  # sum of mass e^(loss here - loss), over losses above
-    over = np.flatnonzero(above - weighed + infinite > delta)
-    last = int(over[0]) - 1 if over.size else masses.size - 1
-    return top - cell * last + math.log(max((above[last] + infinite - delta) / weighed[last], 1e-300))
+    above, fades = np.cumsum(masses), math.exp(-cell)
+    weighed = 0.0  # sum of mass e^(loss here - loss), over losses above
+    for start in range(0, masses.size, BLOCK):
+        # In Python, since no more than the blocks above epsilon are read: scipy's filter takes longer to load than this ever does.
+        rows = masses[start : start + BLOCK].tolist()
+        sums = np.array(list(itertools.accumulate(rows, lambda so_far, mass: fades * so_far + mass, initial=weighed)))
+        over = np.flatnonzero(above[start : start + BLOCK] - sums[1:] + infinite > delta)
+        last = start + (int(over[0]) if over.size else len(rows)) - 1
+        weighed = float(sums[last + 1 - start])
+        if over.size:
+            break
+    return top - cell * last + math.log(max((above[last] + infinite - delta) / weighed, 1e-300))
 
 
 def _loss(pair: _Pair, mu: float | np.ndarray, rate: float | np.ndarray, z: np.ndarray) -> np.ndarray:

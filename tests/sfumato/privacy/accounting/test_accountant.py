@@ -23,6 +23,7 @@ from scipy.stats import binom, norm
 from sfumato.errors import BadInput
 from sfumato.privacy.accounting.accountant import (
     NOISE_RANGE,
+    Priced,
     calibrate,
     calibrate_noise,
     compose_gdp,
@@ -30,6 +31,7 @@ from sfumato.privacy.accounting.accountant import (
     epsilon,
     gdp_delta,
     gdp_epsilon,
+    kept_prices,
     poisson_clt,
     priced,
     subsampled_gaussian_clt,
@@ -525,3 +527,16 @@ def test_quiet_import():
     code = f"import sys, sfumato.privacy.accounting.accountant; print({heavy} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"
+
+
+def test_kept_prices_serve_where_they_are_asked_for_and_nowhere_else():
+    events, prices = [SubsampledGaussian(noise_multiplier=2, sample_rate=0.1, steps=50)], {}
+    true = priced(events, 1e-5)
+    with kept_prices(prices):
+        assert priced(events, 1e-5) == true
+        (name,) = prices
+        prices[name] = Priced(0.25, "kept")
+        assert priced(events, 1e-5) == Priced(0.25, "kept")
+        others = [priced(events, 1e-4), priced(events, 1e-5, "replace_one"), priced(events * 2, 1e-5)]
+        assert "kept" not in {other.accountant for other in others} and len(prices) == 4
+    assert priced(events, 1e-5) == true, "who binds computes"

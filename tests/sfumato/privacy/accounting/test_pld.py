@@ -9,10 +9,11 @@ import pytest
 from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.signal import lfilter
 
 from sfumato.privacy.accounting import pld
 from sfumato.privacy.accounting.gdp import gdp_epsilon
-from sfumato.privacy.accounting.pld import NO_NOISE_MU, Cells, Step, grid_epsilon, unsampled_epsilon
+from sfumato.privacy.accounting.pld import NO_NOISE_MU, Cells, Step, _read_epsilon, grid_epsilon, unsampled_epsilon
 
 DELTA = 1e-5
 RELATIONS = ("add_remove", "replace_one")
@@ -182,3 +183,16 @@ def test_histograms_among_others_and_without_noise():
     assert grid_epsilon([0.2], many, 1e-5, "add_remove", [Cells(2.0, 1)]) > 1.5 * alone
     assert grid_epsilon([], [], 1e-5, "add_remove", [Cells(1 / NO_NOISE_MU, 1)]) == math.inf
     assert grid_epsilon([0.3], [], 1e-5, "replace_one", [Cells(2.0, 0)]) == gdp_epsilon(0.6, 1e-5)
+
+
+@pytest.mark.parametrize("cells", [5, 8191, 8192, 8193, 40_000])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-2, 2.0])
+def test_epsilon_is_read_off_the_cells_to_the_last_digit_as_with_a_filter_over_all_of_them(cells, delta):
+    masses = np.random.default_rng(cells).random(cells) * np.geomspace(1, 1e-12, cells) / cells
+    size = 8.0 / cells
+    above = np.cumsum(masses[::-1])
+    weighed = lfilter([1.0], [1.0, -math.exp(-size)], masses[::-1])
+    over = np.flatnonzero(above - weighed > delta)
+    last = int(over[0]) - 1 if over.size else cells - 1
+    expected = 7.0 - size * last + math.log(max((above[last] - delta) / weighed[last], 1e-300))
+    assert _read_epsilon(masses, -1.0, 7.0, 0.0, delta) == expected

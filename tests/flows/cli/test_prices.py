@@ -1,0 +1,76 @@
+"""What a plan loads, and prices that screens keep: they show again what they showed, and bind nobody."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.cli import prices
+from sfumato.errors import Refused
+from sfumato.privacy.accounting import accountant
+from sfumato.privacy.accounting.events import Gaussian
+from tasks.runtime.environment import where
+
+ROOT = Path(__file__).parents[3]
+SLOW = {"prefect", "mlflow", "sklearn", "matplotlib", "opacus", "lightly", "faiss", "torch._dynamo", "sympy", "pandas"}
+"""What a plan does without: it counts a network's work, and measures how quick this machine is."""
+
+
+def test_a_plan_loads_nothing_that_judges_draws_or_runs(folder):
+    assert loaded(SLOW) == []
+
+
+def loaded(names):
+    """Which of these modules a plan has loaded when it ends."""
+    lines = ["import sys", "from flows.cli.main import main", "sys.argv[1:] = ['plan', 'rapid']", "try:", "    main()"]
+    lines += ["finally:", f"    print(*sorted({names!r} & set(sys.modules)))"]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1].split()
+
+
+def test_a_plan_shown_again_says_the_same_without_dp_accounting_and_what_is_no_price_is_not_read(sfumato, folder):
+    where().home.mkdir(parents=True, exist_ok=True)
+    kept, shown = where().home / prices.FILE, promised(sfumato)
+    assert json.loads(kept.read_text())["prices"]
+    assert loaded({"dp_accounting", "scipy.stats"}) == []
+    assert promised(sfumato) == shown
+    for broken in ("", "[]", "{", '{"code": "another", "prices": {}}', kept.read_text().replace("[", '["x",')):
+        kept.write_text(broken)
+        assert promised(sfumato) == shown
+
+
+def promised(sfumato):
+    """What a plan says of its certificate."""
+    shown = sfumato("plan", "rapid")
+    assert shown.code == 0, shown.err
+    return [line for line in shown.out.splitlines() if "differential privacy" in line or "noise multiplier" in line]
+
+
+def test_a_price_that_is_kept_and_wrong_binds_nobody(folder):
+    events, place = [Gaussian(noise_multiplier=1.0), Gaussian(noise_multiplier=2.0)], where()
+    place.home.mkdir(parents=True, exist_ok=True)
+    true = accountant.priced(events, 1e-5)
+    with prices.kept_prices(place):
+        assert accountant.priced(events, 1e-5) == true
+    kept = json.loads((place.home / prices.FILE).read_text())
+    kept["prices"] = {name: [0.001, "nobody"] for name in kept["prices"]}
+    (place.home / prices.FILE).write_text(json.dumps(kept))
+    with prices.kept_prices(place):
+        assert accountant.priced(events, 1e-5).accountant == "nobody"
+    assert accountant.priced(events, 1e-5) == true
+    with place.ledger() as ledger:
+        ledger.set_budget("scans", true.epsilon / 2, 1e-5)
+        with pytest.raises(Refused):
+            ledger.check_budget("scans", events, "add_remove", 1e-5)
+
+
+def test_only_screens_know_of_kept_prices():
+    folders = ("flows", "tasks", "artifacts", "sfumato")
+    files = {path.relative_to(ROOT).as_posix(): path for folder in folders for path in (ROOT / folder).rglob("*.py")}
+    knowing = {
+        name for name, path in files.items() if "kept_prices" in path.read_text() or "cli.prices" in path.read_text()
+    }
+    screens = {"flows/cli/prices.py", "flows/cli/run.py", "flows/cli/ledger.py"}
+    assert knowing == {"sfumato/privacy/accounting/accountant.py", *screens}
