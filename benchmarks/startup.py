@@ -1,6 +1,6 @@
 """How long a command takes before it says anything, and how much memory: as ratios to an empty Python in the same run.
 
-    .venv/bin/python benchmarks/startup.py                     # help, typos, and the ledger of a new home
+    .venv/bin/python benchmarks/startup.py                     # help, typos, lists, the ledger of a new home, and a plan
     .venv/bin/python benchmarks/startup.py --command "plan rapid"
 
 Processor time and peak memory of each command in a process of its own, in a home of its own; the least of a few rounds.
@@ -22,8 +22,11 @@ COMMANDS = (
     "ledger show",
     "ledger verify",
     "explain rapid",
+    "presets",
+    "settings rapid",
 )
-PLAIN = [sys.executable, "-c", "pass"]
+PLAN = "plan rapid"
+PLAIN, TORCH = [sys.executable, "-c", "pass"], [sys.executable, "-c", "import torch"]
 ROUNDS = 3
 KILO = 1024
 
@@ -39,9 +42,20 @@ def main() -> None:
         plain, least = taken(PLAIN, places, given.rounds)
         print("| command | CPU s | times an empty Python | MB |\n| --- | --- | --- | --- |")
         print(f"| `python -c pass` | {plain:.2f} | 1 | {least:.0f} |")
-        for command in (*COMMANDS, *given.command):
-            seconds, megabytes = taken([sys.executable, "-m", "flows", *command.split()], places, given.rounds)
-            print(f"| `sfumato {command}` | {seconds:.2f} | {seconds / plain:.0f} | {megabytes:.0f} |", flush=True)
+        first, again = "`, the first time", "`, the same again"
+        rows = [("`python -c 'import torch'`", TORCH, given.rounds)]
+        rows += [(f"`sfumato {command}`", _sfumato(command), given.rounds) for command in (*COMMANDS, *given.command)]
+        rows += [
+            (f"`sfumato {PLAN}{first}", _sfumato(PLAN), 1),
+            (f"`sfumato {PLAN}{again}", _sfumato(PLAN), given.rounds),
+        ]
+        for name, command, rounds in rows:
+            seconds, megabytes = taken(command, places, rounds)
+            print(f"| {name} | {seconds:.2f} | {seconds / plain:.0f} | {megabytes:.0f} |", flush=True)
+
+
+def _sfumato(command: str) -> list[str]:
+    return [sys.executable, "-m", "flows", *command.split()]
 
 
 def taken(command: list[str], places: dict[str, str], rounds: int) -> tuple[float, float]:
