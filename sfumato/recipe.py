@@ -31,6 +31,7 @@ from sfumato.methods.plan import Facts
 from sfumato.networks.autoencoder import PATCHES, Shape, latent_shape
 from sfumato.networks.build import resolved
 from sfumato.settings import Settings, written
+from sfumato.sources import parts_of
 
 PIXELS_UP_TO = 16
 """Largest side in pixels that is drawn pixel by pixel; above, an autoencoder makes a few numbers of an image first."""
@@ -38,11 +39,18 @@ POSITIONS = (7, 16)
 """Fewest and most positions of a latent along a side."""
 FOLDS = (4, 8, 2, 16)
 """By how much an autoencoder may shrink a side; the first that fits is taken."""
-CHANNELS = {1: {2: 1, 4: 2, 8: 4, 16: 4}, 3: {2: 3, 4: 6, 8: 8, 16: 8}}
-"""Channels of a latent: by those of the image, and by how much a side shrinks. With 4 for squares of 4x4 in colour about 73 % of what a
-classifier reads of public photographs survives, with 6 about 86 % (`benchmarks/results/targets.md`)."""
-CROWDED = {(3, 4): 4}
-"""The same where there are more than `UNET_UP_TO` positions a side: 16x16x6 numbers would be too many for class moments."""
+STROKES = frozenset({"digits", "emnist", "glyphs", "mnist", "omniglot"})
+"""Public images by name that are strokes, of which few numbers keep all; of photographs, grey ones too, they lose what a classifier reads."""
+CHANNELS = {
+    "strokes": {2: 1, 4: 2, 8: 4, 16: 4},
+    "grey": {2: 2, 4: 6, 8: 4, 16: 4},
+    "colour": {2: 3, 4: 6, 8: 8, 16: 8},
+}
+"""Channels of a latent: by what the public images are, and by how much a side shrinks. Of public photographs in colour, squares of 4x4 to 4
+numbers, about 73 % of what a classifier reads survives, to 6 about 86 %; of grey ones 40 % with 2 and 77 % with 4
+(`benchmarks/results/targets.md`)."""
+CROWDED = {4: 4}
+"""The most where there are more than `UNET_UP_TO` positions a side: 16x16x6 numbers would be too many for class moments."""
 WIDTHS = ((64, 192, 2), (128, 384, 3), (256, 512, 4), (512, 640, 4), (math.inf, 768, 4))
 """Numbers in an image or latent up to which an MLP has this width and so many blocks."""
 SHARES = {"latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.2, "drawing": 0.12}
@@ -230,9 +238,11 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
             "latent.multipliers", levels, f"{height // fold}x{width // fold} positions, each for {fold}x{fold} pixels"
         )
         yield Pick("latent.width", 12, "convolutions at full size are what costs")
-    usual, crowded = CHANNELS[channels][fold], max(height, width) // fold > UNET_UP_TO
-    numbers = CROWDED.get((channels, fold), usual) if crowded else usual
-    yield Pick("latent.channels", numbers, f"numbers at each of {height // fold}x{width // fold} positions")
+    shown = "colour" if channels > 1 else "strokes" if set(parts_of(settings.data.public)) <= STROKES else "grey"
+    crowded = max(height, width) // fold > UNET_UP_TO
+    numbers = min(CHANNELS[shown][fold], CROWDED.get(fold, math.inf) if crowded else math.inf)
+    why = f"numbers at each of {height // fold}x{width // fold} positions; strokes need few, photographs more"
+    yield Pick("latent.channels", int(numbers), why)
 
 
 def fold_of(height: int, width: int) -> int | None:

@@ -267,3 +267,18 @@ def test_private_steps_leave_the_public_half_its_time(records):
     """However many records there are: with 100,000 forty steps of 8,192 once left 1,000 public steps of 20,000."""
     made = recipe(shape=(3, 32, 32), records=records)
     assert made.pretraining.steps > 10_000 and made.fine_tuning.steps >= 40 and made.fine_tuning.batch >= 1024
+
+
+@pytest.mark.parametrize(
+    ("public", "shape", "numbers"),
+    [
+        ("omniglot+glyphs", (1, 28, 28), (2, 7, 7)),
+        ("textures", (1, 28, 28), (6, 7, 7)),
+        ("omniglot+textures", (1, 28, 28), (6, 7, 7)),
+        ("glyphs", (3, 32, 32), (6, 8, 8)),
+        ("textures", (1, 64, 64), (4, 16, 16)),
+        ("textures", (3, 64, 64), (4, 16, 16)),
+    ],
+)
+def test_strokes_need_few_numbers_and_photographs_more(public, shape, numbers):
+    assert latent_shape(recipe(f"data.public={public}", shape=shape).latent, shape) == numbers
