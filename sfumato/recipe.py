@@ -76,8 +76,8 @@ OVERHEAD_MINUTES = 0.5
 SMALL_EPSILON = 1.5
 """Target epsilon below which a weak class condition wants more guidance."""
 RICH, SOME, POOR = 200_000, 90_000, 5_000
-"""Epsilon times records: above the first all layers may bear noise; below the second more steps add more noise than they teach; below the
-third the class rows alone are trained."""
+"""Epsilon times records: above the first all layers may bear noise; below the second more steps add more noise than they teach, and after class
+moments all but the class rows forget what they knew (`benchmarks/far_steps.py`); below the third the class rows alone are trained."""
 FEW_STEPS = 60
 """Private steps below the second."""
 USUAL_EPSILON = 10.0
@@ -377,7 +377,9 @@ def private_weights(settings: Settings, declared: Declared) -> Iterator[Pick]:
     yield Pick("fine_tuning.draws", DRAWS[few], f"noised copies of a record; {why}")
     groups: tuple[str, ...] = ("rows",)
     why = f"epsilon x {facts.private} is little: class rows alone"
-    if weight >= POOR:
+    if settings.alignment.kind == "moments" and few:
+        why = f"epsilon x {facts.private} is less than what modulation needs to teach more than the moments have"
+    elif weight >= POOR:
         groups, why = ("rows", "film"), f"epsilon x {facts.private} bears class rows and modulation"
     if weight >= RICH:
         groups, why = (
@@ -716,9 +718,9 @@ RULES: tuple[Rule, ...] = (
     denoiser,
     denoiser_size,
     private_batch,
+    levers,
     private_weights,
     private_rates,
-    levers,
     eyes,
     method,
     drawing,

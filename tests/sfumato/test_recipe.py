@@ -237,6 +237,16 @@ def test_less_privacy_budget_and_fewer_records_train_less():
     assert 277 / 8 < grouped.fine_tuning.batch < 277 / 2
 
 
+def test_after_class_moments_few_records_train_the_class_rows_alone():
+    """Noise on modulation and attention makes a public model forget more than 3,900 records teach it."""
+    few, many = recipe(records=3_900), recipe(records=60_000)
+    assert few.alignment.kind == many.alignment.kind == "moments"
+    assert few.fine_tuning.trainable == ("rows",) and few.fine_tuning.rate_rows == 0.05
+    assert "film" in many.fine_tuning.trainable
+    plain = recipe("alignment.kind=none", records=3_900)
+    assert "film" in plain.fine_tuning.trainable, "without moments it is training that brings the class"
+
+
 def test_digits_keep_their_preset_and_all_other_data_follow_the_recipe(tmp_path):
     folder = write_classes(tmp_path / "scans", {"ill": 30, "well": 30})
     public = write_classes(tmp_path / "open", {"a": 30, "b": 30})
