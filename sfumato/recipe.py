@@ -77,7 +77,7 @@ SMALL_EPSILON = 1.5
 """Target epsilon below which a weak class condition wants more guidance."""
 RICH, SOME, POOR = 200_000, 90_000, 5_000
 """Epsilon times records: above the first all layers may bear noise; below the second more steps add more noise than they teach, and after class
-moments all but the class rows forget what they knew (`benchmarks/far_steps.py`); below the third the class rows alone are trained."""
+moments a U-Net forgets more than it learns but for its class rows (`benchmarks/far_steps.py`); below the third the class rows alone are trained."""
 FEW_STEPS = 60
 """Private steps below the second."""
 USUAL_EPSILON = 10.0
@@ -102,7 +102,8 @@ TOKENS, DIT_OF_SQUARES = 16, (128, 6)
 """Squares of positions that a transformer on a CPU takes one by one, where the latent divides into so many; and its width and blocks then."""
 MOMENTS, JUDGE = (0.71, 2.7, 0.55), (0.65, 2.0, 0.5)
 """Epsilon of the class moments, or of the judge, by itself: with `REFERENCE_RECORDS` in a class, and with fewer, which need less noise for
-the same accuracy, in proportion up to the second number; never more than this share of the target."""
+the same accuracy, in proportion up to the second number; never more than this share of the target, and
+that share where `forgets` says so."""
 REFERENCE_RECORDS = 6000
 """Records in a class with which the first numbers of `MOMENTS` and `JUDGE` were found to serve."""
 ENOUGH_RECORDS = 50
@@ -377,8 +378,10 @@ def private_weights(settings: Settings, declared: Declared) -> Iterator[Pick]:
     yield Pick("fine_tuning.draws", DRAWS[few], f"noised copies of a record; {why}")
     groups: tuple[str, ...] = ("rows",)
     why = f"epsilon x {facts.private} is little: class rows alone"
-    if settings.alignment.kind == "moments" and few:
-        why = f"epsilon x {facts.private} is less than what modulation needs to teach more than the moments have"
+    if settings.alignment.kind == "moments" and forgets(settings, declared):
+        why = (
+            f"after class moments epsilon x {facts.private} bears class rows alone: more makes the public model forget"
+        )
     elif weight >= POOR:
         groups, why = ("rows", "film"), f"epsilon x {facts.private} bears class rows and modulation"
     if weight >= RICH:
@@ -386,9 +389,19 @@ def private_weights(settings: Settings, declared: Declared) -> Iterator[Pick]:
             ("rows", "film", "rest"),
             f"epsilon x {facts.private} bears noise on all layers but those of the time",
         )
-    if len(groups) > 1 and resolved(settings.network, declared.shape[1]).kind in ("unet", "dit"):
+    if len(groups) > 1 and over_positions(settings, declared):
         groups = (*groups, "attention")
     yield Pick("fine_tuning.trainable", groups, why)
+
+
+def over_positions(settings: Settings, declared: Declared) -> bool:
+    """Whether the network is a U-Net or a transformer, and no MLP."""
+    return resolved(settings.network, declared.shape[1]).kind in ("unet", "dit")
+
+
+def forgets(settings: Settings, declared: Declared) -> bool:
+    """Whether private steps on more than the class rows would take from the public model more than they bring."""
+    return settings.privacy.epsilon * declared.facts.records < SOME and over_positions(settings, declared)
 
 
 def private_rates(settings: Settings, declared: Declared) -> Iterator[Pick]:
@@ -435,8 +448,10 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
             "alignment.kind", "moments", f"{each:.0f} records in a class: the strongest lever before any gradient"
         )
         if not alone:
-            share = lever_share(MOMENTS, each, epsilon)
-            yield Pick("alignment.share", round(share, 4), f"epsilon {share * epsilon:.2f} by itself")
+            most = forgets(settings, declared)
+            share = MOMENTS[2] if most else lever_share(MOMENTS, each, epsilon)
+            why = "; few records teach more by their moments than by private steps" if most else ""
+            yield Pick("alignment.share", round(share, 4), f"epsilon {share * epsilon:.2f} by itself{why}")
         if alone and each >= MANY_RECORDS:  # beside training, cells were never measured on a stand-in
             yield Pick(
                 "alignment.clusters", CELLS, f"{each:.0f} records in a class bear a mean for each of {CELLS} cells"
