@@ -340,7 +340,7 @@ FAULTS = (
     Fault("publishing: no last look at the label", "artifacts/publish.py", 'if label == Label.INTERNAL and not record.override("claim"):', "if False:", "artifacts/test_publish.py"),
     Fault("tracking: INTERNAL beside what may be shown", "artifacts/tracking.py", "return INTERNAL if label == Label.INTERNAL else SHAREABLE", "return SHAREABLE", "artifacts/test_tracking.py"),
     # stages and flow
-    Fault("cache: the code is not in the key", "tasks/runtime/caching.py", "code_digest(function, frozenset(extra)), library_versions()", "library_versions()", "tasks/runtime/test_caching.py"),
+    Fault("cache: the code is not in the key", "tasks/runtime/caching.py", "code_digest(function, extra), library_versions()", "library_versions()", "tasks/runtime/test_caching.py"),
     Fault("cache: versions are not in the key", "tasks/runtime/caching.py", "library_versions(), plain]", "plain]", "tasks/runtime/test_caching.py"),
     Fault("cache: a damaged result is used", "tasks/runtime/caching.py", "if cached and (why := lacking(place, ref)):", 'if cached and (why := ""):', "tasks/runtime/test_caching.py"),
     Fault("stage: what is kept is not committed", "tasks/runtime/artifact.py", "                payment.commit(ledger, ref.digest)", "                pass", "tasks/test_judging.py"),
