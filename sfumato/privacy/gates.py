@@ -59,7 +59,7 @@ GATES = (
     ),
     Gate(
         "copies among the public images",
-        ("sfumato.privacy.door.check_in",),
+        ("sfumato.privacy.door._refuse_copies",),
         "that a public image is a private one, pixel by pixel after cropping and resizing",
     ),
     Gate(

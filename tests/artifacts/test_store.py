@@ -20,6 +20,7 @@ from artifacts import store as store_module
 from artifacts.labels import ORDER, Label
 from artifacts.references import PublicImages, PublicModel, Samples, TunedModel
 from artifacts.store import VERSION, Damaged, Store, full_disk, write_text
+from sfumato import formats
 from sfumato.errors import BadInput
 
 
@@ -132,8 +133,8 @@ def failing(error):
 @pytest.mark.parametrize(
     ("place", "name", "error"),
     [
-        (serialization, "save_file", RUST),
-        (serialization, "save_file", FULL),
+        (formats, "save_file", RUST),
+        (formats, "save_file", FULL),
         (Path, "write_text", FULL),
         (os, "fsync", FULL),
         (os, "rename", FULL),
@@ -161,9 +162,7 @@ def test_another_failure_of_the_disk_is_not_called_a_full_one(store, monkeypatch
 
 
 def test_a_damaged_safetensors_file_is_not_called_a_full_disk(store, monkeypatch):
-    monkeypatch.setattr(
-        serialization, "save_file", failing(SafetensorError("Error while serializing: InvalidTensorView"))
-    )
+    monkeypatch.setattr(formats, "save_file", failing(SafetensorError("Error while serializing: InvalidTensorView")))
     with pytest.raises(SafetensorError, match="InvalidTensorView"), store.writing() as folder:
         serialization.save(folder, {"a": torch.zeros(3)}, {})
 

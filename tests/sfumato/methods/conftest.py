@@ -169,7 +169,9 @@ NOT_PUBLIC = ("generation.", "fine_tuning.", "method.training.")
 def make_world(method: str, *changes: str) -> World:
     settings, facts, _ = preflight(resolve(method, changes=[*TINY, *TINY_TOO.get(method, []), *changes]))
     plan = plan_for(settings, facts)
-    parts, reference = public_half(method, *(change for change in changes if not change.startswith(NOT_PUBLIC)))
+    # A method with a network of its own plans for what is trained of it, and shares with nobody.
+    apart = () if METHODS[method].blueprint else NOT_PUBLIC
+    parts, reference = public_half(method, *(change for change in changes if not change.startswith(apart)))
     return World(settings, facts, plan, replace(parts, facts=facts), reference)
 
 

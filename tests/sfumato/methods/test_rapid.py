@@ -17,7 +17,7 @@ from sfumato.errors import BadInput
 from sfumato.methods import rapid
 from sfumato.methods.parts import Parts, add_votes, private_rows
 from sfumato.methods.plan import Facts
-from sfumato.networks.layers import Condition
+from sfumato.networks.layers import Condition, Conditioned
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 from sfumato.settings import resolve
 from tests.vectors import facts
@@ -55,7 +55,7 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-class Denoiser(nn.Module):
+class Denoiser(Conditioned):
     """A stand-in that predicts a little noise and notes everything that it is asked."""
 
     def __init__(self, share=0.1):

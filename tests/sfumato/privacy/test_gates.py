@@ -23,7 +23,7 @@ HOOKS = ("ballot", "corrupt", "draw_privately", "loss")
 SINGLE = {
     "sfumato.privacy.ledger.balance.check_change": 3,
     "sfumato.privacy.ledger.balance.check_set": 3,
-    "sfumato.privacy.door.check_in": 1,
+    "sfumato.privacy.door._refuse_copies": 1,
     "sfumato.privacy.door.check_parts": 3,
     "sfumato.sources.load": 1,
     "sfumato.sources.pictures.check_same_shape": 2,
