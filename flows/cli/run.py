@@ -52,10 +52,12 @@ def run(
         from artifacts.publish import destination
 
         destination(publish_to)
+    from tasks.server.embedded import begin_server
+
+    answering = begin_server()
     from flows.cli.results import summary
     from flows.synthesize import RUN_FOLDER, synthesize
     from sfumato.settings import preset_for
-    from tasks.server.embedded import start_server
 
     if new_version:
         warn(
@@ -63,7 +65,7 @@ def run(
             "been paid for in both, and their budget binds them together (sfumato ledger show says which count together)"
         )
     given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
-    start_server()
+    answering.wait()
     record = synthesize(
         method=method,
         preset=preset_for(preset, given),

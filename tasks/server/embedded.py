@@ -21,12 +21,18 @@ GRACE_SECONDS = 1.0
 
 
 def start_server() -> None:
-    """Start it where no other server is named, deaf to SIGINT; Prefect ends it with the run. About ten seconds, once."""
-    if PREFECT_API_URL.value() or not PREFECT_SERVER_EPHEMERAL_ENABLED.value():
-        return
+    """Start it where no other server is named, deaf to SIGINT; Prefect ends it with the run. Seconds, once."""
+    begin_server().wait()
+
+
+def begin_server() -> threading.Event:
+    """The same without waiting: the event is set once the server answers, or has failed to. A command loads its flow in the meantime."""
     started = threading.Event()
-    threading.Thread(target=_keep, args=(started,), daemon=True).start()
-    started.wait()
+    if PREFECT_API_URL.value() or not PREFECT_SERVER_EPHEMERAL_ENABLED.value():
+        started.set()
+    else:
+        threading.Thread(target=_keep, args=(started,), daemon=True).start()
+    return started
 
 
 def _keep(started: threading.Event) -> None:
