@@ -26,7 +26,7 @@ from sfumato.settings import resolve
 from tasks.checks import agreed_delta, known_constants
 from tasks.runtime.environment import where
 from tasks.server import embedded
-from tests.examples import UNCHOSEN, UNREHEARSED, home_at, write_classes
+from tests.examples import UNCHOSEN, UNREHEARSED, answered, home_at, write_classes
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md"]
@@ -265,7 +265,7 @@ def tiny_flows(no_servers, monkeypatch):
     def rehearse(*, method, preset, changes):
         rehearsing.rehearse_public(method, preset, [*changes, *settable(method, changes)], "rehearsal-of-the-pages")
 
-    monkeypatch.setattr(embedded, "start_server", lambda: None)
+    monkeypatch.setattr(embedded, "begin_server", answered)
     monkeypatch.setattr(flow, "synthesize", synthesize)
     monkeypatch.setattr(rehearsing, "rehearse", rehearse)
     audit = auditing.audit_run.fn

@@ -16,7 +16,7 @@ from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
 from tasks.server import embedded, serve
 from tasks.terms import Order, Terms
-from tests.examples import home_at, write_classes
+from tests.examples import answered, home_at, write_classes
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def sfumato(folder, monkeypatch, capsys):
     flow.synthesize, flow.RUN_FOLDER = started, "."
     monkeypatch.setitem(sys.modules, "flows.synthesize", flow)
     monkeypatch.setattr(serve, "serve", started)
-    monkeypatch.setattr(embedded, "start_server", lambda: None)
+    monkeypatch.setattr(embedded, "begin_server", answered)
 
     def command(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["sfumato", *map(str, arguments)])
