@@ -199,12 +199,13 @@ def complaints(found: RehearsalFindings, wanted: RehearsalSettings) -> tuple[str
         told.append(
             f"public samples lie {found.nearness:.2f} of the way from public images to a Gaussian's draws, and must lie below "
             f"rehearsal.nearer={wanted.nearer:g} (Frechet distances: samples {found.samples:.3g}, other public images "
-            f"{found.real:.3g}, Gaussian {found.gaussian:.3g}): train the public model longer (pretraining.steps), let it work on "
+            f"{found.real:.3g}, Gaussian {found.gaussian:.3g}): train the public model longer (recipe.minutes, or pretraining.steps), let it work on "
             "latents (latent.kind=patch), or take simpler public images that are nearer to the private ones (data.public)"
         )
     if found.survives is not None and found.survives < wanted.survives:
         told.append(
             f"of what a classifier reads in public images, {found.survives:.1%} survives the autoencoder, and at least "
-            f"rehearsal.survives={wanted.survives:g} must: train it longer (latent.steps), or give latents more numbers (latent.channels)"
+            f"rehearsal.survives={wanted.survives:g} must: train it longer (recipe.minutes, or latent.steps), or give latents more numbers "
+            "(latent.channels)"
         )
     return tuple(told)
