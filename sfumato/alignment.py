@@ -6,9 +6,10 @@ optimal transport between two Gaussians (Dowson and Landau 1982): the class's, a
 and draw where the maps lead, and what they draw is taken back.
 
 Estimates shrink twice: what all classes have in common towards the public images, each class towards what they have in
-common. What is shrunk towards is first brought to the level at which it is seen, along coarse and fine directions each. In the eigenvectors of what is shrunk towards, each number keeps the share of its deviation that is signal and not
-noise; how much signal there is follows from the deviations themselves (empirical Bayes). A class with few records, or none,
-is thus left with the shared covariance, which the facts say.
+common. What is shrunk towards is first brought to the level at which it is seen, along coarse and fine directions each. In its
+eigenvectors, each number keeps the share of its deviation that is signal and not noise; how much signal there is follows from
+the deviations themselves (empirical Bayes). A class with few records, or none, is thus left with the shared covariance, which
+the facts say.
 
 With `clusters`, each class consists of cells, one for each centroid of the public images, with a count and a mean of its own.
 
@@ -257,10 +258,8 @@ def covariances(found: Moments, reference: Reference) -> tuple[Tensor, Tensor]:
     number = found.counts.double().sum(1).clamp(min=1)
     seconds, together = unpacked(found.seconds), float(number.sum())
     extra = unknown(found.counts, found.mean_noise, reference)
-    diagonal, vectors = (
-        torch.eye(seconds.shape[-1], dtype=seconds.dtype),
-        torch.linalg.eigh(reference.inner).eigenvectors,
-    )
+    diagonal = torch.eye(seconds.shape[-1], dtype=seconds.dtype)
+    vectors = torch.linalg.eigh(reference.inner).eigenvectors
 
     def estimate(seen: Tensor, prior: Tensor, noise: float, records: float, unsure: float) -> tuple[Tensor, float]:
         level = levelled(prior, seen, vectors, noise=noise, records=records, unsure=unsure)
