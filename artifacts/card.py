@@ -78,7 +78,7 @@ def in_all(ledger: Ledger, dataset: str) -> dict[str, Any]:
         "as_of": max((entry.body["time"] for entry in ledger.entries()), default=""),
         "said": [
             {"kind": e.kind, "sets": [e.dataset, e.body["other"]], "reason": e.body["reason"], "time": e.body["time"]}
-            for e in ledger.said(dataset)
+            for e in ledger.join_history(dataset)
             if "reason" in e.body
         ],
     }

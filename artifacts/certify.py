@@ -25,7 +25,7 @@ def certificate_of(store: Store, ledger: Ledger, samples: Ref | str) -> Certific
     if store.label_of(samples) != Label.DP:
         return None
     hashes = store.entries(samples)
-    found = ledger.found(hashes)
+    found = ledger.entries_by_hash(hashes)
     entries, bodies = tuple(entry.seq for entry in found), [entry.body for entry in found]
     units = {body.get("unit", "") for body in bodies}
     terms = {(body["relation"], body["delta"]) for body in bodies if "relation" in body}
@@ -50,12 +50,12 @@ def certificate_of(store: Store, ledger: Ledger, samples: Ref | str) -> Certific
 
 def spends_of(store: Store, ledger: Ledger, artifact: Ref | str) -> list[str]:
     """The hashes of the reservations, among all entries, that an artifact stands on."""
-    return [entry.hash for entry in ledger.found(store.entries(artifact)) if entry.kind == "reserve"]
+    return [entry.hash for entry in ledger.entries_by_hash(store.entries(artifact)) if entry.kind == "reserve"]
 
 
 def numbers_of(store: Store, ledger: Ledger, artifact: Ref | str) -> list[int]:
     """The numbers, for people, of every ledger entry that went into an artifact; `BadInput` for one of another ledger."""
-    return [entry.seq for entry in ledger.found(store.entries(artifact))]
+    return [entry.seq for entry in ledger.entries_by_hash(store.entries(artifact))]
 
 
 CURVE_DELTAS = tuple(10.0**-n for n in range(9, 1, -1))

@@ -57,7 +57,7 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
     """
     known, samples = ledger.entries(), record.samples_artifact
     settings, plan = _how(store, known, record)
-    entries = ledger.found(store.entries(samples))
+    entries = ledger.entries_by_hash(store.entries(samples))
     _check_set(record, entries, settings["data"]["name"])
     rehearsed = rehearsal_of(store, samples, record.rehearsal_artifact)
     gone_on = went_on(known, settings["data"]["name"], record.rehearsal_artifact, runs_of(known, samples, entries))

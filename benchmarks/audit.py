@@ -34,7 +34,7 @@ from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian
 from sfumato.privacy.auditing.audit import epsilon_lower_bound
 from sfumato.privacy.auditing.games import tried_drawing
-from sfumato.privacy.auditing.query_games import Query, counting, learning_head, taking_moments, tried_queries, voting
+from sfumato.privacy.auditing.query_games import Query, counting, learning_head, play_queries, taking_moments, voting
 from sfumato.privacy.auditing.white_box import tried_training
 from sfumato.privacy.engine import dp_sgd, queries
 from sfumato.privacy.noise import Source
@@ -78,9 +78,9 @@ def power() -> None:
                 found = sum(bool(faults_of(settings, plan)) for _ in range(REPEATS))
             print(f"| {method} | {epsilon} | {sound} of {REPEATS} | {found} of {REPEATS} |", flush=True)
         for query in asked_at(epsilon):
-            sound = sum(bool(tried_queries([query], delta=DELTA)[0][0].faults) for _ in range(REPEATS))
+            sound = sum(bool(play_queries([query], delta=DELTA)[0][0].faults) for _ in range(REPEATS))
             with half_asked():
-                found = sum(bool(tried_queries([query], delta=DELTA)[0][0].faults) for _ in range(REPEATS))
+                found = sum(bool(play_queries([query], delta=DELTA)[0][0].faults) for _ in range(REPEATS))
             print(f"| {query.what} | {epsilon} | {sound} of {REPEATS} | {found} of {REPEATS} |", flush=True)
     random, above = np.random.default_rng(0), 0
     for _ in range(TOSSED):

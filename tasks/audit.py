@@ -190,7 +190,7 @@ def play(
             paid.judge,
             each=canaries.images_each(facts.records, facts.images) if facts.unit else 1,
         ):
-            found, shown = query_games.tried_queries(asked, delta=terms.delta, relation=terms.relation)
+            found, shown = query_games.play_queries(asked, delta=terms.delta, relation=terms.relation)
             fits += found
             bound, played = (bound, played) if bound else (shown, AGAINST_QUERIES)
         told = {"fits": [fit.model_dump(mode="json") for fit in fits], "played": played}

@@ -55,7 +55,7 @@ def close(
         curve, entries = curve_of(store, ledger, samples, certificate), numbers_of(store, ledger, samples)
         total = ledger.total(book.private.name)
         known = ledger.entries()
-        runs = runs_of(known, samples.digest, ledger.found(store.entries(samples)))
+        runs = runs_of(known, samples.digest, ledger.entries_by_hash(store.entries(samples)))
         gone_on = went_on(known, book.private.name, rehearsed.digest if rehearsed else "", runs)
     folder = place.runs / book.context.run
     trained = {"autoencoder": parts.autoencoder, "public denoiser": parts.model, "feature extractor": parts.extractor}

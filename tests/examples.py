@@ -158,7 +158,7 @@ def paid_record(
     store = place.store()
     with place.ledger() as ledger:
         tickets = [reserve(ledger, [event], images=images) for event in events]
-        labels = {entry.hash: entry_label(entry) for entry in ledger.found(ticket.hash for ticket in tickets)}
+        labels = {entry.hash: entry_label(entry) for entry in ledger.entries_by_hash(ticket.hash for ticket in tickets)}
         samples = keep_samples(store, entries=labels, plan=make_plan(), parents=parents)
         for ticket in tickets:
             ledger.commit(ticket, ticket.events, artifact=samples.digest)

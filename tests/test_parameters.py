@@ -43,7 +43,7 @@ WIDE = {
     "sfumato/privacy/engine/linear_head.py": {"train_head"},
     "sfumato/privacy/engine/queries.py": {"learnt_head", "moments_of", "voted"},
     "sfumato/privacy/ledger/chain.py": {"_append"},
-    "sfumato/privacy/ledger/ledger.py": {"_told", "check", "look", "override", "reserve"},
+    "sfumato/privacy/ledger/ledger.py": {"_refusal", "check", "look", "override", "reserve"},
     "sfumato/privacy/mechanisms.py": {
         "drawn",
         "fine_tuned",

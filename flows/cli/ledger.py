@@ -41,10 +41,10 @@ def show(
 ) -> None:
     """Show what was reserved, spent, looked at and reused, and what is left."""
     from flows.cli.ledger_screen import ledger_lines, ledger_object
-    from flows.cli.prices import kept_prices
+    from flows.cli.prices import cached_prices
 
     place = configure()
-    with kept_prices(place), place.ledger() as ledger:
+    with cached_prices(place), place.ledger() as ledger:
         if lost := ledger.lacks():
             ERR.print(
                 f"This ledger lacks entry {lost[0].seq}, which was seen before ({len(lost)} in all): more was spent than it shows; "

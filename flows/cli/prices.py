@@ -21,12 +21,12 @@ FILE, MOST = "shown-prices.json", 1000
 
 
 @contextlib.contextmanager
-def kept_prices(place: Where) -> Iterator[None]:
+def cached_prices(place: Where) -> Iterator[None]:
     """Prices of the home for a screen; new ones are kept where the home is there and can be written."""
     path, code = place.home / FILE, _code()
     prices = _read(path, code)
     before = len(prices)
-    with accountant.kept_prices(prices):
+    with accountant.cached_prices(prices):
         yield
     if len(prices) > before and path.parent.is_dir():
         with contextlib.suppress(OSError):

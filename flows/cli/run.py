@@ -36,11 +36,11 @@ def run(
 
     Example with your own images: sfumato run rapid --set data.private=scans/ --set data.public=textures/
     """
-    from flows.cli.prices import kept_prices
+    from flows.cli.prices import cached_prices
     from tasks.checks import refuse_publishing
 
     place = configure()
-    with kept_prices(place) if dry_run else contextlib.nullcontext():
+    with cached_prices(place) if dry_run else contextlib.nullcontext():
         planned = _planned(place, method, preset, epsilon, changes)
     if publish or publish_to:
         refuse_publishing(planned)
@@ -84,10 +84,10 @@ def plan(
     changes: Changes = None,
 ) -> None:
     """Show what a run would train, the noise it needs and the certificate it would earn; opens no private image."""
-    from flows.cli.prices import kept_prices
+    from flows.cli.prices import cached_prices
 
     place = configure()
-    with kept_prices(place):
+    with cached_prices(place):
         _planned(place, method, preset, epsilon, changes)
 
 

@@ -28,7 +28,7 @@ from sfumato.privacy.ledger.ledger import Entry, Ledger, Reservation, entry_labe
 from sfumato.privacy.noise import GENERATOR, INJECTED
 from sfumato.progress import Progress, silent
 
-Found = TypeVar("Found")
+Content = TypeVar("Content")
 
 
 class PrivateSet(Section):
@@ -134,7 +134,7 @@ def identify(private: PrivateSet) -> str:
     )
 
 
-def _unnamed(private: PrivateSet, work: Callable[[], Found]) -> Found:
+def _unnamed(private: PrivateSet, work: Callable[[], Content]) -> Content:
     """What comes of reading the set; no error names a file of it."""
     return sources.unnamed(private.source, f"the private set '{private.name}'", work)
 
@@ -142,10 +142,10 @@ def _unnamed(private: PrivateSet, work: Callable[[], Found]) -> Found:
 def fingerprinted(access: Access) -> Prints:
     """Fingerprints of all records of the set, made with the ledger's key and for it alone."""
     private = access.private
-    asked: dict[str, Any] = {"folder": private.folder, "columns": private.columns, "group": private.group}
-    asked["only"] = private.only
+    options: dict[str, Any] = {"folder": private.folder, "columns": private.columns, "group": private.group}
+    options["only"] = private.only
     key = access.ledger.print_key()
-    return _unnamed(private, lambda: prints_of(sources.stored_pictures(private.source, **asked), key))
+    return _unnamed(private, lambda: prints_of(sources.stored_pictures(private.source, **options), key))
 
 
 def check_in(
@@ -234,7 +234,7 @@ def check_parts(private: PrivateSet, train: ImageSet, test: ImageSet) -> None:
 
 def read(private: PrivateSet, part: sources.Part) -> ImageSet:
     """The images of a part; for use inside an open door only."""
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "part": part,
         "share": private.share,
         "size": private.size,
@@ -248,12 +248,12 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
         "classes": private.classes,
         "only": private.only,
     }
-    found = _unnamed(private, lambda: sources.load(private.source, **asked))
-    if (found.groups is not None) != bool(private.unit):
+    images = _unnamed(private, lambda: sources.load(private.source, **options))
+    if (images.groups is not None) != bool(private.unit):
         raise ValueError(
             f"unit {private.unit!r} does not fit images with{'' if private.unit else 'out'} a name for their groups"
         )
-    return found
+    return images
 
 
 @contextlib.contextmanager
@@ -338,7 +338,7 @@ def looking(access: Access, part: sources.Part) -> Iterator[Visit]:
 class Inspected:
     """What a look through a set found; INTERNAL."""
 
-    found: sources.Inspection
+    inspection: sources.Inspection
     unfit: str
     """Why no run would begin with it; empty where one would, or where nobody asked."""
     entries: dict[str, str]
@@ -356,7 +356,7 @@ def inspecting(
     """
     entry = _looked(access, None)
     private = access.private
-    found = sources.inspect(
+    inspection = sources.inspect(
         private.source,
         folder=private.folder,
         columns=private.columns,
@@ -364,7 +364,7 @@ def inspecting(
         only=private.only,
         progress=progress,
     )
-    yield Inspected(found, _unfit(access, public) if whole else "", {entry.hash: entry_label(entry)})
+    yield Inspected(inspection, _unfit(access, public) if whole else "", {entry.hash: entry_label(entry)})
 
 
 def note_look(access: Access, purpose: str) -> dict[str, str]:

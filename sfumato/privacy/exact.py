@@ -55,32 +55,32 @@ def rounded_normals(words: Words, count: int, scale: float) -> Tensor:
             f"noise of {scale:g} steps of its grid cannot be drawn exactly: plan for less than {MOST_STEPS:g}"
         )
     pairs = -(-count // 2)
-    found = torch.empty(2, pairs, dtype=torch.float64)
+    normals = torch.empty(2, pairs, dtype=torch.float64)
     for start in range(0, pairs, PAIRS):
-        _fill(words, found[:, start : start + PAIRS], scale)
-    return found.flatten()[:count]
+        _fill(words, normals[:, start : start + PAIRS], scale)
+    return normals.flatten()[:count]
 
 
-def _fill(words: Words, found: Tensor, scale: float) -> None:
+def _fill(words: Words, normals: Tensor, scale: float) -> None:
     """Fill `[2, m]` with rounded normals."""
-    m = found.shape[1]
+    m = normals.shape[1]
     bits = torch.from_numpy(words(2 * m).view(np.int64)).view(2, m) & SIGN
-    radius, angle = torch.empty_like(found).copy_(bits).mul_(2.0**-63)
+    radius, angle = torch.empty_like(normals).copy_(bits).mul_(2.0**-63)
     radius.log_().mul_(-2).sqrt_()
     angle.mul_(2 * math.pi)
-    torch.cos(angle, out=found[0])
-    torch.sin(angle, out=found[1])
+    torch.cos(angle, out=normals[0])
+    torch.sin(angle, out=normals[1])
     nearest, farthest = radius.aminmax()
     outside = (radius < NEAREST) | (radius > FARTHEST) if nearest < NEAREST or farthest > FARTHEST else None
-    found.mul_(radius.mul_(scale))
-    whole = found.round()
-    off, most = (found - whole).abs_(), 0.5 - MARGIN * scale
-    found.copy_(whole)
+    normals.mul_(radius.mul_(scale))
+    whole = normals.round()
+    off, most = (normals - whole).abs_(), 0.5 - MARGIN * scale
+    normals.copy_(whole)
     if outside is None and off.max() < most:
         return
     doubtful = (off >= most).any(0) if outside is None else (off >= most).any(0) | outside
     for place in doubtful.nonzero()[:, 0].tolist():
-        found[:, place] = torch.tensor(_decided(words, bits[:, place].tolist(), scale), dtype=torch.float64)
+        normals[:, place] = torch.tensor(_decided(words, bits[:, place].tolist(), scale), dtype=torch.float64)
 
 
 def _decided(words: Words, bits: list[int], scale: float) -> list[float]:
@@ -105,58 +105,58 @@ def discrete_gaussian(words: Words, count: int, sigma: float) -> np.ndarray:
     """
     t, variance = math.floor(sigma) + 1, Fraction(sigma) ** 2
     middle, twice = float(variance / t), float(2 * variance)
-    found, left = np.zeros(count, np.int64), np.arange(count)
-    while len(left):
-        k = _discrete_laplace(words, len(left), t)
+    numbers, open_places = np.zeros(count, np.int64), np.arange(count)
+    while len(open_places):
+        k = _discrete_laplace(words, len(open_places), t)
 
         def gamma(place: int, k: np.ndarray = k) -> Fraction:
             return (abs(int(k[place])) - variance / t) ** 2 / (2 * variance)
 
-        taken = falls(words, (np.abs(k) - middle) ** 2 / twice, gamma)
-        found[left[taken]] = k[taken]
-        left = left[~taken]
-    return found
+        accepted = falls(words, (np.abs(k) - middle) ** 2 / twice, gamma)
+        numbers[open_places[accepted]] = k[accepted]
+        open_places = open_places[~accepted]
+    return numbers
 
 
 def _discrete_laplace(words: Words, count: int, t: int) -> np.ndarray:
     """Whole numbers k with probability proportional to exp(-|k| / t) (Canonne, Kamath, Steinke 2020, Algorithm 2)."""
-    found, left = np.zeros(count, np.int64), np.arange(count)
-    while len(left):
-        low = below(words, np.full(len(left), t, np.uint64)).astype(np.int64)
+    numbers, open_places = np.zeros(count, np.int64), np.arange(count)
+    while len(open_places):
+        low = below(words, np.full(len(open_places), t, np.uint64)).astype(np.int64)
 
         def share(place: int, low: np.ndarray = low) -> Fraction:
             return Fraction(int(low[place]), t)
 
         begun = falls(words, low / t, share)
-        high, going = np.zeros(len(left), np.int64), np.arange(len(left))
+        high, going = np.zeros(len(open_places), np.int64), np.arange(len(open_places))
         while len(going):
             going = going[falls(words, np.ones(len(going)), lambda place: Fraction(1))]
             high[going] += 1
-        size, negative = low + t * high, words(len(left)) >= WORD // 2
-        taken = begun & ~(negative & (size == 0))
-        found[left[taken]] = np.where(negative, -size, size)[taken]
-        left = left[~taken]
-    return found
+        size, negative = low + t * high, words(len(open_places)) >= WORD // 2
+        accepted = begun & ~(negative & (size == 0))
+        numbers[open_places[accepted]] = np.where(negative, -size, size)[accepted]
+        open_places = open_places[~accepted]
+    return numbers
 
 
 def falls(words: Words, gamma: np.ndarray, exactly: Callable[[int], Fraction]) -> np.ndarray:
     """Coins that fall True with probability exp(-gamma) each, bool `[n]`: `gamma` >= 0 in float64 `[n]`, and exactly at a place."""
     bits = words(len(gamma))
     chance, near = np.exp(-gamma) * WORD, bits.astype(np.float64)
-    found = near + 1 <= chance * (1 - DOUBT)
-    for place in np.flatnonzero(~found & (near <= chance * (1 + DOUBT))).tolist():
+    coins = near + 1 <= chance * (1 - DOUBT)
+    for place in np.flatnonzero(~coins & (near <= chance * (1 + DOUBT))).tolist():
         with mpmath.workprec(PRECISION):
             rate = exactly(place)
             u = _uniform(words, int(bits[place]), 64)
-            found[place] = bool(u < mpmath.exp(-mpmath.mpf(rate.numerator) / rate.denominator))
-    return found
+            coins[place] = bool(u < mpmath.exp(-mpmath.mpf(rate.numerator) / rate.denominator))
+    return coins
 
 
 def below(words: Words, bounds: np.ndarray) -> np.ndarray:
     """Whole numbers from 0 to below each bound, all equally likely, uint64 `[n]`; `bounds` uint64 `[n]`, 1 or more."""
-    found = words(len(bounds))
+    numbers = words(len(bounds))
     # 2^64 modulo the bound: so many of the highest words would make the first numbers likelier
     surplus = (np.uint64(0) - bounds) % bounds
-    while (over := np.flatnonzero(found > np.uint64(WORD - 1) - surplus)).size:
-        found[over] = words(len(over))
-    return found % bounds
+    while (over := np.flatnonzero(numbers > np.uint64(WORD - 1) - surplus)).size:
+        numbers[over] = words(len(over))
+    return numbers % bounds

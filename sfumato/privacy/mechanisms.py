@@ -82,8 +82,8 @@ def noisy_votes(
     by itself.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=DISCRETE) as visit:
-        asked: dict[str, Any] = {"classes": classes, "options": options, "device": device}
-        votes = queries.voted(visit.images, event, ballot, **asked, source=source or system_source())
+        arguments: dict[str, Any] = {"classes": classes, "options": options, "device": device}
+        votes = queries.voted(visit.images, event, ballot, **arguments, source=source or system_source())
         entries = visit.entries
     return Paid(votes, entries, visit.payment)
 
@@ -122,8 +122,8 @@ def noisy_head(
     groups where they have some, which sums are divided by.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=ON_GRID) as visit:
-        asked: dict[str, Any] = {"classes": classes, "records": records, "device": device}
-        head = queries.learnt_head(visit.images, event, read, settings, **asked, source=source or system_source())
+        arguments: dict[str, Any] = {"classes": classes, "records": records, "device": device}
+        head = queries.learnt_head(visit.images, event, read, settings, **arguments, source=source or system_source())
         entries = visit.entries
     return Paid(head, entries, visit.payment)
 
@@ -151,10 +151,10 @@ def noisy_moments(
     those of its records that lie there stands for it, in the sum and in the second moment.
     """
     with spending(access, events, insecure=source is not None, arithmetic=f"{DISCRETE}; {ON_GRID}") as visit:
-        asked: dict[str, Any] = {"classes": classes, "codec": codec, "device": device, "progress": progress}
-        found = queries.moments_of(visit.images, events, reference, **asked, source=source or system_source())
+        arguments: dict[str, Any] = {"classes": classes, "codec": codec, "device": device, "progress": progress}
+        moments = queries.moments_of(visit.images, events, reference, **arguments, source=source or system_source())
         entries = visit.entries
-    return Paid(found, entries, visit.payment)
+    return Paid(moments, entries, visit.payment)
 
 
 def noised_records(

@@ -76,8 +76,8 @@ class Source:
 
     def below(self, bounds: Tensor) -> Tensor:
         """Whole numbers from 0 to below each of the `bounds` (1 or more), all equally likely, int64 of the same shape."""
-        found = exact.below(self.words, bounds.flatten().cpu().numpy().astype(np.uint64))
-        return torch.from_numpy(found.astype(np.int64)).view(bounds.shape)
+        numbers = exact.below(self.words, bounds.flatten().cpu().numpy().astype(np.uint64))
+        return torch.from_numpy(numbers.astype(np.int64)).view(bounds.shape)
 
     def order(self, count: int) -> Tensor:
         """0 to `count` - 1 in random order, all orders equally likely, int64 `[count]`."""
@@ -152,8 +152,8 @@ def noised(
     """
     step = grid(norm, numbers)
     scale = noise_multiplier * reach(norm, numbers) * ROUNDED_UP / step
-    found = []
+    noisy = []
     for value in values:
         steps = value.detach().to("cpu", torch.float64, copy=True).mul_(1 / step).round_()
-        found.append(steps.add_(source.steps(value.shape, scale)).mul_(step).to(value))
-    return found
+        noisy.append(steps.add_(source.steps(value.shape, scale)).mul_(step).to(value))
+    return noisy

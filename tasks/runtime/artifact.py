@@ -145,8 +145,8 @@ def bind(place: Where, draft: Draft[Any], ref: Ref, title: str, context: RunCont
                 payment.commit(ledger, ref.digest)
             elif ref.label == Label.DP:
                 entries = draft.store.entries(ref)
-                ledger.made(ref.digest, entries=entries, stage=title, run=context.run, code_version=__version__)
-            return [entry.seq for entry in ledger.found(draft.entries)]
+                ledger.note_made(ref.digest, entries=entries, stage=title, run=context.run, code_version=__version__)
+            return [entry.seq for entry in ledger.entries_by_hash(draft.entries)]
     except BadInput as error:
         raise BadInput(
             f"{title} is done, but the ledger could not be told, so that it counts for nothing: {error}"

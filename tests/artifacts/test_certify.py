@@ -85,7 +85,7 @@ def check(store: Store, ledger: Ledger, to: Path, samples: Ref, spent: dict[str,
         "label": samples.label,
     }
     record = make_record(to, certificate=certificate, **facts)
-    numbers = {entry.seq: entry.hash for entry in ledger.found(spent)}
+    numbers = {entry.seq: entry.hash for entry in ledger.entries_by_hash(spent)}
     assert (samples.label, record.entries) == (label, sorted(numbers))
     if dirty:
         assert certificate is None
@@ -249,7 +249,7 @@ def twin_of(place, ledger, record):
     (first,) = (Samples(digest=record.samples_artifact, label="DP"),)
     samples = keep_samples(store, plan=make_plan(), parents=[first])
     spends = certify.spends_of(store, ledger, samples)
-    ledger.made(samples.digest, entries=store.entries(samples), stage="generation", run="twin", code_version="1")
+    ledger.note_made(samples.digest, entries=store.entries(samples), stage="generation", run="twin", code_version="1")
     told = {"what": "copies", "artifact": samples.digest, "finding": "f" * 64, "passed": True}
     ledger.check("scans", **told, spends=spends, run="twin", code_version="1")
     changes = {"run": "20260102-120000-rapid-scans-eps10", "samples_artifact": samples.digest}

@@ -141,7 +141,7 @@ def test_samples_beside_public_images_leave_with_them_where_the_ledger_names_the
     named, others = keep_nearest(place, [samples], 3), keep_nearest(place, [keep_samples(store)], 5)
     unnamed = keep_nearest(place, [samples], 7)
     with place.ledger() as ledger:
-        ledger.made(
+        ledger.note_made(
             named.digest, entries=store.entries(named), stage="nearest public images", run="run-1", code_version="1"
         )
         for found, leaves in ((named, True), (unnamed, False), (others, False)):
@@ -247,7 +247,7 @@ def test_an_artifact_that_was_kept_and_not_committed_is_paid_in_full_and_not_use
         ticket = reserve(ledger, [SPENT[0]])
         with store.writing() as folder:
             (folder / "facts.json").write_text("{}")
-            (entry,) = ledger.found([ticket.hash])
+            (entry,) = ledger.entries_by_hash([ticket.hash])
             model = store.keep(TunedModel, folder, entries={ticket.hash: entry_label(entry)})
         assert unbound(store, ledger.entries(), model) == f"ledger entry {ticket.seq} was not committed with it"
         assert ledger.spends("scans")[0][1] == (SPENT[0],)

@@ -113,21 +113,21 @@ def dp_accounting_name() -> str:
     return f"dp-accounting {version('dp-accounting')} PLD"
 
 
-_kept: ContextVar[MutableMapping[str, Priced] | None] = ContextVar("kept", default=None)
+_cache: ContextVar[MutableMapping[str, Priced] | None] = ContextVar("cache", default=None)
 
 
 @contextlib.contextmanager
-def kept_prices(prices: MutableMapping[str, Priced]) -> Iterator[None]:
+def cached_prices(prices: MutableMapping[str, Priced]) -> Iterator[None]:
     """Inside, prices come from `prices` where they are there, and go into it; dp-accounting takes a second to load.
 
     For screens alone, which bind nobody: who reserves, pays, publishes, replays or writes a card computes. A name says the mechanisms,
     delta, relation and dp-accounting's version; whoever keeps prices for longer than a process keeps those of other code apart.
     """
-    token = _kept.set(prices)
+    token = _cache.set(prices)
     try:
         yield
     finally:
-        _kept.reset(token)
+        _cache.reset(token)
 
 
 # ------------------------------------------------------------------------------------------------------ certificates
@@ -245,7 +245,7 @@ def calibrate(
     # (a kept end loses half its weight), and a bisection whenever that stalls.
     aim = math.log(target) + math.log1p(-CALIBRATION_SLACK / 2)
     gap_low, gap_high = _log(cost_low) - aim, _log(cost_high) - aim
-    kept, turn = 0, 0
+    last_moved, turn = 0, 0
     while cost_high < target * (1 - CALIBRATION_SLACK) and high > low * (1 + 1e-9):
         turn += 1
         share = gap_low / (gap_low - gap_high) if turn % 4 else 0.5
@@ -253,11 +253,11 @@ def calibrate(
         cost_middle = cost(middle)
         gap = _log(cost_middle) - aim
         if cost_middle > target:
-            low, gap_low, gap_high = middle, gap, gap_high / 2 if kept == -1 else gap_high
-            kept = -1
+            low, gap_low, gap_high = middle, gap, gap_high / 2 if last_moved == -1 else gap_high
+            last_moved = -1
         else:
-            high, cost_high, gap_high, gap_low = middle, cost_middle, gap, gap_low / 2 if kept == 1 else gap_low
-            kept = 1
+            high, cost_high, gap_high, gap_low = middle, cost_middle, gap, gap_low / 2 if last_moved == 1 else gap_low
+            last_moved = 1
     # The search asks the quick grids; the answer must also hold by the accountant that certifies.
     while (exact := priced(event_of_noise(high), delta, relation).epsilon) > target:
         high *= max(exact / target, 1 + CALIBRATION_SLACK)
@@ -331,13 +331,13 @@ def _certify(
         counts[step.mu, step.rate] += step.repeats
     grouped = tuple(Step(mu, rate, count) for (mu, rate), count in sorted(counts.items(), reverse=True) if count and mu)
     counted = tuple(merged_cells(histograms))
-    asked = (tuple(sorted(gaussian_mus)), grouped, counted, checked_delta(delta), checked_relation(relation))
-    prices = _kept.get()
+    terms = (tuple(sorted(gaussian_mus)), grouped, counted, checked_delta(delta), checked_relation(relation))
+    prices = _cache.get()
     if prices is None:
-        return _certified(*asked)
-    name = f"{dp_accounting_name()} {asked!r}"
+        return _certified(*terms)
+    name = f"{dp_accounting_name()} {terms!r}"
     if name not in prices:
-        prices[name] = _certified(*asked)
+        prices[name] = _certified(*terms)
     return prices[name]
 
 
@@ -356,13 +356,13 @@ def _certified(
     everyday = DIRECT_EPSILON[0] <= bound <= DIRECT_EPSILON[1] and delta >= DIRECT_DELTA
     narrow = all(noise <= DIRECT_CELLS_NOISE for noise, _ in histograms)
     direct = everyday and narrow and 0 < distinct <= DIRECT_DISTINCT
-    found = _direct(gaussian_mus, steps, histograms, delta, relation, bound) if direct else bound
+    computed = _direct(gaussian_mus, steps, histograms, delta, relation, bound) if direct else bound
     closed = math.inf if histograms else unsampled_epsilon(gaussian_mus, steps, delta, relation)
-    if found == math.inf:
-        return Priced(found, NOBODY)
-    if closed <= found or not distinct:
-        return Priced(min(closed, found), CLOSED_FORM)
-    return Priced(found, dp_accounting_name() if direct else OWN_GRIDS)
+    if computed == math.inf:
+        return Priced(computed, NOBODY)
+    if closed <= computed or not distinct:
+        return Priced(min(closed, computed), CLOSED_FORM)
+    return Priced(computed, dp_accounting_name() if direct else OWN_GRIDS)
 
 
 def _direct(

@@ -186,8 +186,8 @@ def _pair_epsilon(
     """PLD epsilon of one worst pair: one Gaussian of `mu_whole`, all `steps` and discrete Gaussians, composed."""
     counts = np.array([float(repeats) for *_, repeats in (*steps, *histograms)])
     number = 1 + float(counts.sum())
-    left = delta - ROUNDING_FLOOR - ROUNDING_PER_COUNT * float(np.linalg.norm(counts))
-    if left <= 0:
+    delta_left = delta - ROUNDING_FLOOR - ROUNDING_PER_COUNT * float(np.linalg.norm(counts))
+    if delta_left <= 0:
         return math.inf
     sizes, squares, slopes = _moments(pair, steps, RARE_SHARE * delta / number) if steps else np.zeros((3, 0))
     discrete = [_discrete_dots(noise, TAIL_SHARES[0] * delta / number) for noise, _ in histograms]
@@ -198,7 +198,7 @@ def _pair_epsilon(
     # Half of what is added to the spread is added to the mean: rare large losses have a spread far above epsilon.
     mean = float(counts @ sizes) + mu_whole**2 / 2
     growth = EXCESS[len(steps) <= FEW] * min(spread, 2 * (mean + deviation))
-    found = math.inf
+    epsilon = math.inf
     for tail in (share * delta for share in TAIL_SHARES):
         dots = _joined(
             _dots(pair, steps, tail / number, 6 * growth / np.maximum(slopes, 1e-300)) if steps else None,
@@ -214,10 +214,10 @@ def _pair_epsilon(
             needed = max(growth, ((top - bottom) * lowest) ** 2)
         cells = _cells(dots, mu, bottom, top - bottom)
         never = math.fsum(dots.counts * np.log1p(-dots.infinite))
-        found = min(found, _read_epsilon(cells, bottom, top, tail - math.expm1(never), left))
+        epsilon = min(epsilon, _read_epsilon(cells, bottom, top, tail - math.expm1(never), delta_left))
         if mu * mu <= max(THICK * growth, 1.01 * mu_whole**2):
             break
-    return max(0.0, found + ROUNDING_LOSS * number)
+    return max(0.0, epsilon + ROUNDING_LOSS * number)
 
 
 def _dots(pair: _Pair, steps: Sequence[Step], tail: float, squares: np.ndarray) -> _Dots:
@@ -321,14 +321,14 @@ def _joined(dots: _Dots | None, more: Sequence[tuple[np.ndarray, np.ndarray, flo
     if not more and dots is not None:
         return dots
     centres = [float(masses @ losses) for losses, masses, _, _ in more]
-    kept = dots or _Dots(np.zeros(1, dtype=int), *(np.zeros(0) for _ in range(5)))
+    first = dots or _Dots(np.zeros(1, dtype=int), *(np.zeros(0) for _ in range(5)))
     return _Dots(
-        np.append(kept.starts, kept.starts[-1] + np.cumsum([losses.size for losses, *_ in more])),
-        np.concatenate([kept.losses, *(one[0] - centre for one, centre in zip(more, centres, strict=True))]),
-        np.concatenate([kept.masses, *(one[1] for one in more)]),
-        np.append(kept.centres, centres),
-        np.append(kept.infinite, [one[2] for one in more]),
-        np.append(kept.counts, [float(one[3]) for one in more]),
+        np.append(first.starts, first.starts[-1] + np.cumsum([losses.size for losses, *_ in more])),
+        np.concatenate([first.losses, *(one[0] - centre for one, centre in zip(more, centres, strict=True))]),
+        np.concatenate([first.masses, *(one[1] for one in more)]),
+        np.append(first.centres, centres),
+        np.append(first.infinite, [one[2] for one in more]),
+        np.append(first.counts, [float(one[3]) for one in more]),
     )
 
 
@@ -360,11 +360,11 @@ def _window(dots: _Dots, mu: float, tail: float, deviation: float) -> tuple[floa
     for sign in (-1, 1):
         # The bound has one valley: downhill from a usual order, in either direction.
         order = min(5 / max(deviation, mu), steepest)
-        found = reach(sign * order)
+        distance = reach(sign * order)
         for factor in (0.6, 1 / 0.6):
-            while (order * factor <= steepest) and (further := reach(sign * order * factor)) < found:
-                order, found = order * factor, further
-        ends.append(centre + sign * found)
+            while (order * factor <= steepest) and (further := reach(sign * order * factor)) < distance:
+                order, distance = order * factor, further
+        ends.append(centre + sign * distance)
     return ends[0], ends[1]
 
 
@@ -473,8 +473,8 @@ def _moments(pair: _Pair, steps: Sequence[Step], rare: float) -> tuple[np.ndarra
     for shift, share in ((0.0, 1 - rate), (mu, rate)) if pair.up else ((0.0, 1.0),):
         z = t + shift
         survival = (1 - rate) * ndtr(-z) + rate * ndtr(mu - z) if pair.up else ndtr(-z)
-        kept = share * weights * ((survival > rare) & ((z < NO_NOISE_MU / 2) | (mu < NO_NOISE_MU)))
+        mass = share * weights * ((survival > rare) & ((z < NO_NOISE_MU / 2) | (mu < NO_NOISE_MU)))
         losses = _loss(pair, mu, rate, z)
         slopes = np.gradient(losses, t, axis=1)
-        sums += [(kept * of).sum(axis=1) for of in (np.abs(losses), np.square(losses), np.square(slopes))]
+        sums += [(mass * of).sum(axis=1) for of in (np.abs(losses), np.square(losses), np.square(slopes))]
     return sums[0], sums[1], sums[2]

@@ -50,11 +50,11 @@ def epsilon_lower_bound(
     scores, included = _checked(scores, included, delta, confidence, guess_shares)
     order = np.argsort(scores, kind="stable")
     terms = {"delta": delta, "level": (1 - confidence) / len(guess_shares)}
-    found = []
+    bounds = []
     for half in (max(1, int(share * len(scores) / 2 + 1e-9)) for share in guess_shares):
         correct = int((~included[order[:half]]).sum() + included[order[-half:]].sum())
-        found.append((refuted_epsilon(len(scores), 2 * half, correct, **terms), 2 * half, correct))
-    epsilon, guesses, correct = max(found, key=lambda row: row[0])
+        bounds.append((refuted_epsilon(len(scores), 2 * half, correct, **terms), 2 * half, correct))
+    epsilon, guesses, correct = max(bounds, key=lambda row: row[0])
     return Bound(
         epsilon=epsilon,
         delta=delta,
@@ -62,7 +62,9 @@ def epsilon_lower_bound(
         canaries=len(scores),
         guesses=guesses,
         correct=correct,
-        attainable=max(refuted_epsilon(len(scores), made, made, **terms) for _, made, _ in found),
+        attainable=max(
+            refuted_epsilon(len(scores), guesses_made, guesses_made, **terms) for _, guesses_made, _ in bounds
+        ),
     )
 
 

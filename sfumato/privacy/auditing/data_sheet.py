@@ -96,19 +96,23 @@ def data_sheet(
     sizes = Counter([] if private.groups is None else private.groups.tolist())
     firsts = {digest: at for at, digest in reversed(list(enumerate(private.digests)))}
     again = [(at, firsts[digest]) for at, digest in enumerate(private.digests) if firsts[digest] != at]
-    kept = np.array(sorted(firsts.values()), np.int64)
-    kept = kept[np.ptp(private.thumbnails[kept].reshape(len(kept), -1), axis=1) > 0] if len(kept) else kept
-    shown = private.thumbnails[kept]
-    limit = copy_distance(_flat(shown)) if len(kept) else 0.0
-    near = [(int(kept[a]), int(kept[b])) for a, b in close(shown, None, limit, progress=progress)]
+    distinct = np.array(sorted(firsts.values()), np.int64)
+    distinct = (
+        distinct[np.ptp(private.thumbnails[distinct].reshape(len(distinct), -1), axis=1) > 0]
+        if len(distinct)
+        else distinct
+    )
+    shown = private.thumbnails[distinct]
+    limit = copy_distance(_flat(shown)) if len(distinct) else 0.0
+    near = [(int(distinct[a]), int(distinct[b])) for a, b in close(shown, None, limit, progress=progress)]
     copies, near_public = [], []
     if public is not None:
         places = {digest: at for at, digest in enumerate(public.digests)}
         copies = [(at, places[digest]) for at, digest in enumerate(private.digests) if digest in places]
         copied = {at for at, _ in copies}
         both = np.concatenate([public.thumbnails, 255 - public.thumbnails])
-        found = [(int(kept[a]), b % len(public.where)) for a, b in close(shown, both, limit, progress=progress)]
-        near_public = [pair for pair in found if pair[0] not in copied]
+        pairs = [(int(distinct[a]), b % len(public.where)) for a, b in close(shown, both, limit, progress=progress)]
+        near_public = [pair for pair in pairs if pair[0] not in copied]
     others = public.where if public else ()
     return DataSheet(
         name=name,
@@ -156,7 +160,7 @@ def close(
     reference = flat if others is None else _flat(others)
     if len(flat) == 0 or len(reference) < (2 if others is None else 1):
         return []
-    found = []
+    pairs = []
     for start in range(0, len(flat), ROWS):
         rows = flat[start : start + ROWS]
         distances = torch.cdist(rows, reference)
@@ -164,9 +168,9 @@ def close(
             distances[torch.arange(len(rows)), torch.arange(start, start + len(rows))] = math.inf
         which = distances.argmin(1)
         exact = (rows - reference[which]).square().mean(1).sqrt()
-        found += [(float(d), start + a, int(which[a])) for a, d in enumerate(exact) if d <= limit]
+        pairs += [(float(d), start + a, int(which[a])) for a, d in enumerate(exact) if d <= limit]
         progress(min(start + ROWS, len(flat)), len(flat))
-    return [(a, b) for _, a, b in sorted(found)]
+    return [(a, b) for _, a, b in sorted(pairs)]
 
 
 def _flat(thumbnails: np.ndarray) -> Tensor:

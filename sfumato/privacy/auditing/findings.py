@@ -104,13 +104,13 @@ class Audit(Value):
     @property
     def reason(self) -> str:
         """What refutes the promise; empty where nothing does."""
-        said = list(self.faults)
+        reasons = list(self.faults)
         if self.outguessed and self.bound:
-            said.append(
+            reasons.append(
                 f"{self.guessed_at} show an epsilon of at least {self.bound.epsilon:.3f} at {self.bound.confidence:.0%} confidence, above "
                 f"{self.promised:.3f}"
             )
-        return "; ".join(said)
+        return "; ".join(reasons)
 
     @property
     def outguessed(self) -> bool:

@@ -68,9 +68,9 @@ def log_likelihood_ratios(played: Played, events: Sequence[Drawing]) -> Tensor:
     A step's is log(1 - p + p exp(m s - m^2 / 2)), s what is seen along the record's direction, m its shift, p its sample rate.
     """
     shifts = played.shifts[:, None].double()
-    told = played.along.double() * shifts - shifts.square() / 2
+    exponents = played.along.double() * shifts - shifts.square() / 2
     rates = _rates(played, events)[:, None]
-    return torch.logaddexp(torch.log1p(-rates).expand_as(told), rates.log() + told).sum(0)
+    return torch.logaddexp(torch.log1p(-rates).expand_as(exponents), rates.log() + exponents).sum(0)
 
 
 def tried_drawing(

@@ -149,14 +149,14 @@ def attacked(
     """
     with _both_parts(access, "attack") as (train, test, entries):
         members, others = tensors(train, ATTACKED), tensors(test, ATTACKED)
-        found = [image_attack(to_unit(images.pixels), members[0], others[0])]
+        attacks = [image_attack(to_unit(images.pixels), members[0], others[0])]
         if models:
             inside, outside = (
                 (aligned(codec.encode(x.to(device)), y.to(device), codec.largest_norm(shape_of(x)), maps), y.to(device))
                 for x, y in (members, others)
             )
-            found = loss_attacks(models, inside, outside, seed=seed, progress=progress) + found
-        return tuple(found), entries
+            attacks = loss_attacks(models, inside, outside, seed=seed, progress=progress) + attacks
+        return tuple(attacks), entries
 
 
 def guessed(
@@ -204,7 +204,7 @@ def sheet_of(
     With `whole` it also says why no run would begin that learns from the public images as a run reads them, `learnt_from`.
     """
     with inspecting(access, public=learnt_from, whole=whole, progress=progress) as seen:
-        sheet = data_sheet(access.private.name, seen.found, public, unfit=seen.unfit, progress=progress)
+        sheet = data_sheet(access.private.name, seen.inspection, public, unfit=seen.unfit, progress=progress)
         return sheet, seen.entries
 
 

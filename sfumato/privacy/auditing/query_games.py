@@ -114,8 +114,8 @@ def counting(event: DiscreteHistogram, *, each: int = 1) -> Query:
     known = torch.bincount(torch.arange(KNOWN) % CLASSES, minlength=CLASSES)
 
     def play(there: bool, source: Source) -> list[Part]:
-        found = queries.counted(made_up(there, each), event, classes=CLASSES, source=source)
-        return [_whole(event, found - known, record=0)]
+        noisy = queries.counted(made_up(there, each), event, classes=CLASSES, source=source)
+        return [_whole(event, noisy - known, record=0)]
 
     return Query("class counts", (event,), play, ((0, (0,)),))
 
@@ -129,9 +129,9 @@ def voting(event: DiscreteHistogram, *, each: int = 1) -> Query:
         return (x.flatten(1).amax(1) > 0.5).long() * (OPTIONS - 1)
 
     def play(there: bool, source: Source) -> list[Part]:
-        asked = {"classes": CLASSES, "options": OPTIONS}
-        found = queries.voted(made_up(there, each), event, ballot, **asked, device=CPU, source=source)
-        return [_whole(event, (found - known).flatten(), record=OPTIONS - 1)]
+        sizes = {"classes": CLASSES, "options": OPTIONS}
+        noisy = queries.voted(made_up(there, each), event, ballot, **sizes, device=CPU, source=source)
+        return [_whole(event, (noisy - known).flatten(), record=OPTIONS - 1)]
 
     return Query("class votes", (event,), play, ((0, (0,)),))
 
@@ -153,7 +153,7 @@ def taking_moments(events: tuple[DiscreteHistogram, Gaussian, Gaussian], *, each
     diagonal = row == column
 
     def play(there: bool, source: Source) -> list[Part]:
-        found = queries.moments_of(
+        moments = queries.moments_of(
             made_up(there, each, classes=ALIGNED),
             events,
             where,
@@ -162,22 +162,24 @@ def taking_moments(events: tuple[DiscreteHistogram, Gaussian, Gaussian], *, each
             device=CPU,
             source=source,
         )
-        expected = [torch.zeros_like(part, dtype=torch.float64) for part in (found.counts, found.sums, found.seconds)]
+        expected = [
+            torch.zeros_like(part, dtype=torch.float64) for part in (moments.counts, moments.sums, moments.seconds)
+        ]
         moved = [part.clone() for part in expected]
         # What comes later is taken around what the numbers let out before say.
-        centres = alignment.centres(found.counts, found.sums, found.mean_noise, where)
+        centres = alignment.centres(moments.counts, moments.sums, moments.mean_noise, where)
         others, record = made_up(False, classes=ALIGNED), made_up(True).subset(slice(1))
         for to, members in ((expected, others), (moved, record)):
             for pixels, label in zip(members.pixels, members.labels.tolist(), strict=True):
                 v = torch.from_numpy(pixels).flatten().double() / 127.5 - 1
                 cell = int((v - centroids).norm(dim=1).argmin())
                 v = _shortened(v, RADIUS)
-                left = _shortened(v - centres[label, cell], RESIDUAL)
+                residual = _shortened(v - centres[label, cell], RESIDUAL)
                 to[0][label, cell] += 1
                 to[1][label, cell] += v
-                to[2][label] += packed(torch.outer(left, left))
+                to[2][label] += packed(torch.outer(residual, residual))
         units = (of_counts, of_sums * RADIUS, of_seconds * RESIDUAL**2)
-        let_out = (found.counts.double(), found.sums, found.seconds)
+        let_out = (moments.counts.double(), moments.sums, moments.seconds)
         counts, sums, seconds = (
             ((seen - known) / size, shift / size)
             for seen, known, shift, size in zip(let_out, expected, moved, units, strict=True)
@@ -216,8 +218,8 @@ def learning_head(event: Gaussian, settings: Judge, *, each: int = 1) -> Query:
             residual = (noisy - KNOWN * known) / unit
             parts.append(Part(0, len(parts), residual.flatten(), (own / unit).flatten()))
 
-        asked = {"classes": CLASSES, "records": KNOWN + 1}
-        queries.learnt_head(members, event, read, settings, **asked, device=CPU, source=source, note=note)
+        sizes = {"classes": CLASSES, "records": KNOWN + 1}
+        queries.learnt_head(members, event, read, settings, **sizes, device=CPU, source=source, note=note)
         return parts
 
     return Query("paid judge", (event,), play, ((0, (0,)),))
@@ -227,8 +229,8 @@ def _gradient(head: Tensor, x: Tensor, label: int, scale: float) -> Tensor:
     """That of one record, clipped to 1, by itself."""
     away = (scale * head @ x).softmax(0)
     away[label] -= 1
-    found = torch.outer(away, x)
-    return found / max(1.0, float(found.norm()))
+    gradient = torch.outer(away, x)
+    return gradient / max(1.0, float(gradient.norm()))
 
 
 def made_up(there: bool, each: int = 1, *, classes: int = CLASSES, label: int | None = None) -> ImageSet:
@@ -257,7 +259,7 @@ def queries_of(
     each: int,
 ) -> list[Query]:
     """The queries that a run has paid for with these events; those of another kind, as earlier versions had, are not played."""
-    found = [
+    queries_paid = [
         make(event, each=each)
         for make, events in ((counting, counts), (voting, votes))
         for event in events
@@ -266,25 +268,25 @@ def queries_of(
     if len(moments) == 3:
         first, second, third = moments
         if isinstance(first, DiscreteHistogram) and isinstance(second, Gaussian) and isinstance(third, Gaussian):
-            found.append(taking_moments((first, second, third), each=each))
+            queries_paid.append(taking_moments((first, second, third), each=each))
     usual = settings or Judge()
-    return [*found, *(learning_head(event, usual, each=each) for event in judge if isinstance(event, Gaussian))]
+    return [*queries_paid, *(learning_head(event, usual, each=each) for event in judge if isinstance(event, Gaussian))]
 
 
-def tried_queries(
-    asked: Sequence[Query], *, delta: float, relation: Relation = "add_remove"
+def play_queries(
+    queries_played: Sequence[Query], *, delta: float, relation: Relation = "add_remove"
 ) -> tuple[list[Fit], Bound]:
     """Play all queries of a run in each game, and compare; the fits to what their entries say, and what guessing shows of them together."""
     games = min(GAMES, int(1 / (2 * delta)))
     coins = system_source().coins((games,), 0.5)
-    scores, empty = torch.zeros(games, dtype=torch.float64), [list[list[Part]]() for _ in asked]
+    scores, empty = torch.zeros(games, dtype=torch.float64), [list[list[Part]]() for _ in queries_played]
     for game, there in enumerate(coins.tolist()):
-        for query, without in zip(asked, empty, strict=True):
+        for query, without in zip(queries_played, empty, strict=True):
             parts = query.play(there, system_source())
             scores[game] += float(log_likelihood_ratio(parts))
             if not there:
                 without.append(parts)
-    fits = [_fit(query, without, delta, relation) for query, without in zip(asked, empty, strict=True)]
+    fits = [_fit(query, without, delta, relation) for query, without in zip(queries_played, empty, strict=True)]
     return fits, epsilon_lower_bound(scores, coins, delta=delta)
 
 
@@ -340,7 +342,7 @@ def _moves(query: Query, parts: Sequence[Part]) -> list[float]:
         key = part.event, part.look
         squares[key] = squares.get(key, 0.0) + float(part.residual.square().sum())
     return [
-        max(math.sqrt(found) * _noise(one) for (event, _), found in squares.items() if event == number)
+        max(math.sqrt(square) * _noise(one) for (event, _), square in squares.items() if event == number)
         for number, one in enumerate(query.events)
     ]
 
@@ -363,5 +365,5 @@ def _normal(part: Part, event: AnyEvent) -> Tensor:
     at = most - whole.abs().long()  # by symmetry, in the lower half, where nothing is lost
     within = system_source().words(whole.numel()).astype(np.float64) / 2.0**64
     share = below[at] + torch.from_numpy(within) * (below[at + 1] - below[at])
-    found = torch.special.ndtri(share.clamp(REACH, 1 - REACH))
-    return torch.where(whole > 0, -found, found)
+    normal = torch.special.ndtri(share.clamp(REACH, 1 - REACH))
+    return torch.where(whole > 0, -normal, normal)

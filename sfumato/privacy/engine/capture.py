@@ -95,23 +95,22 @@ class Capture(TorchFunctionMode):
             raise Unknown(f"{name} meets an input of shape {list(x.shape)}, whose first axis is not that of the batch")
         if not torch.is_grad_enabled():
             raise Unknown(f"{name} is used where gradients are switched off")
-        kept: Any = (
-            part if part is None else part.detach() for part in (weight, bias)
-        )  # which may lack, a layer knows
-        out, saved = layer.forward(x, *kept)
+        # A layer knows which of the two it may lack.
+        parameters: Any = (part if part is None else part.detach() for part in (weight, bias))
+        out, saved = layer.forward(x, *parameters)
         if not out.requires_grad:
             self.leaves.append(out.detach().requires_grad_())
             out = self.leaves[-1].clone()  # so that what follows may work in place
         use = Use(layer, *names)
         self.uses.append(use)
-        kept, version = tuple(part.detach() for part in saved), x._version
+        saved, version = tuple(part.detach() for part in saved), x._version
         if self.recomputed:
-            return Tap.apply(out, lambda *arrived: self.take(use, *arrived), *kept)
+            return Tap.apply(out, lambda *arrived: self.take(use, *arrived), *saved)
 
         def arrived(gradient: Tensor) -> None:
             if x._version != version:
                 raise RuntimeError(f"the input of {name} was changed in place after the layer had used it")
-            self.take(use, kept, gradient)
+            self.take(use, saved, gradient)
 
         out.register_hook(arrived)
         return out
@@ -137,13 +136,13 @@ class Tap(torch.autograd.Function):
 
 def leaves_of(values: Iterable[Any]) -> list[Tensor]:
     """All tensors in nested lists."""
-    found = []
+    leaves = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            leaves.append(value)
         elif isinstance(value, (list, tuple)):
-            found += leaves_of(value)
-    return found
+            leaves += leaves_of(value)
+    return leaves
 
 
 Call = tuple[Layer, Tensor, Tensor | None, Tensor | None]

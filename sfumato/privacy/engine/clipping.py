@@ -101,8 +101,8 @@ def add_clipped(
     with torch.autocast(finite.device.type, enabled=False):  # half precision could exceed the clip
         for (names, one), (group, _) in zip(weighed.items(), squares, strict=True):
             factor = factors[group] if some is None else factors[group].where(finite, 0.0)
-            found = one.total(factor, some).flatten().split([total[name].numel() for name in names])
-            for name, piece in zip(names, found, strict=True):
+            pieces = one.total(factor, some).flatten().split([total[name].numel() for name in names])
+            for name, piece in zip(names, pieces, strict=True):
                 total[name] += piece.view_as(total[name])
 
 

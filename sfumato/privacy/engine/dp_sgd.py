@@ -80,16 +80,16 @@ class Checkpoint(Protocol):
         """Whether it wants to be asked now."""
 
 
-def taken(
+def state_of(
     trainable: Mapping[str, nn.Parameter], average: AveragedModel, optimiser: torch.optim.Optimizer
 ) -> dict[str, Tensor]:
     """The state of a training by name: weights, moving average, moments; copies on the CPU."""
     averaged = dict(average.module.named_parameters())
-    found: dict[str, Tensor] = {AVERAGED: average.n_averaged}
+    state: dict[str, Tensor] = {AVERAGED: average.n_averaged}
     for name, parameter in trainable.items():
-        found[f"weight/{name}"], found[f"average/{name}"] = parameter, averaged[name]
-        found |= {f"adam-{key}/{name}": value for key, value in optimiser.state[parameter].items()}
-    return {name: value.detach().cpu().clone() for name, value in found.items()}
+        state[f"weight/{name}"], state[f"average/{name}"] = parameter, averaged[name]
+        state |= {f"adam-{key}/{name}": value for key, value in optimiser.state[parameter].items()}
+    return {name: value.detach().cpu().clone() for name, value in state.items()}
 
 
 @torch.no_grad()
@@ -206,7 +206,7 @@ def train_privately(
     until, checks = first, checked_steps(settings.steps, settings.checked)
     for step in range(first, settings.steps):
         if checkpoint and (step == until or checkpoint.stopping()):
-            until = checkpoint.go_on(step, lambda: taken(trainable, average, optimiser))
+            until = checkpoint.go_on(step, lambda: state_of(trainable, average, optimiser))
         if others:
             others.lead(trainable)
         index = poisson_sample(len(units), settings.sample_rate, source).to(x.device)
@@ -216,8 +216,8 @@ def train_privately(
             if known.missing and note:
                 note(f"gradients are computed record by record, which is slow: {known.missing}")
         norms: list[Tensor] = []
-        told = norms if watch else None
-        total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch, note, told)
+        observed = norms if watch else None
+        total, physical_batch = fitting_sum(model, trainable, examples, settings, physical_batch, note, observed)
         if others:
             total = others.total(total)
         if step == first or step in checks:

@@ -15,7 +15,7 @@ from sfumato.networks.checkpointing import is_checkpointed, recomputing_under
 from sfumato.privacy.engine.autotune import Choose
 from sfumato.privacy.engine.capture import Capture, Use
 from sfumato.privacy.engine.layers import Affine, Saved
-from sfumato.privacy.engine.norms import Weighed, chosen, fine, weigh, weigh_kept
+from sfumato.privacy.engine.norms import Weighed, chosen, fine, weigh, weigh_gradients
 
 SMALL = 16_384
 """Up to so many numbers the records' gradients are laid beside others: work per tensor costs more than a copy."""
@@ -66,9 +66,9 @@ def weigh_records(
             if way == "gram":
                 weighed[use.weight,] = weigh(use.layer, way, saved, q, records)
                 return
-            rows = use.layer.kept(way, saved, q, records)
+            rows = use.layer.gradients(way, saved, q, records)
             if once and rows.numel() > SMALL:  # its norm now, while it is in the processor's cache
-                weighed[use.weight,] = weigh_kept(rows)
+                weighed[use.weight,] = weigh_gradients(rows)
             else:
                 add(use.weight, rows)
 
@@ -79,8 +79,8 @@ def weigh_records(
     times = Counter(name for use in capture.uses for name in use.names)
     inputs = {name: p for name, p in trainable.items() if p.requires_grad}
     if total.requires_grad:
-        found = torch.autograd.grad(total, [*capture.leaves, *inputs.values()], allow_unused=True)
-        for name, gradient in zip(inputs, found[len(capture.leaves) :], strict=True):
+        gradients = torch.autograd.grad(total, [*capture.leaves, *inputs.values()], allow_unused=True)
+        for name, gradient in zip(inputs, gradients[len(capture.leaves) :], strict=True):
             if gradient is not None:
                 raise AssertionError(f"the parameter {name} was reached by a way that cannot be weighed")
     return weighed | bundled(summed, group_of)
@@ -88,11 +88,11 @@ def weigh_records(
 
 def bundled(rows: Mapping[str, Tensor], group_of: Callable[[str], str]) -> Bundles:
     """Gradients `[b, ...]` by name, the small ones of a group side by side."""
-    found: Bundles = {}
+    bundles: Bundles = {}
     small: dict[str, dict[str, Tensor]] = {}
     for name, each in rows.items():
         if each.numel() <= SMALL:
             small.setdefault(group_of(name), {})[name] = each.reshape(len(each), -1)
         else:
-            found[name,] = weigh_kept(each)
-    return found | {tuple(parts): weigh_kept(torch.cat(list(parts.values()), 1)) for parts in small.values()}
+            bundles[name,] = weigh_gradients(each)
+    return bundles | {tuple(parts): weigh_gradients(torch.cat(list(parts.values()), 1)) for parts in small.values()}

@@ -86,7 +86,7 @@ def log_peak(sigma: float, dimensions: int) -> float:
 @torch.inference_mode()
 def log_kernel_density(images: Tensor, x: Tensor, sigma: float) -> Tensor:
     """log of the mean kernel of public `images` `[n, ...]` at `x` `[b, ...]`, less the log of its peak: `[b]`."""
-    flat, found = x.flatten(1).double(), []
+    flat, blocks = x.flatten(1).double(), []
     for block in images.flatten(1).split(BLOCK):
-        found.append((-squared_distances(flat, block.double()) / (2 * sigma**2)).logsumexp(1))
-    return torch.stack(found).logsumexp(0) - math.log(len(images))
+        blocks.append((-squared_distances(flat, block.double()) / (2 * sigma**2)).logsumexp(1))
+    return torch.stack(blocks).logsumexp(0) - math.log(len(images))

@@ -43,7 +43,7 @@ class Linear:
         positions = q.numel() // (records * q.shape[-1])
         return affordable(positions, saved[0].shape[-1] * q.shape[-1], ("product",))
 
-    def kept(self, way: str, saved: Saved, q: Tensor, records: int) -> Tensor:
+    def gradients(self, way: str, saved: Saved, q: Tensor, records: int) -> Tensor:
         a, q = rows_of(saved[0], records), rows_of(q, records)
         return a.transpose(1, 2) @ q if self.turned else q.transpose(1, 2) @ a
 
@@ -78,7 +78,7 @@ class Embed:
         index = saved[0]
         return index.flatten(), (q * (index != self.padding).unsqueeze(-1)).flatten(0, -2)
 
-    def kept(self, way: str, saved: Saved, q: Tensor, records: int) -> Tensor:
+    def gradients(self, way: str, saved: Saved, q: Tensor, records: int) -> Tensor:
         index, q = self._parts(saved, q)
         record = torch.arange(records, device=q.device).repeat_interleave(len(index) // records)
         rows = q.new_zeros(records * self.count, q.shape[-1])
@@ -204,19 +204,19 @@ class Conv:
 
     def ways(self, saved: Saved, q: Tensor, records: int) -> tuple[str, ...]:
         positions = q.numel() // (records * q.shape[1])
-        kept = ("loop", "grouped", "product") if self._pointwise else ("loop", "grouped")
+        ways = ("loop", "grouped", "product") if self._pointwise else ("loop", "grouped")
         if self.transposed or self.groups > 1:
-            return kept
+            return ways
         if positions <= PATCHES_TO_GRADIENT * self.weight[0]:
-            kept = (*kept, "patches")
-        return affordable(positions, math.prod(self.weight), kept)
+            ways = (*ways, "patches")
+        return affordable(positions, math.prod(self.weight), ways)
 
     @property
     def _pointwise(self) -> bool:
         ones = {*self.weight[2:], *self.stride, self.groups}
         return ones == {1} and not any(self.padding) and not self.transposed
 
-    def kept(self, way: str, saved: Saved, q: Tensor, records: int) -> Tensor:
+    def gradients(self, way: str, saved: Saved, q: Tensor, records: int) -> Tensor:
         a = saved[0]
         if way == "product":
             each = q.flatten(2) @ a.flatten(2).transpose(1, 2)
@@ -288,10 +288,10 @@ GRAM_POSITIONS = 512
 """Beyond this many positions a Gram matrix is never the cheaper way and takes too much memory."""
 
 
-def affordable(positions: int, weights: int, kept: tuple[str, ...]) -> tuple[str, ...]:
+def affordable(positions: int, weights: int, ways: tuple[str, ...]) -> tuple[str, ...]:
     """The kept ways, and `gram` where its matrices are no larger than a few gradients."""
     small = positions <= GRAM_POSITIONS and positions**2 <= GRAM_TO_GRADIENT * weights
-    return (*kept, "gram") if small else kept
+    return (*ways, "gram") if small else ways
 
 
 GRAM_TO_GRADIENT = 4

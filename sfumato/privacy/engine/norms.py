@@ -40,7 +40,7 @@ class Weighed:
     """From factors `[b]` to the weighted sum; which records `[b]` are finite in all their gradients, if not all are."""
 
 
-def weigh_kept(rows: Tensor) -> Weighed:
+def weigh_gradients(rows: Tensor) -> Weighed:
     """From gradients `[b, ...]` that stay in memory."""
     flat = fine(rows.flatten(1))
     squares = squared_norms(flat)
@@ -66,8 +66,8 @@ def squared_norms(flat: Tensor) -> Tensor:
 def weigh(layer: Matrix, way: str, saved: Saved, q: Tensor, records: int) -> Weighed:
     """Of a layer's weight, by the given way."""
     if way != "gram":
-        return weigh_kept(layer.kept(way, saved, q, records))
-    kept_way = layer.ways(saved, q, records)[0]
+        return weigh_gradients(layer.gradients(way, saved, q, records))
+    direct_way = layer.ways(saved, q, records)[0]
     positions = q.numel() // (records * (q.shape[1] if isinstance(layer, Conv) else q.shape[-1]))
     first = torch.float64 if positions > COARSE_POSITIONS else q.dtype
     squares, doubtful = gram_norms(layer, saved, q, records, first)
@@ -79,7 +79,7 @@ def weigh(layer: Matrix, way: str, saved: Saved, q: Tensor, records: int) -> Wei
     subset = doubtful.nonzero()[:, 0]
     exact = None
     if len(subset):
-        exact = weigh_kept(layer.kept(kept_way, *chosen(saved, q, subset, records), len(subset)))
+        exact = weigh_gradients(layer.gradients(direct_way, *chosen(saved, q, subset, records), len(subset)))
         squares = squares.index_put((subset,), exact.squares)
 
     def total(factors: Tensor, finite: Tensor | None) -> Tensor:
@@ -88,9 +88,9 @@ def weigh(layer: Matrix, way: str, saved: Saved, q: Tensor, records: int) -> Wei
         if finite is not None:
             gradient = gradient.where(spread(finite, q), 0.0)
             a = tuple(part.where(spread(finite, part), torch.zeros_like(part)) for part in saved)
-        found = layer.total(a, gradient)
+        summed = layer.total(a, gradient)
         rest = None if finite is None else finite[subset]
-        return found if exact is None else found + exact.total(factors[subset], rest)
+        return summed if exact is None else summed + exact.total(factors[subset], rest)
 
     return Weighed(squares, total)
 

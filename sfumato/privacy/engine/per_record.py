@@ -33,8 +33,8 @@ def one_by_one(model: nn.Module, trainable: Mapping[str, Tensor], examples: Exam
     rows: dict[str, list[Tensor]] = {name: [] for name in trainable}
     for record in range(len(examples.y)):
         loss = record_losses(model, examples.map(operator.itemgetter(slice(record, record + 1)))).sum()
-        found = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
-        for (name, parameter), gradient in zip(trainable.items(), found, strict=True):
+        gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
+        for (name, parameter), gradient in zip(trainable.items(), gradients, strict=True):
             rows[name].append(torch.zeros_like(parameter) if gradient is None else gradient)
     return {name: torch.stack(each) for name, each in rows.items()}
 

@@ -117,8 +117,8 @@ def moments_of(
     sums = torch.zeros(classes * cells, numbers, dtype=torch.float64)
     for part in torch.arange(len(away)).split(alignment.CHUNK):
         sums.index_add_(0, place[part], weight[part, None] * away[part].double())
-    asked: dict[str, Any] = {"noise_multiplier": of_sums.noise_multiplier, "norm": reference.radius}
-    (sums,) = noised([sums], **asked, numbers=sums.numel(), source=source)
+    scale: dict[str, Any] = {"noise_multiplier": of_sums.noise_multiplier, "norm": reference.radius}
+    (sums,) = noised([sums], **scale, numbers=sums.numel(), source=source)
     mean_noise = of_sums.noise_multiplier * reach(reference.radius, sums.numel())
     shape = (classes, cells)
     centres = alignment.centres(counts.view(shape), sums.view(*shape, -1), mean_noise, reference)
@@ -128,10 +128,10 @@ def moments_of(
     for label in range(classes):
         total = torch.zeros(numbers, numbers, dtype=torch.float64)
         for part in torch.nonzero(y == label)[:, 0].split(alignment.CHUNK):
-            left = within(away[part].double() - centres[label, cell[part]], reference.residual)
-            total += (weight[part, None] * left).T @ left
-        asked = {"noise_multiplier": of_seconds.noise_multiplier, "norm": largest}
-        seconds += noised([alignment.packed(total)], **asked, numbers=size, source=source)
+            residuals = within(away[part].double() - centres[label, cell[part]], reference.residual)
+            total += (weight[part, None] * residuals).T @ residuals
+        scale = {"noise_multiplier": of_seconds.noise_multiplier, "norm": largest}
+        seconds += noised([alignment.packed(total)], **scale, numbers=size, source=source)
         progress(label + 1, classes)
     noise = of_counts.noise_multiplier, mean_noise, of_seconds.noise_multiplier * reach(largest, size)
     return Moments(counts.view(shape), sums.view(*shape, -1), torch.stack(seconds), *noise)

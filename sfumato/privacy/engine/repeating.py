@@ -81,12 +81,12 @@ def snapshot(model: nn.Module) -> dict[str, Any]:
 
 def _held(model: nn.Module, seen: set[int]) -> dict[str, Any]:
     seen.update(map(id, model.modules()))
-    found: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for path, module in model.named_modules():
         own = {key: value for key, value in vars(module).items() if key not in OWN}
         for name, value in {**module._parameters, **module._buffers, **own}.items():
-            found[f"{path}.{name}".strip(".")] = _copied(value, seen)
-    return found
+            state[f"{path}.{name}".strip(".")] = _copied(value, seen)
+    return state
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -67,11 +67,11 @@ def survey(model: nn.Module, trainable: Mapping[str, Tensor], shape: tuple[int, 
     """What is known of a model for images of `shape` `[c, h, w]`; `BadInput` where clipping would not be sound."""
     modes = tuple(module.training for module in model.modules())
     key = (tuple(shape), modes, tuple((name, id(parameter)) for name, parameter in trainable.items()))
-    found = _known.setdefault(model, {})
-    if key not in found:
+    surveys = _known.setdefault(model, {})
+    if key not in surveys:
         refuse_mixers(model, trainable)
-        found[key] = _probe(model, tuple(trainable), tuple(shape))
-    return found[key]
+        surveys[key] = _probe(model, tuple(trainable), tuple(shape))
+    return surveys[key]
 
 
 def refuse_clip(clip: float) -> None:
@@ -137,8 +137,8 @@ def _reached(model: nn.Module, trainable: Mapping[str, Tensor], examples: Exampl
     except Unknown as unknown:
         return Survey(str(unknown), frozenset())
     if loss.requires_grad:
-        found = torch.autograd.grad(loss, [*capture.leaves, *trainable.values()], allow_unused=True)
-        for name, gradient in zip(trainable, found[len(capture.leaves) :], strict=True):
+        gradients = torch.autograd.grad(loss, [*capture.leaves, *trainable.values()], allow_unused=True)
+        for name, gradient in zip(trainable, gradients[len(capture.leaves) :], strict=True):
             if gradient is not None:
                 return Survey(f"{name} is used in an unknown way", frozenset())
     return Survey(spilled[0] if spilled else "", frozenset(set(trainable) - reached))
@@ -157,25 +157,25 @@ def _refuse_mixing(model: nn.Module, fresh: nn.Module, crowd: Crowd) -> None:
     device = everyone.device
     with unnoticed(device) as luck:
 
-        def heard(rows: Tensor, kept: Tensor, model: nn.Module = model) -> dict[str, Tensor]:
-            """Layer -> results of the images at `rows`; all but those at `kept` are exchanged for others."""
+        def results(rows: Tensor, fixed: Tensor, model: nn.Module = model) -> dict[str, Tensor]:
+            """Layer -> results of the images at `rows`; all but those at `fixed` are exchanged for others."""
             put_back(device, luck)
-            others = torch.ones_like(everyone, dtype=torch.bool).index_fill(0, kept, False)
+            others = torch.ones_like(everyone, dtype=torch.bool).index_fill(0, fixed, False)
             x, t, y = _exchanged(crowd, others)
             return _results(model, (x[rows], t[rows], y[rows]))
 
-        whole = heard(everyone, everyone)
+        whole = results(everyone, everyone)
         drawn = not same_luck(device, luck)
-        _refuse_unequal(model, whole, heard(everyone, everyone), everyone, everyone, AGAIN)
-        heard(everyone, everyone[:0], fresh)
+        _refuse_unequal(model, whole, results(everyone, everyone), everyone, everyone, AGAIN)
+        results(everyone, everyone[:0], fresh)
         _refuse_memory(snapshot(model), snapshot(fresh))
         before = snapshot(model)
         for half in (everyone[::2], everyone[1::2]):
-            _refuse_unequal(model, whole, heard(everyone, half), half, half, MIXES)
+            _refuse_unequal(model, whole, results(everyone, half), half, half, MIXES)
         _refuse_memory(before, snapshot(model))
         with Quiet():
             if drawn:
-                whole = heard(everyone, everyone)
+                whole = results(everyone, everyone)
                 if not same_luck(device, luck):
                     raise BadInput(
                         f"{type(model).__name__} draws at random by other means than dropout, so that nobody can tell "
@@ -185,7 +185,7 @@ def _refuse_mixing(model: nn.Module, fresh: nn.Module, crowd: Crowd) -> None:
             for rows in (*few, *everyone[:ALONE].split(1)):
                 fewer: dict[str, Tensor] = {}
                 with contextlib.suppress(ValueError):  # torch's of a single image whose groups have one value each
-                    fewer = heard(rows, everyone)
+                    fewer = results(rows, everyone)
                 _refuse_unequal(model, whole, fewer, rows, torch.arange(len(rows)), MIXES)
 
 
@@ -209,15 +209,15 @@ def _refuse_memory(before: Mapping[str, object], after: Mapping[str, object]) ->
 
 def _results(model: nn.Module, crowd: Crowd) -> dict[str, Tensor]:
     """Layer, in the order of the calls -> what it gives for each image, `[n, ...]`; layers that give something else are left out."""
-    found: dict[str, Tensor] = {}
+    results: dict[str, Tensor] = {}
     names = {module: f"layer {name!r} ({type(module).__name__})" for name, module in model.named_modules()}
 
     def note(name: str, part: object) -> None:
         if isinstance(part, Tensor) and part.dim() and len(part) and len(part) % len(crowd[1]) == 0:
-            found[f"{len(found)} {name}"] = part.detach().clone().reshape(len(crowd[1]), -1)
+            results[f"{len(results)} {name}"] = part.detach().clone().reshape(len(crowd[1]), -1)
 
-    def before(module: nn.Module, given: tuple[Any, ...]) -> None:
-        note(f"{type(model).__name__}, before {names[module]},", given[0] if given else None)
+    def before(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        note(f"{type(model).__name__}, before {names[module]},", inputs[0] if inputs else None)
 
     def after(module: nn.Module, _: Any, out: Any) -> None:
         note(names[module], out)
@@ -230,7 +230,7 @@ def _results(model: nn.Module, crowd: Crowd) -> dict[str, Tensor]:
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return results
 
 
 def _refuse_unequal(

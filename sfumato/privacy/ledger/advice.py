@@ -40,10 +40,12 @@ def what_fits(planned: Sequence[Event], alone: Cost, with_spent: Cost, limit: fl
     The event that is changed is the largest: DP-SGD where the plan has it, else the last query. `alone` prices the plan
     by itself, which is what --epsilon names.
     """
-    found = next((same for kind in CHANGEABLE if (same := [event for event in planned if isinstance(event, kind)])), [])
-    if not found or any(isinstance(event, Uncertified) for event in planned):
+    changeable = next(
+        (same for kind in CHANGEABLE if (same := [event for event in planned if isinstance(event, kind)])), []
+    )
+    if not changeable or any(isinstance(event, Uncertified) for event in planned):
         return ""
-    chosen = found[-1]
+    chosen = changeable[-1]
     counter = {SubsampledGaussian: "steps", Gaussian: "count"}.get(type(chosen), "")
 
     def changed(field: str, value: float) -> list[Event]:

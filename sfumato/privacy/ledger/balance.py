@@ -115,8 +115,8 @@ def relation_of(spends: Sequence[Spend]) -> Relation:
 
 def budget_of(entries: Sequence[Entry], dataset: str) -> Budget | None:
     """The set's own budget, or None; a new version of the set has the same one."""
-    found = [entry.body for entry in entries if (entry.dataset, entry.kind) == (dataset, "budget")]
-    return Budget(found[-1]["epsilon"], found[-1]["delta"]) if found else None
+    budgets = [entry.body for entry in entries if (entry.dataset, entry.kind) == (dataset, "budget")]
+    return Budget(budgets[-1]["epsilon"], budgets[-1]["delta"]) if budgets else None
 
 
 def budgets_of(entries: Sequence[Entry], dataset: str) -> dict[str, Budget]:
@@ -133,10 +133,10 @@ def version_of(entries: Sequence[Entry], dataset: str) -> int:
 def constants_of(entries: Sequence[Entry], dataset: str) -> Constants | None:
     """The unprotected facts that the last look at the present version of a set wrote down."""
     since = _changed_at(entries, dataset)
-    said = [
+    noted = [
         e.body["unprotected"] for e in entries if e.dataset == dataset and e.seq > since and "unprotected" in e.body
     ]
-    return Constants.model_validate(said[-1]) if said else None
+    return Constants.model_validate(noted[-1]) if noted else None
 
 
 def _changed_at(entries: Sequence[Entry], dataset: str) -> int:
@@ -187,21 +187,21 @@ def reserved_entries(entries: Sequence[Entry], hashes: Sequence[str], dataset: s
     """The `reserve` entries of these hashes in order, of one set where it is given."""
     if dataset is not None:
         check_name(dataset)
-    chosen = found_entries(entries, hashes)
+    chosen = entries_by_hash(entries, hashes)
     if strange := [entry for entry in chosen if entry.kind != "reserve" or dataset not in (None, entry.dataset)]:
         where = "" if dataset is None else f" on '{dataset}'"
         raise BadInput(f"entry {strange[0].seq} is no reservation{where}: name the reservations that it stands on")
     return chosen
 
 
-def found_entries(entries: Sequence[Entry], hashes: Iterable[str]) -> list[Entry]:
+def entries_by_hash(entries: Sequence[Entry], hashes: Iterable[str]) -> list[Entry]:
     """The entries of these hashes, each once, in order; `BadInput` for one of another ledger."""
-    found, wanted = {entry.hash: entry for entry in entries}, set(hashes)
-    if unknown := sorted(wanted - set(found)):
+    by_hash, hashes_sought = {entry.hash: entry for entry in entries}, set(hashes)
+    if unknown := sorted(hashes_sought - set(by_hash)):
         raise BadInput(
             f"ledger entry {unknown[0][:12]} is not in this ledger: use the ledger that the run was made with"
         )
-    return sorted((found[digest] for digest in wanted), key=lambda entry: entry.seq)
+    return sorted((by_hash[digest] for digest in hashes_sought), key=lambda entry: entry.seq)
 
 
 # Events, as entries hold them

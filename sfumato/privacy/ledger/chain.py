@@ -129,7 +129,7 @@ class Chain:
         with self._transaction(exclusive=False) as connection:
             return _unbroken(connection)[1]
 
-    def as_found(self) -> list[Entry]:
+    def unchecked_entries(self) -> list[Entry]:
         """All entries in order, also where the chain is broken."""
         with self._transaction(exclusive=False) as connection:
             rows = _load(connection).rows
@@ -176,7 +176,7 @@ class Chain:
 
     def see(self, heads: Sequence[Head]) -> None:
         """Refused where the chain lacks one of these heads; it is then noted as seen, so that every call finds the gap."""
-        entries = self.as_found()
+        entries = self.unchecked_entries()
         if lost := missing_heads(heads, present(entries)):
             self._remember(self._ledger, lost)
             self._refuse_gap(entries, [*self.seen(), *lost], spending=True)
@@ -184,7 +184,7 @@ class Chain:
     def lacks(self, heads: Sequence[Head] = ()) -> list[Head]:
         """The heads seen, and those among `heads`, that are neither in the chain nor made up for, the latest first."""
         seen = self.seen()
-        return missing_heads([*seen, *heads], present(self.as_found()))
+        return missing_heads([*seen, *heads], present(self.unchecked_entries()))
 
     def signed_head(self) -> dict[str, Any]:
         """Ledger id, number and hash of the last entry (0 and empty before the first), public key, and the signature of these."""
@@ -491,16 +491,16 @@ def present(entries: Sequence[Entry]) -> set[str]:
 
 def _forgeries(book: _Book) -> list[str]:
     """Entries whose head was not signed by the ledger's key; those before the first signed one excepted where it says so."""
-    found, key = [], book.key
+    faults, key = [], book.key
     unsigned = next((row.seq for row in book.rows if row.kind == MIGRATED), 0)
     for row in reversed(book.rows):
         if row.seq >= unsigned and not _is_signed(book, row, key):
-            found.append(
+            faults.append(
                 f"entry {row.seq}: not signed by the ledger's key; it was written or chained anew by somebody else"
             )
         if row.kind == REKEYED:
             key = _entry(row).body["was"]
-    return found[::-1]
+    return faults[::-1]
 
 
 def _is_signed(book: _Book, row: sa.Row[Any], key: str) -> bool:
@@ -509,18 +509,18 @@ def _is_signed(book: _Book, row: sa.Row[Any], key: str) -> bool:
 
 def _breaks(book: _Book) -> list[str]:
     """Where the chain does not hold, by hash, by order, and at its end."""
-    found, last, previous = [], 0, ""
+    faults, last, previous = [], 0, ""
     for row in book.rows:
         if row.seq != last + 1:
-            found.append(f"entry {last + 1}: missing; entry {row.seq} comes next")
+            faults.append(f"entry {last + 1}: missing; entry {row.seq} comes next")
         if _hash(row.seq, row.dataset, row.kind, row.body, row.previous) != row.hash:
-            found.append(f"entry {row.seq}: edited or moved; its hash is not that of its content")
+            faults.append(f"entry {row.seq}: edited or moved; its hash is not that of its content")
         elif row.previous != previous and row.seq == last + 1:
-            found.append(f"entry {row.seq}: does not follow entry {last}; one of them was exchanged")
+            faults.append(f"entry {row.seq}: does not follow entry {last}; one of them was exchanged")
         last, previous = row.seq, row.hash
     if previous != book.head:
-        found.append(f"the end: entry {last} is not the last one written; entries were deleted or exchanged")
-    return found
+        faults.append(f"the end: entry {last} is not the last one written; entries were deleted or exchanged")
+    return faults
 
 
 def _unbroken(connection: sa.Connection) -> tuple[_Book, list[Entry]]:

@@ -73,22 +73,22 @@ class Prints:
 
 def prints_of(pictures: Iterable[np.ndarray], key: bytes) -> Prints:
     """Fingerprints of pictures uint8 `[h, w, c]`, each of its own shape."""
-    records, found = 0, [np.zeros((0, KINDS), np.uint64)]
+    records, values = 0, [np.zeros((0, KINDS), np.uint64)]
     for batch in _batches(pictures):
         records += len(batch)
         levels = batch.reshape(len(batch), -1)
         shown = batch[levels.min(1) != levels.max(1)]
         exact = [_hashed(form, key, 0) for form in _least(shown)]
         alike = [_hashed(form, key, 1) if form else NONE for form in _least_waves(shown)]
-        found.append(np.array([exact, alike], dtype=np.uint64).T)
-    return Prints(records, np.concatenate(found))
+        values.append(np.array([exact, alike], dtype=np.uint64).T)
+    return Prints(records, np.concatenate(values))
 
 
 def match(one: Prints, other: Prints) -> bool:
     """Whether enough records of the smaller set are in the other for both to count as one."""
     small, large = sorted((one, other), key=lambda prints: prints.records)
-    found = (np.isin(small.values, large.values) & (small.values != NONE)).any(1)
-    return int(found.sum()) >= max(FEWEST, SHARE * small.records)
+    shared = (np.isin(small.values, large.values) & (small.values != NONE)).any(1)
+    return int(shared.sum()) >= max(FEWEST, SHARE * small.records)
 
 
 def _batches(pictures: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
@@ -96,11 +96,11 @@ def _batches(pictures: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     waiting: dict[tuple[int, ...], list[np.ndarray]] = {}
     for picture in pictures:
         grey = picture.shape[2] == 1 or bool((picture == picture[:, :, :1]).all())
-        kept = picture[:, :, :1] if grey else picture
-        alike = waiting.setdefault(kept.shape, [])
-        alike.append(kept)
-        if len(alike) * kept.size >= BATCH_BYTES:
-            yield np.stack(waiting.pop(kept.shape))
+        pixels = picture[:, :, :1] if grey else picture
+        alike = waiting.setdefault(pixels.shape, [])
+        alike.append(pixels)
+        if len(alike) * pixels.size >= BATCH_BYTES:
+            yield np.stack(waiting.pop(pixels.shape))
     yield from (np.stack(alike) for alike in waiting.values())
 
 
@@ -152,8 +152,8 @@ _COSINES = np.cos(np.pi / SIDE * np.outer(np.arange(WAVES), np.arange(SIDE) + 0.
 
 
 def _hashed(form: bytes, key: bytes, kind: int) -> int:
-    found = hashlib.blake2b(form, key=key, digest_size=PRINT_BYTES, salt=bytes([kind])).digest()
-    return int.from_bytes(found, "little") or 1  # none is `NONE`
+    digest = hashlib.blake2b(form, key=key, digest_size=PRINT_BYTES, salt=bytes([kind])).digest()
+    return int.from_bytes(digest, "little") or 1  # none is `NONE`
 
 
 # In the ledger's database; every call within a transaction of the ledger
@@ -161,14 +161,14 @@ def _hashed(form: bytes, key: bytes, kind: int) -> int:
 
 def key_of(connection: sa.Connection) -> bytes:
     """The key of this ledger's fingerprints, made at its first use."""
-    kept = connection.scalar(sa.select(_META.c.value).where(_META.c.key == KEY))
-    if kept is None:
-        kept = secrets.token_hex(KEY_BYTES)
-        connection.execute(sa.insert(_META).values(key=KEY, value=kept))
-    return bytes.fromhex(kept)
+    stored = connection.scalar(sa.select(_META.c.value).where(_META.c.key == KEY))
+    if stored is None:
+        stored = secrets.token_hex(KEY_BYTES)
+        connection.execute(sa.insert(_META).values(key=KEY, value=stored))
+    return bytes.fromhex(stored)
 
 
-def kept_prints(connection: sa.Connection) -> dict[tuple[str, str], Prints]:
+def stored_prints(connection: sa.Connection) -> dict[tuple[str, str], Prints]:
     """The fingerprints of every set, by its name and the digest of its content."""
     _PRINTS.create(connection, checkfirst=True)
     rows = connection.execute(sa.select(_PRINTS)).all()
@@ -193,12 +193,12 @@ def write_joins(
 ) -> list[Entry]:
     """Keep the fingerprints of a set's present version and write the joins that follow, but for those that are there already
     or that a person denied."""
-    kept = kept_prints(connection)
+    stored = stored_prints(connection)
     keep_prints(connection, dataset, digest, prints)
     own = Version(dataset, version_of(entries, dataset))
     seen = {(e.dataset, e.body["digest"]): version for e, version in numbered(entries) if "digest" in e.body}
     written = []
-    for place, others in kept.items():
+    for place, others in stored.items():
         other = seen.get(place, own)
         if other == own or are_joined(entries, own, other) or are_parted(entries, own, other):
             continue

@@ -45,11 +45,11 @@ def joined_versions(entries: Sequence[Entry], dataset: str) -> frozenset[Version
     """The set's present version and all that is joined to it."""
     known = {version for _, version in numbered(entries)} | {Version(dataset, 1)}
     pairs = _pairs(entries, known)
-    found, reached = frozenset[Version](), {max(one for one in known if one.dataset == dataset)}
-    while reached - found:
-        found = found | reached
-        reached = {other for pair in pairs if pair & found for other in pair}
-    return found
+    group, reached = frozenset[Version](), {max(one for one in known if one.dataset == dataset)}
+    while reached - group:
+        group = group | reached
+        reached = {other for pair in pairs if pair & group for other in pair}
+    return group
 
 
 def joined_names(entries: Sequence[Entry], dataset: str) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def joined_names(entries: Sequence[Entry], dataset: str) -> tuple[str, ...]:
     return tuple(sorted({one.dataset for one in joined_versions(entries, dataset)} - {dataset}))
 
 
-def said(entries: Sequence[Entry], dataset: str) -> list[Entry]:
+def join_history(entries: Sequence[Entry], dataset: str) -> list[Entry]:
     """The entries by which sets of this one's group were joined or parted, in order."""
     group = {dataset, *joined_names(entries, dataset)}
     return [e for e in entries if e.kind in ("join", "differ") and {e.dataset, e.body["other"]} & group]

@@ -47,9 +47,9 @@ from sfumato.privacy.ledger.balance import (
     check_set,
     constants_of,
     dumped,
+    entries_by_hash,
     entry_label,
     events_of,
-    found_entries,
     in_words,
     most_taken,
     past_of,
@@ -63,8 +63,8 @@ from sfumato.privacy.ledger.balance import (
     version_of,
 )
 from sfumato.privacy.ledger.chain import Chain, Entry
-from sfumato.privacy.ledger.fingerprints import Prints, kept_prints, key_of, write_joins
-from sfumato.privacy.ledger.joins import PERSON, check_pair, joined_names, said
+from sfumato.privacy.ledger.fingerprints import Prints, key_of, stored_prints, write_joins
+from sfumato.privacy.ledger.joins import PERSON, check_pair, join_history, joined_names
 from sfumato.privacy.ledger.recovery import RECOVERED, SignedLedger
 from sfumato.privacy.ledger.signing import Keys
 from sfumato.progress import Progress, silent
@@ -115,7 +115,7 @@ class Ledger(SignedLedger):
         """Raise what `reserve` would raise for want of budget; nothing is written."""
         planned = check_events(events)
         if overrun := self._overrun(self._chain.entries(), dataset, planned, relation, delta):
-            raise Refused(self._told(dataset, planned, *overrun))
+            raise Refused(self._refusal(dataset, planned, *overrun))
 
     # Versions of a set
 
@@ -134,8 +134,8 @@ class Ledger(SignedLedger):
         with self._chain.appending_beside(spending=True) as (entries, write, connection):
             check_change(entries, dataset, digest)
             digests = {entry.body["digest"] for entry in entries if entry.dataset == dataset and "digest" in entry.body}
-            kept = kept_prints(connection)
-            compared = prints is not None and all((dataset, one) in kept for one in digests)
+            stored = stored_prints(connection)
+            compared = prints is not None and all((dataset, one) in stored for one in digests)
             body = {"digest": digest, "version": version_of(entries, dataset) + 1, "compared": compared}
             entry = write(dataset, "version", {**body, "run": run, "code_version": code_version})
             if prints:
@@ -152,13 +152,13 @@ class Ledger(SignedLedger):
     def has_prints(self, dataset: str, digest: str) -> bool:
         """Whether the records of this content are fingerprinted."""
         with self._chain.beside() as connection:
-            return (dataset, digest) in kept_prints(connection)
+            return (dataset, digest) in stored_prints(connection)
 
     def note_records(self, dataset: str, digest: str, prints: Prints | None = None) -> list[Entry]:
         """Keep the fingerprints of a set, those kept before if none are given, and write which sets its records join it to."""
         with self._chain.appending_beside() as (entries, write, connection):
             check_set(entries, dataset, digest)
-            prints = prints or kept_prints(connection)[dataset, digest]
+            prints = prints or stored_prints(connection)[dataset, digest]
             return write_joins(connection, entries, write, dataset, digest, prints)
 
     def join(self, dataset: str, other: str, reason: str) -> Entry:
@@ -176,9 +176,9 @@ class Ledger(SignedLedger):
         """Names of the other sets that count together with this one."""
         return joined_names(self._chain.entries(), dataset)
 
-    def said(self, dataset: str) -> list[Entry]:
+    def join_history(self, dataset: str) -> list[Entry]:
         """The entries by which this set, or one that counts with it, was joined to others or declared different."""
-        return said(self._chain.entries(), dataset)
+        return join_history(self._chain.entries(), dataset)
 
     def _say(self, kind: Kind, dataset: str, other: str, reason: str, more: dict[str, str]) -> Entry:
         with self._chain.appending() as (entries, write):
@@ -260,7 +260,7 @@ class Ledger(SignedLedger):
             if overrun is None:
                 entry = write(dataset, "reserve", body)
         if overrun is not None:
-            raise Refused(self._told(dataset, rest, *overrun))
+            raise Refused(self._refusal(dataset, rest, *overrun))
         return Reservation(
             entry.seq,
             dataset,
@@ -429,13 +429,13 @@ class Ledger(SignedLedger):
                 },
             )
 
-    def made(self, artifact: str, *, entries: Sequence[str], stage: str, run: str, code_version: str) -> Entry:
+    def note_made(self, artifact: str, *, entries: Sequence[str], stage: str, run: str, code_version: str) -> Entry:
         """Write that an artifact was made of others alone, which stand on the `entries` of these hashes, of one set.
 
         Nobody can then put another one in its place who may write where artifacts lie, and not here.
         """
         with self._chain.appending() as (known, write):
-            stands_on = found_entries(known, entries)
+            stands_on = entries_by_hash(known, entries)
             datasets = sorted({entry.dataset for entry in stands_on})
             if len(datasets) != 1:
                 raise BadInput(f"artifact {artifact[:12]} stands on {len(datasets)} private sets: name those of one")
@@ -510,7 +510,7 @@ class Ledger(SignedLedger):
 
     def entries(self, dataset: str | None = None) -> list[Entry]:
         """All entries in order, or those of one set; readable also when the chain is broken."""
-        return [entry for entry in self._chain.as_found() if dataset in (None, entry.dataset)]
+        return [entry for entry in self._chain.unchecked_entries() if dataset in (None, entry.dataset)]
 
     def spends(self, dataset: str, *, all_versions: bool = False) -> list[Spend]:
         """The reservations that count, each with the events that count: committed, or else all that was reserved."""
@@ -544,9 +544,9 @@ class Ledger(SignedLedger):
             progress(done + 1, len(chosen))
         return grown
 
-    def found(self, hashes: Iterable[str]) -> list[Entry]:
+    def entries_by_hash(self, hashes: Iterable[str]) -> list[Entry]:
         """The entries of these hashes, each once, in order; `BadInput` for one of another ledger."""
-        return found_entries(self._chain.entries(), hashes)
+        return entries_by_hash(self._chain.entries(), hashes)
 
     def price_of(self, hashes: Sequence[str], delta: float, relation: Relation) -> float:
         """The epsilon of one release that stands on the reservations of these hashes, of one set; infinite without certificate."""
@@ -596,9 +596,9 @@ class Ledger(SignedLedger):
             pairs = [(body["relation"], entry.body["epsilon"], now[body["relation"]])]
             pairs += [(name, was, now[name]) for name, was in entry.body["both"].items() if name != pairs[0][0]]
             differences += [
-                Difference(entry.seq, entry.dataset, relation, was, found)
-                for relation, was, found in pairs
-                if not _same(was, found, tolerance)
+                Difference(entry.seq, entry.dataset, relation, was, epsilon)
+                for relation, was, epsilon in pairs
+                if not _same(was, epsilon, tolerance)
             ]
             progress(done + 1, len(priced))
         return differences
@@ -614,13 +614,13 @@ class Ledger(SignedLedger):
 
     def _certificate(self, events: Sequence[Event], delta: float, relation: Relation) -> dict[str, Any]:
         """What an entry says of its price: epsilon, or none and why, under both relations, and who computed it."""
-        found = self._both(events, delta, relation, self._price)
+        epsilons = self._both(events, delta, relation, self._price)
         reasons = [why for event in events if (why := event.uncertified(relation))]
         why = "; ".join(dict.fromkeys(reasons)) or f"the accountant finds no finite epsilon at delta {delta:g}"
         return {
-            "epsilon": found[relation],
-            "both": found,
-            "why": why if found[relation] is None else None,
+            "epsilon": epsilons[relation],
+            "both": epsilons,
+            "why": why if epsilons[relation] is None else None,
             "accountant": self._named(events, delta, relation),
         }
 
@@ -694,7 +694,7 @@ class Ledger(SignedLedger):
                 return spent, name, budget, relation, after[budget.delta]
         return None
 
-    def _told(
+    def _refusal(
         self,
         dataset: str,
         planned: Sequence[Event],
@@ -727,7 +727,7 @@ class Ledger(SignedLedger):
         return f"{left} needs {after - before:.4g}: {advice}; or raise the budget"
 
 
-def _same(recorded: float | None, found: float | None, tolerance: float) -> bool:
-    if recorded is None or found is None:
-        return recorded is found
-    return math.isclose(recorded, found, rel_tol=tolerance)
+def _same(recorded: float | None, computed: float | None, tolerance: float) -> bool:
+    if recorded is None or computed is None:
+        return recorded is computed
+    return math.isclose(recorded, computed, rel_tol=tolerance)

@@ -156,11 +156,11 @@ class SignedLedger:
 def known_of(entries: Sequence[Entry]) -> Known:
     """What a copy of a ledger knows."""
     names = dict.fromkeys(entry.dataset for entry in entries if entry.kind == "budget")
-    found = {name: budget for name in names if (budget := budget_of(entries, name))}
+    budgets = {name: budget for name in names if (budget := budget_of(entries, name))}
     return Known(
         heads=tuple(Head(entry.seq, entry.hash, entry.previous) for entry in entries),
-        spends=tuple(_said(entry, events) for entry, events in counted(entries)),
-        budgets={name: {"epsilon": budget.epsilon, "delta": budget.delta} for name, budget in found.items()},
+        spends=tuple(_spend_terms(entry, events) for entry, events in counted(entries)),
+        budgets={name: {"epsilon": budget.epsilon, "delta": budget.delta} for name, budget in budgets.items()},
         complete=True,
     )
 
@@ -174,7 +174,7 @@ def statement(head: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, An
 def spends_under(entries: Sequence[Entry], hashes: Iterable[str]) -> list[dict[str, Any]]:
     """The spends among the entries of these hashes, as a card holds them so that they can be written anew."""
     under = set(hashes)
-    return [_said(entry, events) for entry, events in counted(entries) if entry.hash in under]
+    return [_spend_terms(entry, events) for entry, events in counted(entries) if entry.hash in under]
 
 
 def known_from(text: str, keys: Iterable[str], names: Iterable[str]) -> Known | None:
@@ -188,8 +188,8 @@ def known_from(text: str, keys: Iterable[str], names: Iterable[str]) -> Known | 
         if head["ledger"] not in names:
             return None
         spends = value.get("ledger_spends", [])
-        found = (Head(int(head["seq"]), str(head["hash"])),)
-        known = Known(found, tuple(spends), value.get("budgets", {}), "budgets" in value)
+        heads = (Head(int(head["seq"]), str(head["hash"])),)
+        known = Known(heads, tuple(spends), value.get("budgets", {}), "budgets" in value)
         return (
             known
             if all({"seq", "hash", "dataset", "events", "relation", "delta"} <= set(one) for one in spends)
@@ -238,11 +238,11 @@ def written_anew(spend: Mapping[str, Any]) -> dict[str, Any]:
 
 def budgets_known(sources: Sequence[Known]) -> dict[str, dict[str, float]]:
     """The smallest budget of each set among all sources."""
-    found: dict[str, dict[str, float]] = {}
+    smallest: dict[str, dict[str, float]] = {}
     for name, budget in (item for source in sources for item in source.budgets.items()):
-        if name not in found or budget["epsilon"] < found[name]["epsilon"]:
-            found[name] = {"epsilon": float(budget["epsilon"]), "delta": float(budget["delta"])}
-    return found
+        if name not in smallest or budget["epsilon"] < smallest[name]["epsilon"]:
+            smallest[name] = {"epsilon": float(budget["epsilon"]), "delta": float(budget["delta"])}
+    return smallest
 
 
 def notes_of(entries: Sequence[Entry], dataset: str) -> list[dict[str, Any]]:
@@ -263,7 +263,7 @@ def _events(spend: Mapping[str, Any]) -> tuple[Event, ...]:
     return events_of(Entry(spend["seq"], spend["dataset"], RECOVERED, dict(spend), "", spend["hash"]))
 
 
-def _said(entry: Entry, events: Sequence[Event]) -> dict[str, Any]:
+def _spend_terms(entry: Entry, events: Sequence[Event]) -> dict[str, Any]:
     terms = {name: entry.body[name] for name in TERMS if name in entry.body}
     where = {"seq": entry.body.get("was", entry.seq), "hash": entry.body.get("was_hash", entry.hash)}
     return {**where, "dataset": entry.dataset, **terms, "events": dumped(events)}

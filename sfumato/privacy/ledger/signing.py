@@ -173,11 +173,11 @@ class Keys:
 
         One that was also noted by itself, as a run or a witness knows it, keeps the hash before it.
         """
-        found: dict[str, Head] = {}
+        heads: dict[str, Head] = {}
         for head in (head for one in dict.fromkeys([*self.at(place), ledger]) for head in self._heads_of(one)):
-            if head.hash not in found or found[head.hash].previous == UNKNOWN:
-                found[head.hash] = head
-        return list(found.values())
+            if head.hash not in heads or heads[head.hash].previous == UNKNOWN:
+                heads[head.hash] = head
+        return list(heads.values())
 
     def public_keys(self, place: str, ledger: str) -> set[str]:
         """The public keys that were noted of a ledger, and of others that lay at its place."""

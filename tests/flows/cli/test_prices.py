@@ -52,12 +52,12 @@ def test_a_price_that_is_kept_and_wrong_binds_nobody(folder):
     events, place = [Gaussian(noise_multiplier=1.0), Gaussian(noise_multiplier=2.0)], where()
     place.home.mkdir(parents=True, exist_ok=True)
     true = accountant.priced(events, 1e-5)
-    with prices.kept_prices(place):
+    with prices.cached_prices(place):
         assert accountant.priced(events, 1e-5) == true
     kept = json.loads((place.home / prices.FILE).read_text())
     kept["prices"] = {name: [0.001, "nobody"] for name in kept["prices"]}
     (place.home / prices.FILE).write_text(json.dumps(kept))
-    with prices.kept_prices(place):
+    with prices.cached_prices(place):
         assert accountant.priced(events, 1e-5).accountant == "nobody"
     assert accountant.priced(events, 1e-5) == true
     with place.ledger() as ledger:
@@ -66,11 +66,11 @@ def test_a_price_that_is_kept_and_wrong_binds_nobody(folder):
             ledger.check_budget("scans", events, "add_remove", 1e-5)
 
 
-def test_only_screens_know_of_kept_prices():
+def test_only_screens_know_of_cached_prices():
     folders = ("flows", "tasks", "artifacts", "sfumato")
     files = {path.relative_to(ROOT).as_posix(): path for folder in folders for path in (ROOT / folder).rglob("*.py")}
     knowing = {
-        name for name, path in files.items() if "kept_prices" in path.read_text() or "cli.prices" in path.read_text()
+        name for name, path in files.items() if "cached_prices" in path.read_text() or "cli.prices" in path.read_text()
     }
     screens = {"flows/cli/prices.py", "flows/cli/run.py", "flows/cli/ledger.py"}
     assert knowing == {"sfumato/privacy/accounting/accountant.py", *screens}

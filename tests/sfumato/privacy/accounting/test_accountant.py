@@ -24,6 +24,7 @@ from sfumato.errors import BadInput
 from sfumato.privacy.accounting.accountant import (
     NOISE_RANGE,
     Priced,
+    cached_prices,
     calibrate,
     calibrate_noise,
     compose_gdp,
@@ -31,7 +32,6 @@ from sfumato.privacy.accounting.accountant import (
     epsilon,
     gdp_delta,
     gdp_epsilon,
-    kept_prices,
     poisson_clt,
     priced,
     subsampled_gaussian_clt,
@@ -532,7 +532,7 @@ def test_quiet_import():
 def test_kept_prices_serve_where_they_are_asked_for_and_nowhere_else():
     events, prices = [SubsampledGaussian(noise_multiplier=2, sample_rate=0.1, steps=50)], {}
     true = priced(events, 1e-5)
-    with kept_prices(prices):
+    with cached_prices(prices):
         assert priced(events, 1e-5) == true
         (name,) = prices
         prices[name] = Priced(0.25, "kept")

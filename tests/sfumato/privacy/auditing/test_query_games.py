@@ -13,9 +13,9 @@ from sfumato.privacy.auditing.findings import FALSE_ALARM
 from sfumato.privacy.auditing.query_games import (
     counting,
     learning_head,
+    play_queries,
     queries_of,
     taking_moments,
-    tried_queries,
     voting,
 )
 from sfumato.privacy.engine import linear_head, queries
@@ -43,7 +43,7 @@ def short(monkeypatch):
 
 
 def fit_of(name, each=1):
-    (fit,), bound = tried_queries([QUERIES[name](each)], delta=DELTA)
+    (fit,), bound = play_queries([QUERIES[name](each)], delta=DELTA)
     return fit, bound
 
 
@@ -197,5 +197,5 @@ def test_queries_of_earlier_kinds_are_not_played():
 
 
 def test_all_queries_of_a_run_are_guessed_by_together():
-    fits, bound = tried_queries([counting(COUNTS), taking_moments(MOMENTS)], delta=DELTA)
+    fits, bound = play_queries([counting(COUNTS), taking_moments(MOMENTS)], delta=DELTA)
     assert [fit.what for fit in fits] == ["class counts", "class moments"] and bound.canaries == 100

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from sfumato.diffusion.objective import Examples
 from sfumato.privacy.engine.arithmetic import exact_products, rounds_operands
 from sfumato.privacy.engine.clipping import clipped_sum
-from sfumato.privacy.engine.norms import squared_norms, weigh_kept
+from sfumato.privacy.engine.norms import squared_norms, weigh_gradients
 from tests.oracle import Wrapped, by, norm, pictures
 
 KEPT_BITS, BITS = 10, 23
@@ -120,7 +120,7 @@ def test_the_norm_of_many_numbers_is_not_too_small(numbers):
     """Added up in float32 alone it was: 1e-5 too small for a million, 2e-3 for 35 million."""
     rows = torch.randn(1, numbers, generator=torch.Generator().manual_seed(0))
     assert float(squared_norms(rows).sqrt()) == pytest.approx(float(rows.double().norm()), rel=2e-7)
-    weighed, clip = weigh_kept(rows), 1e-3
+    weighed, clip = weigh_gradients(rows), 1e-3
     factor = clip / weighed.squares.sqrt()
     assert float(weighed.total(factor, None).double().norm()) <= clip * (1 + 1e-6)
 

@@ -9,7 +9,7 @@ from torch import nn
 from sfumato.diffusion.objective import Examples
 from sfumato.privacy.engine.clipping import clipped_sum
 from sfumato.privacy.engine.layers import Conv, Embed, Linear
-from sfumato.privacy.engine.norms import Weighed, weigh, weigh_kept
+from sfumato.privacy.engine.norms import Weighed, weigh, weigh_gradients
 from tests.oracle import WAYS, Wrapped, by, norm, pictures
 
 CONV = Conv((4, 3, 3, 3), (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
@@ -110,7 +110,7 @@ def test_squared_norms_are_those_of_the_gradients(kind):
     generator = torch.Generator().manual_seed(0)
     a = torch.randint(4, (12, *shape_a)) if kind == "table" else torch.randn(12, *shape_a, generator=generator)
     q = torch.randn(12, *shape_q, generator=generator)
-    kept = weigh_kept(layer.kept(layer.ways((a,), q, 6)[0], (a,), q, 6))
+    kept = weigh_gradients(layer.gradients(layer.ways((a,), q, 6)[0], (a,), q, 6))
     gram = weigh(layer, "gram", (a,), q, 6)
     torch.testing.assert_close(gram.squares.sqrt(), kept.squares.sqrt(), rtol=1.1e-5, atol=0)
     assert bool((gram.squares >= kept.squares * (1 - 1e-6)).all()), "rather too large than too small"

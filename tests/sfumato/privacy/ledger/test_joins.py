@@ -141,11 +141,14 @@ def test_a_person_joins_and_parts_with_a_reason(ledger, tmp_path, pictures):
     ledger.differ("both", "right", "checked by hand")
     run(ledger, tmp_path / "both", "both", 0.5)
     assert (
-        ledger.joined("both") == () and [entry.kind for entry in ledger.said("both")] == ["join"] * 2 + ["differ"] * 2
+        ledger.joined("both") == ()
+        and [entry.kind for entry in ledger.join_history("both")] == ["join"] * 2 + ["differ"] * 2
     )
     ledger.join("both", "left", "after all")
     assert ledger.joined("both") == ("left",)
-    assert [entry.body["reason"] for entry in ledger.said("left") if entry.kind == "differ"][0].startswith("no, others")
+    assert [entry.body["reason"] for entry in ledger.join_history("left") if entry.kind == "differ"][0].startswith(
+        "no, others"
+    )
 
 
 def test_what_a_person_says_needs_a_reason_and_names_that_are_known(ledger):
