@@ -33,9 +33,9 @@ from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian
 from sfumato.privacy.auditing.audit import epsilon_lower_bound
-from sfumato.privacy.auditing.games import tried_drawing
+from sfumato.privacy.auditing.games import play_drawing
 from sfumato.privacy.auditing.query_games import Query, counting, learning_head, play_queries, taking_moments, voting
-from sfumato.privacy.auditing.white_box import tried_training
+from sfumato.privacy.auditing.white_box import play_training
 from sfumato.privacy.engine import dp_sgd, queries
 from sfumato.privacy.noise import Source
 from sfumato.settings import Settings, resolve
@@ -139,10 +139,10 @@ def faults_of(settings: Settings, plan: Plan) -> tuple[str, ...]:
     parts = Parts(schedule, facts.shape, facts, public)
     terms = {"delta": plan.privacy.delta, "relation": plan.privacy.relation}
     if events := plan.events(STAGE_DRAWING):
-        return tried_drawing(
+        return play_drawing(
             worst_pair(method, settings, parts, events), events, numbers=math.prod(facts.shape), **terms
         )[0].faults
-    return tried_training(
+    return play_training(
         begun(method, settings, parts)[0],
         facts.shape,
         method.corrupt(settings, parts),

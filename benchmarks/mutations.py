@@ -119,8 +119,8 @@ FAULTS = (
     Fault(
         "moments: second moments without a bound",
         MECHANISMS,
-        "left = within(away[part].double() - centres[label, cell[part]], reference.residual)",
-        "left = away[part].double() - centres[label, cell[part]]",
+        "residuals = within(away[part].double() - centres[label, cell[part]], reference.residual)",
+        "residuals = away[part].double() - centres[label, cell[part]]",
         "sfumato/privacy/test_noisy_moments.py",
     ),
     Fault(

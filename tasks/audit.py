@@ -158,7 +158,7 @@ def play(
         fits, bound = [], None
         if tuning:
             fits.append(
-                white_box.tried_training(
+                white_box.play_training(
                     begun(method, settings, parts)[0],
                     facts.shape,
                     planned(method.corrupt)(settings, parts),
@@ -173,7 +173,7 @@ def play(
                 )
             )
         if drawing:
-            fit, bound = games.tried_drawing(
+            fit, bound = games.play_drawing(
                 worst_pair(method, settings, parts, drawing),
                 drawing,
                 numbers=math.prod(parts.shape),

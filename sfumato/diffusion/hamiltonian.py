@@ -73,6 +73,6 @@ def walked(
         gain = grown + kinetic(p) - kinetic(arrived)
         luck = torch.rand(len(x), generator=generator, device=x.device).log()
         # A step that is too long ends at infinity, or at no number at all, and is never kept.
-        kept = (luck < gain) if settings.metropolis else there.flatten(1).isfinite().all(1)
-        x = torch.where(kept.view(-1, *[1] * (x.dim() - 1)), there, x)
+        accepted = (luck < gain) if settings.metropolis else there.flatten(1).isfinite().all(1)
+        x = torch.where(accepted.view(-1, *[1] * (x.dim() - 1)), there, x)
     return x

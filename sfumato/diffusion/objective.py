@@ -114,8 +114,8 @@ def renoising_loss(
     since most of the noise that is in x_S already cannot be predicted.
     """
     t = uniform_times(len(latent), boundary + 1, schedule.timesteps, generator, latent.device)
-    kept = schedule.signal(t) / schedule.signal(torch.full_like(t, boundary))
-    fresh = (1 - kept.square()).sqrt()
+    signal_ratio = schedule.signal(t) / schedule.signal(torch.full_like(t, boundary))
+    fresh = (1 - signal_ratio.square()).sqrt()
     noise = normal(latent, generator)
-    predicted = model(kept * latent + fresh * noise, t, y)
+    predicted = model(signal_ratio * latent + fresh * noise, t, y)
     return (fresh / schedule.noise(t) * predicted - noise).square().mean()

@@ -101,8 +101,8 @@ def dpm_solver(
             last, last_length = before
             ahead = image + length / (2 * last_length) * (image - last)
         signal, noise = levels(schedule, after)
-        kept = noise / levels(schedule, now)[1] * math.exp(-eta * length)
-        x = kept * x - signal * math.expm1(-(1 + eta) * length) * ahead
+        decay = noise / levels(schedule, now)[1] * math.exp(-eta * length)
+        x = decay * x - signal * math.expm1(-(1 + eta) * length) * ahead
         if eta > 0:
             x = x + noise * math.sqrt(-math.expm1(-2 * eta * length)) * normal(x, generator)
         before = image, length
@@ -129,10 +129,10 @@ def ancestral(
         image = predicted_image(schedule, x, t, denoise(x, t, y))
         if after == 0:
             return image
-        kept = schedule.signal(t) / schedule.signal(s)
-        variance = 1 - kept**2
+        ratio = schedule.signal(t) / schedule.signal(s)
+        variance = 1 - ratio**2
         weight = schedule.signal(s) * variance / schedule.noise(t) ** 2
-        mean = weight * image + kept * schedule.noise(s) ** 2 / schedule.noise(t) ** 2 * x
+        mean = weight * image + ratio * schedule.noise(s) ** 2 / schedule.noise(t) ** 2 * x
         x = mean + variance.sqrt() * normal(x, generator)
     return x
 

@@ -28,9 +28,9 @@ def exchanged(vectors: Tensor, *, keep: float, k: int, generator: torch.Generato
     nearest = (unit @ unit.t()).fill_diagonal_(-torch.inf).topk(k - 1, dim=1).indices
     count = len(vectors)
     chosen = torch.randint(k - 1, (count, 1), generator=generator, device=vectors.device)
-    kept = torch.rand(count, generator=generator, device=vectors.device) < keep
+    unchanged = torch.rand(count, generator=generator, device=vectors.device) < keep
     own = torch.arange(count, device=vectors.device)
-    return vectors[torch.where(kept, own, nearest.gather(1, chosen)[:, 0])]
+    return vectors[torch.where(unchanged, own, nearest.gather(1, chosen)[:, 0])]
 
 
 def curvature(score: Score, u: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,12 +40,12 @@ def curvature(score: Score, u: Tensor, direction: Tensor) -> tuple[Tensor, Tenso
     """
     with torch.enable_grad():
         u = u.detach().requires_grad_()
-        found = score(u)
-        along = torch.autograd.grad((found * direction).sum(), u, create_graph=True)[0]
-    return (along * direction).flatten(1).sum(1), found
+        value = score(u)
+        along = torch.autograd.grad((value * direction).sum(), u, create_graph=True)[0]
+    return (along * direction).flatten(1).sum(1), value
 
 
 def sliced_losses(score: Score, u: Tensor, v: Tensor, answered: Tensor) -> Tensor:
     """Eq. 7 of Liu et al. 2024 for each record, `[b]`: v^r^T grad s(u) v^r + (v^T s(u))^2 / 2; v^r is `answered`, all `[b, ...]`."""
-    bent, found = curvature(score, u, answered)
-    return bent + (found * v).flatten(1).sum(1).square() / 2
+    bent, value = curvature(score, u, answered)
+    return bent + (value * v).flatten(1).sum(1).square() / 2

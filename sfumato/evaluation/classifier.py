@@ -94,8 +94,8 @@ def check_images(images: Tensor, labels: Tensor, classes: int, *, name: str) -> 
     if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
         raise BadInput(f"{name}: labels are {labels.dtype} {list(labels.shape)}; give int64 [{len(images)}]")
     if int(labels.min()) < 0 or int(labels.max()) >= classes:
-        found = f"{int(labels.min())} to {int(labels.max())}"
-        raise BadInput(f"{name}: labels run from {found}; with {classes} classes they must lie in 0 to {classes - 1}")
+        span = f"{int(labels.min())} to {int(labels.max())}"
+        raise BadInput(f"{name}: labels run from {span}; with {classes} classes they must lie in 0 to {classes - 1}")
 
 
 def default_steps(images: int) -> int:

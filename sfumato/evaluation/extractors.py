@@ -114,20 +114,20 @@ def cnn_name(trained_on: str, classes: int) -> str:
     return CNN.format(FEATURES, trained_on, classes)
 
 
-def chosen(asked: Choice) -> Literal["cnn", "inception"]:
+def chosen(choice: Choice) -> Literal["cnn", "inception"]:
     """The extractor that a setting means on this machine.
 
     `inception` fetches missing weights and is `BadInput` where it cannot have them; `auto` fetches nothing and takes the
     small CNN instead.
     """
-    if asked == "auto":
+    if choice == "auto":
         return "cnn" if _obstacle() else "inception"
-    if asked == "inception":
+    if choice == "inception":
         if _installed() and not weights_path().exists():
             _fetch()
         if obstacle := _obstacle():
             raise BadInput(f"evaluation.features=inception: {obstacle}, or use --set evaluation.features=cnn")
-    return asked
+    return choice
 
 
 def weights_path() -> Path:
@@ -150,14 +150,14 @@ def inception(device: str | torch.device) -> FeatureReader:
     ).to(device)
 
     def read(images: Tensor) -> tuple[Tensor, Tensor]:
-        found = []
+        outputs = []
         with torch.inference_mode():
             for piece in images.split(INCEPTION_BATCH):
                 coloured = piece.expand(-1, 3, -1, -1) if piece.shape[1] == 1 else piece
                 pixels = ((coloured.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
-                found.append(network(pixels.to(device)))
+                outputs.append(network(pixels.to(device)))
             # Published Inception scores leave the bias of the last layer out.
-            features = torch.cat(found)
+            features = torch.cat(outputs)
             probabilities = (features @ network.fc.weight.T).softmax(1)
         return features.cpu().clone(), probabilities.cpu().clone()
 
@@ -166,13 +166,13 @@ def inception(device: str | torch.device) -> FeatureReader:
 
 def only_extractor(names: Iterable[str]) -> str:
     """The one extractor that all these scores were measured with; `BadInput` where there are two, "" where there is none."""
-    found = sorted(set(names))
-    if len(found) > 1:
+    distinct = sorted(set(names))
+    if len(distinct) > 1:
         raise BadInput(
-            f"scores from two feature extractors in one table ({'; '.join(found)}): judge all sets with one, by the same "
+            f"scores from two feature extractors in one table ({'; '.join(distinct)}): judge all sets with one, by the same "
             "data.public or by evaluation.features=inception"
         )
-    return found[0] if found else ""
+    return distinct[0] if distinct else ""
 
 
 def _obstacle() -> str:

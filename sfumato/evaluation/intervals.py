@@ -42,8 +42,8 @@ def mean_interval(values: np.ndarray, *, resamples: int, seed: int = 0) -> Inter
 
 def score_interval(value: float, table: np.ndarray, *, resamples: int, seed: int = 0) -> Interval:
     """Interval around an Inception score from its table [n, 1 + c] (`sfumato.evaluation.fidelity.inception_score`)."""
-    found = [score_of_means(counts @ table / len(table)) for counts in _counts(len(table), resamples, seed)]
-    return around(value, float(np.std(found, ddof=1)), least=1.0)
+    scores = [score_of_means(counts @ table / len(table)) for counts in _counts(len(table), resamples, seed)]
+    return around(value, float(np.std(scores, ddof=1)), least=1.0)
 
 
 def frechet_interval(
@@ -52,11 +52,11 @@ def frechet_interval(
     """Interval around a Frechet distance between features [n, d] and [m, d]; both sets are resampled."""
     tables = [features.double().numpy() for features in (features_a, features_b)]
     draws = (_counts(len(table), resamples, seed + place) for place, table in enumerate(tables))
-    found = [
+    distances = [
         between_gaussians(*_gaussian(tables[0], first), *_gaussian(tables[1], second))
         for first, second in zip(*draws, strict=True)
     ]
-    return around(value, float(np.std(found, ddof=1)), least=0.0)
+    return around(value, float(np.std(distances, ddof=1)), least=0.0)
 
 
 def around(value: float, error: float, *, least: float = -np.inf) -> Interval:

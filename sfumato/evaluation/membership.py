@@ -121,11 +121,11 @@ def loss_gaps(
     The public model is asked without a class, since it knows other classes. The first is the attack: the public loss takes
     out how hard a record is. The second knows no private record and serves as `CONTROL`. The seed draws the attacker's noise.
     """
-    asked: dict[str, Any] = {"times": times, "draws": draws}
+    arguments: dict[str, Any] = {"times": times, "draws": draws}
     public = denoising_losses(
-        models.schedule, models.public, x, torch.full_like(y, NO_CLASS), generator=_noise(x, seed), **asked
+        models.schedule, models.public, x, torch.full_like(y, NO_CLASS), generator=_noise(x, seed), **arguments
     )
-    tuned = denoising_losses(models.schedule, models.tuned, x, y, generator=_noise(x, seed), **asked)
+    tuned = denoising_losses(models.schedule, models.tuned, x, y, generator=_noise(x, seed), **arguments)
     return public - tuned, -public
 
 
@@ -143,9 +143,9 @@ def loss_attacks(
     progress(1, 2)
     outside, plain_outside = loss_gaps(models, *others, times=times, seed=seed + 1)
     progress(2, 2)
-    found = [membership(COMBINED, *combined(inside, outside))]
-    found += [membership(f"loss, t = {t}", inside[i], outside[i], t=t) for i, t in enumerate(times)]
-    return [*found, membership(CONTROL, *combined(plain_inside, plain_outside))]
+    attacks = [membership(COMBINED, *combined(inside, outside))]
+    attacks += [membership(f"loss, t = {t}", inside[i], outside[i], t=t) for i, t in enumerate(times)]
+    return [*attacks, membership(CONTROL, *combined(plain_inside, plain_outside))]
 
 
 def combined(members: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:

@@ -130,7 +130,7 @@ def trained(
         images, labels = images.to(device, torch.float32), labels.to(device)
         images = images.contiguous(memory_format=torch.channels_last)
         optimizer = torch.optim.Adam(model.parameters(), lr=RATE, fused=True)
-        best, kept, done, total = -1.0, model.state_dict(), 0, steps(len(images), epochs)
+        best, best_state, done, total = -1.0, model.state_dict(), 0, steps(len(images), epochs)
         for _ in range(epochs):
             model.train()
             for drawn in taught[torch.randperm(len(taught))].split(BATCH_IMAGES):
@@ -143,8 +143,8 @@ def trained(
                 progress(done, total)
             right = float((read(model, images[held.to(device)]) == labels[held.to(device)].cpu()).double().mean())
             if right > best:
-                best, kept = right, copy.deepcopy(model.state_dict())
-    model.load_state_dict(kept)
+                best, best_state = right, copy.deepcopy(model.state_dict())
+    model.load_state_dict(best_state)
     return model.eval()
 
 

@@ -14,11 +14,11 @@ from sfumato.evaluation.intervals import LEVEL, Interval, around
 
 def balanced(right: np.ndarray, labels: np.ndarray) -> tuple[float, Interval]:
     """Mean over classes of the share of images read rightly, from bool `[m]` and int `[m]`, and its interval."""
-    found, counts = np.unique(labels, return_counts=True)
-    shares = np.array([right[labels == label].mean() for label in found])
-    at = np.searchsorted(found, labels)
-    adds = (right - shares[at]) * (len(labels) / counts[at]) / len(found)
-    return float(shares.mean()), _interval(float(shares.mean()), adds, int(counts.min()) * len(found))
+    classes, counts = np.unique(labels, return_counts=True)
+    shares = np.array([right[labels == label].mean() for label in classes])
+    at = np.searchsorted(classes, labels)
+    adds = (right - shares[at]) * (len(labels) / counts[at]) / len(classes)
+    return float(shares.mean()), _interval(float(shares.mean()), adds, int(counts.min()) * len(classes))
 
 
 def macro_area(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, Interval] | None:

@@ -188,16 +188,16 @@ def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress
         names, unread = (), unread | dict.fromkeys(names, reason)
     steps = utility.training_steps(names, len(synthetic), bench.how)
 
-    def heard(before: int) -> Progress:
-        return lambda done, _: progress(before + done, steps + two_samples.STEPS) if progress else None
+    def counted_from(offset: int) -> Progress:
+        return lambda done, _: progress(offset + done, steps + two_samples.STEPS) if progress else None
 
     return _scores(
         synthetic,
         bench,
         _joined(
             _seen(synthetic, labels, bench),
-            _learnt(names, synthetic, labels, bench, heard(0)),
-            _told_apart(synthetic, labels, bench, heard(steps)),
+            _learnt(names, synthetic, labels, bench, counted_from(0)),
+            _two_samples(synthetic, labels, bench, counted_from(steps)),
             ScoredSet(missing=unread),
         ),
     )
@@ -213,17 +213,17 @@ def ceiling(
     held-out images would be compared with themselves. Nothing is taught to name classes by them.
     """
     read = _mean("readable", _read_rightly(bench.judge, *test), bench)
-    return _scores(train[0], bench, _joined(_seen(*train, bench), _told_apart(*train, bench, progress), read))
+    return _scores(train[0], bench, _joined(_seen(*train, bench), _two_samples(*train, bench, progress), read))
 
 
-def _scores(images: Tensor, bench: Bench, found: ScoredSet) -> Scores:
-    eleven = {name: found.values[name] for name in utility.ELEVEN if "eleven" in found.values}
-    values: dict[str, Any] = {name: value for name, value in found.values.items() if name not in utility.TEN}
+def _scores(images: Tensor, bench: Bench, scored: ScoredSet) -> Scores:
+    eleven = {name: scored.values[name] for name in utility.ELEVEN if "eleven" in scored.values}
+    values: dict[str, Any] = {name: value for name, value in scored.values.items() if name not in utility.TEN}
     return Scores(
         **{"logistic": None, "cnn": None} | values,
         scikit={name: value for name, value in eleven.items() if value is not None},
-        intervals=dict(found.spans),
-        missing=dict(found.missing),
+        intervals=dict(scored.spans),
+        missing=dict(scored.missing),
         images=len(images),
         feature_extractor=bench.extractor.name,
         further_extractors={name: eyes.name for name, eyes in bench.further.items()},
@@ -255,7 +255,7 @@ def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
     return _joined(
         ScoredSet({"kid": kid, "inception_score": score}, spans),
         *(_mean(name, row, bench) for name, row in rows.items()),
-        *(_frechet(*asked, bench) for asked in (("frechet", drawn, bench.features), *others)),
+        *(_frechet(*pair, bench) for pair in (("frechet", drawn, bench.features), *others)),
     )
 
 
@@ -275,7 +275,7 @@ def _frechet(name: str, drawn: Tensor, real: Tensor, bench: Bench) -> ScoredSet:
 
 def _learnt(names: tuple[str, ...], synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> ScoredSet:
     """What each of these classifiers reads in the real test images after learning from the set."""
-    found, rows, true = [], {}, bench.labels.cpu().numpy()
+    sets, rows, true = [], {}, bench.labels.cpu().numpy()
     if names:
         task = (synthetic, labels, bench.images, bench.labels)
         for name, right, sure in utility.answers(
@@ -284,21 +284,21 @@ def _learnt(names: tuple[str, ...], synthetic: Tensor, labels: Tensor, bench: Be
             rows[name] = right.double().numpy()
             if sure is not None:
                 both = {"balanced": balanced(rows[name], true), "auc": macro_area(sure.double().numpy(), true)}
-                found += [ScoredSet({f"{name}_{k}": v[0]}, {f"{name}_{k}": v[1]}) for k, v in both.items() if v]
+                sets += [ScoredSet({f"{name}_{k}": v[0]}, {f"{name}_{k}": v[1]}) for k, v in both.items() if v]
     if set(utility.ELEVEN) <= set(rows):
         rows["eleven"] = np.mean([rows[name] for name in utility.ELEVEN], axis=0)
-    return _joined(*found, *(_mean(name, row, bench) for name, row in rows.items()))
+    return _joined(*sets, *(_mean(name, row, bench) for name, row in rows.items()))
 
 
-def _told_apart(synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> ScoredSet:
+def _two_samples(synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> ScoredSet:
     """How well images are told from the real test images."""
     name = "two_sample_auc"
-    asked: dict[str, Any] = {"seed": bench.seed, "device": bench.device, "progress": progress}
-    told = two_samples.told_apart(bench.images, bench.labels, synthetic, labels, **asked)
+    options: dict[str, Any] = {"seed": bench.seed, "device": bench.device, "progress": progress}
+    result = two_samples.two_sample_test(bench.images, bench.labels, synthetic, labels, **options)
     return (
-        ScoredSet({name: None}, missing={name: told})
-        if isinstance(told, str)
-        else ScoredSet({name: told.auc}, {name: told.interval})
+        ScoredSet({name: None}, missing={name: result})
+        if isinstance(result, str)
+        else ScoredSet({name: result.auc}, {name: result.interval})
     )
 
 

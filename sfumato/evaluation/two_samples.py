@@ -41,7 +41,7 @@ LARGEST_SIDE = 64
 
 
 @dataclass(frozen=True)
-class ToldApart:
+class TwoSampleTest:
     """What the classifier told apart."""
 
     auc: float
@@ -50,7 +50,7 @@ class ToldApart:
     """95 %, over draws of the images judged."""
 
 
-def told_apart(
+def two_sample_test(
     real: Tensor,
     real_labels: Tensor,
     synthetic: Tensor,
@@ -59,7 +59,7 @@ def told_apart(
     seed: int = 0,
     device: str | torch.device = "cpu",
     progress: Progress = silent,
-) -> ToldApart | str:
+) -> TwoSampleTest | str:
     """How well images `[m, c, h, w]` with labels int64 `[m]` are told from real ones `[n, c, h, w]`; INTERNAL.
 
     Where too few of a kind are left once both have as many of each class, the reason in place of a number.
@@ -68,14 +68,14 @@ def told_apart(
     if len(ours) < LEAST_IMAGES:
         return f"{len(ours)} real and synthetic images of the same classes are too few to tell apart; it takes {LEAST_IMAGES}"
     images = torch.cat([_fitting(real[ours]), _fitting(synthetic[theirs])])
-    made = torch.arange(len(images)) >= len(ours)
+    is_synthetic = torch.arange(len(images)) >= len(ours)
     held_out = torch.arange(len(ours)).repeat(2) % 2 == 1  # both kinds stand in order of class
     model = train_classifier(
-        images[~held_out], made[~held_out].long(), 2,
+        images[~held_out], is_synthetic[~held_out].long(), 2,
         steps=STEPS, enough=ENOUGH, seed=seed, jitter=JITTER, device=device, progress=progress,
     )  # fmt: skip
-    said, true = predict(model, images[held_out])[:, 1].double().numpy(), made[held_out].numpy()
-    return ToldApart(area(said, true), area_interval(said, true))
+    predicted, true = predict(model, images[held_out])[:, 1].double().numpy(), is_synthetic[held_out].numpy()
+    return TwoSampleTest(area(predicted, true), area_interval(predicted, true))
 
 
 def matched(one: Tensor, other: Tensor, *, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -88,13 +88,13 @@ def matched(one: Tensor, other: Tensor, *, seed: int = 0) -> tuple[Tensor, Tenso
     ]
     both = sum(min(map(len, pair)) for pair in of_class)
     share = min(1.0, MOST_IMAGES / max(both, 1))
-    kept = [max(1, int(share * min(map(len, pair)))) for pair in of_class]
+    counts = [max(1, int(share * min(map(len, pair)))) for pair in of_class]
     empty = torch.zeros(0, dtype=torch.int64)
-    found = [
-        torch.cat([empty, *(pair[side][:count] for pair, count in zip(of_class, kept, strict=True))])
+    positions = [
+        torch.cat([empty, *(pair[side][:count] for pair, count in zip(of_class, counts, strict=True))])
         for side in range(2)
     ]
-    return found[0], found[1]
+    return positions[0], positions[1]
 
 
 def _fitting(images: Tensor) -> Tensor:

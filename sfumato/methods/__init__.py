@@ -28,8 +28,8 @@ class Methods(Mapping[str, "Algorithm[Any]"]):
     """Name -> method, imported at its first use."""
 
     def __getitem__(self, name: str) -> "Algorithm[Any]":
-        found: Algorithm[Any] = importlib.import_module(f"{__name__}.{FILES[name]}").ALGORITHM
-        return found
+        algorithm: Algorithm[Any] = importlib.import_module(f"{__name__}.{FILES[name]}").ALGORITHM
+        return algorithm
 
     def __iter__(self) -> Iterator[str]:
         return iter(FILES)

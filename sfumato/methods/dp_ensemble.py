@@ -71,7 +71,7 @@ DIGITS = 4
 """Significant digits of an advised radius."""
 LOUD = 1e4
 """What the loudest member says in an audit; it is clipped."""
-TOLD_IMAGES = 1000
+TRAINING_IMAGES = 1000
 """A set that is worth training on: the plan says how many members it takes."""
 
 PROMISE = """\
@@ -269,10 +269,10 @@ class Window:
         """Number of steps that the members take."""
         return len(self.grid.times) - self.first - self.last
 
-    def formulations(self, asked: Formulation) -> list[Formulation]:
+    def formulations(self, choice: Formulation) -> list[Formulation]:
         """A or B for each step of the grid: the one asked for, or the one with the larger noise."""
-        if asked != "min":
-            return [asked] * len(self.grid.times)
+        if choice != "min":
+            return [choice] * len(self.grid.times)
         return ["A" if a > b else "B" for a, b in zip(*self.grid.scales, strict=True)]
 
 
@@ -289,10 +289,10 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     _check(settings, facts)
     paid = method.prototypes * len(facts.classes) or generation.images
     own, shared = window(settings), shared_spends(settings)
-    asked = [spend.event for spend in shared]
+    events = [spend.event for spend in shared]
     # The noise multiplier that one image would need beside what is asked anyway, and the one that it has at radius 1.
     needed = accountant.calibrate(
-        privacy.epsilon, privacy.delta, lambda noise: [*asked, Gaussian(noise_multiplier=noise)], privacy.relation
+        privacy.epsilon, privacy.delta, lambda noise: [*events, Gaussian(noise_multiplier=noise)], privacy.relation
     )
     at_one = method.members / (2 * unit_cost(settings))
     radius = method.radius or at_one / (needed * math.sqrt(paid))
@@ -311,7 +311,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     what = (
         f"{paid} {'prototypes' if method.prototypes else 'images'}, {own.steps} of {len(own.grid.times)} steps each by "
         f"{method.members} members, the {method.clipped} clipped to norm {radius:.4g}; epsilon {privacy.epsilon:g} pays for "
-        f"{most} such images, and {TOLD_IMAGES:,} take {math.ceil(takes * math.sqrt(TOLD_IMAGES / paid))} members"
+        f"{most} such images, and {TRAINING_IMAGES:,} take {math.ceil(takes * math.sqrt(TRAINING_IMAGES / paid))} members"
     )
     return Plan(
         method=method.name,
@@ -323,7 +323,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         spends=(*shared, Spend(stage=STAGE_DRAWING, what=what, event=event)),
         privacy=privacy,
         certificate=Certificate(
-            **accountant.priced([*asked, event], privacy.delta, privacy.relation)._asdict(),
+            **accountant.priced([*events, event], privacy.delta, privacy.relation)._asdict(),
             delta=privacy.delta,
             relation=privacy.relation,
             images=ANY_NUMBER if method.prototypes else paid,
@@ -523,8 +523,8 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
         (before, after), level = states[index], float(own.grid.level[index])
         other = math.sqrt(1 - level)
         if formulations[index] == "A":
-            said = (before / other if method.clipped == "deviation" else 0.0) + reach / 2 / root
-            image = ((before - other * said) / math.sqrt(level)).clamp(-limit, limit)
+            prediction = (before / other if method.clipped == "deviation" else 0.0) + reach / 2 / root
+            image = ((before - other * prediction) / math.sqrt(level)).clamp(-limit, limit)
         else:
             image = torch.full_like(before, -min(reach / 2, limit * root / among) / root)
         mean = float(own.grid.of_image[index]) * image + float(own.grid.of_start[index]) * before

@@ -141,13 +141,13 @@ def one_image(dimension: float, level: float) -> float:
     return PIXEL_RANGE * math.sqrt(dimension * level / (1 - level)) if level < 1 else math.inf
 
 
-def composed(mu_base: float, mu_one: float, mu_two: float, delta: float, told: str = "") -> TwoPhaseClaim:
-    """Theorem 2; `told` says more about where the number comes from."""
+def composed(mu_base: float, mu_one: float, mu_two: float, delta: float, reason: str = "") -> TwoPhaseClaim:
+    """Theorem 2; `reason` says more about where the number comes from."""
     mu = accountant.compose_gdp([mu_one, mu_two])
     return TwoPhaseClaim(
         epsilon=accountant.gdp_epsilon(mu, delta),
         source="Wang et al. 2024, Theorem 2: GDP central limit, add/remove, Poisson sampling; "
-        + (told or "Phase I taken for a Gaussian mechanism, which its loss is not"),
+        + (reason or "Phase I taken for a Gaussian mechanism, which its loss is not"),
         mu_base=mu_base,
         mu_one=mu_one,
         mu_two=mu_two,
@@ -243,9 +243,9 @@ def _check(settings: SettingsOf[Method], facts: Facts, start: int) -> None:
     from sfumato.networks.autoencoder import largest_norm
 
     method, horizon = settings.method, settings.schedule.timesteps
-    told = f"method.boundary={method.boundary:g} is time {start} of schedule.timesteps={horizon}"
+    boundary = f"method.boundary={method.boundary:g} is time {start} of schedule.timesteps={horizon}"
     if start < FEWEST_TIMES:
-        raise BadInput(f"{told} and leaves no time to Phase II: S must lie above 1, raise method.boundary")
+        raise BadInput(f"{boundary} and leaves no time to Phase II: S must lie above 1, raise method.boundary")
     if "time" in settings.fine_tuning.trainable:
         raise BadInput(
             f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} holds the network on the time, which Phase II keeps as "
@@ -258,7 +258,7 @@ def _check(settings: SettingsOf[Method], facts: Facts, start: int) -> None:
     if method.phase_one != "noised_once":
         return
     if start == horizon:
-        raise BadInput(f"{told} and leaves no time to Phase I, which here begins above S: lower method.boundary")
+        raise BadInput(f"{boundary} and leaves no time to Phase I, which here begins above S: lower method.boundary")
     if settings.privacy.relation != "replace_one":
         raise BadInput(
             f"method.phase_one=noised_once has no certificate under privacy.relation={settings.privacy.relation}, because the "
@@ -268,7 +268,7 @@ def _check(settings: SettingsOf[Method], facts: Facts, start: int) -> None:
     alone = accountant.gdp_epsilon(base, settings.privacy.delta)
     if alone >= settings.privacy.epsilon:
         raise BadInput(
-            f"{told}, where noising each image once costs epsilon {alone:.4g} of privacy.epsilon={settings.privacy.epsilon:g} by "
+            f"{boundary}, where noising each image once costs epsilon {alone:.4g} of privacy.epsilon={settings.privacy.epsilon:g} by "
             "itself: raise method.boundary"
         )
 
@@ -283,9 +283,11 @@ def mus(settings: SettingsOf[Method], facts: Facts, base: float, noise: float) -
 
 def claim_of(settings: SettingsOf[Method], facts: Facts, base: float, noise: float) -> Claim:
     """What the paper's analysis gives for the run as it is planned."""
-    told = {"off": "Phase II alone", "noised_once": "Proposition 2 once in place of Phase I", "paper": ""}
-    found = composed(base, *mus(settings, facts, base, noise), settings.privacy.delta, told[settings.method.phase_one])
-    return Claim(epsilon=found.epsilon, source=found.source)
+    reasons = {"off": "Phase II alone", "noised_once": "Proposition 2 once in place of Phase I", "paper": ""}
+    two_phases = composed(
+        base, *mus(settings, facts, base, noise), settings.privacy.delta, reasons[settings.method.phase_one]
+    )
+    return Claim(epsilon=two_phases.epsilon, source=two_phases.source)
 
 
 def noise_of_claim(settings: SettingsOf[Method], facts: Facts, base: float) -> float:
@@ -296,8 +298,8 @@ def noise_of_claim(settings: SettingsOf[Method], facts: Facts, base: float) -> f
     low, high = map(math.log, NOISE_RANGE)
 
     def excess(log_noise: float) -> float:
-        found = accountant.gdp_epsilon(accountant.compose_gdp(mus(settings, facts, base, math.exp(log_noise))), delta)
-        return min(found, 1e9) - target
+        epsilon = accountant.gdp_epsilon(accountant.compose_gdp(mus(settings, facts, base, math.exp(log_noise))), delta)
+        return min(epsilon, 1e9) - target
 
     if (least := excess(high) + target) >= target:
         raise BadInput(

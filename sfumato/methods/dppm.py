@@ -151,17 +151,17 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
     _check(settings, facts)
     sampling, shared = settings.generation.hamiltonian, shared_spends(settings)
-    asked = sampling.iterations * (sampling.steps + 1)
+    evaluations = sampling.iterations * (sampling.steps + 1)
     if method.mechanism == "randomised_response":
-        told = f"sliced score matching, projection vectors exchanged among {method.k}"
+        what = f"sliced score matching, projection vectors exchanged among {method.k}"
         return Plan(
             method=method.name,
             facts=facts,
             generation=settings.generation,
-            evaluations=asked,
+            evaluations=evaluations,
             privacy=privacy,
             plain=Training(**method.training.model_dump()),
-            spends=(*shared, Spend(stage=STAGE_TRAINING, what=told, event=EVENT)),
+            spends=(*shared, Spend(stage=STAGE_TRAINING, what=what, event=EVENT)),
             certificate=None,
             claim=claim(privacy.epsilon),
         )
@@ -176,7 +176,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         method=method.name,
         facts=facts,
         generation=settings.generation,
-        evaluations=asked,
+        evaluations=evaluations,
         privacy=privacy,
         fine_tuning=tuning,
         noise_multiplier=noise,
@@ -360,9 +360,9 @@ def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Gener
 def level(schedule: NoiseSchedule, noise: float) -> tuple[int, float]:
     """The time at which the noise on an image of full signal is nearest to `noise`, in ratio, and what it is there."""
     signal = schedule.alpha_bar[1:].double()
-    found = ((1 - signal) / signal).sqrt()
-    nearest = int((found.log() - math.log(noise)).abs().argmin())
-    return nearest + 1, float(found[nearest])
+    ratios = ((1 - signal) / signal).sqrt()
+    nearest = int((ratios.log() - math.log(noise)).abs().argmin())
+    return nearest + 1, float(ratios[nearest])
 
 
 ALGORITHM = Algorithm(

@@ -222,11 +222,11 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
     def spends(noise: float, count: int = images) -> list[Spend]:
         """The steps at `noise` = expected / C, the reciprocal of what a record makes up of a mean."""
-        told = f"{count} images of a class" if method.by_class else f"{count} images"
+        images_paid = f"{count} images of a class" if method.by_class else f"{count} images"
         return shared + [
             Spend(
                 stage=STAGE_DRAWING,
-                what=f"step from noise level {sigma:.3g}, {told}",
+                what=f"step from noise level {sigma:.3g}, {images_paid}",
                 event=_event(method, step_noise(sigma, after) * noise, count),
             )
             for sigma, after in steps
@@ -235,8 +235,8 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     relative, certificate = _priced(settings, facts, spends)
     clip = expected_terms(settings.method, facts) / relative
     grid = Grid(**method.grid.model_dump(), sensitivity=2 * clip / _records(method, facts))
-    asked = (method.sample_rate, method.percent, images, privacy.delta, method.single_step, grid, method.until)
-    found = claim(*asked)
+    terms = (method.sample_rate, method.percent, images, privacy.delta, method.single_step, grid, method.until)
+    paper_claim = claim(*terms)
     public = method.grid.N if method.centre == "public" else method.grid.N - len(steps)
     return Plan(
         method=method.name,
@@ -248,7 +248,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         spends=tuple(spends(relative)),
         privacy=privacy,
         certificate=certificate.model_copy(update={"images": settings.generation.images}),
-        claim=Claim(epsilon=found.epsilon, source=f"{found.source}, C = {clip:.4g}"),
+        claim=Claim(epsilon=paper_claim.epsilon, source=f"{paper_claim.source}, C = {clip:.4g}"),
     )
 
 
@@ -300,12 +300,12 @@ def _priced(settings: SettingsOf[Method], facts: Facts, spends: Spends) -> tuple
         events = [spend.event for spend in spends(1 / share, count)]
         return accountant.priced(events, privacy.delta, privacy.relation)
 
-    found = priced(paying(settings, facts))
-    if found.epsilon > privacy.epsilon:
+    price = priced(paying(settings, facts))
+    if price.epsilon > privacy.epsilon:
         fitting = terms / calibrated(privacy, spends)[0]
-        raise BadInput(_too_dear(settings, facts, found.epsilon, lambda count: priced(count).epsilon, fitting))
+        raise BadInput(_too_dear(settings, facts, price.epsilon, lambda count: priced(count).epsilon, fitting))
     return terms / clip, Certificate(
-        **found._asdict(),
+        **price._asdict(),
         delta=privacy.delta,
         relation=privacy.relation,
     )
@@ -321,7 +321,7 @@ def _images_of(settings: SettingsOf[Method], facts: Facts, most: int) -> int:
 
 
 def _too_dear(
-    settings: SettingsOf[Method], facts: Facts, found: float, cost: Callable[[int], float], clip: float
+    settings: SettingsOf[Method], facts: Facts, epsilon: float, cost: Callable[[int], float], clip: float
 ) -> str:
     """What would fit: as many images by bisection, or a smaller C."""
     method, low, high = settings.method, 0, paying(settings, facts)
@@ -330,7 +330,7 @@ def _too_dear(
         low, high = (middle, high) if cost(middle) <= settings.privacy.epsilon else (low, middle)
     fits = _images_of(settings, facts, low) if method.by_class else low
     return (
-        f"method.clip={method.clip:g} with generation.images={settings.generation.images} would cost epsilon {found:.4g}, above "
+        f"method.clip={method.clip:g} with generation.images={settings.generation.images} would cost epsilon {epsilon:.4g}, above "
         f"privacy.epsilon={settings.privacy.epsilon:g}: ask for at most {fits} images, or take method.clip={SHOWN * clip:.4g} or less, or "
         "end the window sooner (method.until)"
     )
@@ -381,10 +381,10 @@ def _check_paid(method: Method, paid: Sequence[Gaussian | SubsampledGaussian], y
     """No record may take part in more images than were paid for."""
     import torch
 
-    asked = int(torch.bincount(y, minlength=1).max()) if method.by_class else len(y)
+    needed = int(torch.bincount(y, minlength=1).max()) if method.by_class else len(y)
     covered = min(event.count if isinstance(event, Gaussian) else event.steps for event in paid)
-    if asked > covered:
-        raise ValueError(f"a record would take part in {asked} images, and {covered} are paid for")
+    if needed > covered:
+        raise ValueError(f"a record would take part in {needed} images, and {covered} are paid for")
 
 
 def _empirical(

@@ -83,14 +83,14 @@ def _misfit(settings: Latent, image: Shape) -> str:
             sizes.append(f"latents of {height // p // 2**n}x{width // p // 2**n} ({patched}{_multipliers(n + 1)})")
     factor = patch * 2**halvings
     side = max(SMALLEST_SIDE, height // factor) * factor
-    asked = f"latent.multipliers={list(settings.multipliers)} halves the image {halvings} times"
+    reason = f"latent.multipliers={list(settings.multipliers)} halves the image {halvings} times"
     if settings.kind == "patch":
         times = (
             f" and multipliers={list(settings.multipliers)} halves what is left {halvings} times" if halvings else ""
         )
-        asked = f"latent.patch={patch} makes one position of {patch}x{patch} pixels{times}"
+        reason = f"latent.patch={patch} makes one position of {patch}x{patch} pixels{times}"
     return (
-        f"{asked}, which {height}x{width} pixels do not allow: "
+        f"{reason}, which {height}x{width} pixels do not allow: "
         f"use {' or '.join(sizes) or 'latent.kind=none'}, or data.size={side}"
     )
 

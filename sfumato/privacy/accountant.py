@@ -1,4 +1,4 @@
-"""The accountant where checks from outside import it: names that stay, whatever moves behind them."""
+"""Stable import path of the accountant, for checks from outside."""
 
 from sfumato.privacy.accounting.accountant import (
     calibrate_noise,

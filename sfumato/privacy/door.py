@@ -1,4 +1,4 @@
-"""The one way to private images. Every entry of them is written in the ledger before it happens.
+"""The only access to private images. Every access is written to the ledger before it happens.
 
 `spending` opens the door for a mechanism that pays with noise, `looking` for one that does not and whose results are
 therefore INTERNAL. Records live inside the `with` block and nowhere else: never a task's argument or result, never in
@@ -6,8 +6,8 @@ a cache key. Each time the door opens, the images are checked against the digest
 
 `inspecting` looks through a set before it is settled what belongs to it.
 
-Not covered: `identify` itself reads the images before it can write an entry, since the entry holds what it finds;
-nothing but the digest leaves it.
+Not covered: `identify` reads the images before it can write an entry, since the entry holds their digest; nothing but
+the digest leaves it.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class PrivateSet(Section):
     crop: Crop = "none"
     invert: bool = False
     folder: Annotated[str, NOT_HASHED] = ""
-    """Where data sets by name lie; says where, not what."""
+    """The folder of data sets by name; a place, not part of their content."""
     share: Annotated[float, LATER] = 1.0
     """Share of the training records that is used (`sources.used_by_hash`)."""
     columns: Columns = Columns()
@@ -60,7 +60,7 @@ class PrivateSet(Section):
 
 @dataclass(frozen=True)
 class Access:
-    """Who asks for what, and in which terms it is paid."""
+    """The request for an access: whose it is, what it is for, and the terms in which it is paid."""
 
     ledger: Ledger
     private: PrivateSet
@@ -75,11 +75,11 @@ class Access:
     """Images covered by what is paid."""
     claim: dict[str, Any] | None = None
     reason: str = ""
-    """Why so large an epsilon is wanted, where it is; for the ledger."""
+    """The reason for a very large epsilon, where there is one; for the ledger."""
     comparison: bool = False
     """The result only serves an INTERNAL comparison: the access is written as a look, costs nothing and can never leave."""
     following: tuple[AnyEvent, ...] = ()
-    """What the run will ask for after this; the budget must bear it too before anything is paid."""
+    """The events that the run will reserve after this; the budget must bear them too before anything is paid."""
     canaries: ImageSet | None = None
     """Images added to the training part, for an audit; in a comparison only."""
 
@@ -90,13 +90,13 @@ class Access:
 
 @dataclass(frozen=True)
 class Payment:
-    """What is to be committed, by who keeps the result, when it is kept; until then the reservation stands in full."""
+    """A payment that the stage commits once its result is stored; until then the reservation stands in full."""
 
     reservation: Reservation
     events: tuple[AnyEvent, ...]
 
     def commit(self, ledger: Ledger, artifact: str) -> Entry:
-        """Write what was taken, and the address of what was made of it."""
+        """Write the events really taken, and the address of the artifact made under them."""
         return ledger.commit(self.reservation, self.events, artifact=artifact)
 
 
@@ -111,16 +111,16 @@ class Visit:
     """The label that this entry gives to everything made inside."""
 
     hash: str = ""
-    """Of the reservation, by which it can be settled if this process dies; empty for a look."""
+    """Hash of the reservation, by which it can be settled if this process dies; empty for a look."""
     allow: Callable[[Sequence[AnyEvent]], object] = field(default=lambda events: None, repr=False)
     """Write down, before it happens, up to which events the work will go."""
 
     payment: Payment | None = None
-    """What is left to commit; None where nothing is paid."""
+    """The payment to commit; None where nothing is paid."""
 
     @property
     def entries(self) -> dict[str, str]:
-        """The entry's hash and its label, as the store wants them."""
+        """The entry's label by its hash, for the store."""
         return {self.entry: self.label}
 
 
@@ -135,7 +135,7 @@ def identify(private: PrivateSet) -> str:
 
 
 def _unnamed(private: PrivateSet, work: Callable[[], Content]) -> Content:
-    """What comes of reading the set; no error names a file of it."""
+    """Run `work` on the set and return its result; no error names a file of the set."""
     return sources.unnamed(private.source, f"the private set '{private.name}'", work)
 
 
@@ -183,7 +183,7 @@ def check_in(
 
 
 def _sound(private: PrivateSet) -> tuple[str, ImageSet, ImageSet]:
-    """Content digest, training and held-out images of a whole set; `BadInput` for what would otherwise end a run that has paid."""
+    """Content digest, training and held-out images of a whole set; `BadInput` for any fault that would end a run after it has paid."""
     digest, everyone = identify(private), private.model_copy(update={"share": 1.0})
     train, test = read(everyone, "train"), read(everyone, "test")
     check_parts(private, read(private, "train"), test)
@@ -199,7 +199,7 @@ def _refuse_copies(private: PrivateSet, public: ImageSet, *parts: ImageSet) -> N
 
 
 def _unfit(access: Access, public: ImageSet | None) -> str:
-    """Why `check_in` would refuse the set, naming its files; empty where it would not."""
+    """The reason why `check_in` would refuse the set, naming its files; empty where it would not."""
     try:
         digest, *parts = _sound(access.private)
         check_set(access.ledger.entries(), access.private.name, digest)
@@ -260,13 +260,13 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
 def spending(
     access: Access, events: Sequence[AnyEvent], *, insecure: bool = False, settles: str = "", arithmetic: str = ""
 ) -> Iterator[Visit]:
-    """Reserve `events` and open. The reservation stands in full until who keeps the result commits the visit's `payment`.
+    """Reserve `events` and open the door. The reservation stands in full until the stage that stores the result commits the visit's `payment`.
 
-    Work that was `Stopped` commits what it took, and names no artifact. `settles` is the hash of the reservation under which the same work was
-    begun and broken off: what it can have taken at most is committed first.
+    Work that was `Stopped` commits the events it took, and names no artifact. `settles` is the hash of the reservation under which the
+    same work began and broke off: the most that it can have taken is committed first.
 
-    For a comparison the same access is written as a look. `insecure` says that a test injected the noise, `arithmetic` how it
-    is added, which the entry then tells with the generator. A stop that the ledger cannot be told of is a warning: the
+    For a comparison the same access is written as a look. `insecure` says that a test injected the noise, `arithmetic` how the noise
+    is added; the entry states both, with the generator. A stop that cannot be written to the ledger is a warning: the
     reservation then stands in full.
     """
     digest = identify(access.private)
@@ -310,7 +310,7 @@ def spending(
 
 @contextlib.contextmanager
 def joining(access: Access, reservation: str) -> Iterator[Visit]:
-    """Open the door beside another process of the same work, which has reserved under this hash and opened; costs nothing more.
+    """Open the door in a further process of work whose first process has reserved under this hash and opened it; costs nothing more.
 
     `Refused` where that reservation is not open. In a comparison, which reserves nothing, the access is a look of its own.
     """
@@ -329,18 +329,18 @@ def _commit(ledger: Ledger, ticket: Reservation, events: Sequence[AnyEvent]) -> 
 
 @contextlib.contextmanager
 def looking(access: Access, part: sources.Part) -> Iterator[Visit]:
-    """Open the door for a look at a part; all that comes of it is INTERNAL."""
+    """Open the door for a look at a part; every result is INTERNAL."""
     entry = _looked(access, identify(access.private))
     yield Visit(read(access.private, part), entry.hash, entry_label(entry))
 
 
 @dataclass(frozen=True)
 class Inspected:
-    """What a look through a set found; INTERNAL."""
+    """Result of a look through a whole set; INTERNAL."""
 
     inspection: sources.Inspection
     unfit: str
-    """Why no run would begin with it; empty where one would, or where nobody asked."""
+    """The reason why no run would begin with the set; empty where one would, or where it was not checked."""
     entries: dict[str, str]
     """The entry of the look, with its label."""
 
@@ -349,10 +349,10 @@ class Inspected:
 def inspecting(
     access: Access, *, public: ImageSet | None = None, whole: bool = True, progress: Progress = silent
 ) -> Iterator[Inspected]:
-    """Open the door for a look at everything that lies in the set, readable or not.
+    """Open the door for a look at all files of the set, readable or not.
 
-    With `whole` it is also tried whether a run that learns from the `public` images would begin, by what `check_in` refuses. The
-    entry is written first and names no content, so that what is mended afterwards is not taken for a change of the set.
+    With `whole` it also checks whether a run that learns from the `public` images would begin, by the rules of `check_in`. The
+    entry is written first and names no content, so that a file repaired afterwards does not count as a change of the set.
     """
     entry = _looked(access, None)
     private = access.private
@@ -368,7 +368,7 @@ def inspecting(
 
 
 def note_look(access: Access, purpose: str) -> dict[str, str]:
-    """Write that numbers without noise are taken from work behind an open door; the entry and its label."""
+    """Write that work behind an open door lets out numbers without noise; returns the entry and its label."""
     entry = _looked(access, identify(access.private), purpose)
     return {entry.hash: entry_label(entry)}
 

@@ -1,9 +1,9 @@
 """Random numbers whose law is exact: normals rounded to whole steps, and the discrete Gaussian, from 64-bit random words.
 
-Floating point says what a number is nearly always, and how far it may be wrong is known. Where that leaves a decision open (which
-whole number is nearest, whether a coin falls), the same random bits are continued by `MORE` further words and decided with
-`PRECISION` bits. What comes out has therefore the exact law, but for a share below `DISTANCE` of the numbers: the chance that not even
-those bits decide. Nothing is cut off the tails.
+Floating point decides nearly every number, with a known bound on its error. Where that leaves a decision open (which integer is
+nearest, whether a coin falls True), `MORE` further words continue the same random bits, and arithmetic with `PRECISION` bits
+decides. The numbers therefore follow the exact distribution, but for a share below `DISTANCE`: the probability that not even
+those bits decide. The tails are not cut off.
 
 Not covered: how random the words are; how long a call takes, which tells of the words and not of private data.
 """
@@ -20,7 +20,7 @@ from torch import Tensor
 from sfumato.errors import BadInput
 
 Words = Callable[[int], np.ndarray]
-"""So many independent uniform 64-bit words, uint64 `[n]`."""
+"""From a count n to independent uniform 64-bit words, uint64 `[n]`."""
 WORD = 2**64
 MORE = 3
 """Words by which an open decision is continued."""
@@ -31,7 +31,7 @@ DISTANCE = 2.0**-200
 that is the mean of 2 `MOST_STEPS` 2^-255 / (u R), its uniform number u known to 2^-255: since du = u R dR, it is 2^-214 times the
 largest R there is, 19. For a coin it is 2^-255."""
 PAIRS = 2**14
-"""Pairs of normals at once, so that they stay in the processor's cache."""
+"""Pairs of normals drawn at once, few enough for the processor's cache."""
 SIGN = 2**63 - 1
 """All bits of a word but the highest: what int64 holds without a sign."""
 NEAREST, FARTHEST = 2.0**-9, math.sqrt(40 * math.log(2))
@@ -40,7 +40,7 @@ MARGIN = 2.0**-43
 """Twice what a normal in float64 can be off by, in units of its deviation: 2^-53 / R from rounding u, 2^-63 / (u R) from its missing bits,
 R 2^-49 from the angle, R 2^-51 from what is left, with functions that are right to some units in the last place."""
 MOST_STEPS = 2.0**40
-"""Steps that a standard deviation may have: with more, `MARGIN` leaves too much open."""
+"""Largest standard deviation in steps: with more, `MARGIN` leaves too much open."""
 DOUBT = 2.0**-36
 """Relative error of exp(-gamma) in float64, gamma included, with a wide margin."""
 

@@ -1,8 +1,8 @@
-"""The gates: every way in which private records alone can decide that a run ends, and what each tells to whoever learns of it.
+"""The gates: every way in which private records alone can end a run, and what each end reveals.
 
-No certificate covers that a run was refused, or was not. Whatever can be decided from public facts (settings, the declared
-number of records and classes, the ledger) is decided from these, before the door opens; what is left stands here, is printed
-under "What is not covered", and is compared by a test with every refusal that the code behind the door can reach.
+No certificate covers whether a run was refused. Whatever public facts can decide (settings, the declared number of records and
+classes, the ledger) is decided from them, before the door opens. All other refusals are listed here and printed under "What is
+not covered"; a test compares the list with every refusal that the code behind the door can reach.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ class Gate(NamedTuple):
     where: tuple[str, ...]
     """The functions that raise, or whole modules of them."""
     tells: str
-    """What it tells, as the end of a sentence."""
+    """What it reveals, as the end of a sentence."""
 
 
 GATES = (
@@ -86,7 +86,7 @@ GATES = (
         "that a released image lies as near to a training record as a copy does, or that an audit refuted the certificate",
     ),
 )
-"""What private records can still decide."""
+"""Refusals that private records alone can cause."""
 
 OTHERWISE: Mapping[str, str] = {
     "artifacts": "the store, the run's record, and the place that is published to",
@@ -110,10 +110,10 @@ OTHERWISE: Mapping[str, str] = {
     "sfumato.sources.mixture": "settings, and public sources",
     "tasks": "the environment",
 }
-"""Functions and modules that refuse behind the door as well, but not for what a record holds: what they go by."""
+"""Functions and modules that also refuse behind the door, but for reasons other than a record's content: these reasons."""
 
 REFUSING = "Whether a run is refused at all. Without noise, and outside the certificate, a refusal tells the person who runs it: "
-"""What the list begins with."""
+"""The first words of the list."""
 
 
 def in_words() -> str:

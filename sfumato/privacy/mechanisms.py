@@ -1,8 +1,8 @@
-"""What may be done with private images, and what it costs: each mechanism and its price on one page.
+"""The mechanisms on private images, each beside its price.
 
-A mechanism opens the door, uses the records, adds noise from the operating system, and lets only the noisy result out.
-What the queries do in between stands in `sfumato.privacy.engine.queries`, where an audit plays it on made-up records.
-The price is the event that stands beside it, reserved in the ledger before the door opens.
+A mechanism opens the door, uses the records, adds noise from the operating system, and lets only the noisy result out. The
+queries themselves are in `sfumato.privacy.engine.queries`, where an audit runs them on made-up records. The price is the event
+that stands beside the mechanism, reserved in the ledger before the door opens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ from sfumato.resuming import Keeper, TrainingState
 from sfumato.training import train_denoiser
 
 MOST_LOST = 0.05
-"""Largest stretch of steps as a share of all: what a crash can make be paid for twice."""
+"""Largest stretch of steps as a share of all, which is the most that a crash makes a run pay twice."""
 CPU = torch.device("cpu")
 Loss = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
 """From a model, images `[b, c, h, w]` and labels `[b]` to the loss of each, `[b]`; b may be 0."""
@@ -47,18 +47,18 @@ Result = TypeVar("Result", Tensor, nn.Module, ImageSet, Moments)
 
 @dataclass(frozen=True)
 class Paid(Generic[Result]):
-    """What a mechanism lets out, with the hashes of the ledger entries that it stands on, and their labels."""
+    """The result of a mechanism, with the hashes of the ledger entries that it stands on, and their labels."""
 
     result: Result
     entries: Mapping[str, str]
     payment: Payment | None = None
-    """What is to be committed when the result is kept."""
+    """The payment to commit once the result is stored."""
     watched: "Watched | None" = None
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What training saw without noise, with the look that it stands on; INTERNAL."""
+    """Diagnostics of training without noise, with the look that they stand on; INTERNAL."""
 
     steps: list[Seen]
     entries: Mapping[str, str]
@@ -209,7 +209,7 @@ def unprotected(
 ) -> Paid[nn.Module]:
     """All of `model` trained plainly on the images: no clipping, no noise, the mean of `loss` over Poisson batches.
 
-    Price: none that could be certified (`Uncertified`); all that comes of it is INTERNAL.
+    Price: none that can be certified (`Uncertified`); the result is INTERNAL.
     """
     with spending(access, [event], insecure=source is not None) as visit:
         source = source or system_source()
@@ -270,11 +270,11 @@ def fine_tuned(
     """`model` fine-tuned by DP-SGD, from the state that `keeper` holds, if it holds one.
 
     Price: `SubsampledGaussian(noise_multiplier, sample_rate, steps)`, see `sfumato.privacy.engine.dp_sgd`. `records` is the
-    public count of records, or of groups where they have some, which sets the expected batch that sums are divided by.
-    `codec` turns each record, by itself, into what the model works on; it costs nothing, since it was made without private data, and
-    nor do the `maps` of aligned classes, which are paid for already. With `watch`, what the steps saw without
-    noise comes beside the model and is INTERNAL. `gather` is given the hash of the reservation and returns the processes that
-    train together, this one first among them, or None.
+    public count of records, or of groups where they have some, which sets the expected batch by which sums are divided.
+    `codec` turns each record, by itself, into the model's space; it costs nothing, since it was made without private data. Nor do
+    the `maps` of aligned classes, which are paid for already. With `watch`, the steps' diagnostics without noise come beside the
+    model and are INTERNAL. `gather` maps the hash of the reservation to the processes that train together, this one first among
+    them, or to None.
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     state = keeper.load() if keeper else None
@@ -327,9 +327,9 @@ def fine_tuned_beside(
     maps: ClassMaps | None = None,
     source: Source | None = None,
 ) -> None:
-    """Be one of the other processes of `fine_tuned`, which has reserved under this hash and pays for all of them.
+    """Take part in `fine_tuned` as one of the other processes; the first one has reserved under this hash and pays for all.
 
-    Nothing comes of it here: the clipped sums go to the first process alone, which adds the noise.
+    It returns nothing: the clipped sums go to the first process alone, which adds the noise.
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     with joining(access, reservation) as visit:
@@ -360,7 +360,7 @@ def _records(
 
 @dataclass(frozen=True)
 class _Stretches:
-    """Keeps the state between stretches of steps, and tells the ledger of each stretch before it begins."""
+    """Stores the state between stretches of steps, and writes each stretch to the ledger before it begins."""
 
     keeper: Keeper
     visit: Visit
@@ -369,7 +369,7 @@ class _Stretches:
     first: int
 
     def go_on(self, step: int, take: Callable[[], dict[str, Tensor]]) -> int:
-        """The end of the next stretch; `Stopped` where someone asked for it."""
+        """The end of the next stretch; `Stopped` where a stop was requested."""
         stopping = self.stopping()
         if step > self.first:
             self.keeper.save(TrainingState(step, take(), self.entries, self.visit.hash))

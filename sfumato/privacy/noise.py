@@ -1,9 +1,9 @@
-"""Where the randomness that a price rests on comes from: AES in counter mode under a key of the operating system, and nowhere else.
+"""The only source of the randomness that prices rest on: AES in counter mode under a key from the operating system.
 
-A `Source` is made afresh for each mechanism, in each process. Its key is 32 bytes of the system's entropy, lives inside the cipher alone, and
-is never logged, saved or derived from settings. All that a price rests on is drawn from it: noise, the coins of sampling, the
-order of what is released, who speaks for a group. What no price rests on (times, and the noise of training pairs, of which a
-trained model may tell much) comes from an ordinary generator that shares nothing with it.
+Each mechanism makes a new `Source`, in each process. Its key is 32 bytes of the system's entropy, lives inside the cipher alone,
+and is never logged, saved or derived from settings. All randomness that a price rests on is drawn from it: noise, the coins of
+sampling, the order of released records, the record that represents a group. Other randomness (times, and the noise of training
+pairs, about which a trained model may reveal much) comes from an ordinary generator that shares nothing with it.
 
 A test may inject a source of its own; the ledger entry then says `insecure` and everything made from it is INTERNAL.
 
@@ -35,7 +35,7 @@ OF_SAMPLER = "normal rounded exactly to 2^-28, added in float32"
 GRID_SHARE = 1e-3
 """How much of a record's norm rounding to the grid may add to it."""
 ROUNDED_UP = 1 + 2.0**-40
-"""The deviation of noise is made so much larger, so that float64 cannot carry it below what is stated."""
+"""Factor on the noise's deviation, so that rounding in float64 cannot bring it below the stated one."""
 FINE = 2.0**28
 """Steps of a standard deviation in a sampler's noise; float32 keeps 24 bits of it."""
 TWISTER_WORDS = 624
@@ -45,7 +45,7 @@ TWISTER_AT = 24
 
 
 class Source:
-    """A stream of random words by AES-256 in counter mode, and what is drawn from it; on the CPU, whatever device the work is on.
+    """A stream of random words by AES-256 in counter mode, and draws from it; on the CPU, whatever device computes.
 
     It cannot be copied, saved or used in another process, which would draw the same words again.
     """
@@ -146,9 +146,10 @@ def noised(
 ) -> list[Tensor]:
     """Values rounded to the grid for `norm` and `numbers`, plus noise of deviation `noise_multiplier` times `reach` on each number.
 
-    `values` are tensors of `numbers` numbers in all, or of many records with so many each. The noise is a normal rounded to the grid, and a rounded value plus a rounded normal is their
-    sum rounded: post-processing of the Gaussian mechanism on the rounded values, of sensitivity `reach`. Both are whole multiples of g and are added exactly; what comes out, float32 as the
-    values are, is their sum rounded once more, whatever the value was.
+    `values` are tensors of `numbers` numbers in all, or of many records with that many each. The noise is a normal rounded to the
+    grid, and a rounded value plus a rounded normal is their sum rounded: post-processing of the Gaussian mechanism on the rounded
+    values, of sensitivity `reach`. Both are whole multiples of g and are added exactly; the result, float32 like the values, is
+    their sum rounded once more, whatever the value was.
     """
     step = grid(norm, numbers)
     scale = noise_multiplier * reach(norm, numbers) * ROUNDED_UP / step

@@ -1,6 +1,6 @@
-"""Models of single shards: a hash deals each record to a shard by itself, and a model learns one shard without protection.
+"""Models of single shards: a hash assigns each record to a shard by itself, and a model learns one shard without protection.
 
-What comes of it is INTERNAL. It serves a mechanism that bounds what one model, and so one record, can change.
+The models are INTERNAL. They serve a mechanism that bounds the influence of one model, and so of one record.
 """
 
 import hashlib
@@ -44,10 +44,10 @@ def shard_trained(
     codec: Codec = PIXELS,
     maps: ClassMaps | None = None,
 ) -> tuple[nn.Module, dict[str, str]]:
-    """What `train` makes of the records `[n, c, h, w]` and labels `[n]` that a keyed hash deals to one of `shards` shards.
+    """Train on the records `[n, c, h, w]` and labels `[n]` that a keyed hash assigns to one of `shards` shards.
 
-    Returns the model and the entry of the look. The shard may lack classes, or be empty: whatever is there is trained on, since
-    a run that was refused for what one shard holds would tell of single records, whatever its certificate says.
+    Returns the model and the entry of the look. The shard may lack classes, or be empty, and is trained on all the same: a run
+    refused for the content of one shard would reveal single records, whatever its certificate says.
     """
     with looking(access, "train") as visit:
         own = visit.images.subset(dealt(visit.images, shards, key) == shard)

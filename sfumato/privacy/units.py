@@ -1,9 +1,8 @@
-"""Units of privacy: what a person brings in as a whole. Without groups that is one record, with groups all records of one.
+"""Units of privacy: single records, or groups of records, such as all images of a person.
 
-A mechanism samples units, bounds what a unit contributes, and so adding or removing one, with all its records, changes a
-sum by no more than one record would: a step of training looks at a few records of a unit, drawn at random from its own,
-and clips the gradient of their mean; in a histogram one record of a unit, drawn at random, counts for all. How many
-records a unit has therefore changes nothing in the price.
+A mechanism samples units and bounds the contribution of each, so adding or removing one, with all its records, changes a sum by
+no more than one record would: a training step draws a few records of a unit at random and clips the gradient of their mean; in
+a histogram one random record of a unit counts for all. The size of a unit therefore does not change the price.
 
 Not covered: a person whose records lie in several groups, who is protected as so many units are.
 """
@@ -74,7 +73,7 @@ def every_few(images: ImageSet, part: slice) -> ImageSet:
 
 
 def speakers(images: ImageSet, source: Source) -> tuple[Tensor, Tensor]:
-    """Of each unit one record, all of its records equally likely, `[u]`, and the unit of each record, `[n]`."""
+    """One record of each unit, all of its records equally likely, `[u]`, and the unit of each record, `[n]`."""
     if images.groups is None:
         every = torch.arange(len(images))
         return every, every
@@ -94,7 +93,7 @@ def one_of_each(images: ImageSet, source: Source) -> ImageSet:
 def unit_examples(
     units: Units, index: Tensor, x: Tensor, y: Tensor, corrupt: Corrupt, source: Source, pairs: torch.Generator
 ) -> Examples:
-    """Noised copies of the units at `index`, those of all its picked records side by side as if of one record.
+    """Noised copies of the units at `index`; the copies of all picked records of a unit count as those of one record.
 
     x `[n, ...]` and y `[n]` are the records. The loss of a unit is then the mean over these records. `pairs` draws how they are
     noised, `source` who is picked.

@@ -55,8 +55,8 @@ class MatrixIndex:
     def search(self, queries: np.ndarray, count: int, /) -> tuple[np.ndarray, np.ndarray]:
         """Inner products and rows `[b, count]` of the nearest keys, nearest first."""
         at_once = max(1, PRODUCTS // max(1, len(self.keys)))
-        found = [(part @ self.keys.T).topk(count) for part in torch.from_numpy(queries).split(at_once)]
-        return torch.cat([one.values for one in found]).numpy(), torch.cat([one.indices for one in found]).numpy()
+        nearest = [(part @ self.keys.T).topk(count) for part in torch.from_numpy(queries).split(at_once)]
+        return torch.cat([one.values for one in nearest]).numpy(), torch.cat([one.indices for one in nearest]).numpy()
 
 
 @functools.cache
@@ -103,14 +103,14 @@ class KnowledgeBase:
         """
         wanted = np.full(len(queries), -1) if classes is None else classes.cpu().numpy()
         vectors = np.ascontiguousarray(queries.detach().float().cpu().numpy())
-        found = np.empty((len(vectors), count), dtype=np.int64)
+        nearest = np.empty((len(vectors), count), dtype=np.int64)
         for label in np.unique(wanted):
             index, rows = self.indices.get(int(label), self.indices[-1])
             mine = np.flatnonzero(wanted == label)
             near = index.search(vectors[mine], min(count, len(rows)))[1]
             near = np.where(near < 0, near[:, :1], near)
-            found[mine] = rows[np.pad(near, ((0, 0), (0, count - near.shape[1])), mode="wrap")]
-        return torch.as_tensor(found, device=queries.device)
+            nearest[mine] = rows[np.pad(near, ((0, 0), (0, count - near.shape[1])), mode="wrap")]
+        return torch.as_tensor(nearest, device=queries.device)
 
     def value(self, schedule: NoiseSchedule, rows: Tensor, time: int) -> Tensor:
         """The latents at `time` = v of the trajectories `rows` `[b, m]`: `[b, c, h, w]`.
@@ -141,9 +141,9 @@ def inverted_index(keys: np.ndarray) -> Index:
     """Compares a query with the keys `[n, features]` of the lists whose centres are nearest to it (FAISS IndexIVFFlat)."""
     keys = np.ascontiguousarray(keys, dtype=np.float32)
     lists = max(1, min(round(LISTS_PER_ROOT * math.sqrt(len(keys))), len(keys) // KEYS_PER_LIST))
-    found = searching()
-    centres = found.IndexFlatIP(keys.shape[1])
-    index = found.IndexIVFFlat(centres, keys.shape[1], lists, found.METRIC_INNER_PRODUCT)
+    library = searching()
+    centres = library.IndexFlatIP(keys.shape[1])
+    index = library.IndexIVFFlat(centres, keys.shape[1], lists, library.METRIC_INNER_PRODUCT)
     index.cp.max_points_per_centroid = KEYS_PER_LIST
     index.train(keys)
     index.add(keys)
@@ -190,13 +190,13 @@ def search_recall(
 
     1 without measuring where that search is exact. Searches within a class are not measured by themselves.
     """
-    found = searching()
-    if found is None or len(base.keys) <= EXACT_KEYS:
+    library = searching()
+    if library is None or len(base.keys) <= EXACT_KEYS:
         return 1.0
     generator = torch.Generator(images.device).manual_seed(seed)
     queries = encoder(one_step_image(schedule, denoise, images, time, generator)[0])
     vectors, keys = (np.ascontiguousarray(part.float().cpu().numpy()) for part in (queries, base.keys))
-    nearest = found.knn(vectors, keys, 1, metric=found.METRIC_INNER_PRODUCT)[1]
+    nearest = library.knn(vectors, keys, 1, metric=library.METRIC_INNER_PRODUCT)[1]
     return float((base.search(queries, 1).cpu().numpy() == nearest).mean())
 
 

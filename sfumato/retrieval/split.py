@@ -42,13 +42,13 @@ def split_public(
     `BadInput` for a codec trained on images of another shape.
     """
     shape = codec.shape(images.pixels.shape[1:])
-    learnt, kept = positions(len(images), seed)
-    order = torch.cat([learnt, kept])
+    learnt, held_out = positions(len(images), seed)
+    order = torch.cat([learnt, held_out])
     x, y = to_unit(images.pixels)[order].to(device), torch.as_tensor(images.labels)[order].to(device)
     base = round(len(learnt) * reference)
-    sizes = [len(learnt) - base, base, len(kept)]
-    pre, ref, asked = zip(codec.encode(x).split(sizes), y.split(sizes), strict=True)
-    return PublicSplit(pre, ref, asked, x.split(sizes)[1], shape, len(images.classes), codec)
+    sizes = [len(learnt) - base, base, len(held_out)]
+    pre, ref, public_labels = zip(codec.encode(x).split(sizes), y.split(sizes), strict=True)
+    return PublicSplit(pre, ref, public_labels, x.split(sizes)[1], shape, len(images.classes), codec)
 
 
 def thinned(series: Sequence[float]) -> list[float]:

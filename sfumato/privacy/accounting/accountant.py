@@ -88,15 +88,15 @@ CALIBRATION_SLACK = 1e-3
 """Calibration stops when the total lies within this share below the target."""
 
 NOISE_RANGE = (1 / NO_NOISE_MU, 1e9)
-"""Noise multipliers between which calibration searches: from none at all to more than any query could want."""
+"""Noise multipliers between which calibration searches: from none at all to more than any query needs."""
 
 PRV_EPSILON_ERROR = 5e-3
-"""Additive error that Opacus' PRV accountant is asked for; its answer is the upper end."""
+"""Additive error requested of Opacus' PRV accountant, of whose answer the upper end is used."""
 
 
 CLOSED_FORM, OWN_GRIDS, NOBODY = "closed-form GDP", "Sfumato grids", "none"
-"""What computed a price, where it was not dp-accounting: the exact formula for Gaussians, our own distributions; and
-nothing, where no epsilon holds."""
+"""Names of what computed a price, other than dp-accounting: the exact formula for Gaussians, our own distributions, and nothing
+where no epsilon holds."""
 
 
 class Priced(NamedTuple):
@@ -118,10 +118,10 @@ _cache: ContextVar[MutableMapping[str, Priced] | None] = ContextVar("cache", def
 
 @contextlib.contextmanager
 def cached_prices(prices: MutableMapping[str, Priced]) -> Iterator[None]:
-    """Inside, prices come from `prices` where they are there, and go into it; dp-accounting takes a second to load.
+    """Inside the block, look a price up in `prices` before computing it, and store what was computed there.
 
-    For screens alone, which bind nobody: who reserves, pays, publishes, replays or writes a card computes. A name says the mechanisms,
-    delta, relation and dp-accounting's version; whoever keeps prices for longer than a process keeps those of other code apart.
+    Only for screens, which bind nobody; whatever reserves, pays, publishes, replays or writes a card computes its price. A key names the
+    mechanisms, delta, relation and dp-accounting's version. A cache that outlives the process must keep prices of other code apart.
     """
     token = _cache.set(prices)
     try:
@@ -324,8 +324,7 @@ def _certify(
     delta: float,
     relation: Relation,
 ) -> Priced:
-    """The price of Gaussians and subsampled Gaussians, mus relative to one record's norm, and of histograms of integers;
-    remembers what it was asked."""
+    """Price Gaussians and subsampled Gaussians, mus relative to one record's norm, and histograms of integers, with a cache."""
     counts: dict[tuple[float, float], int] = defaultdict(int)
     for step in steps:
         counts[step.mu, step.rate] += step.repeats
@@ -373,7 +372,7 @@ def _direct(
     relation: Relation,
     bound: float,
 ) -> float:
-    """The same by dp-accounting's distributions from end to end; `bound` is about the answer and sets the interval."""
+    """Compute the same price with dp-accounting's distributions alone; `bound`, a rough answer, sets the interval."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as pld
 

@@ -17,7 +17,7 @@ class Event(Section):
     """Base of all events: frozen, refuses unknown fields, serialises to JSON."""
 
     def uncertified(self, relation: Relation) -> str:
-        """Why no epsilon holds for it under `relation`; empty where one does."""
+        """The reason why no epsilon holds under `relation`; empty where one does."""
         return ""
 
 
@@ -30,8 +30,8 @@ class Gaussian(Event):
 
 
 class Histogram(Event):
-    """Counts in cells that no record is in two of, plus Gaussian noise on each: a record, or all records of a group together,
-    adds at most 1 in all and nothing below 0.
+    """Counts in disjoint cells plus Gaussian noise on each: a record, or all records of a group together, adds at most 1 in all
+    and nothing below 0.
 
     Adding one changes the counts by a vector of norm at most 1; exchanging one by at most sqrt(2), the distance of two
     corners of the simplex, and not by the 2 of a `Gaussian`, whose records may point in opposite directions.

@@ -5,7 +5,7 @@ different mechanisms. The worst pairs are those of `sfumato.privacy.accounting.a
 
     dots      each step's privacy loss moves to a few values of its own, so that between two of them the masses of both
               P and Q are kept ("connect the dots", Doroshenko et al. 2022); beyond the last value it is infinite
-    haze      one Gaussian mechanism more than was asked, far below the others together: with it the total has a density
+    haze      one additional Gaussian mechanism, far below the others together: with it the total has a density
               whose characteristic function is next to nothing but for the lowest frequencies
     product   the characteristic functions multiplied at these frequencies; a Gaussian's is known exactly
     window    the series has a period; Chernoff's bound on what lies above it is paid for as infinite loss
@@ -33,20 +33,20 @@ NO_NOISE_MU = 1e4
 record that is drawn once already costs an epsilon of 5e7."""
 
 FEW = 64
-"""Up to so many distinct steps are few: there is time for more dots."""
+"""Up to this many distinct steps there is time for more dots."""
 
 EXCESS = {True: 1e-4, False: 5e-4}
 """Few or not: share of the loss's spread that all dots together may add to it, and the haze as much again. Half of that,
 to all of it, shows in epsilon."""
 
 WIDEST_DOTS, WIDEST_GAP = {True: 0.02, False: 0.1}, 0.3
-"""Largest distance of dots: in standard deviations of the noise, few or not, and in privacy loss where it grows fastest."""
+"""Largest distance of dots: in standard deviations of the noise, for few steps and for many, and in privacy loss where it grows fastest."""
 
 DISCRETE_GAP = 0.01
 """Largest distance of a discrete Gaussian's dots as a share of its noise; where 1 is more than that, its dots are exact."""
 
 MAX_STEP_DOTS, MAX_DOTS, LEAST_STEP_DOTS = 4_000, 400_000, 300
-"""Dots per step and in all, at most; but no step needs to do with fewer than the third."""
+"""Largest number of dots per step and in all; a step has at least the third number."""
 
 MAX_WAVES, WORK = (1_000, 10_000), 50_000_000
 """Frequencies, at most: so many that dots times frequencies stay below `WORK`, within these ends. With more to look at,
@@ -56,7 +56,7 @@ SERIAL_WORK = 30_000
 """Multiplications in one product of matrices: too few for BLAS to start threads, which cost more than they bring."""
 
 CELLS, BLOCK = 2**18, 2**13
-"""Cells of the window, and of a part of it that is read at once."""
+"""Cells of the window, and of the block of it that is read at once."""
 
 RARE_SHARE = 0.25
 """Share of delta up to which rare losses are left out when scales are chosen (not from the result)."""
@@ -78,7 +78,7 @@ of the Fourier sums grows. Measured where the total has no mass left, the noise 
 A delta under 1e-10 is therefore priced high."""
 
 LEAST_DEVIATION = 1e-12
-"""Losses that are smaller by and large count as this when scales are chosen."""
+"""Smallest deviation of the losses by which scales are chosen."""
 
 ROUNDING_LOSS = 1e-14
 """Added to epsilon per step: dots and masses are rounded, too."""
@@ -317,7 +317,7 @@ def _lattice_masses(edges: np.ndarray, noise: float) -> np.ndarray:
 
 
 def _joined(dots: _Dots | None, more: Sequence[tuple[np.ndarray, np.ndarray, float, int]]) -> _Dots:
-    """The dots of steps and those of other mechanisms, (losses, masses, infinite, count) each."""
+    """Append the dots of other mechanisms, each as (losses, masses, infinite, count), to those of the steps."""
     if not more and dots is not None:
         return dots
     centres = [float(masses @ losses) for losses, masses, _, _ in more]
@@ -344,14 +344,14 @@ def _cell_masses(edges: np.ndarray) -> np.ndarray:
 def _window(dots: _Dots, mu: float, tail: float, deviation: float) -> tuple[float, float]:
     """Ends of the window; the total lies above it, or below it, with a chance of at most `tail` (Chernoff's bound).
 
-    In a series of that period, what lies outside comes back at the other end: from below it only adds to the cost, and
-    what may lie above is paid for as infinite.
+    A series of that period wraps mass outside the window to its other end: mass from below only adds to the cost, and mass
+    from above is charged as infinite loss.
     """
     centre = float(dots.counts @ dots.centres) + mu * mu / 2
     steepest = 600 / max(float(np.abs(dots.losses).max()), deviation)
 
     def reach(order: float) -> float:
-        """How far the total lies from its centre at most, in the direction of the sign of `order`."""
+        """The largest distance of the total from its centre, in the direction of the sign of `order`."""
         means = np.add.reduceat(dots.masses * np.expm1(order * dots.losses), dots.starts[:-1]) - dots.infinite
         logs = float(dots.counts @ np.log1p(np.maximum(means, -0.5))) + (order * mu) ** 2 / 2
         return (logs - math.log(tail)) / abs(order)
@@ -439,7 +439,7 @@ def _read_epsilon(cells: np.ndarray, bottom: float, top: float, infinite: float,
     above, fades = np.cumsum(masses), math.exp(-cell)
     weighed = 0.0  # sum of mass e^(loss here - loss), over losses above
     for start in range(0, masses.size, BLOCK):
-        # In Python, since no more than the blocks above epsilon are read: scipy's filter takes longer to load than this ever does.
+        # In Python, since only the blocks above epsilon are read: loading scipy's filter takes longer than this loop.
         rows = masses[start : start + BLOCK].tolist()
         sums = np.array(list(itertools.accumulate(rows, lambda so_far, mass: fades * so_far + mass, initial=weighed)))
         over = np.flatnonzero(above[start : start + BLOCK] - sums[1:] + infinite > delta)
@@ -459,9 +459,9 @@ def _loss(pair: _Pair, mu: float | np.ndarray, rate: float | np.ndarray, z: np.n
 
 
 def _moments(pair: _Pair, steps: Sequence[Step], rare: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each step's privacy loss, the mean of its size, of its square and of the square of its slope in z.
+    """The means of each step's absolute privacy loss, of its square and of its squared slope in z, `[steps]` each.
 
-    Without the upper end of probability `rare`: they only set scales.
+    The upper end of probability `rare` is left out, since these means only set scales.
     """
     from scipy.special import ndtr
 

@@ -1,4 +1,4 @@
-"""The one-run canary audit: a lower bound on epsilon that a finished training cannot argue with.
+"""The one-run canary audit: a lower bound on epsilon from one finished training.
 
 After Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run": m canaries are made, a fair coin
 for each says whether it joins the private set, the mechanism runs once, an attacker scores all canaries and guesses the
@@ -41,7 +41,7 @@ def epsilon_lower_bound(
     confidence: float = CONFIDENCE,
     guess_shares: Sequence[float] = GUESS_SHARES,
 ) -> Bound:
-    """The largest epsilon refuted by scores `[m]` (higher: surer that it joined) and the coins `[m]`.
+    """The largest epsilon refuted by scores `[m]` (higher: more likely to have joined) and the coins `[m]`.
 
     Of r guesses, the r/2 highest scores are guessed "joined" and the r/2 lowest "not", the rest abstain; ties are broken by
     position, which knows nothing of the coins. Each share of guesses is tried at level (1 - confidence) / number of shares,
@@ -83,7 +83,7 @@ def refuted_epsilon(canaries: int, guesses: int, correct: int, *, delta: float, 
 
 
 def chance(canaries: int, guesses: int, correct: int, epsilon: float, *, delta: float) -> float:
-    """The most likely that (epsilon, delta)-DP lets v = `correct` or more of r = `guesses` be right (Steinke et al. 2023, Theorem 5.2).
+    """The largest probability of v = `correct` or more right guesses of r = `guesses` under (epsilon, delta)-DP (Steinke et al. 2023, Theorem 5.2).
 
     P[W >= v] + 2 m delta max_i P[v > W >= v - i] / i with W ~ Binomial(r, e^epsilon / (1 + e^epsilon)) and i from 1 to v. It
     grows with epsilon as long as 2 m delta <= 1, which `epsilon_lower_bound` demands, so bisection finds the one crossing:

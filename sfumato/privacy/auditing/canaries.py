@@ -1,10 +1,10 @@
 """Canaries: made-up images of which a fair coin decides who joins the private set of an audit.
 
-Where a group of images is the unit, a canary is a whole group: an image more or less would try a weaker promise than the
-one that was given, and miss a group that counts for more the more images it has.
+Where a group of images is the unit, a canary is a whole group: a single image would test a weaker promise than the certificate
+makes, and would miss an engine that gives a group more weight the more images it has.
 
-Out of scope: what an attacker makes of them, which is `sfumato.privacy.auditing.audit`. Training knows this file alone, so that a
-change of the judges costs no training twice.
+Out of scope: the attack, which is `sfumato.privacy.auditing.audit`. Training imports only this file, so that a change of the attack
+does not invalidate trained models.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Canaries:
         return len(self.labels) // len(self.included)
 
     def joined(self, classes: Sequence[str]) -> ImageSet:
-        """Those whose coin fell on "joins", as they are added to the training images; groups where they have several images."""
+        """The canaries whose coin says "joins", as images to add to the training part; grouped where a canary has several images."""
         chosen = self.included.repeat(self.each)
         groups = np.arange(len(self)).repeat(self.each)[chosen] if self.each > 1 else None
         return ImageSet(self.pixels[chosen], self.labels[chosen], tuple(classes), groups)
@@ -63,9 +63,9 @@ def make_canaries(
 
 
 MOST_EACH = 16
-"""Images of a canary at most, so that an audit takes no longer than its run."""
+"""Largest number of images of a canary, so that an audit takes no longer than its run."""
 
 
 def images_each(records: int, images: int) -> int:
-    """Images of a canary that stands for one of so many groups with so many images: as many as a group has, but several."""
+    """The number of images of a canary where groups are the unit: the mean size of a group, at least two and at most `MOST_EACH`."""
     return min(MOST_EACH, max(2, -(-images // records)))

@@ -1,8 +1,8 @@
-"""What a private collection is like before a run: counts, sizes, duplicates, copies among the public images. INTERNAL.
+"""The data sheet of a private collection before a run: counts, sizes, duplicates, copies among the public images. INTERNAL.
 
-Pictures are duplicates if they are the same pixel by pixel, and near duplicates if their grey thumbnails differ by no more
-than the copy check allows (`sfumato.evaluation.copies`): saved anew, resized, a little brighter. Every number comes from
-private images without noise.
+Pictures are duplicates if all their pixels are equal, and near duplicates if their grey thumbnails differ by no more than the
+copy check allows (`sfumato.evaluation.copies`): saved again, resized, a little brighter. Every number comes from private images
+without noise.
 
 Not covered: near duplicates that are cropped, mirrored or turned; pictures of one grey level, which show nothing.
 """
@@ -22,22 +22,22 @@ from sfumato.progress import Progress, silent
 from sfumato.sources import Inspection
 
 SHOWN = 20
-"""Pairs and sets that are named; all are counted."""
+"""Largest number of pairs and sets that the sheet names; it counts all of them."""
 ROWS = 1024
 """Thumbnails compared with all others at once."""
 
 
 class Alike(Section):
-    """Pairs of pictures that are alike, closest first; of a picture that is like several, the pair with the closest."""
+    """Pairs of similar pictures, closest first; a picture similar to several is listed with the closest one."""
 
     pairs: int
-    """How many there are, each counted once."""
+    """The number of pairs, each counted once."""
     across_groups: int
-    """How many of them lie in two groups; 0 without groups."""
+    """The number of pairs whose pictures lie in two groups; 0 without groups."""
     across_classes: int
-    """How many of them lie in two classes; 0 where they are compared with public ones."""
+    """The number of pairs whose pictures lie in two classes; 0 for pairs with public pictures."""
     named: tuple[tuple[str, str], ...]
-    """Some pairs of them, each once."""
+    """Some of the pairs, each once."""
 
 
 class DataSheet(Section):
@@ -68,7 +68,7 @@ class DataSheet(Section):
     broken: tuple[str, ...]
     """A line for each picture that cannot be read."""
     unfit: str = ""
-    """Why a run would refuse the whole, by the checks that every run makes; empty where none would, or none was tried."""
+    """The reason why a run would refuse the set, by the checks that every run makes; empty where it would accept it, or was not checked."""
 
     @property
     def refused(self) -> str:
@@ -151,10 +151,10 @@ def _alike(pairs: Sequence[tuple[int, int]], private: Inspection, others: Sequen
 def close(
     pictures: np.ndarray, others: np.ndarray | None, limit: float, *, progress: Progress = silent
 ) -> list[tuple[int, int]]:
-    """Pictures uint8 `[n, s, s]` that lie within `limit` of their nearest one among `others` `[m, s, s]`, with that; closest first.
+    """Pairs (position, position of its nearest neighbour) for pictures uint8 `[n, s, s]` within `limit` of it, closest first.
 
-    Without `others` each is compared with the pictures after and before it. Distances are root mean squares per pixel,
-    pixels in [-1, 1].
+    Neighbours are sought among `others` uint8 `[m, s, s]`, or else among all other pictures. Distances are root mean squares
+    per pixel, pixels in [-1, 1].
     """
     flat = _flat(pictures)
     reference = flat if others is None else _flat(others)

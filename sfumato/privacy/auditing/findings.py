@@ -1,4 +1,4 @@
-"""What an audit of a run finds, as plain values that a record can hold without the libraries that found it; INTERNAL."""
+"""Results of an audit of a run, as plain values that a record can hold without the libraries that compute them; INTERNAL."""
 
 from pydantic import Field
 
@@ -8,16 +8,16 @@ from sfumato.evaluation.findings import CopyCheck, Membership, Value
 FALSE_ALARM = 1e-3
 """Largest chance that a mechanism which does what its entry says is found faulty."""
 AGAINST_SAMPLER, AGAINST_QUERIES = "games against the sampler", "games against what was asked of the records"
-"""Whose coins are guessed where there are no canaries."""
+"""The objects of the games whose coins are guessed where there are no canaries."""
 
 
 class Fit(Section):
-    """How what was seen fits what the entry says."""
+    """The fit of the observed noise, contribution and sample rate to the ledger entry."""
 
     what: str
-    """What was tried."""
+    """The mechanism under test."""
     numbers: int
-    """Noise numbers seen."""
+    """Number of noise values observed."""
     noise: float
     """Their standard deviation, relative to what the entry says."""
     noise_at_most: float
@@ -27,18 +27,18 @@ class Fit(Section):
     rate_at_least: float = 1.0
     """How often a record took part, relative to what the entry says: the lower end of its confidence interval."""
     epsilon: float = Field(ge=0)
-    """What the entry's mechanism costs at least with the noise, contribution and rate seen."""
+    """Lower bound on the epsilon of the entry's mechanism with the observed noise, contribution and rate."""
     priced: float = Field(ge=0)
-    """What it costs as the entry says."""
+    """Its epsilon according to the entry."""
     delta: float
     false_alarm: float = FALSE_ALARM
     """Largest chance of a fault being found where there is none."""
     faults: tuple[str, ...] = ()
-    """What is not as the entry says."""
+    """Deviations from the entry."""
 
 
 class Bound(Value):
-    """What the canaries say about epsilon."""
+    """The lower bound on epsilon that guessing coins gives."""
 
     epsilon: float = Field(ge=0)
     """Every epsilon below this is refuted with `confidence`."""
@@ -55,7 +55,7 @@ class Bound(Value):
 
 
 class Audit(Value):
-    """Everything that an audit of a run found; INTERNAL."""
+    """All results of the audit of a run; INTERNAL."""
 
     run: str
     """The audited run."""
@@ -69,23 +69,23 @@ class Audit(Value):
     canary: str = ""
     """What a canary was, where groups are the unit; empty for one image."""
     canary_attack: Membership | None = None
-    """How well the attack told joined canaries from the others; the bound was made of the same scores."""
+    """How well the attack separates joined canaries from the others; the bound uses the same scores."""
     memberships: tuple[Membership, ...] = ()
     """Attacks on the released model and images."""
     played: str = AGAINST_SAMPLER
     """Games whose coins were guessed, where there were no canaries."""
     fits: tuple[Fit, ...] = ()
-    """White-box tests of what the run's mechanisms do, against what its ledger entries say."""
+    """White-box tests of the run's mechanisms against its ledger entries."""
     copies: CopyCheck | None = None
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What the white-box tests found not to be as the entries say."""
+        """Deviations from the entries that the white-box tests show."""
         return tuple(f"{fit.what}: {fault}" for fit in self.fits for fault in fit.faults)
 
     @property
     def guessed_at(self) -> str:
-        """What the coins of `bound` were tossed for."""
+        """The objects whose coins were guessed for `bound`."""
         return "canaries" if self.canary_attack else self.played
 
     @property
@@ -103,7 +103,7 @@ class Audit(Value):
 
     @property
     def reason(self) -> str:
-        """What refutes the promise; empty where nothing does."""
+        """The reason why the promise is refuted; empty where it is not."""
         reasons = list(self.faults)
         if self.outguessed and self.bound:
             reasons.append(
@@ -114,7 +114,7 @@ class Audit(Value):
 
     @property
     def outguessed(self) -> bool:
-        """Whether more coins were guessed than what is promised allows."""
+        """Whether more guesses were right than the promised epsilon allows."""
         return self.bound is not None and self.promised is not None and self.bound.epsilon > self.promised
 
     @property

@@ -1,17 +1,16 @@
-"""A game for samplers whose own noise hides the records: was the worst record there, or member so moved, while these images were drawn?
+"""A game for samplers whose own noise hides the records: did the worst record (or ensemble member) take part in drawing these images?
 
-Who attacks sees x_T ... x_0, knows everything else, and works out from the claimed noise how much likelier each step is with
-the record than without it; the sum of the logarithms over steps and images is the best test there is (Neyman and
-Pearson). The method plays its own sampler with its own clipping (`worst_case`), so that what is tried is the code that
-draws. Three things come of it:
+The attacker sees x_T ... x_0, knows everything else, and computes from the claimed noise how much likelier each step is with
+the record than without it; the sum of the log ratios over steps and images is the most powerful test (Neyman and Pearson).
+The method plays its own sampler with its own clipping (`worst_case`), so that the test runs the code that draws. A game yields:
 
 - guesses of a fair coin per game, which bound epsilon whatever the noise is (`sfumato.privacy.auditing.audit`);
 - how large the noise is, from all its numbers (`sfumato.privacy.auditing.white_box`);
 - how far the record moves each step, from a play without noise.
 
-Promise: no private image is used, and nothing is spent; a sampler that does what its entries say is found faulty with a
-chance of at most `FALSE_ALARM`. Not covered: other records and members than the worst of the price; the networks, for which
-stand-ins answer; how images are shared out over classes.
+Promise: no private image is used, and nothing is spent; a sampler that does what its entries say is reported as faulty with a
+probability of at most `FALSE_ALARM`. Not covered: records and members other than the worst case of the price; the networks,
+which stand-ins replace; how images are distributed over classes.
 """
 
 import math
@@ -49,7 +48,7 @@ Drawing = Gaussian | SubsampledGaussian
 
 @dataclass(frozen=True)
 class Noiseless:
-    """Coins as they are, without noise: what a step does by itself."""
+    """A source with fair coins but without noise, which shows what a step does by itself."""
 
     source: Randomness
 
@@ -63,9 +62,9 @@ class Noiseless:
 
 
 def log_likelihood_ratios(played: Played, events: Sequence[Drawing]) -> Tensor:
-    """The log of how much likelier what was seen of each image is with the record than without it, by what the entries say: `[images]`.
+    """Log likelihood ratio of each image with and without the record, by the ledger entries' noise: `[images]`.
 
-    A step's is log(1 - p + p exp(m s - m^2 / 2)), s what is seen along the record's direction, m its shift, p its sample rate.
+    A step's is log(1 - p + p exp(m s - m^2 / 2)), s the observation along the record's direction, m its shift, p its sample rate.
     """
     shifts = played.shifts[:, None].double()
     exponents = played.along.double() * shifts - shifts.square() / 2
@@ -73,12 +72,12 @@ def log_likelihood_ratios(played: Played, events: Sequence[Drawing]) -> Tensor:
     return torch.logaddexp(torch.log1p(-rates).expand_as(exponents), rates.log() + exponents).sum(0)
 
 
-def tried_drawing(
+def play_drawing(
     play: Play, events: Sequence[AnyEvent], *, numbers: int, delta: float, relation: Relation = "add_remove"
 ) -> tuple[Fit, Bound]:
-    """Play a sampler that has paid `events`, and compare; the fit to what its entries say, and what guessing shows.
+    """Play a sampler that has paid `events`; return its fit to the entries and the bound from guessing coins.
 
-    `numbers` of an image. Each game is of a few images; where more were paid for, that is a part of what they protect.
+    `numbers` is the size of an image. A game draws a few images; where more were paid for, it tests part of the promise.
     """
     paid = [event for event in events if isinstance(event, Drawing)]
     games = min(GAMES, int(1 / (2 * delta)))
@@ -117,7 +116,7 @@ def tried_drawing(
 
 
 def _contributions(play: Play, events: Sequence[Drawing]) -> tuple[list[float], float, list[str]]:
-    """How far a record moves what each event pays for, relative to its price; how often it takes part; and faults.
+    """The largest move by a record relative to its price, how often it takes part, and faults, by event.
 
     From plays without noise, in which an image's step shows whether the record took part.
     """

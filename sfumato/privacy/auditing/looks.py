@@ -1,4 +1,4 @@
-"""Accesses without noise: judging images against private ones. Whatever comes out is INTERNAL and may not leave."""
+"""Accesses without noise: images are scored against private ones. All results are INTERNAL and may not leave."""
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping
@@ -41,7 +41,7 @@ ATTACKED = 1000
 
 @dataclass(frozen=True)
 class Copied:
-    """What the copy check found; INTERNAL, the pairs above all."""
+    """Results of the copy check; INTERNAL, the pairs above all."""
 
     check: CopyCheck
     to_train: Tensor
@@ -56,7 +56,7 @@ class Copied:
 
 @dataclass(frozen=True)
 class Judged:
-    """What judging found; INTERNAL."""
+    """Scores of the judged sets; INTERNAL."""
 
     rows: dict[str, scores.Scores]
     """Scores of the judged sets by name, those of as many real images included."""
@@ -143,7 +143,7 @@ def attacked(
     maps: ClassMaps | None = None,
     progress: Progress = silent,
 ) -> tuple[tuple[Membership, ...], dict[str, str]]:
-    """Membership attacks on the released images, and on the model where one is released; with the entries of the looks.
+    """Run membership attacks on the released images, and on the model where one is released; also returns the looks' entries.
 
     At most `ATTACKED` records of each part, spread evenly over it, are attacked.
     """
@@ -171,9 +171,9 @@ def guessed(
     codec: Codec = PIXELS,
     maps: ClassMaps | None = None,
 ) -> tuple[Bound, Membership]:
-    """What the denoiser `tuned` from `start` with the canaries tells of their coins: a lower bound on epsilon at `delta`.
+    """A lower bound on epsilon at `delta` from how well the denoiser `tuned` from `start` reveals the canaries' coins.
 
-    Of a canary with several images, the mean of their scores is taken.
+    A canary with several images gets the mean of their scores.
     """
     x, y = to_unit(canaries.pixels).to(device), torch.as_tensor(canaries.labels).to(device)
     x = aligned(codec.encode(x), y, codec.largest_norm(shape_of(x)), maps)

@@ -1,4 +1,4 @@
-"""What an audit's play of a sampler shows; apart from its judges, so that a change of these makes no run pay again."""
+"""Values that a sampler played in an audit returns; apart from the tests of them, so that a change of those makes no run pay again."""
 
 import math
 from collections.abc import Callable
@@ -10,20 +10,20 @@ from sfumato.diffusion.objective import Randomness
 
 
 class StandIn(nn.Module):
-    """Takes a network's place in a game: answers by a function of images `[b, c, h, w]`, times `[b]` and labels `[b]`."""
+    """Stands in for a network in a game: a function of images `[b, c, h, w]`, times `[b]` and labels `[b]`."""
 
     def __init__(self, answer: Callable[[Tensor, Tensor, Tensor], Tensor]):
         super().__init__()
         self.answer = answer
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
-        """What the function says."""
+        """The function's value."""
         return self.answer(x, t, y)
 
 
 @dataclass(frozen=True)
 class Played:
-    """What the steps that are paid for let out in one play, less what who attacks expects without the record."""
+    """The outputs of the paid steps in one play, less what the attacker expects without the record."""
 
     residuals: Tensor
     """`[steps, images, numbers]` in units of the noise that the entry says: standard normal without the record."""
@@ -39,4 +39,4 @@ class Played:
 
 
 Play = Callable[[Tensor, Randomness], Played]
-"""From whether the record is there, for each image `[b]`, and the randomness to what is seen."""
+"""Maps whether the record takes part, for each image `[b]`, and the source of randomness to the observations."""

@@ -1,18 +1,18 @@
 """Games against the priced queries: class counts, votes, moments of classes, the gradients of the paid judge.
 
-Who attacks knows all records but one, sees every noisy number that a query lets out, and looks for a record that weighs as
-much as the query allows: in a count, a sum and a second moment at once, or with a gradient that has to be clipped in every
-step. The queries themselves are played, with their own noise (`sfumato.privacy.engine.queries`), on small sets made up for it. What
-is let out is compared with a slow sum over the known records, in units of the noise that the ledger entry says:
+The attacker knows all records but one, sees every noisy number that a query releases, and looks for a record that weighs as
+much as the query allows: in a count, a sum and a second moment at once, or with a gradient that is clipped in every step. A game
+runs the queries themselves, with their own noise (`sfumato.privacy.engine.queries`), on small made-up sets, and compares their
+output with a slow sum over the known records, in units of the noise in the ledger entry:
 
 - guesses of a fair coin per game, by the likelihood ratio over all numbers of all queries, bound epsilon whatever the noise is;
-- the size, shape and freshness of the noise, number by number (`sfumato.privacy.auditing.white_box`); whole numbers are spread evenly
-  over the share of the law that they stand for, after which they are exactly normal if their law is the one that is priced;
-- without noise, how far the record moves what is let out: by no more than the entry says.
+- the size, shape and independence of the noise, number by number (`sfumato.privacy.auditing.white_box`); integers are spread evenly
+  over their share of the distribution, after which they are exactly normal if they follow the priced distribution;
+- without noise, how far the record moves the output, which may not exceed what the entry says.
 
-Promise: no private image is used, and nothing is spent; queries that do what their entries say are found faulty with a chance of
-at most `FALSE_ALARM` each. Not covered: other records than the worst of the price, many records, the networks in
-front of a query, for which simple features stand in; what floats lose in sums of many records.
+Promise: no private image is used, and nothing is spent; queries that do what their entries say are reported as faulty with a
+probability of at most `FALSE_ALARM` each. Not covered: records other than the worst case of the price, many records, the networks
+in front of a query, which simple features replace; rounding in sums of many records.
 """
 
 import math
@@ -38,28 +38,28 @@ from sfumato.privacy.engine import queries
 from sfumato.privacy.noise import Source, system_source
 
 CLASSES, OPTIONS, SIDE = 20, 5, 4
-"""Of the made-up sets: classes, options of a vote, pixels of a side."""
+"""Classes, options of a vote and pixels of a side in the made-up sets."""
 ALIGNED, CELLS = 4, 2
 """Classes whose moments are taken, and cells of each."""
 FEATURES = 4
-"""That the judge sees."""
+"""Number of features that the judge sees."""
 KNOWN = 8
-"""Units that are known to be there."""
+"""Number of units that the attacker knows to be there."""
 PLAYS = 120
-"""Plays without the record whose noise is looked at, at least `GAMES` / 2."""
+"""Plays without the record whose noise is examined, at least `GAMES` / 2."""
 ENOUGH = 100_000
-"""Noise numbers after which no more are looked at."""
+"""Largest number of noise values that are examined."""
 RADIUS, RESIDUAL = 2.0, 1.5
 """R and r of the made-up public images; the record lies farther out than both."""
 REACH = 1e-9
 """Least share of the law that a whole number is taken to stand for, so that none is infinitely far out."""
 TAIL = 40
-"""Deviations beyond which a discrete Gaussian has nothing that counts."""
+"""Standard deviations beyond which a discrete Gaussian's mass is negligible."""
 CPU = torch.device("cpu")
 
 
 class Part(NamedTuple):
-    """Numbers that one look lets out, less what the known records add, in units of the noise that the entry says."""
+    """Numbers that one look releases, less the known records' part, in units of the noise in the entry."""
 
     event: int
     """Which of the query's events pays for them."""
@@ -78,23 +78,23 @@ class Query:
     what: str
     events: tuple[AnyEvent, ...]
     play: Callable[[bool, Source], list[Part]]
-    """From whether the record is there, and the randomness."""
+    """Maps whether the record takes part and the source of randomness to the observed parts."""
     quiet: tuple[tuple[int, tuple[int, ...]], ...]
-    """How many draws of noise are left as they are before the rest is silent, and the events that are looked at then."""
+    """Pairs of the number of noisy draws before all further draws are silent, and the events that are examined then."""
 
 
 class QuietAfter(Source):
-    """Randomness as it is, but for noise: after the first few draws there is none."""
+    """A source whose noise is zero after the first few draws."""
 
     def __init__(self, source: Source, loud: int):
         self._within, self._loud = source, loud
 
     def words(self, count: int) -> np.ndarray:
-        """Those of the source."""
+        """The words of the source."""
         return self._within.words(count)
 
     def steps(self, shape: Sequence[int], scale: float) -> Tensor:
-        """Nothing, once the loud draws are over."""
+        """Zeros after the first noisy draws."""
         self._loud -= 1
         return self._within.steps(shape, scale) if self._loud >= 0 else torch.zeros(*shape, dtype=torch.float64)
 
@@ -166,7 +166,7 @@ def taking_moments(events: tuple[DiscreteHistogram, Gaussian, Gaussian], *, each
             torch.zeros_like(part, dtype=torch.float64) for part in (moments.counts, moments.sums, moments.seconds)
         ]
         moved = [part.clone() for part in expected]
-        # What comes later is taken around what the numbers let out before say.
+        # Residuals are taken around the centres that the noisy counts and sums give.
         centres = alignment.centres(moments.counts, moments.sums, moments.mean_noise, where)
         others, record = made_up(False, classes=ALIGNED), made_up(True).subset(slice(1))
         for to, members in ((expected, others), (moved, record)):
@@ -226,7 +226,7 @@ def learning_head(event: Gaussian, settings: Judge, *, each: int = 1) -> Query:
 
 
 def _gradient(head: Tensor, x: Tensor, label: int, scale: float) -> Tensor:
-    """That of one record, clipped to 1, by itself."""
+    """The gradient of one record alone, clipped to norm 1."""
     away = (scale * head @ x).softmax(0)
     away[label] -= 1
     gradient = torch.outer(away, x)
@@ -234,8 +234,8 @@ def _gradient(head: Tensor, x: Tensor, label: int, scale: float) -> Tensor:
 
 
 def made_up(there: bool, each: int = 1, *, classes: int = CLASSES, label: int | None = None) -> ImageSet:
-    """The record, or a group of `each` like it, where it is `there`: white, of class 0. Then those known: grey, of `label`, or of each
-    of the classes in turn."""
+    """The record, or a group of `each` equal ones, if it is `there`: white, of class 0. Then the known records: grey, of `label`, or
+    of all classes in turn."""
     grey = np.full((KNOWN, 1, SIDE, SIDE), 128, np.uint8)
     grey += np.arange(KNOWN, dtype=np.uint8)[:, None, None, None]
     known = np.arange(KNOWN) % classes if label is None else np.full(KNOWN, label)
@@ -258,7 +258,7 @@ def queries_of(
     *,
     each: int,
 ) -> list[Query]:
-    """The queries that a run has paid for with these events; those of another kind, as earlier versions had, are not played."""
+    """The queries that a run paid for with these events; kinds of events that only earlier versions had are not played."""
     queries_paid = [
         make(event, each=each)
         for make, events in ((counting, counts), (voting, votes))
@@ -276,7 +276,7 @@ def queries_of(
 def play_queries(
     queries_played: Sequence[Query], *, delta: float, relation: Relation = "add_remove"
 ) -> tuple[list[Fit], Bound]:
-    """Play all queries of a run in each game, and compare; the fits to what their entries say, and what guessing shows of them together."""
+    """Play all queries of a run in each game; return their fits to the entries and the bound from guessing coins on all together."""
     games = min(GAMES, int(1 / (2 * delta)))
     coins = system_source().coins((games,), 0.5)
     scores, empty = torch.zeros(games, dtype=torch.float64), [list[list[Part]]() for _ in queries_played]
@@ -291,7 +291,7 @@ def play_queries(
 
 
 def log_likelihood_ratio(parts: Iterable[Part]) -> Tensor:
-    """The log of how much likelier what was seen is with the record; for normals and discrete Gaussians r s - s^2 / 2 each."""
+    """The log likelihood ratio with and without the record; for normals and discrete Gaussians the sum of r s - s^2 / 2."""
     return torch.stack([(part.residual * part.shift - part.shift.square() / 2).sum() for part in parts]).sum()
 
 
@@ -336,7 +336,7 @@ def _fit(query: Query, empty: list[list[Part]], delta: float, relation: Relation
 
 
 def _moves(query: Query, parts: Sequence[Part]) -> list[float]:
-    """How far what each event pays for has moved, at most in one look, relative to what one record may add."""
+    """The largest move in one look by event, relative to what one record may add."""
     squares: dict[tuple[int, int], float] = {}
     for part in parts:
         key = part.event, part.look

@@ -1,14 +1,13 @@
-"""The white-box test: is what is done what the ledger entry says, number by number?
+"""The white-box test: does the mechanism do what the ledger entry says, number by number?
 
-Who attacks sees every noisy number that a mechanism lets out, knows all records, and looks for one more (Nasr et al. 2023).
-He plays the code that a run used, with an image made for the purpose in it or not, and compares what he sees with the
-entry's own noise multiplier, sample rate and clip: a likelihood ratio over all numbers. That is far sharper than guessing
-coins, of which a hundred right guesses show an epsilon of 3.5 and no more: a million noise numbers tell noise that is 1 %
-too small.
+The attacker sees every noisy number that a mechanism releases, knows all records, and looks for one more (Nasr et al. 2023). The
+test runs the code that the run used, with and without a made-up image, and compares its output with the entry's noise
+multiplier, sample rate and clip by a likelihood ratio over all numbers. That is far sharper than guessing coins, where a
+hundred right guesses show an epsilon of 3.5 and no more: a million noise values reveal noise that is 1 % too small.
 
-What it concludes, if it finds no fault: the noise in what is let out is at least what the entry says, on every tensor,
-drawn afresh in each step, and of normal shape; a record moves the sum by one clip at most; and records take part no more
-often than the entry says. A sound mechanism fails it with a chance of at most `FALSE_ALARM`.
+If it finds no fault: the noise in the output is at least what the entry says, on every tensor, drawn independently in each
+step, and normal; a record moves the sum by one clip at most; and records take part no more often than the entry says. A
+sound mechanism fails the test with a probability of at most `FALSE_ALARM`.
 
 Promise: no private image is used, and nothing is spent. Not covered: faults that show on other records, sizes or machines
 alone; how random the generator is, beyond repeats; noise below the clip's rounding.
@@ -39,29 +38,29 @@ from sfumato.privacy.noise import system_generator, system_source
 from sfumato.privacy.units import Units
 
 TESTS = 6
-"""Tests among which that chance is shared: noise in all, in each tensor, repeats, shape, contribution, rate."""
+"""Number of tests that share that probability: noise in all, in each tensor, repeats, shape, contribution, rate."""
 LEVEL = FALSE_ALARM / TESTS
 NUMBERS = 1_000_000
-"""Noise numbers looked at, at least, within `STEPS`."""
+"""Smallest number of noise values to examine, within `STEPS`."""
 STEPS = (8, 64)
-"""Fewest and most noisy steps for that."""
+"""Smallest and largest number of noisy steps for that."""
 QUIET = 1e-6
 """Noise multiplier at which a sum shows what went into it."""
 QUIET_STEPS, TAKING_PART = 8, 32
-"""Steps that count who takes part, and how many records are expected in each."""
+"""Steps in which participation is counted, and the expected number of records in each."""
 ALONE_STEPS = 4
-"""Steps of a record alone that takes part in each."""
+"""Steps with a single record that takes part in each."""
 LOUD = 1e4
-"""The targets of a made-up record are so much too large that its gradient has to be clipped."""
+"""Factor on the targets of a made-up record, so large that its gradient is always clipped."""
 SLACK = 2e-3
 """By how much a contribution may exceed the clip: rounding, which is paid for with the clip."""
 FEWEST = 64
-"""Numbers that two tensors are compared by at least."""
+"""Smallest number of values by which two tensors are compared."""
 MOST = 1e6
-"""Costs above this are told as this."""
+"""Largest cost that is reported; larger ones are reported as this."""
 
 
-def tried_training(
+def play_training(
     model: nn.Module,
     shape: tuple[int, int, int],
     corrupt: Corrupt,
@@ -75,7 +74,7 @@ def tried_training(
     codec: Codec = PIXELS,
     each: int = 0,
 ) -> Fit:
-    """Play DP-SGD as `event` prices it on `model` with a made-up image of `shape` (c, h, w), and compare.
+    """Run DP-SGD as `event` prices it on `model` with a made-up image of `shape` (c, h, w), and test it against the entry.
 
     Weights stand still meanwhile (a learning rate of 0). `each`: pictures of a group, where groups are the unit. `BadInput`
     where the engine refuses the model.
@@ -206,7 +205,7 @@ def _length(step: list[Tensor]) -> float:
 
 
 def _exaggerated(corrupt: Corrupt) -> Corrupt:
-    """The method's own examples with targets that no model meets."""
+    """The method's own examples with targets so large that every gradient is clipped."""
 
     def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
         made = corrupt(x, y, generator)
@@ -216,7 +215,7 @@ def _exaggerated(corrupt: Corrupt) -> Corrupt:
 
 
 def _always(example: Examples) -> Corrupt:
-    """The same example for every record, so that they all have one gradient."""
+    """The same example for every record, so that all have the same gradient."""
 
     def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
         return example.map(lambda part: part.expand(len(x), *part.shape[1:]))
@@ -225,7 +224,7 @@ def _always(example: Examples) -> Corrupt:
 
 
 def _made_up(image: Tensor, label: Tensor, records: int, each: int) -> tuple[Tensor, Tensor, Units | None]:
-    """So many records, or groups of `each` where that is not 0, all of one picture."""
+    """A number of records, or of groups of `each` where that is not 0, all of one picture."""
     count = records * max(1, each)
     x, y = image.expand(count, *image.shape[1:]), label.expand(count)
     if not each:

@@ -1,4 +1,4 @@
-"""float32 that is float32: inside the engine no product is taken of rounded operands.
+"""Products in full float32: inside the engine torch rounds no operand of a product.
 
 TF32 keeps 10 bits of a number's 23. A norm of such a gradient may be smaller than that of the gradient which is summed, so
 that a record crafted for it weighs more than the clip. Torch can switch it on for matrix products and for convolutions, on
@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 EXACT = ("ieee", "none")
-"""What torch calls the precision of operands that are not rounded."""
+"""Torch's name for the precision of operands that are not rounded."""
 _lock = threading.Lock()
 _inside: list[contextlib.ExitStack] = []
 
 
 def _places() -> list[Any]:
-    """Where torch keeps the precision of products, one by one; empty before it had a name for each."""
+    """Torch's settings of the precision of products, one by one; empty for versions that have one setting for all."""
     backends: Any = torch.backends
     if not hasattr(backends.cuda.matmul, "fp32_precision"):
         return []
@@ -38,7 +38,7 @@ def rounds_operands() -> bool:
 
 @contextlib.contextmanager
 def exact_products() -> Iterator[None]:
-    """No product inside is taken of rounded float32 operands; afterwards torch is set as it was."""
+    """Inside the block torch rounds no float32 operand of a product; afterwards its settings are as before."""
     with _lock:
         _inside.append(_switched_off() if not _inside else contextlib.ExitStack())
     try:
@@ -53,11 +53,11 @@ def exact_products() -> Iterator[None]:
 
 
 def _switched_off() -> contextlib.ExitStack:
-    """Off, and how it is put back."""
+    """Switch rounding off; returns the function that restores the settings."""
     back, places = contextlib.ExitStack(), _places()
     for place in places:
         back.callback(setattr, place, "fp32_precision", place.fp32_precision)
-    # Its older settings come back first. Torch does not tell them where they disagree with the newer ones.
+    # The older settings are restored first: torch cannot read them while they disagree with the newer ones.
     with contextlib.suppress(RuntimeError):
         back.callback(setattr, torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)
     with contextlib.suppress(RuntimeError):

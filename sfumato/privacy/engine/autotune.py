@@ -1,7 +1,7 @@
-"""Which way a layer's norms are found: the one that was fastest when its shapes were first met.
+"""Chooses how a layer's norms are computed: the way that was fastest when its shapes first occurred.
 
-A choice is about speed alone; every way gives the same sum to rounding, and each is sound by itself
-(`sfumato.privacy.engine.norms`). It is remembered for as long as the program runs.
+The choice affects speed alone: every way gives the same sum up to rounding, and each is sound by itself
+(`sfumato.privacy.engine.norms`). It holds for as long as the program runs.
 """
 
 import time
@@ -19,8 +19,8 @@ Choose = Callable[[Matrix, Saved, Tensor, int], str]
 ROUNDS = 2
 """Timed rounds per way, after one that warms up."""
 WORTH = 1.4
-"""How much slower Gram matrices may be than gradients that must be kept: fresh memory costs time too, which repeated
-measurements in the same memory do not see."""
+"""How much slower Gram matrices may be than gradients in memory: allocating memory costs time too, which repeated measurements in
+the same memory do not show."""
 
 _chosen: dict[tuple[Any, ...], str] = {}
 

@@ -1,12 +1,12 @@
-"""What each trainable layer saw: its inputs, and the gradients of its outputs, from one forward and one backward.
+"""Captures the inputs of each trainable layer and the gradients of its outputs, from one forward and one backward pass.
 
 While `Capture` is active, every call of a known function (linear, convolution, ...) with a trainable parameter is done
-with the parameter held constant, so that its ordinary gradient is never computed; instead the layer's input is kept
-until the gradient of its output arrives, and both are handed to `take`. Because parameters are known by identity, a
-layer called twice and a tied weight are two uses of one parameter. Any other use of a trainable parameter (other
-arithmetic, a merged weight, a packed projection) raises `Unknown` with its name: nothing is differentiated silently.
+with the parameter held constant, so that its ordinary gradient is never computed; instead the layer's input stays in memory
+until the gradient of its output arrives, and `take` receives both. Parameters are identified by object, so a layer called
+twice and a tied weight are two uses of one parameter. Any other use of a trainable parameter (other arithmetic, a merged
+weight, a packed projection) raises `Unknown` with its name: nothing is differentiated silently.
 
-Not covered: functions in which records are mixed. `sfumato.privacy.engine.validation` looks for those before training.
+Not covered: functions that mix records, which `sfumato.privacy.engine.validation` looks for before training.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ class Unknown(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """One call of a layer: which parameters, and what kind of layer."""
+    """One call of a layer: its kind and its parameters."""
 
     layer: Layer
     weight: str | None
@@ -46,9 +46,9 @@ class Use:
 class Capture(TorchFunctionMode):
     """Active around a forward pass over `rows` rows (records times copies) of a model with `trainable` parameters.
 
-    `uses` lists the calls met so far; `leaves` the tensors from which a backward pass must start to reach them all.
-    With `recomputed`, what layers saw is handed to autograd to keep, so that a checkpointed block need not hold it; blocks
-    must then be computed again while this is active, too.
+    `uses` lists the calls so far; `leaves` the tensors from which a backward pass must start to reach them all. With
+    `recomputed`, autograd holds the layers' inputs, so that a checkpointed block need not; blocks must then be recomputed
+    while this is active, too.
     """
 
     def __init__(self, trainable: Mapping[str, Tensor], rows: int, take: Take, *, recomputed: bool = False):
@@ -117,7 +117,7 @@ class Capture(TorchFunctionMode):
 
 
 class Tap(torch.autograd.Function):
-    """Passes an output on; hands over what autograd has kept or recomputed, and the output's gradient."""
+    """Identity whose backward pass hands over the saved or recomputed inputs and the output's gradient."""
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, take: Callable[[Saved, Tensor], None], *saved: Tensor) -> Tensor:

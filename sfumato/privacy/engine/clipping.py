@@ -1,9 +1,9 @@
 """Per-record clipping: the sum of gradients in which no record weighs more than `clip`.
 
 The gradient of a record is that of its loss averaged over its K noised copies, so K costs no privacy. One forward and
-one backward over all copies give every record's norm (`folded`), by a way that is sound for any input (`weighing`); the
-clipped sum then comes from what was kept. A model for which there is no rule is computed record by record (`per_record`),
-one that mixes records is refused (`survey`). A record whose gradient is not finite contributes zero.
+one backward over all copies give every record's norm (`folded`), in a way that is sound for any input (`norms`); the
+clipped sum then comes from the saved inputs and gradients. A model without a rule is computed record by record (`per_record`),
+one that mixes records is refused (`validation`). A record whose gradient is not finite contributes zero.
 
 Three rules scale a gradient g down, and under each of them a record's contribution has an l2 norm of at most `clip`:
 
@@ -52,7 +52,7 @@ def clipped_sum(
     """Sum over the b records of `examples` of their gradients, each scaled down to an l2 norm of at most `clip`.
 
     `trainable` names the parameters of `model` that are differentiated. At most `chunk` records are in memory at once,
-    which changes the sum by rounding only. An empty batch gives zeros. `tell_norms` hears the records' norms `[b]` before
+    which changes the sum by rounding only. An empty batch gives zeros. `tell_norms` receives the records' norms `[b]` before
     clipping, in parts: without noise, so INTERNAL.
     """
     refuse_clip(clip)
@@ -85,7 +85,7 @@ def add_clipped(
     silent: Collection[str],
     tell_norms: Callable[[Tensor], None] | None = None,
 ) -> None:
-    """Add to `total` the clipped gradients of the records that `weighed` knows; those that are not finite add nothing."""
+    """Add to `total` the clipped gradients of the records in `weighed`; those that are not finite add nothing."""
     bounded = {name for names in weighed for name in names}
     for name in total:
         if name not in bounded and name not in silent:

@@ -1,4 +1,4 @@
-"""What the steps of DP training saw of private records before noise; INTERNAL, and only where a person asks for it.
+"""Diagnostics of DP training before noise, from private records; INTERNAL, and only on request.
 
 Not covered: paying for such numbers with noise.
 """
@@ -33,7 +33,7 @@ Watch = Callable[[Seen], None]
 
 @torch.no_grad()
 def seen(model: nn.Module, examples: Examples, norms: Sequence[Tensor], *, step: int, clip: float) -> Seen:
-    """From a step's examples and the records' norms, `[b]` in parts."""
+    """Summarise a step's examples and the records' norms, `[b]` in parts."""
     every = torch.cat([torch.zeros(0, device=examples.x_t.device), *norms])
     finite = every[every.isfinite()]
     losses = record_losses(model, examples) if len(examples.y) else every

@@ -1,14 +1,14 @@
 """Data-parallel DP-SGD: several processes, each with a part of the records, one sum and one noise.
 
-Every record, or group where records have groups, lies in the part of one process. At each step the first process shows its weights; every process takes each
-record of its part with the sample rate, on its own, and sums the clipped gradients; the sums meet at the first process,
-which alone adds noise and moves the weights. So it alone holds the optimiser, the moving average and what is kept of an
-unfinished training, and goes on after a stop with any number of others.
+Every record, or group where records have groups, belongs to one process. At each step the first process sends its weights; every
+process samples its own records at the sample rate and sums their clipped gradients; the first process adds these sums, adds
+noise and updates the weights. So it alone holds the optimiser, the moving average and the checkpoints, and can resume with
+any number of other processes.
 
-Promise: what the noise is added to is what one process with all records would have. Each record takes part with the same
-probability, independently of all others, whichever process draws for it; and it moves the sum by at most `clip`. The
-price is therefore the same `SubsampledGaussian`, and the noise is drawn once, from the system's entropy, at the first
-process, which it never leaves.
+Promise: the sum before noise is the one that a single process with all records would have. Each record takes part with the
+same probability, independently of all others, whichever process samples it, and moves the sum by at most `clip`. The price is
+therefore the same `SubsampledGaussian`. The noise is drawn once, from the system's entropy, in the first process, which it
+never leaves.
 
 Not covered: sums without noise, and the weights, travel between the processes as they are (gloo has no encryption), so
 these belong on one machine or in a closed network; a process that dies ends the training at all of them (`Parted`).
@@ -35,7 +35,7 @@ from sfumato.privacy.noise import Source
 from sfumato.privacy.units import Units, single_records, unit_examples
 
 PATIENCE = 336
-"""How long a process waits for the first one, in torch's usual half hours: a week, since public stages come first."""
+"""How long a process waits for the first one instead of torch's default of half an hour: a week, since public stages come first."""
 FIRST = 0
 """Rank of the process that adds the noise."""
 
@@ -49,16 +49,16 @@ class Team:
     """The processes of a training, as one of them sees them."""
 
     rank: int
-    """Which one this is, from 0."""
+    """Number of this process, from 0."""
     size: int
 
     @property
     def part(self) -> slice:
-        """Which of the units, records or whole groups, in their order, this process draws for."""
+        """The units (records or whole groups), in their order, that this process samples."""
         return slice(self.rank, None, self.size)
 
     def tell(self, text: str = "") -> str:
-        """Hand a text from the first process to all; each returns it."""
+        """Send a text from the first process to all; each returns it."""
         data = torch.frombuffer(bytearray(text.encode()) or bytearray(1), dtype=torch.uint8)
         length = torch.tensor([len(text.encode())])
         _show(length)
@@ -90,17 +90,17 @@ class Team:
         return True
 
     def dismiss(self) -> None:
-        """As the first process: there is no further step. Says nothing where the others are gone."""
+        """As the first process: end the training. Silent where the others are gone."""
         with contextlib.suppress(RuntimeError):
             self._go_on(False)
 
     def farewell(self) -> None:
-        """As the first process: there is nothing more to do. Says nothing where the others are gone."""
+        """As the first process: end the work. Silent where the others are gone."""
         with contextlib.suppress(RuntimeError):
             self.tell()
 
     def total(self, own: Gradients) -> Gradients:
-        """At the first process the sum over all of them; what another one gets back means nothing."""
+        """In the first process the sum over all of them; meaningless in the others."""
         flat = torch.cat([value.flatten() for value in own.values()]).cpu()
         _meet(dist.reduce, flat)
         parts = flat.split([value.numel() for value in own.values()])
@@ -161,10 +161,10 @@ def help_training(
     team: Team,
     units: Units | None = None,
 ) -> None:
-    """Stand by the first process while it runs `train_privately`, with this process's records x `[n, c, h, w]`, y `[n]`.
+    """Compute clipped sums for the first process's `train_privately` with this process's records x `[n, c, h, w]`, y `[n]`.
 
-    `model`, `corrupt` and `settings` are the first process's; `source` draws who takes part, `pairs` how records are noised,
-    and both belong to this process alone. `units` are those that its records make up, as in `train_privately`.
+    `model`, `corrupt` and `settings` equal those of the first process; `source` samples records and `pairs` noises them, and both
+    belong to this process alone. `units` are the units of its records, as in `train_privately`.
     """
     units = single_records(len(x), x.device) if units is None else units
     if settings.rank:

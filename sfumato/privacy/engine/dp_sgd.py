@@ -71,13 +71,13 @@ class Others(Protocol):
 
 
 class Checkpoint(Protocol):
-    """Who is asked before a stretch of steps."""
+    """Decides before each stretch of steps how far training goes."""
 
     def go_on(self, step: int, take: Callable[[], dict[str, Tensor]]) -> int:
-        """Up to which step to go, after `step` steps; `take` copies the state. May raise `Stopped`."""
+        """The step up to which to train, after `step` steps; `take` copies the state. May raise `Stopped`."""
 
     def stopping(self) -> bool:
-        """Whether it wants to be asked now."""
+        """Whether `go_on` should be called now."""
 
 
 def state_of(
@@ -99,7 +99,7 @@ def restore(
     average: AveragedModel,
     optimiser: torch.optim.Optimizer,
 ) -> None:
-    """Put back what `taken` took."""
+    """Put back what `state_of` copied."""
     averaged = dict(average.module.named_parameters())
     average.n_averaged.copy_(tensors[AVERAGED])
     moments = {key.split("/", 1)[0] for key in tensors if key.startswith("adam-")}
@@ -122,7 +122,7 @@ def fitting_sum(
     note: Callable[[str], None] | None = None,
     norms: list[Tensor] | None = None,
 ) -> tuple[Gradients, int]:
-    """The clipped sum with as many records at once as memory holds, and how many these were; the sum does not depend on it.
+    """The clipped sum with as many records at once as memory holds, and that number; the sum does not depend on it.
 
     The records' norms `[b]` before clipping are added, in parts, to a list `norms`; INTERNAL.
     """
@@ -172,16 +172,14 @@ def train_privately(
 ) -> nn.Module:
     """Fine-tune `model` on records x `[n, c, h, w]`, y `[n]`; returns the averaged model.
 
-    `units` are sampled and clipped as wholes; without them each record is. `source` gives all that the price rests on, `pairs` times,
-    the noise of training pairs and where adapters begin.
+    `units` are sampled and clipped as wholes; without them each record is. `source` draws everything that the price rests on;
+    `pairs` draws times, the noise of training pairs and the initial weights of adapters.
 
-    `start` is the state to go on from. `checkpoint` is asked before a stretch of steps: given the steps done and a function
-    that takes the state, it returns the step up to which to go, or raises `Stopped`; the second value says at any step
-    whether it wants to be asked now.
+    `start` is the state to resume from. `checkpoint` decides before each stretch of steps how far training goes, or stops it.
 
-    `corrupt` makes the noised examples of a batch. The progress callback receives step numbers alone: no loss, no norm.
-    `note` is told once if the model has a layer that makes clipping slow. `watch` hears what each step saw without noise:
-    INTERNAL. `others` are processes that draw for the records that are not in x. `BadInput` for a model that mixes records.
+    `corrupt` makes the noised examples of a batch. The progress callback receives step numbers alone: no loss, no norm. `note` is
+    called once if a layer makes clipping slow. `watch` receives each step's diagnostics without noise: INTERNAL. `others` are
+    processes that sample the records that are not in x. `BadInput` for a model that mixes records.
     """
     if settings.rank:
         model = adapted(model, settings.trainable, settings.rank, pairs)

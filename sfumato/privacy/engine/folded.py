@@ -1,4 +1,4 @@
-"""One forward and one backward over all copies of all records, from which every record's norm is known.
+"""Computes every record's norm from one forward and one backward pass over all copies of all records.
 
 The K copies of a record are folded into its positions, so that the gradient of their mean costs no more than theirs.
 """
@@ -18,7 +18,7 @@ from sfumato.privacy.engine.layers import Affine, Saved
 from sfumato.privacy.engine.norms import Weighed, chosen, fine, weigh, weigh_gradients
 
 SMALL = 16_384
-"""Up to so many numbers the records' gradients are laid beside others: work per tensor costs more than a copy."""
+"""Gradients of up to this many numbers are concatenated with others, since work per tensor costs more than a copy."""
 Bundles = dict[tuple[str, ...], Weighed]
 """Names -> what is known of their gradients, laid one after the other where there are several names."""
 
@@ -32,7 +32,7 @@ def weigh_records(
     group_of: Callable[[str], str],
     only: int | None = None,
 ) -> Bundles:
-    """What is known of the b records of `examples`, or of the one at `only`; parameters that no gradient reached are missing.
+    """Norms and sums of the b records of `examples`, or of the one at `only`, by parameter; those that no gradient reached are missing.
 
     Only names of one group share a bundle. Raises `Unknown` for a use of a parameter for which there is no rule.
     """

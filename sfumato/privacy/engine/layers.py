@@ -1,19 +1,19 @@
-"""What a layer is to the clipping engine: how to run it, and per-record gradients of its weight in several ways.
+"""Rules of the clipping engine for each kind of layer: how to run it, and several ways to per-record gradients of its weight.
 
 Each kind is a frozen value, so that a choice of way can be remembered for it. For b records of K copies, a layer saw
 inputs `a` `[b * K * m, ...]` and received output gradients `q` of the same first axis (m rows per copy, mostly 1); with
 P = K * m * positions,
 
-- a *kept* way gives the gradients themselves, `[b, *weight]`;
+- a *direct* way gives the gradients themselves, `[b, *weight]`;
 - *grams* give the two matrices U, V `[b, P, P]` of inner products of inputs and of output gradients, of which the
   squared norm is sum(U * V) (Goodfellow 2015; Li et al. 2022), and `total` gives the weighted sum over records at the
   cost of one ordinary weight gradient.
 
 `forward` gives the output and what is saved (the input first), `ways` those that can serve for the given shapes, `bias`
 the gradients of a shift; `least_dim` is the smallest number of axes of an input. Normalisations and free parameters
-have only scales and shifts, which are small and always kept (`affine`).
+have only scales and shifts, whose gradients are small and always computed (`affine`).
 
-Not here: which way is taken (`choice`), and making norms sound (`weighing`).
+Not here: the choice of the way (`autotune`), and making norms sound (`norms`).
 """
 
 import itertools
@@ -289,7 +289,7 @@ GRAM_POSITIONS = 512
 
 
 def affordable(positions: int, weights: int, ways: tuple[str, ...]) -> tuple[str, ...]:
-    """The kept ways, and `gram` where its matrices are no larger than a few gradients."""
+    """The direct ways, and `gram` where its matrices are no larger than a few gradients."""
     small = positions <= GRAM_POSITIONS and positions**2 <= GRAM_TO_GRADIENT * weights
     return (*ways, "gram") if small else ways
 

@@ -57,8 +57,8 @@ def train_head(
 ) -> Tensor:
     """The mean of the heads `[classes, d]` of the second half of the steps, by gradient descent with momentum.
 
-    `noised` is told the head and the clipped sum of each step and gives the sum back with noise, after which nothing looks at the records but the next
-    step. `expected` is the public number of units that sums are divided by.
+    `noised` receives the head and the clipped sum of each step and returns the sum with noise; nothing reads the records after it but
+    the next step. `expected` is the public number of units by which sums are divided.
     """
     head = torch.zeros(classes, x.shape[1], dtype=torch.float64)
     velocity, mean, averaged = torch.zeros_like(head), torch.zeros_like(head), max(1, steps - steps // 2)

@@ -1,9 +1,9 @@
-"""The weight of each record in one parameter: its squared norm now, its share of the clipped sum later.
+"""The squared norm of each record's gradient for one parameter, and later its share of the clipped sum.
 
-A norm must never be too small, whatever the input. Where the gradients are kept, the norm is taken of the very numbers
+A norm must never be too small, whatever the input. Where gradients are in memory, the norm is computed from the very numbers
 that are summed. Where it comes from Gram matrices, positions that nearly cancel leave only rounding errors: so the
 bound of that error is added, and a record for which the bound is not negligible is computed again, first in float64,
-then with its gradient kept. A record whose norm is not finite contributes zero.
+then from its gradient. A record whose norm is not finite contributes zero.
 
 Everything here runs in float32 or better, whatever the autocast. Not covered: rounding in adding one record's share
 to the others'.
@@ -32,7 +32,7 @@ BLOCK = 256
 
 @dataclass(frozen=True, eq=False)
 class Weighed:
-    """What is held of one parameter until the factors are known."""
+    """Squared norms and the weighted sum for one parameter, held until the factors are known."""
 
     squares: Tensor
     """`[b]`, squared norms of the records' gradients, never too small; not finite where the gradient is not."""
@@ -41,7 +41,7 @@ class Weighed:
 
 
 def weigh_gradients(rows: Tensor) -> Weighed:
-    """From gradients `[b, ...]` that stay in memory."""
+    """Norms and weighted sum from gradients `[b, ...]` in memory."""
     flat = fine(rows.flatten(1))
     squares = squared_norms(flat)
 
@@ -64,7 +64,7 @@ def squared_norms(flat: Tensor) -> Tensor:
 
 
 def weigh(layer: Matrix, way: str, saved: Saved, q: Tensor, records: int) -> Weighed:
-    """Of a layer's weight, by the given way."""
+    """Norms and weighted sum for a layer's weight, computed in this way."""
     if way != "gram":
         return weigh_gradients(layer.gradients(way, saved, q, records))
     direct_way = layer.ways(saved, q, records)[0]

@@ -1,6 +1,6 @@
-"""Gradients of one record at a time, for models that the folded engine has no rule for: slower, and right for any.
+"""Gradients record by record, for models without a rule in the folded engine: slower, but correct for any model.
 
-All records at once by `vmap` over `grad` where torch knows how, one after the other otherwise.
+All records at once by `vmap` over `grad` where torch supports it, one after the other otherwise.
 """
 
 import operator
@@ -29,7 +29,7 @@ def together(model: nn.Module, trainable: Mapping[str, Tensor], examples: Exampl
 
 
 def one_by_one(model: nn.Module, trainable: Mapping[str, Tensor], examples: Examples) -> dict[str, Tensor]:
-    """The same by an ordinary backward pass for each record."""
+    """Name -> gradients `[b, *shape]`, by an ordinary backward pass for each record."""
     rows: dict[str, list[Tensor]] = {name: [] for name in trainable}
     for record in range(len(examples.y)):
         loss = record_losses(model, examples.map(operator.itemgetter(slice(record, record + 1)))).sum()
@@ -40,7 +40,7 @@ def one_by_one(model: nn.Module, trainable: Mapping[str, Tensor], examples: Exam
 
 
 def gradients_of_records(model: nn.Module, trainable: Mapping[str, Tensor], examples: Examples) -> dict[str, Tensor]:
-    """By `vmap` if it can, one by one if it cannot."""
+    """Name -> gradients `[b, *shape]`, by `vmap` where the model supports it, else one by one."""
     try:
         return together(model, trainable, examples)
     except RuntimeError:  # an operation without a batching rule

@@ -1,7 +1,7 @@
-"""What the priced queries make of records once the door is open: class counts, votes, moments of classes, a linear head.
+"""The priced queries behind the open door: class counts, votes, moments of classes, a linear head.
 
-Here stand sensitivity and noise of each query, apart from the door and the ledger (`sfumato.privacy.mechanisms`, which calls
-them and states their prices), so that an audit can play on made-up records the very code that a run pays for.
+This file bounds and noises each query, apart from the door and the ledger (`sfumato.privacy.mechanisms` calls the queries and
+states their prices), so that an audit can run on made-up records the very code that a run pays for.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from sfumato.progress import Progress, silent
 CHUNK = 1024
 """Records looked at together."""
 Note = Callable[[Tensor, Tensor], None]
-"""Is told a head `[classes, d]` and the noisy sum of gradients at it, which are paid for both."""
+"""Called with a head `[classes, d]` and the noisy sum of gradients at it; both are paid for."""
 
 
 def counted(images: ImageSet, event: DiscreteHistogram, *, classes: int, source: Source) -> Tensor:
@@ -65,7 +65,7 @@ def learnt_head(
     source: Source,
     note: Note | None = None,
 ) -> Tensor:
-    """A linear head `[classes, d + 1]`, float64, by as many noisy full-batch gradients as the event pays for; `note` is told each."""
+    """A linear head `[classes, d + 1]`, float64, by as many noisy full-batch gradients as the event pays for; `note` receives each."""
     parts = to_unit(images.pixels).split(CHUNK)
     x = torch.cat([unit(read(part.to(device))).cpu() for part in parts])
     numbers = classes * x.shape[1]

@@ -1,9 +1,9 @@
-"""The same pass again: the same dropout masks or none, and whether the network has kept anything from the pass before.
+"""Repeats a forward pass with the same dropout masks or none, and shows whether the network remembers the pass before.
 
-What a survey and a spot check compare must differ in the other records alone, so torch's own random state, from which
-networks draw their masks, is put back between two passes. Privacy noise never comes from that state
-(`sfumato.privacy.noise`). Not covered: state that a network keeps outside itself, such as a global variable or a file, but
-where it changes a result that is compared.
+Two passes that a survey or a spot check compares must differ in the other records alone, so torch's own random state, from
+which networks draw their masks, is restored between them. Privacy noise never comes from that state
+(`sfumato.privacy.noise`). Not covered: state that a network keeps outside itself, such as a global variable or a file, unless
+it changes a result that is compared.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ Luck = tuple[Tensor, ...]
 OWN = frozenset(vars(nn.Module()))
 """Attributes that every module has; its parameters and buffers are among them, and looked at by name."""
 MOST_DEEP = 8
-"""How far a snapshot follows containers and objects inside each other."""
+"""Depth to which a snapshot follows nested containers and objects."""
 DROPOUTS: frozenset[Callable[..., Any]] = frozenset(
     [F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout]
     + [getattr(torch, name + end) for name in ("dropout", "alpha_dropout", "feature_dropout") for end in ("", "_")]
@@ -43,7 +43,7 @@ def same_luck(device: torch.device, state: Luck) -> bool:
 
 
 def put_back(device: torch.device, state: Luck) -> None:
-    """Let what follows draw what was drawn after `state`."""
+    """Restore the random state, so that the same numbers are drawn again."""
     torch.set_rng_state(state[0])
     if device.type == "cuda":
         torch.cuda.set_rng_state(state[1], device)
@@ -51,7 +51,7 @@ def put_back(device: torch.device, state: Luck) -> None:
 
 @contextlib.contextmanager
 def unnoticed(device: torch.device) -> Iterator[Luck]:
-    """Whatever is drawn in here, what comes after draws as if it had not been; gives the random state before."""
+    """Inside the block random draws leave no trace: the state before is yielded, and restored afterwards."""
     state = luck(device)
     try:
         yield state
@@ -60,7 +60,7 @@ def unnoticed(device: torch.device) -> Iterator[Luck]:
 
 
 class Quiet(TorchFunctionMode):
-    """Dropout is off, whether it is a layer or a call."""
+    """Switches dropout off, in layers and in calls."""
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -96,7 +96,7 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def _copied(value: Any, seen: set[int], deep: int = 0) -> Any:
-    """A copy that can be compared: tensors, numbers and text inside tuples; of what cannot be looked into, its kind."""
+    """A comparable copy: tensors, numbers and text inside tuples; for opaque objects, their type."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):

@@ -1,14 +1,14 @@
-"""Some steps of a training are looked at: does what one record adds to the sum depend on the records beside it?
+"""Spot checks of some training steps: does a record's part of the sum depend on the records beside it?
 
-The survey (`sfumato.privacy.engine.validation`) looks at made-up images before any record is used. A network that keeps records apart
-there and mixes real ones would go unseen, and no clipping bounds what it does. So in a share of the steps, spread evenly
-over a training and known beforehand, one record of the batch is computed several times: beside its own batch and beside
-others at the same places (with the same dropout masks), and, with dropout off, in its batch, among nine and alone. What it
-adds to the clipped sum must be the same each time but for rounding, and the network must keep nothing between two passes.
+The survey (`sfumato.privacy.engine.validation`) runs made-up images before any record is used. It would miss a network that keeps
+those apart and mixes real records, which no clipping bounds. So in a share of the steps, spread evenly over a training and
+known beforehand, one record of the batch is computed several times: beside its own batch and beside others at the same
+places (with the same dropout masks), and, with dropout off, in its batch, among nine and alone. Its part of the clipped sum
+must be the same each time but for rounding, and the network must keep no state between two passes.
 
-All this is before the step's noise is drawn. Its outcome is used for one thing alone, to stop the training: that it
-stopped is the one bit that leaves. Which steps and which place in the batch are looked at depends on no record. Not
-covered: a network that mixes records in other steps or at other places only.
+All this happens before the step's noise is drawn. The outcome can only stop the training: that it stopped is the one bit that
+leaves. The choice of steps and of places in the batch depends on no record. Not covered: a network that mixes records in other
+steps or at other places only.
 """
 
 import copy
@@ -31,17 +31,17 @@ from sfumato.privacy.engine.norms import fine
 from sfumato.privacy.engine.repeating import Quiet, changed, put_back, same_luck, snapshot, unnoticed
 
 LEAST_CHECKS = 5
-"""Steps of a training that are looked at however short it is."""
+"""Smallest number of steps that are checked, however short the training."""
 AMONG = 9
 """Size of the smaller batch."""
 EQUAL = 1e-4
 """Largest distance, in units of the clip, between two sums that count as the same."""
 TURN = (math.sqrt(5) - 1) / 2
-"""The places looked at lie this share of a batch apart, so that they spread over it evenly."""
+"""Distance of the checked places as a share of a batch, chosen so that they spread over it evenly."""
 
 
 def checked_steps(steps: int, share: float) -> dict[int, int]:
-    """Step, from 0, -> how many are looked at before it: a share of them, at least `LEAST_CHECKS`, spread evenly from the first on."""
+    """Checked steps, from 0, -> number of checks before: a share of all steps, at least `LEAST_CHECKS`, spread evenly from the first on."""
     count = min(steps, max(LEAST_CHECKS, math.ceil(share * steps)))
     return {turn * steps // count: turn for turn in range(count)}
 
@@ -55,7 +55,7 @@ def spot_check(
     turn: int,
     physical_batch: int,
 ) -> None:
-    """`BadInput` where the network mixes or remembers the records of this batch; `turn` chooses which record is looked at."""
+    """`BadInput` where the network mixes or remembers the records of this batch; `turn` chooses the record to check."""
     records = len(examples.y)
     if not records:
         return
@@ -65,7 +65,7 @@ def spot_check(
     device = examples.x_t.device
     with torch.autocast(device.type, enabled=False), unnoticed(device):
         if _mixes(model, trainable, looked, settings):
-            # What is rounding alone is gone in double precision; what one record does to another is not.
+            # Differences by rounding vanish in double precision; differences by mixing do not.
             if _mixes_exactly(copy.deepcopy(model).double(), trainable, looked, settings):
                 raise BadInput(
                     f"the network {type(model).__name__} mixes private records: what one of them adds to a step changed with those "
@@ -76,7 +76,7 @@ def spot_check(
 
 @dataclass(frozen=True)
 class _Looked:
-    """A batch `[b]` and the place in it that is looked at."""
+    """A batch `[b]` and the place of the record to check."""
 
     examples: Examples
     place: int
@@ -133,7 +133,7 @@ def _mixes(model: nn.Module, trainable: Mapping[str, Tensor], looked: _Looked, s
 
 
 def _mixes_exactly(model: nn.Module, trainable: Mapping[str, Tensor], looked: _Looked, settings: FineTuning) -> bool:
-    """The same in double precision; a network that knows no such numbers has no excuse."""
+    """The same check in double precision; a network that cannot run in it counts as mixing."""
     parameters = dict(model.named_parameters())
     try:
         return _mixes(model, {name: parameters[name] for name in trainable}, looked.finer(), settings)

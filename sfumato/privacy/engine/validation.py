@@ -1,11 +1,11 @@
-"""Looks a model over before any record does: who mixes records is refused by name, who has no rule is named.
+"""Validates a model before it sees a record: a model that mixes records is refused by name, a layer without a rule is named.
 
-A few made-up images, the same for every model, go through a copy of it whose weights were moved a little, so that
-layers that begin at zero show what they do. Times, classes and the number of images vary, and the same dropout masks are
-drawn again and again, so that two passes differ in the other images alone. The probe finds layers through which one
-record's result depends on another record or on how many there are, whatever a model keeps from one pass to the next, and
-parameters that no gradient can reach. Not covered: a model that behaves otherwise on real images than on made-up ones,
-for which training checks some of its own steps (`sfumato.privacy.engine.spot_check`).
+A few made-up images, the same for every model, go through a copy of it with slightly perturbed weights, so that layers
+initialised at zero take effect. Times, classes and the number of images vary, and the same dropout masks are drawn every
+time, so that two passes differ in the other images alone. The probe finds layers through which one record's result depends
+on another record or on the number of records, state that a model carries from one pass to the next, and parameters that no
+gradient can reach. Not covered: a model that behaves differently on real images, for which training checks some of its own
+steps (`sfumato.privacy.engine.spot_check`).
 """
 
 import bisect
@@ -31,19 +31,19 @@ from sfumato.privacy.engine.repeating import Quiet, changed, put_back, same_luck
 RECORDS, COPIES = 3, 2
 """Made-up records of the probe for gradients; the middle one is watched."""
 CROWDS = (13, 37)
-"""Made-up images of the probe for mixing: the first number that has room for all classes; primes, because no other axis of
-a tensor is likely to be as long."""
+"""Numbers of made-up images of the probe for mixing, of which the first with room for all classes is used; primes, because no other
+axis of a tensor is likely to be as long."""
 FEW = 9
-"""A smaller number at which each of them must give the same."""
+"""A smaller batch, in which each image must give the same result."""
 ALONE = 3
 """How many of them go through by themselves."""
 TIMES = (1000, 250, 50, 10, 1)
-"""Largest diffusion times that are tried, in turn, until the model takes one."""
+"""Largest diffusion times, tried in turn until the model accepts one."""
 STEPS_OF_TIME = 7
 """How many different times there are among the images, evenly spread by ratio."""
 WATCHED = 1
 MOVE = 0.1
-"""How far the copy's weights are moved."""
+"""Size of the perturbation of the copy's weights."""
 CLOSE = 1e-4
 """Relative difference up to which two results count as the same."""
 SMALLEST_CLIP = 1e-12
@@ -52,10 +52,10 @@ SMALLEST_CLIP = 1e-12
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of a model and its trainable parameters."""
+    """Result of the validation of a model and its trainable parameters."""
 
     missing: str
-    """Which use of a parameter has no rule, so that gradients are taken record by record; empty if all have."""
+    """The use of a parameter that has no rule, so that gradients are computed record by record; empty if all have one."""
     silent: frozenset[str]
     """Trainable parameters that no gradient reaches."""
 
@@ -64,7 +64,7 @@ _known: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], Survey]] = WeakKeyDic
 
 
 def survey(model: nn.Module, trainable: Mapping[str, Tensor], shape: tuple[int, ...]) -> Survey:
-    """What is known of a model for images of `shape` `[c, h, w]`; `BadInput` where clipping would not be sound."""
+    """Validate a model for images of `shape` `[c, h, w]`; `BadInput` where clipping would not be sound."""
     modes = tuple(module.training for module in model.modules())
     key = (tuple(shape), modes, tuple((name, id(parameter)) for name, parameter in trainable.items()))
     surveys = _known.setdefault(model, {})
@@ -149,7 +149,7 @@ Crowd = tuple[Tensor, Tensor, Tensor]
 
 
 def _refuse_mixing(model: nn.Module, fresh: nn.Module, crowd: Crowd) -> None:
-    """Compares every image's results, layer by layer, beside different images, more of them and fewer.
+    """Compare every image's results, layer by layer, in batches of different images and of different sizes.
 
     `fresh` is the same model, not used before.
     """
@@ -208,7 +208,7 @@ def _refuse_memory(before: Mapping[str, object], after: Mapping[str, object]) ->
 
 
 def _results(model: nn.Module, crowd: Crowd) -> dict[str, Tensor]:
-    """Layer, in the order of the calls -> what it gives for each image, `[n, ...]`; layers that give something else are left out."""
+    """Layer, in the order of the calls -> its output for each image, `[n, ...]`; layers with other outputs are left out."""
     results: dict[str, Tensor] = {}
     names = {module: f"layer {name!r} ({type(module).__name__})" for name, module in model.named_modules()}
 
@@ -252,7 +252,7 @@ def _exchanged(crowd: Crowd, others: Tensor) -> Crowd:
 
 
 def _crowd(model: nn.Module, shape: tuple[int, ...], like: Tensor) -> Crowd:
-    """As many images as there is need for, with different times and classes, all of which the model takes."""
+    """A batch large enough for the probe, with different times and classes, all of which the model accepts."""
 
     def takes(t: int, y: int) -> bool:
         try:
@@ -282,6 +282,6 @@ def _made_up(shape: tuple[int, ...], like: Tensor) -> Examples:
 
 
 def wave(like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Numbers between -1 and 1 that look irregular and are the same each time."""
+    """Irregular numbers between -1 and 1, the same each time."""
     at = torch.arange(torch.Size(shape).numel(), device=like.device, dtype=torch.float64)
     return (at.square() * 0.37 + at).sin().to(like.dtype).view(shape)

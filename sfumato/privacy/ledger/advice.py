@@ -1,7 +1,6 @@
-"""What would still fit a budget that a plan does not fit: fewer steps, or more noise.
+"""Advice for a plan that exceeds its budget: how many fewer steps, or how much more noise, would fit.
 
-The answer is searched with the accountant itself and rounded to the side on which it holds. Not covered: changing the
-other events of the plan, which stay as they are.
+The search uses the accountant itself and rounds to the safe side. Not covered: changes to the other events of the plan.
 """
 
 import math
@@ -35,10 +34,10 @@ Cost = Callable[[Sequence[Event]], float]
 
 
 def what_fits(planned: Sequence[Event], alone: Cost, with_spent: Cost, limit: float) -> str:
-    """Which change to `planned` keeps the total within `limit`, in words; empty where none does.
+    """The change to `planned` that keeps the total within `limit`, in words; empty where none does.
 
-    The event that is changed is the largest: DP-SGD where the plan has it, else the last query. `alone` prices the plan
-    by itself, which is what --epsilon names.
+    It changes the largest event: DP-SGD where the plan has it, else the last query. `alone` prices the plan by itself, which is
+    what --epsilon means.
     """
     changeable = next(
         (same for kind in CHANGEABLE if (same := [event for event in planned if isinstance(event, kind)])), []

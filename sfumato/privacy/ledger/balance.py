@@ -1,4 +1,4 @@
-"""What the entries of a ledger amount to: the spends that count, the budget in force, the version of a private set.
+"""The balance of a ledger's entries: the spends that count, the budget in force, the version of a private set.
 
 Pure functions of a list of entries; prices and the database are elsewhere. A spend counts from its reservation on, with
 the events that were committed, or with all that were reserved while nothing is. A person may declare that a set
@@ -55,7 +55,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Total:
-    """What a private set has cost so far; `left` is None without a budget, or when asked in other terms."""
+    """The cost of a private set so far; `left` is None without a budget, or under another delta or relation."""
 
     epsilon: float
     delta: float
@@ -63,12 +63,12 @@ class Total:
     spends: int
     left: float | None
     budget: Budget | None = None
-    """The one of which `left` is left: of the set's own budget and those of the sets joined to it, the tightest."""
+    """The budget that `left` refers to: the tightest of the set's own and those of the sets joined to it."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A certificate that `replay` does not find again; None stands for no certificate."""
+    """A certificate that `replay` cannot reproduce; None stands for no certificate."""
 
     seq: int
     dataset: str
@@ -82,7 +82,7 @@ Spend = tuple[Entry, tuple[Event, ...]]
 
 
 def entry_label(entry: Entry) -> Label:
-    """What an output may at best be labelled that stands on this entry (design section 3)."""
+    """The best label of an output that stands on this entry (design section 3)."""
     if entry.kind in ("reserve", "open", "commit"):
         return "DP" if entry.body["epsilon"] is not None and not entry.body["insecure"] else "INTERNAL"
     return "INTERNAL" if entry.kind in ("look", "recovered") else "PUBLIC"
@@ -144,12 +144,12 @@ def _changed_at(entries: Sequence[Entry], dataset: str) -> int:
 
 
 def title_of(reserved: Entry) -> str:
-    """How messages call a reservation."""
+    """The name of a reservation in messages."""
     return f"reservation {reserved.seq} on '{reserved.dataset}'"
 
 
 def past_of(entry: Entry) -> str:
-    """What became of a reservation by this entry."""
+    """What this entry did to its reservation, as a participle."""
     return _PAST[entry.kind]
 
 

@@ -1,4 +1,4 @@
-"""An append-only list of entries in a database, each chained by sha256 to the one before.
+"""An append-only list of entries in a database, each chained to the one before by sha256.
 
 Promise: an append is one exclusive transaction that sees every entry before it and is on disk when it returns; should a
 lock ever fail, two writers would claim the same `seq` and the primary key lets one of them in. `breaks` finds rows
@@ -59,7 +59,7 @@ OF_THE_LEDGER = ""
 """What stands in place of a set's name in an entry that concerns the whole ledger."""
 RECOVERY, LOSS = "recovery", "loss"
 COVERING = (RECOVERY, LOSS)
-"""Entries that make up for heads that the ledger lacks: what they stood for was written anew, or declared lost."""
+"""Kinds of entries that make up for missing heads: their content was written again, or declared lost."""
 
 FROM_CONTENT = frozenset({"digest", "parents", "artifact", "finding", "salt", "covers", "was_hash"})
 """Fields computed from content, by which a guess of the private images could be confirmed: never in a public view.
@@ -94,7 +94,7 @@ class Entry:
     hash: str = field(repr=False)
 
     def public(self) -> dict[str, Any]:
-        """What reports and trackers may show: no digest of content, and no hash that one went into."""
+        """The view for reports and trackers: without digests of content and without hashes that depend on one."""
         shown = {name: value for name, value in self.body.items() if name not in FROM_CONTENT}
         return {"seq": self.seq, "dataset": self.dataset, "kind": self.kind, **shown}
 
@@ -175,14 +175,14 @@ class Chain:
         return self._keys.seen(self._place, self._ledger)
 
     def see(self, heads: Sequence[Head]) -> None:
-        """Refused where the chain lacks one of these heads; it is then noted as seen, so that every call finds the gap."""
+        """Refuse where the chain lacks one of these heads, and note it as seen, so that every later call detects the gap."""
         entries = self.unchecked_entries()
         if lost := missing_heads(heads, present(entries)):
             self._remember(self._ledger, lost)
             self._refuse_gap(entries, [*self.seen(), *lost], spending=True)
 
     def lacks(self, heads: Sequence[Head] = ()) -> list[Head]:
-        """The heads seen, and those among `heads`, that are neither in the chain nor made up for, the latest first."""
+        """The heads, seen before or among `heads`, that are neither in the chain nor made up for, the latest first."""
         seen = self.seen()
         return missing_heads([*seen, *heads], present(self.unchecked_entries()))
 
@@ -257,7 +257,7 @@ class Chain:
 
     @contextmanager
     def _transaction(self, *, exclusive: bool) -> Iterator[sa.Connection]:
-        """One transaction; whatever the database complains of becomes one line, and nothing is written."""
+        """One transaction; an error of the database becomes one line, and nothing is written."""
         with _explained(self._engine), self._engine.begin() as connection:
             _bound(connection)
             if exclusive:
@@ -302,7 +302,7 @@ def migrate(url: str, clock: Callable[[], str], keys: Keys) -> Entry | None:
 
 @contextmanager
 def _explained(engine: sa.Engine) -> Iterator[None]:
-    """One line for whatever a database complains of."""
+    """One line for an error of the database."""
     try:
         yield
     except sa.exc.SQLAlchemyError as error:
@@ -405,7 +405,7 @@ def _lock(connection: sa.Connection) -> None:
 
 
 class _Book(NamedTuple):
-    """All that is kept, read by one statement and so at one moment; a name that is missing is empty."""
+    """All rows and recorded values, read by one statement and so at one moment; a missing value is empty."""
 
     rows: list[sa.Row[Any]]
     head: str | None
@@ -417,7 +417,7 @@ class _Book(NamedTuple):
 
 
 def _place(url: sa.URL) -> str:
-    """Where a database lies, however its URL is written and whoever asks."""
+    """The place of a database, independent of how its URL is written and of the user."""
     if url.get_backend_name() == "sqlite":
         return str(Path(url.database or "").resolve())
     return str(url.set(username=None, password=None))
@@ -508,7 +508,7 @@ def _is_signed(book: _Book, row: sa.Row[Any], key: str) -> bool:
 
 
 def _breaks(book: _Book) -> list[str]:
-    """Where the chain does not hold, by hash, by order, and at its end."""
+    """The breaks of the chain, by hash, by order, and at its end."""
     faults, last, previous = [], 0, ""
     for row in book.rows:
         if row.seq != last + 1:
@@ -524,7 +524,7 @@ def _breaks(book: _Book) -> list[str]:
 
 
 def _unbroken(connection: sa.Connection) -> tuple[_Book, list[Entry]]:
-    """What is kept, and its entries; `Refused` unless they are chained up to a head that the ledger's key signed."""
+    """The stored rows and their entries; `Refused` unless they are chained up to a head that the ledger's key signed."""
     book = _load(connection)
     broken = _breaks(book)
     if not broken and book.rows and not _is_signed(book, book.rows[-1], book.key):

@@ -1,17 +1,17 @@
-"""Fingerprints of private records, by which near copies of a set are known under whatever name they come.
+"""Fingerprints of private records, by which the ledger recognises near copies of a set under any name.
 
-Of each record the ledger keeps what a keyed hash makes of its pixels alone: the least of the eight turns and flips, and
-of their negatives, so that none of these changes it, nor a class, a file name or a format. Grey kept as colour is grey.
-A record of one level alone has none, since it shows nothing. From `SIDE_FROM` pixels up there is a second one, of the
-signs of the `WAVES` x `WAVES` lowest frequencies of the picture in small and grey, the least of the same sixteen again:
-most small changes (a new compression, a little noise, another size or brightness) leave all signs as they are in some
-share of the records, and a small share is enough. The key is the ledger's own, the fingerprints lie in a table of its
-database beside the entries, and neither ever leaves.
+The ledger stores a keyed hash of each record's pixels alone: the least of the eight turns and flips and of their negatives, so
+that none of these changes it, nor does a class, a file name or a format. Grey stored as colour counts as grey. A record of a
+single level has no fingerprint, since it shows nothing. From `SIDE_FROM` pixels up there is a second one, of the signs of the
+`WAVES` x `WAVES` lowest frequencies of the small grey picture, again the least of the same sixteen: most small changes (a new
+compression, a little noise, another size or brightness) leave all signs unchanged in some share of the records, and a small
+share is enough. The key is the ledger's own, the fingerprints lie in a table of its database beside the entries, and neither
+ever leaves.
 
-Two sets match where at least `SHARE` of the smaller one's records, and at least `FEWEST`, are found in the other.
+Two sets match where at least `SHARE` of the smaller one's records, and at least `FEWEST`, also occur in the other.
 
-Not covered: overlaps below that; images changed so much that no fingerprint finds them, such as moved by a pixel of
-thirty-two or turned by a few degrees; whoever can write the ledger's database, and empties the table.
+Not covered: smaller overlaps; images changed so much that no fingerprint matches, such as moved by a pixel of thirty-two or
+turned by a few degrees; a person who can write the ledger's database and empties the table.
 """
 
 import hashlib
@@ -28,11 +28,11 @@ from sfumato.privacy.ledger.chain import Entry, Write
 from sfumato.privacy.ledger.joins import RECORDS, Version, are_joined, are_parted, numbered
 
 SHARE = 0.01
-"""Share of the smaller set's records that must be found in the other for the two to be joined."""
+"""Share of the smaller set's records that must occur in the other for the two to be joined."""
 FEWEST = 5
-"""Records that must be found, however small the set."""
+"""Smallest number of records in common, however small the set."""
 BATCH_BYTES = 2**24
-"""Pixels that are worked on at a time."""
+"""Bytes of pixels processed at a time."""
 SIDE_FROM = 16
 """Smallest side of a picture that has a second fingerprint; of smaller ones, such as digits of 8x8, many are alike."""
 SIDE, WAVES = 32, 10
@@ -44,7 +44,7 @@ KINDS = 2
 KEY_BYTES, PRINT_BYTES = 32, 8
 """Lengths of the key and of a fingerprint; by chance two of a million records share one in 3.7e7 ledgers."""
 KEY = "print key"
-"""Where the key stands in the ledger's own table."""
+"""Name of the key in the ledger's own table."""
 
 _PRINTS = sa.Table(
     "fingerprints",
@@ -58,7 +58,7 @@ _META = sa.table("meta", sa.column("key"), sa.column("value"))
 
 
 NONE = 0
-"""In place of a fingerprint that there is not."""
+"""Stands for a missing fingerprint."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ def _hashed(form: bytes, key: bytes, kind: int) -> int:
 
 
 def key_of(connection: sa.Connection) -> bytes:
-    """The key of this ledger's fingerprints, made at its first use."""
+    """The key of this ledger's fingerprints, created on first use."""
     stored = connection.scalar(sa.select(_META.c.value).where(_META.c.key == KEY))
     if stored is None:
         stored = secrets.token_hex(KEY_BYTES)
@@ -181,7 +181,7 @@ def stored_prints(connection: sa.Connection) -> dict[tuple[str, str], Prints]:
 
 
 def keep_prints(connection: sa.Connection, dataset: str, digest: str, prints: Prints) -> None:
-    """Keep the fingerprints of a set, instead of those that there were of this content."""
+    """Store the fingerprints of a set, in place of earlier ones of the same content."""
     _PRINTS.create(connection, checkfirst=True)
     connection.execute(sa.delete(_PRINTS).where(_PRINTS.c.digest == digest))
     row = {"records": prints.records, "prints": prints.values.astype("<u8").tobytes()}
@@ -191,8 +191,8 @@ def keep_prints(connection: sa.Connection, dataset: str, digest: str, prints: Pr
 def write_joins(
     connection: sa.Connection, entries: Sequence[Entry], write: Write, dataset: str, digest: str, prints: Prints
 ) -> list[Entry]:
-    """Keep the fingerprints of a set's present version and write the joins that follow, but for those that are there already
-    or that a person denied."""
+    """Store the fingerprints of a set's present version and write the joins that follow from them, except those already written or
+    denied by a person."""
     stored = stored_prints(connection)
     keep_prints(connection, dataset, digest, prints)
     own = Version(dataset, version_of(entries, dataset))

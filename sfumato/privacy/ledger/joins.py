@@ -1,12 +1,11 @@
-"""Which private sets, and which versions of them, count as one for their budgets; pure functions of the ledger's entries.
+"""Private sets, and versions of them, that count as one for their budgets; pure functions of the ledger's entries.
 
-Two are joined by a `join` entry, written where records of one are found in the other (`sfumato.privacy.ledger.fingerprints`) or
-where a person says so, and parted by a `differ` entry, which needs a reason. A version that was declared without its
-records having been compared with those before counts together with them. Joins carry on: what is joined to one of a
-group is joined to all of it.
+A `join` entry joins two sets, where records of one occur in the other (`sfumato.privacy.ledger.fingerprints`) or where a person
+declares it; a `differ` entry, which needs a reason, parts them. A version declared without comparing its records with those
+before counts together with the earlier ones. Joins are transitive: a set joined to one of a group is joined to all of it.
 
-Not covered: an overlap below the threshold, or one that no fingerprint sees; whoever keeps the ledger and calls sets
-different that are not (the reason stands in the ledger and in the card).
+Not covered: an overlap below the threshold, or one that no fingerprint detects; an owner of the ledger who declares equal sets
+different (the reason stands in the ledger and in the card).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from sfumato.errors import BadInput
 from sfumato.privacy.ledger.chain import OF_THE_LEDGER, Entry
 
 RECORDS, PERSON = "records", "a person"
-"""Who said that two sets are joined."""
+"""Who joined two sets: a comparison of records, or a person."""
 
 
 class Version(NamedTuple):
@@ -69,7 +68,7 @@ def are_joined(entries: Sequence[Entry], one: Version, other: Version) -> bool:
 
 
 def are_parted(entries: Sequence[Entry], one: Version, other: Version) -> bool:
-    """Whether a person declared these two different, after whatever was said before."""
+    """Whether the last entry about these two declares them different."""
     return frozenset((one, other)) in _parted(entries, {one, other})
 
 
@@ -104,7 +103,7 @@ def _pairs(entries: Sequence[Entry], known: set[Version]) -> set[frozenset[Versi
 
 
 def _parted(entries: Sequence[Entry], known: set[Version]) -> set[frozenset[Version]]:
-    """Pairs of versions that a person declared different: those that there were when it was said."""
+    """Pairs of versions that a person declared different: those that existed at that time."""
     parted: set[frozenset[Version]] = set()
     for entry, version in numbered(entries):
         if entry.kind not in ("join", "differ"):

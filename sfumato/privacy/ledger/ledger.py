@@ -1,4 +1,4 @@
-"""The privacy ledger: what was paid for each private set, by every run together, and what may still be paid.
+"""The privacy ledger: the spends of all runs on each private set, and what remains of its budget.
 
 A spend is written three times. `reserve` records the whole planned cost, or refuses it when the budget cannot bear it;
 `opened` records that the door opens, before the first private byte is read; `commit` records the events really taken. A
@@ -76,7 +76,7 @@ Kind = Literal[
     "made", "check",
 ]  # fmt: skip
 Check = Literal["copies", "audit"]
-"""What samples are checked for before they may leave."""
+"""The checks that samples must pass before they may leave."""
 Price = Callable[[Sequence[Event], float, Relation], float]
 """(events, delta, relation) -> epsilon of their composition, infinite where there is none."""
 
@@ -112,7 +112,7 @@ class Ledger(SignedLedger):
         return self.total(dataset).budget
 
     def check_budget(self, dataset: str, events: Iterable[Event], relation: Relation, delta: float) -> None:
-        """Raise what `reserve` would raise for want of budget; nothing is written."""
+        """Raise `Refused` where `reserve` would for lack of budget; nothing is written."""
         planned = check_events(events)
         if overrun := self._overrun(self._chain.entries(), dataset, planned, relation, delta):
             raise Refused(self._refusal(dataset, planned, *overrun))
@@ -155,7 +155,7 @@ class Ledger(SignedLedger):
             return (dataset, digest) in stored_prints(connection)
 
     def note_records(self, dataset: str, digest: str, prints: Prints | None = None) -> list[Entry]:
-        """Keep the fingerprints of a set, those kept before if none are given, and write which sets its records join it to."""
+        """Store the fingerprints of a set, or use the stored ones, and write the joins that follow from them."""
         with self._chain.appending_beside() as (entries, write, connection):
             check_set(entries, dataset, digest)
             prints = prints or stored_prints(connection)[dataset, digest]
@@ -166,9 +166,9 @@ class Ledger(SignedLedger):
         return self._say("join", dataset, other, reason, {"by": PERSON})
 
     def differ(self, dataset: str, other: str, reason: str) -> Entry:
-        """Write that a person declares two sets different, or the versions of one, whatever was found or said before.
+        """Write that a person declares two sets different, or the versions of one, whatever earlier entries say.
 
-        It holds for the versions that there are; it can be taken back by `join`.
+        It holds for the present versions; `join` takes it back.
         """
         return self._say("differ", dataset, other, reason, {})
 
@@ -352,9 +352,9 @@ class Ledger(SignedLedger):
             return write(reserved.dataset, "progress", {"reserve": reserved.seq, "events": dumped(allowed)})
 
     def settle(self, reservation_hash: str) -> Entry | None:
-        """Commit, in place of a process that died, the most that it can have taken; None where it had ended itself.
+        """Commit, in place of a process that died, the most that it can have taken; None where the reservation has ended already.
 
-        A process that lives on after all is refused at its next `progress` or `commit`.
+        A process that turns out to be alive is refused at its next `progress` or `commit`.
         """
         with self._chain.appending() as (entries, write):
             reserved, last = standing(entries, reservation_hash)
@@ -387,10 +387,10 @@ class Ledger(SignedLedger):
         parents: Sequence[str] = (),
         constants: Constants | None = None,
     ) -> Entry:
-        """Write, before it happens, an access without noise; all that comes of it is INTERNAL.
+        """Write, before it happens, an access without noise; every result of it is INTERNAL.
 
-        Without a digest (None) it does not say of which content, for a look at a set that is still being put together.
-        `constants` are those that hold from here on for this version of the set.
+        Without a digest (None) the entry names no content, for a look at a set that is still being put together. `constants`
+        are those that hold from here on for this version of the set.
         """
         check_reason("a look at", dataset, reason)
         check_name(dataset)
@@ -430,9 +430,9 @@ class Ledger(SignedLedger):
             )
 
     def note_made(self, artifact: str, *, entries: Sequence[str], stage: str, run: str, code_version: str) -> Entry:
-        """Write that an artifact was made of others alone, which stand on the `entries` of these hashes, of one set.
+        """Write that an artifact was made from others alone, which stand on the `entries` of these hashes, of one set.
 
-        Nobody can then put another one in its place who may write where artifacts lie, and not here.
+        A person who can write to the store but not to the ledger can then not replace the artifact.
         """
         with self._chain.appending() as (known, write):
             stands_on = entries_by_hash(known, entries)
@@ -553,7 +553,7 @@ class Ledger(SignedLedger):
         return self.priced(hashes, delta, relation).epsilon
 
     def priced(self, hashes: Sequence[str], delta: float, relation: Relation) -> accountant.Priced:
-        """The same, and what computed it."""
+        """The price of `price_of`, and the name of what computed it."""
         spends = self._standing_on(hashes, delta)
         events = [event for _, taken in spends for event in taken]
         return accountant.Priced(self._compose(spends, delta, relation), self._named(events, delta, relation))
@@ -613,7 +613,7 @@ class Ledger(SignedLedger):
         return math.inf if uncertified else float((price or self._price)(events, delta, relation))
 
     def _certificate(self, events: Sequence[Event], delta: float, relation: Relation) -> dict[str, Any]:
-        """What an entry says of its price: epsilon, or none and why, under both relations, and who computed it."""
+        """The fields of an entry that state its price: epsilon, or the reason for none, under both relations, and the accountant."""
         epsilons = self._both(events, delta, relation, self._price)
         reasons = [why for event in events if (why := event.uncertified(relation))]
         why = "; ".join(dict.fromkeys(reasons)) or f"the accountant finds no finite epsilon at delta {delta:g}"
@@ -625,7 +625,7 @@ class Ledger(SignedLedger):
         }
 
     def _named(self, events: Sequence[Event], delta: float, relation: Relation) -> str:
-        """What computes their price."""
+        """The name of what computes their price."""
         if self._injected:
             return f"injected: {self._injected}"
         return accountant.priced(events, delta, relation).accountant
@@ -673,8 +673,8 @@ class Ledger(SignedLedger):
     def _overrun(
         self, entries: list[Entry], dataset: str, planned: Sequence[Event], relation: Relation, delta: float
     ) -> tuple[list[Event], str, Budget, Relation, float] | None:
-        """None where the set's budget, and that of every set joined to it, bears the planned events too; else what is spent,
-        whose budget it is, the budget, in which relation, and what the total would be."""
+        """None where the set's budget, and that of every set joined to it, bears the planned events too; else the spends, the owner of
+        the budget, the budget, the relation and the total."""
         budgets = budgets_of(entries, dataset)
         if not budgets:
             return None
@@ -704,7 +704,7 @@ class Ledger(SignedLedger):
         relation: Relation,
         after: float,
     ) -> str:
-        """The refusal in words: what is left, what is asked for, what would fit. Takes several pricings."""
+        """The refusal in words: the rest of the budget, the planned cost, and what would fit. Needs several pricings."""
         delta = budget.delta
         before = self._epsilon(spent, delta, relation)
         joined = "" if owner == dataset else f", which is joined to '{dataset}',"

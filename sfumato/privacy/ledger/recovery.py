@@ -1,12 +1,12 @@
-"""What is known of a ledger outside of it, and how a ledger that lacks something is made whole again by signed entries.
+"""Restores a ledger that lacks entries, by signed entries from what is known of it elsewhere.
 
-A statement is a signed head together with all spends and budgets up to it; every run keeps one in its folder. What a
-ledger lacks is written anew from statements and from copies of it (`recovered`, one entry for each spend, which counts in
-totals and budgets), and one entry says which heads are made up for: `recovery` where all that they stood for is known,
-`loss` with a person's reason where it is not.
+A statement is a signed head together with all spends and budgets up to it; every run stores one in its folder. Missing spends
+are written again from statements and from copies of the ledger (`recovered`, one entry for each spend, which counts in totals
+and budgets), and one entry names the heads that are made up for: `recovery` where all that they stood for is known, `loss`
+with a person's reason where it is not.
 
-Not covered: a reservation that was cancelled after the statement which names it is written anew, and counts; an artifact
-that stood on a lost entry stays bound to that one, and is made again.
+Not covered: a reservation that was cancelled after its statement is written again, and counts; an artifact that stood on a lost
+entry stays bound to that entry, and is made again.
 """
 
 import json
@@ -37,23 +37,23 @@ TERMS = (
     "generator",
     "arithmetic",
 )
-"""What is kept of a reservation that is written anew."""
+"""Fields of a reservation that are written again."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a ledger outside of it: heads, the spends that count and the budgets."""
+    """The content of a ledger as known from elsewhere: heads, the spends that count and the budgets."""
 
     heads: tuple[Head, ...]
     spends: tuple[Mapping[str, Any], ...]
     """Each with `seq`, `hash`, `dataset`, `events` and the terms of its reservation."""
     budgets: Mapping[str, Mapping[str, float]]
     complete: bool
-    """All that counts up to the last head is in it; a card holds the spends of one release alone."""
+    """Whether it holds everything that counts up to the last head; a card holds the spends of one release alone."""
 
 
 class SignedLedger:
-    """The part of a ledger that keeps its entries signed and whole; what they amount to is the other part."""
+    """The part of a ledger that keeps its entries signed and complete; `Ledger` adds prices, budgets and spends."""
 
     _chain: Chain
     _certificate: Callable[[Sequence[Event], float, Relation], dict[str, Any]]
@@ -103,7 +103,7 @@ class SignedLedger:
         return self.sign(statement(self.signed_head(), self._chain.entries()))
 
     def known_from(self, texts: Iterable[str]) -> "list[Known]":
-        """What statements and cards of this ledger say that its key signed; other texts are read over."""
+        """The content of statements and cards of this ledger that its key signed; other texts are ignored."""
         keys, names = self._chain.keys_known(), self._chain.names()
         return [known for text in texts if (known := known_from(text, keys, names))]
 
@@ -149,12 +149,12 @@ class SignedLedger:
         return spends_under(self._chain.entries(), hashes)
 
     def notes(self, dataset: str) -> list[dict[str, Any]]:
-        """What a card on this set says of the ledger itself: migrated, another key, recovered, something lost."""
+        """Notes on the ledger itself for a card on this set: migrated, another key, recovered, entries lost."""
         return notes_of(self._chain.entries(), dataset)
 
 
 def known_of(entries: Sequence[Entry]) -> Known:
-    """What a copy of a ledger knows."""
+    """The content of a copy of a ledger."""
     names = dict.fromkeys(entry.dataset for entry in entries if entry.kind == "budget")
     budgets = {name: budget for name in names if (budget := budget_of(entries, name))}
     return Known(
@@ -178,8 +178,8 @@ def spends_under(entries: Sequence[Entry], hashes: Iterable[str]) -> list[dict[s
 
 
 def known_from(text: str, keys: Iterable[str], names: Iterable[str]) -> Known | None:
-    """What a statement or a card says of a ledger with one of these ids, if one of these keys signed it; None for anything
-    else. A card may hold a head alone."""
+    """The content of a statement or a card of a ledger with one of these ids, if one of these keys signed it; None for any other
+    text. A card may hold a head alone."""
     try:
         value = json.loads(text)
         if not any(is_signed_value(value, key) for key in keys):
@@ -200,7 +200,7 @@ def known_from(text: str, keys: Iterable[str], names: Iterable[str]) -> Known | 
 
 
 def lost_spends(entries: Sequence[Entry], sources: Sequence[Known]) -> list[Mapping[str, Any]]:
-    """The spends that sources know and that do not count in this ledger to the same amount, each as the latest source has it."""
+    """The spends in the sources that do not count in this ledger to the same amount, each from the latest source."""
     here = {entry.hash: events for entry, events in counted(entries)}
     here |= {entry.body["was_hash"]: events_of(entry) for entry in entries if entry.kind == RECOVERED}
     latest: dict[str, Mapping[str, Any]] = {}
@@ -210,7 +210,7 @@ def lost_spends(entries: Sequence[Entry], sources: Sequence[Known]) -> list[Mapp
 
 
 def unknown_heads(lost: Sequence[Head], noted: Sequence[Head], sources: Sequence[Known]) -> list[Head]:
-    """The lost heads of which no source knows all that led to them: a copy holds them, or a statement was made there or later."""
+    """The lost heads that no source covers: a source covers a head if it is a copy that holds it, or a statement made there or later."""
     before = {head.hash: head.previous for head in noted}
     reached = {head.hash for source in sources if source.complete for head in source.heads}
     for one in list(reached):
@@ -246,7 +246,7 @@ def budgets_known(sources: Sequence[Known]) -> dict[str, dict[str, float]]:
 
 
 def notes_of(entries: Sequence[Entry], dataset: str) -> list[dict[str, Any]]:
-    """What a card on this set says of a ledger that was migrated, got another key, was recovered, or lost something."""
+    """Notes for a card on this set on a ledger that was migrated, got another key, was recovered, or lost entries."""
     return [entry.public() for entry in entries if entry.kind in NOTED and entry.dataset in (OF_THE_LEDGER, dataset)]
 
 

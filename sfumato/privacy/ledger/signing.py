@@ -1,4 +1,4 @@
-"""The key of a ledger, signatures by it, and the heads that were seen: what shows that a ledger was cut or rewritten.
+"""The key of a ledger, its signatures, and the heads seen before, which reveal that a ledger was cut or rewritten.
 
 A ledger has an id and an Ed25519 key (RFC 8032), made when the ledger is and kept in a folder outside of it, readable by
 its owner alone, or given from outside. Every head, which is the hash of the last entry and with it says everything
@@ -41,7 +41,7 @@ SHOWN_LETTERS = 16
 """Letters of a fingerprint in messages."""
 PEM = "-----BEGIN"
 NOTHING, UNKNOWN = "-", "?"
-"""What is noted as the hash before the first entry, and before one of which only its own hash is known."""
+"""Stand for the hash before the first entry, and before an entry of which only its own hash is known."""
 
 
 class Head(NamedTuple):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sfumato.evaluation import two_samples
-from sfumato.evaluation.two_samples import LEAST_IMAGES, MOST_IMAGES, matched, told_apart
+from sfumato.evaluation.two_samples import LEAST_IMAGES, MOST_IMAGES, matched, two_sample_test
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +14,7 @@ def quick(monkeypatch):
 
 def test_two_parts_of_one_source_are_not_told_apart(digits):
     real, labels = digits.train[700:], digits.train_labels[700:]
-    told = told_apart(real, labels, digits.train[:700], digits.train_labels[:700])
+    told = two_sample_test(real, labels, digits.train[:700], digits.train_labels[:700])
     low, high = told.interval
     assert 0.4 < told.auc < 0.6 and low < 0.5 < high and high - low < 0.15
 
@@ -23,7 +23,7 @@ def test_what_is_no_digit_is_always_told(digits):
     noise = torch.rand(digits.train.shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
     blobs = torch.zeros_like(digits.train) + digits.train.mean((1, 2, 3), keepdim=True)
     for images in (noise, blobs):
-        told = told_apart(digits.test, digits.test_labels, images, digits.train_labels)
+        told = two_sample_test(digits.test, digits.test_labels, images, digits.train_labels)
         assert told.auc > 0.99 and told.interval[1] <= 1 and told.interval[0] <= told.auc
 
 
@@ -31,10 +31,10 @@ def test_it_ends_where_nothing_is_left_to_learn(digits):
     heard = []
     black = -torch.ones_like(digits.train)
     ours = digits.test, digits.test_labels
-    told = told_apart(*ours, black, digits.train_labels, progress=lambda *step: heard.append(step))
+    told = two_sample_test(*ours, black, digits.train_labels, progress=lambda *step: heard.append(step))
     assert told.auc > 0.99 and len(heard) < two_samples.STEPS and heard[-1] == (two_samples.STEPS, two_samples.STEPS)
     heard.clear()
-    told_apart(*ours, digits.train, digits.train_labels, progress=lambda *step: heard.append(step))
+    two_sample_test(*ours, digits.train, digits.train_labels, progress=lambda *step: heard.append(step))
     assert len(heard) == two_samples.STEPS
 
 
@@ -43,7 +43,7 @@ def test_another_share_of_the_classes_gives_nothing_away(digits):
     ones, zeros = ((digits.train_labels == label).nonzero()[:, 0] for label in (1, 0))
     shown = torch.cat([ones, zeros[:60]])
     kept = digits.test_labels < 2
-    told = told_apart(digits.test[kept], digits.test_labels[kept], digits.train[shown], digits.train_labels[shown])
+    told = two_sample_test(digits.test[kept], digits.test_labels[kept], digits.train[shown], digits.train_labels[shown])
     assert told.interval[0] < 0.5
 
 
@@ -61,7 +61,7 @@ def test_as_many_of_each_class_take_part_on_both_sides():
 
 def test_too_few_images_give_the_reason(digits):
     few = LEAST_IMAGES - 20
-    why = told_apart(digits.test, digits.test_labels, digits.train[:few], digits.train_labels[:few])
+    why = two_sample_test(digits.test, digits.test_labels, digits.train[:few], digits.train_labels[:few])
     assert "too few to tell apart" in why and f"it takes {LEAST_IMAGES}" in why
 
 
@@ -79,7 +79,7 @@ def test_large_images_are_averaged_down_and_no_image_is_learnt_and_judged(digits
 
     monkeypatch.setattr(two_samples, "train_classifier", train)
     monkeypatch.setattr(two_samples, "predict", predict)
-    told = told_apart(digits.test, digits.test_labels, digits.train, digits.train_labels)
+    told = two_sample_test(digits.test, digits.test_labels, digits.train, digits.train_labels)
     assert told.auc == 0.5
     taught, judged = ({tuple(image.flatten().tolist()) for image in seen[name]} for name in ("taught", "judged"))
     assert seen["taught"].shape[1:] == (1, 4, 4) and len(taught & judged) <= 1
@@ -88,5 +88,5 @@ def test_large_images_are_averaged_down_and_no_image_is_learnt_and_judged(digits
 
 def test_a_seed_fixes_the_number(digits):
     task = (digits.test, digits.test_labels, digits.train[:400] * 0.9, digits.train_labels[:400])
-    first, again, other = (told_apart(*task, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (two_sample_test(*task, seed=seed) for seed in (0, 0, 1))
     assert first == again != other

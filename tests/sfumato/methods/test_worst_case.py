@@ -14,7 +14,7 @@ from sfumato.methods.plan import STAGE_DRAWING, Facts
 from sfumato.preflight import plan_for
 from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.auditing import games
-from sfumato.privacy.auditing.games import log_likelihood_ratios, tried_drawing
+from sfumato.privacy.auditing.games import log_likelihood_ratios, play_drawing
 from sfumato.privacy.auditing.played import Played
 from sfumato.privacy.engine import kernel_mean
 from sfumato.settings import resolve
@@ -44,7 +44,7 @@ def tried(name, *changes, epsilon=10):
     def play(present, source):
         return METHODS[name].worst_case(settings, parts, present, source)
 
-    return tried_drawing(play, events, numbers=64, delta=plan.privacy.delta)
+    return play_drawing(play, events, numbers=64, delta=plan.privacy.delta)
 
 
 @pytest.mark.parametrize("epsilon", [1, 10])
@@ -142,6 +142,6 @@ def test_a_record_that_is_never_there_shows_nothing():
         return Played(torch.randn(5, len(present), 4, generator=generator), shifts, (0,) * 5)
 
     event = Gaussian(noise_multiplier=1 / math.sqrt(5 * 0.04), count=1)
-    found = [tried_drawing(play, [event], numbers=4, delta=1e-3) for _ in range(100)]
+    found = [play_drawing(play, [event], numbers=4, delta=1e-3) for _ in range(100)]
     assert sum(bound.epsilon > 0 for _, bound in found) <= 10
     assert found[0][1].canaries == games.GAMES

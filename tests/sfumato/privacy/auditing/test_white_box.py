@@ -8,7 +8,7 @@ import torch
 from sfumato.config import FineTuning
 from sfumato.privacy.accounting.events import SubsampledGaussian
 from sfumato.privacy.auditing.findings import FALSE_ALARM
-from sfumato.privacy.auditing.white_box import noise_faults, tried_training
+from sfumato.privacy.auditing.white_box import noise_faults, play_training
 from sfumato.privacy.engine import dp_sgd
 from tests.sfumato.privacy.engine.test_dp_sgd import corrupt, network
 
@@ -21,7 +21,7 @@ DELTA = 3.4e-4
 
 def tried(event=DEMO, *, kind="mlp", **changes):
     settings = FineTuning(draws=2, clip=0.1).model_copy(update=changes)
-    return tried_training(network(kind), (1, 8, 8), corrupt, settings, event, delta=DELTA, physical_batch=64)
+    return play_training(network(kind), (1, 8, 8), corrupt, settings, event, delta=DELTA, physical_batch=64)
 
 
 @pytest.mark.parametrize("event", [DEMO, STRICT], ids=["epsilon 10", "epsilon 1"])

@@ -13,7 +13,7 @@ from sfumato.errors import Refused, Stopped
 from sfumato.networks.build import build
 from sfumato.privacy.accounting.events import SubsampledGaussian
 from sfumato.privacy.door import Access, PrivateSet
-from sfumato.privacy.engine.dp_sgd import taken, train_privately
+from sfumato.privacy.engine.dp_sgd import state_of, train_privately
 from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.privacy.mechanisms import MOST_LOST, fine_tuned
 from sfumato.resuming import TrainingState
@@ -76,7 +76,7 @@ def test_a_state_is_a_copy_and_holds_what_is_trained_alone():
     assert {name.split("/")[0] for name in stop.state} == {
         "averaged", "weight", "average", "adam-step", "adam-exp_avg", "adam-exp_avg_sq",
     }  # fmt: skip
-    assert taken.__doc__ and all(not value.requires_grad for value in stop.state.values())
+    assert state_of.__doc__ and all(not value.requires_grad for value in stop.state.values())
 
 
 # What it costs
