@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
@@ -9,12 +10,13 @@ from prefect.artifacts import create_markdown_artifact
 from artifacts.record import RunRecord
 from artifacts.reports.comparison import Comparison, row_of
 from flows.synthesize import run_plan, terms
-from flows.variants import Cell, planned, variants_of
+from flows.variants import Cell, RunGrid, planned, variants_of
 from sfumato.methods import METHODS
 from sfumato.preflight import private_set
 from sfumato.settings import preset_for
 from tasks.checks import over_budget
 from tasks.comparison import comparing, conclude
+from tasks.planning import Wishes
 from tasks.runtime.environment import configure
 from tasks.runtime.heartbeat import attended
 from tasks.runtime.parallel import alone, among_others, side_by_side
@@ -45,11 +47,30 @@ def compare(
         axes: What a sweep varies, in place of variants: setting, value as it is shown, variant.
         go_on: Pay even where the rehearsal with public images fails; ledger, report and card say so.
     """
-    folder = str(configure().data)
+    configure()
     wanted = variants_of(axes or {}) or variants or list(METHODS)
-    cells = planned(wanted, preset, epsilons or [], seeds or [0], changes or [], folder)
-    with comparing(f"{title}-{preset_for(preset, changes or [])}") as (name, parents):
-        machine = cells[0].settings.machine
+    grid = RunGrid(wanted, preset, epsilons or (), seeds or (0,), changes or (), title, axes or {})
+    return compare_cells(grid, planned(grid), go_on=go_on)
+
+
+def compare_planned(grid: RunGrid, cells: Sequence[Cell], *, go_on: bool = False) -> Comparison:
+    """The same flow with runs that were planned in this process."""
+
+    @flow(name="compare", flow_run_name="{title}", persist_result=False)
+    @attended
+    def as_planned(
+        title: str, variants: list[str], preset: str, epsilons: list[float], seeds: list[int], changes: list[str]
+    ) -> Comparison:
+        return compare_cells(grid, cells, go_on=go_on)
+
+    targets, seeds, changes = list(grid.epsilons), list(grid.seeds), list(grid.changes)
+    return as_planned(grid.title, list(grid.variants), grid.preset, targets, seeds, changes)
+
+
+def compare_cells(grid: RunGrid, cells: Sequence[Cell], *, go_on: bool) -> Comparison:
+    """Carry all runs out, and lay their results side by side."""
+    with comparing(f"{grid.title}-{preset_for(grid.preset, grid.changes)}") as (name, parents):
+        machine = cells[0].run.settings.machine
         if not alone(machine, len(cells)) and borne(cells):
             pieces = [functools.partial(run_cell, cell, parents, go_on=go_on) for cell in cells]
             records = side_by_side(f"{len(cells)} runs", machine, pieces)
@@ -60,8 +81,8 @@ def compare(
                                       if (cell.variant, cell.epsilon) == (variant, epsilon)])
             for variant, epsilon in dict.fromkeys((cell.variant, cell.epsilon) for cell in cells)
         ]  # fmt: skip
-        found = conclude(name, parents, rows, axes=axes or {})
-    create_markdown_artifact(f"{title}: {len(cells)} runs; INTERNAL, in {found.folder}", key="comparison")
+        found = conclude(name, parents, rows, axes=grid.axes)
+    create_markdown_artifact(f"{grid.title}: {len(cells)} runs; INTERNAL, in {found.folder}", key="comparison")
     return found
 
 
@@ -70,25 +91,22 @@ def in_turn(cells: Sequence[Cell], above: Mapping[str, str], *, go_on: bool = Fa
     records = []
     for number, cell in enumerate(cells):
         CONSOLE.print(
-            f"run {number + 1} of {len(cells)}: {cell.variant} at epsilon {cell.epsilon:g}, seed {cell.settings.seed}"
+            f"run {number + 1} of {len(cells)}: {cell.variant} at epsilon {cell.epsilon:g}, seed {cell.run.settings.seed}"
         )
-        later = tuple(spend.event for other in cells[number + 1 :] for spend in other.plan.spends)
-        records.append(
-            run_plan(
-                cell.settings, cell.plan, preset=cell.preset, publish_to="", following=later, above=above, go_on=go_on
-            )
-        )
+        later = tuple(spend.event for other in cells[number + 1 :] for spend in other.run.plan.spends)
+        records.append(run_plan(cell.run, Wishes(following=later, above=above, go_on=go_on)))
     return records
 
 
 def run_cell(cell: Cell, above: Mapping[str, str], *, go_on: bool = False) -> RunRecord:
     """One run among others; the budget bears them all."""
-    settings = cell.settings.model_copy(update={"machine": among_others(cell.settings.machine)})
-    return run_plan(settings, cell.plan, preset=cell.preset, publish_to="", above=above, go_on=go_on)
+    settings = cell.run.settings
+    settings = settings.model_copy(update={"machine": among_others(settings.machine)})
+    return run_plan(replace(cell.run, settings=settings), Wishes(above=above, go_on=go_on))
 
 
 def borne(cells: Sequence[Cell]) -> bool:
     """Whether every budget bears all runs together: else what fits must be found one after another."""
-    events = [spend.event for cell in cells for spend in cell.plan.spends]
-    asked = {(secret := private_set(cell.settings)).name: (secret, terms(cell.plan)) for cell in cells}
+    events = [spend.event for cell in cells for spend in cell.run.plan.spends]
+    asked = {(secret := private_set(cell.run.settings)).name: (secret, terms(cell.run.plan)) for cell in cells}
     return not any(over_budget(secret, events, how) for secret, how in asked.values())

@@ -21,7 +21,8 @@ from sfumato.config import Section
 from sfumato.methods import METHODS
 from sfumato.named_settings import DEFAULT_METHOD, presets
 from sfumato.settings import resolve
-from tasks.runtime.environment import now
+from tasks.planning import Wishes, plan_run
+from tasks.runtime.environment import configure, now
 from tasks.runtime.heartbeat import attended
 
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
@@ -70,15 +71,8 @@ def of_method(method: str, preset: str) -> Flow:
             new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
             go_on: Pay even where the rehearsal with public images fails; ledger, report and card say so.
         """
-        return whole.run_changed(
-            method,
-            preset,
-            list(changes(settings, start)),
-            publish_to=publish_to,
-            new_version=new_version,
-            another=another_edition,
-            go_on=go_on,
-        )
+        wishes = Wishes(publish_to, new_version, another_edition, go_on)
+        return whole.run_changed(method, preset, list(changes(settings, start)), wishes)
 
     return run
 
@@ -139,4 +133,5 @@ def prepare(method: str = DEFAULT_METHOD, preset: str = "", changes: list[str] |
         preset: Named settings to start from; empty takes `digits` for the embedded digits and `auto` for other data.
         changes: Further settings as `section.field=value`; those of the run, or it will not find what was made.
     """
-    rehearse_public(method, preset, changes or [], f"prepare-{method}-{now()}")
+    configure()
+    rehearse_public(plan_run(method, preset, changes or []), f"prepare-{method}-{now()}")

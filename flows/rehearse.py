@@ -1,18 +1,15 @@
 """The flow that tries the public half of a run by itself: no private image is opened, and the ledger hears nothing."""
 
-from collections.abc import Sequence
-
 from prefect import flow
 
 from artifacts.reports.rehearsal import REHEARSAL
 from flows import synthesize as whole
 from sfumato.named_settings import DEFAULT_METHOD
-from sfumato.preflight import plan_for, preflight, private_set
-from sfumato.settings import resolve
+from sfumato.preflight import private_set
 from tasks import rehearsal
-from tasks.checks import agreed_delta, known_constants
+from tasks.planning import PlannedRun, plan_run
 from tasks.runtime.artifact import RunContext, device_of
-from tasks.runtime.environment import configure, now
+from tasks.runtime.environment import configure, now, where
 from tasks.runtime.heartbeat import attended, call_run
 from tasks.runtime.run import Journal
 
@@ -27,14 +24,24 @@ def rehearse(method: str = DEFAULT_METHOD, preset: str = "", changes: list[str] 
         preset: Named settings to start from; empty takes `digits` for the embedded digits and `auto` for other data.
         changes: Further settings as `section.field=value`; those of the run, or it will not find what was made.
     """
-    rehearse_public(method, preset, changes or [], f"rehearse-{method}-{now()}")
+    configure()
+    rehearse_public(plan_run(method, preset, changes or []), f"rehearse-{method}-{now()}")
 
 
-def rehearse_public(method: str, preset: str, changes: Sequence[str], name: str) -> None:
+def rehearse_planned(run: PlannedRun) -> None:
+    """The same flow with a run that was planned in this process."""
+
+    @flow(name="rehearse", flow_run_name="rehearse-{method}", persist_result=False)
+    @attended
+    def as_planned(method: str, preset: str, changes: list[str]) -> None:
+        rehearse_public(run, f"rehearse-{method}-{now()}")
+
+    as_planned(run.method, run.preset, list(run.changes))
+
+
+def rehearse_public(run: PlannedRun, name: str) -> None:
     """The public half of a run, under a name of its own; `Refused` where the run would be stopped for what it shows."""
-    place = configure()
-    settings, facts, _ = preflight(resolve(method, preset, changes), str(place.data), known_constants, agreed_delta)
-    plan = plan_for(settings, facts)
+    place, settings, plan = where(), run.settings, run.plan
     book = Journal(RunContext(run=name, parents={}), private_set(settings), device_of(settings.machine))
     call_run(name)
     images = whole.load_images(settings, plan, book)

@@ -12,9 +12,9 @@ from tasks.runtime.environment import configure
 
 configure()  # Prefect reads its settings when it is imported, and would keep results where no other run finds them
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from prefect import flow
@@ -56,7 +56,7 @@ from sfumato.methods.plan import (
     Plan,
 )
 from sfumato.named_settings import DEFAULT_METHOD
-from sfumato.preflight import brought_to, plan_for, preflight, private_set, public_name
+from sfumato.preflight import brought_to, plan_for, private_set, public_name
 from sfumato.privacy.accounting.events import (
     AnyEvent,
     DiscreteHistogram,
@@ -65,13 +65,13 @@ from sfumato.privacy.accounting.events import (
     SubsampledGaussian,
     Uncertified,
 )
-from sfumato.settings import Settings, preset_for, resolve
+from sfumato.settings import Settings
 from tasks import audit, checks, private, public, rehearsal, release
 from tasks.editions import next_edition
 from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicParts, RunDescription, TrainingSet, Wanted
+from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_run
 from tasks.record import baseline_settings, close, pages_of
 from tasks.release import JudgedSets
-from tasks.runtime.artifact import device_of
 from tasks.runtime.caching import Stage
 from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import attended
@@ -86,9 +86,8 @@ PUBLIC_ONLY, BASELINE = "public model alone", "plain DP-SGD"
 """Names of the sets that are judged beside that of the run."""
 AS_DRAWN, AGREEING = "as drawn", "agreeing"
 """Names of those beside what a judge made of them: everything that was drawn, and what the judge gives the class that it was drawn for."""
-RUN_FOLDER = "."
-"""Publish into the folder of the run, under `PUBLISHED`."""
 PUBLISHED = "published"
+"""Folder in that of a run, for `RUN_FOLDER`."""
 
 
 @flow(name="synthesize", flow_run_name="{method}", persist_result=False, validate_parameters=True)
@@ -111,97 +110,55 @@ def synthesize(
         new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
         go_on: Pay even where the rehearsal with public images fails; ledger, report and card say so.
     """
-    return run_changed(method, preset, changes or [], publish_to=publish_to, new_version=new_version, go_on=go_on)
+    return run_changed(
+        method, preset, changes or [], Wishes(publish_to=publish_to, new_version=new_version, go_on=go_on)
+    )
 
 
-def run_changed(
-    method: str,
-    preset: str,
-    changes: Sequence[str],
-    *,
-    publish_to: str,
-    new_version: bool = False,
-    another: bool = False,
-    go_on: bool = False,
-) -> RunRecord:
-    """Plan and carry out a method with settings as a person gives them.
+def synthesize_planned(run: PlannedRun, wishes: Wishes) -> RunRecord:
+    """The same flow with a run that was planned in this process: nothing is planned or priced again."""
 
-    With `another`, draw the edition after the last that was published, and publish it into a folder of its own.
-    """
-    place = configure()
-    known = (lambda name: None) if new_version else checks.known_constants
-    settings, facts, _ = preflight(resolve(method, preset, changes), str(place.data), known, checks.agreed_delta)
-    device_of(settings.machine)
-    with next_edition(settings, place) if another else nullcontext(settings) as settings:
-        plan = plan_for(settings, facts)
-        return run_plan(
-            settings,
-            plan,
-            preset=preset_for(preset, changes),
-            publish_to=publish_to,
-            new_version=new_version,
-            own_folder=another,
-            go_on=go_on,
-        )
+    @flow(name="synthesize", flow_run_name="{method}", persist_result=False)
+    @attended
+    def as_planned(
+        method: str, preset: str, changes: list[str], publish_to: str, new_version: bool, go_on: bool
+    ) -> RunRecord:
+        return run_plan(run, wishes)
+
+    return as_planned(run.method, run.preset, list(run.changes), wishes.publish_to, wishes.new_version, wishes.go_on)
 
 
-def run_plan(
-    settings: Settings,
-    plan: Plan,
-    *,
-    preset: str,
-    publish_to: str,
-    new_version: bool = False,
-    following: tuple[AnyEvent, ...] = (),
-    above: Mapping[str, str] | None = None,
-    own_folder: bool = False,
-    go_on: bool = False,
-) -> RunRecord:
-    """Carry a plan out, stage by stage.
+def run_changed(method: str, preset: str, changes: Sequence[str], wishes: Wishes) -> RunRecord:
+    """Plan and carry out a method with settings as a person gives them."""
+    configure()
+    planned = plan_run(method, preset, changes, new_version=wishes.new_version)
+    with next_edition(planned) if wishes.another else nullcontext(planned) as run:
+        return run_plan(run, wishes)
 
-    The budget must also bear the events `following`, of runs that come after this one. `above` are the MLflow runs, by
-    label, to which this run belongs. With `own_folder`, what is published lies in `publish_to` under the name of the run. With
-    `go_on`, a rehearsal that fails stops nothing.
-    """
-    if publish_to:
-        checks.refuse_publishing(plan)
-    book = Journal.begin(settings, private_set(settings), above or {})
-    if own_folder and publish_to not in ("", RUN_FOLDER):
-        publish_to = below(publish_to, book.context.run)
+
+def run_plan(run: PlannedRun, wishes: Wishes = Wishes()) -> RunRecord:
+    """Carry a plan out, stage by stage."""
+    if wishes.publish_to:
+        checks.refuse_publishing(run.plan)
+    book = Journal.begin(run.settings, private_set(run.settings), wishes.above)
+    if wishes.another and wishes.publish_to not in ("", RUN_FOLDER):
+        wishes = replace(wishes, publish_to=below(wishes.publish_to, book.context.run))
     with book.kept_if_filled():
-        return _carry_out(
-            settings,
-            plan,
-            book,
-            preset=preset,
-            publish_to=publish_to,
-            new_version=new_version,
-            following=following,
-            go_on=go_on,
-        )
+        return _carry_out(run, wishes, book)
 
 
-def _carry_out(
-    settings: Settings,
-    plan: Plan,
-    book: Journal,
-    *,
-    preset: str,
-    publish_to: str,
-    new_version: bool,
-    following: tuple[AnyEvent, ...],
-    go_on: bool,
-) -> RunRecord:
+def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
+    settings, plan, publish_to = run.settings, run.plan, wishes.publish_to
     public_images = load_images(settings, plan, book)
     order = Order(private=book.private, terms=terms(plan), machine=settings.machine)
-    secret = checks.check_private(order, book.context, public_images, new_version, plan.facts.whole)
+    secret = checks.check_private(order, book.context, public_images, wishes.new_version, plan.facts.whole)
     order = order.model_copy(update={"private": secret})
     # With too little budget left, what was paid for before may still be used, and nothing else is begun.
-    book.refusal = checks.over_budget(secret, [*(spend.event for spend in plan.spends), *following], terms(plan))
+    book.refusal = checks.over_budget(secret, [*(spend.event for spend in plan.spends), *wishes.following], terms(plan))
     parts = prepare(settings, plan, public_images, book)
     classifier = train_eyes(settings, public_images, book)
     rehearsed = rehearse(settings, parts, public_images, classifier, book)
-    agree(settings, rehearsed, book, go_on)
+    agree(settings, rehearsed, book, wishes.go_on)
     counts = count(plan, order, book)
     judge = train_judge(settings, plan, public_images, order, book)
     trained = pay(settings, plan, parts, order, book).model_copy(update={"counts": counts, "judge": judge})
@@ -222,7 +179,7 @@ def _carry_out(
     scores = book.stage(release.evaluate)(look, judged, eyes, plan.facts, settings.evaluation, settings.seed)
     copies = book.stage(audit.check_copies)(look, samples)
     given = counts, trained.moments, rehearsed
-    record = close(settings, plan, preset, book, parts, samples, scores, copies, nearest, *given)
+    record = close(settings, plan, run.preset, book, parts, samples, scores, copies, nearest, *given)
     if publish_to:
         record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else publish_to)
     show_in_ui(record)

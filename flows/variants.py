@@ -7,16 +7,13 @@ another preset than the rest. The axes of a sweep are setting -> value as it is 
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sfumato.errors import BadInput
-from sfumato.methods.plan import Plan
 from sfumato.named_settings import DEFAULT_METHOD, known, sweeps
-from sfumato.preflight import one_extractor, plan_for, preflight
-from sfumato.settings import Settings, preset_for, resolve
-from tasks.checks import agreed_delta, known_constants
-from tasks.runtime.artifact import device_of
+from sfumato.preflight import one_extractor
+from tasks.planning import PlannedRun, plan_run
 
 ALONE = "evaluation.baseline=false"
 """A comparison trains no baseline inside its runs: it holds one as a variant where it is asked to."""
@@ -29,10 +26,28 @@ class Cell:
     """One run of a comparison."""
 
     variant: str
-    epsilon: float
-    preset: str
-    settings: Settings
-    plan: Plan
+    run: PlannedRun
+
+    @property
+    def epsilon(self) -> float:
+        """The target."""
+        return self.run.settings.privacy.epsilon
+
+
+@dataclass(frozen=True)
+class RunGrid:
+    """What a comparison runs: every variant at every budget with every seed."""
+
+    variants: Sequence[str]
+    preset: str = ""
+    epsilons: Sequence[float] = ()
+    """Targets; empty takes that of the settings."""
+    seeds: Sequence[int] = (0,)
+    changes: Sequence[str] = ()
+    """Settings of all runs."""
+    title: str = "compare"
+    axes: Axes = field(default_factory=dict)
+    """What a sweep varies."""
 
 
 @dataclass(frozen=True)
@@ -44,32 +59,22 @@ class Sweep:
     changes: tuple[str, ...] = ()
 
 
-def planned(
-    variants: Sequence[str],
-    preset: str,
-    epsilons: Sequence[float],
-    seeds: Sequence[int],
-    changes: Sequence[str],
-    data_folder: str = "",
-) -> list[Cell]:
-    """All runs, checked and planned before the first of them begins; data sets by name lie in `data_folder`."""
+def planned(grid: RunGrid) -> list[Cell]:
+    """All runs, checked and planned before the first of them begins."""
+    variants = grid.variants
     if len(set(variants)) < len(variants):
         raise BadInput(f"variants {', '.join(variants)}: one is there twice; give each once")
     if not all(variant.split() for variant in variants):
         raise BadInput("--method '' names no method: write a method's name, and settings of its own after it")
     cells = []
-    targets = [f"privacy.epsilon={epsilon}" for epsilon in epsilons] or [""]
-    for variant, target, seed in itertools.product(variants, targets, seeds):
+    targets = [f"privacy.epsilon={epsilon}" for epsilon in grid.epsilons] or [""]
+    for variant, target, seed in itertools.product(variants, targets, grid.seeds):
         method, *own = variant.split()
-        start = next((text.removeprefix(PRESET) for text in own if text.startswith(PRESET)), preset)
+        start = next((text.removeprefix(PRESET) for text in own if text.startswith(PRESET)), grid.preset)
         own = [text for text in own if not text.startswith(PRESET)]
-        given = [*changes, *own, *filter(None, [target]), f"seed={seed}", ALONE]
-        settings, facts, _ = preflight(resolve(method, start, given), data_folder, known_constants, agreed_delta)
-        device_of(settings.machine)
-        cells.append(
-            Cell(variant, settings.privacy.epsilon, preset_for(start, given), settings, plan_for(settings, facts))
-        )
-    one_extractor((cell.settings, cell.plan.facts) for cell in cells)
+        given = [*grid.changes, *own, *filter(None, [target]), f"seed={seed}", ALONE]
+        cells.append(Cell(variant, plan_run(method, start, given)))
+    one_extractor((cell.run.settings, cell.run.plan.facts) for cell in cells)
     return cells
 
 

@@ -10,23 +10,22 @@ from collections.abc import Iterator
 from artifacts.publish import safe_name
 from artifacts.record import records
 from sfumato.preflight import private_set
-from sfumato.settings import Settings
-from tasks.runtime.environment import Where
+from tasks.planning import PlannedRun
+from tasks.runtime.environment import where
 from tasks.runtime.locks import turn
 
 
 @contextlib.contextmanager
-def next_edition(settings: Settings, place: Where) -> Iterator[Settings]:
-    """The settings with the number after the last edition that this method published of these private images.
+def next_edition(run: PlannedRun) -> Iterator[PlannedRun]:
+    """The run with the number after the last edition that its method published of these private images.
 
     Two runs at once wait for each other, or both would draw the same one.
     """
-    method, name = settings.method.name, private_set(settings).name
+    place, method, name = where(), run.method, private_set(run.settings).name
     with turn(place.home, f"edition-{method}-{safe_name(name)}", f"waiting for another edition of '{name}'"):
         published = [
             record.settings["generation"].get("edition", 0)
             for record in records(place.runs)
             if record.published and (record.method, record.settings["data"]["name"]) == (method, name)
         ]
-        generation = settings.generation.model_copy(update={"edition": max(published, default=0) + 1})
-        yield settings.model_copy(update={"generation": generation})
+        yield run.of_edition(max(published, default=0) + 1)

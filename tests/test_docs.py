@@ -19,7 +19,7 @@ from flows import rehearse as rehearsing
 from flows import synthesize as flow
 from flows.cli import main
 from flows.cli.settings import listed
-from flows.variants import named_sweep, planned, sweep_over, variants_of
+from flows.variants import RunGrid, named_sweep, planned, sweep_over, variants_of
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
@@ -238,7 +238,7 @@ def test_a_comparison_can_be_planned(shown, tmp_path):
         sweep = sweep_over(given["over"], given["name"]) if given["over"] else named_sweep(given["name"])
         variants, changes = variants_of(sweep.axes), [*sweep.changes, *changes]
     with home_at(tmp_path / "home"):
-        assert planned(variants, given["preset"], numbers, [0], changes, str(where().data))
+        assert planned(RunGrid(variants, given["preset"], numbers, [0], changes))
 
 
 LISTED = re.findall(

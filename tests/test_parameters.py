@@ -7,10 +7,10 @@ from tests.test_house import Source, source, tree
 
 MOST_PARAMETERS = 6
 WIDE = {
-    "flows/cli/compare.py": {"_carry_out", "compare", "sweep"},
+    "flows/cli/compare.py": {"compare", "sweep"},
     "flows/cli/run.py": {"run"},
     "flows/compare.py": {"compare"},
-    "flows/synthesize.py": {"_carry_out", "draw_unjudged", "run_changed", "run_plan"},
+    "flows/synthesize.py": {"draw_unjudged"},
     "tasks/record.py": {"close"},
     "tasks/server/serve.py": {"_watch"},
     "artifacts/certify.py": {"accept"},

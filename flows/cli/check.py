@@ -27,17 +27,16 @@ def check(
 
     Example: sfumato check scans/ --public textures/ --set data.group=prefix
     """
-    from sfumato.preflight import brought_to, for_sheet, plan_for, preflight, private_set
+    from sfumato.preflight import brought_to, for_sheet, private_set
     from sfumato.settings import resolve
-    from tasks.checks import agreed_delta, known_constants
+    from tasks.planning import plan_run
 
     place = configure()
     if strange := [change for change in changes or [] if not change.startswith("data.")]:
         raise BadInput(f"--set {strange[0]!r} has nothing to do with how images are read; only data.FIELD=VALUE has")
     sides = {"data.private": private} | ({"data.public": public} if public else {})
-    asked = resolve(
-        DEFAULT_METHOD, changes=[*(changes or []), *(f"{name}={json.dumps(one)}" for name, one in sides.items())]
-    )
+    given = [*(changes or []), *(f"{name}={json.dumps(one)}" for name, one in sides.items())]
+    asked = resolve(DEFAULT_METHOD, changes=given)
     looked_at = asked.model_copy(update={"data": asked.data.model_copy(update={"public": public})})
     settings, warnings = for_sheet(looked_at, str(place.data))
     from artifacts.reports.data_sheet import sheet_page
@@ -45,11 +44,10 @@ def check(
 
     run: Intended | str
     try:
-        resolved, facts, warned = preflight(asked, str(place.data), known_constants, agreed_delta)
-        plan_for(resolved, facts)
-        size, channels = brought_to(facts.shape)
-        run = Intended(resolved.data.model_copy(update={"channels": channels}), size, resolved.seed)
-        settings, warnings = resolved, tuple(dict.fromkeys((*warnings, *warned)))
+        planned = plan_run(DEFAULT_METHOD, changes=given)
+        settings, warnings = planned.settings, tuple(dict.fromkeys((*warnings, *planned.warnings)))
+        size, channels = brought_to(planned.plan.facts.shape)
+        run = Intended(settings.data.model_copy(update={"channels": channels}), size, settings.seed)
     except BadInput as refusal:
         run = in_full(refusal)
     sheet, path = check_data(private_set(settings), settings.data if public else None, run)

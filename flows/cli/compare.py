@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from artifacts.reports.comparison import Comparison
-    from flows.variants import Axes, Cell
+    from flows.variants import Cell, RunGrid
     from sfumato.config import Relation
 
 WIDE = 120
@@ -57,7 +57,10 @@ def compare(
 
     Example: sfumato compare --method rapid --method 'dp-sgd fine_tuning.draws=8' --epsilons 1,10
     """
-    _carry_out(variants or list(METHODS), preset, epsilons, seeds, changes or [], "compare", go_on=go_on, yes=yes)
+    from flows.variants import RunGrid
+
+    targets, starts = _targets(epsilons), _seeds(seeds)
+    _carry_out(RunGrid(variants or list(METHODS), preset, targets, starts, changes or []), go_on=go_on, yes=yes)
 
 
 def sweep(
@@ -87,7 +90,7 @@ def sweep(
 
     Your own: sfumato sweep rapid --over method.k=0.5,0.65,0.8 --over fine_tuning.batch=64,256
     """
-    from flows.variants import named_sweep, sweep_over, variants_of
+    from flows.variants import RunGrid, named_sweep, sweep_over, variants_of
 
     configure()
     if not over and not name:
@@ -96,48 +99,33 @@ def sweep(
         )
     asked = sweep_over(over, name or DEFAULT_METHOD) if over else named_sweep(name)
     given, title = [*asked.changes, *(changes or [])], f"sweep-{name or DEFAULT_METHOD}"
-    _carry_out(
-        variants_of(asked.axes),
-        preset or asked.preset,
-        epsilons,
-        seeds,
-        given,
-        title,
-        axes=asked.axes,
-        go_on=go_on,
-        yes=yes,
+    axes = asked.axes
+    grid = RunGrid(
+        variants_of(axes), preset or asked.preset, _targets(epsilons), _seeds(seeds), given, title=title, axes=axes
     )
+    _carry_out(grid, go_on=go_on, yes=yes)
 
 
-def _carry_out(
-    variants: list[str],
-    preset: str,
-    epsilons: str,
-    seeds: str,
-    changes: list[str],
-    title: str,
-    *,
-    axes: "Axes | None" = None,
-    go_on: bool = False,
-    yes: bool = False,
-) -> None:
+def _carry_out(grid: "RunGrid", *, go_on: bool, yes: bool) -> None:
     from flows.variants import planned
 
     place = configure()
-    asked = {"epsilons": _numbers("--epsilons", epsilons, float), "seeds": _numbers("--seeds", seeds, int)}
-    cells = planned(variants, preset, asked["epsilons"], asked["seeds"] or [0], changes, str(place.data))
+    cells = planned(grid)
     place.store()
-    OUT.print(f"{len(cells)} runs: {len(variants)} variants, epsilon {epsilons or 'of the settings'}, seeds {seeds}")
+    targets = ",".join(f"{epsilon:g}" for epsilon in grid.epsilons) or "of the settings"
+    seeds = ",".join(map(str, grid.seeds))
+    OUT.print(f"{len(cells)} runs: {len(grid.variants)} variants, epsilon {targets}, seeds {seeds}")
     for line in forecast(cells):
         OUT.print(line, soft_wrap=True, markup=False, highlight=False)
     if not yes and sys.stdin.isatty() and not typer.confirm("Begin?"):
         OUT.print("nothing was begun")
         return
-    from flows.compare import compare as run
     from tasks.server.embedded import start_server
 
     start_server()
-    show(run(variants=variants, preset=preset, changes=changes, title=title, axes=axes, go_on=go_on, **asked))
+    from flows.compare import compare_planned
+
+    show(compare_planned(grid, cells, go_on=go_on))
 
 
 def forecast(cells: "Sequence[Cell]") -> "Iterator[str]":
@@ -147,13 +135,13 @@ def forecast(cells: "Sequence[Cell]") -> "Iterator[str]":
 
     firsts = {cell.variant: cell for cell in reversed(cells)}
     with one_thread():
-        expected = {variant: estimate(cell.settings, cell.plan) for variant, cell in firsts.items()}
-    made = {(cell.variant, cell.settings.seed) for cell in cells}
+        expected = {variant: estimate(cell.run.settings, cell.run.plan) for variant, cell in firsts.items()}
+    made = {(cell.variant, cell.run.settings.seed) for cell in cells}
     minutes = sum(expected[cell.variant].minutes - expected[cell.variant].public_minutes for cell in cells)
     minutes += sum(expected[variant].public_minutes for variant, _ in made)
     yield f"time: about {minutes:.0f} min at most, what was made before not counted"
-    for name in dict.fromkeys(cell.settings.data.name for cell in cells):
-        yield f"cost: {priced_together(name, [cell for cell in cells if cell.settings.data.name == name])}"
+    for name in dict.fromkeys(cell.run.settings.data.name for cell in cells):
+        yield f"cost: {priced_together(name, [cell for cell in cells if cell.run.settings.data.name == name])}"
 
 
 def priced_together(name: str, cells: "Sequence[Cell]") -> str:
@@ -161,12 +149,12 @@ def priced_together(name: str, cells: "Sequence[Cell]") -> str:
     exchanges records, under that relation."""
     from sfumato.privacy.accounting.accountant import epsilon
 
-    relations = {cell.plan.privacy.relation for cell in cells}
+    relations = {cell.run.plan.privacy.relation for cell in cells}
     relation: Relation = "replace_one" if "replace_one" in relations else "add_remove"
-    delta = min(cell.plan.privacy.delta for cell in cells)
-    events = [spend.event for cell in cells for spend in cell.plan.spends]
+    delta = min(cell.run.plan.privacy.delta for cell in cells)
+    events = [spend.event for cell in cells for spend in cell.run.plan.spends]
     certified = [event for event in events if not event.uncertified(relation)]
-    bare = sum(any(spend.event.uncertified(relation) for spend in cell.plan.spends) for cell in cells)
+    bare = sum(any(spend.event.uncertified(relation) for spend in cell.run.plan.spends) for cell in cells)
     found = f"epsilon {epsilon(certified, delta, relation):.3f} at most for '{name}' (delta {delta:.3g}, {relation})"
     return found + (f", and {bare} runs without a certificate" if bare else "")
 
@@ -202,6 +190,14 @@ def show(found: "Comparison") -> None:
     OUT.print(shown)
     for name, file in (("INTERNAL report", REPORT), ("scores", found.plot), ("picture", PICTURES)):
         OUT.print(f"{name:<16} {found.folder}/{file}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _targets(text: str) -> list[float]:
+    return _numbers("--epsilons", text, float)
+
+
+def _seeds(text: str) -> list[int]:
+    return _numbers("--seeds", text, int) or [0]
 
 
 def _numbers(option: str, text: str, kind: type) -> list:

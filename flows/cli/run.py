@@ -11,7 +11,7 @@ from sfumato.named_settings import DEFAULT_METHOD
 from tasks.runtime.environment import Where, configure
 
 if TYPE_CHECKING:
-    from sfumato.methods.plan import Plan
+    from tasks.planning import PlannedRun
 
 
 def run(
@@ -38,12 +38,14 @@ def run(
     """
     from flows.cli.prices import cached_prices
     from tasks.checks import refuse_publishing
+    from tasks.planning import RUN_FOLDER, Wishes, plan_run
 
-    place = configure()
+    place, given = configure(), _given(changes, epsilon)
     with cached_prices(place) if dry_run else contextlib.nullcontext():
-        planned = _planned(place, method, preset, epsilon, changes)
+        planned = plan_run(method, preset, given, new_version=new_version)
+        _show(place, planned)
     if publish or publish_to:
-        refuse_publishing(planned)
+        refuse_publishing(planned.plan)
     if dry_run:
         return
     place.store()
@@ -56,25 +58,16 @@ def run(
 
     answering = begin_server()
     from flows.cli.results import summary
-    from flows.synthesize import RUN_FOLDER, synthesize
-    from sfumato.settings import preset_for
+    from flows.synthesize import synthesize_planned
 
     if new_version:
         warn(
             "a new version is counted afresh only where its records are not those of the versions before: a record in both has "
             "been paid for in both, and their budget binds them together (sfumato ledger show says which count together)"
         )
-    given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
+    wishes = Wishes(publish_to or (RUN_FOLDER if publish else ""), new_version, go_on=go_on)
     answering.wait()
-    record = synthesize(
-        method=method,
-        preset=preset_for(preset, given),
-        changes=given,
-        publish_to=publish_to or (RUN_FOLDER if publish else ""),
-        new_version=new_version,
-        go_on=go_on,
-    )
-    summary(record)
+    summary(synthesize_planned(planned, wishes))
 
 
 def plan(
@@ -85,10 +78,11 @@ def plan(
 ) -> None:
     """Show what a run would train, the noise it needs and the certificate it would earn; opens no private image."""
     from flows.cli.prices import cached_prices
+    from tasks.planning import plan_run
 
     place = configure()
     with cached_prices(place):
-        _planned(place, method, preset, epsilon, changes)
+        _show(place, plan_run(method, preset, _given(changes, epsilon)))
 
 
 def rehearse(
@@ -100,47 +94,40 @@ def rehearse(
 
     Opens no private image and writes nothing into the ledger. The run with the same settings finds all of it again.
     """
-    from sfumato.preflight import preflight
-    from sfumato.settings import resolve
-    from tasks.checks import agreed_delta, known_constants
+    from tasks.planning import plan_run
 
     place = configure()
-    preflight(resolve(method, preset, changes or []), str(place.data), known_constants, agreed_delta)
+    planned = plan_run(method, preset, changes or [])
     place.store()
-    from flows.rehearse import rehearse as rehearsal
-    from tasks.server.embedded import start_server
+    from tasks.server.embedded import begin_server
 
-    start_server()
-    rehearsal(method=method, preset=preset, changes=changes or [])
+    answering = begin_server()
+    from flows.rehearse import rehearse_planned
+
+    answering.wait()
+    rehearse_planned(planned)
 
 
-def _planned(place: Where, method: str, preset: str, epsilon: float | None, changes: list[str] | None) -> "Plan":
+def _given(changes: list[str] | None, epsilon: float | None) -> list[str]:
+    return [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
+
+
+def _show(place: Where, planned: "PlannedRun") -> None:
     """Show the plan, and what the ledger says to it."""
     from flows.cli.ledger_screen import budget_line
     from flows.cli.plan_screen import plan_lines
-    from sfumato.preflight import plan_for, preflight
     from sfumato.privacy.ledger.chain import is_there
-    from sfumato.settings import resolve
-    from tasks.checks import agreed_delta, known_constants
-    from tasks.runtime.artifact import device_of
 
-    given = [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
-    settings, facts, warnings = preflight(
-        resolve(method, preset, given), str(place.data), known_constants, agreed_delta
-    )
-    made = plan_for(settings, facts)
-    device_of(settings.machine)
-    for warning in warnings:
+    for warning in planned.warnings:
         warn(warning)
-    for part in plan_lines(settings, made):
+    for part in plan_lines(planned.settings, planned.plan):
         OUT.print(part)
-    terms = made.privacy
     if not is_there(place.ledger_url):
-        return made
+        return
+    name, terms = planned.settings.data.name, planned.plan.privacy
     with place.ledger() as ledger:
-        OUT.print(f"budget: {budget_line(ledger, settings.data.name)}", markup=False, soft_wrap=True, highlight=False)
+        OUT.print(f"budget: {budget_line(ledger, name)}", markup=False, soft_wrap=True, highlight=False)
         try:
-            ledger.check_budget(settings.data.name, [spend.event for spend in made.spends], terms.relation, terms.delta)
+            ledger.check_budget(name, [spend.event for spend in planned.plan.spends], terms.relation, terms.delta)
         except Refused as refusal:
             warn(f"{refusal}. What was paid for before may still be used")
-    return made

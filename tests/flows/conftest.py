@@ -52,7 +52,7 @@ def sfumato(folder, monkeypatch, capsys):
         raise AssertionError("the flow was started")
 
     flow = ModuleType("flows.synthesize")
-    flow.synthesize, flow.RUN_FOLDER = started, "."
+    flow.synthesize_planned = started
     monkeypatch.setitem(sys.modules, "flows.synthesize", flow)
     monkeypatch.setattr(serve, "serve", started)
     monkeypatch.setattr(embedded, "begin_server", answered)

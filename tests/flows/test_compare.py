@@ -11,7 +11,7 @@ from artifacts.reports.comparison import Comparison, row_of
 from flows import compare as flow
 from flows.cli import compare as compare_cli
 from flows.compare import compare
-from flows.variants import named_sweep, planned, sweep_over, variants_of
+from flows.variants import RunGrid, named_sweep, planned, sweep_over, variants_of
 from sfumato.errors import BadInput, Refused
 from sfumato.named_settings import sweeps
 from tasks.comparison import comparing
@@ -23,25 +23,26 @@ QUICK = ["fine_tuning.steps=1", "fine_tuning.sample_rate=1"]
 
 
 def test_every_variant_meets_every_budget_and_seed():
-    cells = planned(["rapid method.k=0.6", "dp-sgd"], "digits", [1.0, 10.0], [0, 3], QUICK)
-    assert [(c.variant, c.epsilon, c.settings.seed) for c in cells[:4]] == [
+    cells = planned(RunGrid(["rapid method.k=0.6", "dp-sgd"], "digits", [1.0, 10.0], [0, 3], QUICK))
+    assert [(c.variant, c.epsilon, c.run.settings.seed) for c in cells[:4]] == [
         ("rapid method.k=0.6", 1.0, 0), ("rapid method.k=0.6", 1.0, 3),
         ("rapid method.k=0.6", 10.0, 0), ("rapid method.k=0.6", 10.0, 3),
     ]  # fmt: skip
-    assert len(cells) == 8 and cells[0].settings.method.k == 0.6 and cells[-1].settings.method.name == "dp-sgd"
-    assert not any(cell.settings.evaluation.baseline for cell in cells)
-    assert all(cell.plan.certificate.epsilon <= cell.epsilon for cell in cells)
+    assert len(cells) == 8 and cells[0].run.settings.method.k == 0.6 and cells[-1].run.settings.method.name == "dp-sgd"
+    assert not any(cell.run.settings.evaluation.baseline for cell in cells)
+    assert all(cell.run.plan.certificate.epsilon <= cell.epsilon for cell in cells)
 
 
 def test_a_mistake_in_the_last_variant_stops_before_the_first_run():
     with pytest.raises(BadInput, match=r"method\.v=0\.9 is not below method\.k"):
-        planned(["dp-sgd", "rapid method.v=0.9"], "digits", [1.0], [0], QUICK)
+        planned(RunGrid(["dp-sgd", "rapid method.v=0.9"], "digits", [1.0], [0], QUICK))
 
 
 def test_data_sets_by_name_are_found_in_the_data_folder(tmp_path, made, offline, monkeypatch):  # noqa: F811
     """The folder that the environment names reaches the plans of the command and of the flow."""
-    with pytest.raises(BadInput, match=f"'fashion-mnist' is not in '{tmp_path}"):
-        planned(["dp-sgd"], "", [], [0], ["data.private=fashion-mnist"], str(tmp_path / "sets"))
+    monkeypatch.setenv("SFUMATO_DATA", str(tmp_path / "sets"))
+    with pytest.raises(BadInput, match=f"'fashion-mnist' is not in '{tmp_path / 'sets'}"):
+        planned(RunGrid(["dp-sgd"], changes=["data.private=fashion-mnist"]))
     monkeypatch.setenv("SFUMATO_DATA", str(tmp_path / "named"))
     with pytest.raises(BadInput, match=f"'fashion-mnist' is not in '{tmp_path / 'named'}"):
         compare.fn(["dp-sgd"], changes=["data.private=fashion-mnist"])
@@ -53,16 +54,16 @@ def test_data_sets_by_name_are_found_in_the_data_folder(tmp_path, made, offline,
 )
 def test_bad_variants_are_named(variants, message):
     with pytest.raises(BadInput, match=message):
-        planned(variants, "digits", [], [0], QUICK)
+        planned(RunGrid(variants, "digits", [], [0], QUICK))
 
 
 def test_a_variant_may_start_from_a_preset_of_its_own():
-    one, other = planned(["dp-sgd", "dp-sgd preset=lora fine_tuning.rank=2"], "digits", [], [0], QUICK)
-    assert (one.preset, one.settings.fine_tuning.rank) == ("digits", 0)
-    assert (other.preset, other.settings.fine_tuning.rank) == ("lora", 2)
-    assert "attention" in other.settings.fine_tuning.trainable
+    one, other = planned(RunGrid(["dp-sgd", "dp-sgd preset=lora fine_tuning.rank=2"], "digits", [], [0], QUICK))
+    assert (one.run.preset, one.run.settings.fine_tuning.rank) == ("digits", 0)
+    assert (other.run.preset, other.run.settings.fine_tuning.rank) == ("lora", 2)
+    assert "attention" in other.run.settings.fine_tuning.trainable
     with pytest.raises(BadInput, match="did you mean 'lora'"):
-        planned(["dp-sgd preset=lorra"], "digits", [], [0], QUICK)
+        planned(RunGrid(["dp-sgd preset=lorra"], "digits", [], [0], QUICK))
 
 
 def test_a_sweep_changes_one_setting_at_a_time():
@@ -76,11 +77,11 @@ def test_a_sweep_changes_one_setting_at_a_time():
 @pytest.mark.parametrize("name", sweeps())
 def test_every_sweep_that_is_written_down_can_be_planned(name):
     found = named_sweep(name)
-    cells = planned(variants_of(found.axes), found.preset, [], [0], [*found.changes, *QUICK])
+    cells = planned(RunGrid(variants_of(found.axes), found.preset, [], [0], [*found.changes, *QUICK]))
     assert sweeps()[name]["why"] and len(cells) == len(variants_of(found.axes))
     for values in found.axes.values():
         assert len(values) > 1 and len(
-            {cell.settings.model_dump_json() for cell in cells if cell.variant in values.values()}
+            {cell.run.settings.model_dump_json() for cell in cells if cell.variant in values.values()}
         ) == len(values)
 
 
@@ -97,8 +98,11 @@ def test_what_is_written_down_becomes_variants_and_what_holds_for_all(monkeypatc
         "rapid fine_tuning.batch=16", "rapid fine_tuning.batch=64",
         'rapid fine_tuning.trainable=["rows","film"]', "dp-sgd preset=lora",
     ]  # fmt: skip
-    cells = planned(variants_of(found.axes)[2:], found.preset, [], [0], [*found.changes, *QUICK[1:]])
-    assert cells[0].settings.fine_tuning.steps == 3 and cells[0].settings.fine_tuning.trainable == ("rows", "film")
+    cells = planned(RunGrid(variants_of(found.axes)[2:], found.preset, [], [0], [*found.changes, *QUICK[1:]]))
+    assert cells[0].run.settings.fine_tuning.steps == 3 and cells[0].run.settings.fine_tuning.trainable == (
+        "rows",
+        "film",
+    )
     with pytest.raises(BadInput, match="unknown sweep 'oen': did you mean 'one'"):
         named_sweep("oen")
 
@@ -111,16 +115,18 @@ def made(tmp_path, monkeypatch):
         place = configure()
         samples = keep_samples(place.store())
 
-        def run_plan(settings, plan, **how):
+        def run_plan(run, wishes):
             name = f"run-{len(asked)}"
-            asked.append((settings, plan, how))
+            asked.append((run, wishes))
             folder = place.runs / name
             folder.mkdir(parents=True)
             metrics = {
-                "synthetic": dict.fromkeys(("frechet", "coverage", "readable", "logistic", "cnn"), 0.5 + settings.seed)
+                "synthetic": dict.fromkeys(
+                    ("frechet", "coverage", "readable", "logistic", "cnn"), 0.5 + run.settings.seed
+                )
             }
             facts = {"run": name, "metrics": metrics, "samples_artifact": samples.digest, "label": samples.label}
-            record = make_record(folder, plan=plan, **facts)
+            record = make_record(folder, plan=run.plan, **facts)
             save_record(folder, record)
             return record
 
@@ -131,8 +137,8 @@ def made(tmp_path, monkeypatch):
 
 def test_each_run_is_told_what_will_be_paid_after_it(made):
     found = compare.fn(["dp-sgd"], epsilons=[1.0, 2.0], seeds=[0, 1], changes=QUICK)
-    assert [len(how["following"]) for _, _, how in made] == [3, 2, 1, 0]
-    assert made[0][2]["following"][0] == made[1][1].spends[0].event
+    assert [len(wishes.following) for _, wishes in made] == [3, 2, 1, 0]
+    assert made[0][1].following[0] == made[1][0].plan.spends[0].event
     (first, second) = found.rows
     assert (first.target, first.runs, second.runs) == (1.0, ("run-0", "run-1"), ("run-2", "run-3"))
     assert first.scores["cnn"].mean == pytest.approx(1.0)
@@ -144,9 +150,8 @@ def test_table_plot_and_page_lie_in_one_folder_and_runs_below_one_parent(made):
     names = {"comparison.json", "comparison-internal.html", "tables-internal", "samples.png", "trade-off-internal.png"}
     assert {path.name for path in folder.iterdir()} == names
     assert len(json.loads((folder / "comparison.json").read_text())["rows"]) == 2
-    assert len({how["above"]["INTERNAL"] for _, _, how in made}) == 1 and all(
-        how["above"]["INTERNAL"] for _, _, how in made
-    )
+    above = {wishes.above["INTERNAL"] for _, wishes in made}
+    assert len(above) == 1 and all(above)
 
 
 def test_a_sweep_draws_its_values_and_each_run_keeps_its_preset(made):
@@ -154,7 +159,7 @@ def test_a_sweep_draws_its_values_and_each_run_keeps_its_preset(made):
     found = compare.fn(axes=axes, seeds=[0], changes=QUICK)
     assert (Path(found.folder) / "sweep-internal.png").exists()
     assert not (Path(found.folder) / "trade-off-internal.png").exists()
-    assert [how["preset"] for _, _, how in made] == ["digits", "digits", "lora"]
+    assert [run.preset for run, _ in made] == ["digits", "digits", "lora"]
     table = Path(found.folder) / "tables-internal" / "comparison.csv"
     assert "rank,4,10," in table.read_text()
 
@@ -181,15 +186,15 @@ def test_side_by_side_where_the_budget_bears_all(prefect_server, made):
     """Nobody is told of the others then: what they reserve is in the ledger."""
     found = compare.fn(["dp-sgd"], seeds=[0, 1, 2], changes=[*QUICK, "machine.runner=threads", "machine.workers=1"])
     assert found.rows[0].runs == ("run-0", "run-1", "run-2")
-    assert [how.get("following", ()) for _, _, how in made] == [()] * 3
-    assert {settings.machine.runner for settings, _, _ in made} == {"inline"}
+    assert [wishes.following for _, wishes in made] == [()] * 3
+    assert {run.settings.machine.runner for run, _ in made} == {"inline"}
 
 
 def test_one_after_another_where_it_does_not(prefect_server, made):
     with where().ledger() as ledger:
         ledger.set_budget("digits", 12.0, 1e-3)
     compare.fn(["dp-sgd"], seeds=[0, 1], changes=[*QUICK, "machine.runner=threads", "privacy.delta=1e-3"])
-    assert [len(how["following"]) for _, _, how in made] == [1, 0]
+    assert [len(wishes.following) for _, wishes in made] == [1, 0]
 
 
 def test_a_narrow_screen_says_of_each_row_what_it_covers(tmp_path, monkeypatch):

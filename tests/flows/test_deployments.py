@@ -18,6 +18,7 @@ from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.named_settings import DEFAULT_PRESET, presets
 from sfumato.settings import resolve
+from tasks.planning import Wishes
 from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import attended
 from tasks.server.recovery import POOL
@@ -154,7 +155,7 @@ def test_an_untouched_form_runs_the_preset(method, preset, monkeypatch):
     form = found.parameters.definitions["settings"]
     assert form["properties"] and found is of_method(method, preset)
     found.fn()
-    assert asked == [((method, preset, []), {"publish_to": "", "new_version": False, "another": False, "go_on": False})]
+    assert asked == [((method, preset, [], Wishes()), {})]
 
 
 def test_an_unknown_flow_is_no_flow():

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -28,12 +29,11 @@ from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, load_images, prep
 from sfumato import sources
 from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
-from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.ledger.chain import is_there
-from sfumato.settings import resolve
-from tasks import checks, private, public, rehearsal, release
+from tasks import checks, planning, private, public, rehearsal, release
 from tasks.inputs import PrivateParts, PublicParts
+from tasks.planning import Wishes, plan_run
 from tasks.record import BASELINE_METHOD
 from tasks.runtime.caching import Stage, canonical
 from tasks.runtime.environment import configure, where
@@ -99,8 +99,7 @@ def book(monkeypatch):
 
 
 def planned(method="rapid", *changes):
-    settings, facts, _ = preflight(resolve(method, changes=[*QUICK, *changes]))
-    return settings, plan_for(settings, facts)
+    return plan_run(method, changes=[*QUICK, *changes])
 
 
 def stages(book):
@@ -113,21 +112,21 @@ def test_the_private_images_are_checked_before_any_stage_but_the_reading_of_the_
 
     monkeypatch.setattr(checks, "check_private", fail)
     with pytest.raises(BadInput, match=r"004\.png"):
-        run_plan(*planned(), preset="digits", publish_to="")
+        run_plan(planned())
     assert stages(book) == ["load-public"]
 
 
 def test_the_private_images_are_compared_with_the_public_ones_of_this_run(book, monkeypatch):
     given = []
     monkeypatch.setattr(checks, "check_private", lambda order, *others: given.extend(others) or order.private)
-    run_plan(*planned(), preset="digits", publish_to="", new_version=True)
-    assert given[1:] == [PublicImages(digest=f"{1:064d}", label="PUBLIC"), True, planned()[1].facts.whole]
+    run_plan(planned(), Wishes(new_version=True))
+    assert given[1:] == [PublicImages(digest=f"{1:064d}", label="PUBLIC"), True, planned().plan.facts.whole]
     (trained,) = book.of(public.pretrain)
     assert trained.given.public.images == given[1]
 
 
 def test_the_flow_reads_like_the_paper(book):
-    assert run_plan(*planned(), preset="digits", publish_to="") == "record"
+    assert run_plan(planned()) == "record"
     assert stages(book) == [
         "load-public",
         "check",
@@ -149,7 +148,7 @@ def test_the_flow_reads_like_the_paper(book):
 
 
 def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_itself(book):
-    run_plan(*planned(BASELINE_METHOD), preset="digits", publish_to="")
+    run_plan(planned(BASELINE_METHOD))
     assert stages(book) == [
         "load-public",
         "check",
@@ -166,7 +165,7 @@ def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_it
 
 
 def test_a_perceptual_term_alone_asks_for_the_backbone(book):
-    run_plan(*planned("dp-sgd", "latent.kind=kl", "latent.perceptual=.1"), preset="digits", publish_to="")
+    run_plan(planned("dp-sgd", "latent.kind=kl", "latent.perceptual=.1"))
     begun = stages(book)
     assert begun.index("train-backbone") < begun.index("train-autoencoder")
     (coded,) = book.of(public.train_autoencoder)
@@ -176,7 +175,7 @@ def test_a_perceptual_term_alone_asks_for_the_backbone(book):
 @pytest.mark.parametrize("method", METHODS)
 def test_in_latents_every_stage_is_given_the_autoencoder(book, method):
     """It is trained on the public images alone, before the denoiser; without latents there is none."""
-    run_plan(*planned(method, "latent.kind=kl"), preset="digits", publish_to="")
+    run_plan(planned(method, "latent.kind=kl"))
     begun = [name for name in stages(book) if not name.startswith("check")]
     assert begun[:3] == ["load-public", "train-autoencoder", "pretrain"]
     (coded,) = book.of(public.train_autoencoder)
@@ -191,8 +190,9 @@ def test_in_latents_every_stage_is_given_the_autoencoder(book, method):
 
 @pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.corrupt])
 def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
-    settings, plan = planned(method)
-    run_plan(settings, plan, preset="digits", publish_to="")
+    run = planned(method)
+    plan = run.plan
+    run_plan(run)
     tuned = [one for stage in (private.train_plainly, private.fine_tune) for one in book.of(stage)]
     own = [True] if plan.fine_tuning or plan.plain else []
     assert [one.paid for one in tuned] == [*own, False][: len(tuned)]
@@ -203,8 +203,9 @@ def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
 
 
 def test_members_are_looked_at_first_and_stand_behind_a_priced_drawing(book):
-    settings, plan = planned("dp-ensemble", "method.members=3", "method.key=two")
-    run_plan(settings, plan, preset="digits", publish_to="")
+    run = planned("dp-ensemble", "method.members=3", "method.key=two")
+    plan = run.plan
+    run_plan(run)
     members = ["train-member"] * 3
     drawn = ["generate-privately", "generate", "find-nearest", "evaluate", "check-copies"]
     assert stages(book) == ["load-public", "check", "pretrain", "train-classifier", "rehearse", *members, *drawn]
@@ -221,7 +222,7 @@ def test_prototypes_are_paid_for_whatever_is_drawn_from_them(book):
     asked = []
     for images in (50, 500):
         again = ["method.members=3", "method.key=two", "method.prototypes=2", f"generation.images={images}"]
-        run_plan(*planned("dp-ensemble", *again, f"generation.redraw={images / 1000}"), preset="digits", publish_to="")
+        run_plan(planned("dp-ensemble", *again, f"generation.redraw={images / 1000}"))
         (first,) = book.of(release.generate_privately)
         from_them, public_alone = book.of(release.generate)
         assert first.paid and first.given.prototypes is True and first.given.wanted.images == 20
@@ -233,7 +234,7 @@ def test_prototypes_are_paid_for_whatever_is_drawn_from_them(book):
 
 
 def test_everything_judged_is_named_and_judged_once(book):
-    run_plan(*planned(), preset="digits", publish_to="")
+    run_plan(planned())
     (scored,) = book.of(release.evaluate)
     assert list(scored.given.judged.sets) == [SYNTHETIC, PUBLIC_ONLY, BASELINE]
     assert len({ref.digest for ref in scored.given.judged.sets.values()}) == 3
@@ -241,7 +242,7 @@ def test_everything_judged_is_named_and_judged_once(book):
 
 
 def test_the_eyes_learn_from_public_images_and_are_no_part_of_what_is_paid_for(book):
-    run_plan(*planned(), preset="digits", publish_to="")
+    run_plan(planned())
     (trained,) = book.of(public.train_classifier)
     assert isinstance(trained.given.images, PublicImages) and trained.given.source == "glyphs"
     (scored,) = book.of(release.evaluate)
@@ -252,20 +253,20 @@ def test_the_eyes_learn_from_public_images_and_are_no_part_of_what_is_paid_for(b
 
 
 def test_with_inceptions_features_the_eyes_serve_the_rehearsal_alone(book):
-    settings, plan = planned()
-    inception = settings.evaluation.model_copy(update={"features": "inception"})
-    run_plan(settings.model_copy(update={"evaluation": inception}), plan, preset="digits", publish_to="")
+    run = planned()
+    inception = run.settings.evaluation.model_copy(update={"features": "inception"})
+    run_plan(replace(run, settings=run.settings.model_copy(update={"evaluation": inception})))
     assert len(book.of(public.train_classifier)) == 1 and book.of(release.evaluate)[0].given.eyes.classifier is None
 
 
 def test_without_a_baseline_none_is_trained(book):
-    run_plan(*planned("rapid", "evaluation.baseline=false"), preset="digits", publish_to="")
+    run_plan(planned("rapid", "evaluation.baseline=false"))
     assert len(book.of(private.fine_tune)) == 1
     assert list(book.of(release.evaluate)[0].given.judged.sets) == [SYNTHETIC, PUBLIC_ONLY]
 
 
 def test_public_stages_know_nothing_of_the_private_images(book):
-    run_plan(*planned("rapid", "data.name=secret-name", "latent.kind=kl"), preset="digits", publish_to="")
+    run_plan(planned("rapid", "data.name=secret-name", "latent.kind=kl"))
     train = (public.train_autoencoder, public.pretrain, public.train_extractor, public.build_knowledge_base)
     train = (*train, public.train_classifier, public.rehearse)
     for stage in (public.load_public, *train):
@@ -274,7 +275,8 @@ def test_public_stages_know_nothing_of_the_private_images(book):
 
 
 def test_a_claim_travels_with_what_is_paid_and_not_with_the_comparison():
-    _, plan = planned()
+    run = planned()
+    plan = run.plan
     assert terms(plan).claim == plan.claim.model_dump(mode="json") and not terms(plan).comparison
     assert terms(plan, comparison=True).claim is None
     assert (terms(plan).delta, terms(plan).relation) == (plan.certificate.delta, plan.certificate.relation)
@@ -288,7 +290,8 @@ def test_public_images_get_the_shape_of_the_private_ones(tmp_path, height, width
     for name in ("scans", "open"):
         write_classes(tmp_path / name, {"a": 3, "b": 3}, height=height, width=width)
     there = [f"data.private={tmp_path / 'scans'}", f"data.public={tmp_path / 'open'}", "method.votes=false"]
-    settings, plan = planned("rapid", *there, *changes)
+    run = planned("rapid", *there, *changes)
+    settings, plan = run.settings, run.plan
     book = Book()
     load_images(settings, plan, book)
     (read,) = book.of(public.load_public)
@@ -299,7 +302,8 @@ def test_public_images_get_the_shape_of_the_private_ones(tmp_path, height, width
 
 @pytest.mark.parametrize("changes", [[], ["data.size=10"]])
 def test_glyphs_are_drawn_at_the_side_of_the_private_images(changes):
-    settings, plan = planned("rapid", *changes)
+    run = planned("rapid", *changes)
+    settings, plan = run.settings, run.plan
     book = Book()
     parts = prepare(settings, plan, load_images(settings, plan, book), book)
     (read,) = book.of(public.load_public)
@@ -314,7 +318,8 @@ def test_other_images_under_the_same_name_are_loaded_anew(tmp_path):
     for seed in (0, 0, 1):
         if seed or not keys:  # as many bytes under the same names
             write_mnist_like(tmp_path / "data" / "mnist", end="", seed=seed)
-        settings, plan = planned("dp-sgd", *there)
+        run = planned("dp-sgd", *there)
+        settings, plan = run.settings, run.plan
         book = Book()
         load_images(settings, plan, book)
         (read,) = book.of(public.load_public)
@@ -327,7 +332,8 @@ def test_public_pictures_of_two_sizes_are_brought_to_that_of_the_private_ones(tm
         write_classes(tmp_path / name, {"a": 3, "b": 3})
     write_classes(tmp_path / "open" / "b", {".": 1}, height=9)
     there = [f"data.private={tmp_path / 'scans'}", f"data.public={tmp_path / 'open'}", "method.votes=false"]
-    settings, plan = planned("rapid", *there)
+    run = planned("rapid", *there)
+    settings, plan = run.settings, run.plan
     book = Book()
     load_images(settings, plan, book)
     (read,) = book.of(public.load_public)
@@ -342,8 +348,9 @@ def test_the_books_stages_return_what_they_say():
 
 
 def test_the_votes_are_asked_for_with_the_whole_plan_in_view(book):
-    settings, plan = planned()
-    run_plan(settings, plan, preset="digits", publish_to="")
+    run = planned()
+    plan = run.plan
+    run_plan(run)
     (votes,) = book.of(private.take_votes)
     assert votes.given.order.terms.following == (plan.spends[-1].event,)
     assert all(not one.given.order.terms.following for one in book.of(private.fine_tune))
@@ -351,8 +358,9 @@ def test_the_votes_are_asked_for_with_the_whole_plan_in_view(book):
 
 def test_a_first_phase_on_noised_copies_pays_once_and_then_trains_on_them(book):
     once = ["method.phase_one=noised_once", "privacy.relation=replace_one"]
-    settings, plan = planned("dp-promise", *once)
-    run_plan(settings, plan, preset="digits", publish_to="")
+    run = planned("dp-promise", *once)
+    plan = run.plan
+    run_plan(run)
     assert stages(book)[5:9] == ["noise-once", "train-phase-one", "fine-tune", "generate"]
     (copies,), (trained,) = book.of(private.noise_once), book.of(private.train_phase_one)
     in_terms = copies.given.order.terms
@@ -365,16 +373,18 @@ def test_a_first_phase_on_noised_copies_pays_once_and_then_trains_on_them(book):
 
 
 def test_a_first_phase_as_published_opens_the_door_itself(book):
-    settings, plan = planned("dp-promise", "method.phase_one=paper")
-    run_plan(settings, plan, preset="digits", publish_to="")
+    run = planned("dp-promise", "method.phase_one=paper")
+    plan = run.plan
+    run_plan(run)
     assert "noise-once" not in stages(book)
     (trained,) = book.of(private.train_phase_one)
     assert trained.given.source == plan.spends[0].event and trained.given.source.kind == "uncertified" and trained.paid
 
 
 def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_it_needs(book):
-    settings, plan = planned("empirical-denoiser", "evaluation.baseline=false")
-    run_plan(settings, plan, preset="digits", publish_to="")
+    run = planned("empirical-denoiser", "evaluation.baseline=false")
+    settings, plan = run.settings, run.plan
+    run_plan(run)
     assert stages(book)[:3] == ["load-public", "check", "pretrain"]
     assert stages(book)[5:7] == ["generate-privately", "generate"]
     (drawn,) = book.of(release.generate_privately)
@@ -389,13 +399,13 @@ def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_
 def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
     seen, parts = [], PublicParts(model=PublicModel(digest="0" * 64, label="PUBLIC"))
     monkeypatch.setattr(checks, "over_budget", lambda secret, events, terms: f"{len(events)} events are too many")
-    run = type(book).run
-    noted = lambda self, call, **how: seen.append((call.stage.name, self.refusal)) or run(self, call, **how)  # noqa: E731
+    carried_out = type(book).run
+    noted = lambda self, call, **how: seen.append((call.stage.name, self.refusal)) or carried_out(self, call, **how)  # noqa: E731
     monkeypatch.setattr(type(book), "run", noted)
     monkeypatch.setattr(flow, "pay", lambda *_: seen.append(("pay", book.refusal)) or PrivateParts())
     monkeypatch.setattr(flow, "prepare", lambda *_: seen.append(("prepare", book.refusal)) or parts)
     monkeypatch.setattr(flow, "compare", lambda *_: {})
-    run_plan(*planned(), preset="digits", publish_to="")
+    run_plan(planned())
     refused = [(name, "2 events are too many") for name in ("prepare", "train-classifier", "rehearse", "pay")]
     assert seen[:6] == [("load-public", ""), *refused, ("generate", "")]
 
@@ -403,9 +413,10 @@ def test_what_the_budget_does_not_bear_may_only_be_found(book, monkeypatch):
 def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch):
     asked = []
     monkeypatch.setattr(checks, "over_budget", lambda secret, events, terms: asked.append(list(events)) or "")
-    settings, plan = planned("dp-sgd")
+    run = planned("dp-sgd")
+    plan = run.plan
     own = [spend.event for spend in plan.spends]
-    run_plan(settings, plan, preset="digits", publish_to="", following=(*own, *own))
+    run_plan(run, Wishes(following=(*own, *own)))
     assert asked == [own * 3]
 
 
@@ -415,8 +426,9 @@ QUERIED = "generation.classes=queried"
 @pytest.mark.parametrize("method", ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments"])
 def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, method):
     members = ["method.members=2", "method.key=two"] if method == "dp-ensemble" else []
-    settings, plan = planned(method, QUERIED, *members)
-    run_plan(settings, plan, preset="digits", publish_to="")
+    run = planned(method, QUERIED, *members)
+    plan = run.plan
+    run_plan(run)
     (counted,) = book.of(private.count_classes)
     in_terms = counted.given.order.terms
     assert counted.given.event == plan.spends[0].event and counted.paid and in_terms.claim is None
@@ -438,8 +450,9 @@ def test_moments_are_taken_before_all_else_and_all_stands_on_them(book, method):
         "dp-ensemble": ["method.members=2", "method.key=two"],
         "dp-promise": ["method.phase_one=noised_once", "privacy.relation=replace_one"],
     }
-    settings, plan = planned(method, "alignment.kind=moments", *own.get(method, []))
-    run_plan(settings, plan, preset="digits", publish_to="")
+    run = planned(method, "alignment.kind=moments", *own.get(method, []))
+    plan = run.plan
+    run_plan(run)
     (taken,) = book.of(private.take_moments)
     in_terms = taken.given.order.terms
     assert taken.given.events == plan.events("moments") and taken.paid and in_terms.claim is None
@@ -461,7 +474,7 @@ def test_prototypes_and_the_public_model_know_nothing_of_the_classes(book):
     seen = []
     for classes in ("uniform", "queried"):
         more = ["method.members=2", "method.key=two", "method.prototypes=2", f"generation.classes={classes}"]
-        run_plan(*planned("dp-ensemble", *more, "method.radius=0.01"), preset="digits", publish_to="")
+        run_plan(planned("dp-ensemble", *more, "method.radius=0.01"))
         (first,), (drawn, plain, *_) = book.of(release.generate_privately), book.of(release.generate)
         seen.append((first.given.inputs.settings, plain.given.inputs.settings, first.given.wanted, first.given.events))
         assert (drawn.given.counts is not None) == (classes == "queried") and first.given.wanted.counts is None
@@ -470,16 +483,15 @@ def test_prototypes_and_the_public_model_know_nothing_of_the_classes(book):
 
 
 def test_declared_classes_open_no_door(book):
-    run_plan(
-        *planned("rapid", "generation.classes=declared", "generation.shares={0: 1}"), preset="digits", publish_to=""
-    )
+    run_plan(planned("rapid", "generation.classes=declared", "generation.shares={0: 1}"))
     assert not book.of(private.count_classes)
     recipe = book.of(release.generate)[0].given.inputs.settings
     assert recipe.generation.shares["0"] == 1.0 and len(recipe.generation.shares) == 10
 
 
 def test_why_so_large_an_epsilon_is_wanted_reaches_the_ledger_and_no_cache_key():
-    _, plan = planned("dp-sgd", "privacy.epsilon=60", "privacy.reason=nobody sees it but us")
+    run = planned("dp-sgd", "privacy.epsilon=60", "privacy.reason=nobody sees it but us")
+    plan = run.plan
     asked = terms(plan)
     assert asked.reason == "nobody sees it but us"
     other = asked.model_copy(update={"reason": "another wording"})
@@ -489,7 +501,7 @@ def test_why_so_large_an_epsilon_is_wanted_reaches_the_ledger_and_no_cache_key()
 def test_a_rehearsal_that_fails_stops_the_run_before_anything_is_paid(book, monkeypatch):
     book.worse = ("public samples lie 2.20 of the way",)
     with pytest.raises(Refused, match="nothing was spent: public samples lie 2.20 of the way.*rehearsal.png; --go-on"):
-        run_plan(*planned(), preset="digits", publish_to="")
+        run_plan(planned())
     assert stages(book)[-1] == "rehearse"
 
 
@@ -501,7 +513,7 @@ def test_whoever_goes_on_stands_in_the_ledger_before_anything_is_paid(book, tmp_
     book.worse = ("public samples lie 2.20 of the way",)
     with home_at(tmp_path / "home"):
         configure()
-        assert run_plan(*planned(), preset="digits", publish_to="", go_on=True) == "record"
+        assert run_plan(planned(), Wishes(go_on=True)) == "record"
         with where().ledger() as ledger:
             (entry,) = ledger.entries()
             told = gate.went_on([entry], "digits", entry.body["artifact"])
@@ -531,7 +543,7 @@ def test_a_rehearsal_decodes_no_private_image_and_is_the_same_for_others_of_the_
                 for path in folder.rglob("*.png"):
                     Image.new("L", (16, 16), 7).save(path)
             monkeypatch.setattr(rehearse, "Journal", lambda *_, book=book: book)
-            rehearse.rehearse_public(method, "", [f"data.private={folder}", *declared], "rehearse-1")
+            rehearse.rehearse_public(plan_run(method, changes=[f"data.private={folder}", *declared]), "rehearse-1")
             told = [(one.stage.name, canonical(vars(one.given))) for one in book.asked]
             assert told[-1][0] == "rehearse" and str(folder) not in repr(told) and "scans" not in repr(told)
             asked.append(told)
@@ -547,12 +559,12 @@ def test_the_run_after_a_rehearsal_makes_nothing_public_that_the_rehearsal_did_n
     book, monkeypatch, tmp_path, changes
 ):
     monkeypatch.setattr(release, "comparable", lambda samples: False)
-    run_plan(*planned("rapid", *changes), preset="digits", publish_to="")
+    run_plan(planned("rapid", *changes))
     before = Book()
     monkeypatch.setattr(rehearse, "Journal", lambda *_: before)
     monkeypatch.setattr(rehearse, "call_run", lambda name: None)
     with home_at(tmp_path / "home"):
-        rehearse.rehearse_public("rapid", "", [*QUICK, *changes], "rehearse-1")
+        rehearse.rehearse_public(planned("rapid", *changes), "rehearse-1")
 
     def learnt(kept):
         return {
@@ -568,9 +580,9 @@ def test_the_run_after_a_rehearsal_makes_nothing_public_that_the_rehearsal_did_n
 def test_what_would_not_be_published_is_refused_before_anything_is_made(book):
     for to in (".", "out", "s3://bucket/out"):
         with pytest.raises(Refused, match=r"nothing was begun .* --accept-claim"):
-            run_plan(*planned("dppm"), preset="digits", publish_to=to)
+            run_plan(planned("dppm"), Wishes(to))
     assert book.asked == []
-    assert run_plan(*planned("dppm"), preset="digits", publish_to="") == "record"
+    assert run_plan(planned("dppm")) == "record"
 
 
 @pytest.mark.parametrize(
@@ -578,10 +590,10 @@ def test_what_would_not_be_published_is_refused_before_anything_is_made(book):
     [("rapid", [], True), ("dp-sgd", ["pretraining.steps=0"], False), ("dppm", [], False)],
 )
 def test_without_a_public_model_the_rehearsal_is_told_so(book, method, changes, there):
-    run_plan(*planned(method, *changes), preset="digits", publish_to="")
+    run_plan(planned(method, *changes))
     (rehearsed,) = book.of(public.rehearse)
     assert (rehearsed.given.model is not None) is there and (rehearsed.given.base is not None) is (method == "rapid")
-    images = planned(method)[0].rehearsal.images
+    images = planned(method).settings.rehearsal.images
     assert rehearsed.given.generation.images == images, "more images or another edition rehearse nothing anew"
 
 
@@ -593,3 +605,10 @@ def test_a_script_that_imports_the_flow_keeps_results_in_the_home(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=there, timeout=120)
     assert done.stdout.strip() == str(tmp_path / "home" / "results"), done.stderr
     assert not (tmp_path / ".prefect").exists()
+
+
+def test_a_planned_run_is_carried_out_without_planning_anything_again(book, monkeypatch):
+    run = planned("rapid", "evaluation.baseline=false")
+    for module in (flow, planning):
+        monkeypatch.setattr(module, "plan_for", lambda *_: pytest.fail("planned again"))
+    assert run_plan(run) == "record"

@@ -21,9 +21,11 @@ from flows.cli import main
 from sfumato import __version__, sources
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
+from sfumato.preflight import plan_for
 from sfumato.privacy.accounting.events import Gaussian, Uncertified
 from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.sources import held_out_by_hash
+from tasks import planning
 from tasks.runtime.environment import where
 from tests.examples import PRIVATE_PATH, keep_samples, make_plan, make_record, paid_record, write_classes
 
@@ -275,14 +277,18 @@ def test_a_dry_run_stops_after_the_plan(sfumato):
     assert shown.code == 0 and "certificate if it runs" in shown.out
 
 
-def test_a_run_hands_the_flow_what_was_asked_for(sfumato, folder, monkeypatch):
-    given = {}
+@pytest.fixture
+def begun(sfumato, folder, monkeypatch):
+    """The runs that the flow was handed, and the wishes for each; it makes a record without any work."""
+    handed = []
+    flow = sys.modules["flows.synthesize"]
+    monkeypatch.setattr(flow, "synthesize_planned", lambda *given: handed.append(given) or make_record(folder))
+    return handed
 
-    def started(**facts):
-        given.update(facts)
-        return make_record(folder)
 
-    monkeypatch.setattr(sys.modules["flows.synthesize"], "synthesize", started)
+def test_a_run_is_planned_once_and_the_flow_is_handed_the_plan(sfumato, begun, monkeypatch):
+    made = []
+    monkeypatch.setattr(planning, "plan_for", lambda *given: made.append(plan_for(*given)) or made[-1])
     done = sfumato(
         "run",
         "dp-sgd",
@@ -296,14 +302,10 @@ def test_a_run_hands_the_flow_what_was_asked_for(sfumato, folder, monkeypatch):
         "fine_tuning.sample_rate=1",
     )
     assert done.code == 0 and "differential privacy" in done.out
-    assert given == {
-        "method": "dp-sgd",
-        "preset": "digits",
-        "publish_to": "out",
-        "changes": ["fine_tuning.steps=1", "fine_tuning.sample_rate=1", "privacy.epsilon=3.0"],
-        "new_version": False,
-        "go_on": False,
-    }
+    ((run, wishes),) = begun
+    assert [run.plan] == made and run.plan.privacy.epsilon == run.settings.privacy.epsilon == 3
+    assert (run.method, run.preset, wishes) == ("dp-sgd", "digits", planning.Wishes(publish_to="out"))
+    assert run.changes == ("fine_tuning.steps=1", "fine_tuning.sample_rate=1", "privacy.epsilon=3.0")
 
 
 def test_a_plan_shows_the_parts_that_learn_and_what_cannot_be_certified(sfumato):
@@ -438,7 +440,7 @@ def compared(monkeypatch):
     """What the flow that compares was asked for."""
     asked = []
     flow = ModuleType("flows.compare")
-    flow.compare = lambda **given: asked.append(given)
+    flow.compare_planned = lambda *given, **how: asked.append(given)
     monkeypatch.setitem(sys.modules, "flows.compare", flow)
     monkeypatch.setattr("flows.cli.compare.show", lambda found: None)
     return asked
@@ -730,13 +732,9 @@ def test_an_unknown_method_is_not_explained(sfumato):
     assert sfumato("explain", "dp-promised").is_one_line("'dp-promised'", "dp-promise")
 
 
-def test_a_version_is_started_with_a_warning(sfumato, folder, monkeypatch):
-    given = {}
-    monkeypatch.setattr(
-        sys.modules["flows.synthesize"], "synthesize", lambda **facts: given.update(facts) or make_record(folder)
-    )
+def test_a_version_is_started_with_a_warning(sfumato, begun):
     done = sfumato("run", "dp-sgd", "--new-version", *QUICK[:4])
-    assert done.code == 0 and given["new_version"] is True
+    assert done.code == 0 and begun[0][1].new_version is True
     assert "paid for in both" in " ".join(done.err.split())
 
 

@@ -1,0 +1,75 @@
+"""A run is planned once, from what a person asks, the home and its ledger; the plan is handed on, and nobody prices it again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sfumato.methods.plan import Plan
+from sfumato.preflight import plan_for, preflight
+from sfumato.privacy.accounting.events import AnyEvent
+from sfumato.settings import Settings, preset_for, resolve
+from tasks.checks import agreed_delta, known_constants
+from tasks.runtime.artifact import device_of
+from tasks.runtime.environment import where
+
+RUN_FOLDER = "."
+"""Publish into the folder of the run."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that may begin: what it is asked to do, what that costs, and what a person should know first."""
+
+    settings: Settings
+    """With nothing left open."""
+    plan: Plan
+    preset: str
+    changes: tuple[str, ...] = ()
+    """Settings as a person gave them, `section.field=value`."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def method(self) -> str:
+        """Its name."""
+        return self.settings.method.name
+
+    def of_edition(self, number: int) -> "PlannedRun":
+        """The same run with other images; which edition is drawn changes neither what is done nor its price."""
+        generation = self.settings.generation.model_copy(update={"edition": number})
+        settings = self.settings.model_copy(update={"generation": generation})
+        return replace(self, settings=settings, plan=self.plan.model_copy(update={"generation": generation}))
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a person wants of a run beside its settings."""
+
+    publish_to: str = ""
+    """Folder or URL to publish to; `RUN_FOLDER` takes the folder of the run, empty keeps the result in the store."""
+    new_version: bool = False
+    """The private set changed since its last entry in the ledger: count what it costs afresh."""
+    another: bool = False
+    """Draw the edition after the last that was published, and publish it into a folder of its own below `publish_to`."""
+    go_on: bool = False
+    """Pay even where the rehearsal with public images fails."""
+    following: tuple[AnyEvent, ...] = ()
+    """What runs after this one will spend; the budget must bear it too."""
+    above: Mapping[str, str] = field(default_factory=dict)
+    """The MLflow runs, by label, to which the run belongs."""
+
+
+def plan_run(method: str, preset: str = "", changes: Sequence[str] = (), *, new_version: bool = False) -> PlannedRun:
+    """Plan a method with settings as a person gives them; opens no private image, and `BadInput` for whatever cannot work.
+
+    Of a `new_version` of the private set the ledger knows nothing yet.
+    """
+    place = where()
+    known = (lambda name: None) if new_version else known_constants
+    settings, facts, warnings = preflight(resolve(method, preset, changes), str(place.data), known, agreed_delta)
+    device_of(settings.machine)
+    return PlannedRun(
+        settings=settings,
+        plan=plan_for(settings, facts),
+        preset=preset_for(preset, changes),
+        changes=tuple(changes),
+        warnings=tuple(warnings),
+    )
