@@ -4,11 +4,12 @@ A method adds one section of its own (`sfumato.methods`). *How fast* is `Machine
 result and is never hashed; *where* (stores, URLs) is read from the environment by the tasks alone.
 """
 
+import math
 import os.path
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 Relation = Literal["add_remove", "replace_one"]
@@ -59,6 +60,63 @@ else:
 """Names of classes, or their positions; and a source of images, by name or path."""
 
 
+AUTO_WINDOW, RECORD_WINDOW = "auto", "record"
+"""The windows that are no two numbers: what a file declares, and an image's own percentiles."""
+
+
+def window_bounds(window: str) -> tuple[float, float] | None:
+    """The values of black and white that `lo,hi` declares; None for the other windows; `ValueError` for what is none."""
+    if window in (AUTO_WINDOW, RECORD_WINDOW):
+        return None
+    low, high = (float(part) for part in window.split(","))
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(window)
+    return low, high
+
+
+def _window(value: Any) -> Any:
+    """A window as one text; two numbers may also be a list of them."""
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value).replace(" ", "")
+    try:
+        bounds = window_bounds(text)
+    except ValueError:
+        raise PydanticCustomError(
+            "window", "give auto, record, or two numbers lo,hi of which the first is the smaller, such as 0,4095"
+        ) from None
+    return text if bounds is None else ",".join(f"{bound:.17g}" for bound in bounds)
+
+
+Window = Annotated[str, BeforeValidator(_window)]
+"""How grey of more than 8 bits becomes 256 levels: `auto`, `record` or `lo,hi`."""
+
+
+class Slices(Section):
+    """Which slices of a volume (NIfTI) are its pictures."""
+
+    axis: Literal["axial", "coronal", "sagittal"] = "axial"
+    """Across which axis of the body they are cut; the file's own orientation says which of its axes that is."""
+    count: int = Field(default=1, ge=1, le=1024)
+    """Slices of each volume, evenly spread. All of a volume belong to one person: with more than one the volume is the unit that is
+    protected, unless `data.group` names a larger one."""
+    first: float = Field(default=0.4, ge=0, lt=1)
+    """Where they begin, as a share of the axis."""
+    last: float = Field(default=0.6, gt=0, le=1)
+    """Where they end, as a share of the axis."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.first >= self.last:
+            raise PydanticCustomError("slices", "give a place first that lies before last, such as 0.4 and 0.6")
+        return self
+
+
+class Decoding(Section):
+    """How the files of a source become pictures in grey of 8 bits."""
+
+    window: Window = AUTO_WINDOW
+    slices: Slices = Slices()
+
+
 class Columns(Section):
     """What the columns of a table of images are called."""
 
@@ -88,11 +146,21 @@ class Data(Section):
     group: str = ""
     """Which private images belong together, to one person for example, who is then protected with all of them: in a table the name
     of a column (empty takes `group` where there is one), in an NPZ file that of an array (empty takes `groups`), in class folders
-    `folder` (`class/PERSON/image.png`) or `prefix` (the file name up to its first `_`). `none` makes each image stand for itself."""
+    `folder` (`class/PERSON/image.png`) or `prefix` (the file name up to its first `_`), among DICOM files `patient` (the ID in
+    the header, which is hashed at once and never stored). `none` makes each image stand for itself."""
     unit: str = Field(default="person", pattern=r"^[a-z][a-z -]{0,30}$")
     """What such a group is, in one word for the certificate."""
     folder: Annotated[Source, NOT_HASHED] = ""
     """Where data sets by name lie, or are put after a download; empty takes `SFUMATO_DATA`, else `data` in the home."""
+    window: Annotated[Window, LATER] = AUTO_WINDOW
+    """How private grey of more than 8 bits (PNG, TIFF, DICOM, NIfTI) becomes 256 levels: `auto`, by the range that each file declares (its bits;
+    in a DICOM its bits stored, rescaling and window, in NIfTI `cal_min` and `cal_max`); `record`, from the 1st to the 99th percentile
+    of each image by itself; `lo,hi`, the values of black and white for all, in the files' own unit (after rescaling). Nothing is ever
+    taken over the private set."""
+    public_window: Annotated[Window, LATER] = AUTO_WINDOW
+    """The same for public images."""
+    slices: Annotated[Slices, LATER] = Slices()
+    """Which slices of a volume are pictures, where a side holds NIfTI files."""
     name: str = ""
     """Name of the private set in the ledger; empty takes the last part of `private`."""
     size: int = Field(default=0, ge=0, le=1024)
@@ -130,6 +198,10 @@ class Data(Section):
     glyphs: Literal["letters", "digits", "both"] = "letters"
     """Which characters `glyphs` renders. Digits beside private digits tell the public model what it should learn from the private
     side; whoever chooses them should say so."""
+
+    def decoding(self, side: Literal["private", "public"]) -> Decoding:
+        """How the files of that side become pictures."""
+        return Decoding(window=self.window if side == "private" else self.public_window, slices=self.slices)
 
 
 class Constants(Section):

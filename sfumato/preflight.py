@@ -80,6 +80,7 @@ def preflight(
         "share": data.share,
         "folder": data.folder,
         "columns": data.columns,
+        "decoding": data.decoding("private"),
         "group": data.group,
         "classes": classes,
         "only": data.private_classes,
@@ -92,6 +93,7 @@ def preflight(
     whole = _constants(data, planned(private.whole), before)
     _refuse_limit(data, whole)
     sources.require_classes(private)
+    _refuse_single_slices(data, private)
     _refuse_one_source_with_groups(data, private)
     shape = private.channels, private.height, private.width
     size, channels = brought_to(shape)
@@ -108,6 +110,7 @@ def preflight(
         characters=sources.ALPHABETS[data.glyphs],
         shares=data.shares,
         columns=data.columns,
+        decoding=data.decoding("public"),
     )
     if (public.height, public.width) != shape[1:]:
         raise BadInput(
@@ -125,7 +128,7 @@ def preflight(
         whole=whole,
         **told,
     )
-    group = (data.group or sources.GROUP) if grouped else sources.NO_GROUPS
+    group = (data.group or private.grouping) if grouped else sources.NO_GROUPS
     taken = {"group": group, "records": whole.records, "classes": whole.classes}
     settings = follow(settings.model_copy(update={"data": data.model_copy(update=taken)}), facts, public.records)
     settings = _filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)
@@ -168,13 +171,13 @@ def _chosen(data: Data) -> Data:
         raise BadInput(
             "data.public_classes names the classes that are used, data.public_without those that are not: use one of the two"
         )
-    common: dict[str, Any] = {"folder": data.folder, "columns": data.columns}
+    common: dict[str, Any] = {"folder": data.folder, "columns": data.columns, "decoding": data.decoding("private")}
     private = sources.unnamed(
         data.private,
         f"the private data (data.private) {data.private!r}",
         lambda: sources.meant(data.private, data.private_classes, "data.private_classes", **common),
     )
-    common["characters"] = sources.ALPHABETS[data.glyphs]
+    common |= {"characters": sources.ALPHABETS[data.glyphs], "decoding": data.decoding("public")}
     used, without = (
         sources.meant(data.public, getattr(data, name), f"data.{name}", **common) if data.public else ()
         for name in ("public_classes", "public_without")
@@ -200,6 +203,15 @@ def _refuse_same(data: Data) -> None:
         raise BadInput(
             f"the class {both[0]!r} of {data.private!r} would be on both sides: public images must not come from the private collection; "
             f"leave all private classes out with --set {way}"
+        )
+
+
+def _refuse_single_slices(data: Data, private: sources.SourceFacts) -> None:
+    """`BadInput` where slices of one volume would count as so many persons."""
+    if private.grouping == sources.VOLUME and private.groups is None:
+        raise BadInput(
+            f"data.slices.count={data.slices.count} takes several slices of one {data.unit}'s volume, which data.group=none would protect one "
+            "by one: leave data.group empty, or use data.slices.count=1"
         )
 
 
@@ -237,13 +249,14 @@ def for_sheet(settings: Settings, data_folder: str = "") -> tuple[Settings, tupl
     """
     data = _chosen(placed(settings.data, data_folder))
     reading: dict[str, Any] = {"part": "all", "folder": data.folder, "columns": data.columns, "forgiving": True}
-    private = sources.describe(data.private, group=data.group, only=data.private_classes, **reading)
+    own: dict[str, Any] = {"decoding": data.decoding("private"), "group": data.group, "only": data.private_classes}
+    private = sources.describe(data.private, **reading, **own)
     warnings: tuple[str, ...] = ()
     if data.public:
         _refuse_same(data)
         _refuse_one_source_with_groups(data, private)
         size = data.size or min(private.height, private.width)
-        reading |= {"only": data.public_classes, "without": data.public_without}
+        reading |= {"only": data.public_classes, "without": data.public_without, "decoding": data.decoding("public")}
         if "glyphs" in sources.parts_of(data.public):  # drawn at the asked size
             reading |= {"size": size, "characters": sources.ALPHABETS[data.glyphs]}
         warnings = enlarged(data.public, sources.describe(data.public, **reading).stored, size)
@@ -496,6 +509,7 @@ def private_set(settings: Settings) -> PrivateSet:
         folder=data.folder,
         share=data.share,
         columns=data.columns,
+        decoding=data.decoding("private"),
         classes=data.classes,
         group=data.group,
         only=data.private_classes,

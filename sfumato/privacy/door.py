@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
 from sfumato import sources
-from sfumato.config import FEWEST_JUDGED, LATER, NOT_HASHED, Columns, Constants, Crop, Relation, Section
+from sfumato.config import FEWEST_JUDGED, LATER, NOT_HASHED, Columns, Constants, Crop, Decoding, Relation, Section
 from sfumato.errors import BadInput, Stopped, in_full
 from sfumato.images import ImageSet, joined, share_a_picture
 from sfumato.privacy.accounting.events import AnyEvent
@@ -46,6 +46,8 @@ class PrivateSet(Section):
     share: Annotated[float, LATER] = 1.0
     """Share of the training records that is used (`sources.used_by_hash`)."""
     columns: Columns = Columns()
+    decoding: Annotated[Decoding, LATER] = Decoding()
+    """How files become pictures (`Data.window`, `Data.slices`)."""
     classes: Annotated[tuple[str, ...], LATER] = ()
     """The class list, a public constant; empty takes the classes that are there."""
     group: str = sources.NO_GROUPS
@@ -129,7 +131,12 @@ def identify(private: PrivateSet) -> str:
     return _unnamed(
         private,
         lambda: sources.source_digest(
-            private.source, folder=private.folder, columns=private.columns, group=private.group, only=private.only
+            private.source,
+            folder=private.folder,
+            columns=private.columns,
+            decoding=private.decoding,
+            group=private.group,
+            only=private.only,
         ),
     )
 
@@ -143,7 +150,7 @@ def fingerprinted(access: Access) -> Prints:
     """Fingerprints of all records of the set, made with the ledger's key and for it alone."""
     private = access.private
     options: dict[str, Any] = {"folder": private.folder, "columns": private.columns, "group": private.group}
-    options["only"] = private.only
+    options |= {"only": private.only, "decoding": private.decoding}
     key = access.ledger.print_key()
     return _unnamed(private, lambda: prints_of(sources.stored_pictures(private.source, **options), key))
 
@@ -244,6 +251,7 @@ def read(private: PrivateSet, part: sources.Part) -> ImageSet:
         "held_out": private.held_out,
         "folder": private.folder,
         "columns": private.columns,
+        "decoding": private.decoding,
         "group": private.group,
         "classes": private.classes,
         "only": private.only,
@@ -360,6 +368,7 @@ def inspecting(
         private.source,
         folder=private.folder,
         columns=private.columns,
+        decoding=private.decoding,
         group=private.group,
         only=private.only,
         progress=progress,

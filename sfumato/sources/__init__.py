@@ -4,7 +4,9 @@ A source is `digits` (scikit-learn's), `glyphs` (see `sfumato.sources.glyphs`), 
 folder of pictures (`sfumato.sources.folders`), a table of them (`sfumato.sources.tables`, with the pictures inside
 `sfumato.sources.embedded`), a folder of IDX files, an NPZ file, or for public images several of these as `a+b`; of each
 some classes may be chosen (`sfumato.sources.chosen`). `describe` reads names and headers alone; `load` decodes. Pictures
-are turned as their EXIF orientation says, and grey of 16 bits is rounded to 8.
+are turned as their EXIF orientation says, and grey of more bits becomes 8 (`sfumato.sources.windows`), DICOM files (`sfumato.sources.dicom`)
+and volumes (`sfumato.sources.nifti`) included. The digest, the split and the ledger's fingerprints look at what `auto` shows, so that another
+window makes no other records of the same files.
 
 Records of a folder or a table may have groups; then a group lies on one side of the split as a whole, by its name.
 
@@ -19,12 +21,22 @@ from pathlib import Path
 
 import numpy as np
 
-from sfumato.config import Columns, Constants, Crop
+from sfumato.config import AUTO_WINDOW, Columns, Constants, Crop, Decoding
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
 from sfumato.sources.built_in import ALPHABETS, open_digits, open_glyphs
-from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Part, Record, Request, SourceFacts, group_number
+from sfumato.sources.catalogue import (
+    GROUP,
+    NO_GROUPS,
+    VOLUME,
+    Catalogue,
+    Part,
+    Record,
+    Request,
+    SourceFacts,
+    group_number,
+)
 from sfumato.sources.chosen import names_meant, narrowed
 from sfumato.sources.embedded import holds_pictures, open_embedded
 from sfumato.sources.files import of_files
@@ -49,7 +61,7 @@ from sfumato.sources.inspecting import Inspection, inspected
 from sfumato.sources.mixture import mix
 from sfumato.sources.named import NAMED, open_named
 from sfumato.sources.npz import open_npz
-from sfumato.sources.pictures import check_same_shape, shaped
+from sfumato.sources.pictures import check_same_shape, check_same_unit, shaped
 from sfumato.sources.private_names import unnamed
 from sfumato.sources.tables import READERS, table_files
 
@@ -58,6 +70,7 @@ __all__ = [
     "GROUP",
     "NAMES",
     "NO_GROUPS",
+    "VOLUME",
     "Inspection",
     "Part",
     "SourceFacts",
@@ -97,6 +110,7 @@ def describe(
     characters: str | None = None,
     shares: tuple[float, ...] = (),
     columns: Columns = Columns(),
+    decoding: Decoding = Decoding(),
     group: str = NO_GROUPS,
     classes: tuple[str, ...] = (),
     only: tuple[str, ...] = (),
@@ -120,6 +134,7 @@ def describe(
         characters=characters,
         shares=shares,
         columns=columns,
+        decoding=decoding,
         group=group,
         classes=classes,
         only=only,
@@ -129,10 +144,8 @@ def describe(
     catalogue = open_source(source, asked)
     facts = catalogue.facts
 
-    records = facts.records if facts.groups is None else facts.groups
-    whole = Constants(
-        records=records, images=facts.records, classes=classes or facts.classes, parts=catalogue.has_parts
-    )
+    units = facts.records if facts.groups is None else facts.groups
+    whole = Constants(records=units, images=facts.records, classes=classes or facts.classes, parts=catalogue.has_parts)
 
     def expected(count: int) -> int:
         if part == "test" and not catalogue.has_parts:
@@ -141,7 +154,10 @@ def describe(
 
     groups = None if facts.groups is None else expected(facts.groups)
     stored = facts.stored or min(facts.height, facts.width)
-    return SourceFacts(str(source), expected(facts.records), whole.classes, *asked.shape(facts), groups, whole, stored)
+    channels, height, width = asked.shape(facts)
+    as_asked = replace(facts, source=str(source), channels=channels, height=height, width=width)
+    records = expected(facts.records)
+    return replace(as_asked, records=records, classes=whole.classes, groups=groups, whole=whole, stored=stored)
 
 
 def load(
@@ -159,6 +175,7 @@ def load(
     characters: str | None = None,
     shares: tuple[float, ...] = (),
     columns: Columns = Columns(),
+    decoding: Decoding = Decoding(),
     group: str = NO_GROUPS,
     classes: tuple[str, ...] = (),
     only: tuple[str, ...] = (),
@@ -189,6 +206,7 @@ def load(
         characters=characters,
         shares=shares,
         columns=columns,
+        decoding=decoding,
         group=group,
         classes=classes,
         only=only,
@@ -210,9 +228,10 @@ def load(
             continue
         if (asked.used < 1 and not used_of(record, names, share)) or names[record.label] not in numbers:
             continue
-        record = record._replace(pixels=shaped(record.pixels, asked))
+        record = record._replace(pixels=shaped(record.pixels, asked), known_as=None)
         first = first or record
         check_same_shape(first, record)
+        check_same_unit(first, record, decoding.window)
         pixels.append(record.pixels)
         labels.append(numbers[names[record.label]])
         groups.append(group_number(record.group))
@@ -231,14 +250,14 @@ def held_out_of(record: Record, classes: tuple[str, ...], share: float) -> bool:
     """Whether a record is kept for testing where the source does not say: with its group, or by itself."""
     if record.group:
         return group_held_out(record.group, share)
-    return held_out_by_hash(record.pixels, classes[record.label], share)
+    return held_out_by_hash(record.identity, classes[record.label], share)
 
 
 def used_of(record: Record, classes: tuple[str, ...], share: float) -> bool:
     """Whether a training record is in the share that is used: with its group, or by itself."""
     if record.group:
         return group_used(record.group, share)
-    return used_by_hash(record.pixels, classes[record.label], share)
+    return used_by_hash(record.identity, classes[record.label], share)
 
 
 def source_digest(
@@ -246,6 +265,7 @@ def source_digest(
     *,
     folder: str = "",
     columns: Columns = Columns(),
+    decoding: Decoding = Decoding(),
     group: str = NO_GROUPS,
     only: tuple[str, ...] = (),
 ) -> str:
@@ -254,7 +274,7 @@ def source_digest(
     Decodes every record, so a damaged one is found (`BadInput` names it). Resizing, splitting and file names do not change it.
     With `only` it is that of a source without the other classes.
     """
-    catalogue = open_source(source, Request(part="all", folder=folder, columns=columns, group=group, only=only))
+    catalogue = open_source(source, known_request(folder, columns, decoding, group, only))
     names = catalogue.facts.classes
     each = sorted(record_digest(record, names) for record in catalogue.records())
     return hashlib.sha256(b"".join(each)).hexdigest()
@@ -265,18 +285,25 @@ def stored_pictures(
     *,
     folder: str = "",
     columns: Columns = Columns(),
+    decoding: Decoding = Decoding(),
     group: str = NO_GROUPS,
     only: tuple[str, ...] = (),
 ) -> Iterator[np.ndarray]:
     """The pictures of everything that a source holds, as stored, one after the other: uint8 `[h, w, 1 or 3]`; arguments as above."""
-    catalogue = open_source(source, Request(part="all", folder=folder, columns=columns, group=group, only=only))
-    return (record.pixels for record in catalogue.records())
+    catalogue = open_source(source, known_request(folder, columns, decoding, group, only))
+    return (record.identity for record in catalogue.records())
+
+
+def known_request(folder: str, columns: Columns, decoding: Decoding, group: str, only: tuple[str, ...]) -> Request:
+    """Everything that a source holds."""
+    return Request(part="all", folder=folder, columns=columns, decoding=decoding, group=group, only=only)
 
 
 def record_digest(record: Record, names: tuple[str, ...]) -> bytes:
     """SHA-256 of one record: shape, class name, group where it has one, pixels."""
-    head = (record.pixels.shape, names[record.label], *([record.group] if record.group else []))
-    return hashlib.sha256(repr(head).encode() + record.pixels.tobytes()).digest()
+    pixels = record.identity
+    head = (pixels.shape, names[record.label], *([record.group] if record.group else []))
+    return hashlib.sha256(repr(head).encode() + pixels.tobytes()).digest()
 
 
 def inspect(
@@ -284,6 +311,7 @@ def inspect(
     *,
     folder: str = "",
     columns: Columns = Columns(),
+    decoding: Decoding = Decoding(),
     group: str = NO_GROUPS,
     only: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
@@ -293,8 +321,8 @@ def inspect(
 ) -> Inspection:
     """Look through all records of a source as they are stored, and go on after those that cannot be read; arguments as in `load`."""
     asked = Request("all", folder=folder, columns=columns, group=group, only=only, without=without, forgiving=True)
-    asked = replace(asked, glyphs_per_class=glyphs_per_class, characters=characters)
-    return inspected(str(source), open_source(source, asked), progress=progress)
+    asked = replace(asked, decoding=decoding, glyphs_per_class=glyphs_per_class, characters=characters)
+    return inspected(str(source), open_source(source, asked), window=decoding.window, progress=progress)
 
 
 def require_classes(facts: SourceFacts, at_least: int = 2) -> None:
@@ -313,12 +341,13 @@ def meant(
     *,
     folder: str = "",
     columns: Columns = Columns(),
+    decoding: Decoding = Decoding(),
     characters: str | None = None,
 ) -> tuple[str, ...]:
     """The names of the classes of a source that `asked` means, by names or positions; `setting` is what a refusal calls it."""
     if not asked:
         return ()
-    request = Request("all", folder=folder, columns=columns, characters=characters, forgiving=True)
+    request = Request("all", folder=folder, columns=columns, decoding=decoding, characters=characters, forgiving=True)
     return names_meant(open_source(source, request).facts.classes, asked, str(source), setting)
 
 
@@ -343,6 +372,17 @@ def open_source(source: str | Path, asked: Request) -> Catalogue:
 def open_one(source: str, asked: Request) -> Catalogue:
     """A source that is no mixture."""
     place = None if source in NAMES else existing(source)
+    catalogue = opened_one(source, place, asked)
+    if catalogue.files is None and asked.decoding.window != AUTO_WINDOW:
+        raise BadInput(
+            f"data.window={asked.decoding.window} is for pictures in files of their own or in tables, and {source!r} holds numbers of 8 "
+            "bits, or floats with their range; leave it at auto"
+        )
+    return catalogue
+
+
+def opened_one(source: str, place: Path | None, asked: Request) -> Catalogue:
+    """The source at a place, or of a name."""
     if place and (place.suffix == ".parquet" or place.is_dir()) and holds_pictures(place, asked.columns):
         return open_embedded(place, asked)
     if place and place.suffix in READERS and not place.is_dir():

@@ -8,14 +8,19 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from sfumato.config import Columns, Constants, Crop
+from sfumato.config import Columns, Constants, Crop, Decoding
 from sfumato.errors import BadInput
 
 NO_GROUPS = "none"
 """The value of `data.group` with which each record stands for itself."""
 GROUP = "group"
 """The column that is taken for the groups where none is named."""
+PATIENT = "patient"
+"""The value of `data.group` that takes the person in the header of a DICOM file."""
+VOLUME = "volume"
+"""The value of `data.group` by which the slices of a volume belong together."""
 USUAL_COLUMNS = Columns()
+USUAL_DECODING = Decoding()
 Part = Literal["train", "test", "all"]
 """`train` is trained on, `test` is kept for evaluation, `all` is both (public sources)."""
 
@@ -36,6 +41,8 @@ class SourceFacts:
     """Groups in the asked part, counted as `records` are; None where each record stands for itself."""
     whole: Constants | None = None
     """What there is before a part is held out or a share is taken; None in a catalogue."""
+    grouping: str = GROUP
+    """The value of `data.group` that asks for these groups, where nothing else was said."""
     stored: int = 0
     """The smaller side of the first picture as it is stored; of a mixture, of its smallest part."""
 
@@ -52,10 +59,27 @@ class Held:
         return self.where
 
 
+@dataclass(frozen=True)
+class Slice:
+    """One slice of a volume, by its place along an axis of the body (`Slices.axis`)."""
+
+    path: Path
+    axis: str
+    place: float
+    """From 0 to 1, of the length of the axis."""
+
+    def __str__(self) -> str:
+        return f"{self.path}[{self.axis} {self.place:.3f}]"
+
+
+Place = Path | Held | Slice
+"""Where a picture lies."""
+
+
 class File(NamedTuple):
     """A picture that is a file of its own, or is held like one."""
 
-    path: Path | Held
+    path: Place
     label: str
     group: str = ""
 
@@ -70,6 +94,15 @@ class Record(NamedTuple):
     label: int
     group: str = ""
     """Name of the group that it belongs to; empty where it stands for itself."""
+    known_as: np.ndarray | None = None
+    """The picture by which it is known whatever window is asked for, uint8 `[h, w, c]`; None where that is `pixels`."""
+    unit: str = ""
+    """What the values of its file are, such as `16 bits` or `HU`; empty where nothing is said."""
+
+    @property
+    def identity(self) -> np.ndarray:
+        """What the digest, the split and the ledger's fingerprints look at."""
+        return self.pixels if self.known_as is None else self.known_as
 
 
 @dataclass(frozen=True)
@@ -104,6 +137,7 @@ class Request:
     shares: tuple[float, ...] = ()
     seed: int = 0
     columns: Columns = USUAL_COLUMNS
+    decoding: Decoding = USUAL_DECODING
     group: str = NO_GROUPS
     classes: tuple[str, ...] = ()
     """The class list, where it is declared: records of other classes are left out, and a class may be without any."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Catalogue, File, Record, Request
-from sfumato.sources.files import decoding
+from sfumato.sources.files import decoded
 
 SHOWN = 8
 """Names of classes that a message shows."""
@@ -59,4 +59,6 @@ def narrowed(catalogue: Catalogue, asked: Request) -> Catalogue:
     facts = replace(facts, classes=classes, records=len(chosen), groups=groups)
     if not catalogue.files:
         return replace(catalogue, facts=facts, records=records, labels=labels)
-    return replace(catalogue, facts=facts, records=decoding(files, classes), files=files, labels=labels)
+    return replace(
+        catalogue, facts=facts, records=decoded(files, classes, asked.decoding.window), files=files, labels=labels
+    )

@@ -19,7 +19,7 @@ from typing import Any
 from sfumato.config import Columns
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, File, Held, Request, SourceFacts
-from sfumato.sources.files import decoding, first_shape
+from sfumato.sources.files import decoded, first_shape
 from sfumato.sources.listing import check_inside, entries
 from sfumato.sources.splits import SPLITS, parts_asked
 from sfumato.sources.tables import METADATA, opened_parquet, text
@@ -107,7 +107,9 @@ def open_embedded(place: Path, asked: Request) -> Catalogue:
         )
     groups_there = len({group for path in taken for _, group in read[path]}) if grouped else None
     facts = SourceFacts(str(place), count, classes, *first_shape(files, asked), groups_there)
-    return Catalogue(facts, decoding(files, classes), has_parts=has_parts, files=files, labels=labels)
+    return Catalogue(
+        facts, decoded(files, classes, asked.decoding.window), has_parts=has_parts, files=files, labels=labels
+    )
 
 
 def tables_of(folder: Path) -> list[tuple[str, Path]]:

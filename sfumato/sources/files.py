@@ -1,11 +1,15 @@
 """Sources in which every picture is a file of its own, or held like one: a list of them becomes a catalogue."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
+from sfumato.config import Slices
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import Catalogue, File, Record, Request, SourceFacts
-from sfumato.sources.pictures import decode, shape_of
+from sfumato.sources.catalogue import GROUP, VOLUME, Catalogue, File, Record, Request, SourceFacts
+from sfumato.sources.decoding import record_of, shape_of
+from sfumato.sources.nifti import is_volume, slices_of
 
 
 def of_files(
@@ -19,25 +23,43 @@ def of_files(
 ) -> Catalogue:
     """The catalogue of one or more files; the first one's header gives the shape.
 
-    Where `asked` is forgiving, it is the first that can be read.
+    Where `asked` is forgiving, it is the first that can be read. A volume gives its slices, which belong together wherever there are
+    several.
     """
     numbers = {name: number for number, name in enumerate(classes)}
+    several = asked.decoding.slices.count > 1 and any(is_volume(file.path) for file in files)
+    by_volume = several and not grouped
+    grouped = grouped or (by_volume and asked.group in ("", VOLUME))
+    files = sliced(files, asked.decoding.slices, Path(source), by_volume=by_volume and grouped)
     groups = len({file.group for file in files}) if grouped else None
-    facts = SourceFacts(source, len(files), classes, *first_shape(lambda: files, asked), groups)
+    shape = first_shape(lambda: files, asked)
+    facts = SourceFacts(source, len(files), classes, *shape, groups, grouping=VOLUME if by_volume else GROUP)
 
     def labels() -> Iterator[tuple[int, str]]:
         return ((numbers[file.label], file.group) for file in files)
 
-    return Catalogue(facts, decoding(lambda: files, classes), has_parts=has_parts, files=lambda: files, labels=labels)
+    records = decoded(lambda: files, classes, asked.decoding.window)
+    return Catalogue(facts, records, has_parts=has_parts, files=lambda: files, labels=labels)
 
 
-def decoding(files: Callable[[], Iterable[File]], classes: tuple[str, ...]) -> Callable[[], Iterator[Record]]:
+def sliced(files: Sequence[File], slices: Slices, root: Path, *, by_volume: bool) -> list[File]:
+    """The files with the slices of each volume in its place; `by_volume` makes a group of each file, by its path below `root`."""
+    return [
+        File(place, file.label, os.path.relpath(str(file.path), root) if by_volume else file.group)
+        for file in files
+        for place in (slices_of(file.path, slices) if is_volume(file.path) else (file.path,))
+    ]
+
+
+def decoded(
+    files: Callable[[], Iterable[File]], classes: tuple[str, ...], window: str
+) -> Callable[[], Iterator[Record]]:
     """What decodes one after the other."""
     numbers = {name: number for number, name in enumerate(classes)}
 
     def records() -> Iterator[Record]:
         for file in files():
-            yield Record(str(file.path), decode(file.path), numbers[file.label], file.group)
+            yield record_of(file, numbers[file.label], window)
 
     return records
 
@@ -47,7 +69,7 @@ def first_shape(files: Callable[[], Iterable[File]], asked: Request) -> tuple[in
     fault: BadInput | None = None
     for file in itertools.chain((file for file in files() if asked.takes(file.label)), files()):
         try:
-            return shape_of(file.path)
+            return shape_of(file.path, asked.decoding.window)
         except BadInput as error:
             fault = fault or error
             if not asked.forgiving:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from sfumato.errors import BadInput
-from sfumato.sources import tables
-from sfumato.sources.catalogue import NO_GROUPS, Catalogue, File, Request
+from sfumato.sources import dicom, tables
+from sfumato.sources.catalogue import NO_GROUPS, PATIENT, VOLUME, Catalogue, File, Request
 from sfumato.sources.files import of_files
 from sfumato.sources.listing import check_inside, class_names, entries, is_picture, picture_files
 from sfumato.sources.splits import SPLITS, parts_asked
@@ -39,7 +39,7 @@ def folder_files(folder: Path, root: Path, asked: Request) -> tuple[list[File], 
     """The files of a folder that no splits are below, and whether they have groups; links may not lead out of `root`."""
     if table := tables.metadata_of(folder):
         return tables.table_files(table, asked.columns, asked.group, root=root)
-    if asked.group not in ("", NO_GROUPS, *GROUPINGS):
+    if asked.group not in ("", NO_GROUPS, VOLUME, *GROUPINGS):
         known = ", ".join(GROUPINGS)
         raise BadInput(
             f"data.group={asked.group!r} is no way to group class folders; use {known}, or a table with a group column"
@@ -72,5 +72,10 @@ def by_prefix(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:
     return [(path, group) for path, (group, _, _) in found]
 
 
-GROUPINGS = {"folder": by_folder, "prefix": by_prefix}
+def by_patient(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:
+    """The pictures of a class with the person in the header of each, as a hash."""
+    return [(path, dicom.patient(path)) for path in picture_files(root, name, empty=empty)]
+
+
+GROUPINGS = {"folder": by_folder, "prefix": by_prefix, PATIENT: by_patient}
 """How class folders tell which pictures belong together, by the value of `data.group`."""

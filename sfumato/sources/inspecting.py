@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from sfumato.config import AUTO_WINDOW
 from sfumato.errors import BadInput
 from sfumato.progress import Progress, silent
 from sfumato.sources.catalogue import Catalogue, Record, group_number
-from sfumato.sources.pictures import decode, kind_of, reshape
+from sfumato.sources.decoding import kind_of, record_of
+from sfumato.sources.pictures import reshape
 
 THUMBNAIL = 16
 """Side of the grey thumbnails by which pictures of any size are compared."""
@@ -38,7 +40,9 @@ class Inspection:
     """For each picture that cannot be read, in one line, which it is and why."""
 
 
-def inspected(source: str, catalogue: Catalogue, *, progress: Progress = silent) -> Inspection:
+def inspected(
+    source: str, catalogue: Catalogue, *, window: str = AUTO_WINDOW, progress: Progress = silent
+) -> Inspection:
     """Decode every record of a catalogue, and go on after those that cannot be read.
 
     In a file of many pictures a fault of the file itself ends it.
@@ -46,7 +50,7 @@ def inspected(source: str, catalogue: Catalogue, *, progress: Progress = silent)
     broken: list[str] = []
     found: list[tuple[str, int, int, str, bytes, np.ndarray]] = []
     folder = f"{source}/" if Path(source).is_dir() else f"{Path(source).parent}/"
-    for done, (record, kind) in enumerate(_readable(catalogue, broken), 1):
+    for done, (record, kind) in enumerate(_readable(catalogue, broken, window), 1):
         pixels, at = record.pixels, record.where.removeprefix(folder)
         digest = hashlib.blake2b(repr(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest()
         thumbnail = reshape(pixels, THUMBNAIL, 1)[:, :, 0]
@@ -66,13 +70,13 @@ def inspected(source: str, catalogue: Catalogue, *, progress: Progress = silent)
     )
 
 
-def _readable(catalogue: Catalogue, broken: list[str]) -> Iterator[tuple[Record, str]]:
+def _readable(catalogue: Catalogue, broken: list[str], window: str) -> Iterator[tuple[Record, str]]:
     """The records that can be read, with their kinds; a line for each of the others goes to `broken`."""
     numbers = {name: number for number, name in enumerate(catalogue.facts.classes)}
     try:
         for file in catalogue.files() if catalogue.files else ():
             try:
-                yield Record(str(file.path), decode(file.path), numbers[file.label], file.group), kind_of(file.path)
+                yield record_of(file, numbers[file.label], window), kind_of(file.path)
             except BadInput as fault:
                 broken.append(str(fault))
         for record in () if catalogue.files else catalogue.records():

@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 from sfumato.errors import BadInput
+from sfumato.sources import dicom, nifti
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", *dicom.SUFFIXES, *nifti.SUFFIXES)
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -64,6 +65,14 @@ def picture_files(root: Path, name: str, *, empty: bool = False) -> list[Path]:
 
 
 def is_picture(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a file named like a picture; a broken link is one too, so that opening it says so."""
+    """Whether an entry is a file named like a picture, or holds DICOM's mark under a name that says nothing; a broken link is one too, so that opening it says so."""
     broken = entry.is_symlink() and not os.path.exists(entry.path)
-    return entry.name.lower().endswith(SUFFIXES) and (entry.is_file() or broken)
+    if not (entry.is_file() or broken):
+        return False
+    return entry.name.lower().endswith(SUFFIXES) or (not is_known(entry.name) and dicom.has_mark(entry.path))
+
+
+def is_known(name: str) -> bool:
+    """Whether the end of a name says that a file is something else; DICOM files are often called by numbers alone."""
+    end = name.rpartition(".")[2]
+    return end != name and end.isalpha()

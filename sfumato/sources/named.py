@@ -23,9 +23,10 @@ from PIL import Image
 
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Catalogue, Part, Record, SourceFacts
+from sfumato.sources.decoding import decode
 from sfumato.sources.idx import Layout, holds_idx, open_idx
 from sfumato.sources.listing import check_inside, class_names, entries, picture_files
-from sfumato.sources.pictures import channels_of, decode, opened
+from sfumato.sources.pictures import channels_of, opened
 
 SILENCE_SECONDS = 30.0
 """How long a download may hear nothing before it is given up."""
@@ -200,7 +201,7 @@ def open_celeba(place: Path, part: Part) -> Catalogue:
 
     def records() -> Iterator[Record]:
         for name, label in chosen:
-            yield Record(str(pictures / name), decode(pictures / name), label)
+            yield Record(str(pictures / name), decode(pictures / name).pixels, label)
 
     facts = SourceFacts("celeba", len(chosen), GENDERS, *shape)
     return Catalogue(facts, records, has_parts=True, labels=lambda: ((label, "") for _, label in chosen))
@@ -230,7 +231,7 @@ def open_omniglot(place: Path, part: Part) -> Catalogue:
 
     def records() -> Iterator[Record]:
         for path, label in files:
-            yield Record(str(path), boxed(255 - decode(path)), label)
+            yield Record(str(path), boxed(255 - decode(path).pixels), label)
 
     facts = SourceFacts("omniglot", len(files), tuple(names), 1, SIDE, SIDE)
     return Catalogue(facts, records, has_parts=False, labels=lambda: ((label, "") for _, label in files))

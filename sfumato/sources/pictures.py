@@ -1,22 +1,27 @@
 """Single pictures: decoded without leniency, brought to the asked shape."""
 
-import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 
+from sfumato.config import window_bounds
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Held, Record, Request
+from sfumato.sources.streams import stream
+from sfumato.sources.windows import Grey
 
 DEEP = ("I;16", "I;16B", "I;16L", "I;16N")
 """Modes of grey with 16 bits."""
-LEVELS_OF_DEEP = 65535 / 255
-"""Of their grey levels, one of 8 bits: black stays black and white white, and all between are rounded."""
+UNBOUNDED = ("I", "F")
+"""Modes of grey whose white nobody can know."""
+BITS, MEANS = 258, 262
+"""Tags of a TIFF: bits of a sample, and whether 0 is black (1) or white (0)."""
+WHITE_IS_ZERO = 0
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP", "PPM")
 """Formats that are read, whatever a file is called: none for which Pillow starts another program, as it does for PostScript."""
 CORRUPT = "holds an image that is corrupt or cut off: replace or remove it"
@@ -75,31 +80,46 @@ def opened(path: Path | Held) -> Iterator[Image.Image]:
         ) from None
 
 
-def stream(path: Path | Held) -> IO[bytes]:
-    """The bytes of a picture, from their beginning."""
-    return io.BytesIO(path.data) if isinstance(path, Held) else open(path, "rb")
-
-
-def decode(path: Path | Held) -> np.ndarray:
-    """All pixels of a picture, uint8 `[h, w, 1 or 3]`; checksums are verified where the format has them."""
+def pixels_of(path: Path | Held) -> Grey | np.ndarray:
+    """All pixels of a picture, in grey as the file holds it, or uint8 `[h, w, 3]`; checksums are verified where the format has them."""
     with opened(path) as image:
         image.verify()
     with opened(path) as image:
         channels, turn = channels_of(image, path), orientation(image)
         image.load()
         upright = image if turn == UPRIGHT else ImageOps.exif_transpose(image)
-        if upright.mode in DEEP:
-            pixels = np.round(np.asarray(upright).astype(np.float64) / LEVELS_OF_DEEP).astype(np.uint8)
-        else:
-            pixels = np.asarray(upright.convert("L" if channels == 1 else "RGB"))
-        return pixels.reshape(upright.height, upright.width, channels)
+        if upright.mode in (*DEEP, *UNBOUNDED):
+            return deep(np.asarray(upright), image)
+        pixels = np.asarray(upright.convert("L" if channels == 1 else "RGB"))
+        return Grey(pixels, "8 bits", (0, 255)) if channels == 1 else pixels
+
+
+def deep(values: np.ndarray, image: Image.Image) -> Grey:
+    """Grey of more than 8 bits, with the range that its bits declare; without one where the mode has none."""
+    tags = image.tag_v2 if isinstance(image, TiffImageFile) else {}
+    inverted = tags.get(MEANS) == WHITE_IS_ZERO
+    if image.mode in UNBOUNDED:
+        return Grey(values, mode_of(image), None, inverted=inverted)
+    bits = int(tags.get(BITS, (16,))[0])
+    return Grey(values, f"{bits} bits", (0, 2**bits - 1), inverted=inverted)
 
 
 def shape_of(path: Path | Held) -> tuple[int, int, int]:
-    """Channels, height and width of a picture as `decode` gives it, from its header."""
+    """Channels, height and width of a picture as it is decoded, from its header."""
     with opened(path) as image:
         sides = image.height, image.width
         return channels_of(image, path), *(reversed(sides) if orientation(image) in ON_THE_SIDE else sides)
+
+
+def unbounded(path: Path | Held) -> str:
+    """The unit of a picture whose white nobody can know, from its header; empty for others."""
+    with opened(path) as image:
+        return mode_of(image) if image.mode in UNBOUNDED else ""
+
+
+def mode_of(image: Image.Image) -> str:
+    """The mode as a unit."""
+    return f"mode {image.mode!r}"
 
 
 def kind_of(path: Path | Held) -> str:
@@ -116,8 +136,8 @@ def orientation(image: Image.Image) -> int:
 
 
 def channels_of(image: Image.Image, path: Path | Held) -> int:
-    """1 for grey, 3 for colour and palettes; refuses grey of more than 16 bits, whose white nobody can know."""
-    if image.mode in ("1", "L", "LA", *DEEP):
+    """1 for grey, 3 for colour and palettes; refuses what is neither."""
+    if image.mode in ("1", "L", "LA", *DEEP, *UNBOUNDED):
         return 1
     if image.mode in ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"):
         return 3
@@ -151,6 +171,16 @@ def shaped(pixels: np.ndarray, asked: Request) -> np.ndarray:
         pixels = pixels[top : top + side, left : left + side]
     pixels = reshape(pixels, asked.size, asked.channels)
     return 255 - pixels if asked.invert else pixels
+
+
+def check_same_unit(first: Record, record: Record, window: str) -> None:
+    """Refuse two units of grey under one declared window, naming both pictures."""
+    if first.unit != record.unit and window_bounds(window):
+        raise BadInput(
+            f"images differ in what their values are: {first.where!r} has {first.unit}, {record.where!r} has {record.unit}, and "
+            f"data.window={window} means one; use auto or record",
+            told=f"holds images of {first.unit} and of {record.unit}, and data.window={window} means one: use auto or record",
+        )
 
 
 def check_same_shape(first: Record, record: Record) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 
 from sfumato.config import Columns
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import GROUP, NO_GROUPS, File
+from sfumato.sources import dicom
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, PATIENT, VOLUME, File
 from sfumato.sources.listing import entries
 
 METADATA = "metadata"
@@ -98,6 +99,9 @@ def table_files(table: Path, columns: Columns, group: str, *, root: Path | None 
     present = list(rows[0])
     path_name = columns.path or next((name for name in PATHS if name in present), PATHS[0])
     group_name = group or (GROUP if GROUP in present else NO_GROUPS)
+    by_patient = group_name == PATIENT and PATIENT not in present
+    if by_patient or (group_name == VOLUME and VOLUME not in present):
+        group_name = NO_GROUPS
     grouped = group_name != NO_GROUPS
     settings = {path_name: "data.columns.path", columns.label: "data.columns.label"}
     for name, setting in (settings | ({group_name: "data.group"} if grouped else {})).items():
@@ -118,8 +122,8 @@ def table_files(table: Path, columns: Columns, group: str, *, root: Path | None 
         for name, value in ((columns.label, label), *([(group_name, own)] if grouped else [])):
             if not value or not value.isprintable():
                 raise BadInput(f"{where} has {value!r} in the column {name!r}; write a name that can be printed")
-        files.append(File(path, label, own))
-    return files, grouped
+        files.append(File(path, label, dicom.patient(path) if by_patient else own))
+    return files, grouped or by_patient
 
 
 def read_rows(table: Path) -> list[Mapping[str, Any]]:

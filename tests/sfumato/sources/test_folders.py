@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageFile
 
+from sfumato.config import Decoding
 from sfumato.images import to_unit
 from sfumato.sources import describe, load, source_digest
 from sfumato.sources.catalogue import group_number
@@ -140,8 +141,11 @@ def test_sixteen_bits_are_scaled_to_eight(tmp_path, suffix):
 @pytest.mark.parametrize("values", [np.full((8, 8), 70000, np.int32), np.full((8, 8), 0.5, np.float32)])
 def test_deeper_grey_is_refused_instead_of_cut(folder, values):
     Image.fromarray(values).save(folder / "cat" / "000.tif")
-    with refused("cat/000.tif' has pixels of mode", "8 bits"):
+    with refused("cat/000.tif' (mode", "declares no values of black and white", "data.window=record"):
         load(folder, part="all")
+    with refused("8 bits", "mode", "data.window=0,255 means one"):
+        load(folder, part="all", decoding=Decoding(window="0,255"))
+    assert len(load(folder, part="all", decoding=Decoding(window="record"))) == 51
 
 
 TURNED = {1: lambda a: a, 3: lambda a: np.rot90(a, 2), 5: lambda a: a.T, 6: lambda a: np.rot90(a, -1)}

@@ -1,0 +1,224 @@
+"""DICOM files: one picture in grey each, and of its header the person's ID where it is asked for, as a hash.
+
+Only the elements named here are ever read (`ELEMENTS`, and `PERSON` where patients are the groups): names, dates, numbers and texts of a
+header do not reach the program. The values are taken through the modality table or rescaling of the file, for `auto` also
+through its first window or table of values of interest; `MONOCHROME1` is turned round.
+
+Not covered: several frames, colour, overlays, pixels that are not square, several windows (the first is taken), and text that
+is burned into a picture, of which a header may tell (`burned_in`) and often does not.
+"""
+
+import hashlib
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato.errors import BadInput
+from sfumato.sources.catalogue import Held
+from sfumato.sources.streams import stream
+from sfumato.sources.windows import Grey
+
+SUFFIXES = (".dcm", ".dicom")
+MARK, MARK_AT = b"DICM", 128
+"""What every DICOM file holds behind its first bytes."""
+LISTING = "DICOMDIR"
+"""Name of the list of files on a disc, which is itself such a file and holds no picture."""
+LAYOUT = (
+    *("SamplesPerPixel", "PhotometricInterpretation", "NumberOfFrames", "Rows", "Columns", "PlanarConfiguration"),
+    *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation"),
+)
+"""How the pixels lie."""
+MEANING = (
+    *("ModalityLUTSequence", "RescaleSlope", "RescaleIntercept", "RescaleType"),
+    *("VOILUTSequence", "VOILUTFunction", "WindowCenter", "WindowWidth"),
+)
+"""What they mean."""
+PIXELS = ("PixelData", "ExtendedOffsetTable", "ExtendedOffsetTableLengths")
+WARNED_OF = "BurnedInAnnotation"
+ELEMENTS = (*LAYOUT, *MEANING, *PIXELS, WARNED_OF)
+"""All that is read of a file whose picture is asked for."""
+PERSON = "PatientID"
+GREY = ("MONOCHROME1", "MONOCHROME2")
+INVERTED = GREY[0]
+
+
+def is_dicom(path: Path | Held) -> bool:
+    """Whether a file is one, by its mark, or by its name where it has none."""
+    with stream(path) as file:
+        head = file.read(MARK_AT + len(MARK))
+    return head[MARK_AT:] == MARK or (isinstance(path, Path) and path.name.lower().endswith(SUFFIXES))
+
+
+def has_mark(path: str) -> bool:
+    """Whether the file of that name holds the mark; False for what cannot be read, and for the list of a disc."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(MARK_AT + len(MARK))[MARK_AT:] == MARK and Path(path).name.upper() != LISTING
+    except OSError:
+        return False
+
+
+@contextmanager
+def opened(path: Path | Held, elements: tuple[str, ...], *, pixels: bool = False) -> Iterator[Any]:
+    """The named elements of a file (`pydicom.Dataset`); whatever goes wrong inside is said of `path`, and of no value in it."""
+    pydicom = imported(path)
+    logger = logging.getLogger("pydicom")
+    disabled, logger.disabled = logger.disabled, True  # it quotes values of the header
+    try:
+        with warnings.catch_warnings(), stream(path) as file:
+            warnings.simplefilter("ignore")  # so does it here
+            yield pydicom.dcmread(file, specific_tags=list(elements), stop_before_pixels=not pixels)
+    except (BadInput, MemoryError):
+        raise
+    except PermissionError:
+        raise BadInput(
+            f"the image {str(path)!r} may not be read; grant this user read permission",
+            told="holds an image that may not be read: grant this user read permission",
+        ) from None
+    except FileNotFoundError:
+        raise BadInput(
+            f"the image {str(path)!r} is a broken link or was removed; remove the link",
+            told="holds an image that is a broken link or was removed: remove the link",
+        ) from None
+    except Exception as fault:  # its kind alone is told: the words of pydicom and NumPy may quote the header
+        kind = type(fault).__name__
+        raise BadInput(
+            f"the DICOM file {str(path)!r} is corrupt or cut off ({kind}); replace or remove it",
+            told="holds a DICOM file that is corrupt or cut off: replace or remove it",
+        ) from None
+    finally:
+        logger.disabled = disabled
+
+
+def imported(path: Path | Held) -> Any:
+    """The library, or the command that installs it."""
+    try:
+        import pydicom
+        import pydicom.pixels
+    except ImportError:
+        raise BadInput(
+            f"{str(path)!r} needs pydicom: pip install 'sfumato[dicom]'",
+            told="holds DICOM files, which need pydicom: pip install 'sfumato[dicom]'",
+        ) from None
+    return pydicom
+
+
+def grey_of(path: Path | Held) -> Grey:
+    """The picture of a file with what its header says of its values."""
+    with opened(path, ELEMENTS, pixels=True) as found:
+        _check_layout(found, path)
+        _check_compression(found, path)
+        pixels = imported(path).pixels
+        values = pixels.apply_modality_lut(found.pixel_array, found)
+        declared, shown = _declared(found), None
+        if found.get("VOILUTSequence"):
+            shown = pixels.apply_voi(values.astype(np.int64), found)
+            declared = 0.0, 2.0 ** int(found.VOILUTSequence[0].LUTDescriptor[2]) - 1
+        elif has_window(found):
+            shown = pixels.apply_windowing(values, found)
+        else:
+            declared = min(declared), max(declared)
+        return Grey(values, unit_of(found), declared, shown, found.PhotometricInterpretation == INVERTED)
+
+
+def _declared(found: Any) -> tuple[float, float]:
+    """The values that the least and the largest stored one stand for, by the bits stored; a negative slope exchanges them."""
+    if found.get("ModalityLUTSequence"):
+        return 0.0, 2.0 ** int(found.ModalityLUTSequence[0].LUTDescriptor[2]) - 1
+    bits, signed = int(found.BitsStored), int(found.PixelRepresentation)
+    low = -(2.0 ** (bits - 1)) if signed else 0.0
+    slope, intercept = (found.get(name) for name in ("RescaleSlope", "RescaleIntercept"))
+    high = low + 2.0**bits - 1
+    if slope is None or intercept is None:
+        return low, high
+    return low * float(slope) + float(intercept), high * float(slope) + float(intercept)
+
+
+def has_window(found: Any) -> bool:
+    """Whether a header names a window; an empty one is none."""
+    return found.get("WindowCenter") not in (None, "") and found.get("WindowWidth") not in (None, "")
+
+
+def unit_of(found: Any) -> str:
+    """What the values are: as the header calls them where they are rescaled, else the bits stored."""
+    if found.get("ModalityLUTSequence") or found.get("RescaleSlope") is not None:
+        kind = str(found.get("RescaleType") or "")
+        return kind if kind in ("HU", "OD", "HU_MOD", "US") else "rescaled values"
+    return f"{int(found.BitsStored)} bits"
+
+
+def _check_layout(found: Any, path: Path | Held) -> None:
+    """`BadInput` for what is no single picture in grey."""
+    frames, what = int(found.get("NumberOfFrames") or 1), ""
+    if not found.get("Rows") or not found.get("Columns"):
+        what, way = "holds no picture", "remove it"
+    elif frames > 1:
+        what, way = f"holds {frames} frames", "save the one that is meant as a file of its own"
+    elif found.get("SamplesPerPixel", 1) != 1 or found.get("PhotometricInterpretation") not in GREY:
+        what, way = "is in colour, or its grey levels mean no brightness", "save it in grey, or as PNG"
+    elif not (found.get("BitsAllocated") and found.get("BitsStored")) or "PixelRepresentation" not in found:
+        what, way = "does not say how its pixels lie", "replace or remove it"
+    if what:
+        raise BadInput(f"the DICOM file {str(path)!r} {what}; {way}", told=f"holds a DICOM file that {what}: {way}")
+
+
+def _check_compression(found: Any, path: Path | Held) -> None:
+    """`BadInput` for a compression that nothing here can undo."""
+    syntax = found.file_meta.get("TransferSyntaxUID")
+    if syntax is None or not syntax.is_compressed:
+        return
+    try:
+        readable = imported(path).pixels.get_decoder(syntax).is_available
+    except NotImplementedError:  # no pictures are compressed so, or nobody knows how
+        readable = False
+    if not readable:
+        what = f"is compressed ({syntax.name}) so that nothing here can read it"
+        way = "pip install python-gdcm, or save it without compression"
+        raise BadInput(f"the DICOM file {str(path)!r} {what}; {way}", told=f"holds a DICOM file that {what}: {way}")
+
+
+def shape_of(path: Path | Held) -> tuple[int, int, int]:
+    """Channels (1), height and width, from the header."""
+    with opened(path, (*LAYOUT, *MEANING)) as found:
+        _check_layout(found, path)
+        _check_compression(found, path)
+        return 1, int(found.Rows), int(found.Columns)
+
+
+def kind_of(path: Path | Held) -> str:
+    """Size and bits of a picture, and whether its header tells of text in it, for the sheet of a collection."""
+    with opened(path, (*LAYOUT, *MEANING, WARNED_OF)) as found:
+        told = BURNED_IN if _burned_in(found) else ""
+        return f"{int(found.Columns)}x{int(found.Rows)} DICOM, {int(found.BitsStored)} bits{told}"
+
+
+BURNED_IN = ", text burned in"
+"""How the kind of a picture ends whose header tells of text in it."""
+
+
+def burned_in(path: Path | Held) -> bool:
+    """Whether the header says that text is burned into the picture."""
+    with opened(path, (WARNED_OF,)) as found:
+        return _burned_in(found)
+
+
+def _burned_in(found: Any) -> bool:
+    return str(found.get(WARNED_OF) or "").strip().upper() == "YES"
+
+
+def patient(path: Path | Held) -> str:
+    """A name for the person of a file, a hash of the ID in its header, which goes no further; `BadInput` where there is none."""
+    with opened(path, (PERSON,)) as found:
+        own = str(found.get(PERSON) or "").strip()
+    if not own:
+        way = "use data.group=folder, prefix or none, or a table with a column"
+        raise BadInput(
+            f"the DICOM file {str(path)!r} has no {PERSON}, as data.group=patient has it; {way}",
+            told=f"holds a DICOM file without {PERSON}, as data.group=patient has it: {way}",
+        )
+    return hashlib.blake2b(own.encode(), digest_size=16).hexdigest()
