@@ -135,7 +135,8 @@ def preflight(
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
     refuse_clip(tuning.clip)
     _refuse_network(settings.network, settings.schedule, shape, facts.public_classes, tuning.trainable, tuning.rank)
-    return settings, facts, [*weaknesses(settings.privacy, facts), *enlarged(data.public, public.stored, size)]
+    warnings = [*weaknesses(settings.privacy, facts), *enlarged(data.public, public.stored, size)]
+    return settings, facts, [*warnings, *_patients_unused(data, private)]
 
 
 @functools.lru_cache(maxsize=MOST_NETWORKS)
@@ -213,6 +214,16 @@ def _refuse_single_slices(data: Data, private: sources.SourceFacts) -> None:
             f"data.slices.count={data.slices.count} takes several slices of one {data.unit}'s volume, which data.group=none would protect one "
             "by one: leave data.group empty, or use data.slices.count=1"
         )
+
+
+def _patients_unused(data: Data, private: sources.SourceFacts) -> tuple[str, ...]:
+    """A warning where DICOM files tell whose they are and nobody asked for it."""
+    if data.group or private.groups is not None or private.grouping != sources.PATIENT:
+        return ()
+    return (
+        "the DICOM files name their patients, and each image stands for itself: --set data.group=patient protects a patient with all images "
+        "(data.group=none says that one image is meant)",
+    )
 
 
 def _refuse_one_source_with_groups(data: Data, private: sources.SourceFacts) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 SECRETS = {
     "PatientName": "Doe^Jane",
     "PatientBirthDate": "19840203",
-    "PatientSex": "F",
+    "PatientAddress": "221B-Baker-Street",
     "ReferringPhysicianName": "House^Gregory",
     "InstitutionName": "Princeton-Plainsboro",
     "StudyDescription": "Thorax-with-a-secret",

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import typer
 from typer.core import TyperGroup
@@ -27,6 +28,7 @@ from tasks.checks import agreed_delta, known_constants
 from tasks.runtime.environment import where
 from tasks.server import embedded
 from tests.examples import UNCHOSEN, UNREHEARSED, answered, home_at, write_classes
+from tests.hospital import write_dicom
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md"]
@@ -195,6 +197,15 @@ def stand_ins(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("stand-ins")
     write_classes(place / "scans", {"benign": 400, "malignant": 400}, 28, 28)
     write_classes(place / "textures", {f"texture-{number}": 40 for number in range(20)}, 28, 28, channels=3)
+    for at in range(400):
+        pixels = np.random.default_rng(at).integers(0, 4096, (28, 28), dtype=np.uint16)
+        write_dicom(
+            place / "exports" / ("healthy", "ill")[at % 2] / f"IM{at}",
+            pixels,
+            person=at // 2,
+            BitsStored=12,
+            HighBit=11,
+        )
     write_classes(place / "objects", {f"object-{number:03}": 12 for number in range(100)}, 28, 28)
     return place
 

@@ -2,6 +2,7 @@
 
 from artifacts.reports.page import table
 from sfumato.privacy.auditing.data_sheet import SHOWN, Alike, DataSheet
+from sfumato.sources import BURNED_IN
 
 FIRST_LINE = "**INTERNAL**: made by looking at private images without noise. Do not share this sheet."
 KINDS = 12
@@ -25,6 +26,7 @@ def sheet_page(sheet: DataSheet) -> str:
         "",
         table(["size and mode", "images"], shown),
         "",
+        *_text_in_pictures(kinds),
         "## Alike",
         "",
         *_told("Pairs of images", "the same, pixel by pixel", sheet.duplicates),
@@ -49,6 +51,14 @@ def _told(pairs: str, how: str, alike: Alike, title: str = "other image") -> lis
     rows = [[_word(one), _word(other)] for one, other in alike.named]
     named = [table(["image", title], rows), ""] if rows else []
     return [f"{pairs} that are {how}: {alike.pairs}{f' ({which})' if which else ''}{few}.", "", *named]
+
+
+def _text_in_pictures(kinds: list[tuple[str, int]]) -> list[str]:
+    burned = sum(count for kind, count in kinds if kind.endswith(BURNED_IN))
+    if not burned:
+        return []
+    text = f"**Text is burned into {burned} images**, their headers say: it is learnt like everything else. Cover it, or take them out."
+    return [text, ""]
 
 
 def _word(text: str) -> str:

@@ -177,6 +177,7 @@ def check_in(
     Not covered: copies that differ in a pixel, such as compressed anew or cropped by hand.
     """
     digest, train, test = _sound(access.private)
+    _warn_of_text(access.private)
     prints = None if access.ledger.has_prints(access.private.name, digest) else fingerprinted(access)
     if new_version:
         access.ledger.new_version(
@@ -195,6 +196,16 @@ def _sound(private: PrivateSet) -> tuple[str, ImageSet, ImageSet]:
     train, test = read(everyone, "train"), read(everyone, "test")
     check_parts(private, read(private, "train"), test)
     return digest, train, test
+
+
+def _warn_of_text(private: PrivateSet) -> None:
+    """Say that pictures hold text by their own headers, to the person who runs this: not which, and not how many."""
+    if _unnamed(private, lambda: sources.text_burned_in(private.source, columns=private.columns, only=private.only)):
+        warnings.warn(
+            f"the private set '{private.name}' holds DICOM images whose header says that text is burned into the picture (BurnedInAnnotation): "
+            "what is written there is learnt like everything else; cover it, or take them out",
+            stacklevel=1,
+        )
 
 
 def _refuse_copies(private: PrivateSet, public: ImageSet, *parts: ImageSet) -> None:

@@ -29,6 +29,7 @@ from sfumato.sources.built_in import ALPHABETS, open_digits, open_glyphs
 from sfumato.sources.catalogue import (
     GROUP,
     NO_GROUPS,
+    PATIENT,
     VOLUME,
     Catalogue,
     Part,
@@ -38,6 +39,8 @@ from sfumato.sources.catalogue import (
     group_number,
 )
 from sfumato.sources.chosen import names_meant, narrowed
+from sfumato.sources.decoding import kind_of
+from sfumato.sources.dicom import BURNED_IN
 from sfumato.sources.embedded import holds_pictures, open_embedded
 from sfumato.sources.files import of_files
 from sfumato.sources.folders import open_image_folder
@@ -67,9 +70,11 @@ from sfumato.sources.tables import READERS, table_files
 
 __all__ = [
     "ALPHABETS",
+    "BURNED_IN",
     "GROUP",
     "NAMES",
     "NO_GROUPS",
+    "PATIENT",
     "VOLUME",
     "Inspection",
     "Part",
@@ -88,6 +93,7 @@ __all__ = [
     "same_source",
     "source_digest",
     "stored_pictures",
+    "text_burned_in",
     "unnamed",
 ]
 
@@ -292,6 +298,14 @@ def stored_pictures(
     """The pictures of everything that a source holds, as stored, one after the other: uint8 `[h, w, 1 or 3]`; arguments as above."""
     catalogue = open_source(source, known_request(folder, columns, decoding, group, only))
     return (record.identity for record in catalogue.records())
+
+
+def text_burned_in(source: str | Path, *, columns: Columns = Columns(), only: tuple[str, ...] = ()) -> int:
+    """Pictures of a source of DICOM files whose header says that text is burned into them; others say nothing, and are not opened."""
+    catalogue = open_source(source, Request("all", columns=columns, only=only, forgiving=True))
+    if catalogue.files is None or catalogue.facts.grouping != PATIENT:
+        return 0
+    return sum(kind_of(file.path).endswith(BURNED_IN) for file in catalogue.files())
 
 
 def known_request(folder: str, columns: Columns, decoding: Decoding, group: str, only: tuple[str, ...]) -> Request:

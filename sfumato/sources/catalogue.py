@@ -42,7 +42,7 @@ class SourceFacts:
     whole: Constants | None = None
     """What there is before a part is held out or a share is taken; None in a catalogue."""
     grouping: str = GROUP
-    """The value of `data.group` that asks for these groups, where nothing else was said."""
+    """The value of `data.group` that asks for these groups where nothing else was said; or, without groups, for those that there could be."""
     stored: int = 0
     """The smaller side of the first picture as it is stored; of a mixture, of its smallest part."""
 

@@ -1,13 +1,12 @@
 """Any picture decoded: by Pillow, as DICOM, or as a slice of a volume; grey brought to 8 bits by the window that is asked for."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from sfumato.config import AUTO_WINDOW
 from sfumato.sources import dicom, nifti, pictures
-from sfumato.sources.catalogue import File, Held, Place, Record, Slice
+from sfumato.sources.catalogue import File, Place, Record, Slice
 from sfumato.sources.windows import Grey, no_range, not_grey
 
 
@@ -39,10 +38,10 @@ def pixels_of(path: Place) -> Grey | np.ndarray:
     return dicom.grey_of(path) if read_as_dicom(path) else pictures.pixels_of(path)
 
 
-def read_as_dicom(path: Path | Held) -> bool:
+def read_as_dicom(path: Place) -> bool:
     """Whether it is a DICOM file; what cannot be opened is none, and the next to open it says why."""
     try:
-        return dicom.is_dicom(path)
+        return not isinstance(path, Slice) and dicom.is_dicom(path)
     except OSError:
         return False
 

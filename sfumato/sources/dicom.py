@@ -174,7 +174,7 @@ def _check_compression(found: Any, path: Path | Held) -> None:
         return
     try:
         readable = imported(path).pixels.get_decoder(syntax).is_available
-    except NotImplementedError:  # no pictures are compressed so, or nobody knows how
+    except RuntimeError:  # no pictures are compressed so, or nobody knows how
         readable = False
     if not readable:
         what = f"is compressed ({syntax.name}) so that nothing here can read it"
@@ -213,10 +213,15 @@ def _burned_in(found: Any) -> bool:
 
 def patient(path: Path | Held) -> str:
     """A name for the person of a file, a hash of the ID in its header, which goes no further; `BadInput` where there is none."""
+    way = "use data.group=folder, prefix or none, or a table with a column"
+    if not is_dicom(path):
+        raise BadInput(
+            f"{str(path)!r} is no DICOM file, from whose header data.group='patient' takes the patient; {way}",
+            told=f"holds an image that is no DICOM file, from whose header data.group='patient' takes the patient: {way}",
+        )
     with opened(path, (PERSON,)) as found:
         own = str(found.get(PERSON) or "").strip()
     if not own:
-        way = "use data.group=folder, prefix or none, or a table with a column"
         raise BadInput(
             f"the DICOM file {str(path)!r} has no {PERSON}, as data.group=patient has it; {way}",
             told=f"holds a DICOM file without {PERSON}, as data.group=patient has it: {way}",

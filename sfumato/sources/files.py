@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sfumato.config import Slices
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import GROUP, VOLUME, Catalogue, File, Record, Request, SourceFacts
-from sfumato.sources.decoding import record_of, shape_of
+from sfumato.sources.catalogue import GROUP, PATIENT, VOLUME, Catalogue, File, Record, Request, SourceFacts
+from sfumato.sources.decoding import read_as_dicom, record_of, shape_of
 from sfumato.sources.nifti import is_volume, slices_of
 
 
@@ -33,7 +33,9 @@ def of_files(
     files = sliced(files, asked.decoding.slices, Path(source), by_volume=by_volume and grouped)
     groups = len({file.group for file in files}) if grouped else None
     shape = first_shape(lambda: files, asked)
-    facts = SourceFacts(source, len(files), classes, *shape, groups, grouping=VOLUME if by_volume else GROUP)
+    by_patient = not grouped and files and read_as_dicom(files[0].path)
+    grouping = VOLUME if by_volume else PATIENT if by_patient else GROUP
+    facts = SourceFacts(source, len(files), classes, *shape, groups, grouping=grouping)
 
     def labels() -> Iterator[tuple[int, str]]:
         return ((numbers[file.label], file.group) for file in files)

@@ -137,7 +137,7 @@ def test_a_file_without_a_patient_is_refused_where_patients_are_the_unit(tmp_pat
         describe(root, group="patient")
     draw(np.random.default_rng(0)).save(root / "normal" / "other.png")
     (root / "normal" / "none.dcm").unlink()
-    with refused("other.png' is corrupt or cut off", "DICOM"):
+    with refused("other.png' is no DICOM file", "data.group='patient'"):
         describe(root, group="patient")
 
 

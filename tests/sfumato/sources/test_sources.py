@@ -43,7 +43,7 @@ def test_description_agrees_with_what_is_loaded(tmp_path, folder, source, part):
 
 
 def test_description_opens_no_pixel(folder, monkeypatch):
-    monkeypatch.setattr(files, "decode", lambda path: pytest.fail("a picture was decoded"))
+    monkeypatch.setattr(files, "record_of", lambda *_: pytest.fail("a picture was decoded"))
     monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("a picture was decoded"))
     (folder / "cat" / "020.png").write_bytes(b"not a picture")  # only the first header is read
     assert describe(folder, part="all").records == 50
