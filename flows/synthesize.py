@@ -66,7 +66,7 @@ from sfumato.privacy.accounting.events import (
     Uncertified,
 )
 from sfumato.settings import Settings
-from tasks import audit, checks, private, public, rehearsal, release
+from tasks import audit, checks, pretrained, private, public, rehearsal, release
 from tasks.editions import next_edition
 from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicParts, RunDescription, TrainingSet, Wanted
 from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_run
@@ -221,11 +221,17 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
     coder = None
     if settings.latent.kind != "none":
         backbone = train_backbone(settings, images, book) if settings.latent.perceptual else None
-        coder = book.stage(public.train_autoencoder)(images, settings.latent, seed, machine, backbone)
+        if settings.latent.from_:
+            own_scale = bool(settings.network.from_)
+            coder = book.stage(pretrained.load_autoencoder)(images, settings.latent, own_scale, seed, machine)
+        else:
+            coder = book.stage(public.train_autoencoder)(images, settings.latent, seed, machine, backbone)
     shown = TrainingSet(images=images, autoencoder=coder, seed=seed, machine=machine)
     reference = plan.retrieval.reference if plan.retrieval else 0.0
     network: Network = settings.network
-    model = book.stage(public.pretrain)(shown, schedule, network, settings.pretraining, reference)
+    model = book.stage(pretrained.load_denoiser)(shown, schedule, network) if network.from_ else None
+    if model is None or settings.pretraining.steps:
+        model = book.stage(public.pretrain)(shown, schedule, network, settings.pretraining, reference, model)
     moments = None
     if plan.moments:
         usual = Alignment()
@@ -278,7 +284,8 @@ def rehearse(
 
 def has_public_model(settings: Settings) -> bool:
     """Whether images are drawn by a model that learnt from public ones first: private training may begin afresh."""
-    return settings.pretraining.steps > 0 and not METHODS[settings.method.name].blueprint
+    there = settings.pretraining.steps > 0 or settings.network.from_
+    return bool(there) and not METHODS[settings.method.name].blueprint
 
 
 def agree(settings: Settings, rehearsed: Rehearsal, book: Journal, go_on: bool) -> None:
@@ -544,6 +551,6 @@ def terms(plan: Plan, comparison: bool = False, following: tuple[AnyEvent, ...] 
         delta=plan.privacy.delta,
         claim=claim,
         comparison=comparison,
-        reason=plan.privacy.reason,
+        reason=plan.reason,
         following=following,
     )

@@ -35,7 +35,14 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class Section(BaseModel):
     """Base of all settings: frozen, unknown names refused, each field explained by the text under it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        ser_json_inf_nan="constants",
+        validate_by_name=True,  # beside the alias of a field whose name Python keeps for itself
+        serialize_by_alias=True,
+    )
 
 
 def _names(value: Any) -> Any:
@@ -261,19 +268,22 @@ class Privacy(Section):
     """How neighbouring data sets differ."""
     reason: Annotated[str, Field(max_length=LONGEST_REASON), NOT_HASHED] = ""
     """Why an epsilon above 50 is wanted, which is refused without it; goes into the ledger and the card."""
+    public_because: Annotated[str, Field(max_length=LONGEST_REASON), NOT_HASHED] = ""
+    """Why weights from elsewhere (`network.from`, `latent.from`) count as public, which are refused without it: source, licence, and that no
+    private record was in their training; goes into the ledger and the card."""
 
 
 class Schedule(Section):
     """Diffusion noise (Ho et al. 2020; Nichol and Dhariwal 2021)."""
 
-    kind: Literal["linear", "cosine"] = "linear"
-    """Shape of the noise schedule."""
+    kind: Literal["linear", "cosine", "scaled_linear"] = "linear"
+    """Shape of the noise schedule; `scaled_linear`: betas linear in their roots, as latent diffusion has them (Rombach et al. 2022)."""
     timesteps: int = Field(default=1000, ge=2)
     """Number of diffusion times T."""
     beta_start: float = Field(default=1e-4, gt=0, lt=1)
-    """First beta of the linear schedule."""
+    """First beta of the linear schedules."""
     beta_end: float = Field(default=0.02, gt=0, lt=1)
-    """Last beta of the linear schedule."""
+    """Last beta of the linear schedules."""
     cosine_offset: float = Field(default=0.008, ge=0)
     """Offset s of the cosine schedule."""
     beta_max: float = Field(default=0.999, gt=0, lt=1)
@@ -302,9 +312,17 @@ class Network(Section):
     """Side of the squares that the transformer takes for one position; 0 takes 1 up to sides of 8, and 2 above where it divides them."""
     heads: Annotated[int, Field(ge=1), LATER] = 4
     """Heads of the transformer's attention, which share its width."""
-    prediction: Annotated[Literal["noise", "velocity"], LATER] = "noise"
-    """What the network's output stands for: the noise, or the velocity sqrt(alpha_bar) noise - sqrt(1 - alpha_bar) image, of which the
-    noise is worked out, and whose squared error is then what is learnt from (Salimans and Ho 2022)."""
+    prediction: Annotated[Literal["noise", "velocity", "sample"], LATER] = "noise"
+    """What the network's output stands for: the noise, the velocity sqrt(alpha_bar) noise - sqrt(1 - alpha_bar) image, or the clean image
+    (`sample`), of which the noise is worked out, and whose squared error is then what is learnt from (Salimans and Ho 2022)."""
+    from_: Annotated[Source, Field(alias="from"), NOT_HASHED] = ""
+    """Folder of a public denoiser from elsewhere, as diffusers keeps it (a `UNet2DModel` or `DiTTransformer2DModel` beside its
+    `scheduler_config.json`), in place of one trained here; needs `privacy.public_because`. All else of this section, and the schedule, then
+    follow from the folder, and it is trained further on the public images only where `pretraining.steps` is set."""
+    config: Annotated[str, LATER] = ""
+    """The settings of that denoiser, as its folder has them; filled in."""
+    weights: Annotated[str, LATER] = ""
+    """Digest of that folder (SHA-256); filled in."""
 
 
 class Latent(Section):
@@ -342,6 +360,13 @@ class Latent(Section):
     """Images per step."""
     learning_rate: float = Field(default=5e-3, gt=0)
     """Peak learning rate of Adam."""
+    from_: Annotated[Source, Field(alias="from"), NOT_HASHED] = ""
+    """Folder of a public autoencoder from elsewhere, as diffusers keeps it (`AutoencoderKL`, `AutoencoderTiny` or `VQModel`), in place of
+    one trained here; needs `privacy.public_because`. Its shape then follows from the folder, and nothing of it is trained."""
+    config: Annotated[str, LATER] = ""
+    """The settings of that autoencoder, as its folder has them; filled in."""
+    weights: Annotated[str, LATER] = ""
+    """Digest of that folder (SHA-256); filled in."""
 
 
 class BackboneSettings(Section):

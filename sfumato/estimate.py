@@ -139,7 +139,8 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         coder, work = build_autoencoder(latent, image), autoencoder_work(latent, image)
         step = probe.per_image(latent.kind, work, lambda n: _autoencoder_step(coder, n, image, shape))
         coder_forward = step / 3
-        stages["autoencoder"] = latent.steps * (latent.batch * step + _update(probe, work)) + public * coder_forward
+        steps = 0 if latent.from_ else latent.steps
+        stages["autoencoder"] = steps * (latent.batch * step + _update(probe, work)) + public * coder_forward
     if needs_backbone(settings):
         work = backbone_work(settings.backbone, image, facts.public_classes)
         network = BackboneNetwork(image, facts.public_classes, width=settings.backbone.width)

@@ -76,7 +76,7 @@ def save_autoencoder(folder: Path, codec: Latents, trained_on: str) -> None:
     """Weights, the scale of the latents, and what is needed to build it again; `trained_on` is the digest of the public images."""
     tensors = {"mean": codec.mean, "spread": codec.spread}
     tensors |= {f"network.{name}": value for name, value in codec.network.state_dict().items()}
-    latent = codec.settings.model_dump(mode="json")
+    latent = codec.settings.model_dump(mode="json", exclude={"from_"})
     save(folder, tensors, {"latent": latent, "image": codec.image, "limit": codec.limit, TRAINED_ON: trained_on})
 
 
@@ -162,7 +162,7 @@ def load_maps(folder: Path) -> ClassMaps:
 
 def save_denoiser(folder: Path, model: nn.Module, network: Network, shape: tuple[int, int, int], classes: int) -> None:
     """Weights, and what is needed to build the network again."""
-    facts = {"network": network.model_dump(mode="json"), "shape": list(shape), "classes": classes}
+    facts = {"network": network.model_dump(mode="json", exclude={"from_"}), "shape": list(shape), "classes": classes}
     save(folder, dict(model.state_dict()), facts)
 
 

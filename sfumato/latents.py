@@ -20,6 +20,7 @@ from sfumato.errors import BadInput
 from sfumato.held_out import positions
 from sfumato.images import shape_of, to_pixels
 from sfumato.networks.autoencoder import Autoencoder, Shape, build_autoencoder, largest_norm, latent_shape
+from sfumato.networks.diffusers_models import DiffusersAutoencoder
 from sfumato.progress import Progress, silent
 from sfumato.resuming import Keeper
 from sfumato.training import Resumable, batches, train
@@ -68,7 +69,7 @@ class Pixels:
 class Latents:
     """A frozen autoencoder with the constants that bring its latents to about unit variance."""
 
-    network: Autoencoder
+    network: Autoencoder | DiffusersAutoencoder
     settings: Latent
     image: Shape
     """Shape of the images that it was trained on."""
@@ -190,7 +191,7 @@ def perceived(backbone: Backbone, images: Tensor, others: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def scaled(network: Autoencoder, settings: Latent, images: Tensor) -> Latents:
+def scaled(network: Autoencoder | DiffusersAutoencoder, settings: Latent, images: Tensor) -> Latents:
     """The autoencoder with the constants of public images `[n, c, h, w]`."""
     means = torch.cat([network.posterior(part)[0] for part in images.split(CHUNK)])
     mean = means.mean((0, 2, 3))[:, None, None]

@@ -39,6 +39,7 @@ from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build
 from sfumato.networks.denoiser import parameters_by_group
 from sfumato.networks.low_rank import adapted
+from sfumato.pretrained import brought, with_pretrained
 from sfumato.privacy.accounting.accountant import epsilon
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
@@ -65,7 +66,7 @@ def preflight(
     """
     settings = settings.model_copy(update={"data": placed(settings.data, data_folder)})
     data = _chosen(settings.data)
-    settings = settings.model_copy(update={"data": data})
+    settings = with_pretrained(settings.model_copy(update={"data": data}))
     before = known(named(data).name)
     if before and data.private_classes and not set(before.classes) <= set(data.private_classes):
         before = None  # of another choice of classes, which the door takes for another version
@@ -329,7 +330,7 @@ def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
             f"data.public={settings.data.public!r} has one class, and the small CNN in whose features images are compared learns to tell "
             "public classes apart: sort the public images into two or more class folders, or use --set evaluation.features=inception"
         )
-    if settings.generation.refine and not settings.pretraining.steps:
+    if settings.generation.refine and not (settings.pretraining.steps or settings.network.from_):
         raise BadInput(
             f"generation.refine={settings.generation.refine:g} asks the public model to denoise what was drawn, and pretraining.steps=0 leaves "
             "none: train one, or set generation.refine=0"
@@ -437,7 +438,8 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
         raise ValueError(f"the plan of {plan.method} does not price what the settings ask for: see `shared_spends`")
     judge = settings.judge if settings.judge.use != "none" else None
     aligned = {"moments": settings.alignment} if plan.events(STAGE_MOMENTS) else {}
-    plan = plan.model_copy(update={"warnings": weaknesses(plan.privacy, facts), "judge": judge, **aligned})
+    told = {"warnings": weaknesses(plan.privacy, facts), "brought": brought(settings)}
+    plan = plan.model_copy(update={**told, "judge": judge, **aligned})
     _check_judge(settings, plan)
     return protecting_groups(plan) if facts.unit else plan
 

@@ -617,7 +617,7 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
     network = resolved(settings.network, shape[1])
     cost, work = table[network.kind], denoiser_work(network, shape, facts.public_classes)
     found = {}
-    if latent.kind != "none":
+    if latent.kind != "none" and not latent.from_:
         found["latent"] = training_seconds(table[latent.kind], autoencoder_work(latent, declared.shape), latent.batch)
     if settings.pretraining.steps:
         found["pretraining"] = training_seconds(cost, work, settings.pretraining.batch)

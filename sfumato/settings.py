@@ -10,6 +10,7 @@ import functools
 import json
 import operator
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
@@ -30,6 +31,10 @@ else:
     ]
 
 
+OF_WEIGHTS = ("network", "latent")
+"""Sections that may bring weights from elsewhere (`from`)."""
+
+
 class Settings(SettingsOf[AnyMethod]):
     """Everything that a run is asked to do, whichever its method."""
 
@@ -38,8 +43,11 @@ class Settings(SettingsOf[AnyMethod]):
     method: AnyMethod = METHODS[DEFAULT_METHOD].section()
 
     def what(self) -> dict[str, Any]:
-        """The settings that decide the result, as plain JSON values: everything but `machine`."""
-        return self.model_dump(mode="json", exclude={"machine"})
+        """The settings that decide the result, as plain JSON values: everything but `machine`; of folders of weights the name alone."""
+        found = self.model_dump(mode="json", exclude={"machine"})
+        for section in OF_WEIGHTS:
+            found[section]["from"] = PurePath(found[section]["from"]).name
+        return found
 
     def only(self, *sections: str) -> "Settings":
         """These sections as they are and the defaults elsewhere: what a stage depends on, and so what its cache key holds."""
@@ -94,12 +102,21 @@ OF_A_KIND = (("network",), ("latent",), ("method", "network"))
 
 
 def _forget_other_kinds(merged: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Drop what a preset says of a section whose `kind` a person changes: a width made for one network suits no other."""
+    """Drop what a preset says of a section whose `kind` a person changes: a width made for one network suits no other.
+
+    Weights from elsewhere are a kind of their own, and come trained.
+    """
     for path in OF_A_KIND:
         there, other = (functools.reduce(_inside, path[:-1], values) for values in (merged, wanted))
         before, kind = _inside(there, path[-1]), _inside(other, path[-1]).get("kind")
         if kind is not None and before and before.get("kind", kind) != kind:
             there[path[-1]] = {}
+    for section in OF_WEIGHTS:
+        if _inside(wanted, section).get("from"):
+            merged.pop(section, None)
+    if _inside(wanted, "network").get("from"):
+        merged.pop("schedule", None)
+        merged["pretraining"] = _inside(merged, "pretraining") | {"steps": 0}
 
 
 def _suit_patches(merged: dict[str, Any]) -> None:
@@ -184,7 +201,7 @@ def _explain(error: ValidationError) -> str:
         section: Any = Settings
         for part in where[:-1]:
             section = chosen if section is Settings and part == "method" else section.model_fields[part].annotation
-        known = list(section.model_fields)
+        known = [field.alias or name for name, field in section.model_fields.items()]
         near = difflib.get_close_matches(where[-1], known, n=1)
         hint = f"did you mean {'.'.join([*where[:-1], near[0]])!r}?" if near else f"known here: {', '.join(known)}"
         return f"unknown setting {path!r} (value {json.dumps(first['input'], default=str)}): {hint}"

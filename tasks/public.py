@@ -160,9 +160,11 @@ def pretrain(
     network: Network,
     pretraining: Pretraining,
     reference: float,
+    start: PublicModel | None = None,
 ) -> PublicModel:
-    """Train the denoiser on D_pre, the public images outside the reference share."""
-    parents, params, seed, machine = public.refs(), pretraining.model_dump(), public.seed, public.machine
+    """Train the denoiser on D_pre, the public images outside the reference share; or train one further that was there at the `start`."""
+    params, seed, machine = pretraining.model_dump(), public.seed, public.machine
+    parents = [*public.refs(), *([start] if start else [])]
     title, batch = "public pretraining", pretraining.batch
     with (
         keeping(context) as keeper,
@@ -171,6 +173,8 @@ def pretrain(
         parts = dealt(draft, public, reference)
         levels = make_schedule(schedule, parts.codec.limit)
         model = build(network, parts.shape, parts.classes, seed=seed, alpha_bar=levels.alpha_bar)
+        if start:
+            model = serialization.load_denoiser(draft.open(start), device_of(machine)).requires_grad_(True)
         model = checkpoint_blocks(model.to(device_of(machine)), machine.checkpointing)
         trained, losses = train_denoiser(
             model, levels, *parts.pre, pretraining, seed=seed, progress=draft.show, keeper=keeper

@@ -60,6 +60,7 @@ FLOORS = [
         "sfumato.drawing",
         "sfumato.estimate",
         "sfumato.preflight",
+        "sfumato.pretrained",
         "sfumato.recipe",
         "sfumato.rehearsal",
         "sfumato.stored_parts",

@@ -1,5 +1,6 @@
 """What several commands ask for, and how they are told."""
 
+import json
 from typing import Annotated
 
 import typer
@@ -24,6 +25,15 @@ Changes = Annotated[
     ),
 ]
 Epsilon = Annotated[float | None, typer.Option(help="Target epsilon; short for --set privacy.epsilon=E.")]
+PublicBecause = Annotated[
+    str,
+    typer.Option(
+        "--public-because",
+        metavar="REASON",
+        help="Why weights from elsewhere (network.from, latent.from) count as public: source, licence, no private record in their "
+        "training; short for --set privacy.public_because=REASON.",
+    ),
+]
 RunName = Annotated[str, typer.Argument(help="Name of a run, or 'latest'.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 GoOn = Annotated[
@@ -31,6 +41,16 @@ GoOn = Annotated[
 ]
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking.")]
+
+
+def with_short(changes: list[str] | None, epsilon: float | None = None, public_because: str = "") -> list[str]:
+    """The changes of a person with those that have options of their own."""
+    given = list(changes or [])
+    if epsilon is not None:
+        given.append(f"privacy.epsilon={epsilon}")
+    if public_because:
+        given.append(f"privacy.public_because={json.dumps(public_because)}")
+    return given
 
 
 def warn(text: str) -> None:

@@ -42,8 +42,11 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "private": f"{settings.data.name}: {facts.private}, {len(facts.classes)} classes, {h}x{w}, {c} channel(s)",
         "public": f"{settings.data.public}: {facts.public_classes} classes",
         "trained on public": autoencoder_line(settings, facts.shape)
-        + f"denoiser ({sum(sizes.values()):,} parameters), {settings.pretraining.steps} steps"
+        + f"denoiser ({sum(sizes.values()):,} parameters), "
+        + ("from elsewhere, " if settings.network.from_ else "")
+        + f"{settings.pretraining.steps} steps"
         + (f"; extractor, {plan.retrieval.extractor.steps} steps; knowledge base" if plan.retrieval else ""),
+        "from elsewhere": "; ".join(one.sentence() for one in plan.brought),
         "trained on private": _trained(settings, plan, shape) or "nothing",
         "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {plan.fine_tuning.clip:g})" if plan.fine_tuning else "",
         "paid": _paid([f"{spend.what} ({_short(spend.event)})" for spend in plan.spends]),
@@ -153,7 +156,8 @@ def autoencoder_line(settings: Settings, image: tuple[int, int, int]) -> str:
         return ""
     c, h, w = latent_shape(settings.latent, image)
     size = sum(p.numel() for p in build_autoencoder(settings.latent, image).parameters())
-    return f"autoencoder to {h}x{w} with {c} channel(s) ({size:,} parameters), {settings.latent.steps} steps; "
+    how = "from elsewhere" if settings.latent.from_ else f"{settings.latent.steps} steps"
+    return f"autoencoder to {h}x{w} with {c} channel(s) ({size:,} parameters), {how}; "
 
 
 def _paid(spends: list[str]) -> str:

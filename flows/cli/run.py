@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import OUT, Changes, Epsilon, GoOn, MethodName, PresetName, warn
+from flows.cli.options import OUT, Changes, Epsilon, GoOn, MethodName, PresetName, PublicBecause, warn, with_short
 from sfumato.errors import Refused
 from sfumato.named_settings import DEFAULT_METHOD
 from tasks.runtime.environment import Where, configure
@@ -19,6 +19,7 @@ def run(
     preset: PresetName = "",
     epsilon: Epsilon = None,
     changes: Changes = None,
+    public_because: PublicBecause = "",
     publish: Annotated[bool, typer.Option("--publish", help="Publish the result into the folder of the run.")] = False,
     publish_to: Annotated[
         str, typer.Option("--publish-to", metavar="DIR", help="Publish the result there, a folder or a URL.")
@@ -40,7 +41,7 @@ def run(
     from tasks.checks import refuse_publishing
     from tasks.planning import RUN_FOLDER, Wishes, plan_run
 
-    place, given = configure(), _given(changes, epsilon)
+    place, given = configure(), with_short(changes, epsilon, public_because)
     with cached_prices(place) if dry_run else contextlib.nullcontext():
         planned = plan_run(method, preset, given, new_version=new_version)
         _show(place, planned)
@@ -75,6 +76,7 @@ def plan(
     preset: PresetName = "",
     epsilon: Epsilon = None,
     changes: Changes = None,
+    public_because: PublicBecause = "",
 ) -> None:
     """Show what a run would train, the noise it needs and the certificate it would earn; opens no private image."""
     from flows.cli.prices import cached_prices
@@ -82,13 +84,14 @@ def plan(
 
     place = configure()
     with cached_prices(place):
-        _show(place, plan_run(method, preset, _given(changes, epsilon)))
+        _show(place, plan_run(method, preset, with_short(changes, epsilon, public_because)))
 
 
 def rehearse(
     method: MethodName = DEFAULT_METHOD,
     preset: PresetName = "",
     changes: Changes = None,
+    public_because: PublicBecause = "",
 ) -> None:
     """Make the public half of a run and show what it can do, before anything is paid: one picture, three numbers.
 
@@ -97,7 +100,7 @@ def rehearse(
     from tasks.planning import plan_run
 
     place = configure()
-    planned = plan_run(method, preset, changes or [])
+    planned = plan_run(method, preset, with_short(changes, public_because=public_because))
     place.store()
     from tasks.server.embedded import begin_server
 
@@ -106,10 +109,6 @@ def rehearse(
 
     answering.wait()
     rehearse_planned(planned)
-
-
-def _given(changes: list[str] | None, epsilon: float | None) -> list[str]:
-    return [*(changes or []), *([f"privacy.epsilon={epsilon}"] if epsilon is not None else [])]
 
 
 def _show(place: Where, planned: "PlannedRun") -> None:

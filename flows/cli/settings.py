@@ -60,4 +60,4 @@ def listed(section: "Section", *path: str) -> Iterator[tuple[str, str, str]]:
             yield from listed(value, *path, name)
         else:
             meaning = " ".join((field.description or "").split())
-            yield ".".join((*path, name)), written(value), meaning
+            yield ".".join((*path, field.alias or name)), written(value), meaning

@@ -41,12 +41,15 @@ class NoiseSchedule:
 
 
 def signal_levels(settings: Schedule) -> np.ndarray:
-    """alpha_bar of all times, float64 `[timesteps + 1]`: `linear` (Ho et al. 2020) or `cosine` (Nichol and Dhariwal 2021, Eq. 17).
+    """alpha_bar of all times, float64 `[timesteps + 1]`: `linear` (Ho et al. 2020), `cosine` (Nichol and Dhariwal 2021, Eq. 17) or
+    `scaled_linear`, whose betas are linear in their roots (Rombach et al. 2022).
 
     For the formulas of privacy, in which float32 loses digits: 1 - alpha_bar[1] keeps three of them.
     """
     if settings.kind == "linear":
         beta = np.linspace(settings.beta_start, settings.beta_end, settings.timesteps)
+    elif settings.kind == "scaled_linear":
+        beta = np.linspace(settings.beta_start**0.5, settings.beta_end**0.5, settings.timesteps) ** 2
     else:
         grid = (np.arange(settings.timesteps + 1) / settings.timesteps + settings.cosine_offset) / (
             1 + settings.cosine_offset

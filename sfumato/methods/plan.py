@@ -74,6 +74,25 @@ class Facts(Section):
         )
 
 
+class BroughtModel(Section):
+    """Weights from elsewhere, for which a person answers."""
+
+    setting: str
+    """Which setting brought them."""
+    folder: str
+    """Last part of its name."""
+    kind: str
+    """Class of the model in diffusers."""
+    digest: str
+    """SHA-256 over its settings and weights."""
+    because: str
+    """Why it counts as public, in the words of whoever brought it."""
+
+    def sentence(self) -> str:
+        """What it is, and who answers."""
+        return f'{self.setting}={self.folder} ({self.kind}, SHA-256 {self.digest}) counts as public because: "{self.because}"'
+
+
 class Blueprint(Section):
     """What it takes to build a network again before its weights are read."""
 
@@ -301,6 +320,13 @@ class Plan(Section):
     claim: Claim
     warnings: tuple[str, ...] = ()
     """What a person should know of the promise before agreeing to it; said by screen, report and card alike."""
+    brought: tuple[BroughtModel, ...] = ()
+    """Public models that were not trained here."""
+
+    @property
+    def reason(self) -> str:
+        """What a person answers for, as every entry of the ledger says it."""
+        return "; ".join(filter(None, (self.privacy.reason, *(one.sentence() for one in self.brought))))
 
     @model_validator(mode="before")
     @classmethod

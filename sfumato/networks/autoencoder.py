@@ -15,6 +15,8 @@ from torch.nn import functional as F
 
 from sfumato.config import Latent
 from sfumato.errors import BadInput
+from sfumato.networks import diffusers_models
+from sfumato.networks.diffusers_models import DiffusersAutoencoder
 from sfumato.networks.unet import Attention, norm
 
 LOG_VARIANCE = (-30.0, 20.0)
@@ -74,6 +76,9 @@ def fits(image: Shape, factor: int) -> bool:
 def _misfit(settings: Latent, image: Shape) -> str:
     """What does not fit, and which patches and halvings would, as one line."""
     (_, height, width), halvings, patch = image, len(settings.multipliers) - 1, patch_of(settings)
+    if settings.config:
+        near = max(SMALLEST_SIDE, height // 2**halvings) * 2**halvings
+        return f"the autoencoder of latent.from halves images {halvings} times, which {height}x{width} pixels do not allow: use data.size={near}"
     patches = range(2, patch + 1) if settings.kind == "patch" else (1,)
     ways = [(p, n) for p in reversed(patches) for n in range(halvings + 1) if p * 2**n > 1]
     sizes = []
@@ -215,8 +220,10 @@ class _Spread(nn.Module):
         return x.reshape(b, c // p**2, p, p, h, w).permute(0, 1, 4, 2, 5, 3).reshape(b, c // p**2, h * p, w * p)
 
 
-def build_autoencoder(settings: Latent, image: Shape, *, seed: int = 0) -> Autoencoder:
+def build_autoencoder(settings: Latent, image: Shape, *, seed: int = 0) -> Autoencoder | DiffusersAutoencoder:
     """A freshly initialised autoencoder for images of shape `image` (c, h, w); the initial weights follow the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        if settings.config:
+            return diffusers_models.build_autoencoder(settings, image)
         return Autoencoder(settings, image)

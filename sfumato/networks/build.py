@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from sfumato.config import Network
 from sfumato.errors import BadInput
+from sfumato.networks.diffusers_models import build_denoiser
 from sfumato.networks.mlp import PixelMlp
 from sfumato.networks.prediction import predicting
 from sfumato.networks.refinenet import RefineNet
@@ -40,7 +41,7 @@ def build(
     settings = resolved(settings, shape[1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = BUILDERS[settings.kind](settings, shape, classes)
+        model = (build_denoiser if settings.config else BUILDERS[settings.kind])(settings, shape, classes)
     return predicting(model, settings.prediction, alpha_bar)
 
 

@@ -32,10 +32,15 @@ class Condition(nn.Module):
     def forward(self, t: Tensor, y: Tensor) -> Tensor:
         """Negative classes read the null row, the mean of all rows."""
         table = self.rows.weight
-        # One product, so that the rows are used once and per-record gradients know how.
-        wanted = y[:, None] == torch.arange(len(table), device=y.device)
-        share = torch.where((y < 0)[:, None], 1 / len(table), wanted.to(table.dtype))
-        return self.time(time_features(t, self.width).to(table.dtype)) + share @ table
+        return self.time(time_features(t, self.width).to(table.dtype)) + rows_of(table, y)
+
+
+def rows_of(table: Tensor, y: Tensor) -> Tensor:
+    """The rows `[b, width]` of classes y `[b]` in a table `[classes, width]`; of a negative one the mean of all rows."""
+    # One product, so that the rows are used once and per-record gradients know how.
+    wanted = y[:, None] == torch.arange(len(table), device=y.device)
+    share = torch.where((y < 0)[:, None], 1 / len(table), wanted.to(table.dtype))
+    return share @ table
 
 
 ROWS = "condition.rows.weight"
