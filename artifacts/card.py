@@ -114,6 +114,7 @@ def card_of(
         **(evidence.facts if evidence else {}),
         "claim": record.claim.model_dump(mode="json"),
         "warnings": list(record.plan.warnings),
+        **({"public_models": [one.model_dump() for one in brought]} if (brought := record.plan.brought) else {}),
         "rehearsal": record.rehearsal.numbers() if record.rehearsal else None,
         "overrides": [override.model_dump(mode="json") for override in record.overrides],
         "spends": [spend.model_dump(mode="json") for spend in record.plan.spends],

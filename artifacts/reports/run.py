@@ -101,7 +101,8 @@ def not_covered(plan: Plan) -> PageSection:
     if plan.generation.classes == "declared":
         edge = f"The shares of the classes, which are declared and taken for public knowledge. {EDGE}"
     told = f"a {unit} under several names (the unit is one {unit})" if unit else SEVERAL
-    return NOT_COVERED._replace(blocks=[Text(edge.replace(SEVERAL, told)), Text(gates.in_words())])
+    weights = [Text(f"What these weights were trained on: {one.sentence()}.") for one in plan.brought]
+    return NOT_COVERED._replace(blocks=[Text(edge.replace(SEVERAL, told)), *weights, Text(gates.in_words())])
 
 
 def public_page(record: RunRecord) -> Page:
