@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Sfumato needs Python 3.11 or newer; set PYTHON=...")'
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet -c constraints.txt "setuptools>=77"
-	$(VENV)/bin/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[flow,postgres,scale,test]"
+	$(VENV)/bin/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[flow,models,postgres,scale,test]"
 	touch $(READY)
 
 demo: $(READY)
