@@ -17,6 +17,7 @@ from sfumato.settings import resolve
 from tasks.runtime import heartbeat
 from tasks.runtime.internal import pointed
 from tests.examples import home_at, write_classes
+from tests.hospital import write_dicom, write_volume
 
 JANE = "Jane_Doe_1984-02-03"
 
@@ -73,7 +74,15 @@ def nowhere(folder):
     return listed(folder, [f"well/{JANE}-2.png", "well"])
 
 
-FAULTS = [cut, widen, colour, deepen, unlink, lead_out, twice, nowhere]
+def frames(folder):
+    write_dicom(folder / "well" / f"{JANE}.dcm", np.zeros((8, 8), np.uint16), PatientID=JANE, NumberOfFrames=2)
+
+
+def empty_volume(folder):
+    write_volume(folder / "well" / f"{JANE}.nii", np.zeros((8, 0, 8), np.int16))
+
+
+FAULTS = [cut, widen, colour, deepen, unlink, lead_out, twice, nowhere, frames, empty_volume]
 
 
 @pytest.mark.parametrize("harm", FAULTS, ids=lambda harm: harm.__name__)

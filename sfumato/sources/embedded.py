@@ -1,4 +1,4 @@
-"""Parquet tables that hold the pictures themselves, as Hugging Face keeps data sets: one such file, or a folder of them.
+"""Tables that hold the pictures themselves, as Hugging Face keeps data sets: a Parquet file, a folder of them, or one of `save_to_disk`.
 
 A picture is a column of bytes, or of records `{bytes, path}`, of which the path is ignored; a label is a text, or a whole
 number that the schema's metadata may name (`ClassLabel`). In a folder the files lie at its top, below `data`, or below
@@ -21,8 +21,9 @@ from sfumato.errors import BadInput
 from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, File, Held, Request, SourceFacts
 from sfumato.sources.files import decoded, first_shape
 from sfumato.sources.listing import check_inside, entries
+from sfumato.sources.saved import ArrowTable, saved_tables
 from sfumato.sources.splits import SPLITS, parts_asked
-from sfumato.sources.tables import METADATA, opened_parquet, text
+from sfumato.sources.tables import METADATA, opened_table, text
 
 SUFFIX = ".parquet"
 DATA = "data"
@@ -33,6 +34,8 @@ FEATURES = b"huggingface"
 """Key of the schema's metadata under which the names of the classes stand."""
 ROWS = 64
 """Pictures that are in memory at once, as they are packed."""
+MANY_ROWS = 65_536
+"""Labels that are in memory at once."""
 WORD = re.compile(r"[a-z]+")
 
 
@@ -58,7 +61,7 @@ def holds_pictures(place: Path, columns: Columns) -> bool:
     """
     for path in [place] if not place.is_dir() else [path for _, path in tables_of(place)]:
         try:
-            with opened_parquet(path) as file:
+            with opened_table(path) as file:
                 found = bool(picture_columns(file.schema_arrow, columns))
         except BadInput:
             found = place.is_dir()
@@ -113,7 +116,9 @@ def open_embedded(place: Path, asked: Request) -> Catalogue:
 
 
 def tables_of(folder: Path) -> list[tuple[str, Path]]:
-    """The Parquet files that make a data set of a folder, in order, each with its split, or empty where its name says none."""
+    """The files that make a data set of a folder, in order, each with its split, or empty where its name says none."""
+    if saved := saved_tables(folder):
+        return [(split_of(split), path) for split, path in saved]
     return [(split, path) for split, path in _below(folder, folder, "") if path.stem != METADATA]
 
 
@@ -150,11 +155,16 @@ def picture_columns(schema: Any, columns: Columns) -> list[str]:
 
 def sheet_of(path: Path, asked: Request) -> Sheet:
     """The head of one file, with the columns that the settings name."""
-    with opened_parquet(path) as file:
-        schema, rows = file.schema_arrow, file.metadata.num_rows
+    with opened_table(path) as file:
+        schema, rows = file.schema_arrow, rows_in(file)
     return Sheet(
         path, rows, *columns_of(path, schema, asked.columns, asked.group), names_of(path, schema, asked.columns.label)
     )
+
+
+def rows_in(file: Any) -> int:
+    """Rows of an opened table."""
+    return file.rows if isinstance(file, ArrowTable) else file.metadata.num_rows
 
 
 def columns_of(path: Path, schema: Any, columns: Columns, group: str) -> tuple[str, str, str]:
@@ -209,8 +219,10 @@ def names_of(path: Path, schema: Any, label: str) -> tuple[str, ...] | None:
 def rows_of(sheet: Sheet) -> Iterator[tuple[str, str]]:
     """Label and group of each row, as texts; no picture is read."""
     grouped = sheet.group != NO_GROUPS
-    with opened_parquet(sheet.path) as file:
-        for batch in file.iter_batches(columns=[sheet.label, *([sheet.group] if grouped else [])], use_threads=False):
+    with opened_table(sheet.path) as file:
+        for batch in file.iter_batches(
+            columns=[sheet.label, *([sheet.group] if grouped else [])], batch_size=MANY_ROWS
+        ):
             labels = batch.column(sheet.label).to_pylist()
             groups = batch.column(sheet.group).to_pylist() if grouped else [None] * len(labels)
             for label, group in zip(labels, groups, strict=True):
@@ -258,8 +270,8 @@ def all_classes(place: Path, sheets: list[Sheet], read: dict[Path, list[tuple[st
 def pictures_of(sheet: Sheet) -> Iterator[Held]:
     """The pictures of a file one after the other, as they are packed."""
     at = 0
-    with opened_parquet(sheet.path) as file:
-        for batch in file.iter_batches(batch_size=ROWS, columns=[sheet.picture], use_threads=False):
+    with opened_table(sheet.path) as file:
+        for batch in file.iter_batches(columns=[sheet.picture], batch_size=ROWS):
             for value in batch.column(sheet.picture).to_pylist():
                 data = value.get("bytes") if isinstance(value, dict) else value
                 if not data:

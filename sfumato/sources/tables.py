@@ -16,7 +16,7 @@ from typing import Any
 
 from sfumato.config import Columns
 from sfumato.errors import BadInput
-from sfumato.sources import dicom
+from sfumato.sources import dicom, saved
 from sfumato.sources.catalogue import GROUP, NO_GROUPS, PATIENT, VOLUME, File
 from sfumato.sources.listing import entries
 
@@ -43,7 +43,7 @@ def rows_of_lines(path: Path) -> Rows:
 
 def rows_of_parquet(path: Path) -> Rows:
     """Rows of a Parquet file, without what else it may hold."""
-    with opened_parquet(path) as file:
+    with opened_table(path) as file:
         import pyarrow
 
         plain = [field.name for field in file.schema_arrow if not pyarrow.types.is_nested(field.type)]
@@ -51,13 +51,16 @@ def rows_of_parquet(path: Path) -> Rows:
 
 
 @contextmanager
-def opened_parquet(path: Path) -> Iterator[Any]:
-    """A Parquet file (`pyarrow.parquet.ParquetFile`); whatever goes wrong inside is said of `path`."""
+def opened_table(path: Path) -> Iterator[Any]:
+    """A Parquet file (`pyarrow.parquet.ParquetFile`), or one in Arrow's stream format; whatever goes wrong inside is said of `path`."""
     try:
         from pyarrow import parquet  # here, since nothing else needs it
     except ImportError:
         raise BadInput(f"{str(path)!r} needs pyarrow: pip install pyarrow, or save the table as CSV") from None
     try:
+        if path.suffix == saved.SUFFIX:
+            yield saved.opened_stream(path)
+            return
         with parquet.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
             yield file
     except (BadInput, MemoryError):
