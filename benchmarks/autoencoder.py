@@ -71,7 +71,7 @@ def main() -> None:
     print_costs(kinds, image, given.rounds)
     if given.steps and not any(given.steps):
         return
-    kept = held_out(public, given.seed).kept
+    kept = held_out(public, given.seed).withheld
     x = to_unit(kept.pixels)
     eyes = None
     if given.backbone_steps:

@@ -3,8 +3,8 @@
 The library half: pure functions and frozen values. It knows no orchestrator, no tracking server, no environment
 variable and no clock; those belong to `flows`, `tasks` and `artifacts`.
 
-Three functions stand at the door: `plan` says what a run would cost, `certificate` what a published folder promises, and `load` reads
-the model in one. What they need is imported when they are called, so that `import sfumato` costs nothing.
+Three functions are public: `plan` states the cost of a run, `certificate` reads the promise of a published folder, and `load` the model
+in it. Each imports its modules when called, so that `import sfumato` costs nothing.
 """
 
 from collections.abc import Sequence
@@ -28,28 +28,28 @@ def plan(
     changes: Sequence[str] = (),
     data: str | Path = "",
 ) -> "Plan":
-    """What a run of `method` would do and cost, with the certificate that it would earn; `print` shows it.
+    """The plan of a run of `method`, with its cost and the certificate that it would earn; `print` shows it.
 
     `private` and `public` are folders, files or names of data sets, `data` the folder of those by name; `changes` are further settings as
-    `section.field=value`. Reads names, headers and listings, and no private pixel. No ledger is asked: budgets and what a set has cost
-    before are known to `sfumato plan` alone. `BadInput` in one line for whatever cannot work.
+    `section.field=value`. Reads names, headers and listings, and no private pixel. It reads no ledger: only `sfumato plan` knows budgets
+    and earlier spends. `BadInput` in one line for settings or data that cannot work.
     """
     import json
 
     from sfumato.preflight import plan_for, preflight
     from sfumato.settings import resolve
 
-    asked = {"data.private": str(private), "data.public": str(public), "privacy.epsilon": epsilon}
-    told = [f"{name}={json.dumps(value)}" for name, value in asked.items()]
-    settings, facts, _ = preflight(resolve(method, preset, [*told, *changes]), str(data))
+    values = {"data.private": str(private), "data.public": str(public), "privacy.epsilon": epsilon}
+    assignments = [f"{name}={json.dumps(value)}" for name, value in values.items()]
+    settings, facts, _ = preflight(resolve(method, preset, [*assignments, *changes]), str(data))
     return plan_for(settings, facts)
 
 
 def certificate(folder: str | Path, *, key: str = "") -> "Certificate":
-    """What a published folder promises, with `sentence()`, epsilon, delta, relation, unit and the images covered.
+    """The certificate of a published folder, with `sentence()`, epsilon, delta, relation, unit and the images covered.
 
-    The signature of its card and the digest of every file are checked first; `key` is the signer's public key, as text or a path, without
-    which nobody has checked who signed. `BadInput` in one line for what does not match.
+    It checks the signature of the card and the digest of every file first; `key` is the signer's public key, as text or a path, without
+    which the signer remains unknown. `BadInput` in one line for a signature or file that does not match.
     """
     from sfumato import released
 
@@ -59,7 +59,7 @@ def certificate(folder: str | Path, *, key: str = "") -> "Certificate":
 def load(folder: str | Path, *, key: str = "", device: str = "cpu") -> "ReleasedModel":
     """The model in a published folder, whose `draw(1000)` gives images and labels; signature and digests are checked first, as for `certificate`.
 
-    `BadInput` in one line for what does not match, and, with the reason, for a folder that holds images and no model.
+    `BadInput` in one line for a signature or file that does not match, and, with the reason, for a folder of images without a model.
     """
     from sfumato import released
 

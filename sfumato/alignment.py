@@ -1,19 +1,19 @@
-"""Moment alignment: an affine map per class that takes private images, or their latents, to where the public ones lie.
+"""Moment alignment: an affine map per class from private images, or their latents, to the public images' space.
 
-What a mechanism let out with noise (`sfumato.privacy.mechanisms.noisy_moments`: counts, sums and second moments of each class)
-becomes a mean and a covariance of each class that know their noise; all of it is post-processing. A class's map is the
-optimal transport between two Gaussians (Dowson and Landau 1982): the class's, and that of the public images. Methods train
-and draw where the maps lead, and what they draw is taken back.
+The noisy counts, sums and second moments of each class (`sfumato.privacy.mechanisms.noisy_moments`) give a mean and a covariance
+of each class that account for the noise; all of it is post-processing. A class's map is the optimal transport between two
+Gaussians (Dowson and Landau 1982): the class's, and that of the public images. Methods train and draw in the public images'
+space, and the inverse maps take drawn images back.
 
-Estimates shrink twice: what all classes have in common towards the public images, each class towards what they have in
-common. What is shrunk towards is first brought to the level at which it is seen, along coarse and fine directions each. In its
-eigenvectors, each number keeps the share of its deviation that is signal and not noise; how much signal there is follows from
-the deviations themselves (empirical Bayes). A class with few records, or none, is thus left with the shared covariance, which
-the facts say.
+Estimates shrink twice: the covariance shared by all classes towards that of the public images, and each class's towards the
+shared one. The prior is first scaled to the level of the observation, separately along coarse and fine directions. In the prior's
+eigenvectors, each number keeps the share of its deviation that is signal and not noise; the amount of signal is estimated from
+the deviations themselves (empirical Bayes). A class with few records, or none, thus gets the shared covariance, which the facts
+state.
 
 With `clusters`, each class consists of cells, one for each centroid of the public images, with a count and a mean of its own.
 
-Not covered: classes whose shape no affine map of the public images has; more than `MOST_NUMBERS` numbers.
+Not covered: classes whose distribution no affine map of the public images matches; more than `MOST_NUMBERS` numbers.
 """
 
 import math
@@ -31,27 +31,26 @@ from sfumato.latents import Codec, within
 MOST_NUMBERS, MOST_ENTRIES = 1024, 2**28
 """Numbers of an image or latent, and of all second moments together, that can be aligned."""
 CHUNK = 4096
-"""Records looked at together."""
+"""Records per batch."""
 CLUSTERED = 20_000
-"""Public images that the centroids are found from, at most."""
+"""Largest number of public images for k-means."""
 FLAT = 1e-3
 """Least variance along a direction, as a share of the mean one."""
 NARROWEST, WIDEST = 5e-3, 50.0
-"""Between which a class's variance along a direction lies, as a multiple of what it is shrunk towards."""
+"""Bounds of a class's variance along a direction, as a multiple of the prior's."""
 OWN = 0.1
-"""A class has a covariance of its own where it keeps at least so much of what sets it apart."""
+"""A class has a covariance of its own where it keeps at least this share of its deviation from the prior."""
 FEWEST = 2.0
-"""A class with fewer records than that, or than so many times the noise on their number, counts as empty."""
+"""A class with fewer records than this, or than this many times the noise on its count, counts as empty."""
 FIT_ROUNDS = 20
-"""Of the fixed point that says how much signal there is."""
+"""Iterations of the fixed point that estimates the amount of signal."""
 UNSURE, ALIKE = 0.5, 0.25
-"""How far, relatively, a total variance is expected to lie from what it is shrunk towards; and that of a band of directions, of one class
-and of all."""
+"""Expected relative deviation of a total variance from the prior's, and of a band of directions, for all classes together and for one."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Where the public images lie, as the denoisers see them; float64, d numbers each."""
+    """Mean, covariance and bounds of the public images as the denoisers see them; float64, d numbers each."""
 
     mean: Tensor
     """`[d]`"""
@@ -77,7 +76,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Moments:
-    """What the mechanism lets out, with its noise; in deviations from the public mean."""
+    """The noisy moments that the mechanism releases, with its noise; in deviations from the public mean."""
 
     counts: Tensor
     """int64 `[classes, k]`, of the records, or groups, of each cell; may lie below 0."""
@@ -95,7 +94,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class ClassMaps:
-    """The affine maps; on the device of what they are applied to."""
+    """The affine maps; they run on the device of their inputs."""
 
     reference: Reference
     centres: Tensor
@@ -107,16 +106,16 @@ class ClassMaps:
     weights: Tensor
     """`[classes, k]`, how often each cell is drawn; rows sum to 1."""
     own: Tensor
-    """`[classes]`, from 0 to 1: how much of what sets a class's covariance apart is its own."""
+    """`[classes]`, from 0 to 1: the share of a class's deviation from the shared covariance that it keeps."""
 
     def to_public(self, z: Tensor, y: Tensor) -> Tensor:
-        """Records z `[b, ...]` of the classes y `[b]` where the public ones lie, each by itself."""
+        """Records z `[b, ...]` of the classes y `[b]` mapped to the public images' space, each by itself."""
         deviations = z.flatten(1) - self.reference.mean.to(z)
         centres = self.centres.to(z)[y, self.reference.cells(deviations)]
         return (self._turned(deviations - centres, y, self.there) + self.reference.mean.to(z)).view_as(z)
 
     def to_private(self, x: Tensor, y: Tensor, generator: Draws | None) -> Tensor:
-        """What was drawn there for the classes y `[b]`, taken back; where classes have cells, to one by its weight, or to the likeliest
+        """Images drawn for the classes y `[b]` mapped back; where classes have cells, to one drawn by its weight, or to the likeliest
         without a generator."""
         cells = self.weights.to(x).argmax(1)[y]
         if generator is not None and self.weights.shape[1] > 1:
@@ -128,11 +127,11 @@ class ClassMaps:
         return (self._turned(x.flatten(1) - mean, y, self.back) + centres + mean).view_as(x)
 
     def _turned(self, deviations: Tensor, y: Tensor, maps: Tensor) -> Tensor:
-        found = torch.empty_like(deviations)
+        turned = torch.empty_like(deviations)
         for label in y.unique().tolist():
             of = y == label
-            found[of] = deviations[of] @ maps[label].to(deviations)
-        return found
+            turned[of] = deviations[of] @ maps[label].to(deviations)
+        return turned
 
     @property
     def shared(self) -> list[int]:
@@ -150,7 +149,7 @@ def encoded(images: ImageSet, codec: Codec, maps: ClassMaps | None, device: torc
 
 
 def aligned(z: Tensor, y: Tensor, largest_norm: float, maps: ClassMaps | None) -> Tensor:
-    """Records z `[b, ...]` of the classes y `[b]` where the public ones lie, with a norm of at most `largest_norm`."""
+    """Records z `[b, ...]` of the classes y `[b]` mapped to the public images' space, with a norm of at most `largest_norm`."""
     return z if maps is None else within(maps.to_public(z, y), largest_norm)
 
 
@@ -168,7 +167,7 @@ def refuse_size(shape: tuple[int, int, int], classes: int) -> None:
 
 
 def measured(z: Tensor, y: Tensor, settings: Alignment, *, seed: int) -> Reference:
-    """Where public images or latents z `[n, ...]` with labels y `[n]` lie."""
+    """The reference from public images or latents z `[n, ...]` with labels y `[n]`."""
     from scipy.cluster.vq import kmeans2
 
     flat, y = z.flatten(1).cpu(), y.cpu()
@@ -177,8 +176,8 @@ def measured(z: Tensor, y: Tensor, settings: Alignment, *, seed: int) -> Referen
     centroids = torch.zeros(1, len(mean), dtype=torch.float64)
     if settings.clusters > 1:
         order = torch.randperm(len(away), generator=torch.Generator().manual_seed(seed))[:CLUSTERED]
-        found, _ = kmeans2(away[order].double().numpy(), settings.clusters, minit="++", seed=seed)
-        centroids = torch.from_numpy(found)
+        clustered, _ = kmeans2(away[order].double().numpy(), settings.clusters, minit="++", seed=seed)
+        centroids = torch.from_numpy(clustered)
     reference = Reference(mean, _second(away), _second(away), centroids, 0.0, 0.0)
     inner = away - (centroids.to(away)[reference.cells(away)] if settings.clusters > 1 else _class_means(away, y)[y])
     radius = float(away.double().norm(dim=1).quantile(settings.quantile))
@@ -193,10 +192,10 @@ def _class_means(x: Tensor, y: Tensor) -> Tensor:
 
 def _second(x: Tensor) -> Tensor:
     """Mean of the outer products of `[n, d]`, float64 `[d, d]`."""
-    found = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64)
+    total = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64)
     for part in x.split(CHUNK):
-        found += part.double().T @ part.double()
-    return found / len(x)
+        total += part.double().T @ part.double()
+    return total / len(x)
 
 
 # -------------------------------------------------------------------------------------------------- symmetric noise
@@ -212,14 +211,14 @@ def packed(matrices: Tensor) -> Tensor:
 
 
 def unpacked(vectors: Tensor) -> Tensor:
-    """The symmetric matrices of which `packed` made these vectors."""
+    """The inverse of `packed`: symmetric matrices from vectors."""
     size = (math.isqrt(8 * vectors.shape[-1] + 1) - 1) // 2
     row, column = torch.triu_indices(size, size)
     values = vectors / torch.where(row == column, 1.0, math.sqrt(2)).to(vectors)
-    found = vectors.new_zeros(*vectors.shape[:-1], size, size)
-    found[..., row, column] = values
-    found[..., column, row] = values
-    return found
+    matrices = vectors.new_zeros(*vectors.shape[:-1], size, size)
+    matrices[..., row, column] = values
+    matrices[..., column, row] = values
+    return matrices
 
 
 # ------------------------------------------------------------------------------------------------------- estimates
@@ -238,26 +237,26 @@ def centres(counts: Tensor, sums: Tensor, noise: float, reference: Reference) ->
     return shared + _signal(sums / number - shared, noise / number, values, vectors)
 
 
-def _signal(found: Tensor, noise: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
-    """What of deviations `[..., d]` with `noise` `[..., 1]` on each number is signal, if that has the spectrum of the public images."""
-    energy = (found.square().sum(-1, keepdim=True) - found.shape[-1] * noise.square()).clamp(min=0)
+def _signal(deviations: Tensor, noise: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
+    """The signal in deviations `[..., d]` with `noise` `[..., 1]` on each number, if it has the spectrum of the public images."""
+    energy = (deviations.square().sum(-1, keepdim=True) - deviations.shape[-1] * noise.square()).clamp(min=0)
     signal = energy / values.sum() * values
-    return (found @ vectors) * (signal / (signal + noise.square())) @ vectors.T
+    return (deviations @ vectors) * (signal / (signal + noise.square())) @ vectors.T
 
 
 def unknown(counts: Tensor, noise: float, reference: Reference) -> Tensor:
-    """`[classes]`, about how much the noise of the centres adds to each number's second moment, a record."""
+    """`[classes]`, the approximate second moment per number and record that the centres' noise adds."""
     number = counts.double().clamp(min=1)
     each = (noise / number).square().clamp(max=float(reference.covariance.trace() / len(reference.mean)))
     return (each * number).sum(1) / number.sum(1)
 
 
-def covariances(found: Moments, reference: Reference) -> tuple[Tensor, Tensor]:
-    """The covariance around its centres of each class `[classes, d, d]`, and how much of it is its own `[classes]`."""
-    classes = len(found.counts)
-    number = found.counts.double().sum(1).clamp(min=1)
-    seconds, together = unpacked(found.seconds), float(number.sum())
-    extra = unknown(found.counts, found.mean_noise, reference)
+def covariances(moments: Moments, reference: Reference) -> tuple[Tensor, Tensor]:
+    """The covariance of each class around its centres `[classes, d, d]`, and the share of it that is its own `[classes]`."""
+    classes = len(moments.counts)
+    number = moments.counts.double().sum(1).clamp(min=1)
+    seconds, together = unpacked(moments.seconds), float(number.sum())
+    extra = unknown(moments.counts, moments.mean_noise, reference)
     diagonal = torch.eye(seconds.shape[-1], dtype=seconds.dtype)
     vectors = torch.linalg.eigh(reference.inner).eigenvectors
 
@@ -267,14 +266,14 @@ def covariances(found: Moments, reference: Reference) -> tuple[Tensor, Tensor]:
 
     shared = seconds.sum(0) / together - float((extra * number).sum() / together) * diagonal
     everyone, _ = estimate(
-        shared, reference.inner, found.second_noise * math.sqrt(classes) / together, together, UNSURE
+        shared, reference.inner, moments.second_noise * math.sqrt(classes) / together, together, UNSURE
     )
-    least = FEWEST * max(1.0, found.count_noise * math.sqrt(found.counts.shape[1]))
+    least = FEWEST * max(1.0, moments.count_noise * math.sqrt(moments.counts.shape[1]))
     each = [
         (everyone, 0.0)
         if float(count) < least
         else estimate(
-            second / count - more * diagonal, everyone, float(found.second_noise / count), float(count), ALIKE
+            second / count - more * diagonal, everyone, float(moments.second_noise / count), float(count), ALIKE
         )
         for second, count, more in zip(seconds, number, extra, strict=True)
     ]
@@ -282,11 +281,11 @@ def covariances(found: Moments, reference: Reference) -> tuple[Tensor, Tensor]:
 
 
 def shrunk(seen: Tensor, prior: Tensor, *, noise: float, records: float) -> tuple[Tensor, float]:
-    """A covariance `[d, d]` from one that was `seen` with `noise` on its diagonal (1 / sqrt(2) of it elsewhere), of so many records, and
-    a `prior` one; and the share, 0 to 1, of what sets it apart that is kept.
+    """A covariance `[d, d]` shrunk from one `seen` with `noise` on its diagonal (1 / sqrt(2) of it elsewhere) of a number of `records`
+    towards a `prior`; and the share, 0 to 1, of its deviation that it keeps.
 
     In the prior's eigenvectors a number's deviation from the prior has variance kappa p_i p_j, p being the prior's eigenvalues, as if
-    the covariance were drawn around it (Wishart), and besides that of the noise and of so few records.
+    the covariance were drawn around it (Wishart), plus the variance of the noise and of sampling few records.
     """
     values, vectors = torch.linalg.eigh(prior)
     values = values.clamp(min=FLAT * float(values.mean()))
@@ -299,11 +298,11 @@ def shrunk(seen: Tensor, prior: Tensor, *, noise: float, records: float) -> tupl
     for _ in range(FIT_ROUNDS):
         weight = signal / (kappa * signal + other).square()
         kappa = max(0.0, float((weight * (apart.square() - other)).sum() / (weight * signal).sum()))
-    kept = kappa * signal / (kappa * signal + other)
+    share = kappa * signal / (kappa * signal + other)
     root = values.sqrt()
-    relative, turn = torch.linalg.eigh(torch.diag(torch.ones_like(values)) + kept * apart / torch.outer(root, root))
+    relative, turn = torch.linalg.eigh(torch.diag(torch.ones_like(values)) + share * apart / torch.outer(root, root))
     relative = (turn * relative.clamp(NARROWEST, WIDEST)) @ turn.T
-    own = float((kept * signal).sum() / signal.sum())
+    own = float((share * signal).sum() / signal.sum())
     return vectors @ (root[:, None] * relative * root) @ vectors.T, own
 
 
@@ -312,9 +311,9 @@ def levelled(prior: Tensor, seen: Tensor, vectors: Tensor, *, noise: float, reco
     `[d, d]`, the public images' eigenvectors by rising variance; `unsure` is how far bands are expected to lie apart.
 
     Images far from the public ones may have as much variance in coarse shapes and a tenth in fine ones: one level for all would fill
-    them with the public images' texture. A band holds twice as many directions as the one of more variance above it, so that what no
-    direction shows by itself shows in their sum. The directions are public: in the eigenvectors of what was itself made from the noisy
-    moments, the noise would be taken for variance.
+    them with the public images' texture. A band holds twice as many directions as the next one of more variance, so that signal too
+    weak in single directions shows in their sum. The directions are public: in eigenvectors computed from the noisy moments, noise
+    would count as variance.
     """
     size = len(vectors)
     bands = [2**power for power in range(size.bit_length())]
@@ -332,21 +331,21 @@ def levelled(prior: Tensor, seen: Tensor, vectors: Tensor, *, noise: float, reco
 
 
 def _level(values: Tensor, seen: Tensor, noise: float, records: float, unsure: float) -> float:
-    """By what to multiply variances `[m]` so that their sum is the one `seen`, as far as noise and chance let it be told."""
+    """The factor on variances `[m]` that brings their sum to the one `seen`, as far as noise and chance allow."""
     total = max(float(values.sum()), math.ulp(0.0))
     doubt = math.sqrt(len(values) * noise**2 + 2 * float(values.square().sum()) / records) / total
     return max(NARROWEST, 1 + (float(seen.sum()) / total - 1) / (1 + (doubt / unsure) ** 2))
 
 
-def fitted(found: Moments, reference: Reference) -> ClassMaps:
-    """The maps that follow from noisy moments."""
-    own_covariances, own = covariances(found, reference)
+def fitted(moments: Moments, reference: Reference) -> ClassMaps:
+    """The maps computed from noisy moments."""
+    own_covariances, own = covariances(moments, reference)
     there, back = zip(*(transport(one, reference.covariance) for one in own_covariances), strict=True)
-    counts = found.counts.double().clamp(min=0)
+    counts = moments.counts.double().clamp(min=0)
     weights = torch.where(counts.sum(1, keepdim=True) > 0, counts, torch.ones_like(counts))
     return ClassMaps(
         reference,
-        centres(found.counts, found.sums, found.mean_noise, reference),
+        centres(moments.counts, moments.sums, moments.mean_noise, reference),
         torch.stack(there),
         torch.stack(back),
         weights / weights.sum(1, keepdim=True),

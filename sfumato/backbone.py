@@ -1,9 +1,8 @@
-"""A classifier of the public images in whose features others are judged: reconstructions, rehearsals, scores, and what a paid
-linear judge sees.
+"""A classifier of the public images whose features serve reconstructions, rehearsals, scores and the paid linear judge.
 
-It learns to tell the public classes apart under random affine maps and never sees a private image, so whatever it says of
-images that may be shown may be shown too. Its features come with the mean and the principal directions that they have on
-public images, so that a mechanism which bounds a record's features knows their scale beforehand.
+It learns the public classes under random affine maps and never sees a private image, so its values on images that may be shown
+may be shown too. Its features come with their mean and principal directions on public images, so that a mechanism which bounds a
+record's features knows their scale beforehand.
 
 Not covered: bit-equal results across devices, thread counts or versions of torch.
 """
@@ -25,11 +24,11 @@ from sfumato.resuming import Keeper
 from sfumato.training import Resumable, batches, train
 
 CHUNK = 1000
-"""Images read at once where nothing is trained."""
+"""Images per batch without training."""
 WARM_UP, FINAL_RATE, EMA_DECAY = 0.1, 0.01, 0.99
 """Share of the steps over which the learning rate rises, share of it that is left at the last step, decay of the weights' average."""
 LEAST_CLASSES = 2
-"""Public classes without which there is nothing to tell apart."""
+"""Smallest number of public classes for a classifier."""
 MEASURED = 5000
 """Public images whose features give the mean and the directions, at most."""
 FLAT = 1e-3
@@ -37,7 +36,7 @@ FLAT = 1e-3
 
 
 def features_of(settings: config.BackboneSettings) -> int:
-    """How many features a backbone with these settings has."""
+    """Number of features of a backbone with these settings."""
     return FEATURES_PER_CHANNEL * settings.width
 
 
@@ -71,13 +70,13 @@ class Backbone:
         return self._read(self.network, images)
 
     def whitened(self, images: Tensor, directions: int) -> Tensor:
-        """Features along the widest so many directions, each of mean 0 and deviation 1 on public images: `[n, directions]`."""
+        """Features along the widest `directions`, each of mean 0 and deviation 1 on public images: `[n, directions]`."""
         least = FLAT * self.deviations[0]
         scale = self.directions[:, :directions] / self.deviations[:directions].clamp(min=least)
         return (self.features(images) - self.mean) @ scale
 
     def whitening_reader(self, directions: int) -> Callable[[Tensor], Tensor]:
-        """`whitened` along so many directions, without gradients."""
+        """`whitened` along this many directions, without gradients."""
 
         @torch.no_grad()
         def read(images: Tensor) -> Tensor:
@@ -158,9 +157,9 @@ def train_backbone(
 @torch.no_grad()
 def whitening(network: BackboneNetwork, settings: config.BackboneSettings, images: Tensor, classes: int) -> Backbone:
     """The backbone with the mean and the principal directions of its features on public images `[n, c, h, w]`."""
-    found = torch.cat([network.features(part) for part in images.split(CHUNK)]).double()
-    mean = found.mean(0)
-    values, vectors = torch.linalg.eigh((found - mean).T @ (found - mean) / len(found))
+    features = torch.cat([network.features(part) for part in images.split(CHUNK)]).double()
+    mean = features.mean(0)
+    values, vectors = torch.linalg.eigh((features - mean).T @ (features - mean) / len(features))
     scale = {"directions": vectors.flip(1).float(), "deviations": values.clamp(min=0).sqrt().flip(0).float()}
     return Backbone(network, settings, shape_of(images), classes, mean.float(), **scale)
 

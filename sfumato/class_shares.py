@@ -1,8 +1,7 @@
-"""How many images of each class are drawn: as many of each, as the custodian declares, or as private records were counted.
+"""The number of drawn images of each class: equal, declared by the custodian, or in proportion to noisy counts of private records.
 
-Declared shares are taken for public knowledge: nothing here protects them. Queried ones are made of counts that a
-mechanism has let out with noise (`sfumato.privacy.mechanisms.noisy_counts`), so that whatever is done with them here is
-post-processing.
+Declared shares count as public knowledge: nothing here protects them. Queried shares come from counts that a mechanism released
+with noise (`sfumato.privacy.mechanisms.noisy_counts`), so that their use here is post-processing.
 """
 
 from collections.abc import Sequence
@@ -18,22 +17,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DECIMALS = 12
-"""Of declared shares, so that the same proportions are the same shares, however they were given."""
+"""Decimals of declared shares, so that the same proportions give the same shares, however they are written."""
 ROUNDING = 1e-9
-"""By how much a whole number may be missed for reasons of rounding."""
+"""Distance from an integer that rounding explains."""
 
 
 class ClassShares(BaseModel):
-    """How the images of a run were shared out among its classes, where not evenly; may be published with them."""
+    """The distribution of a run's images over its classes, where it is not even; may be published with them."""
 
     model_config = ConfigDict(frozen=True)
 
     source: str
-    """In words."""
+    """Origin of the shares, in words."""
     shares: dict[str, float]
     """Share of the images by class; they sum to 1."""
     counts: dict[str, int | float] = {}
-    """Records of each class with noise, whole numbers as the mechanism let them out; empty for declared shares. Runs of earlier versions
+    """Noisy number of records of each class, integers as the mechanism released them; empty for declared shares. Runs of earlier versions
     had fractions."""
 
     def rows(self, images: int) -> list[list[str]]:
@@ -46,22 +45,22 @@ class ClassShares(BaseModel):
 
 
 def class_shares(generation: Generation, classes: Sequence[str], noisy: "Tensor | None" = None) -> ClassShares | None:
-    """The same as `shares_of`, for a report; None where there are as many images of each class."""
+    """The shares of `shares_of`, for a report; None where every class gets equally many images."""
     if generation.classes == "uniform":
         return None
-    told = (
+    source = (
         "Declared by the custodian, who vouches that they are public knowledge; the certificate does not protect them."
         if noisy is None
         else f"The private records of each class, counted with discrete Gaussian noise of parameter {generation.count_noise:g}, which is paid for."
     )
     counts = {} if noisy is None else dict(zip(classes, noisy.tolist(), strict=True))
     return ClassShares(
-        source=told, shares=dict(zip(classes, shares_of(generation, classes, noisy), strict=True)), counts=counts
+        source=source, shares=dict(zip(classes, shares_of(generation, classes, noisy), strict=True)), counts=counts
     )
 
 
 def with_shares(generation: Generation, classes: Sequence[str]) -> Generation:
-    """The settings with shares by class name, in order, that sum to 1; `BadInput` for shares that cannot be meant."""
+    """The settings with shares by class name, in order, that sum to 1; `BadInput` for impossible shares."""
     given = generation.shares
     if generation.classes != "declared":
         if given:
@@ -74,21 +73,21 @@ def with_shares(generation: Generation, classes: Sequence[str]) -> Generation:
                 f"{1 / len(classes):.3g} or more"
             )
         return generation
-    found: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     for name, share in given.items():
         place = _place(name, classes, "generation.shares")
-        if classes[place] in found:
+        if classes[place] in by_name:
             raise BadInput(
                 f"generation.shares names the class {classes[place]!r} twice: by its name and by its position"
             )
-        found[classes[place]] = share
-    if not (total := sum(found.values())):
+        by_name[classes[place]] = share
+    if not (total := sum(by_name.values())):
         raise BadInput(
             "generation.classes=declared needs generation.shares with one above 0, for example "
             f"--set 'generation.shares={{{classes[0]}: 3, {classes[-1]}: 1}}'"
         )
     return generation.model_copy(
-        update={"shares": {name: round(found.get(name, 0.0) / total, DECIMALS) for name in classes}}
+        update={"shares": {name: round(by_name.get(name, 0.0) / total, DECIMALS) for name in classes}}
     )
 
 
@@ -102,10 +101,10 @@ def _place(name: str, classes: Sequence[str], where: str) -> int:
 
 
 def shares_of(generation: Generation, classes: Sequence[str], noisy: "Tensor | None" = None) -> tuple[float, ...]:
-    """The share of each class, summing to 1, by settings from `with_shares`; none where there are as many images of each.
+    """The share of each class, summing to 1, by settings from `with_shares`; none where every class gets equally many images.
 
-    `noisy` int64 `[classes]` are counts with noise, where they were queried: what is below 0 counts as 0, and where nothing is left
-    every class gets as much.
+    `noisy` int64 `[classes]` are counts with noise, where they were queried: negative ones count as 0, and where none is positive
+    every class gets the same share.
     """
     if generation.classes == "uniform":
         return ()
@@ -147,7 +146,7 @@ def shares_among(shares: Sequence[float], classes: Sequence[str], chosen: Sequen
 
 
 def images_of_each(shares: Sequence[float], count: int) -> list[int]:
-    """So many images by shares that sum to 1: whole numbers by largest remainders, the first classes where these are equal.
+    """The number of images of each class by shares that sum to 1, by largest remainders; the first classes win ties.
 
     A class whose share is less than an image may get none.
     """
@@ -169,12 +168,12 @@ def wanted_classes(shares: Sequence[float], classes: int, count: int) -> "Tensor
 
 
 def numbers_of_each(shares: Sequence[float], classes: int, count: int) -> list[int]:
-    """How many of `count` images are of each class, as `wanted_classes` has them."""
+    """The number of images of each class among the `count` of `wanted_classes`."""
     return wanted_classes(shares, classes, count).bincount(minlength=classes).tolist()
 
 
 def most_of_one(generation: Generation, classes: int) -> int:
-    """The most images that one class can get, before anything is counted."""
+    """The largest number of images that one class can get, known before anything is counted."""
     if generation.classes == "declared":
         return max(images_of_each(tuple(generation.shares.values()), generation.images))
     if generation.classes == "queried":

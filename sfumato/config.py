@@ -46,7 +46,7 @@ class Section(BaseModel):
 
 
 def _names(value: Any) -> Any:
-    """One name alone is a list of it, and numbers are told as texts."""
+    """Read a single name as a list of one, and numbers as texts."""
     listed = ([value] if value != "" else []) if isinstance(value, str | int) else value
     if not isinstance(listed, list | tuple):
         return value
@@ -54,7 +54,7 @@ def _names(value: Any) -> Any:
 
 
 def _at_home(value: Any) -> Any:
-    """`~/scans` as a shell would read it, which sees no path behind `--set data.private=`; each part of a mixture by itself."""
+    """Expand `~` in each part of a source, since a shell does not expand it behind `--set data.private=`."""
     return "+".join(os.path.expanduser(part) for part in value.split("+")) if isinstance(value, str) else value
 
 
@@ -125,7 +125,7 @@ class Decoding(Section):
 
 
 class Columns(Section):
-    """What the columns of a table of images are called."""
+    """Names of the columns of a table of images."""
 
     path: str = ""
     """Column of the paths, each below the table's own folder, or of the pictures themselves (Parquet); empty takes `path`, or `file_name`
@@ -156,7 +156,7 @@ class Data(Section):
     `folder` (`class/PERSON/image.png`) or `prefix` (the file name up to its first `_`), among DICOM files `patient` (the ID in
     the header, which is hashed at once and never stored). `none` makes each image stand for itself."""
     unit: str = Field(default="person", pattern=r"^[a-z][a-z -]{0,30}$")
-    """What such a group is, in one word for the certificate."""
+    """Name of such a group, in one word for the certificate."""
     folder: Annotated[Source, NOT_HASHED] = ""
     """Where data sets by name lie, or are put after a download; empty takes `SFUMATO_DATA`, else `data` in the home."""
     window: Annotated[Window, LATER] = AUTO_WINDOW
@@ -173,7 +173,7 @@ class Data(Section):
     size: int = Field(default=0, ge=0, le=1024)
     """Side in pixels that all images are resized to; 0 keeps the private ones as they are and brings the public ones to their size."""
     crop: Crop = "none"
-    """What is cut out of every image before it is resized."""
+    """The part of every image that is used, before it is resized."""
     invert: Literal["none", "private", "public", "both"] = "none"
     """Images whose grey levels are turned round. Both sides should have light writing on dark ground or both the reverse; glyphs
     and all handwriting by name (MNIST, Omniglot, ...) are white on black."""
@@ -212,10 +212,10 @@ class Data(Section):
 
 
 class Constants(Section):
-    """What is treated as public knowledge of a version of a private set, and so *unprotected*: no price covers it.
+    """Facts about a version of a private set that count as public knowledge, and so are *unprotected*: no price covers them.
 
-    Taken once per version, or declared, written into the ledger and used from there, so that rates, divisors, deltas and thresholds are
-    the same for two sets that differ in one record.
+    They are counted once per version, or declared, written into the ledger and used from there, so that rates, divisors, deltas and
+    thresholds are the same for two sets that differ in one record.
     """
 
     records: int
@@ -225,12 +225,12 @@ class Constants(Section):
     classes: tuple[str, ...]
     """Names of the classes, in the order of their labels."""
     parts: bool = False
-    """The source says itself which records are held out."""
+    """Whether the source itself marks the held-out records."""
 
     def expected(self, count: int, *, held_out: float, share: float) -> int:
-        """How many of `count` of these records a run trains on: what remains of them, and of that the share."""
-        kept = 0 if self.parts else round(count * held_out)
-        return round((count - kept) * share)
+        """The number of `count` records that a run trains on: those not held out, times the share."""
+        test_records = 0 if self.parts else round(count * held_out)
+        return round((count - test_records) * share)
 
 
 AUTO: Any = "auto"
@@ -239,7 +239,7 @@ LONGEST_REASON = 500
 
 
 def _delta(value: Any) -> Any:
-    """A number inside its bounds, or `auto`; told in one line, which a union of two kinds would not be."""
+    """Check a number inside its bounds, or `auto`; the error is one line, which that of a union of types would not be."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if value != AUTO and not (number and 0 < value < 1):
         raise PydanticCustomError(
@@ -267,7 +267,7 @@ class Privacy(Section):
     relation: Relation = "add_remove"
     """How neighbouring data sets differ."""
     reason: Annotated[str, Field(max_length=LONGEST_REASON), NOT_HASHED] = ""
-    """Why an epsilon above 50 is wanted, which is refused without it; goes into the ledger and the card."""
+    """The reason for an epsilon above 50, which is refused without one; goes into the ledger and the card."""
     public_because: Annotated[str, Field(max_length=LONGEST_REASON), NOT_HASHED] = ""
     """Why weights from elsewhere (`network.from`, `latent.from`) count as public, which are refused without it: source, licence, and that no
     private record was in their training; goes into the ledger and the card."""
@@ -370,8 +370,7 @@ class Latent(Section):
 
 
 class BackboneSettings(Section):
-    """A classifier of the public images, whose last features judge images without a private one: of autoencoders, rehearsals, scores
-    and the paid judge."""
+    """A classifier of the public images, whose last features serve autoencoders, rehearsals, scores and the paid judge."""
 
     width: int = Field(default=32, ge=8, multiple_of=8)
     """Channels of the first convolutions; the next have twice, the last four times as many. There are 16 `width` features."""
@@ -420,14 +419,14 @@ class Judge(Section):
 
 
 class Alignment(Section):
-    """Moment alignment: noisy means and covariances of the private classes take their images to where the public ones lie, and a method
-    trains and draws there (`sfumato.alignment`)."""
+    """Moment alignment: noisy means and covariances of the private classes map their images to the public images' space, where a method
+    trains and draws (`sfumato.alignment`)."""
 
     kind: Literal["none", "moments"] = "none"
     """`moments`: count, mean and covariance of each class, noised and paid for with everything else. The method of that name needs nothing
     else and pays with all there is."""
     share: float = Field(default=0.15, gt=0, le=1)
-    """Share of `privacy.epsilon` that the moments may cost by themselves; 1 takes all that is left beside what else is asked."""
+    """Share of `privacy.epsilon` that the moments may cost by themselves; 1 takes all that the other queries leave."""
     proportions: tuple[Positive, Positive, Positive] = (2.0, 1.0, 1.0)
     """Noise on the counts, means and covariances, in proportion to one another, each relative to what one record adds. Chosen on
     a stand-in (`benchmarks/moments.py`): fewer good counts are needed than good covariances."""
@@ -564,7 +563,7 @@ class Generation(Section):
     """For `queried`: the largest share of the images that a class may get, whatever the counts say; the rest goes to the others. A
     sampler that pays for the images of each class pays for as many of one."""
     edition: int = Field(default=0, ge=0)
-    """Which of the sets that are drawn with the same settings this is; another number draws other images."""
+    """Number of this set among those drawn with the same settings; another number draws other images."""
     steps: int = Field(default=100, ge=1)
     """Sampling steps for the whole way from T to 0."""
     solver: Literal["ddim", "dpm++", "ddpm", "pndm"] = "ddim"
@@ -609,11 +608,11 @@ class Evaluation(Section):
     baseline: bool = True
     """Also train plain DP-SGD at the same budget for comparison; its model and scores are INTERNAL and never leave."""
     features: Literal["auto", "cnn", "inception"] = "auto"
-    """In whose features images are compared: `cnn` (small, trained on the public images), `inception` (published FIDs'; its weights are
-    fetched where they are missing), or `auto`: Inception where it is on the machine, the CNN elsewhere."""
+    """Extractor of the features in which images are compared: `cnn` (small, trained on the public images), `inception` (of published
+    FIDs; its weights are fetched where they are missing), or `auto`: Inception where it is on the machine, the CNN elsewhere."""
     classifiers: Literal["fast", "all"] = "fast"
-    """What learns from the synthetic images and is tested on held-out private ones: `fast`, logistic regression and a small CNN; `all`,
-    also the papers' MLP, CNN and (in colour) ResNet-9, and ten more of scikit-learn's (dp-promise, Table 2)."""
+    """Classifiers that learn from the synthetic images and are tested on held-out private ones: `fast`, logistic regression and a small
+    CNN; `all`, also the papers' MLP, CNN and (in colour) ResNet-9, and ten more of scikit-learn's (dp-promise, Table 2)."""
     epochs: int = Field(default=50, ge=1)
     """Epochs of the papers' networks (Wang et al. 2024)."""
     scikit_images: int = Field(default=2000, ge=0)
@@ -628,29 +627,29 @@ class Choice(Section):
     setting: str
     """Its name, as after `--set`."""
     value: str
-    """What it chose, as a person would write it."""
+    """The chosen value, as a person would write it."""
     why: str
     """One sentence, or part of one."""
 
 
 class Recipe(Section):
-    """Settings that follow from the data: what a person leaves open is chosen from declared facts and a time (`sfumato.recipe`)."""
+    """Settings that follow from the data: the recipe chooses open settings from declared facts and a time (`sfumato.recipe`)."""
 
     kind: Literal["none", "auto"] = "none"
     """`auto` chooses whatever neither a person nor a preset has set; `none` leaves the defaults."""
     minutes: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     """Time up to the images, in minutes on the machine that the table of costs was measured on: two CPU cores, or one large GPU. It decides
-    what is trained for how long, and is no promise about another machine."""
+    how long each network trains, and is no promise about another machine."""
     device: Literal["cpu", "gpu"] = "cpu"
     """Which table of costs is used. A meaning, like `minutes`: it does not look at the machine, so that two machines choose the same."""
     public_images: int = Field(default=0, ge=0)
     """Public images that it was chosen for; filled in."""
     choices: tuple[Choice, ...] = ()
-    """What was chosen, and why; empty until then. Settings that hold some are not chosen again."""
+    """The choices and their reasons; empty before the recipe. Settings with choices are not chosen again."""
 
 
 class RehearsalSettings(Section):
-    """What public images alone must show before anything is paid for; worse stops the run, unless a person goes on."""
+    """Thresholds that public images alone must meet before anything is paid for; a failure stops the run, unless a person goes on."""
 
     images: int = Field(default=500, ge=20)
     """Public samples that are drawn, and images of each set that they are compared with; half of the held-out images at most."""
@@ -662,7 +661,7 @@ class RehearsalSettings(Section):
 
 
 class Machine(Section):
-    """How fast: never changes what a result means, never hashed."""
+    """Speed and devices: never change the meaning of a result, never hashed."""
 
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, `cuda:1`, ..."""
@@ -694,9 +693,9 @@ OwnMethod = TypeVar("OwnMethod", bound=MethodSection, covariant=True)
 
 
 class SettingsOf(Section, Generic[OwnMethod]):
-    """Everything that a run of one method is asked to do, as that method's functions see it; `sfumato.settings.Settings` is that of any.
+    """All settings of a run of one method, as that method's functions see them; `sfumato.settings.Settings` are those of any method.
 
-    The schema is built by what completes it, and not once more for each method that names its own.
+    Only the completed class builds the schema, and not each method that names its own section.
     """
 
     model_config = ConfigDict(defer_build=True)

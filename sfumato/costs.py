@@ -1,7 +1,7 @@
-"""What training costs, from a fixed table: multiply-adds of a network, and seconds for so many of them.
+"""The cost of training from a fixed table: multiply-adds of a network, and seconds for them.
 
-The table was measured once (`benchmarks/recipe.py` measures it again) and is never measured by a run, so that the recipe is the same
-on every machine. Not covered: how long *this* machine takes, which is `sfumato.estimate`.
+The table was measured once (`benchmarks/recipe.py` measures it again) and no run measures it, so that the recipe is the same on every
+machine. Not covered: the time on *this* machine, which is `sfumato.estimate`.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ PER_RECORD = 1.35
 """A step with gradients clipped record by record, in ordinary training steps."""
 BILLION = 1e9
 MOST_NETWORKS = 256
-"""Networks whose work is remembered."""
+"""Size of the cache of networks' work."""
 ZEROS_UP_TO = 64
 """Largest side of an input, or most of its channels, that a network is given as zeros when its work is counted."""
 
@@ -72,13 +72,13 @@ COSTS = {
 
 @dataclass(frozen=True)
 class Work:
-    """What one input costs a network."""
+    """The work of a network for one input."""
 
     multiply_adds: float
     """Of a forward pass, in linear layers and convolutions."""
     weights: int
     numbers: float = 0.0
-    """What the layers put out, held for the backward pass."""
+    """Numbers in the layers' outputs, held for the backward pass."""
 
 
 def training_seconds(cost: Cost, work: Work, images: float, steps: float = 1.0) -> float:
@@ -88,12 +88,12 @@ def training_seconds(cost: Cost, work: Work, images: float, steps: float = 1.0) 
 
 
 def drawing_seconds(cost: Cost, work: Work, evaluations: float) -> float:
-    """Seconds of so many evaluations of a network, each of one input."""
+    """Seconds of a number of evaluations of a network, each of one input."""
     return evaluations * work.multiply_adds / BILLION * cost.work
 
 
 class _Undrawn(TorchFunctionMode):
-    """Weights are nothing but zeros: no time goes into drawing them, and nobody's random numbers change."""
+    """Makes all weights zeros: drawing them takes no time and changes no random state."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
@@ -105,10 +105,10 @@ class _Undrawn(TorchFunctionMode):
 
 @contextlib.contextmanager
 def without_numbers(shape: Shape) -> Iterator[None]:
-    """Networks built and called inside for inputs of `shape` cost next to nothing; what they answer means nothing.
+    """Inside the block, building and calling networks for inputs of `shape` costs next to nothing; their outputs mean nothing.
 
-    Large inputs have a shape and no numbers (torch's device "meta"). For small ones it is quicker to compute with zeros than to load
-    what torch reckons shapes with.
+    Large inputs have a shape and no numbers (torch's device "meta"). For small ones computing with zeros is quicker than loading
+    torch's shape inference.
     """
     with torch.device("meta" if max(shape) > ZEROS_UP_TO else "cpu"), _Undrawn():
         yield
@@ -116,7 +116,7 @@ def without_numbers(shape: Shape) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=MOST_NETWORKS)
 def denoiser_work(network: Network, shape: Shape, classes: int) -> Work:
-    """What one image or latent of `shape` costs a denoiser; `BadInput` where the two do not fit."""
+    """The work of a denoiser for one image or latent of `shape`; `BadInput` where the two do not fit."""
     # What its numbers stand for costs nothing; the velocity would need a schedule.
     network = network.model_copy(update={"prediction": "noise"})
     with without_numbers(shape):
@@ -127,7 +127,7 @@ def denoiser_work(network: Network, shape: Shape, classes: int) -> Work:
 
 @functools.lru_cache(maxsize=MOST_NETWORKS)
 def autoencoder_work(latent: Latent, image: Shape) -> Work:
-    """What one image costs an autoencoder, there and back; `BadInput` where the two do not fit."""
+    """The work of an autoencoder for one image, encoding and decoding; `BadInput` where the two do not fit."""
     with without_numbers(image):
         model = build_autoencoder(latent, image)
         x, noise = torch.zeros(1, *image), torch.zeros(1, *latent_shape(latent, image))
@@ -136,7 +136,7 @@ def autoencoder_work(latent: Latent, image: Shape) -> Work:
 
 @functools.lru_cache(maxsize=MOST_NETWORKS)
 def backbone_work(backbone: BackboneSettings, image: Shape, classes: int) -> Work:
-    """What one image costs the public classifier in whose features others are judged."""
+    """The work of the public backbone for one image."""
     with without_numbers(image):
         model = BackboneNetwork(image, classes, width=backbone.width)
         return counted(model, lambda: model(torch.zeros(1, *image)))
@@ -144,16 +144,16 @@ def backbone_work(backbone: BackboneSettings, image: Shape, classes: int) -> Wor
 
 def counted(model: nn.Module, call: Callable[[], Any]) -> Work:
     """The work of the linear layers and convolutions that `call` passes through `model` with one input."""
-    found: list[int] = []
-    held: list[int] = []
+    products: list[int] = []
+    numbers: list[int] = []
 
     def linear(layer: nn.Linear, inputs: Any, output: torch.Tensor) -> None:
-        found.append(output.numel() * layer.in_features)
-        held.append(output.numel())
+        products.append(output.numel() * layer.in_features)
+        numbers.append(output.numel())
 
     def convolution(layer: nn.Conv2d, inputs: Any, output: torch.Tensor) -> None:
-        found.append(output.numel() * layer.in_channels // layer.groups * math.prod(layer.kernel_size))
-        held.append(output.numel())
+        products.append(output.numel() * layer.in_channels // layer.groups * math.prod(layer.kernel_size))
+        numbers.append(output.numel())
 
     hooks = [
         layer.register_forward_hook(linear if isinstance(layer, nn.Linear) else convolution)
@@ -166,4 +166,4 @@ def counted(model: nn.Module, call: Callable[[], Any]) -> Work:
     finally:
         for hook in hooks:
             hook.remove()
-    return Work(float(sum(found)), sum(parameter.numel() for parameter in model.parameters()), float(sum(held)))
+    return Work(float(sum(products)), sum(parameter.numel() for parameter in model.parameters()), float(sum(numbers)))

@@ -1,9 +1,9 @@
 """From a method's `draw` to a set of images: classes by their shares, bounded memory, a seed that has nothing to do with privacy.
 
-A method whose images carry their own labels gives these in place of the ones asked for; a class may then have none.
+A method whose images carry their own labels returns these in place of the requested ones; a class may then have none.
 
-Latents are decoded here, and what was drawn where public images lie is taken back and, where asked, refined by the public model; everything
-after sees pixels.
+This file decodes latents, maps images drawn in the public images' space back and, where the settings say so, refines them with the
+public model; everything after sees pixels.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ PrivateDraw = Callable[[Settings, Parts, tuple[Tensor, Tensor], Tensor, Randomne
 CHUNK = 1000
 """Images drawn at once."""
 EDITIONS_APART = 1_000_003
-"""Between the seeds of two editions; the CPU's generator knows the last 32 bits of a seed alone."""
+"""Distance between the seeds of two editions; the CPU's generator uses only the last 32 bits of a seed."""
 
 
 def draw_images(
@@ -51,12 +51,12 @@ def draw_images(
 ) -> ImageSet:
     """`count` images in order of class, as many of each as `shares` says, or evenly without.
 
-    Drawing is post-processing, for which a plain seed serves; where it is the mechanism itself, the caller gives the
-    `source` of its noise. With `labels`, images and labels are what it finds in what was drawn, in that order.
+    Drawing is post-processing, for which a plain seed serves; where it is the mechanism itself, the caller gives the `source` of
+    its noise. `labels` splits what was drawn into images and their labels.
     """
     start = settings.seed + EDITIONS_APART * settings.generation.edition
     generator: Any = source or torch.Generator(device).manual_seed(start)
-    drawn, found = [], []
+    drawn, classes = [], []
     for y in wanted_classes(shares, len(facts.classes), count).split(CHUNK):
         x = draw(settings, parts, y.to(device), generator)
         x, y = labels(settings, parts, x) if labels else (x, y)
@@ -65,9 +65,9 @@ def draw_images(
         if settings.generation.refine:
             x = refined(settings.generation, parts, x, generator)
         drawn.append(to_pixels(parts.codec.decode(x)))
-        found.append(y.cpu().numpy())
+        classes.append(y.cpu().numpy())
         progress(sum(map(len, drawn)), count)
-    return ImageSet(np.concatenate(drawn), np.concatenate(found), facts.classes)
+    return ImageSet(np.concatenate(drawn), np.concatenate(classes), facts.classes)
 
 
 def draw_set(
@@ -80,8 +80,8 @@ def draw_set(
     shares: Sequence[float] = (),
     progress: Progress = silent,
 ) -> ImageSet:
-    """What the method of the settings draws of its parts, by a plain seed; without any part made of private data, what the public model
-    alone gives. A judge as `guide` pulls each image towards its class.
+    """Draw a set by the method of the settings from its parts, with a plain seed; without any part made from private data, by the public
+    model alone. A judge as `guide` pulls each image towards its class.
     """
     if guide:
         parts = steered(parts, guide, settings.judge.pull)
@@ -113,7 +113,7 @@ def private_drawing(
     progress: Progress = silent,
     shares: Sequence[float] = (),
 ) -> Callable[[Tensor, Tensor, Randomness], ImageSet]:
-    """What a mechanism calls to draw `count` images: from private records, their labels and the mechanism's noise to the set."""
+    """The function that a mechanism calls to draw `count` images: from private records, their labels and the noise to the set."""
 
     def drawn(x: Tensor, y: Tensor, noise: Randomness) -> ImageSet:
         def once(settings: Settings, parts: Parts, wanted: Tensor, generator: Any) -> Tensor:
@@ -127,7 +127,7 @@ def private_drawing(
 def some_of_each(images: ImageSet, count: int) -> np.ndarray:
     """`count` images of each class, evenly spread over it, class by class, black ones where a class has too few: uint8 `[n, c, h, w]`.
 
-    Spread, since a judge's classes begin with what was drawn for others.
+    Evenly spread, since the classes of a judge begin with images drawn for other classes.
     """
     page = np.zeros((len(images.classes), count, *images.pixels.shape[1:]), np.uint8)
     for label, row in enumerate(page):
@@ -137,18 +137,18 @@ def some_of_each(images: ImageSet, count: int) -> np.ndarray:
 
 
 def places_of(images: ImageSet, label: int, count: int) -> np.ndarray:
-    """Where `count` images of a class stand, or all where they are fewer, evenly spread over it: int64 `[count]`."""
-    found = np.flatnonzero(images.labels == label)
-    count = min(count, len(found))
-    return found[np.arange(count) * len(found) // max(1, count)]
+    """Positions of at most `count` images of a class, evenly spread over it: int64 `[count]`."""
+    places = np.flatnonzero(images.labels == label)
+    count = min(count, len(places))
+    return places[np.arange(count) * len(places) // max(1, count)]
 
 
 class Steered(nn.Module):
-    """A denoiser that a judge pulls towards the class that is asked for: the predicted clean image moves along the gradient of its log-probability.
+    """A denoiser that a judge pulls towards the requested class: the predicted clean image moves along the gradient of its log-probability.
 
-    By (1 - alpha_bar) `pull` times the gradient, which is Bayes' rule to first order: of an image of unit variance of which x_t
-    is seen, the variance that is left is 1 - alpha_bar. Where no class is asked for, nothing moves. Gradients go through the decoder and
-    not through the denoiser, which therefore is asked as often as without.
+    It moves by (1 - alpha_bar) `pull` times the gradient, which is Bayes' rule to first order: given x_t, an image of unit variance
+    has a remaining variance of 1 - alpha_bar. Without a requested class nothing moves. Gradients go through the decoder and not through
+    the denoiser, whose number of evaluations therefore stays the same.
     """
 
     def __init__(self, denoise: nn.Module, judge: LinearJudge, parts: Parts, pull: float):
@@ -163,23 +163,23 @@ class Steered(nn.Module):
             return noise
         with torch.inference_mode(False), torch.enable_grad():
             clean = predicted_image(schedule, x.clone(), t.clone(), noise.clone()).detach()[wanted].requires_grad_()
-            maps, asked = self.parts.alignment, y.clone()[wanted]
-            there = maps.to_private(clean, asked, None) if maps else clean
-            told = self.judge.log_probabilities(self.parts.codec.shown(there))
-            (slope,) = torch.autograd.grad(told.gather(1, asked[:, None]).sum(), clean)
+            maps, classes = self.parts.alignment, y.clone()[wanted]
+            there = maps.to_private(clean, classes, None) if maps else clean
+            log_probabilities = self.judge.log_probabilities(self.parts.codec.shown(there))
+            (slope,) = torch.autograd.grad(log_probabilities.gather(1, classes[:, None]).sum(), clean)
         moved = torch.zeros_like(noise)
         moved[wanted] = self.pull * schedule.noise(t[wanted]) ** 2 * slope
         return noise - schedule.signal(t) / schedule.noise(t) * moved
 
 
 def steered(parts: Parts, judge: LinearJudge, pull: float) -> Parts:
-    """The parts with a denoiser of the private classes that the judge pulls towards the class that is asked for."""
+    """The parts with a denoiser of the private classes that the judge pulls towards the requested class."""
     return replace(parts, tuned=Steered(planned(parts.tuned), judge, parts, pull))
 
 
 @torch.inference_mode()
 def draw_public(settings: Settings, parts: Parts, y: Tensor, generator: torch.Generator) -> Tensor:
-    """What the public model gives without any private data: public classes in turn, whatever class y `[b]` was asked for."""
+    """Draw by the public model without any private data: public classes in turn, whatever the requested class y `[b]`."""
     public_classes = len(class_rows(parts.public))
     wanted = torch.arange(len(y), device=y.device) % public_classes
     return public_samples(settings.generation, parts.schedule, parts.public, parts.shape, wanted, generator)
@@ -194,7 +194,7 @@ def public_samples(
     classes: Tensor,
     generator: torch.Generator,
 ) -> Tensor:
-    """What a public model draws of public `classes` `[b]`, in pixels or latents of this shape: `[b, c, h, w]`."""
+    """Samples of a public model for public `classes` `[b]`, in pixels or latents of this shape: `[b, c, h, w]`."""
     x = normal(torch.empty(len(classes), *shape, device=classes.device), generator)
     walk = time_grid(schedule.timesteps, 0, generation.steps)
     return solve(generation, schedule, denoiser, x, classes, walk, generator=generator)

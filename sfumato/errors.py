@@ -1,7 +1,7 @@
-"""The ways Sfumato says no: the input is wrong (exit code 2), the ledger refuses (exit code 3), a person stopped it (130).
+"""Sfumato's errors: the input is wrong (exit code 2), the ledger refuses (exit code 3), a person stopped the work (130).
 
-Both carry one line that names the culprit, its value and the way out, so that the command line prints the message and
-nothing else.
+Each carries one line that names the culprit, its value and the way out, so that the command line prints the message and nothing
+else.
 """
 
 from typing import Any
@@ -12,16 +12,16 @@ class BadInput(ValueError):
 
     exit_code = 2
 
-    def __init__(self, message: str = "", *, told: str = ""):
-        """`told` says the same of private images, where no file, row or group may be named."""
+    def __init__(self, message: str = "", *, nameless: str = ""):
+        """`nameless` is the same message for private images, which may name no file, row or group."""
         super().__init__(message)
-        self.told = told
+        self.nameless = nameless
 
 
 class Unnamed(BadInput):
-    """A private file that cannot be used, in a line that names none: what leaves a room may hold no name of a patient.
+    """A private file that cannot be used, in a line that names no file, which might hold the name of a patient.
 
-    `internal` is the line that does; whoever knows the home keeps it there and says where.
+    `internal` is the line with the name; a caller that knows the home stores it there and says where.
     """
 
     def __init__(self, message: str = "", internal: str = ""):
@@ -31,7 +31,7 @@ class Unnamed(BadInput):
 
 
 def in_full(error: BadInput) -> str:
-    """The line of an error with the private file that it is about; INTERNAL, for whoever may see the collection."""
+    """The line of an error with the name of its private file; INTERNAL, for people who may see the collection."""
     return (error.internal if isinstance(error, Unnamed) else "") or str(error)
 
 

@@ -1,8 +1,8 @@
-"""How long and how large: an estimate from a few timed steps on zeros, on the machine that will do the work.
+"""An estimate of time and memory from a few timed steps on zeros, on the machine that will do the work.
 
-Every stage of the plan is counted; what is timed is small, so that the whole probe ends within `PROBE_SECONDS` and holds no more than
-`PROBE_BYTES` at once. A network too large for that is taken from the fixed table of costs (`sfumato.costs`). The estimate changes no
-setting. Not covered: other work on the machine, and downloads.
+It counts every stage of the plan; the timed steps are small, so that the whole probe ends within `PROBE_SECONDS` and holds no more
+than `PROBE_BYTES` at once. A network too large for that is estimated by the fixed table of costs (`sfumato.costs`). The estimate
+changes no setting. Not covered: other work on the machine, and downloads.
 """
 
 import functools
@@ -54,9 +54,9 @@ from sfumato.settings import Settings
 PROBE_IMAGES = 256
 """Most images of one timed step."""
 PROBE_RECORDS = 1024
-"""Private records, stood in for by zeros, that a timed step compares each image with."""
+"""Private records, replaced by zeros, that a timed step compares each image with."""
 PROBE_SECONDS = 5.0
-"""After so long nothing more is timed, and the table of costs does for the rest; the step begun then still ends."""
+"""After this time no further step is timed, and the table of costs serves for the rest; a step that has begun still ends."""
 EACH_SECONDS = 0.05
 """About how long one kind of step is timed."""
 FEWEST_ROUNDS, LONGEST_SECONDS = 3, 1.5
@@ -66,17 +66,17 @@ STEP_SECONDS = 0.08
 PROBE_BYTES = 0.4e9
 """Most that one timed step holds, of a network's activations."""
 HELD = 4.0
-"""What a training step holds in memory, in what its layers put out: outputs, norms, their gradients."""
+"""Memory of a training step in units of its layers' outputs: outputs, norms, their gradients."""
 CHECKS = 1.1
 """Spot checks and bookkeeping, in private steps without."""
 OVERHEAD_SECONDS = 20.0
 """Start of the server, reading, reporting."""
 PUBLIC_IMAGES = 20_000
-"""Taken for the number of public images where nobody has said it."""
+"""Assumed number of public images where it is unknown."""
 PUBLIC_STAGES = ("autoencoder", "backbone", "denoiser", "extractor", "knowledge base", "features", "rehearsal")
 BYTES = 4
 BASE_GIGABYTES = 1.0
-"""The program itself."""
+"""Memory of the program itself."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Estimate:
 
     @property
     def public_minutes(self) -> float:
-        """The stages that see public images alone, which another run with the same settings of theirs finds again."""
+        """Minutes of the stages on public images alone, whose results another run with the same public settings reuses."""
         return sum(seconds for name, seconds in self.stages if name in PUBLIC_STAGES) / 60
 
 
@@ -105,24 +105,24 @@ class Probe:
     table: dict[str, Cost]
     started: float = field(default_factory=time.perf_counter)
     ratios: list[float] = field(default_factory=list)
-    """How much slower this machine is than the table says, of every step that was timed."""
+    """Seconds of each timed step in units of the table's."""
 
     @property
     def slower(self) -> float:
-        """The middle one of them."""
+        """The median of these ratios."""
         return statistics.median(self.ratios) if self.ratios else 1.0
 
     def per_image(self, kind: str, work: Work, step: Callable[[int], Any], *, training: bool = True) -> float:
         """Seconds of one image in a step of `kind` whose forward pass is `work`: timed where that is small, by the table otherwise."""
         cost = self.table[kind]
-        told = by_the_table(Cost(cost.work), work, 1) if training else drawing_seconds(cost, work, 1)
-        fitting = min(STEP_SECONDS / max(told, 1e-9), PROBE_BYTES / (HELD * BYTES * max(work.numbers, 1.0)))
+        tabled = by_the_table(Cost(cost.work), work, 1) if training else drawing_seconds(cost, work, 1)
+        fitting = min(STEP_SECONDS / max(tabled, 1e-9), PROBE_BYTES / (HELD * BYTES * max(work.numbers, 1.0)))
         if fitting < 1 or time.perf_counter() - self.started > PROBE_SECONDS:
-            return told * self.slower
+            return tabled * self.slower
         images = int(min(PROBE_IMAGES, fitting))
-        found = _measure(functools.partial(step, images), images)
-        self.ratios.append(found / max(told, 1e-9))
-        return found
+        seconds = _measure(functools.partial(step, images), images)
+        self.ratios.append(seconds / max(tabled, 1e-9))
+        return seconds
 
 
 def estimate(settings: Settings, plan: Plan) -> Estimate:
@@ -149,7 +149,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         if latent.kind != "none" and latent.perceptual:
             stages["autoencoder"] += latent.steps * latent.batch * backbone
         if settings.judge.use != "none":
-            # The private images once, and what is drawn twice: to label it, and to see where the judge agrees.
+            # The private images once, and the drawn ones twice: to label them, and to see where the judge agrees.
             stages["judge"] = ((facts.images or facts.records) + 2 * plan.generation.images) * backbone / TRAINING
 
     model = build(settings.network, shape, facts.public_classes, alpha_bar=levels)
@@ -214,9 +214,9 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         stages["drawing for comparison"] += judged * each + private
     read = reading_seconds(image, len(facts.classes), probe)
     stages["features"] = default_steps(public) * BATCH_IMAGES * read * TRAINING
-    kept = min(MOST, round(public * SHARE))
-    samples = set_size(kept, settings.rehearsal.images) if settings.pretraining.steps else 0
-    stages["rehearsal"] = samples * (each + 2 * read + coder_forward) + kept * (read + coder_forward)
+    held_out = min(MOST, round(public * SHARE))
+    samples = set_size(held_out, settings.rehearsal.images) if settings.pretraining.steps else 0
+    stages["rehearsal"] = samples * (each + 2 * read + coder_forward) + held_out * (read + coder_forward)
     looked = backbone / TRAINING
     stages["judging"] = judging_seconds(settings.evaluation, sizes, judged, probe.table) * probe.slower
     stages["judging"] += (sizes.full + sizes.brief + sizes.ceilings) * judged * (looked + coder_forward / 2)
@@ -258,11 +258,11 @@ def grouped_examples(schedule: Any, x: torch.Tensor, y: torch.Tensor, draws: int
 
 
 VIEW_SECONDS = 1.0e-7
-"""Of one number of a rotated, scaled and shifted view."""
+"""Seconds per number of a rotated, scaled and shifted view."""
 CONTRAST_SECONDS = 1.5e-7
-"""Of one pair of images that the contrastive loss compares."""
+"""Seconds per pair of images that the contrastive loss compares."""
 NOISE_SECONDS = 6e-8
-"""Of the noise on one number, on the grid."""
+"""Seconds of the noise on one number, on the grid."""
 
 
 def reading_seconds(image: Shape, classes: int, probe: Probe) -> float:
@@ -319,17 +319,17 @@ def _kernel_step(shape: Shape) -> None:
 
 
 def _measure(step: Callable[[], None], images: int) -> float:
-    """Seconds of one of so many images that `step` has, of the quickest of a few rounds.
+    """Seconds per image of `step`, in the quickest of a few rounds.
 
-    Of wall time and the process's own the smaller one: other work on the machine passes, and several threads add up.
+    The smaller of wall time and processor time counts: wall time includes other work, and processor time adds up threads.
     """
-    found: list[float] = []
+    seconds: list[float] = []
     started = time.perf_counter()
-    # The first only warms up, and may look at the network or choose between ways to compute; it alone says little.
-    while len(found) < FEWEST_ROUNDS or time.perf_counter() - started < EACH_SECONDS:
+    # The first round warms up, and may validate the network or choose between ways to compute; alone it says little.
+    while len(seconds) < FEWEST_ROUNDS or time.perf_counter() - started < EACH_SECONDS:
         wall, own = time.perf_counter(), time.process_time()
         step()
-        found.append(min(time.perf_counter() - wall, time.process_time() - own))
-        if len(found) > 1 and time.perf_counter() - started > LONGEST_SECONDS:
+        seconds.append(min(time.perf_counter() - wall, time.process_time() - own))
+        if len(seconds) > 1 and time.perf_counter() - started > LONGEST_SECONDS:
             break
-    return min(found) / images
+    return min(seconds) / images

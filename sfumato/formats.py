@@ -1,7 +1,7 @@
-"""How what a model is made of is written to a folder and read from it: safetensors for numbers, JSON for the rest.
+"""File formats of a model's parts, a folder each: safetensors for numbers, JSON for the rest.
 
-Nothing is unpickled or evaluated, so a folder from a stranger can hold wrong numbers and no program. The store keeps its artifacts
-so, and a released model is made of the same folders (`sfumato.released`).
+Nothing is unpickled or evaluated, so a folder from a stranger can hold wrong numbers but no program. The store writes its artifacts
+in these formats, and a released model consists of the same folders (`sfumato.released`).
 """
 
 import json
@@ -35,7 +35,7 @@ OF_REFERENCE, OF_MAPS = ("mean", "covariance", "inner", "centroids"), ("centres"
 TENSORS, FACTS = "tensors.safetensors", "facts.json"
 """The two files of a folder."""
 TRAINED_ON = "trained_on"
-"""What an autoencoder says it was trained on: the digest of the public images."""
+"""Field of an autoencoder with the digest of the public images that it was trained on."""
 
 
 def save(folder: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ def load_encoded(folder: Path, codec: Codec, device: torch.device, maps: ClassMa
 
 
 def save_autoencoder(folder: Path, codec: Latents, trained_on: str) -> None:
-    """Weights, the scale of the latents, and what is needed to build it again; `trained_on` is the digest of the public images."""
+    """Write weights, the scale of the latents, and the arguments to build it again; `trained_on` is the digest of the public images."""
     tensors = {"mean": codec.mean, "spread": codec.spread}
     tensors |= {f"network.{name}": value for name, value in codec.network.state_dict().items()}
     latent = codec.settings.model_dump(mode="json", exclude={"from_"})
@@ -95,7 +95,7 @@ def load_codec(folder: Path | None, device: torch.device) -> Codec:
 
 
 def save_backbone(folder: Path, backbone: Backbone) -> None:
-    """Weights, the whitening of the features, and what is needed to build the network again."""
+    """Write weights, the whitening of the features, and the arguments to build the network again."""
     tensors = {name: getattr(backbone, name) for name in ("mean", "directions", "deviations")}
     tensors |= {f"network.{name}": value for name, value in backbone.network.state_dict().items()}
     facts = {
@@ -119,18 +119,18 @@ def load_backbone(folder: Path, device: torch.device) -> Backbone:
 
 
 def save_judge(folder: Path, head: Tensor, scale: float, classes: Sequence[str]) -> None:
-    """The head `[classes, directions + 1]` and the scale of its logits; the backbone is an artifact of its own."""
+    """Write the head `[classes, directions + 1]` and the scale of its logits; the backbone is an artifact of its own."""
     save(folder, {"head": head}, {"scale": scale, "classes": list(classes)})
 
 
 def load_judge(folder: Path, backbone: Path, device: torch.device) -> LinearJudge:
-    """What `save_judge` wrote, on the backbone in its folder."""
+    """Read what `save_judge` wrote, with the backbone from its folder."""
     tensors, facts = load(folder)
     return LinearJudge(load_backbone(backbone, device), tensors["head"].to(device), facts["scale"])
 
 
 def save_reference(folder: Path, reference: Reference) -> None:
-    """Where the public images lie."""
+    """Write the reference of the public images."""
     tensors = {name: getattr(reference, name) for name in OF_REFERENCE}
     save(folder, tensors, {"radius": reference.radius, "residual": reference.residual})
 
@@ -142,18 +142,18 @@ def load_reference(folder: Path) -> Reference:
     return Reference(**fields)
 
 
-def save_maps(folder: Path, found: Moments, maps: ClassMaps, classes: Sequence[str]) -> None:
-    """The noisy moments, the maps that follow from them, and which classes have no covariance of their own."""
-    tensors = {name: getattr(found, name) for name in ("counts", "sums", "seconds")}
+def save_maps(folder: Path, moments: Moments, maps: ClassMaps, classes: Sequence[str]) -> None:
+    """Write the noisy moments, the maps computed from them, and the classes that have no covariance of their own."""
+    tensors = {name: getattr(moments, name) for name in ("counts", "sums", "seconds")}
     tensors |= {f"maps.{name}": getattr(maps, name) for name in OF_MAPS}
     tensors |= {f"reference.{name}": getattr(maps.reference, name) for name in OF_REFERENCE}
-    told = {"radius": maps.reference.radius, "residual": maps.reference.residual, "classes": list(classes)}
-    noise = {"count_noise": found.count_noise, "mean_noise": found.mean_noise, "second_noise": found.second_noise}
-    save(folder, tensors, told | noise | {"shared": [classes[label] for label in maps.shared]})
+    reference = {"radius": maps.reference.radius, "residual": maps.reference.residual, "classes": list(classes)}
+    noise = {"count_noise": moments.count_noise, "mean_noise": moments.mean_noise, "second_noise": moments.second_noise}
+    save(folder, tensors, reference | noise | {"shared": [classes[label] for label in maps.shared]})
 
 
 def load_maps(folder: Path) -> ClassMaps:
-    """The maps that `save_maps` wrote."""
+    """Read the maps that `save_maps` wrote."""
     tensors, facts = load(folder)
     fields: dict[str, Any] = {name: tensors[f"reference.{name}"] for name in OF_REFERENCE}
     reference = Reference(**fields, radius=facts["radius"], residual=facts["residual"])
@@ -161,7 +161,7 @@ def load_maps(folder: Path) -> ClassMaps:
 
 
 def save_denoiser(folder: Path, model: nn.Module, network: Network, shape: tuple[int, int, int], classes: int) -> None:
-    """Weights, and what is needed to build the network again."""
+    """Write weights, and the arguments to build the network again."""
     facts = {"network": network.model_dump(mode="json", exclude={"from_"}), "shape": list(shape), "classes": classes}
     save(folder, dict(model.state_dict()), facts)
 
@@ -176,7 +176,7 @@ def load_denoiser(folder: Path, device: torch.device) -> nn.Module:
 
 
 def save_encoder(folder: Path, encoder: nn.Module, settings: Extractor, shape: tuple[int, int, int]) -> None:
-    """Weights, and what is needed to build the extractor again."""
+    """Write weights, and the arguments to build the extractor again."""
     save(folder, dict(encoder.state_dict()), {"extractor": settings.model_dump(mode="json"), "shape": list(shape)})
 
 
@@ -189,7 +189,7 @@ def load_encoder(folder: Path, device: torch.device) -> nn.Module:
 
 
 def save_base(folder: Path, base: KnowledgeBase) -> None:
-    """Keys, images, noise and labels; the indices are built again on loading, which takes .4 s for a million keys."""
+    """Write keys, images, noise and labels; loading builds the indices again, which takes .4 s for a million keys."""
     tensors = {"keys": base.keys, "images": base.images, "noise": base.noise, "labels": base.labels}
     save(folder, tensors, {"by_class": base.by_class})
 

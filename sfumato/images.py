@@ -1,6 +1,6 @@
 """Image collections in memory: values, tensors, digests, and pictures to look at.
 
-Where they come from is `sfumato.sources`.
+`sfumato.sources` reads them.
 """
 
 import hashlib
@@ -73,7 +73,7 @@ def joined(one: ImageSet, other: ImageSet) -> ImageSet:
 def share_a_picture(one: ImageSet, other: ImageSet) -> bool:
     """Whether a picture is in both, pixel by pixel, as it is or with its grey levels turned round.
 
-    Pictures of one grey level alone are left out: they show nothing, so that two of them say nothing.
+    Pictures of a single grey level do not count: they show nothing.
     """
     return not _pictures(one).isdisjoint(_pictures(other))
 
@@ -110,9 +110,9 @@ def content_digest(images: ImageSet) -> str:
 
 
 def enlargement(size: int) -> int:
-    """How many times larger a picture of this side is shown: 7 for 8, 3 for 28, 1 from about 80 up.
+    """The factor by which a picture of this side is enlarged: 7 for 8, 3 for 28, 1 from about 80 up.
 
-    Falls with the side's power of 2/3, since small pictures need it most yet should not fill the page.
+    It falls with the power 2/3 of the side: small pictures need it most but should not fill the page.
     """
     return max(1, round(28 / size ** (2 / 3)))
 

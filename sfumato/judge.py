@@ -1,7 +1,7 @@
-"""A judge of what was drawn: a linear head, paid for, on features of a public classifier.
+"""A judge of drawn images: a linear head, paid for, on features of a public classifier.
 
-The head was trained on private records with noise (`sfumato.privacy.mechanisms.noisy_head`), so that whatever it says of drawn
-images is post-processing and costs nothing more.
+The head was trained on private records with noise (`sfumato.privacy.mechanisms.noisy_head`), so that its values on drawn images are
+post-processing and cost nothing more.
 """
 
 import math
@@ -18,35 +18,35 @@ from sfumato.config import Judge
 from sfumato.images import ImageSet, to_unit
 
 LEAST = 1e-12
-"""Probability below which an image's class counts as so unlikely."""
+"""Lower bound of the probability of an image's class, in the fit."""
 START, BOUNDS = (0.0, 1.0), ((-3.0, 3.0), (-3.0, 7.0))
-"""Logarithm of the temperature, and log odds of an image showing the class that it was drawn for: where the search begins, and its limits."""
+"""Start and bounds of the fit: logarithm of the temperature, and log odds of an image showing the class that it was drawn for."""
 CHUNK = 1000
 """Images judged at once."""
 Sorting = Literal["relabel", "weigh", "filter", "agreeing"]
-"""What is made of drawn images: the judge's class for all of them, the likelier one of that and the class drawn for, the surest of them, or
+"""Uses of the judge on drawn images: give all the judge's class, or the likelier one of that and the class drawn for; keep the surest, or
 those whose class is also the judge's."""
 
 
 def unit(features: Tensor) -> Tensor:
     """Features `[n, d]` with a constant, scaled to norm 1, float64 `[n, d + 1]`; zeros where they are not finite."""
-    found = torch.cat([features.double(), features.new_ones(len(features), 1, dtype=torch.float64)], 1)
-    scaled = found / found.norm(dim=1, keepdim=True)
+    extended = torch.cat([features.double(), features.new_ones(len(features), 1, dtype=torch.float64)], 1)
+    scaled = extended / extended.norm(dim=1, keepdim=True)
     return scaled.where(scaled.isfinite().all(1, keepdim=True), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class LinearJudge:
-    """Tells the private classes apart."""
+    """A linear classifier of the private classes on a backbone's features."""
 
     backbone: Backbone
     head: Tensor
     """`[classes, directions + 1]`."""
     scale: float
-    """What logits are multiplied by."""
+    """Factor on the logits."""
 
     def log_probabilities(self, images: Tensor) -> Tensor:
-        """Of each class, `[n, classes]`, for images `[n, c, h, w]` in [-1, 1]; differentiable where gradients are on."""
+        """Log-probability of each class, `[n, classes]`, for images `[n, c, h, w]` in [-1, 1]; differentiable where gradients are on."""
         features = self.backbone.whitened(images, self.head.shape[1] - 1)
         return (self.scale * unit(features) @ self.head.T).log_softmax(1).to(images.dtype)
 
@@ -63,27 +63,27 @@ def relabelled(images: ImageSet, judged: Tensor) -> ImageSet:
 
 
 def weighed(images: ImageSet, judged: Tensor) -> ImageSet:
-    """Each image with its likeliest class, by what the judge says of it and by the class that it was drawn for.
+    """Each image with its likeliest class, given the judge's probabilities and the class that it was drawn for.
 
-    An image is taken to show the class it was drawn for with one probability, and each other class with an equal share of the rest, and the
-    judge's probabilities to be right up to a temperature (Guo et al. 2017). Both numbers are those under which the classes that the
-    images were drawn for are likeliest, so that nothing but drawn images and the judge's word on them is used.
+    The model: an image shows the class it was drawn for with one probability, and each other class with an equal share of the rest, and
+    the judge's probabilities are right up to a temperature (Guo et al. 2017). Both numbers are fitted by maximum likelihood of the
+    classes that the images were drawn for, so that only drawn images and the judge's probabilities on them are used.
     """
     from scipy.optimize import minimize
 
     drawn, rest = torch.from_numpy(images.labels), max(1, judged.shape[1] - 1)
 
     def joint(temperature: float, right: float) -> Tensor:
-        found = torch.full(judged.shape, (1 - right) / rest, dtype=torch.float64)
-        found[torch.arange(len(drawn)), drawn] = right
-        return found * (judged.double() / temperature).softmax(1)
+        prior = torch.full(judged.shape, (1 - right) / rest, dtype=torch.float64)
+        prior[torch.arange(len(drawn)), drawn] = right
+        return prior * (judged.double() / temperature).softmax(1)
 
     def unlikely(numbers: np.ndarray) -> float:
         temperature, right = np.exp(numbers[0]), 1 / (1 + np.exp(-numbers[1]))
         return -float(joint(temperature, right).sum(1).clamp(min=LEAST).log().mean())
 
-    found = minimize(unlikely, START, method="Nelder-Mead", bounds=BOUNDS).x
-    best = joint(np.exp(found[0]), 1 / (1 + np.exp(-found[1])))
+    fit = minimize(unlikely, START, method="Nelder-Mead", bounds=BOUNDS).x
+    best = joint(np.exp(fit[0]), 1 / (1 + np.exp(-fit[1])))
     return ImageSet(images.pixels, best.argmax(1).numpy(), images.classes)
 
 
@@ -95,7 +95,7 @@ def agreeing(images: ImageSet, judged: Tensor) -> np.ndarray:
 def surest(images: ImageSet, judged: Tensor, wanted: Sequence[int]) -> np.ndarray:
     """Positions of `wanted[c]` images drawn as class c, in order of class: those that the judge agrees with first, the surest of each first.
 
-    Where fewer agree, the surest others of the class fill up, and where fewer were drawn, others, so that there are as many as were asked for.
+    Where fewer agree, the surest others of the class fill up, and where fewer were drawn, others do, so that the number is always right.
     """
     labels = torch.from_numpy(images.labels)
     sure = judged.gather(1, labels[:, None])[:, 0].numpy()
@@ -107,30 +107,30 @@ def surest(images: ImageSet, judged: Tensor, wanted: Sequence[int]) -> np.ndarra
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What a judge made of drawn images."""
+    """Drawn images after a judge's use."""
 
     images: ImageSet
     drawn_for: np.ndarray
     """int64 `[n]`, the classes that these were drawn for."""
     agreed: float
-    """Of which share of all that was drawn the judge's class is the one drawn for."""
+    """Share of all drawn images whose class is the judge's."""
 
 
 def sorted_out(
     judge: LinearJudge, use: Sorting, drawn: ImageSet, wanted: Sequence[int], device: torch.device
 ) -> Verdict:
-    """What a judge makes of drawn images; `filter` keeps `wanted[c]` of class c, which the other uses do not read."""
-    said = judge.of_set(drawn, device)
-    agreed = agreeing(drawn, said)
+    """Apply a judge to drawn images; `filter` keeps `wanted[c]` of class c, which the other uses ignore."""
+    logits = judge.of_set(drawn, device)
+    agreed = agreeing(drawn, logits)
     share = len(agreed) / len(drawn)
     if use == "relabel":
-        return Verdict(relabelled(drawn, said), drawn.labels, share)
+        return Verdict(relabelled(drawn, logits), drawn.labels, share)
     if use == "weigh":
-        return Verdict(weighed(drawn, said), drawn.labels, share)
-    chosen = surest(drawn, said, wanted) if use == "filter" else agreed
+        return Verdict(weighed(drawn, logits), drawn.labels, share)
+    chosen = surest(drawn, logits, wanted) if use == "filter" else agreed
     return Verdict(drawn.subset(chosen), drawn.labels[chosen], share)
 
 
 def to_draw(judge: Judge | None, images: int) -> int:
-    """How many images are drawn so that so many are left: more where a judge keeps some of them alone."""
+    """The number of images to draw so that `count` remain: more where the judge filters."""
     return math.ceil(images / judge.keep) if judge and judge.use == "filter" else images

@@ -1,9 +1,10 @@
-"""What the denoisers work on: the images themselves, or latents of a KL autoencoder trained on public images alone.
+"""The denoisers' space: the images themselves, or latents of a KL autoencoder trained on public images alone.
 
-The autoencoder learns by reconstruction, where asked also in the features of a classifier of public images, and a small
-pull of its posterior towards a standard normal (Rombach et al. 2022, section 3.1), then stays as it is. A record's latent is the mean of its posterior: no randomness, and nothing of
-any other record. Mean and spread of the public latents travel with the autoencoder, so that latents have about unit
-variance, and every latent has a bounded norm. Not covered: a discriminator, training on private data.
+The autoencoder learns by reconstruction, optionally also in the features of a classifier of public images, with a small weight on
+its posterior's divergence from a standard normal (Rombach et al. 2022, section 3.1), and is then frozen. A record's latent is the
+mean of its posterior: no randomness, and nothing of any other record. Mean and spread of the public latents are stored with the
+autoencoder, so that latents have about unit variance, and every latent has a bounded norm. Not covered: a discriminator, training
+on private data.
 """
 
 import math
@@ -26,7 +27,7 @@ from sfumato.resuming import Keeper
 from sfumato.training import Resumable, batches, train
 
 CHUNK = 512
-"""Records encoded or decoded at once."""
+"""Records per batch of encoding or decoding."""
 WARM_UP, FINAL_RATE, EMA_DECAY = 0.05, 0.05, 0.99
 """Share of the steps over which the learning rate rises, share of it at the last step, decay of the averaged weights."""
 MEASURED = 20_000
@@ -34,7 +35,7 @@ MEASURED = 20_000
 FLAT = 1e-6
 """Added to the spread of a channel, which may carry nothing."""
 ROUNDING = 1e-6
-"""By how much a norm is brought below its bound, so that float32 cannot carry it over."""
+"""Relative distance of a scaled norm below its bound, so that float32 cannot exceed it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Pixels:
     """Largest absolute value of a number; predictions of clean images are clamped to it."""
 
     def shape(self, image: Shape) -> Shape:
-        """What the denoisers work on for images of this shape."""
+        """Shape of the denoisers' inputs for images of this shape."""
         return image
 
     def largest_norm(self, image: Shape) -> float:
@@ -111,7 +112,7 @@ class Latents:
 
 
 Codec = Pixels | Latents
-"""Between images and what the denoisers work on."""
+"""Maps images to the denoisers' space, and back."""
 PIXELS = Pixels()
 
 
@@ -155,7 +156,7 @@ def train_autoencoder(
         )
     network = build_autoencoder(settings, shape, seed=seed).to(images.device)
     generator = torch.Generator(images.device).manual_seed(seed)
-    learnt, kept = (rows.to(images.device) for rows in positions(len(images), seed))
+    learnt, withheld = (rows.to(images.device) for rows in positions(len(images), seed))
     feed = batches(len(learnt), settings.batch, torch.Generator().manual_seed(seed))
 
     def loss_of_step() -> Tensor:
@@ -181,11 +182,11 @@ def train_autoencoder(
         resumable=Resumable(keeper, feed, generator) if keeper else None,
     )
     codec = scaled(trained.eval().requires_grad_(False), settings, images[learnt[:MEASURED]])
-    return TrainedAutoencoder(codec, losses, images[kept])
+    return TrainedAutoencoder(codec, losses, images[withheld])
 
 
 def perceived(backbone: Backbone, images: Tensor, others: Tensor) -> Tensor:
-    """How far images `[n, c, h, w]` lie from `others` in a backbone's features, `[n]`: squared, 1 on average between two public images."""
+    """Squared distances of images `[n, c, h, w]` from `others` in a backbone's features, `[n]`; 1 on average between two public images."""
     differences = backbone.features(images) - backbone.features(others)
     return differences.square().sum(1) / (2 * backbone.deviations.square().sum())
 
@@ -201,24 +202,24 @@ def scaled(network: Autoencoder | DiffusersAutoencoder, settings: Latent, images
 
 
 def reconstruction_error(codec: Codec, images: Tensor) -> float:
-    """Root mean squared difference per pixel between images `[n, c, h, w]` in [-1, 1] and what comes back of them."""
+    """Root mean squared difference per pixel between images `[n, c, h, w]` in [-1, 1] and their reconstructions."""
     return float((codec.decode(codec.encode(images)) - images).square().mean().sqrt())
 
 
 class ReadAfter(NamedTuple):
-    """Shares of images whose class a public classifier reads."""
+    """Accuracy of a public classifier before and after a codec."""
 
     before: float
-    """Of the images themselves."""
+    """On the images themselves."""
     after: float
-    """Of what a codec brings back of them."""
+    """On their reconstructions by a codec."""
 
 
 @torch.no_grad()
 def read_after(codec: Codec, backbone: Backbone, images: Tensor, labels: Tensor | np.ndarray) -> ReadAfter:
-    """What the backbone reads of public images `[n, c, h, w]` with labels `[n]`, before and after encoding and decoding.
+    """Accuracy of the backbone on public images `[n, c, h, w]` with labels `[n]`, before and after encoding and decoding.
 
-    Meant for images that neither learnt from. The ratio is what of a class survives the round trip, as far as this reader sees.
+    For images that neither learnt from. The ratio shows how much of a class's features survives the round trip, for this classifier.
     """
 
     wanted = torch.as_tensor(labels).to(images.device)

@@ -1,6 +1,6 @@
 """Settings with a name: presets to start from, and the sweeps of the papers' ablations, each a YAML file.
 
-What there is by name is known from the files' names alone, so that a list of them costs nothing.
+The names are those of the files, so that a list of them costs nothing.
 """
 
 import copy
@@ -36,7 +36,7 @@ def sweeps() -> dict[str, dict[str, Any]]:
 
 
 def names(kind: str) -> list[str]:
-    """What there is by name, in order, of one of the two folders."""
+    """All names in one of the two folders, in order."""
     folder = resources.files("sfumato") / kind
     return sorted(file.name.removesuffix(ENDING) for file in folder.iterdir() if file.name.endswith(ENDING))
 

@@ -65,12 +65,12 @@ def with_pretrained(settings: Settings) -> Settings:
     levels = scheduler_file(folder, NETWORK)
     schedule, prediction = schedule_of(levels)
     _refuse_other(settings.schedule, schedule, levels)
-    found = Network.model_validate(
+    described = Network.model_validate(
         _shape_of_denoiser(folder)
         | {"from": network.from_, "prediction": prediction, "config": plain(folder), "weights": folder.digest(levels)}
     )
-    _refuse_own(network, found, NETWORK)
-    return settings.model_copy(update={"network": found, "schedule": schedule})
+    _refuse_own(network, described, NETWORK)
+    return settings.model_copy(update={"network": described, "schedule": schedule})
 
 
 def described_latent(latent: Latent) -> Latent:
@@ -79,23 +79,23 @@ def described_latent(latent: Latent) -> Latent:
     config = folder.config
     channels = config.get("encoder_block_out_channels") or config["block_out_channels"]
     blocks = config.get("layers_per_block") or max(config.get("num_encoder_blocks", [1]))
-    found = {
+    shape = {
         "kind": "kl",
         "channels": diffusers_models.latent_channels(config),
         "width": channels[0],
         "multipliers": multiples(channels),
         "blocks": blocks,
     }
-    told = {"from": latent.from_, "bound": latent.bound, "config": plain(folder), "weights": folder.digest()}
-    whole = Latent.model_validate(found | told)
+    origin = {"from": latent.from_, "bound": latent.bound, "config": plain(folder), "weights": folder.digest()}
+    whole = Latent.model_validate(shape | origin)
     _refuse_own(latent, whole, LATENT)
     return whole
 
 
 def plain(folder: ModelFolder) -> str:
     """The settings of a model's class as JSON, without where it once lay."""
-    kept = {name: value for name, value in folder.config.items() if not name.startswith("_") or name == "_class_name"}
-    return json.dumps(kept, sort_keys=True)
+    public = {name: value for name, value in folder.config.items() if not name.startswith("_") or name == "_class_name"}
+    return json.dumps(public, sort_keys=True)
 
 
 def _shape_of_denoiser(folder: ModelFolder) -> dict[str, Any]:
@@ -110,22 +110,22 @@ def _shape_of_denoiser(folder: ModelFolder) -> dict[str, Any]:
     return {"kind": "dit", **sizes}
 
 
-def _refuse_own(asked: Any, found: Any, setting: str) -> None:
+def _refuse_own(settings: Any, described: Any, setting: str) -> None:
     """`BadInput` for a field that a person sets otherwise than the folder does."""
-    for name in sorted(asked.model_fields_set - {"from_"}):
-        if getattr(asked, name) != getattr(found, name):
+    for name in sorted(settings.model_fields_set - {"from_"}):
+        if getattr(settings, name) != getattr(described, name):
             section = setting.partition(".")[0]
             raise BadInput(
-                f"{section}.{name}={written(getattr(asked, name))} is not what {setting} brings ({written(getattr(found, name))}): leave it out"
+                f"{section}.{name}={written(getattr(settings, name))} is not what {setting} brings ({written(getattr(described, name))}): leave it out"
             )
 
 
-def _refuse_other(asked: Schedule, found: Schedule, place: Path) -> None:
+def _refuse_other(settings: Schedule, described: Schedule, place: Path) -> None:
     """`BadInput` for a schedule that a person sets otherwise than the weights were trained with."""
-    for name in sorted(asked.model_fields_set):
-        if getattr(asked, name) != getattr(found, name):
+    for name in sorted(settings.model_fields_set):
+        if getattr(settings, name) != getattr(described, name):
             raise BadInput(
-                f"schedule.{name}={written(getattr(asked, name))} is not that of {place} ({written(getattr(found, name))}): leave it out"
+                f"schedule.{name}={written(getattr(settings, name))} is not that of {place} ({written(getattr(described, name))}): leave it out"
             )
 
 

@@ -1,4 +1,4 @@
-"""How long work tells how far it is."""
+"""Callbacks that report the progress of long work."""
 
 from collections.abc import Callable
 

@@ -1,20 +1,21 @@
-"""The rehearsal: what public images alone show of a run before its first epsilon is spent.
+"""The rehearsal: checks of a run on public images alone, before its first epsilon is spent.
 
-Three questions, all answered with public images that nothing has learnt from (`sfumato.held_out`):
+Three questions, all answered with public images that no stage has learnt from (`sfumato.held_out`):
 
 - Does the public model draw such images? The Frechet distance of its samples to held-out images, in the features of a
   classifier of the public classes, beside that of other held-out images, and beside that of draws from one Gaussian fitted to
-  what the model learnt from (pixels, or latents). A model that knows no more than means and correlations draws coloured
-  texture; whoever fine-tunes it privately pays for texture.
-- Does the autoencoder bring such images back? How much better than chance the classifier still reads them, as a share of how much
-  better it read them before.
-- Can retrieval work? How often a held-out image finds a key of its own class, beside chance (measured with the knowledge base).
+  the model's training data (pixels, or latents). A model that has learnt only means and correlations draws coloured texture;
+  private fine-tuning of it pays for texture.
+- Does the autoencoder preserve such images? The classifier's accuracy above chance on reconstructions, as a share of that on the
+  images.
+- Can retrieval work? How often the nearest key of a held-out image is of its own class, beside chance (measured with the knowledge
+  base).
 
-The held-out images are dealt into two halves of the same classes, and samples are drawn of these classes too: all sets have as many
-images of each. Features count along as few of the widest directions as so many images bear. So the distances compare with each
-other; with nothing else, since the classifier is the run's own.
+The held-out images are split into two halves of the same classes, and samples are drawn of these classes too: all sets have
+equally many images of each. Features are compared along only as many of the widest directions as the number of images allows. So
+the distances compare with each other, but with nothing else, since the classifier is the run's own.
 
-Not covered: whether the private images look at all like the public ones, which nobody may look at before paying for it.
+Not covered: whether the private images resemble the public ones, which nobody may look at before paying for it.
 """
 
 from collections.abc import Callable
@@ -43,14 +44,14 @@ BACK, GAUSSIAN = "the same after the autoencoder", "draws from a Gaussian fitted
 SHOWN, CHUNK = 24, 250
 """Images under each caption; images drawn or read at once."""
 PER_DIRECTION = 10
-"""Images of a set for each direction along which features are compared: fewer, and the distance measures their number."""
+"""Images of a set per direction in which features are compared: with fewer, the distance would measure their number."""
 FEWEST = 20
 """Images of a set below which no distance is stated."""
 FITTED = 5000
 """Public images to which the Gaussian is fitted, at most."""
 FEWEST_READ = 20
-"""Held-out images that the classifier must read beyond those that it would by naming the most common class each time, before the
-share of them that survives the autoencoder means anything."""
+"""Smallest number of held-out images that the classifier reads beyond those by always naming the most common class; with fewer, the
+share that survives the autoencoder means nothing."""
 
 
 class Distances(NamedTuple):
@@ -58,23 +59,23 @@ class Distances(NamedTuple):
 
     samples: float
     real: float
-    """Of the other half."""
+    """Distance of the other half."""
     gaussian: float
 
 
 class Reading(NamedTuple):
-    """What a classifier reads of held-out images."""
+    """Accuracy of a classifier on held-out images."""
 
     before: float
     """Share that it reads right."""
     after: float
     """Share that it reads right after the autoencoder."""
     survives: float | None
-    """What is read beyond chance after, as a share of what is read beyond it before; None where that is too little to tell."""
+    """Accuracy above chance after, as a share of that before; None where that is too little for a ratio."""
 
 
 class Rehearsed(NamedTuple):
-    """What a rehearsal found, and what it shows."""
+    """Findings of a rehearsal, and its pictures."""
 
     findings: RehearsalFindings
     shown: list[tuple[str, np.ndarray]]
@@ -100,21 +101,21 @@ def rehearse(
     Without a `denoiser` there is no public model to draw from. At most `images` are drawn, of the classes of as many held-out
     images.
     """
-    order = dealt(torch.from_numpy(public.kept.labels), seed)
-    kept, y = to_unit(public.kept.pixels).to(device)[order], torch.from_numpy(public.kept.labels)[order]
-    shown = {HELD_OUT: kept[:SHOWN]}
-    found = RehearsalFindings(held_out=len(kept), model=denoiser is not None)
-    features, before = read(kept) if len(kept) else (kept, y)
-    if codec is not latents.PIXELS and len(kept):
-        back = torch.cat([codec.decode(codec.encode(part)) for part in kept.split(CHUNK)])
+    order = dealt(torch.from_numpy(public.withheld.labels), seed)
+    withheld, y = to_unit(public.withheld.pixels).to(device)[order], torch.from_numpy(public.withheld.labels)[order]
+    shown = {HELD_OUT: withheld[:SHOWN]}
+    findings = RehearsalFindings(held_out=len(withheld), model=denoiser is not None)
+    features, before = read(withheld) if len(withheld) else (withheld, y)
+    if codec is not latents.PIXELS and len(withheld):
+        back = torch.cat([codec.decode(codec.encode(part)) for part in withheld.split(CHUNK)])
         shown[BACK] = back[:SHOWN]
         seen = reading(y, before, read(back)[1])
-        error, spread = float((back - kept).square().mean().sqrt()), latents.pixel_spread(kept)
+        error, spread = float((back - withheld).square().mean().sqrt()), latents.pixel_spread(withheld)
         changes = {"error": error, "spread": spread, "read": seen.before, "read_after": seen.after}
-        found = found.model_copy(update={**changes, "survives": seen.survives})
-    size = set_size(len(kept), images)
+        findings = findings.model_copy(update={**changes, "survives": seen.survives})
+    size = set_size(len(withheld), images)
     if denoiser is not None:
-        wanted, shape = y[: size or SHOWN].to(device), codec.shape(shape_of(kept))
+        wanted, shape = y[: size or SHOWN].to(device), codec.shape(shape_of(withheld))
         generator, parts = torch.Generator(device).manual_seed(seed), []
         for part in wanted.split(CHUNK):
             z = public_samples(generation, levels, denoiser, shape, part, generator)
@@ -126,9 +127,9 @@ def rehearse(
             fitted = codec.encode(to_unit(public.learnt.pixels[:FITTED]).to(device))
             flat = codec.decode(gaussian_draws(fitted, size, codec.limit, generator))
             apart, directions = distances(features, read(drawn)[0], read(flat)[0])
-            found = found.model_copy(update={"images": size, "directions": directions, **apart._asdict()})
+            findings = findings.model_copy(update={"images": size, "directions": directions, **apart._asdict()})
             shown[GAUSSIAN] = flat[:SHOWN]
-    return Rehearsed(found, [(caption, to_pixels(part)) for caption, part in shown.items() if len(part)])
+    return Rehearsed(findings, [(caption, to_pixels(part)) for caption, part in shown.items() if len(part)])
 
 
 def gaussian_draws(x: Tensor, count: int, limit: float, generator: torch.Generator) -> Tensor:
@@ -147,7 +148,7 @@ def gaussian_draws(x: Tensor, count: int, limit: float, generator: torch.Generat
 def dealt(labels: Tensor, seed: int) -> Tensor:
     """An order of images with `labels` int64 `[n]` in which the i-th of the first and of the second n // 2 are of one class.
 
-    Where classes have an odd number of images, or a single one, what is left over is paired at the end, whatever its class.
+    Where classes have an odd number of images, the remaining ones are paired at the end, whatever their class.
     """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(labels), generator=generator)
@@ -166,7 +167,7 @@ def dealt(labels: Tensor, seed: int) -> Tensor:
 
 
 def set_size(held_out: int, images: int) -> int:
-    """Images of each set, where so many are held out and `images` are drawn; 0 where these are too few for a distance."""
+    """Images of each set, by the numbers of held-out and drawn images; 0 where these are too few for a distance."""
     size = min(held_out // 2, images)
     return size if size >= FEWEST else 0
 
@@ -184,28 +185,28 @@ def distances(held_out: Tensor, samples: Tensor, gaussian: Tensor) -> tuple[Dist
 
 
 def reading(labels: Tensor, before: Tensor, after: Tensor) -> Reading:
-    """What of the classes `labels` `[n]` is read before and after a round trip; classes read `[n]` each."""
-    right, still = (int((found == labels).sum()) for found in (before, after))
+    """Accuracy on `labels` `[n]` of the classes read before and after a round trip, `[n]` each."""
+    right, still = (int((classes == labels).sum()) for classes in (before, after))
     chance = int(torch.bincount(labels).max())
     known = right - chance
     survives = min(1.0, max(0.0, (still - chance) / known)) if known >= FEWEST_READ else None
     return Reading(right / len(labels), still / len(labels), survives)
 
 
-def complaints(found: RehearsalFindings, wanted: RehearsalSettings) -> tuple[str, ...]:
-    """What is worse than wanted, each with its number, the threshold and what to change; empty where nothing is."""
-    told = []
-    if found.nearness is not None and not found.nearness < wanted.nearer:
-        told.append(
-            f"public samples lie {found.nearness:.2f} of the way from public images to a Gaussian's draws, and must lie below "
-            f"rehearsal.nearer={wanted.nearer:g} (Frechet distances: samples {found.samples:.3g}, other public images "
-            f"{found.real:.3g}, Gaussian {found.gaussian:.3g}): train the public model longer (recipe.minutes, or pretraining.steps), let it work on "
+def complaints(findings: RehearsalFindings, wanted: RehearsalSettings) -> tuple[str, ...]:
+    """The thresholds that were missed, each with its number and the way out; empty where none was."""
+    lines = []
+    if findings.nearness is not None and not findings.nearness < wanted.nearer:
+        lines.append(
+            f"public samples lie {findings.nearness:.2f} of the way from public images to a Gaussian's draws, and must lie below "
+            f"rehearsal.nearer={wanted.nearer:g} (Frechet distances: samples {findings.samples:.3g}, other public images "
+            f"{findings.real:.3g}, Gaussian {findings.gaussian:.3g}): train the public model longer (recipe.minutes, or pretraining.steps), let it work on "
             "latents (latent.kind=patch), or take simpler public images that are nearer to the private ones (data.public)"
         )
-    if found.survives is not None and found.survives < wanted.survives:
-        told.append(
-            f"of what a classifier reads in public images, {found.survives:.1%} survives the autoencoder, and at least "
+    if findings.survives is not None and findings.survives < wanted.survives:
+        lines.append(
+            f"of what a classifier reads in public images, {findings.survives:.1%} survives the autoencoder, and at least "
             f"rehearsal.survives={wanted.survives:g} must: train it longer (recipe.minutes, or latent.steps), or give latents more numbers "
             "(latent.channels)"
         )
-    return tuple(told)
+    return tuple(lines)

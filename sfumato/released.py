@@ -1,11 +1,11 @@
-"""What a published folder holds for whoever receives it: its certificate, and the model where that may leave.
+"""Reads a published folder: its certificate, and the model where that may leave.
 
-A model may leave where the certificate covers any number of images: then all that drawing needs is PUBLIC or made with noise that is
-paid for, and whatever is drawn of it costs nothing more. It lies in `model/`, a folder for each part (`sfumato.formats`) and
-`model.json`, which says how they are put together.
+A model may leave where the certificate covers any number of images: then all its parts are PUBLIC or made with paid noise, and drawing
+costs nothing more. It lies in `model/`, a folder for each part (`sfumato.formats`) and `model.json`, which says how they are put
+together.
 
 Nothing is read before the signature of the card and the digest of every file hold. Not covered: whose signature it is, unless the key is
-given; whether the signer ran the mechanisms; whether these cost what the card says, which `verify_card.py` reckons.
+given; whether the signer ran the mechanisms; whether these cost what the card says, which `verify_card.py` checks.
 """
 
 import json
@@ -33,15 +33,15 @@ from sfumato.stored_parts import PartFolders, read_parts
 
 CARD, MODEL, DESCRIPTION = "card.json", "model", "model.json"
 FORMAT = 1
-"""Of `model.json` and the folders beside it; another one is refused."""
+"""Format of `model.json` and the folders beside it; any other is refused."""
 OF_DRAWING = ("schedule", "method", "generation", "judge")
 """Sections of the settings that drawing depends on."""
 COUNTS, JUDGE, BACKBONE = "counts", "judge", "backbone"
-"""Parts that are not among those of the method: noisy numbers of records, and who judges what was drawn, on which features."""
+"""Parts beside those of the method: noisy numbers of records, the judge of drawn images, and its backbone."""
 LEFT_OUT = "left_out"
-"""Field of the card that says why there is no model."""
+"""Field of the card with the reason why there is no model."""
 SEEDS = 2**31
-"""Seeds that a drawing without one takes its own from."""
+"""Number of seeds from which a drawing without one takes its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +53,9 @@ class ReleasedModel:
     """Those that drawing depends on as they were; defaults elsewhere."""
     parts: Parts
     judge: LinearJudge | None
-    """Who labels, chooses or guides what is drawn, where the run had one."""
+    """The judge that labels, chooses or guides drawn images, where the run had one."""
     shares: tuple[float, ...]
-    """The share of each class; none where there are as many images of each."""
+    """The share of each class; none where every class gets equally many images."""
     device: torch.device
 
     @property
@@ -85,10 +85,10 @@ class ReleasedModel:
     ) -> tuple[np.ndarray, np.ndarray]:
         """`count` images, uint8 `[count, c, h, w]` from 0 (black) to 255, and their labels, int64 `[count]`, positions in `classes`.
 
-        In order of the class they were drawn for; a judge that relabels may then have given others. `classes`, by name or position, are
-        the ones to draw, in the proportions of the run; all without. The same `seed` on the same machine draws the same images, and that of
-        the run its published ones; without, they are others each time. `progress` is told (done, total). `BadInput` for a class that is not
-        there, or no images.
+        In order of the class they were drawn for, though a judge that relabels may have given others. `classes`, by name or position, are
+        the ones to draw, in the proportions of the run; by default all. The same `seed` on the same machine draws the same images, and that
+        of the run its published ones; without a seed they differ each time. `progress` receives (done, total). `BadInput` for an unknown
+        class, or no images.
         """
         if count < 1 or (seed is not None and seed < 0):
             raise BadInput(f"cannot draw {count} images by the seed {seed}: ask for 1 or more, and a seed of 0 or more")
@@ -112,10 +112,10 @@ class ReleasedModel:
 
 
 def certificate(folder: Path | str, *, key: str = "") -> Certificate:
-    """What a published folder promises, once the signature of its card and the digest of every file hold.
+    """The certificate of a published folder, once the signature of its card and the digest of every file hold.
 
-    `key` is the signer's public key, as text or a path, got from the signer. `BadInput` in one line for whatever does not match, and for
-    a folder that was published without a certificate.
+    `key` is the signer's public key, as text or a path, got from the signer. `BadInput` in one line for a signature or file that does not
+    match, and for a folder that was published without a certificate.
     """
     return _certificate(checked_card(folder, key), folder)
 
@@ -123,13 +123,13 @@ def certificate(folder: Path | str, *, key: str = "") -> Certificate:
 def load(folder: Path | str, *, key: str = "", device: str = "cpu") -> ReleasedModel:
     """The model in a published folder, once the signature of its card and the digest of every file hold.
 
-    `key` as for `certificate`; `device` is torch's name of one. `BadInput` in one line for whatever does not match, and, with the reason,
-    for a folder without a model.
+    `key` as for `certificate`; `device` is torch's name of one. `BadInput` in one line for a signature or file that does not match, and,
+    with the reason, for a folder without a model.
     """
     card = checked_card(folder, key)
-    told = card.get("model", {LEFT_OUT: "it was published by a version of Sfumato that did not write one"})
-    if LEFT_OUT in told:
-        raise BadInput(f"{folder} holds images and no model: {told[LEFT_OUT]}")
+    model = card.get("model", {LEFT_OUT: "it was published by a version of Sfumato that did not write one"})
+    if LEFT_OUT in model:
+        raise BadInput(f"{folder} holds images and no model: {model[LEFT_OUT]}")
     try:
         where = torch.device(device)
         torch.empty(0, device=where)
@@ -139,7 +139,7 @@ def load(folder: Path | str, *, key: str = "", device: str = "cpu") -> ReleasedM
 
 
 def checked_card(folder: Path | str, key: str = "") -> dict[str, Any]:
-    """The card of a published folder; `BadInput` where it is not signed, was changed, or a file is not the one in it."""
+    """The card of a published folder; `BadInput` where it is unsigned or changed, or a file's digest is not the one in it."""
     folder = Path(folder).expanduser()
     again = "ask whoever published it for the folder again"
     try:
@@ -162,15 +162,15 @@ def checked_card(folder: Path | str, key: str = "") -> dict[str, Any]:
 
 
 def description(settings: Mapping[str, Any], facts: Facts, parts: Collection[str]) -> dict[str, Any]:
-    """What `model.json` says: how the parts, by name, are put together; `settings` are those of the run as plain JSON values.
+    """The content of `model.json`: how the parts, by name, are put together; `settings` are those of the run as plain JSON values.
 
-    Of the facts, those that a card tells.
+    It holds only the facts that are also in a card.
     """
-    told = facts.model_copy(update={"whole": None, "images": 0})
+    public_facts = facts.model_copy(update={"whole": None, "images": 0})
     return {
         "format": FORMAT,
         "settings": {name: settings[name] for name in OF_DRAWING},
-        "facts": told.model_dump(mode="json", exclude_defaults=True),
+        "facts": public_facts.model_dump(mode="json", exclude_defaults=True),
         "parts": sorted(parts),
     }
 
@@ -182,16 +182,16 @@ def _certificate(card: Mapping[str, Any], folder: Path | str) -> Certificate:
 
 
 def _read(folder: Path, promise: Certificate, device: torch.device) -> ReleasedModel:
-    """The model of a folder that is known to be the one published."""
-    told = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    if told["format"] != FORMAT:
+    """The model in a folder whose card and digests have been checked."""
+    stored = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    if stored["format"] != FORMAT:
         raise BadInput(
-            f"{folder} is of format {told['format']} and this version of Sfumato reads format {FORMAT}: install the one in the card, "
+            f"{folder} is of format {stored['format']} and this version of Sfumato reads format {FORMAT}: install the one in the card, "
             "under code_version"
         )
     try:
-        settings, facts = Settings.model_validate(told["settings"]), Facts.model_validate(told["facts"])
-        there = {name: folder / name for name in told["parts"]}
+        settings, facts = Settings.model_validate(stored["settings"]), Facts.model_validate(stored["facts"])
+        there = {name: folder / name for name in stored["parts"]}
         of_method: dict[str, Any] = {one.name: there[one.name] for one in fields(PartFolders) if one.name in there}
         parts = read_parts(settings, facts, PartFolders(**of_method), device)
         noisy = formats.load(there[COUNTS])[0]["counts"] if COUNTS in there else None

@@ -1,10 +1,9 @@
-"""How a training is broken off and goes on: what is kept of it, and who keeps it.
+"""Resuming a training: its stored state, and the interface of what stores it.
 
-A public training goes on as if nothing had happened, to the last bit. A private one pays: before each stretch of steps
-the ledger is told up to which step records may be used; after it, the state is kept. When the process dies, no more than
-the stretch was used: the reservation is settled at its end, and the steps since the last state are reserved, done and
-paid for again, with fresh noise. A stop that was asked for ends at a kept state and costs no step twice. The noise
-generator of a private training is never kept.
+A public training resumes to the same weights, to the last bit. A private one pays: before each stretch of steps the ledger
+records up to which step records may be used; after it, the state is stored. When the process dies, no more than the stretch was
+used: the reservation is settled at its end, and the steps since the last state are reserved, done and paid for again, with fresh
+noise. A requested stop ends at a stored state and costs no step twice. The noise generator of a private training is never stored.
 
 Not covered: where the state is written and how long a stretch lasts (`Keeper`).
 """
@@ -18,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where training stood after `step` steps; INTERNAL, unless it saw public images alone."""
+    """The state of a training after `step` steps; INTERNAL, unless it saw public images alone."""
 
     step: int
     tensors: Mapping[str, Tensor]
@@ -30,16 +29,16 @@ class TrainingState:
 
 
 class Keeper(Protocol):
-    """Where states are kept, and who says when to stop."""
+    """Stores states, and decides when to stop."""
 
     def load(self) -> TrainingState | None:
-        """The last state that was kept whole, or None."""
+        """The last state that was stored completely, or None."""
 
     def save(self, state: TrainingState) -> None:
-        """Keep a state in place of the last one, whole or not at all."""
+        """Store a state in place of the last one, completely or not at all."""
 
     def stretch(self, step: int) -> int:
-        """How many steps to do from `step` on before the next state is kept; 1 or more."""
+        """The number of steps from `step` on before the next state is stored; 1 or more."""
 
     def stopping(self) -> bool:
-        """Whether someone asked the work to stop."""
+        """Whether a stop was requested."""

@@ -1,4 +1,4 @@
-"""All settings of a run as one frozen value, and how a preset and a person's changes become one.
+"""All settings of a run as one frozen value, resolved from a preset and a person's changes.
 
 Resolution: the defaults, then the preset (a short YAML diff with its reason and expected result), then
 `section.field=value` pairs. Everything is checked here, before any work; a mistake is a `BadInput` that names the
@@ -36,7 +36,7 @@ OF_WEIGHTS = ("network", "latent")
 
 
 class Settings(SettingsOf[AnyMethod]):
-    """Everything that a run is asked to do, whichever its method."""
+    """All settings of a run, whichever its method."""
 
     model_config = ConfigDict(defer_build=False)
 
@@ -44,19 +44,19 @@ class Settings(SettingsOf[AnyMethod]):
 
     def what(self) -> dict[str, Any]:
         """The settings that decide the result, as plain JSON values: everything but `machine`; of folders of weights the name alone."""
-        found = self.model_dump(mode="json", exclude={"machine"})
+        sections = self.model_dump(mode="json", exclude={"machine"})
         for section in OF_WEIGHTS:
-            found[section]["from"] = PurePath(found[section]["from"]).name
-        return found
+            sections[section]["from"] = PurePath(sections[section]["from"]).name
+        return sections
 
     def only(self, *sections: str) -> "Settings":
-        """These sections as they are and the defaults elsewhere: what a stage depends on, and so what its cache key holds."""
+        """These sections as they are and the defaults elsewhere: the settings that a stage depends on, which its cache key holds."""
         return Settings(**{name: getattr(self, name) for name in (*sections, "machine")})
 
 
 def preset_for(preset: str, changes: Iterable[str] = ()) -> str:
-    """The preset that is meant: the one named, else that of the embedded digits for these, and for all other data `auto`."""
-    return preset or (DEFAULT_PRESET if _embedded(_asked(changes)) else AUTO_PRESET)
+    """The effective preset: the one named, else that of the embedded digits for these, and for all other data `auto`."""
+    return preset or (DEFAULT_PRESET if _embedded(_parsed(changes)) else AUTO_PRESET)
 
 
 def resolve(method: str, preset: str = "", changes: Iterable[str] = ()) -> Settings:
@@ -66,8 +66,8 @@ def resolve(method: str, preset: str = "", changes: Iterable[str] = ()) -> Setti
     (`sfumato.recipe.follow`); until then the fields that are set are exactly those that a person or the preset has set.
     """
     known("method", method, METHODS)
-    asked = [_parse(change) for change in changes]
-    wanted = _merged(asked)
+    diffs = [_parse(change) for change in changes]
+    wanted = _merged(diffs)
     preset = preset or (DEFAULT_PRESET if _embedded(wanted) else AUTO_PRESET)
     available = presets()
     known("preset", preset, available)
@@ -98,7 +98,7 @@ def resolve(method: str, preset: str = "", changes: Iterable[str] = ()) -> Setti
 
 
 OF_A_KIND = (("network",), ("latent",), ("method", "network"))
-"""Sections whose other fields mean something else for another `kind`."""
+"""Sections whose other fields have another meaning for another `kind`."""
 
 
 def _forget_other_kinds(merged: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -120,7 +120,7 @@ def _forget_other_kinds(merged: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def _suit_patches(merged: dict[str, Any]) -> None:
-    """Give an autoencoder of patches what suits one, where nobody has said otherwise: the section's own defaults are made for `kl`.
+    """Give an autoencoder of patches its own defaults where neither preset nor person sets them: those of the section are for `kl`.
 
     A recipe does so by itself, and says why.
     """
@@ -137,19 +137,19 @@ def written(value: Any) -> str:
 
 
 def _inside(values: Any, name: str) -> dict[str, Any]:
-    found = values.get(name) if isinstance(values, dict) else None
-    return found if isinstance(found, dict) else {}
+    value = values.get(name) if isinstance(values, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
-def _asked(changes: Iterable[str]) -> dict[str, Any]:
+def _parsed(changes: Iterable[str]) -> dict[str, Any]:
     return _merged(_parse(change) for change in changes)
 
 
 def _merged(diffs: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for diff in diffs:
-        _merge(found, diff)
-    return found
+        _merge(merged, diff)
+    return merged
 
 
 def _embedded(wanted: dict[str, Any]) -> bool:

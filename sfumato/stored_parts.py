@@ -1,7 +1,7 @@
-"""The parts that a method works with, read from the folders in which they were written (`sfumato.formats`).
+"""Reads the parts that a method works with from their folders (`sfumato.formats`).
 
-The store of a run and a released model are read by this one function. Not covered: whether a folder is what it is said to be; who
-names it has checked that.
+One function reads both the store of a run and a released model. Not covered: whether a folder's content is genuine, which the caller
+has checked.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from sfumato.settings import Settings
 
 @dataclass(frozen=True)
 class PartFolders:
-    """Where each part lies; None, or nothing, where the method does without."""
+    """The folder of each part; None, or empty, where the method does without."""
 
     public: Path
     """The denoiser of the public images."""
@@ -38,7 +38,7 @@ class PartFolders:
 
 
 def read_parts(settings: Settings, facts: Facts, folders: PartFolders, device: torch.device) -> Parts:
-    """Everything that a method works with; `BadInput` for an autoencoder of images of another shape."""
+    """Read all parts that a method works with; `BadInput` for an autoencoder of images of another shape."""
 
     def denoiser(folder: Path | None) -> torch.nn.Module | None:
         return formats.load_denoiser(folder, device) if folder else None

@@ -44,7 +44,7 @@ YOUNG = 10
 
 
 def young_average(model: nn.Module, decay: float) -> AveragedModel:
-    """The same, but in a short training it does not remember where the weights began: at first its decay is less than `decay`."""
+    """A moving average that forgets the initial weights even in a short training: at first its decay is less than `decay`."""
 
     def averaged(averages: Any, weights: Any, count: Tensor | int) -> None:
         now = min(decay, (1 + int(count)) / (YOUNG + int(count)))
@@ -54,7 +54,7 @@ def young_average(model: nn.Module, decay: float) -> AveragedModel:
 
 
 def batches(records: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Endless index batches `[batch]`, a fresh shuffle each time the records run out; the incomplete rest is dropped."""
+    """Endless index batches `[batch]`, shuffled again after each pass; the incomplete last batch is dropped."""
     batch = min(batch, records)
     while True:
         order = torch.randperm(records, generator=generator)
@@ -63,16 +63,16 @@ def batches(records: int, batch: int, generator: torch.Generator) -> Iterator[Te
 
 @dataclass(frozen=True, eq=False)
 class Resumable:
-    """What a training needs to be broken off and to go on to the same weights: who keeps it, and all that is drawn in it."""
+    """Everything that a training needs to resume to the same weights: the keeper of its state, and its sources of randomness."""
 
     keeper: Keeper
     feed: Iterator[Tensor]
     """Index batches, of which each step takes one."""
     generator: torch.Generator
-    """Gives everything else."""
+    """Draws everything else."""
 
 
-def taken(
+def state_of(
     model: nn.Module,
     average: AveragedModel,
     optimiser: torch.optim.Optimizer,
@@ -80,12 +80,12 @@ def taken(
     losses: list[Tensor],
 ) -> dict[str, Tensor]:
     """The state of a public training by name: weights, moving average, moments, generator, losses; copies on the CPU."""
-    found = {f"model/{name}": value for name, value in model.state_dict().items()}
-    found |= {f"average/{name}": value for name, value in average.state_dict().items()}
+    state = {f"model/{name}": value for name, value in model.state_dict().items()}
+    state |= {f"average/{name}": value for name, value in average.state_dict().items()}
     for number, moments in optimiser.state_dict()["state"].items():
-        found |= {f"adam/{number}/{name}": value for name, value in moments.items()}
-    found |= {_generator_of(generator): generator.get_state(), "losses": torch.stack(losses)}
-    return {name: value.detach().cpu().clone() for name, value in found.items()}
+        state |= {f"adam/{number}/{name}": value for name, value in moments.items()}
+    state |= {_generator_of(generator): generator.get_state(), "losses": torch.stack(losses)}
+    return {name: value.detach().cpu().clone() for name, value in state.items()}
 
 
 def restored(
@@ -95,7 +95,7 @@ def restored(
     optimiser: torch.optim.Optimizer,
     resumable: Resumable,
 ) -> list[Tensor]:
-    """Put back what `taken` took; the losses of the steps done, which are none where there is no state, or one of another kind of device."""
+    """Restore what `state_of` copied; returns the losses so far, none where there is no state, or one of another kind of device."""
     if state is None or _generator_of(resumable.generator) not in state.tensors:
         return []
     tensors = state.tensors
@@ -134,7 +134,7 @@ def train(
 ) -> tuple[Model, list[float]]:
     """Minimise `loss_of_step` over the model's parameters; returns the averaged model and the loss at each step.
 
-    What is `resumable` is kept now and then, and goes on from what was kept; `Stopped`, at a kept state, where someone asks for it.
+    A `resumable` training stores its state now and then, and starts from the stored one; it raises `Stopped`, at a stored state, on request.
     """
     optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
     factor = warm_then_decay(warm_up, steps, final_rate)
@@ -146,7 +146,7 @@ def train(
     for step in range(first, steps):
         if resumable and (step == until or resumable.keeper.stopping()):
             if step > first:
-                state = taken(model, average, optimiser, resumable.generator, losses)
+                state = state_of(model, average, optimiser, resumable.generator, losses)
                 resumable.keeper.save(TrainingState(step, state))
             if resumable.keeper.stopping():
                 raise Stopped(f"stopped after step {step} of {steps} and saved; the same command goes on from there")
@@ -177,8 +177,8 @@ def pretrain(
 ) -> tuple[nn.Module, list[float]]:
     """Train a denoiser on public images `[n, c, h, w]` with labels `[n]`; returns the averaged model and the losses.
 
-    A share of the labels is dropped, so that the network also learns to denoise without a class. With a `keeper` it can be
-    broken off and goes on to the same weights.
+    A share of the labels is dropped, so that the network also learns to denoise without a class. With a `keeper` it can stop and
+    resume to the same weights.
     """
     generator = torch.Generator(images.device).manual_seed(seed)
     feed = batches(len(images), settings.batch, torch.Generator().manual_seed(seed))
@@ -199,7 +199,7 @@ def pretrain(
 def denoiser_training(
     model: nn.Module, schedule: NoiseSchedule, settings: Pretraining, *, seed: int, progress: Progress = silent
 ) -> Callable[[Tensor, Tensor], nn.Module]:
-    """`pretrain` for images and labels that come later; where these are none, the model stays as it is."""
+    """`pretrain` as a function of images and labels; without images, the model stays as it is."""
 
     def train_on(images: Tensor, labels: Tensor) -> nn.Module:
         steps = settings if len(images) else settings.model_copy(update={"steps": 0})

@@ -31,12 +31,12 @@ def need(holds: bool, otherwise: str) -> None:
 
 def upper_bound(mechanisms: list[Any], delta: float, about: float, enough: float = 0.0) -> float:
     """An upper bound on epsilon by dp-accounting, as fine as it takes to come to `enough` or to settle."""
-    found = math.inf
+    bound = math.inf
     for grid in range(GRIDS):
-        before, found = found, min(found, composed(mechanisms, delta, max(START * about, LEAST) / FINER**grid))
-        if found <= enough or before - found <= START * found:
+        before, bound = bound, min(bound, composed(mechanisms, delta, max(START * about, LEAST) / FINER**grid))
+        if bound <= enough or before - bound <= START * bound:
             break
-    return found
+    return bound
 
 
 def composed(mechanisms: list[Any], delta: float, interval: float) -> float:
@@ -60,20 +60,20 @@ def composed(mechanisms: list[Any], delta: float, interval: float) -> float:
 
 
 def check_privacy(card: dict[str, Any], _: Any) -> str:
-    told = card["certificate"]
-    need(bool(told and card["mechanisms"]), "there is no certificate: the folder was published on a claim")
-    epsilon, delta, relation = (told[name] for name in ("epsilon", "delta", "relation"))
+    certificate = card["certificate"]
+    need(bool(certificate and card["mechanisms"]), "there is no certificate: the folder was published on a claim")
+    epsilon, delta, relation = (certificate[name] for name in ("epsilon", "delta", "relation"))
     need(0 < delta < 1 and 0 <= epsilon < math.inf and relation in RELATIONS, "the certificate means nothing")
     for one in card["mechanisms"]:
-        given = {"count": one["count"], **one["arguments"]}
-        stated = given.pop("neighboring_relation", None if "sampling_prob" in given else RELATIONS[relation])
+        arguments = {"count": one["count"], **one["arguments"]}
+        stated = arguments.pop("neighboring_relation", None if "sampling_prob" in arguments else RELATIONS[relation])
         need(stated == RELATIONS[relation], f"{one} is not stated under {relation}")
-        known = set(given) <= KNOWN.get(one["constructor"], set()) and isinstance(one["count"], int)
-        need(known and all(0 < value < math.inf for value in given.values()), f"{one} is no mechanism known here")
-    found = upper_bound(card["mechanisms"], delta, epsilon, MARGIN * epsilon)
-    said = f"dp-accounting {version('dp-accounting')}: epsilon <= {found:.6g}; card: {epsilon:.6g} at {delta:g}, {relation}"
-    need(found <= MARGIN * epsilon + LEAST, said)
-    return said
+        known = set(arguments) <= KNOWN.get(one["constructor"], set()) and isinstance(one["count"], int)
+        need(known and all(0 < value < math.inf for value in arguments.values()), f"{one} is no mechanism known here")
+    bound = upper_bound(card["mechanisms"], delta, epsilon, MARGIN * epsilon)
+    verdict = f"dp-accounting {version('dp-accounting')}: epsilon <= {bound:.6g}; card: {epsilon:.6g} at {delta:g}, {relation}"
+    need(bound <= MARGIN * epsilon + LEAST, verdict)
+    return verdict
 
 
 def check_signature(card: dict[str, Any], key: Any) -> str:
@@ -105,10 +105,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("card", type=Path)
     parser.add_argument("--key")
-    asked, failed = parser.parse_args(arguments), 0
-    for check, beside in ((check_signature, asked.key), (check_files, asked.card.parent), (check_privacy, None)):
+    options, failed = parser.parse_args(arguments), 0
+    for check, beside in ((check_signature, options.key), (check_files, options.card.parent), (check_privacy, None)):
         try:
-            print("holds:", check(json.loads(asked.card.read_bytes()), beside), flush=True)
+            print("holds:", check(json.loads(options.card.read_bytes()), beside), flush=True)
         except Exception as error:
             failed = 1
             print("FAILS:", error if type(error) is ValueError else f"the card cannot be read: {error!r}", flush=True)

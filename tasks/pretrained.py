@@ -43,7 +43,7 @@ def load_autoencoder(
     params = latent.model_dump(include={"weights"})
     with making(PublicAutoencoder, "autoencoder from elsewhere", context, parents=[images], params=params) as draft:
         parted = held_out(serialization.load_images(draft.open(images)), seed)
-        learnt, kept = (to_unit(part.pixels).to(device_of(machine)) for part in (parted.learnt, parted.kept))
+        learnt, kept = (to_unit(part.pixels).to(device_of(machine)) for part in (parted.learnt, parted.withheld))
         codec = pretrained.load_latents(latent, learnt, own_scale=own_scale)
         serialization.save_autoencoder(draft.folder, codec, images.digest)
         pairs = latents.reconstructions(codec, kept, SHOWN)

@@ -97,7 +97,7 @@ def train_autoencoder(
         draft.metrics = {"reconstruction_error": latents.reconstruction_error(found.codec, found.held_out)}
         draft.metrics["spread"] = latents.pixel_spread(found.held_out)
         if reader:
-            kept = held_out(public, seed).kept
+            kept = held_out(public, seed).withheld
             read = latents.read_after(found.codec, reader, to_unit(kept.pixels).to(device), kept.labels)
             draft.metrics |= {"read_before": read.before, "read_after": read.after}
         draft.series = {"loss": split.thinned(found.losses)}
@@ -301,7 +301,7 @@ def rehearse(
             able = {"retrieval": known["retrieval_accuracy"], "chance": known["retrieval_chance"]}
             found = found.model_copy(update=able)
         serialization.save(draft.folder, {}, found.model_dump(mode="json"))
-        save_png(draft.folder / REHEARSAL, captioned(shown, COLUMNS, enlargement(parted.kept.pixels.shape[2])))
+        save_png(draft.folder / REHEARSAL, captioned(shown, COLUMNS, enlargement(parted.withheld.pixels.shape[2])))
         draft.files = [draft.folder / REHEARSAL]
         draft.metrics = found.numbers()
     return draft.ref

@@ -1,4 +1,4 @@
-"""A small CNN that reads images: the features of fidelity, the judge of what is readable, and one of the yardsticks of utility.
+"""A small CNN for images: the features of fidelity, the judge of readability, and one of the classifiers of utility.
 
 Convolutions halve the image down to 4 x 4 or less, GroupNorm keeps records independent of each other, the result is
 pooled to 2 x 2, and a hidden layer of 64 numbers feeds the classes. Those 64 numbers are the `features` in which
@@ -33,7 +33,7 @@ PEAK_RATE, WARM_UP, WEIGHT_DECAY = 3e-3, 0.25, 1e-2
 JITTER = 0.2
 """Standard deviation of the pixel noise added in training (pixels in [-1, 1]); it helps a little at 8x8."""
 RANGE_SLACK = 1e-3
-"""How far rounding may carry a pixel outside [-1, 1]."""
+"""Largest distance of a pixel outside [-1, 1] that rounding explains."""
 READ_IMAGES = 1024
 """Images read at once where nothing is trained."""
 FULL = 32
@@ -99,7 +99,7 @@ def check_images(images: Tensor, labels: Tensor, classes: int, *, name: str) -> 
 
 
 def default_steps(images: int) -> int:
-    """Optimiser steps that `train_classifier` takes on so many images when it is not told."""
+    """Optimiser steps that `train_classifier` takes by default, by the number of images."""
     return min(MOST_STEPS, max(LEAST_STEPS, -(-LEAST_EPOCHS * images // BATCH_IMAGES)))
 
 
@@ -153,7 +153,7 @@ def train_classifier(
 def classifier_of(
     images: ImageSet, *, seed: int = 0, device: str | torch.device = "cpu", progress: Progress | None = None
 ) -> Classifier:
-    """A classifier that tells the classes of an image set apart."""
+    """A classifier trained on the classes of an image set."""
     x, y = to_unit(images.pixels), torch.from_numpy(images.labels)
     return train_classifier(x, y, len(images.classes), seed=seed, device=device, progress=progress)
 

@@ -1,14 +1,14 @@
-"""Did an image repeat a training record? Distances to the nearest training and held-out records, side by side.
+"""The copy check: distances of images to the nearest training and held-out records.
 
-An image is a copy of a record when the two differ by at most a tenth of the spread of real pixels (`copy_distance`), which
-is what remains if 99 % of the variance is explained. Held-out records, which no model saw, say what chance explains: the
-check fails for every image that copies a training record and no held-out one, were it a single one.
+An image is a copy of a record when the two differ by at most a tenth of the spread of real pixels (`copy_distance`), the
+residual after 99 % of the variance is explained. Held-out records, which no model saw, show how near chance comes: the check
+fails as soon as a single image copies a training record and no held-out one.
 
-Why so simple: independent images do not come that near (of 360 held-out digits the nearest to a training record is at
-0.24 of the spread, of 2,000 of MNIST at 0.15), so one copy is enough, and no count of images can drown it.
-Its edges: an image that chance brings near is a false alarm where no held-out record is like it (a blank image, where all
-blank records fell to the training part): look at the pair. A copy of a record that the held-out part holds as well is
-not counted. Shifted, mirrored, recoloured or partial copies keep their distance and are not found.
+Independent images do not come that near (of 360 held-out digits the nearest to a training record is at 0.24 of the spread, of
+2,000 of MNIST at 0.15), so one copy is enough, and no number of images can hide it.
+Limits: an image near a record by chance is a false alarm where no held-out record is similar (a blank image, where all blank
+records are in the training part): look at the pair. A copy of a record that the held-out part also holds does not count.
+Shifted, mirrored, recoloured or partial copies are far from their original and are not detected.
 
 Label: INTERNAL, as a whole and number by number.
 """
@@ -27,7 +27,7 @@ COPY_SHARE = 0.1
 HALF_GREY_LEVEL = 1 / 255
 """Half of one of 255 steps from -1 to 1: what rounding alone may change, and the least distance of a copy."""
 CLOSEST = 10
-"""Pairs that are named."""
+"""Number of closest pairs that the check lists."""
 
 
 def check_copies(images: Tensor, train: Tensor, test: Tensor) -> tuple[CopyCheck, Tensor, Tensor]:

@@ -1,7 +1,7 @@
-"""What judging costs, before anything is judged: seconds of one core, from a fixed table and from the sizes of what is judged.
+"""Estimates the time of judging beforehand: seconds of one core, from a fixed table and the sizes of the sets.
 
-The table is that of `sfumato.costs`, so that two machines reckon the same; whoever wants the time of *this* machine multiplies.
-scikit-learn's classifiers, distances and neighbours are computed on the CPU whatever the device.
+The table is that of `sfumato.costs`, so that two machines give the same estimate; multiply by a machine's speed for its own time.
+scikit-learn's classifiers, distances and neighbours run on the CPU whatever the device.
 
 Not covered: Inception's features, and images read from disk.
 """
@@ -20,7 +20,7 @@ from sfumato.evaluation.classifier import BATCH_IMAGES, Classifier, default_step
 from sfumato.evaluation.utility import NETWORKS, TEN, wanted
 
 LOGISTIC, LOGISTIC_SECONDS = 300, 2.6e-9
-"""Iterations of a logistic regression on pixels, and the time that one takes for a number of an image, of ten classes."""
+"""Iterations of a logistic regression on pixels, and the seconds of one per image value, for ten classes."""
 SCIKIT_SECONDS = 240.0
 """Ten of scikit-learn's classifiers on 2,000 images of 784 numbers."""
 DISTANCE_SECONDS, PAIR_SECONDS = 3.0, 3.3e-8
@@ -28,12 +28,12 @@ DISTANCE_SECONDS, PAIR_SECONDS = 3.0, 3.3e-8
 FEW = 2000
 """Images of the public model alone that are judged, at most: it knows no private class, and more teach nothing about it."""
 TEST_PART = 6
-"""A source with a test part of its own has about one test image for so many."""
+"""Training images per test image in a source with a test part of its own, about."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is judged, and against what."""
+    """Sizes of the judged sets and of the real images."""
 
     image: tuple[int, int, int]
     """Channels, height and width."""
@@ -45,24 +45,24 @@ class Sizes:
     brief: int
     """Sets that teach the fast ones alone; that of the public model, which has fewer images, comes on top."""
     ceilings: int
-    """Sets that are told from real images and teach nothing."""
+    """Sets that take part in the two-sample test and teach nothing."""
 
     @property
     def test(self) -> int:
-        """About how many real images there are to test with."""
+        """Approximate number of real test images."""
         return max(1, round(self.records / TEST_PART))
 
 
 @functools.lru_cache
 def classifier_work(image: tuple[int, int, int], classes: int) -> Work:
-    """What one image costs the small CNN that judges, teaches and tells apart."""
+    """Work of the small CNN (judge, utility and two-sample test) for one image."""
     with without_numbers(image):
         return _work(Classifier(image[0], classes, side=max(image[1:])), image)
 
 
 @functools.lru_cache
 def network_work(name: str, image: tuple[int, int, int], classes: int) -> Work:
-    """What one image costs one of the papers' networks."""
+    """Work of one of the papers' networks for one image."""
     with without_numbers(image):
         return _work(NETWORKS[name](image, classes), image)
 
@@ -72,7 +72,7 @@ def _work(network: nn.Module, image: tuple[int, int, int]) -> Work:
 
 
 def judging_seconds(how: Evaluation, sizes: Sizes, judged: int, table: dict[str, Cost]) -> float:
-    """Seconds of judging sets of `judged` images each: a judge, what the sets teach, how they are told apart, distances."""
+    """Seconds of judging sets of `judged` images each: the judge, classifiers taught by the sets, two-sample tests, distances."""
     step = _step_seconds(sizes, sizes.image, table)
     seen = _seen_seconds(sizes, judged, step, table)
     full = seen + _taught_seconds(sizes, judged, step) + _papers_seconds(how, sizes, judged, table)
@@ -84,12 +84,12 @@ def judging_seconds(how: Evaluation, sizes: Sizes, judged: int, table: dict[str,
 
 
 def _step_seconds(sizes: Sizes, image: tuple[int, int, int], table: dict[str, Cost]) -> float:
-    """Of a training step of the small CNN on images of this shape."""
+    """Seconds of a training step of the small CNN on images of this shape."""
     return training_seconds(table["classifier"], classifier_work(image, sizes.classes), BATCH_IMAGES)
 
 
 def _seen_seconds(sizes: Sizes, judged: int, step: float, table: dict[str, Cost]) -> float:
-    """Of telling a set apart, of reading it, by the judge and by what the distances are measured in, and of the distances."""
+    """Seconds of a set's two-sample test, of reading it by the judge and the extractors, and of the distances."""
     channels, height, width = sizes.image
     times = two_samples.fold(max(height, width))
     telling = _step_seconds(sizes, (channels, height // times, width // times), table)
@@ -99,12 +99,12 @@ def _seen_seconds(sizes: Sizes, judged: int, step: float, table: dict[str, Cost]
 
 
 def _taught_seconds(sizes: Sizes, judged: int, step: float) -> float:
-    """Of the fast classifiers."""
+    """Seconds of the fast classifiers."""
     return default_steps(judged) * step + LOGISTIC * judged * math.prod(sizes.image) * LOGISTIC_SECONDS
 
 
 def _papers_seconds(how: Evaluation, sizes: Sizes, judged: int, table: dict[str, Cost]) -> float:
-    """Of the other classifiers that are asked for."""
+    """Seconds of the other classifiers in the settings."""
     seconds = 0.0
     for name in wanted(how, sizes.image)[0]:
         if name in NETWORKS:
@@ -118,4 +118,4 @@ def _papers_seconds(how: Evaluation, sizes: Sizes, judged: int, table: dict[str,
 
 
 KINDS = {"mlp": "mlp", "paper_cnn": "classifier", "resnet9": "backbone"}
-"""What in the table of costs each of the papers' networks is like."""
+"""The row of the table of costs for each of the papers' networks."""

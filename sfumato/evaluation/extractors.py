@@ -1,12 +1,12 @@
-"""In whose features images are compared: the small CNN's, or the Inception network's that published FIDs stand on.
+"""The extractors of the features in which images are compared: the small CNN, or the Inception network of published FIDs.
 
-Numbers from two extractors do not compare: each set of scores names its own, and `only_extractor` refuses a table of
+Numbers from two extractors do not compare: each set of scores names its own, and `only_extractor` refuses a table with
 two. Inception is torchmetrics' (by torch-fidelity, the weights of Szegedy et al. 2015 that all published FIDs use); it
-resizes as those do. The weights lie in torch's hub folder; here they are checked by the digest in their name and read
-without running code before anyone else opens them.
+resizes as those do. The weights lie in torch's hub folder; this file checks them by the digest in their name and reads them
+without running code before any library opens them.
 
-Label: neither has seen a private image: the small CNN (`sfumato.evaluation.classifier`) learns to tell the classes of the
-run's public images apart. What either says of private images is INTERNAL all the same.
+Label: neither has seen a private image: the small CNN (`sfumato.evaluation.classifier`) learns the classes of the run's public
+images. Its values on private images are INTERNAL all the same.
 Not covered: whether features learnt on photographs, or on the public images, suit the private ones.
 """
 
@@ -28,27 +28,27 @@ Choice = Literal["auto", "cnn", "inception"]
 CNN = "hidden layer ({} features) of a small CNN trained on public images ({}, {} classes); not Inception"
 LATENTS = "latents of the public autoencoder"
 WIDEST_LATENTS = 128
-"""Numbers of a latent that are compared at most: a distance takes more images than numbers, and time by their square."""
+"""Largest number of values of a latent that are compared: a distance needs more images than values, and time by their square."""
 DIRECTIONS = 64
 """Directions of a backbone's features that are compared."""
 BACKBONE = f"{DIRECTIONS} widest directions of the public backbone's features"
 EYES_BATCH = 512
-"""Images that these read at once."""
+"""Images per batch of these."""
 INCEPTION_FEATURES = 2048
 INCEPTION = f"Inception v3 ({INCEPTION_FEATURES} features), the weights of published FIDs"
 PACKAGE = "torch_fidelity"
 WEIGHTS = "weights-inception-2015-12-05-6726825d.pth"
-"""The file as torch-fidelity calls it; the last part is the beginning of its sha256."""
+"""The file's name in torch-fidelity; the last part is the beginning of its sha256."""
 INCEPTION_BATCH = 64
 """Images that Inception reads at once."""
 
 
 @dataclass(frozen=True)
 class FeatureReader:
-    """What turns images into numbers that are compared."""
+    """A feature extractor."""
 
     name: str
-    """What stands beside every number."""
+    """Name of the extractor, shown beside every score."""
     width: int
     """Features of an image."""
     read: Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -61,10 +61,10 @@ class FeatureReader:
 
 @dataclass(frozen=True)
 class Eyes:
-    """Further features in which a Frechet distance is measured, beside those of the extractor."""
+    """A further feature space for a Frechet distance, beside the extractor's."""
 
     name: str
-    """What stands beside the number."""
+    """Name of the features, shown beside the score."""
     read: Callable[[Tensor], Tensor]
     """Images [n, c, h, w] in [-1, 1] to features [n, d], on the CPU."""
 
@@ -110,12 +110,12 @@ def small_cnn(model: Classifier, trained_on: str) -> FeatureReader:
 
 
 def cnn_name(trained_on: str, classes: int) -> str:
-    """What the scores of a small CNN trained on so many classes of public images of that name say of it."""
+    """Name in the scores of a small CNN trained on this many classes of public images of that name."""
     return CNN.format(FEATURES, trained_on, classes)
 
 
 def chosen(choice: Choice) -> Literal["cnn", "inception"]:
-    """The extractor that a setting means on this machine.
+    """The extractor for a setting on this machine.
 
     `inception` fetches missing weights and is `BadInput` where it cannot have them; `auto` fetches nothing and takes the
     small CNN instead.
@@ -131,7 +131,7 @@ def chosen(choice: Choice) -> Literal["cnn", "inception"]:
 
 
 def weights_path() -> Path:
-    """Where the weights of Inception lie."""
+    """Path of the weights of Inception."""
     return Path(torch.hub.get_dir()) / "checkpoints" / WEIGHTS
 
 
@@ -176,7 +176,7 @@ def only_extractor(names: Iterable[str]) -> str:
 
 
 def _obstacle() -> str:
-    """Why Inception cannot be used here, and what to do; "" if it can."""
+    """The reason why Inception cannot be used here, and the way out; "" if it can."""
     path = weights_path()
     if not _installed():
         return "the package torch-fidelity is missing: pip install 'sfumato[inception]'"
@@ -194,7 +194,7 @@ def _installed() -> bool:
 
 
 def _fetch() -> None:
-    """Bring the weights to their place, whole or not at all."""
+    """Download the weights to their place, completely or not at all."""
     path = weights_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -1,4 +1,4 @@
-"""How close a synthetic image set comes to real images: distances and neighbourhoods in a space of features.
+"""Distances and neighbourhoods between a synthetic image set and real images in a space of features.
 
 `frechet_distance` compares two Gaussians fitted to the features, `kernel_distance` (KID) all their moments up to the
 third. `coverage`, precision, recall and density count neighbours (Naeem et al. 2020, "Reliable Fidelity and Diversity

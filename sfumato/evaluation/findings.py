@@ -1,19 +1,19 @@
-"""What audits and the copy check find, as plain values that a record can hold without the libraries that found it; INTERNAL."""
+"""Results of audits and of the copy check, as plain values that a record can hold without the libraries that compute them; INTERNAL."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 LEAST_RECORDS = 10
-"""Members, and others, that an attack is judged by at least."""
+"""Smallest number of members, and of others, by which an attack is judged."""
 
 
 class Value(BaseModel):
-    """Base of what an audit finds: frozen, refuses NaN and unknown fields, serialises to JSON; INTERNAL."""
+    """Base of an audit's results: frozen, refuses NaN and unknown fields, serialises to JSON; INTERNAL."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class Membership(Value):
-    """How well one attack told members from others."""
+    """How well one attack separates members from others."""
 
     name: str
     """The attack."""

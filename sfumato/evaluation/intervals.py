@@ -1,4 +1,4 @@
-"""95 % intervals around scores, by bootstrap: what other draws of the images, judged in the same way, might give.
+"""95 % intervals around scores, by bootstrap: the spread over other draws of the images, judged in the same way.
 
 A score that is a mean over images (accuracy, coverage, ...) gets the percentiles of the means of its resamples. The
 Frechet distance and the Inception score of a resample are biased, since it repeats images; for them the resamples give
@@ -18,7 +18,7 @@ from sfumato.evaluation.fidelity import between_gaussians, score_of_means
 
 LEVEL = 0.95
 WIDEST = 256
-"""Most features for which the Frechet distance is resampled; each resample takes time that grows with their cube."""
+"""Largest number of features for which the Frechet distance is resampled; a resample takes time by their cube."""
 Interval = tuple[float, float]
 
 

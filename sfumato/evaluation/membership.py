@@ -1,4 +1,4 @@
-"""Who was in the training data? Attacks that guess it from a model or from images, and how well they guessed.
+"""Membership attacks, which guess from a model or from images which records it was trained on, and their success.
 
 An attack gives each record a score, higher for "was a member". `membership` turns the scores of members and of others
 into a ROC curve: an area of 0.5 is guessing. Two attacks are here. `loss_gaps`: how much better the tuned denoiser
@@ -27,9 +27,9 @@ from sfumato.evaluation.findings import LEAST_RECORDS, Membership
 from sfumato.progress import Progress, silent
 
 STRICT_RATE, LOOSE_RATE = 0.01, 0.1
-"""False positive rates at which the true positive rate is told (Carlini et al. 2022 ask for the strict one)."""
+"""False positive rates at which the true positive rate is reported (Carlini et al. 2022 recommend the strict one)."""
 CURVE_RATES = tuple(float(rate) for rate in np.unique(np.r_[0, np.geomspace(1e-3, 1, 46), np.linspace(0, 1, 21)]))
-"""False positive rates at which the ROC curve is kept."""
+"""False positive rates at which the ROC curve is stored."""
 LEVEL, RESAMPLES = 0.95, 1000
 """Level of the bootstrap interval, and how often it draws."""
 TIME_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
@@ -37,7 +37,7 @@ TIME_SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 DRAWS = 8
 """Draws of noise over which the loss of a record at a time is averaged."""
 CHUNK = 1024
-"""Records handled at once."""
+"""Records per batch."""
 CONTROL = "control: public model alone"
 """Name of the attack on a model that saw no private record: it should guess, or members and others differ by themselves."""
 COMBINED, NEAREST = "loss, all t", "nearest published image"
@@ -118,8 +118,8 @@ def loss_gaps(
 ) -> tuple[Tensor, Tensor]:
     """(public loss - tuned loss, - public loss) of records x, y at each of the times, both `[len(times), n]`.
 
-    The public model is asked without a class, since it knows other classes. The first is the attack: the public loss takes
-    out how hard a record is. The second knows no private record and serves as `CONTROL`. The seed draws the attacker's noise.
+    The public model gets no class, since it knows other classes. The first score is the attack: subtracting from the public loss
+    removes how hard a record is. The second knows no private record and serves as `CONTROL`. The seed draws the attacker's noise.
     """
     arguments: dict[str, Any] = {"times": times, "draws": draws}
     public = denoising_losses(
@@ -162,9 +162,8 @@ def canary_scores(
 ) -> Tensor:
     """How much tuning lowered the loss of records x `[m, c, h, w]`, y `[m]` at examples like those of training: `[m]`.
 
-    `corrupt` is what the method made of private records, so the attack looks where training looked, whatever the method;
-    `start` is the denoiser that tuning began with, asked for the same classes. Mean over `rounds` rounds of examples, the
-    same ones for both models.
+    `corrupt` makes the method's own training examples, so the attack uses those of training, whatever the method; `start` is the
+    denoiser before tuning, on the same classes. Mean over `rounds` rounds of examples, the same ones for both models.
     """
     generator, total = _noise(x, seed), torch.zeros(len(x), device=x.device)
     for _ in range(rounds):

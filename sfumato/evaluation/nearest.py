@@ -1,4 +1,4 @@
-"""Which public image lies nearest to an image, so that a person sees whether images are public ones again.
+"""The nearest public image of each image, so that a person sees whether drawn images repeat public ones.
 
 Nearness is distance in the features of an extractor that learnt from public images alone, each feature divided by its
 spread over them.
@@ -13,11 +13,11 @@ from torch import Tensor
 from sfumato.evaluation.utility import spread
 
 MOST_PUBLIC = 50_000
-"""Public images that are searched at most, spread evenly over all of them."""
+"""Largest number of public images that are searched, spread evenly over all of them."""
 
 
 def searched(public: int) -> Tensor:
-    """Positions of the images that are searched, of so many public ones."""
+    """Positions of the public images that are searched, by their number."""
     return spread(public, MOST_PUBLIC)
 
 

@@ -1,4 +1,4 @@
-"""The networks that papers train on synthetic images: an MLP, a CNN and a ResNet-9, each as it is printed there.
+"""The networks that papers train on synthetic images: an MLP, a CNN and a ResNet-9, each as printed there.
 
 MLP and CNN are those of DPDM (Dockhorn et al. 2023), on which dp-promise and RAPID report too; the ResNet-9, for colour
 images, is RAPID's choice (He et al. 2016 in the common nine-layer form). All are trained as dp-promise trains them (Wang et
@@ -25,9 +25,9 @@ VALIDATION_SHARE = 1 / 6
 HIDDEN = 100
 """Width of the MLP's hidden layer."""
 CNN_LEAST_SIDE = 18
-"""The CNN's three convolutions without padding and two poolings leave nothing of a smaller image."""
+"""Smallest side for the CNN, whose three convolutions without padding and two poolings leave nothing of a smaller image."""
 RESNET_LEAST_SIDE = 8
-"""The ResNet-9's three poolings leave nothing of a smaller image."""
+"""Smallest side for the ResNet-9, whose three poolings leave nothing of a smaller image."""
 DROPOUT = 0.5
 READ_IMAGES = 1024
 """Images read at once where nothing is trained."""
@@ -96,12 +96,12 @@ def _convolution(channels_in: int, channels_out: int, *, pool: int = 1) -> nn.Mo
 
 
 def steps(images: int, epochs: int) -> int:
-    """Optimiser steps that `trained` takes on so many images."""
+    """Optimiser steps that `trained` takes, by the number of images."""
     return epochs * -(-(images - held_back(images)) // BATCH_IMAGES)
 
 
 def held_back(images: int) -> int:
-    """Synthetic images that choose the epoch."""
+    """Number of synthetic images that choose the epoch."""
     return max(1, round(VALIDATION_SHARE * images))
 
 

@@ -1,7 +1,7 @@
-"""Two scores that many images of one class cannot carry: balanced accuracy, and the area under the ROC curve.
+"""Two scores that a frequent class does not dominate: balanced accuracy, and the area under the ROC curve.
 
-Both are means over the classes that the test images have. Their intervals come from what each image adds to them (DeLong
-et al. 1988 for the area; the same first-order argument for the shares), so that nothing is resampled.
+Both are means over the classes of the test images. Their intervals come from each image's contribution (DeLong et al. 1988
+for the area; the same first-order argument for the shares), so that nothing is resampled.
 
 Label: INTERNAL wherever the test images are private.
 Not covered: the spread between training seeds.

@@ -40,7 +40,7 @@ NEIGHBOURS = 5
 
 
 class Scores(BaseModel):
-    """What one image set is worth: frozen, refuses NaN and unknown fields, serialises to JSON; INTERNAL."""
+    """All scores of one image set: frozen, refuses NaN and unknown fields, serialises to JSON; INTERNAL."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -67,7 +67,7 @@ class Scores(BaseModel):
     cnn: float | None = Field(ge=0, le=1)
     """Accuracy on the real test images of the small CNN trained on the set."""
     mlp: float | None = Field(default=None, ge=0, le=1)
-    """The same of the papers' MLP; this and what follows are None where they were not asked for."""
+    """The same of the papers' MLP; this and the following are None where the settings do not request them."""
     paper_cnn: float | None = Field(default=None, ge=0, le=1)
     """The same of the papers' CNN."""
     resnet9: float | None = Field(default=None, ge=0, le=1)
@@ -105,13 +105,13 @@ class Scores(BaseModel):
     intervals: dict[str, Interval]
     """95 % interval of each score that has one, by name (`sfumato.evaluation.intervals`)."""
     missing: dict[str, str] = {}
-    """Why a score that was asked for has no number, by name."""
+    """The reason why a requested score has no number, by name."""
     images: int = Field(ge=1)
     """How many images the set has; the fidelity scores of sets of different sizes do not compare exactly."""
     feature_extractor: str
-    """In whose features the distances were measured."""
+    """Name of the extractor in whose features the distances were measured."""
     further_extractors: dict[str, str] = {}
-    """In whose features the further Frechet distances were, by the name of the score."""
+    """Names of the features of the further Frechet distances, by the name of the score."""
 
     def numbers(self) -> dict[str, float]:
         """The scores that are single numbers, by name."""
@@ -120,14 +120,14 @@ class Scores(BaseModel):
 
 @dataclass(frozen=True)
 class Bench:
-    """What every set is measured with; INTERNAL."""
+    """Everything with which sets are measured; INTERNAL."""
 
     images: Tensor
     """Real test images [n, c, h, w] in [-1, 1], n > 5."""
     labels: Tensor
     """int64 [n]."""
     features: Tensor
-    """Theirs, [n, d]."""
+    """Features of the real test images, [n, d]."""
     classes: int
     judge: Classifier
     extractor: FeatureReader
@@ -135,15 +135,15 @@ class Bench:
     seed: int
     device: str | torch.device
     further: Mapping[str, Eyes]
-    """In what else Frechet distances are measured, by the name of the score."""
+    """Further features for Frechet distances, by the name of the score."""
     further_features: Mapping[str, Tensor]
-    """What they see of the real test images, [n, d]."""
+    """Further features of the real test images, [n, d]."""
     judge_reads: np.ndarray
     """1 for each real test image that the judge reads rightly, else 0, [n]."""
 
 
 class ScoredSet(NamedTuple):
-    """Some scores, the intervals of those that have one, and why others have no number, by name."""
+    """Some scores, their intervals where they have one, and the reasons for missing numbers, by name."""
 
     values: Mapping[str, float | None] = MappingProxyType({})
     spans: Mapping[str, Interval] = MappingProxyType({})
@@ -151,7 +151,7 @@ class ScoredSet(NamedTuple):
 
 
 def _joined(*parts: ScoredSet) -> ScoredSet:
-    """All of them together; of a name that several have, the last."""
+    """All scores together; where several sets have the same name, the last one counts."""
     return ScoredSet(*(dict(ChainMap(*map(dict, kind[::-1]))) for kind in zip(*parts, strict=True)))
 
 
@@ -178,7 +178,7 @@ def make_bench(
 def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress | None = None) -> Scores:
     """All scores of images [n, c, h, w] in [-1, 1], n > 5, drawn for labels int64 [n]; INTERNAL.
 
-    `progress` hears the optimiser steps of all trainings as one count.
+    `progress` receives the optimiser steps of all trainings as one count.
     """
     utility.check_task(synthetic, labels, bench.images, bench.labels, classes=bench.classes)
     _enough(synthetic, "synthetic images")
@@ -206,11 +206,11 @@ def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress
 def ceiling(
     train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], bench: Bench, *, progress: Progress = silent
 ) -> Scores:
-    """Scores of real images that went through an autoencoder, images [n, c, h, w] in [-1, 1] and labels int64 [n]: the best that
-    anything drawn in its latents can score; INTERNAL.
+    """Scores of real images after an autoencoder, images [n, c, h, w] in [-1, 1] and labels int64 [n]: the best scores that images
+    drawn in its latents can reach; INTERNAL.
 
-    `readable` is of the held-out ones, which the judge did not learn from; all else is of those of the training part, since
-    held-out images would be compared with themselves. Nothing is taught to name classes by them.
+    `readable` uses the held-out images, which the judge did not learn from; all other scores use the training part, since held-out
+    images would be compared with themselves. No utility classifier learns from them.
     """
     read = _mean("readable", _read_rightly(bench.judge, *test), bench)
     return _scores(train[0], bench, _joined(_seen(*train, bench), _two_samples(*train, bench, progress), read))
@@ -242,7 +242,7 @@ def _read_rightly(model: Classifier, images: Tensor, labels: Tensor) -> np.ndarr
 
 
 def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
-    """What is seen in images without learning from them: what the judge reads, and distances in all features."""
+    """Scores that need no training: readability by the judge, and distances in all features."""
     drawn, probabilities = bench.extractor.read(synthetic)
     kid, error = kernel_distance(bench.features, drawn)
     score, table = inception_score(probabilities)
@@ -260,7 +260,7 @@ def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
 
 
 def _frechet(name: str, drawn: Tensor, real: Tensor, bench: Bench) -> ScoredSet:
-    """A Frechet distance between features [m, d] and [n, d], or why there is none."""
+    """A Frechet distance between features [m, d] and [n, d], or the reason why there is none."""
     width = real.shape[1]
     few = min((len(drawn), "synthetic images"), (len(real), "real test images"))
     if few[0] <= width:
@@ -274,7 +274,7 @@ def _frechet(name: str, drawn: Tensor, real: Tensor, bench: Bench) -> ScoredSet:
 
 
 def _learnt(names: tuple[str, ...], synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> ScoredSet:
-    """What each of these classifiers reads in the real test images after learning from the set."""
+    """Accuracy on the real test images of each of these classifiers, trained on the set."""
     sets, rows, true = [], {}, bench.labels.cpu().numpy()
     if names:
         task = (synthetic, labels, bench.images, bench.labels)
@@ -291,7 +291,7 @@ def _learnt(names: tuple[str, ...], synthetic: Tensor, labels: Tensor, bench: Be
 
 
 def _two_samples(synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> ScoredSet:
-    """How well images are told from the real test images."""
+    """How well a classifier separates images from the real test images."""
     name = "two_sample_auc"
     options: dict[str, Any] = {"seed": bench.seed, "device": bench.device, "progress": progress}
     result = two_samples.two_sample_test(bench.images, bench.labels, synthetic, labels, **options)

@@ -1,18 +1,18 @@
-"""Whether a classifier can tell synthetic images from real ones: a two-sample test that reads the pixels themselves.
+"""A two-sample test by a classifier on pixels: can it separate synthetic images from real ones?
 
-A distance in features is blind to what the features do not see, and a classifier may learn well from images that nobody
-would take for real. Here a small CNN is taught on one half of the images to tell real from synthetic, and asked about the
-other half (Lopez-Paz and Oquab 2017, "Revisiting Classifier Two-Sample Tests"). As many of each kind and class take part
-on either side, so that another share of the classes gives nothing away. The answer is the area under its ROC curve: how
-often it holds the synthetic one of a synthetic and a real image for the more synthetic; .5 is guessing, 1 is always.
+A distance in features misses what the features do not represent, and a classifier may learn well from images that nobody
+would take for real. Here a small CNN learns on one half of the images to separate real from synthetic, and is tested on the
+other half (Lopez-Paz and Oquab 2017, "Revisiting Classifier Two-Sample Tests"). Both halves hold equally many images of each
+kind and class, so that different shares of the classes reveal nothing. The result is the area under its ROC curve: the
+probability that it scores a synthetic image above a real one; .5 is guessing, 1 is always.
 
-Beside it belongs the same number of real training images against held-out ones, which need not be .5 where the two were
-gathered apart.
+Compare it with the same number for real training images against held-out ones, which need not be .5 where the two parts were
+collected separately.
 
 Label: INTERNAL wherever the real images are private.
-Not covered: a larger network, or more images, would tell more apart: the number bounds from below how different the sets
-are. Differences smaller than the pixel noise of training (`JITTER`) are not looked for, since the grey levels in which a
-set is stored would give it away.
+Not covered: a larger network, or more images, could separate the sets better: the number is a lower bound on their difference.
+Differences smaller than the pixel noise of training (`JITTER`) do not count, since the grey levels in which a set is stored
+would reveal it.
 """
 
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ from sfumato.evaluation.ranking import area, area_interval
 from sfumato.progress import Progress, silent
 
 MOST_IMAGES = 2000
-"""Real images that take part at most, and as many synthetic ones."""
+"""Largest number of real images in the test, and of synthetic ones."""
 LEAST_IMAGES = 40
-"""Real images that it takes at least."""
+"""Smallest number of real images for the test."""
 STEPS = 150
-"""Optimiser steps of 128 images, at most."""
+"""Largest number of optimiser steps of 128 images."""
 ENOUGH = 0.02
-"""Mean loss below which it ends: there is nothing left to learn where the two kinds are hardly ever mistaken."""
+"""Mean loss below which training ends, since the two kinds are hardly ever confused."""
 JITTER = 0.1
 """Standard deviation of the pixel noise in training; pixels lie in [-1, 1]."""
 LARGEST_SIDE = 64
@@ -42,7 +42,7 @@ LARGEST_SIDE = 64
 
 @dataclass(frozen=True)
 class TwoSampleTest:
-    """What the classifier told apart."""
+    """Result of the two-sample test."""
 
     auc: float
     """Area under its ROC curve on images that it did not learn from, in [0, 1]."""
@@ -60,9 +60,9 @@ def two_sample_test(
     device: str | torch.device = "cpu",
     progress: Progress = silent,
 ) -> TwoSampleTest | str:
-    """How well images `[m, c, h, w]` with labels int64 `[m]` are told from real ones `[n, c, h, w]`; INTERNAL.
+    """How well a classifier separates images `[m, c, h, w]` with labels int64 `[m]` from real ones `[n, c, h, w]`; INTERNAL.
 
-    Where too few of a kind are left once both have as many of each class, the reason in place of a number.
+    Where too few images remain after both kinds are matched by class, the reason instead of a number.
     """
     ours, theirs = matched(real_labels.cpu(), labels.cpu(), seed=seed)
     if len(ours) < LEAST_IMAGES:
@@ -104,5 +104,5 @@ def _fitting(images: Tensor) -> Tensor:
 
 
 def fold(side: int) -> int:
-    """By how much images of `side` pixels are averaged down."""
+    """Factor by which images of `side` pixels are averaged down."""
     return -(-side // LARGEST_SIDE)

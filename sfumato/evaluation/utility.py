@@ -1,9 +1,8 @@
-"""What a synthetic image set is good for: train on it, test on real images.
+"""Utility of a synthetic image set: train on it, test on real images.
 
-Two classifiers of different appetite are quick: logistic regression on the pixels, and the small CNN of
-`sfumato.evaluation.classifier`. Where all are asked for, the networks of the papers (`sfumato.evaluation.networks`) and
-ten more of scikit-learn's join them. Accuracies of models trained on synthetic and on real images, tested on the same
-held-out images, compare directly.
+Two classifiers are quick: logistic regression on the pixels, and the small CNN of `sfumato.evaluation.classifier`. Where the
+settings request all, the networks of the papers (`sfumato.evaluation.networks`) and ten more of scikit-learn's classifiers join
+them. Accuracies of models trained on synthetic and on real images, tested on the same held-out images, compare directly.
 
 dp-promise (Wang et al. 2024, Table 2) averages eleven of scikit-learn's and does not name them; these are those of
 DP-MERF's and DP-MEPF's evaluation, which it follows, with scikit-learn's histogram boosting in place of XGBoost. They have
@@ -35,7 +34,7 @@ NETWORKS = {"mlp": networks.mlp, "paper_cnn": networks.cnn, "resnet9": networks.
 
 
 def _sklearn(part: str) -> Any:
-    """A part of scikit-learn, loaded when a classifier is made: who only reckons what judging costs needs none."""
+    """A part of scikit-learn, loaded when a classifier is made, since estimating the time of judging needs none."""
     return importlib.import_module(f"sklearn.{part}")
 
 
@@ -56,17 +55,17 @@ ELEVEN = ("logistic", *TEN)
 
 
 class Answer(NamedTuple):
-    """What one classifier says of the real test images; INTERNAL."""
+    """Predictions of one classifier on the real test images; INTERNAL."""
 
     name: str
     right: Tensor
-    """bool [m], where it names the right class."""
+    """bool [m], whether it predicts the right class."""
     probabilities: Tensor | None
-    """[m, classes], of each class; None of those of scikit-learn's that are only averaged."""
+    """[m, classes]; None for those of scikit-learn's classifiers that are only averaged."""
 
 
 def wanted(how: Evaluation, shape: tuple[int, int, int]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Names of the classifiers that are asked for and can read images [c, h, w]; and the others, with the reason."""
+    """Names of the requested classifiers that can read images [c, h, w]; and the others, with the reason."""
     if how.classifiers == "fast":
         return FAST, {}
     channels, height, width = shape
@@ -81,7 +80,7 @@ def wanted(how: Evaluation, shape: tuple[int, int, int]) -> tuple[tuple[str, ...
 
 
 def training_steps(names: tuple[str, ...], images: int, how: Evaluation) -> int:
-    """Optimiser steps that these classifiers take together on so many images."""
+    """Optimiser steps of these classifiers together, by the number of images."""
     epochs = networks.steps(images, how.epochs)
     return sum(default_steps(images) if name == "cnn" else epochs if name in NETWORKS else 0 for name in names)
 
@@ -101,8 +100,8 @@ def answers(
     """Each classifier's name, where it is right on the real test images, and how sure it was of each class; INTERNAL.
 
     Trained on synthetic images [n, c, h, w] in [-1, 1] with labels int64 [n]. A class that no synthetic image has is
-    hardly ever read: its test images count as wrong. scikit-learn's run on the CPU. The test images are read once a
-    classifier is trained and choose nothing about it. `progress` hears the optimiser steps of all as one count.
+    hardly ever predicted: its test images count as wrong. scikit-learn's run on the CPU. The test images are read once a
+    classifier is trained and choose nothing about it. `progress` receives the optimiser steps of all as one count.
     """
     classes = 1 + max(int(part.max()) if len(part) else 0 for part in (labels, test_labels))
     check_task(synthetic, labels, real_test, test_labels, classes=classes)
@@ -139,7 +138,7 @@ def answers(
 
 
 def spread(images: int, count: int) -> Tensor:
-    """Positions of at most `count` of so many images, evenly over all of them."""
+    """At most `count` positions, spread evenly over all images."""
     return torch.linspace(0, images - 1, min(count, images)).round().long()
 
 
@@ -161,7 +160,7 @@ def check_task(synthetic: Tensor, labels: Tensor, real_test: Tensor, test_labels
 
 
 def _logistic(images: Tensor, labels: Tensor, others: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """What a logistic regression on pixels reads in the others, int64 [m], and its probabilities [m, classes]."""
+    """Predictions int64 [m] and probabilities [m, classes] on the test images by a logistic regression on pixels."""
     model = _sklearn("linear_model").LogisticRegression(max_iter=ITERATIONS)
     model.fit(_pixels(images).astype(np.float32), labels.cpu().numpy())  # a third less time, half the memory
     sure = torch.zeros(len(others), classes)
@@ -170,7 +169,7 @@ def _logistic(images: Tensor, labels: Tensor, others: Tensor, classes: int) -> t
 
 
 def _scikit(model: Any, images: Tensor, labels: Tensor, others: Tensor) -> Tensor:
-    """What scikit-learn's classifier, trained on pixels scaled to [0, 1], reads in the others: int64 [m]."""
+    """Predictions int64 [m] on the test images by a classifier of scikit-learn's on pixels scaled to [0, 1]."""
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", _sklearn("exceptions").ConvergenceWarning

@@ -1,6 +1,6 @@
-"""The papers, by name. To add one: write its file, and name it here.
+"""All methods, by name. To add one: write its file, and name it here.
 
-A file is imported when its method is asked for, so that a list of names costs nothing.
+A file is imported at the method's first use, so that a list of names costs nothing.
 """
 
 import ast
@@ -42,7 +42,7 @@ class Methods(Mapping[str, "Algorithm[Any]"]):
 
 
 METHODS = Methods()
-"""All methods. Which settings one takes is known where it is asked for by name alone, and not here."""
+"""All methods. The type of a method's settings is known only where its name is a literal, and not here."""
 
 
 def promise(name: str) -> str:

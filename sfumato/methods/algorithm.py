@@ -1,7 +1,7 @@
-"""What a method is: one frozen value that names the functions which its plan calls for.
+"""The interface of a method: one frozen value that holds the functions which its plan calls for.
 
-A capability that a method lacks is None here, and its plan does not ask for it; nobody looks into a method's file to see.
-Settings are generic over the method's own section `M`, so that each function takes those of its method alone.
+A capability that a method lacks is None here, and its plan does not require it; no caller inspects a method's file. Settings are
+generic over the method's own section `M`, so that each function takes those of its method alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 def without_gradients(function: Callable[[*Given], R]) -> Callable[[*Given], R]:
-    """`torch.inference_mode` for a function of a method's file, which loads torch when it is called and not before."""
+    """`torch.inference_mode` for a function of a method's file; loads torch at the first call."""
 
     @functools.wraps(function)
     def called(*given: *Given) -> R:
@@ -42,12 +42,12 @@ def without_gradients(function: Callable[[*Given], R]) -> Callable[[*Given], R]:
 
 @dataclass(frozen=True)
 class Algorithm(Generic[M]):
-    """A method. `parts` are what was trained for it; `y` `[b]` are private classes."""
+    """A method. `parts` hold the models trained for it; `y` `[b]` are private classes."""
 
     section: type[M]
     """Its settings."""
     promise: str
-    """What is claimed, what can be certified, and why they differ (Markdown)."""
+    """The paper's claim, the certificate, and why they differ (Markdown)."""
     claim: Callable[..., Claim]
     """The paper's own epsilon from the paper's own numbers. Never a certificate."""
     plan: Callable[[SettingsOf[M], Facts], Plan]
@@ -76,12 +76,12 @@ class Algorithm(Generic[M]):
 
     @property
     def module(self) -> str:
-        """The file that it is."""
+        """The method's module."""
         return self.section.__module__
 
 
 def begun(method: Algorithm[M], settings: SettingsOf[M], parts: Parts) -> tuple[nn.Module, Blueprint]:
-    """What private training by a method starts from, and how it is built: the denoiser so far, or one of the method's own."""
+    """The network from which a method's private training starts, and its blueprint: the denoiser so far, or one of the method's own."""
     from sfumato.methods.parts import untuned
     from sfumato.networks.build import build
 
@@ -93,7 +93,7 @@ def begun(method: Algorithm[M], settings: SettingsOf[M], parts: Parts) -> tuple[
 
 
 def worst_pair(method: Algorithm[M], settings: SettingsOf[M], parts: Parts, events: Sequence[AnyEvent]) -> Play:
-    """How a method plays its sampler against the worst record that `events` pay for; on the CPU, for an audit."""
+    """A play of a method's sampler against the worst record that `events` pay for; on the CPU, for an audit."""
     from sfumato.methods.parts import planned
 
     paid, game = replace(parts, paid=tuple(events)), planned(method.worst_case)
@@ -105,7 +105,7 @@ def worst_pair(method: Algorithm[M], settings: SettingsOf[M], parts: Parts, even
 
 
 def design(method: Algorithm[M], settings: SettingsOf[M], shape: tuple[int, int, int], facts: Facts) -> Blueprint:
-    """How the network is built that a method trains on private images, or latents, of `shape`."""
+    """The blueprint of the network that a method trains on private images, or latents, of `shape`."""
     if method.blueprint:
         return method.blueprint(settings, shape, facts)
     from sfumato.methods.plan import Blueprint

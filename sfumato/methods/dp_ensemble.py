@@ -6,16 +6,16 @@ that ancestral sampling adds anyway makes the step a Gaussian mechanism (Theorem
 of the noise, B of the clean image. The steps that cost most, the first and the last, depend least on the data and are
 left to a public model.
 
-Sensitivity: a record that is added or removed changes the data of one member, and so perhaps all that this member
-predicts; the average moves by C/k at most. An exchange may change two members, which the accountant counts as twice
-that. Steps and images compose exactly, as Gaussian differential privacy.
+Sensitivity: adding or removing a record changes the data of one member, and possibly all of its predictions; the average moves
+by C/k at most. An exchange may change two members, which the accountant counts as twice that. Steps and images compose
+exactly, as Gaussian differential privacy.
 
-Beyond the paper: what is clipped is a prediction's deviation from the public model's (same sensitivity, shorter vectors,
-so that less clipping is paid for), the norm may follow from the budget, and a few images per class can be drawn
-privately as prototypes from which the public model then draws any number (post-processing; Meng et al. 2022, SDEdit).
+Beyond the paper: clipping applies to a prediction's deviation from the public model's (same sensitivity, shorter vectors, so
+that clipping loses less), the norm may follow from the budget, and a few images per class can be drawn privately as prototypes
+from which the public model then draws any number (post-processing; Meng et al. 2022, SDEdit).
 
-A shard that lacks classes trains its member on what it has, and the member of an empty shard is the public model: no run is
-refused for what a shard holds, which would tell of single records.
+A shard that lacks classes trains its member on the others, and the member of an empty shard is the public model: no run is
+refused for a shard's content, which would reveal single records.
 
 Not covered: a statement about the members, which are not private and never leave; about more images than were paid for.
 """
@@ -59,20 +59,20 @@ if TYPE_CHECKING:  # to list settings takes no torch
 Kind = Literal["cosine", "linear"]
 """Noise schedules: cosine (Nichol and Dhariwal 2021, Eq. 17) or linear (Ho et al. 2020)."""
 Formulation = Literal["A", "B", "min"]
-"""What is averaged: the predicted noise (A), the predicted clean image (B), or at each t what costs less."""
+"""The averaged prediction: noise (A), clean image (B), or at each t the cheaper one."""
 
 BASE_TIMESTEPS = 1000
 """T of the schedule that the models are trained on (Table 1), before sampling is respaced to fewer steps."""
 FEWEST_STEPS = 2
 """Respacing keeps both ends of the base schedule."""
 ROUNDING = 1e-9
-"""By how much a whole number may be missed for reasons of rounding."""
+"""Distance from an integer that rounding explains."""
 DIGITS = 4
 """Significant digits of an advised radius."""
 LOUD = 1e4
-"""What the loudest member says in an audit; it is clipped."""
+"""Value of the extreme member's prediction in an audit, which is clipped."""
 TRAINING_IMAGES = 1000
-"""A set that is worth training on: the plan says how many members it takes."""
+"""Size of a set that is worth training on: the plan states how many members it needs."""
 
 PROMISE = """\
 The paper claims (epsilon, delta)-DP for each generated image: a step adds its sampling noise to the average of k \
@@ -252,7 +252,7 @@ def _composed(one: float, images: int, delta: float) -> SampledClaim:
 
 @dataclass(frozen=True)
 class Window:
-    """Which sampling steps the members take."""
+    """The sampling steps that the members take."""
 
     grid: Respaced
     first: int
@@ -270,14 +270,14 @@ class Window:
         return len(self.grid.times) - self.first - self.last
 
     def formulations(self, choice: Formulation) -> list[Formulation]:
-        """A or B for each step of the grid: the one asked for, or the one with the larger noise."""
+        """A or B for each step of the grid: the chosen one, or the one with the larger noise."""
         if choice != "min":
             return [choice] * len(self.grid.times)
         return ["A" if a > b else "B" for a, b in zip(*self.grid.scales, strict=True)]
 
 
 def window(settings: SettingsOf[Method]) -> Window:
-    """The grid and the members' part of it; fewer steps than asked for where T is smaller."""
+    """The grid and the members' part of it, with at most T steps."""
     steps, method = min(settings.generation.steps, settings.schedule.timesteps), settings.method
     grid = respaced(settings.schedule, max(FEWEST_STEPS, steps))
     return Window(grid, round(method.skip_first * steps), round(method.skip_last * steps))
@@ -290,7 +290,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     paid = method.prototypes * len(facts.classes) or generation.images
     own, shared = window(settings), shared_spends(settings)
     events = [spend.event for spend in shared]
-    # The noise multiplier that one image would need beside what is asked anyway, and the one that it has at radius 1.
+    # The noise multiplier that one image would need beside the shared events, and the one that it has at radius 1.
     needed = accountant.calibrate(
         privacy.epsilon, privacy.delta, lambda noise: [*events, Gaussian(noise_multiplier=noise)], privacy.relation
     )
@@ -402,8 +402,8 @@ def draw_privately(
 ) -> Tensor:
     """Images or latents `[b, c, h, w]` of the private classes y `[b]` by members and public model, from T to 0.
 
-    The private records themselves are not used, only what members learnt of them. `source` gives the mechanism's
-    noise; the norm that is clipped to follows from the event that is paid.
+    The private records themselves are not used, only the members trained on them. `source` draws the mechanism's
+    noise; the clipping norm follows from the paid event.
     """
     import torch
 
@@ -477,10 +477,10 @@ def averaged(
 
 @without_gradients
 def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, source: Randomness) -> Played:
-    """`draw_privately` of so many images as `present` `[b]` says, with one member that darkens an image, or where that is True brightens
-    it, as far as it can; for an audit.
+    """`draw_privately` of one image per entry of `present` `[b]`, with one member that darkens the image, or brightens it where that is
+    True, as far as it can; for an audit.
 
-    Stand-ins answer for the networks: the public model implies a black image, all other members say nothing.
+    Stand-ins replace the networks: the public model implies a black image, and all other members predict no deviation.
     """
     import torch
 

@@ -5,10 +5,9 @@ its averaged weights and trains the times 1..S-1 with DP-SGD, with labels, the n
 (Algorithm 1). Images are drawn by the result alone (Algorithm 2): rho is `generation.eta`, T' `generation.steps`, w
 `generation.guidance`.
 
-Certificate: none with the paper's Phase I, whose loss uses the noise that was drawn, so that a step tells more than
-the noised image does. Two ways around it are certified by PLD: no Phase I at all, and one that is trained on a copy of
-each image that was noised to S once (`NoisedRecords`, under replace_one, composed with Phase II). Not covered: Phase I
-with labels.
+Certificate: none with the paper's Phase I, whose loss uses the drawn noise, so that a step reveals more than the noised image
+does. Two variants are certified by PLD: no Phase I at all, and a Phase I on a copy of each image that was noised to S once
+(`NoisedRecords`, under replace_one, composed with Phase II). Not covered: Phase I with labels.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ if TYPE_CHECKING:  # to list settings takes no torch
     from sfumato.methods.parts import Parts
 
 PIXEL_RANGE = 2.0
-"""How far one value of an image can move: images lie in [-1, 1] (section 5.1)."""
+"""Range of one value of an image: images lie in [-1, 1] (section 5.1)."""
 FEWEST_TIMES = 2
 """A linear schedule has two ends."""
 NOISE_RANGE = (1e-3, 1e6)
@@ -53,7 +52,7 @@ LEAK = Uncertified(
     reason="the loss of Phase I compares the prediction with the noise that was drawn, so that one step can show whether "
     "an image was trained on"
 )
-"""What the paper's Phase I is."""
+"""The event of the paper's Phase I."""
 
 PROMISE = """\
 The paper claims (epsilon, delta)-DP for the whole run by composing two central-limit formulas, one for the noise that \
@@ -96,7 +95,7 @@ class Method(MethodSection):
 
 
 class TwoPhaseClaim(Claim):
-    """The claim with the Gaussian differential privacy (GDP) parameters that it is made of."""
+    """The claim with its Gaussian differential privacy (GDP) parameters."""
 
     mu_base: float
     """One private image noised once to time S."""
@@ -142,7 +141,7 @@ def one_image(dimension: float, level: float) -> float:
 
 
 def composed(mu_base: float, mu_one: float, mu_two: float, delta: float, reason: str = "") -> TwoPhaseClaim:
-    """Theorem 2; `reason` says more about where the number comes from."""
+    """The claim of Theorem 2; `reason` adds to the source of the number."""
     mu = accountant.compose_gdp([mu_one, mu_two])
     return TwoPhaseClaim(
         epsilon=accountant.gdp_epsilon(mu, delta),
@@ -274,7 +273,7 @@ def _check(settings: SettingsOf[Method], facts: Facts, start: int) -> None:
 
 
 def mus(settings: SettingsOf[Method], facts: Facts, base: float, noise: float) -> tuple[float, float]:
-    """mu_1 and mu_2 of the run as it is planned: the numbers that the paper composes (Lemmas 4 and 5)."""
+    """mu_1 and mu_2 of the planned run: the numbers that the paper composes (Lemmas 4 and 5)."""
     method, tuning = settings.method, settings.fine_tuning
     rate = min(1.0, method.training.batch / facts.records)
     first = {"off": 0.0, "noised_once": base, "paper": accountant.poisson_clt([base], rate, method.training.steps)}
@@ -282,7 +281,7 @@ def mus(settings: SettingsOf[Method], facts: Facts, base: float, noise: float) -
 
 
 def claim_of(settings: SettingsOf[Method], facts: Facts, base: float, noise: float) -> Claim:
-    """What the paper's analysis gives for the run as it is planned."""
+    """The claim of the paper's analysis for the planned run."""
     reasons = {"off": "Phase II alone", "noised_once": "Proposition 2 once in place of Phase I", "paper": ""}
     two_phases = composed(
         base, *mus(settings, facts, base, noise), settings.privacy.delta, reasons[settings.method.phase_one]
@@ -310,7 +309,7 @@ def noise_of_claim(settings: SettingsOf[Method], facts: Facts, base: float) -> f
 
 
 def walk(settings: SettingsOf[Method]) -> Sequence[int]:
-    """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
+    """The times of sampling, T to 0, in at most T steps."""
     from sfumato.diffusion.schedule import time_grid
 
     return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)

@@ -1,7 +1,7 @@
 """Plain DP-SGD fine-tuning of a publicly pretrained denoiser: the baseline that every paper compares with.
 
 After Dockhorn et al. 2023 (noise multiplicity K) and Ghalebikesabi et al. 2023 (public pretraining): all diffusion
-times, K noised copies per record averaged before clipping. What is trained is a setting (`fine_tuning.trainable`,
+times, K noised copies per record averaged before clipping. The trained parameters are a setting (`fine_tuning.trainable`,
 `fine_tuning.rank`), so that the presets `dpdm`, `dp-diffusion`, `dp-ldm` and `lora` are this one method. Certificate:
 PLD.
 """
@@ -41,7 +41,7 @@ class Method(MethodSection):
 
 
 def claim(noise_multiplier: float, sample_rate: float, steps: int, delta: float) -> Claim:
-    """What Dockhorn et al. 2023 report: Renyi accounting of the Poisson-subsampled Gaussian (Opacus)."""
+    """The epsilon that Dockhorn et al. 2023 report: Renyi accounting of the Poisson-subsampled Gaussian (Opacus)."""
     epsilon = accountant.dp_sgd_epsilon(noise_multiplier, sample_rate, steps, delta, accountant="rdp")
     return Claim(epsilon=epsilon, source="Dockhorn et al. 2023: RDP accountant, add/remove, Poisson sampling")
 
@@ -74,7 +74,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
 
 def walk(settings: SettingsOf[Method]) -> Sequence[int]:
-    """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
+    """The times of sampling, T to 0, in at most T steps."""
     from sfumato.diffusion.schedule import time_grid
 
     return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)

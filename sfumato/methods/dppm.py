@@ -3,15 +3,14 @@
 Each label becomes a row of the image by a fixed code, so that a network learns images and labels as one (Fig. 5). The
 network is the score of a density, trained by sliced score matching; each random projection vector is replaced, by k-ary
 randomised response, with one of the k vectors nearest to it (Eq. 6), and the paper concludes epsilon-DP for the network
-and its images (Theorem 1). Images are drawn by leapfrog steps along the score (Algorithm 2), their labels read from
-their row: which classes come, and how often, is up to the network.
+and its images (Theorem 1). Images are drawn by leapfrog steps along the score (Algorithm 2), and their labels are read from
+their rows: the network decides which classes come, and how often.
 
-`objective` says where Eq. 7 is asked for: `plain`, on the images themselves, as printed; `annealed`, on images with
-noise of every level of the schedule, the network being told the level, as score networks are usually made to work (Song
-and Ermon 2019). `mechanism=dp_sgd` is a sound sibling: the same network and sampler, trained by DP-SGD on the squared
-error of the noise.
+`objective` says where Eq. 7 is minimised: `plain`, on the images themselves, as printed; `annealed`, on images with noise of
+every level of the schedule, with the level as an input of the network, as is usual for score networks (Song and Ermon 2019).
+`mechanism=dp_sgd` is a sound variant: the same network and sampler, trained by DP-SGD on the squared error of the noise.
 
-Not covered: any guarantee for the training data, but with `dp_sgd`. There is none at any epsilon; see `EVENT`.
+Not covered: any guarantee for the training data without `dp_sgd`. There is none at any epsilon; see `EVENT`.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ if TYPE_CHECKING:  # to list settings takes no torch
 FEWEST_CHOICES = 2
 """k >= 2 (Eq. 6)."""
 ONE_LEVEL = 1
-"""The time that the network is told where there are no noise levels."""
+"""The time that the network gets where there are no noise levels."""
 
 EVENT = Uncertified(
     reason="the randomised response acts on projection vectors that are drawn without looking at the data, while the "
     "loss uses the private images as they are: nothing bounds or hides what one record contributes"
 )
-"""What training does to private data; `accountant.epsilon([EVENT], delta)` is infinite."""
+"""The event of training on private data; `accountant.epsilon([EVENT], delta)` is infinite."""
 
 PROMISE = """\
 The paper claims pure epsilon-DP for the network and every image drawn from it, because the projection vectors of its \
@@ -135,7 +134,7 @@ def response_probabilities(epsilon: float, k: int) -> tuple[float, float]:
 
 
 def claim(epsilon: float) -> Claim:
-    """Theorem 1 of Liu et al. 2024: the epsilon of the randomised response, handed on unchanged, delta 0."""
+    """Theorem 1 of Liu et al. 2024: the epsilon of the randomised response, unchanged, with delta 0."""
     source = "Liu et al. 2024, Theorem 1: the randomised response's epsilon; it acts on vectors that hold no data"
     return Claim(epsilon=_checked_epsilon(epsilon), source=source)
 
@@ -258,7 +257,7 @@ def joined(settings: SettingsOf[Method], parts: Parts, x: Tensor, y: Tensor) -> 
 
 
 def labels(settings: SettingsOf[Method], parts: Parts, u: Tensor) -> tuple[Tensor, Tensor]:
-    """The images `[b, c, h, w]` in u, brought into range, and the labels `[b]` whose codes are nearest to their rows."""
+    """The images `[b, c, h, w]` in u, clamped to their range, and the labels `[b]` whose codes are nearest to their rows."""
     import torch
 
     codes = label_codes(len(parts.facts.classes), rows_shape(settings, parts.shape)).to(u.device)
@@ -331,9 +330,9 @@ def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
 
 @without_gradients
 def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
-    """As many images with the rows of their labels as y `[b]` is long, `[b, c, h + rows, w]` (Algorithm 2).
+    """b images with the rows of their labels, `[b, c, h + rows, w]` (Algorithm 2).
 
-    Which classes are wanted plays no part: the network draws them as often as it has learnt.
+    The values of y `[b]` play no part: the network draws each class as often as it has learnt.
     """
     import torch
 
@@ -358,7 +357,7 @@ def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Gener
 
 
 def level(schedule: NoiseSchedule, noise: float) -> tuple[int, float]:
-    """The time at which the noise on an image of full signal is nearest to `noise`, in ratio, and what it is there."""
+    """The time at which the noise on an image of full signal is nearest to `noise`, in ratio, and that noise."""
     signal = schedule.alpha_bar[1:].double()
     ratios = ((1 - signal) / signal).sqrt()
     nearest = int((ratios.log() - math.log(noise)).abs().argmin())

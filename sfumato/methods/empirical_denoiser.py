@@ -5,10 +5,10 @@ sample of them; the sampler's own noise makes a step a Gaussian mechanism (secti
 steps before the window and after it (section 3.4, appendix D). Nothing is trained on private records; every image pays
 for its own steps.
 
-Certificate: exact PLD over the steps and over the images that were asked for. Beyond the paper, as the default: terms
-are clipped after the division by p_t, which bounds a step's cost whatever p_t is; p_t is estimated from public images;
-deviations from the public network's prediction are averaged in place of images; an image is drawn from the records of
-its own class alone, so that a record pays for the images of one class. Not covered: more images than were asked for.
+Certificate: exact PLD over the steps and over the requested images. Beyond the paper, as the default: terms are clipped after
+the division by p_t, which bounds a step's cost whatever p_t is; p_t is estimated from public images; deviations from the
+public network's prediction are averaged in place of images; an image is drawn from the records of its own class alone, so
+that a record pays for the images of one class. Not covered: more images than requested.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DENSITY_IMAGES = 4096
 FAR = 1e3
 """Value of each pixel of an audit's record, which is clipped; the public images lie at its square."""
 SHOWN = 0.999
-"""A C that is told to a person is this much of the largest, so that with four digits it still fits."""
+"""Share of the largest fitting C that a message names, so that it still fits with four digits."""
 
 PROMISE = """\
 The paper claims an epsilon for sampling with a denoiser that averages private images, by the central limit theorem of \
@@ -81,7 +81,7 @@ class Levels(Section):
 
 
 class Grid(Levels):
-    """Noise levels and what a step at each costs, by the paper."""
+    """Noise levels and the cost of a step at each, by the paper."""
 
     sensitivity: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """2C / (p_t |D|), how far an exchange of one record moves the denoiser's mean; the paper's tables take 1."""
@@ -138,7 +138,7 @@ def claim(
     grid: Grid | Mapping[str, float] = Grid(),
     until: float = 100.0,
 ) -> SamplerClaim:
-    """What Anonymous 2025 prints in Tables 3 and 4: the epsilon of `images` images, empirical after `percent` % of the sampling.
+    """The epsilon of `images` images, empirical after `percent` % of the sampling, as in Tables 3 and 4 of Anonymous 2025.
 
     `single_step` takes one empirical step there (Table 4), else all that follow (Table 3); the first is the one from
     level round-half-up(percent (N + 1) / 100), `percent` from 0 to below 100, and with `until` below 100 a public network
@@ -175,7 +175,7 @@ def attack_success(epsilon: float) -> float:
 
 
 def window(percent: float, until: float, single_step: bool, count: int) -> range:
-    """Which of `count` steps are empirical; `BadInput` where none is."""
+    """The empirical ones of `count` steps; `BadInput` where there is none."""
     if not 0 <= percent < 100:
         raise BadInput(f"percent = {percent}: must be from 0 to below 100")
     if not 0 < until <= 100:
@@ -221,7 +221,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     steps, images, shared = empirical_steps(method), paying(settings, facts), shared_spends(settings)
 
     def spends(noise: float, count: int = images) -> list[Spend]:
-        """The steps at `noise` = expected / C, the reciprocal of what a record makes up of a mean."""
+        """The steps at `noise` = expected / C, the reciprocal of a record's largest share of a mean."""
         images_paid = f"{count} images of a class" if method.by_class else f"{count} images"
         return shared + [
             Spend(
@@ -253,19 +253,19 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
 
 def empirical_steps(method: Method) -> list[tuple[float, float]]:
-    """Noise levels from which and to which the empirical denoiser takes its steps."""
+    """Start and end noise level of each step of the empirical denoiser."""
     pairs = list(itertools.pairwise(method.grid.levels().tolist()))
     return [pairs[i] for i in window(method.percent, method.until, method.single_step, method.grid.N)]
 
 
 def paying(settings: SettingsOf[Method], facts: Facts) -> int:
-    """Images whose steps one record takes part in: those of its class, or as many as the most common class can get."""
+    """Number of images whose steps one record takes part in: the largest number of images of one class."""
     generation = settings.generation
     return most_of_one(generation, len(facts.classes)) if settings.method.by_class else generation.images
 
 
 def expected_terms(method: Method, facts: Facts) -> float:
-    """What a sum of terms is divided by: the number that is expected in it, from public counts."""
+    """The divisor of a sum of terms: their expected number, from public counts."""
     return method.sample_rate * _records(method, facts)
 
 
@@ -280,14 +280,14 @@ def _event(method: Method, noise_multiplier: float, images: int) -> Gaussian | S
 
 
 class Spends(Protocol):
-    """The steps at a noise multiplier, each image of a class that may be asked for paid."""
+    """The spends at a noise multiplier, for every image of a class that may be requested."""
 
     def __call__(self, noise: float, count: int = ...) -> list[Spend]:
-        """All that is spent for `count` images of a class; for as many as the settings ask for without."""
+        """All spends for `count` images of a class; by default as many as the settings request."""
 
 
 def _priced(settings: SettingsOf[Method], facts: Facts, spends: Spends) -> tuple[float, Certificate]:
-    """expected / C and what it costs: calibrated where C is open, else checked against the budget."""
+    """expected / C and its certificate: calibrated where C is open, else checked against the budget."""
     from sfumato.privacy.engine.kernel_mean import contribution
 
     privacy, clip = settings.privacy, settings.method.clip
@@ -312,7 +312,7 @@ def _priced(settings: SettingsOf[Method], facts: Facts, spends: Spends) -> tuple
 
 
 def _images_of(settings: SettingsOf[Method], facts: Facts, most: int) -> int:
-    """How many images may be asked for so that no class gets more than `most`."""
+    """Largest number of images such that no class gets more than `most`."""
     generation, classes = settings.generation, len(facts.classes)
     fits = most * classes if generation.classes == "uniform" else generation.images * most // paying(settings, facts)
     while fits and most_of_one(generation.model_copy(update={"images": fits}), classes) > most:
@@ -323,7 +323,7 @@ def _images_of(settings: SettingsOf[Method], facts: Facts, most: int) -> int:
 def _too_dear(
     settings: SettingsOf[Method], facts: Facts, epsilon: float, cost: Callable[[int], float], clip: float
 ) -> str:
-    """What would fit: as many images by bisection, or a smaller C."""
+    """The refusal with what would fit: fewer images, by bisection, or a smaller C."""
     method, low, high = settings.method, 0, paying(settings, facts)
     while high - low > 1:
         middle = (low + high) // 2
@@ -351,8 +351,8 @@ def trajectory(
 ) -> Iterator[tuple[float, Tensor, Tensor]]:
     """Eq. 1 from sigma_max to 0: each step's noise level, the clean images that it expects and where it ends, `[b, c, h, w]`.
 
-    Inside the window the expected images have seen the records without noise; where steps end may leave. What a record
-    makes up of them follows from the events in `parts.paid`, so that what is done is what was paid.
+    Inside the window the expected images depend on the records without noise and may not leave; the ends of steps may. A record's
+    share of them follows from the events in `parts.paid`, so that drawing spends what was paid.
     """
     import torch
 
@@ -398,7 +398,7 @@ def _empirical(
     share: float,
     source: Randomness,
 ) -> Tensor:
-    """The kernel mean at `at` = (x, y), which one record moves by `share` at most."""
+    """The kernel mean at `at` = (x, y); one record moves it by `share` at most."""
     from sfumato.methods.parts import planned
     from sfumato.privacy.engine.kernel_mean import kernel_mean, log_kernel_density, log_peak
 
@@ -427,8 +427,8 @@ def _empirical(
 
 @without_gradients
 def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, source: Randomness) -> Played:
-    """`trajectory` of so many images as `present` `[b]` says, from no record, or where that is True from one that weighs as much as
-    it may; for an audit.
+    """`trajectory` of one image per entry of `present` `[b]`, from no record, or where that is True from one of the largest weight;
+    for an audit.
 
     The record lies far away, and the public images, whose density it is compared with, farther still, so that its term is
     clipped at each step. The public network implies a black image.
@@ -470,7 +470,7 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
 
 
 def _times(event: Gaussian | SubsampledGaussian) -> str:
-    """The field that says for how many images a step is paid."""
+    """The field of an event with the number of images that it pays for."""
     return "count" if isinstance(event, Gaussian) else "steps"
 
 

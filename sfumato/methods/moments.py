@@ -1,14 +1,14 @@
-"""Moments alone: the public denoiser draws, and affine maps take what it draws to where the private classes lie.
+"""Moments alone: the public denoiser draws, and affine maps move its images to the private classes.
 
-Nothing is trained on private images. Counts, means and covariances of the private classes are taken with noise, for all
-that the budget has (`sfumato.alignment`); what the public model draws, of no class, has the mean and covariance of the
-public images, and a class's map gives it those of the class. Minutes on any CPU, any number of images, and what every
-method that trains has to beat.
+Nothing is trained on private images. Noisy counts, means and covariances of the private classes take the whole budget
+(`sfumato.alignment`); images that the public model draws without a class have the mean and covariance of the public images, and
+a class's map gives them those of the class. It takes minutes on any CPU, draws any number of images, and is the baseline for
+every method that trains.
 
 Of no paper. Kin: the noisy means and covariances of Gaussian models (Dwork and Roth 2014, section 3.5.1, for the mechanism),
 and colour transfer by optimal transport (Pitie and Kokaram 2007), for the map.
 
-Not covered: whatever sets a class apart beyond mean and covariance, or, with `alignment.clusters`, beyond those of its cells.
+Not covered: features of a class beyond mean and covariance, or, with `alignment.clusters`, beyond those of its cells.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
 
 def walk(settings: SettingsOf[Method]) -> Sequence[int]:
-    """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
+    """The times of sampling, T to 0, in at most T steps."""
     from sfumato.diffusion.schedule import time_grid
 
     return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
@@ -83,7 +83,7 @@ def walk(settings: SettingsOf[Method]) -> Sequence[int]:
 
 @without_gradients
 def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
-    """Images or latents `[b, c, h, w]` where the public ones lie, for the private classes y `[b]`: by the public denoiser, of no class."""
+    """Images or latents `[b, c, h, w]` in the public images' space for the private classes y `[b]`, by the public denoiser without a class."""
     import torch
 
     from sfumato.diffusion.objective import normal

@@ -1,4 +1,4 @@
-"""What a method works with once its public and priced stages have run; nothing here is private data."""
+"""The results of the public and priced stages that a method works with; nothing here is private data."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -21,11 +21,11 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True)
 class Parts:
-    """What a method works with once its stages have run; nothing here is private data."""
+    """Trained models and other results of the stages before a method draws; nothing here is private data."""
 
     schedule: NoiseSchedule
     shape: tuple[int, int, int]
-    """Channels, height and width of what the denoisers work on: an image, or its latent."""
+    """Channels, height and width of the denoisers' inputs: images, or latents."""
     facts: Facts
     """Public counts and names of the private set."""
     public: nn.Module
@@ -37,13 +37,13 @@ class Parts:
     members: tuple[nn.Module, ...] = ()
     """Denoisers of single shards, for a priced drawing; INTERNAL."""
     paid: tuple[AnyEvent, ...] = ()
-    """What a priced drawing has paid: its noise follows from this."""
+    """The events that a priced drawing has paid; its noise follows from them."""
     prototypes: Tensor | None = None
-    """`[n, c, h, w]`, what a priced drawing made for `draw` to go on from, as many of each class, class by class."""
+    """`[n, c, h, w]`, images of a priced drawing that `draw` starts from, equally many of each class, class by class."""
     codec: Codec = PIXELS
-    """From images to what the denoisers work on, and back."""
+    """Maps images to the denoisers' space, and back."""
     alignment: ClassMaps | None = None
-    """Where private classes are aligned with the public images: there and back. All that is learnt and drawn lies there."""
+    """Maps between private classes and the public images' space, where classes are aligned; training and drawing happen in that space."""
     encoder: nn.Module | None = None
     base: KnowledgeBase | None = None
     winners: Tensor | None = None
@@ -62,7 +62,7 @@ class Parts:
 
 
 def planned(part: Part | None) -> Part:
-    """A part that the method's own plan asks for, so that it is there."""
+    """A part that the method's own plan requires, which is therefore present."""
     if part is None:
         raise ValueError("the method uses a part that its plan does not ask for")
     return part

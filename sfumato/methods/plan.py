@@ -1,10 +1,10 @@
-"""What a method declares before any private image is opened: what is trained, what is paid, what that is worth.
+"""The plan of a method, made before any private image is opened: its training, its spends, its certificate.
 
 A method is one file: a settings section `Method`, `plan(settings, facts) -> Plan`, the functions that its plan calls for, and
-their list, an `Algorithm` (`sfumato.methods.algorithm`), which says what each is given.
+their list, an `Algorithm` (`sfumato.methods.algorithm`), which gives the arguments of each.
 
 Where we choose the class of each image, which is everywhere but with `Algorithm.labels`, the spends of a plan begin with
-`shared_spends`, what any method may ask of the private records beside its own, so that all stands in the one certificate.
+`shared_spends`, the queries that any method may make beside its own, so that one certificate covers them all.
 
 A plan is a frozen value; the flow branches on what it holds, never on the method's name.
 """
@@ -49,7 +49,7 @@ ONE_IMAGE = "one image with its label"
 
 
 class Facts(Section):
-    """What is known without opening a private image."""
+    """Public facts about the private set, known without opening an image."""
 
     records: int
     """Number of private training records, or of groups where they have some; treated as public knowledge."""
@@ -68,7 +68,7 @@ class Facts(Section):
 
     @property
     def private(self) -> str:
-        """How many there are, for a person."""
+        """The number of images and groups, in words."""
         return (
             f"{self.records} {self.unit}s with {self.images} images" if self.unit else f"{self.records} private records"
         )
@@ -94,7 +94,7 @@ class BroughtModel(Section):
 
 
 class Blueprint(Section):
-    """What it takes to build a network again before its weights are read."""
+    """The arguments for building a network again before its weights are read."""
 
     network: Network
     shape: tuple[int, int, int]
@@ -111,12 +111,12 @@ class Claim(Section):
 
 
 def _up(value: float, decimals: int) -> float:
-    """The next number up with so many decimals; what is that number but for rounding noise stays."""
+    """Round up to a number of decimals; a value that equals such a number but for rounding noise stays."""
     return round(math.ceil(value * 10.0**decimals * (1 - 1e-12)) / 10.0**decimals, decimals)
 
 
 def in_full(unit: str) -> str:
-    """What is protected as a whole, where a group of images is a `unit`; an empty one stands for single images."""
+    """The unit of privacy in words, where a group of images is a `unit`; an empty one stands for single images."""
     return f"one {unit} with all images and labels" if unit else ONE_IMAGE
 
 
@@ -131,18 +131,18 @@ class Certificate(Section):
     """Images covered: a number, or `any`."""
     unit: str = ONE_IMAGE
     neighbour: str = "record"
-    """What the relation adds, removes or exchanges: a record, or a whole group."""
+    """The unit that the relation adds, removes or exchanges: a record, or a whole group."""
     entries: tuple[int, ...] = ()
     """The ledger entries of all spends that it covers; none in a plan."""
 
     @property
     def shown_epsilon(self) -> str:
-        """With three decimals, never less than it is."""
+        """Epsilon with three decimals, rounded up."""
         return f"{_up(self.epsilon, 3):.3f}"
 
     @property
     def shown_delta(self) -> str:
-        """With three significant digits, never less than it is."""
+        """Delta with three significant digits, rounded up."""
         return f"{_up(self.delta, 2 - math.floor(math.log10(self.delta))):.3g}"
 
     def sentence(self) -> str:
@@ -158,7 +158,7 @@ class Certificate(Section):
         )
 
     def protecting(self, unit: str) -> "Certificate":
-        """The same for groups that are a `unit` each; an empty one stands for single images."""
+        """The same certificate for groups that are a `unit` each; an empty one stands for single images."""
         usual = type(self).model_fields["neighbour"].default
         return self.model_copy(update={"unit": in_full(unit), "neighbour": unit or usual})
 
@@ -188,7 +188,7 @@ class Retrieval(Section):
     reference: float
     """Share of the public images kept out of pretraining for the base."""
     trajectories: int = 0
-    """The most that the base holds; 0: all of that share."""
+    """Largest number of trajectories in the base; 0: all of that share."""
 
 
 class PhaseOne(Section):
@@ -197,8 +197,8 @@ class PhaseOne(Section):
     boundary: int
     """S: the images are noised to this time or a larger one."""
     noised_once: bool
-    """On a copy of each image that is noised to S once and for all, and priced; otherwise on the images themselves, noised
-    afresh at each step, which has no certificate."""
+    """On a copy of each image that is noised to S once, and priced; otherwise on the images themselves, noised again at each step,
+    which has no certificate."""
     training: Training
 
 
@@ -213,7 +213,7 @@ class Members(Section):
 
 
 class Spend(Section):
-    """One planned access to private data and what it costs; a stage may have several."""
+    """One planned access to private data and its cost; a stage may have several."""
 
     stage: str
     what: str
@@ -221,7 +221,7 @@ class Spend(Section):
 
 
 def counting(generation: Generation) -> list[Spend]:
-    """What the number of images of each class costs: one histogram where it is queried, otherwise nothing."""
+    """The spend for the number of images of each class: one histogram where it is queried, otherwise none."""
     if generation.classes != "queried":
         return []
     event = DiscreteHistogram(noise_multiplier=generation.count_noise)
@@ -229,7 +229,7 @@ def counting(generation: Generation) -> list[Spend]:
 
 
 def judging(judge: Judge, privacy: Privacy) -> list[Spend]:
-    """What a judge costs that labels, chooses or guides what is drawn: its share of the target epsilon, where it is used."""
+    """The spend for a judge that labels, chooses or guides drawn images, where it is used: its share of the target epsilon."""
     if judge.use == "none":
         return []
     noise = _noise_of_judge(judge.share * privacy.epsilon, privacy.delta, privacy.relation, judge.steps)
@@ -241,15 +241,15 @@ def judging(judge: Judge, privacy: Privacy) -> list[Spend]:
 
 @functools.lru_cache
 def _noise_of_judge(epsilon: float, delta: float, relation: Relation, steps: int) -> float:
-    """The noise with which so many steps cost `epsilon` by themselves."""
+    """The noise with which this number of steps alone costs `epsilon`."""
     return accountant.calibrate(epsilon, delta, lambda noise: [Gaussian(noise_multiplier=noise, count=steps)], relation)
 
 
 def shared_spends(settings: SettingsOf[MethodSection]) -> list[Spend]:
-    """What resolved settings ask of the private records whatever the method: how many there are of each class, their moments, and
-    what a judge of drawn images learns.
+    """The spends of resolved settings for any method: the number of records of each class, their moments, and the judge of drawn
+    images.
 
-    A plan works them out once, not for each noise that a calibration tries.
+    A plan computes them once, not for each noise that a calibration tries.
     """
     counts, judge = counting(settings.generation), judging(settings.judge, settings.privacy)
     others = tuple(spend.event for spend in (*counts, *judge))
@@ -258,8 +258,8 @@ def shared_spends(settings: SettingsOf[MethodSection]) -> list[Spend]:
 
 @functools.lru_cache(maxsize=64)
 def aligning(alignment: Alignment, privacy: Privacy, beside: tuple[AnyEvent, ...] = ()) -> tuple[Spend, ...]:
-    """What the moments of the classes cost, where they are taken: their share of the target, or with a share of 1 all that it has
-    left `beside` other events."""
+    """The spends for the moments of the classes, where they are used: their share of the target, or with a share of 1 all of it that
+    the events `beside` leave."""
     if alignment.kind == "none":
         return ()
 
@@ -285,18 +285,18 @@ SHARED_STAGES = (STAGE_COUNTS, STAGE_MOMENTS, STAGE_JUDGE)
 
 
 class Plan(Section):
-    """What a run will do and cost."""
+    """All that a run will do, and its cost."""
 
     method: str
     facts: Facts
     retrieval: Retrieval | None = None
     moments: Annotated[Alignment | None, LATER] = None
-    """Where the classes are aligned with the public images, how."""
+    """How the classes are aligned with the public images; None where they are not."""
     votes: Votes | None = None
     phase_one: PhaseOne | None = None
     members: Members | None = None
     prototypes: int = 0
-    """Images that a priced drawing makes for `draw` to draw any number from; 0 where it makes the images themselves."""
+    """Images of a priced drawing from which `draw` draws any number; 0 where it draws the final images."""
     plain: Training | None = None
     """Training on private records without clipping or noise, which has no certificate."""
     fine_tuning: FineTuning | None = None
@@ -306,7 +306,7 @@ class Plan(Section):
     noise_multiplier: float | None = None
     """DP-SGD noise, calibrated so that all spends together meet the target (by the claim, where nothing can be certified)."""
     judge: Judge | None = None
-    """Where one learns from private records what labels, chooses or guides the drawn images."""
+    """Settings of the judge that learns from private records and labels, chooses or guides the drawn images; None without one."""
     generation: Generation
     evaluations: int
     """Network evaluations per image during sampling, guidance counted."""
@@ -314,12 +314,12 @@ class Plan(Section):
     """Private records that each image is compared with while it is drawn, summed over its steps."""
     spends: tuple[Spend, ...]
     privacy: Privacy
-    """The target, and the terms in which all is paid: delta and relation."""
+    """The target, and the terms of all spends: delta and relation."""
     certificate: Certificate | None
     """None where one of the spends cannot be certified."""
     claim: Claim
     warnings: tuple[str, ...] = ()
-    """What a person should know of the promise before agreeing to it; said by screen, report and card alike."""
+    """Warnings about the promise before a person agrees to it, shown by screen, report and card alike."""
     brought: tuple[BroughtModel, ...] = ()
     """Public models that were not trained here."""
 
@@ -331,42 +331,42 @@ class Plan(Section):
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_runs(cls, fields: Any) -> Any:
-        """Plans once held their terms in the certificate alone, which all of them had; such runs can still be published."""
+        """Read plans of earlier versions, which held their terms in the certificate alone; such runs can still be published."""
         if not isinstance(fields, dict) or "privacy" in fields or not fields.get("certificate"):
             return fields
         terms = {name: dict(fields["certificate"])[name] for name in ("epsilon", "delta", "relation")}
         return {**fields, "privacy": terms}
 
     def event(self, stage: str) -> AnyEvent:
-        """What `stage` may spend, where it has one price."""
+        """The event that `stage` may spend, where it has one."""
         return self.events(stage)[0]
 
     def events(self, stage: str) -> tuple[AnyEvent, ...]:
-        """Everything that `stage` may spend; empty where the plan has no such stage."""
+        """All events that `stage` may spend; empty where the plan has no such stage."""
         return tuple(spend.event for spend in self.spends if spend.stage == stage)
 
     def events_of(self, kind: type[AnEvent], stage: str) -> tuple[AnEvent, ...]:
-        """What `stage` may spend of one kind of event."""
+        """The events of one kind that `stage` may spend."""
         return tuple(event for event in self.events(stage) if isinstance(event, kind))
 
     def event_of(self, kind: type[AnEvent], stage: str) -> AnEvent:
-        """What `stage` may spend, where it has one price of that kind."""
+        """The event of one kind that `stage` may spend, where it has one."""
         (event,) = self.events_of(kind, stage)
         return event
 
     @property
     def unit(self) -> str:
-        """What is protected as a whole."""
+        """The unit of privacy in words."""
         return in_full(self.facts.unit)
 
     @property
     def lacking(self) -> str:
-        """Why there is no certificate; empty where there is one."""
+        """The reason why there is no certificate; empty where there is one."""
         reasons = [spend.event.uncertified(self.privacy.relation) for spend in self.spends]
         return "; ".join(filter(None, reasons))
 
     def __str__(self) -> str:
-        """What is paid, drawn and promised, a line each."""
+        """Spends, drawing and promise, a line each."""
         shape, paid = "x".join(map(str, self.facts.shape)), list(dict.fromkeys(spend.what for spend in self.spends))
         promise = self.certificate.sentence() if self.certificate else f"none, the images stay INTERNAL: {self.lacking}"
         rows = [
@@ -383,7 +383,7 @@ class Plan(Section):
 
 
 def protecting_groups(plan: Plan) -> Plan:
-    """The plan of private images that have groups; `BadInput` where one of its stages can bound single images alone."""
+    """The plan for private images with groups; `BadInput` where one of its stages can bound single images alone."""
     facts = plan.facts
     alone = {
         "its first phase": plan.phase_one,
@@ -402,7 +402,7 @@ def protecting_groups(plan: Plan) -> Plan:
 
 
 def calibrated(privacy: Privacy, spends: Callable[[float], Sequence[Spend]]) -> tuple[float, Certificate]:
-    """The least noise with which all of `spends(noise)` together meet the target, and the certificate that this earns."""
+    """The least noise with which all of `spends(noise)` together meet the target, and the certificate."""
 
     def events(noise: float) -> list[AnyEvent]:
         return [spend.event for spend in spends(noise)]

@@ -178,7 +178,7 @@ def walks(settings: SettingsOf[Method]) -> tuple[list[int], list[int]]:
 
 
 def retrieved_noise(schedule: NoiseSchedule, x: Tensor, latent: Tensor, time: int) -> Tensor:
-    """ehat = (xhat_v - sqrt(alpha_bar_v) x) / sqrt(1 - alpha_bar_v): what leads from the retrieved latent to x (Eq. 5)."""
+    """ehat = (xhat_v - sqrt(alpha_bar_v) x) / sqrt(1 - alpha_bar_v): the noise from x to the retrieved latent (Eq. 5)."""
     import torch
 
     t = torch.full((len(x),), time, device=x.device)
@@ -204,7 +204,7 @@ def ballot(parts: Parts) -> Callable[[Tensor], Tensor]:
 
 
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
-    """Eq. 5: a private record becomes K points on the lines from retrieved latents to itself, with the noise that leads there."""
+    """Eq. 5: K points of a private record on the lines from retrieved latents to it, with the retrieved noise."""
     import torch
 
     from sfumato.diffusion.objective import grouped, repeat_records, uniform_times

@@ -69,25 +69,25 @@ def model_folder(folder: str | Path, setting: str, kinds: Mapping[str, str]) -> 
     `BadInput`, which names the `setting`, for no folder, a class of another kind, and weights that are missing or pickles.
     """
     path = Path(folder).expanduser().resolve()
-    told = f"{setting}={folder}"
+    option = f"{setting}={folder}"
     if not path.is_dir():
-        raise BadInput(f"{told} is no folder: give one that diffusers' save_pretrained wrote")
+        raise BadInput(f"{option} is no folder: give one that diffusers' save_pretrained wrote")
     places = [path, *(path / name for name in dict.fromkeys(kinds.values()))]
     place = next((place for place in places if (place / CONFIG).is_file()), None)
     if place is None:
         inside = " or ".join(dict.fromkeys(kinds.values()))
         raise BadInput(
-            f"{told} holds no {CONFIG}, nor does {inside} in it: give a folder that diffusers' save_pretrained wrote"
+            f"{option} holds no {CONFIG}, nor does {inside} in it: give a folder that diffusers' save_pretrained wrote"
         )
     config = read_json(place / CONFIG)
     kind = config.get("_class_name")
     if kind not in kinds:
-        raise BadInput(f"{told} holds a model of class {kind}: what can be read here is {', '.join(kinds)}")
+        raise BadInput(f"{option} holds a model of class {kind}: what can be read here is {', '.join(kinds)}")
     files = tuple(sorted(place.glob(WEIGHTS)))
     if not files:
         pickled = next((file.name for end in PICKLES for file in sorted(place.glob(end))), "")
         why = f"holds pickles ({pickled}), which can run programs, and no" if pickled else "holds no"
-        raise BadInput(f"{told} {why} safetensors: save the model with save_pretrained(..., safe_serialization=True)")
+        raise BadInput(f"{option} {why} safetensors: save the model with save_pretrained(..., safe_serialization=True)")
     usual = {
         name: parameter.default
         for name, parameter in inspect.signature(getattr(diffusers(), str(kind)).__init__).parameters.items()
@@ -99,12 +99,12 @@ def model_folder(folder: str | Path, setting: str, kinds: Mapping[str, str]) -> 
 def read_json(path: Path) -> dict[str, Any]:
     """An object in a JSON file; `BadInput` for anything else."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read ({error}): save the model again") from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise BadInput(f"{path} holds no settings: save the model again")
-    return found
+    return values
 
 
 def scheduler_file(folder: ModelFolder, setting: str) -> Path:

@@ -131,30 +131,30 @@ def load_denoiser(settings: Network, folder: Path, shape: Shape, classes: int) -
 def refuse_misfit(config: Mapping[str, Any], shape: Shape) -> None:
     """`BadInput` for a denoiser of other channels or sides than `shape`, or of a kind for which there is no rule."""
     kind, (channels, height, width) = config["_class_name"], shape
-    told = f"network.from holds a {kind}"
+    what = f"network.from holds a {kind}"
     size = f"{height}x{width}"
     outputs = config.get("out_channels") or config["in_channels"]
     if config["in_channels"] != channels or outputs not in (channels, 2 * channels):
         raise BadInput(
-            f"{told} of {config['in_channels']} channels in and {outputs} out, and what it is to denoise has {channels} ({size}): bring the "
+            f"{what} of {config['in_channels']} channels in and {outputs} out, and what it is to denoise has {channels} ({size}): bring the "
             "autoencoder that it was trained with (latent.from=PATH), or set data.channels"
         )
     if kind == DIT:
         side = config["sample_size"]
         if (side, side) != (height, width):
             raise BadInput(
-                f"{told} for {side}x{side} positions, and what it is to denoise has {size}: set data.size to fit it"
+                f"{what} for {side}x{side} positions, and what it is to denoise has {size}: set data.size to fit it"
             )
         return
     if config["time_embedding_type"] == "fourier" or config["class_embed_type"] is not None:
         raise BadInput(
-            f"{told} with time_embedding_type={config['time_embedding_type']} and class_embed_type={config['class_embed_type']}, for which "
+            f"{what} with time_embedding_type={config['time_embedding_type']} and class_embed_type={config['class_embed_type']}, for which "
             "there is no rule: bring one with positional or learned times, and a table of classes or none"
         )
     factor = 2 ** (len(config["block_out_channels"]) - 1)
     if height % factor or width % factor:
         raise BadInput(
-            f"{told} that halves its input {len(config['block_out_channels']) - 1} times, which {size} do not allow: in pixels use "
+            f"{what} that halves its input {len(config['block_out_channels']) - 1} times, which {size} do not allow: in pixels use "
             f"data.size={max(1, height // factor) * factor}"
         )
 
@@ -169,8 +169,8 @@ class DiffusersAutoencoder(nn.Module):
     def posterior(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log variance, both `[b, z, h', w']`, of the latents of images x; without a posterior the log variance is 0."""
         encoder: Any = self.inner
-        found = encoder.encode(x, return_dict=False)[0]
-        return (found.mean, found.logvar) if hasattr(found, "logvar") else (found, torch.zeros_like(found))
+        latents = encoder.encode(x, return_dict=False)[0]
+        return (latents.mean, latents.logvar) if hasattr(latents, "logvar") else (latents, torch.zeros_like(latents))
 
     def decoder(self, z: Tensor) -> Tensor:
         """Images `[b, c, h, w]` of latents."""

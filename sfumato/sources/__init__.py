@@ -98,7 +98,7 @@ __all__ = [
 ]
 
 
-TOLD_EVERY = 256
+PROGRESS_EVERY = 256
 """Decoded pictures between two signs of progress."""
 
 
@@ -128,7 +128,7 @@ def describe(
     A data set by name that is not there is fetched now, or refused. `forgiving` takes the shape of the first picture whose
     header can be read.
     """
-    asked = Request(
+    request = Request(
         part=part,
         size=size,
         channels=channels,
@@ -147,7 +147,7 @@ def describe(
         without=without,
         forgiving=forgiving,
     )
-    catalogue = open_source(source, asked)
+    catalogue = open_source(source, request)
     facts = catalogue.facts
 
     units = facts.records if facts.groups is None else facts.groups
@@ -156,14 +156,14 @@ def describe(
     def expected(count: int) -> int:
         if part == "test" and not catalogue.has_parts:
             return round(count * held_out)
-        return whole.expected(count, held_out=held_out if part == "train" else 0.0, share=asked.used)
+        return whole.expected(count, held_out=held_out if part == "train" else 0.0, share=request.used)
 
     groups = None if facts.groups is None else expected(facts.groups)
     stored = facts.stored or min(facts.height, facts.width)
-    channels, height, width = asked.shape(facts)
-    as_asked = replace(facts, source=str(source), channels=channels, height=height, width=width)
+    channels, height, width = request.shape(facts)
+    shaped_facts = replace(facts, source=str(source), channels=channels, height=height, width=width)
     records = expected(facts.records)
-    return replace(as_asked, records=records, classes=whole.classes, groups=groups, whole=whole, stored=stored)
+    return replace(shaped_facts, records=records, classes=whole.classes, groups=groups, whole=whole, stored=stored)
 
 
 def load(
@@ -199,7 +199,7 @@ def load(
     or all but these. The other arguments are for glyphs (`characters` are all letters
     unless given) and for mixtures (`shares`, see `sfumato.sources.mixture.mix`).
     """
-    asked = Request(
+    request = Request(
         part=part,
         size=size,
         channels=channels,
@@ -219,7 +219,7 @@ def load(
         without=without,
         seed=seed,
     )
-    catalogue = open_source(source, asked)
+    catalogue = open_source(source, request)
     names, by_hash = catalogue.facts.classes, part != "all" and not catalogue.has_parts
     numbers = {name: number for number, name in enumerate(classes or names)}
     pixels: list[np.ndarray] = []
@@ -227,14 +227,14 @@ def load(
     groups: list[int] = []
     first: Record | None = None
     for done, record in enumerate(catalogue.records(), 1):
-        if not done % TOLD_EVERY:
+        if not done % PROGRESS_EVERY:
             progress(done, catalogue.facts.records)
         # The split looks at the picture as stored, so that asking for another size moves no record to the other side.
         if by_hash and held_out_of(record, names, held_out) != (part == "test"):
             continue
-        if (asked.used < 1 and not used_of(record, names, share)) or names[record.label] not in numbers:
+        if (request.used < 1 and not used_of(record, names, share)) or names[record.label] not in numbers:
             continue
-        record = record._replace(pixels=shaped(record.pixels, asked), known_as=None)
+        record = record._replace(pixels=shaped(record.pixels, request), known_as=None)
         first = first or record
         check_same_shape(first, record)
         check_same_unit(first, record, decoding.window)
@@ -245,7 +245,7 @@ def load(
         raise BadInput(
             f"the {part} part of {str(source)!r} holds none of its {catalogue.facts.records} records;"
             f" change data.held_out={held_out}, data.share={share:g} or add images",
-            told=f"has no record in its {part} part: change data.held_out={held_out}, data.share={share:g} or add images",
+            nameless=f"has no record in its {part} part: change data.held_out={held_out}, data.share={share:g} or add images",
         )
     stacked = np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2))
     grouped = None if catalogue.facts.groups is None else np.array(groups, dtype=np.int64)
@@ -334,9 +334,9 @@ def inspect(
     progress: Progress = silent,
 ) -> Inspection:
     """Look through all records of a source as they are stored, and go on after those that cannot be read; arguments as in `load`."""
-    asked = Request("all", folder=folder, columns=columns, group=group, only=only, without=without, forgiving=True)
-    asked = replace(asked, decoding=decoding, glyphs_per_class=glyphs_per_class, characters=characters)
-    return inspected(str(source), open_source(source, asked), window=decoding.window, progress=progress)
+    request = Request("all", folder=folder, columns=columns, group=group, only=only, without=without, forgiving=True)
+    request = replace(request, decoding=decoding, glyphs_per_class=glyphs_per_class, characters=characters)
+    return inspected(str(source), open_source(source, request), window=decoding.window, progress=progress)
 
 
 def require_classes(facts: SourceFacts, at_least: int = 2) -> None:
@@ -350,7 +350,7 @@ def require_classes(facts: SourceFacts, at_least: int = 2) -> None:
 
 def meant(
     source: str | Path,
-    asked: Sequence[str],
+    chosen: Sequence[str],
     setting: str,
     *,
     folder: str = "",
@@ -358,60 +358,62 @@ def meant(
     decoding: Decoding = Decoding(),
     characters: str | None = None,
 ) -> tuple[str, ...]:
-    """The names of the classes of a source that `asked` means, by names or positions; `setting` is what a refusal calls it."""
-    if not asked:
+    """The names of the classes of a source that `chosen` means, by names or positions; `setting` is what a refusal calls it."""
+    if not chosen:
         return ()
     request = Request("all", folder=folder, columns=columns, decoding=decoding, characters=characters, forgiving=True)
-    return names_meant(open_source(source, request).facts.classes, asked, str(source), setting)
+    return names_meant(open_source(source, request).facts.classes, chosen, str(source), setting)
 
 
-def open_source(source: str | Path, asked: Request) -> Catalogue:
+def open_source(source: str | Path, request: Request) -> Catalogue:
     """Recognise a source and read its names and headers."""
-    parts, chosen = parts_of(source), bool(asked.only or asked.without)
-    if asked.shares and len(parts) == 1:
+    parts, chosen = parts_of(source), bool(request.only or request.without)
+    if request.shares and len(parts) == 1:
         raise BadInput(
-            f"data.shares={list(asked.shares)} is for a mixture, but {str(source)!r} is one source; leave it out"
+            f"data.shares={list(request.shares)} is for a mixture, but {str(source)!r} is one source; leave it out"
         )
-    if asked.shares and chosen:
+    if request.shares and chosen:
         raise BadInput(
-            f"data.shares={list(asked.shares)} takes shares of whole sources, and classes of them are chosen; leave one of the two out"
+            f"data.shares={list(request.shares)} takes shares of whole sources, and classes of them are chosen; leave one of the two out"
         )
     if len(parts) > 1:
-        found = mix({name: open_one(part, asked) for name, part in zip(prefixes(parts), parts, strict=True)}, asked)
+        catalogue = mix(
+            {name: open_one(part, request) for name, part in zip(prefixes(parts), parts, strict=True)}, request
+        )
     else:
-        found = open_one(parts[0], asked)
-    return narrowed(found, asked) if chosen else found
+        catalogue = open_one(parts[0], request)
+    return narrowed(catalogue, request) if chosen else catalogue
 
 
-def open_one(source: str, asked: Request) -> Catalogue:
+def open_one(source: str, request: Request) -> Catalogue:
     """A source that is no mixture."""
     place = None if source in NAMES else existing(source)
-    catalogue = opened_one(source, place, asked)
-    if catalogue.files is None and asked.decoding.window != AUTO_WINDOW:
+    catalogue = opened_one(source, place, request)
+    if catalogue.files is None and request.decoding.window != AUTO_WINDOW:
         raise BadInput(
-            f"data.window={asked.decoding.window} is for pictures in files of their own or in tables, and {source!r} holds numbers of 8 "
+            f"data.window={request.decoding.window} is for pictures in files of their own or in tables, and {source!r} holds numbers of 8 "
             "bits, or floats with their range; leave it at auto"
         )
     return catalogue
 
 
-def opened_one(source: str, place: Path | None, asked: Request) -> Catalogue:
+def opened_one(source: str, place: Path | None, request: Request) -> Catalogue:
     """The source at a place, or of a name."""
-    if place and (place.suffix == ".parquet" or place.is_dir()) and holds_pictures(place, asked.columns):
-        return open_embedded(place, asked)
+    if place and (place.suffix == ".parquet" or place.is_dir()) and holds_pictures(place, request.columns):
+        return open_embedded(place, request)
     if place and place.suffix in READERS and not place.is_dir():
-        files, grouped = table_files(place, asked.columns, asked.group)
-        return of_files(str(place), files, tuple(sorted({file.label for file in files})), asked, grouped=grouped)
+        files, grouped = table_files(place, request.columns, request.group)
+        return of_files(str(place), files, tuple(sorted({file.label for file in files})), request, grouped=grouped)
     if place and place.is_dir() and not holds_idx(place):
-        return open_image_folder(place, asked)
+        return open_image_folder(place, request)
     if place and not place.is_dir():
-        return open_npz(place, asked)
-    if asked.group not in ("", NO_GROUPS):
+        return open_npz(place, request)
+    if request.group not in ("", NO_GROUPS):
         known = "tables, folders of pictures and NPZ files"
         what = "IDX files have no place for groups: use NPZ or a table" if place else "leave it out"
-        raise BadInput(f"data.group={asked.group!r} is for {known}, and {source!r} is none of these; {what}")
+        raise BadInput(f"data.group={request.group!r} is for {known}, and {source!r} is none of these; {what}")
     if place:
-        return open_idx(place, asked.part)
+        return open_idx(place, request.part)
     if source in NAMED:
-        return open_named(source, asked.folder, asked.part)
-    return open_digits(asked.part) if source == "digits" else open_glyphs(asked)
+        return open_named(source, request.folder, request.part)
+    return open_digits(request.part) if source == "digits" else open_glyphs(request)

@@ -35,17 +35,17 @@ def open_digits(part: Part) -> Catalogue:
     return Catalogue(facts, records, has_parts=True)
 
 
-def open_glyphs(asked: Request) -> Catalogue:
+def open_glyphs(request: Request) -> Catalogue:
     """Characters rendered from matplotlib's fonts, white on black: drawn at the asked size, not resized to it."""
     from sfumato.sources import glyphs
 
-    size, per_class = asked.size or GLYPHS_SIDE, asked.glyphs_per_class
-    characters = glyphs.LETTERS if asked.characters is None else asked.characters
+    size, per_class = request.size or GLYPHS_SIDE, request.glyphs_per_class
+    characters = glyphs.LETTERS if request.characters is None else request.characters
     glyphs.check_request(characters, per_class, size)
     facts = SourceFacts("glyphs", per_class * len(characters), tuple(characters), 1, size, size)
 
     def records() -> Iterator[Record]:
-        drawn = glyphs.render_glyphs(characters, per_class, size, asked.seed)
+        drawn = glyphs.render_glyphs(characters, per_class, size, request.seed)
         for i, (pixels, label) in enumerate(zip(drawn.pixels, drawn.labels, strict=True)):
             yield Record(f"glyphs[{i}]", pixels.transpose(1, 2, 0), int(label))
 

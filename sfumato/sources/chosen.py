@@ -15,9 +15,9 @@ SHOWN = 8
 """Names of classes that a message shows."""
 
 
-def names_meant(known: tuple[str, ...], asked: Collection[str], source: str, setting: str) -> tuple[str, ...]:
+def names_meant(known: tuple[str, ...], chosen: Collection[str], source: str, setting: str) -> tuple[str, ...]:
     """The names of the asked classes: each is a name, or where no class is called so, a position from 0 on."""
-    return tuple(dict.fromkeys(_name_meant(known, one, source, setting) for one in asked))
+    return tuple(dict.fromkeys(_name_meant(known, one, source, setting) for one in chosen))
 
 
 def _name_meant(known: tuple[str, ...], one: str, source: str, setting: str) -> str:
@@ -30,22 +30,22 @@ def _name_meant(known: tuple[str, ...], one: str, source: str, setting: str) -> 
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise BadInput(
         f"{setting} names {one!r}, which is no class of {source!r} ({there}): {hint}give names, or positions from 0 to {len(known) - 1}",
-        told=f"has no class {one!r}, which {setting} names",
+        nameless=f"has no class {one!r}, which {setting} names",
     )
 
 
-def narrowed(catalogue: Catalogue, asked: Request) -> Catalogue:
+def narrowed(catalogue: Catalogue, request: Request) -> Catalogue:
     """The records of the classes `asked.only`, all where that is empty, without those of the classes `asked.without`."""
     facts = catalogue.facts
-    for one in (*asked.only, *asked.without):
+    for one in (*request.only, *request.without):
         if one not in facts.classes:
-            raise BadInput(f"{facts.source!r} has no class {one!r}", told=f"has no class {one!r}")
-    classes = tuple(filter(asked.takes, facts.classes))
+            raise BadInput(f"{facts.source!r} has no class {one!r}", nameless=f"has no class {one!r}")
+    classes = tuple(filter(request.takes, facts.classes))
     place = {facts.classes.index(name): number for number, name in enumerate(classes)}
 
     def labels() -> Iterator[tuple[int, str]]:
-        found = catalogue.labels() if catalogue.labels else ((one.label, one.group) for one in catalogue.records())
-        return ((place[label], group) for label, group in found if label in place)
+        pairs = catalogue.labels() if catalogue.labels else ((one.label, one.group) for one in catalogue.records())
+        return ((place[label], group) for label, group in pairs if label in place)
 
     def files() -> Iterator[File]:
         assert catalogue.files
@@ -60,5 +60,5 @@ def narrowed(catalogue: Catalogue, asked: Request) -> Catalogue:
     if not catalogue.files:
         return replace(catalogue, facts=facts, records=records, labels=labels)
     return replace(
-        catalogue, facts=facts, records=decoded(files, classes, asked.decoding.window), files=files, labels=labels
+        catalogue, facts=facts, records=decoded(files, classes, request.decoding.window), files=files, labels=labels
     )

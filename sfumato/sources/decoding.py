@@ -22,13 +22,13 @@ class Decoded(NamedTuple):
 
 def decode(path: Place, window: str = AUTO_WINDOW) -> Decoded:
     """All pixels of a picture; `BadInput` names what cannot be read, or not through this window."""
-    found = pixels_of(path)
-    if isinstance(found, Grey):
-        shown = found.through(window, str(path))
-        return Decoded(shown, None if window == AUTO_WINDOW else found.stored(str(path)), found.unit)
+    pixels = pixels_of(path)
+    if isinstance(pixels, Grey):
+        shown = pixels.through(window, str(path))
+        return Decoded(shown, None if window == AUTO_WINDOW else pixels.stored(str(path)), pixels.unit)
     if window != AUTO_WINDOW:
         raise not_grey(str(path), window)
-    return Decoded(found, None, "colour")
+    return Decoded(pixels, None, "colour")
 
 
 def pixels_of(path: Place) -> Grey | np.ndarray:
@@ -70,5 +70,5 @@ def kind_of(path: Place) -> str:
 
 def record_of(file: File, label: int, window: str) -> Record:
     """A file decoded."""
-    found = decode(file.path, window)
-    return Record(str(file.path), found.pixels, label, file.group, found.known_as, found.unit)
+    decoded = decode(file.path, window)
+    return Record(str(file.path), decoded.pixels, label, file.group, decoded.known_as, decoded.unit)

@@ -78,18 +78,18 @@ def opened(path: Path | Held, elements: tuple[str, ...], *, pixels: bool = False
     except PermissionError:
         raise BadInput(
             f"the image {str(path)!r} may not be read; grant this user read permission",
-            told="holds an image that may not be read: grant this user read permission",
+            nameless="holds an image that may not be read: grant this user read permission",
         ) from None
     except FileNotFoundError:
         raise BadInput(
             f"the image {str(path)!r} is a broken link or was removed; remove the link",
-            told="holds an image that is a broken link or was removed: remove the link",
+            nameless="holds an image that is a broken link or was removed: remove the link",
         ) from None
     except Exception as fault:  # its kind alone is told: the words of pydicom and NumPy may quote the header
         kind = type(fault).__name__
         raise BadInput(
             f"the DICOM file {str(path)!r} is corrupt or cut off ({kind}); replace or remove it",
-            told="holds a DICOM file that is corrupt or cut off: replace or remove it",
+            nameless="holds a DICOM file that is corrupt or cut off: replace or remove it",
         ) from None
     finally:
         logger.disabled = disabled
@@ -103,73 +103,73 @@ def imported(path: Path | Held) -> Any:
     except ImportError:
         raise BadInput(
             f"{str(path)!r} needs pydicom: pip install 'sfumato[dicom]'",
-            told="holds DICOM files, which need pydicom: pip install 'sfumato[dicom]'",
+            nameless="holds DICOM files, which need pydicom: pip install 'sfumato[dicom]'",
         ) from None
     return pydicom
 
 
 def grey_of(path: Path | Held) -> Grey:
     """The picture of a file with what its header says of its values."""
-    with opened(path, ELEMENTS, pixels=True) as found:
-        _check_layout(found, path)
-        _check_compression(found, path)
+    with opened(path, ELEMENTS, pixels=True) as header:
+        _check_layout(header, path)
+        _check_compression(header, path)
         pixels = imported(path).pixels
-        values = pixels.apply_modality_lut(found.pixel_array, found)
-        declared, shown = _declared(found), None
-        if found.get("VOILUTSequence"):
-            shown = pixels.apply_voi(values.astype(np.int64), found)
-            declared = 0.0, 2.0 ** int(found.VOILUTSequence[0].LUTDescriptor[2]) - 1
-        elif has_window(found):
-            shown = pixels.apply_windowing(values, found)
+        values = pixels.apply_modality_lut(header.pixel_array, header)
+        declared, shown = _declared(header), None
+        if header.get("VOILUTSequence"):
+            shown = pixels.apply_voi(values.astype(np.int64), header)
+            declared = 0.0, 2.0 ** int(header.VOILUTSequence[0].LUTDescriptor[2]) - 1
+        elif has_window(header):
+            shown = pixels.apply_windowing(values, header)
         else:
             declared = min(declared), max(declared)
-        return Grey(values, unit_of(found), declared, shown, found.PhotometricInterpretation == INVERTED)
+        return Grey(values, unit_of(header), declared, shown, header.PhotometricInterpretation == INVERTED)
 
 
-def _declared(found: Any) -> tuple[float, float]:
+def _declared(header: Any) -> tuple[float, float]:
     """The values that the least and the largest stored one stand for, by the bits stored; a negative slope exchanges them."""
-    if found.get("ModalityLUTSequence"):
-        return 0.0, 2.0 ** int(found.ModalityLUTSequence[0].LUTDescriptor[2]) - 1
-    bits, signed = int(found.BitsStored), int(found.PixelRepresentation)
+    if header.get("ModalityLUTSequence"):
+        return 0.0, 2.0 ** int(header.ModalityLUTSequence[0].LUTDescriptor[2]) - 1
+    bits, signed = int(header.BitsStored), int(header.PixelRepresentation)
     low = -(2.0 ** (bits - 1)) if signed else 0.0
-    slope, intercept = (found.get(name) for name in ("RescaleSlope", "RescaleIntercept"))
+    slope, intercept = (header.get(name) for name in ("RescaleSlope", "RescaleIntercept"))
     high = low + 2.0**bits - 1
     if slope is None or intercept is None:
         return low, high
     return low * float(slope) + float(intercept), high * float(slope) + float(intercept)
 
 
-def has_window(found: Any) -> bool:
+def has_window(header: Any) -> bool:
     """Whether a header names a window; an empty one is none."""
-    return found.get("WindowCenter") not in (None, "") and found.get("WindowWidth") not in (None, "")
+    return header.get("WindowCenter") not in (None, "") and header.get("WindowWidth") not in (None, "")
 
 
-def unit_of(found: Any) -> str:
+def unit_of(header: Any) -> str:
     """What the values are: as the header calls them where they are rescaled, else the bits stored."""
-    if found.get("ModalityLUTSequence") or found.get("RescaleSlope") is not None:
-        kind = str(found.get("RescaleType") or "")
+    if header.get("ModalityLUTSequence") or header.get("RescaleSlope") is not None:
+        kind = str(header.get("RescaleType") or "")
         return kind if kind in ("HU", "OD", "HU_MOD", "US") else "rescaled values"
-    return f"{int(found.BitsStored)} bits"
+    return f"{int(header.BitsStored)} bits"
 
 
-def _check_layout(found: Any, path: Path | Held) -> None:
+def _check_layout(header: Any, path: Path | Held) -> None:
     """`BadInput` for what is no single picture in grey."""
-    frames, what = int(found.get("NumberOfFrames") or 1), ""
-    if not found.get("Rows") or not found.get("Columns"):
+    frames, what = int(header.get("NumberOfFrames") or 1), ""
+    if not header.get("Rows") or not header.get("Columns"):
         what, way = "holds no picture", "remove it"
     elif frames > 1:
         what, way = f"holds {frames} frames", "save the one that is meant as a file of its own"
-    elif found.get("SamplesPerPixel", 1) != 1 or found.get("PhotometricInterpretation") not in GREY:
+    elif header.get("SamplesPerPixel", 1) != 1 or header.get("PhotometricInterpretation") not in GREY:
         what, way = "is in colour, or its grey levels mean no brightness", "save it in grey, or as PNG"
-    elif not (found.get("BitsAllocated") and found.get("BitsStored")) or "PixelRepresentation" not in found:
+    elif not (header.get("BitsAllocated") and header.get("BitsStored")) or "PixelRepresentation" not in header:
         what, way = "does not say how its pixels lie", "replace or remove it"
     if what:
-        raise BadInput(f"the DICOM file {str(path)!r} {what}; {way}", told=f"holds a DICOM file that {what}: {way}")
+        raise BadInput(f"the DICOM file {str(path)!r} {what}; {way}", nameless=f"holds a DICOM file that {what}: {way}")
 
 
-def _check_compression(found: Any, path: Path | Held) -> None:
+def _check_compression(header: Any, path: Path | Held) -> None:
     """`BadInput` for a compression that nothing here can undo."""
-    syntax = found.file_meta.get("TransferSyntaxUID")
+    syntax = header.file_meta.get("TransferSyntaxUID")
     if syntax is None or not syntax.is_compressed:
         return
     try:
@@ -179,22 +179,22 @@ def _check_compression(found: Any, path: Path | Held) -> None:
     if not readable:
         what = f"is compressed ({syntax.name}) so that nothing here can read it"
         way = "pip install python-gdcm, or save it without compression"
-        raise BadInput(f"the DICOM file {str(path)!r} {what}; {way}", told=f"holds a DICOM file that {what}: {way}")
+        raise BadInput(f"the DICOM file {str(path)!r} {what}; {way}", nameless=f"holds a DICOM file that {what}: {way}")
 
 
 def shape_of(path: Path | Held) -> tuple[int, int, int]:
     """Channels (1), height and width, from the header."""
-    with opened(path, (*LAYOUT, *MEANING)) as found:
-        _check_layout(found, path)
-        _check_compression(found, path)
-        return 1, int(found.Rows), int(found.Columns)
+    with opened(path, (*LAYOUT, *MEANING)) as header:
+        _check_layout(header, path)
+        _check_compression(header, path)
+        return 1, int(header.Rows), int(header.Columns)
 
 
 def kind_of(path: Path | Held) -> str:
     """Size and bits of a picture, and whether its header tells of text in it, for the sheet of a collection."""
-    with opened(path, (*LAYOUT, *MEANING, WARNED_OF)) as found:
-        told = BURNED_IN if _burned_in(found) else ""
-        return f"{int(found.Columns)}x{int(found.Rows)} DICOM, {int(found.BitsStored)} bits{told}"
+    with opened(path, (*LAYOUT, *MEANING, WARNED_OF)) as header:
+        warning = BURNED_IN if _burned_in(header) else ""
+        return f"{int(header.Columns)}x{int(header.Rows)} DICOM, {int(header.BitsStored)} bits{warning}"
 
 
 BURNED_IN = ", text burned in"
@@ -203,12 +203,12 @@ BURNED_IN = ", text burned in"
 
 def burned_in(path: Path | Held) -> bool:
     """Whether the header says that text is burned into the picture."""
-    with opened(path, (WARNED_OF,)) as found:
-        return _burned_in(found)
+    with opened(path, (WARNED_OF,)) as header:
+        return _burned_in(header)
 
 
-def _burned_in(found: Any) -> bool:
-    return str(found.get(WARNED_OF) or "").strip().upper() == "YES"
+def _burned_in(header: Any) -> bool:
+    return str(header.get(WARNED_OF) or "").strip().upper() == "YES"
 
 
 def patient(path: Path | Held) -> str:
@@ -217,13 +217,13 @@ def patient(path: Path | Held) -> str:
     if not is_dicom(path):
         raise BadInput(
             f"{str(path)!r} is no DICOM file, from whose header data.group='patient' takes the patient; {way}",
-            told=f"holds an image that is no DICOM file, from whose header data.group='patient' takes the patient: {way}",
+            nameless=f"holds an image that is no DICOM file, from whose header data.group='patient' takes the patient: {way}",
         )
-    with opened(path, (PERSON,)) as found:
-        own = str(found.get(PERSON) or "").strip()
+    with opened(path, (PERSON,)) as header:
+        own = str(header.get(PERSON) or "").strip()
     if not own:
         raise BadInput(
             f"the DICOM file {str(path)!r} has no {PERSON}, as data.group=patient has it; {way}",
-            told=f"holds a DICOM file without {PERSON}, as data.group=patient has it: {way}",
+            nameless=f"holds a DICOM file without {PERSON}, as data.group=patient has it: {way}",
         )
     return hashlib.blake2b(own.encode(), digest_size=16).hexdigest()

@@ -22,7 +22,7 @@ from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, File, Held, R
 from sfumato.sources.files import decoded, first_shape
 from sfumato.sources.listing import check_inside, entries
 from sfumato.sources.saved import ArrowTable, saved_tables
-from sfumato.sources.splits import SPLITS, parts_asked
+from sfumato.sources.splits import SPLITS, splits_of_part
 from sfumato.sources.tables import METADATA, opened_table, text
 
 SUFFIX = ".parquet"
@@ -62,56 +62,56 @@ def holds_pictures(place: Path, columns: Columns) -> bool:
     for path in [place] if not place.is_dir() else [path for _, path in tables_of(place)]:
         try:
             with opened_table(path) as file:
-                found = bool(picture_columns(file.schema_arrow, columns))
+                has_pictures = bool(picture_columns(file.schema_arrow, columns))
         except BadInput:
-            found = place.is_dir()
-        if found:
+            has_pictures = place.is_dir()
+        if has_pictures:
             return True
     return False
 
 
-def open_embedded(place: Path, asked: Request) -> Catalogue:
+def open_embedded(place: Path, request: Request) -> Catalogue:
     """One file, or a folder of them in splits or not; `BadInput` names what is wrong with one, and for private ones `told` does not."""
-    found = tables_of(place) if place.is_dir() else [("", place)]
-    splits = {split for split, _ in found}
+    tables = tables_of(place) if place.is_dir() else [("", place)]
+    splits = {split for split, _ in tables}
     if "" in splits and len(splits) > 1:
-        stray = next(path for split, path in found if not split)
+        stray = next(path for split, path in tables if not split)
         raise BadInput(
             f"{str(stray)!r} is of no split, while other files of {str(place)!r} are: begin its name with train, validation or test, "
             "or move it away"
         )
-    sheets = {path: sheet_of(path, asked) for _, path in found}
+    sheets = {path: sheet_of(path, request) for _, path in tables}
     groups = {sheet.group for sheet in sheets.values()}
     if len(groups) > 1:
         name = next(name for name in sorted(groups) if name != NO_GROUPS)
         raise BadInput(
             f"only some files of {str(place)!r} have the column {name!r}: write it into all, or use data.group=none",
-            told=f"has the column {name!r} in some of its files only: write it into all, or use data.group=none",
+            nameless=f"has the column {name!r} in some of its files only: write it into all, or use data.group=none",
         )
     read = {path: list(rows_of(sheet)) for path, sheet in sheets.items()}
     classes = all_classes(place, list(sheets.values()), read)
-    chosen, has_parts = parts_asked(splits, asked.part)
-    taken = [path for split, path in found if split in chosen]
+    chosen, has_parts = splits_of_part(splits, request.part)
+    paths = [path for split, path in tables if split in chosen]
 
     def labels() -> Iterator[tuple[int, str]]:
         numbers = {name: number for number, name in enumerate(classes)}
-        return ((numbers[label], group) for path in taken for label, group in read[path])
+        return ((numbers[label], group) for path in paths for label, group in read[path])
 
     def files() -> Iterator[File]:
-        for path in taken:
+        for path in paths:
             for held, (label, group) in zip(pictures_of(sheets[path]), read[path], strict=True):
                 yield File(held, label, group)
 
     grouped = groups != {NO_GROUPS}
-    count = sum(sheets[path].rows for path in taken)
+    count = sum(sheets[path].rows for path in paths)
     if not count:
         raise BadInput(
-            f"{str(place)!r} has no rows; add one for each image", told="has no rows: add one for each image"
+            f"{str(place)!r} has no rows; add one for each image", nameless="has no rows: add one for each image"
         )
-    groups_there = len({group for path in taken for _, group in read[path]}) if grouped else None
-    facts = SourceFacts(str(place), count, classes, *first_shape(files, asked), groups_there)
+    groups_there = len({group for path in paths for _, group in read[path]}) if grouped else None
+    facts = SourceFacts(str(place), count, classes, *first_shape(files, request), groups_there)
     return Catalogue(
-        facts, decoded(files, classes, asked.decoding.window), has_parts=has_parts, files=files, labels=labels
+        facts, decoded(files, classes, request.decoding.window), has_parts=has_parts, files=files, labels=labels
     )
 
 
@@ -153,12 +153,15 @@ def picture_columns(schema: Any, columns: Columns) -> list[str]:
     return [field.name for field in schema if within(field.type) or (field.name in usual and holds_bytes(field.type))]
 
 
-def sheet_of(path: Path, asked: Request) -> Sheet:
+def sheet_of(path: Path, request: Request) -> Sheet:
     """The head of one file, with the columns that the settings name."""
     with opened_table(path) as file:
         schema, rows = file.schema_arrow, rows_in(file)
     return Sheet(
-        path, rows, *columns_of(path, schema, asked.columns, asked.group), names_of(path, schema, asked.columns.label)
+        path,
+        rows,
+        *columns_of(path, schema, request.columns, request.group),
+        names_of(path, schema, request.columns.label),
     )
 
 
@@ -190,10 +193,10 @@ def columns_of(path: Path, schema: Any, columns: Columns, group: str) -> tuple[s
 
 
 def _refuse_column(path: Path, schema: Any, name: str, setting: str, what: str) -> None:
-    told = ", ".join(f"{field.name!r} ({field.type})" for field in schema)
+    columns = ", ".join(f"{field.name!r} ({field.type})" for field in schema)
     raise BadInput(
-        f"{str(path)!r} has no column {name!r} of {what} (its columns: {told}); name it by {setting}",
-        told=f"has no column {name!r} of {what} (its columns: {told}): name it by {setting}",
+        f"{str(path)!r} has no column {name!r} of {what} (its columns: {columns}); name it by {setting}",
+        nameless=f"has no column {name!r} of {what} (its columns: {columns}): name it by {setting}",
     )
 
 
@@ -201,18 +204,18 @@ def names_of(path: Path, schema: Any, label: str) -> tuple[str, ...] | None:
     """Names of the labels 0, 1, ... as Hugging Face writes them beside the schema; None where it has none."""
     try:
         features = json.loads((schema.metadata or {}).get(FEATURES, b"{}")).get("info", {}).get("features", {})
-        found = features.get(label, {}).get("names")
-        if isinstance(found, dict):  # as in the card of a data set
-            found = [found[str(number)] for number in range(len(found))]
-        if found is None:
+        listed = features.get(label, {}).get("names")
+        if isinstance(listed, dict):  # as in the card of a data set
+            listed = [listed[str(number)] for number in range(len(listed))]
+        if listed is None:
             return None
-        names = tuple(found)
+        names = tuple(listed)
         sound = len(set(names)) == len(names) and all(isinstance(n, str) and n and n.isprintable() for n in names)
     except (AttributeError, KeyError, TypeError, ValueError):
         sound = False
     if not sound:
         what = f"metadata that names the classes of {label!r} not at all, twice or unprintably"
-        raise BadInput(f"{str(path)!r} has {what}; name each class once", told=f"has {what}: name each class once")
+        raise BadInput(f"{str(path)!r} has {what}; name each class once", nameless=f"has {what}: name each class once")
     return names
 
 
@@ -239,7 +242,7 @@ def label_of(sheet: Sheet, value: Any) -> str:
             what = f"a label {value} in the column {sheet.label!r}, whose names run from 0 to {len(sheet.names) - 1}"
             raise BadInput(
                 f"{str(sheet.path)!r} has {what}; correct it, or leave unlabelled rows out",
-                told=f"has {what}: correct it",
+                nameless=f"has {what}: correct it",
             )
         return sheet.names[value]
     name = text(value)
@@ -250,7 +253,9 @@ def label_of(sheet: Sheet, value: Any) -> str:
 
 def _unnamed_row(sheet: Sheet, column: str) -> BadInput:
     what = f"a row whose {column!r} is missing or unprintable"
-    return BadInput(f"{str(sheet.path)!r} has {what}; write a name that can be printed", told=f"has {what}: name it")
+    return BadInput(
+        f"{str(sheet.path)!r} has {what}; write a name that can be printed", nameless=f"has {what}: name it"
+    )
 
 
 def all_classes(place: Path, sheets: list[Sheet], read: dict[Path, list[tuple[str, str]]]) -> tuple[str, ...]:
@@ -258,13 +263,13 @@ def all_classes(place: Path, sheets: list[Sheet], read: dict[Path, list[tuple[st
     if len({sheet.names for sheet in sheets}) > 1:
         raise BadInput(
             f"the files of {str(place)!r} name their classes differently; bring together files of one data set",
-            told="has files that name their classes differently: bring together files of one data set",
+            nameless="has files that name their classes differently: bring together files of one data set",
         )
     if sheets[0].names is not None:
         return sheets[0].names
-    found = {label for rows in read.values() for label, _ in rows}
-    numbers = all(re.fullmatch(r"-?\d+", name, re.ASCII) for name in found)
-    return tuple(sorted(found, key=(lambda name: (int(name), name)) if numbers else None))
+    labels = {label for rows in read.values() for label, _ in rows}
+    numbers = all(re.fullmatch(r"-?\d+", name, re.ASCII) for name in labels)
+    return tuple(sorted(labels, key=(lambda name: (int(name), name)) if numbers else None))
 
 
 def pictures_of(sheet: Sheet) -> Iterator[Held]:
@@ -277,7 +282,8 @@ def pictures_of(sheet: Sheet) -> Iterator[Held]:
                 if not data:
                     what = "a row without a picture, or with its path alone"
                     raise BadInput(
-                        f"{sheet.path}[{at}] is {what}; save the data set with its pictures in it", told=f"has {what}"
+                        f"{sheet.path}[{at}] is {what}; save the data set with its pictures in it",
+                        nameless=f"has {what}",
                     )
                 yield Held(f"{sheet.path}[{at}]", data)
                 at += 1

@@ -16,23 +16,23 @@ def of_files(
     source: str,
     files: Sequence[File],
     classes: tuple[str, ...],
-    asked: Request,
+    request: Request,
     *,
     has_parts: bool = False,
     grouped: bool = False,
 ) -> Catalogue:
     """The catalogue of one or more files; the first one's header gives the shape.
 
-    Where `asked` is forgiving, it is the first that can be read. A volume gives its slices, which belong together wherever there are
+    Where `request` is forgiving, it is the first that can be read. A volume gives its slices, which belong together wherever there are
     several.
     """
     numbers = {name: number for number, name in enumerate(classes)}
-    several = asked.decoding.slices.count > 1 and any(is_volume(file.path) for file in files)
+    several = request.decoding.slices.count > 1 and any(is_volume(file.path) for file in files)
     by_volume = several and not grouped
-    grouped = grouped or (by_volume and asked.group in ("", VOLUME))
-    files = sliced(files, asked.decoding.slices, Path(source), by_volume=by_volume and grouped)
+    grouped = grouped or (by_volume and request.group in ("", VOLUME))
+    files = sliced(files, request.decoding.slices, Path(source), by_volume=by_volume and grouped)
     groups = len({file.group for file in files}) if grouped else None
-    shape = first_shape(lambda: files, asked)
+    shape = first_shape(lambda: files, request)
     by_patient = not grouped and files and read_as_dicom(files[0].path)
     grouping = VOLUME if by_volume else PATIENT if by_patient else GROUP
     facts = SourceFacts(source, len(files), classes, *shape, groups, grouping=grouping)
@@ -40,7 +40,7 @@ def of_files(
     def labels() -> Iterator[tuple[int, str]]:
         return ((numbers[file.label], file.group) for file in files)
 
-    records = decoded(lambda: files, classes, asked.decoding.window)
+    records = decoded(lambda: files, classes, request.decoding.window)
     return Catalogue(facts, records, has_parts=has_parts, files=lambda: files, labels=labels)
 
 
@@ -66,14 +66,14 @@ def decoded(
     return records
 
 
-def first_shape(files: Callable[[], Iterable[File]], asked: Request) -> tuple[int, int, int]:
-    """Channels, height and width of the first one, of the asked classes if it has any; of the first that can be read if `asked` is forgiving."""
+def first_shape(files: Callable[[], Iterable[File]], request: Request) -> tuple[int, int, int]:
+    """Channels, height and width of the first one, of the asked classes if it has any; of the first that can be read if `request` is forgiving."""
     fault: BadInput | None = None
-    for file in itertools.chain((file for file in files() if asked.takes(file.label)), files()):
+    for file in itertools.chain((file for file in files() if request.takes(file.label)), files()):
         try:
-            return shape_of(file.path, asked.decoding.window)
+            return shape_of(file.path, request.decoding.window)
         except BadInput as error:
             fault = fault or error
-            if not asked.forgiving:
+            if not request.forgiving:
                 break
     raise fault or BadInput("no picture has a shape, for there is none")

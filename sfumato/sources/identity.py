@@ -35,11 +35,11 @@ def parts_of(source: str | Path) -> tuple[str, ...]:
 
 def prefixes(parts: tuple[str, ...]) -> list[str]:
     """What the class names of each part of a mixture begin with: its name, or the last part of its path."""
-    found = [Path(part).name for part in parts]
-    repeated = [name for name in found if found.count(name) > 1]
+    names = [Path(part).name for part in parts]
+    repeated = [name for name in names if names.count(name) > 1]
     if repeated:
         raise BadInput(f"two sources of the mixture {'+'.join(parts)!r} are called {repeated[0]!r}; rename one of them")
-    return found
+    return names
 
 
 def absolute(source: str) -> str:
@@ -86,9 +86,9 @@ def one_source(a: str, b: str, folder: str) -> bool:
     """`same_source` for two sources that are no mixtures."""
     if a == b or a in BUILT_IN or b in BUILT_IN:
         return a == b
-    found = [locate(name, folder) if name in NAMED else Path(name) for name in (a, b)]
-    places = [place for place in found if place]
-    if len(places) < len(found):
+    located = [locate(name, folder) if name in NAMED else Path(name) for name in (a, b)]
+    places = [place for place in located if place]
+    if len(places) < len(located):
         return False
     one, two = (Path(os.path.realpath(place)) for place in places)
     if one.is_relative_to(two) or two.is_relative_to(one):
@@ -105,7 +105,7 @@ def fingerprint(source: str | Path, *, folder: str = "") -> str:
     Nothing is opened, and built-in sources have no files. It also changes where a file is replaced by its like. `folder`
     is where named data sets lie; one that is not there has no files either.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts_of(source):
         place = None if part in BUILT_IN else locate(part, folder) if part in NAMED else Path(part)
         if place is None:
@@ -114,9 +114,9 @@ def fingerprint(source: str | Path, *, folder: str = "") -> str:
         for file in [top, *sorted(top.rglob("*"))]:
             facts = file.lstat()
             # The time of the last change of the inode is none that a copying tool can set back.
-            told = (part, str(file.relative_to(top)), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
-            found.update(repr(told).encode())
-    return found.hexdigest()
+            identity = (part, str(file.relative_to(top)), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+            digest.update(repr(identity).encode())
+    return digest.hexdigest()
 
 
 def same_inode(a: Path, b: Path) -> bool:

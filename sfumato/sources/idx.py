@@ -55,10 +55,10 @@ def open_idx(folder: Path, part: Part, *, layout: Layout = MNIST) -> Catalogue:
     present = [pair for pair in (train or whole, test) if pair]
     values = [read_idx(labels, IDX_LABELS) for _, labels in present]
     headers = [idx_header(images, IDX_IMAGES) for images, _ in present]
-    for (images, labels), header, found in zip(present, headers, values, strict=True):
-        if header[0] != len(found):
+    for (images, labels), header, codes_of_part in zip(present, headers, values, strict=True):
+        if header[0] != len(codes_of_part):
             raise BadInput(
-                f"{str(images)!r} holds {header[0]} images but {str(labels)!r} {len(found)} labels; get both again"
+                f"{str(images)!r} holds {header[0]} images but {str(labels)!r} {len(codes_of_part)} labels; get both again"
             )
     codes, names = idx_classes(folder, values, layout)
     chosen = {"train": [0], "test": [len(present) - 1], "all": range(len(present))}[part]
@@ -162,8 +162,8 @@ def check_bytes(path: Path, lengths: tuple[int, ...], held: int) -> None:
     """Refuse a file that holds more or fewer bytes than its header promises."""
     wanted = math.prod(lengths)
     if held != wanted:
-        found = f"only {held:,}" if held < wanted else "more"
-        raise BadInput(f"the file {str(path)!r} promises {wanted:,} bytes and holds {found}; get it again")
+        amount = f"only {held:,}" if held < wanted else "more"
+        raise BadInput(f"the file {str(path)!r} promises {wanted:,} bytes and holds {amount}; get it again")
 
 
 def read_idx(path: Path, magic: int) -> np.ndarray:

@@ -48,15 +48,15 @@ def inspected(
     In a file of many pictures a fault of the file itself ends it.
     """
     broken: list[str] = []
-    found: list[tuple[str, int, int, str, bytes, np.ndarray]] = []
+    rows: list[tuple[str, int, int, str, bytes, np.ndarray]] = []
     folder = f"{source}/" if Path(source).is_dir() else f"{Path(source).parent}/"
     for done, (record, kind) in enumerate(_readable(catalogue, broken, window), 1):
         pixels, at = record.pixels, record.where.removeprefix(folder)
         digest = hashlib.blake2b(repr(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest()
         thumbnail = reshape(pixels, THUMBNAIL, 1)[:, :, 0]
-        found.append((at, record.label, group_number(record.group), kind, digest, thumbnail))
+        rows.append((at, record.label, group_number(record.group), kind, digest, thumbnail))
         progress(done + len(broken), catalogue.facts.records)
-    where, labels, groups, kinds, digests, thumbnails = zip(*found, strict=True) if found else ((),) * 6
+    where, labels, groups, kinds, digests, thumbnails = zip(*rows, strict=True) if rows else ((),) * 6
     return Inspection(
         source=source,
         classes=catalogue.facts.classes,

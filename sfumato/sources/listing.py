@@ -12,8 +12,8 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", *dicom.SUFFIXES, *
 def entries(folder: Path) -> list[os.DirEntry[str]]:
     """What lies in a folder, sorted by name, without hidden files; links may not lead out of the source."""
     try:
-        with os.scandir(folder) as found:
-            return sorted((e for e in found if not e.name.startswith(".")), key=lambda e: e.name)
+        with os.scandir(folder) as listing:
+            return sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
     except PermissionError:
         raise BadInput(f"the folder {str(folder)!r} may not be read; grant this user read permission") from None
 
@@ -29,21 +29,21 @@ def check_inside(entry: os.DirEntry[str], root: Path) -> None:
 
 def class_names(folder: Path) -> tuple[str, ...]:
     """Sorted names of the class folders."""
-    found = entries(folder)
+    listing = entries(folder)
     names = []
-    for entry in found:
+    for entry in listing:
         check_inside(entry, folder)
         if entry.is_dir():
             names.append(entry.name)
-    if not names and any(is_picture(entry) for entry in found):
+    if not names and any(is_picture(entry) for entry in listing):
         raise BadInput(
             f"{str(folder)!r} holds images but no class folders; move them into one folder per class",
-            told="holds images but no class folders: move them into one folder per class",
+            nameless="holds images but no class folders: move them into one folder per class",
         )
     if not names:
         raise BadInput(
             f"the folder {str(folder)!r} holds no images; add them, one folder per class",
-            told="holds no images where there should be some: add them, one folder per class",
+            nameless="holds no images where there should be some: add them, one folder per class",
         )
     strange = [name for name in names if not name.isprintable()]
     if strange:
@@ -53,15 +53,15 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 def picture_files(root: Path, name: str, *, empty: bool = False) -> list[Path]:
     """Sorted picture files of one class; none only where it may be `empty`."""
-    found = [entry for entry in entries(root / name) if is_picture(entry)]
-    for entry in found:
+    pictures = [entry for entry in entries(root / name) if is_picture(entry)]
+    for entry in pictures:
         check_inside(entry, root)
-    if not (found or empty):
+    if not (pictures or empty):
         raise BadInput(
             f"the class folder {str(root / name)!r} holds no images ({', '.join(SUFFIXES)}); add some or remove it",
-            told=f"holds no images ({', '.join(SUFFIXES)}) in the class folder {name.split('/')[0]!r}, or in one inside: add some or remove it",
+            nameless=f"holds no images ({', '.join(SUFFIXES)}) in the class folder {name.split('/')[0]!r}, or in one inside: add some or remove it",
         )
-    return [Path(entry.path) for entry in found]
+    return [Path(entry.path) for entry in pictures]
 
 
 def is_picture(entry: os.DirEntry[str]) -> bool:

@@ -166,14 +166,14 @@ def open_cifar(place: Path, part: Part) -> Catalogue:
 
         for train in {"train": (True,), "test": (False,), "all": (True, False)}[part]:
             try:
-                found = CIFAR10(place.parent, train=train)
+                images = CIFAR10(place.parent, train=train)
             except (RuntimeError, OSError) as fault:
                 reason = " ".join(str(fault).split())[:100]
                 raise BadInput(
                     f"{str(place)!r} is incomplete or damaged ({reason}); {way_out('cifar10', str(place.parent))}"
                 ) from None
             side = "train" if train else "test"
-            for i, (pixels, label) in enumerate(zip(found.data, found.targets, strict=True)):
+            for i, (pixels, label) in enumerate(zip(images.data, images.targets, strict=True)):
                 yield Record(f"cifar10 {side}[{i}]", pixels, label)
 
     return Catalogue(facts, records, has_parts=True)

@@ -52,18 +52,18 @@ def opened(one: Slice) -> Iterator[tuple[Any, int, list[tuple[int, int]]]]:
     except PermissionError:
         raise BadInput(
             f"the volume {str(one.path)!r} may not be read; grant this user read permission",
-            told="holds a volume that may not be read: grant this user read permission",
+            nameless="holds a volume that may not be read: grant this user read permission",
         ) from None
     except FileNotFoundError:
         raise BadInput(
             f"the volume {str(one.path)!r} is a broken link or was removed; remove the link",
-            told="holds a volume that is a broken link or was removed: remove the link",
+            nameless="holds a volume that is a broken link or was removed: remove the link",
         ) from None
     except Exception as fault:  # nibabel, zlib and NumPy raise their own; a header is not quoted
         kind = type(fault).__name__
         raise BadInput(
             f"the volume {str(one.path)!r} is corrupt or cut off ({kind}); replace or remove it",
-            told="holds a volume that is corrupt or cut off: replace or remove it",
+            nameless="holds a volume that is corrupt or cut off: replace or remove it",
         ) from None
 
 
@@ -74,7 +74,7 @@ def imported(path: Path) -> Any:
     except ImportError:
         raise BadInput(
             f"{str(path)!r} needs nibabel: pip install 'sfumato[nifti]'",
-            told="holds NIfTI volumes, which need nibabel: pip install 'sfumato[nifti]'",
+            nameless="holds NIfTI volumes, which need nibabel: pip install 'sfumato[nifti]'",
         ) from None
     return nibabel
 
@@ -90,7 +90,7 @@ def _check_volume(image: Any, one: Slice) -> None:
         what, way = "is in colour, or of numbers that are no brightness", "save it in grey"
     else:
         return
-    raise BadInput(f"the volume {str(one.path)!r} {what}; {way}", told=f"holds a volume that {what}: {way}")
+    raise BadInput(f"the volume {str(one.path)!r} {what}; {way}", nameless=f"holds a volume that {what}: {way}")
 
 
 def grey_of(one: Slice) -> Grey:
@@ -102,9 +102,9 @@ def grey_of(one: Slice) -> Grey:
         where[cut] = place if turn > 0 else length - 1 - place
         where = where[: len(image.shape)] + [0] * (len(image.shape) - WHOLE)
         values = np.asarray(image.dataobj[tuple(where)], dtype=np.float64)
-        kept = [axis for at, axis in enumerate(axes) if at != cut]
+        other_axes = [axis for at, axis in enumerate(axes) if at != cut]
         values = values.reshape([(*image.shape, 1, 1)[at] for at in range(WHOLE) if at != cut])
-        upright = _upright(values, kept)
+        upright = _upright(values, other_axes)
         return Grey(upright, image.get_data_dtype().name, _declared(image))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Record, Request, SourceFacts
-from sfumato.sources.splits import SPLITS, parts_asked
+from sfumato.sources.splits import SPLITS, splits_of_part
 
 GROUPS = ("groups", GROUP)
 """Arrays that are taken for the groups where none is named."""
@@ -51,25 +51,25 @@ class Series:
         return self.shape[3] if len(self.shape) == 4 else 1
 
 
-def open_npz(path: Path, asked: Request) -> Catalogue:
+def open_npz(path: Path, request: Request) -> Catalogue:
     """An NPZ file, in splits or not: the headers of the images, the labels, and the groups as `Data.group` has them."""
     with opened_npz(path) as archive:
-        found = {split: series(archive, first, asked.group, path) for split, first in splits_of(archive).items()}
+        splits = {split: series(archive, first, request.group, path) for split, first in splits_of(archive).items()}
         names = array(archive, "classes", path) if "classes.npy" in archive.namelist() else None
-    chosen, has_parts = parts_asked(found, asked.part)
-    taken = [found[split] for split in chosen]
-    if len({bool(one.groups) for one in found.values()}) > 1:
+    chosen, has_parts = splits_of_part(splits, request.part)
+    chosen_splits = [splits[split] for split in chosen]
+    if len({bool(one.groups) for one in splits.values()}) > 1:
         raise BadInput(f"only some splits of {str(path)!r} have groups; name them for all, or use data.group=none")
-    codes, classes = class_names(np.concatenate([one.labels for one in found.values()]), names, path)
+    codes, classes = class_names(np.concatenate([one.labels for one in splits.values()]), names, path)
 
     def labels() -> Iterator[tuple[int, str]]:
-        for one in taken:
+        for one in chosen_splits:
             own = one.groups or [""] * len(one.labels)
             yield from zip(np.searchsorted(codes, one.labels).tolist(), own, strict=True)
 
     def records() -> Iterator[Record]:
         each = labels()
-        for one in taken:
+        for one in chosen_splits:
             with opened_npz(path) as archive:
                 images = array(archive, one.images, path)
             where = f"{path}[{one.images}][{{}}]" if has_parts else f"{path}[{{}}]"
@@ -79,8 +79,8 @@ def open_npz(path: Path, asked: Request) -> Catalogue:
                 label, group = next(each)
                 yield Record(where.format(at), pixels.reshape(*one.shape[1:3], one.channels), label, group)
 
-    first, groups = taken[0], {name for one in taken for name in one.groups}
-    count = sum(one.shape[0] for one in taken)
+    first, groups = chosen_splits[0], {name for one in chosen_splits for name in one.groups}
+    count = sum(one.shape[0] for one in chosen_splits)
     facts = SourceFacts(str(path), count, classes, first.channels, first.shape[1], first.shape[2], len(groups) or None)
     return Catalogue(facts, records, has_parts=has_parts, labels=labels)
 
@@ -91,8 +91,8 @@ def splits_of(archive: zipfile.ZipFile) -> dict[str, str]:
     if "images.npy" in present:
         return {"": ""}
     words = {split: [word for word in names if f"{word}_images.npy" in present] for split, names in SPLITS.items()}
-    found = {split: f"{names[0]}_" for split, names in words.items() if names}
-    return found if "train" in found else {"": ""}
+    beginnings = {split: f"{names[0]}_" for split, names in words.items() if names}
+    return beginnings if "train" in beginnings else {"": ""}
 
 
 def series(archive: zipfile.ZipFile, first: str, group: str, path: Path) -> Series:
@@ -176,10 +176,10 @@ def value_range(archive: zipfile.ZipFile, images: str, kind: np.dtype, path: Pat
         raise BadInput(
             f"{images!r} in {str(path)!r} is {kind} of unknown range; add range=[low, high], the values of black and white"
         )
-    found = array(archive, "range", path)
-    if found.shape != (2,) or found.dtype.kind not in "iuf" or not float(found[0]) < float(found[1]) < math.inf:
-        raise BadInput(f"'range' in {str(path)!r} is {str(found.tolist())[:40]}; use two finite numbers, low < high")
-    return float(found[0]), float(found[1])
+    ends = array(archive, "range", path)
+    if ends.shape != (2,) or ends.dtype.kind not in "iuf" or not float(ends[0]) < float(ends[1]) < math.inf:
+        raise BadInput(f"'range' in {str(path)!r} is {str(ends.tolist())[:40]}; use two finite numbers, low < high")
+    return float(ends[0]), float(ends[1])
 
 
 def levels(pixels: np.ndarray, low: float, high: float, where: str) -> np.ndarray:
@@ -221,12 +221,12 @@ def group_names(archive: zipfile.ZipFile, first: str, group: str, count: int, pa
         raise BadInput(
             f"{str(path)!r} has no array {name!r}, as data.group={group} has it; save numpy.savez(path, images=..., labels=..., {name}=...)"
         )
-    found = array(archive, name, path)
-    if found.ndim != 1 or found.dtype.kind not in "iuU" or len(found) != count:
+    stored = array(archive, name, path)
+    if stored.ndim != 1 or stored.dtype.kind not in "iuU" or len(stored) != count:
         raise BadInput(
-            f"{name!r} in {str(path)!r} is {found.dtype} {list(found.shape)}; use whole numbers or texts, one for each of {count} images"
+            f"{name!r} in {str(path)!r} is {stored.dtype} {list(stored.shape)}; use whole numbers or texts, one for each of {count} images"
         )
-    names = [str(one) for one in found.tolist()]
+    names = [str(one) for one in stored.tolist()]
     if not all(one and one.isprintable() for one in names):
         raise BadInput(f"{name!r} in {str(path)!r} has an empty or unprintable name; name the group of every image")
     return names

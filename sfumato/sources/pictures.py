@@ -56,27 +56,27 @@ def opened(path: Path | Held) -> Iterator[Image.Image]:
     except PermissionError:
         raise BadInput(
             f"the image {str(path)!r} may not be read; grant this user read permission",
-            told="holds an image that may not be read: grant this user read permission",
+            nameless="holds an image that may not be read: grant this user read permission",
         ) from None
     except FileNotFoundError:
         raise BadInput(
             f"the image {str(path)!r} is a broken link or was removed; remove the link",
-            told="holds an image that is a broken link or was removed: remove the link",
+            nameless="holds an image that is a broken link or was removed: remove the link",
         ) from None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         limit = f"{Image.MAX_IMAGE_PIXELS:,}" if Image.MAX_IMAGE_PIXELS else "the allowed number of"
         raise BadInput(
             f"the image {str(path)!r} has more than {limit} pixels; shrink or remove it",
-            told=f"holds an image of more than {limit} pixels: shrink or remove it",
+            nameless=f"holds an image of more than {limit} pixels: shrink or remove it",
         ) from None
     except UnidentifiedImageError:
         raise BadInput(
-            f"the image {str(path)!r} is corrupt or cut off (no kind of image); replace or remove it", told=CORRUPT
+            f"the image {str(path)!r} is corrupt or cut off (no kind of image); replace or remove it", nameless=CORRUPT
         ) from None
     except Exception as fault:  # decoders raise OSError, SyntaxError, ValueError, struct.error, zlib.error and others
         reason = " ".join(str(fault).split())[:100] or type(fault).__name__
         raise BadInput(
-            f"the image {str(path)!r} is corrupt or cut off ({reason}); replace or remove it", told=CORRUPT
+            f"the image {str(path)!r} is corrupt or cut off ({reason}); replace or remove it", nameless=CORRUPT
         ) from None
 
 
@@ -143,7 +143,7 @@ def channels_of(image: Image.Image, path: Path | Held) -> int:
         return 3
     raise BadInput(
         f"the image {str(path)!r} has pixels of mode {image.mode!r}; convert it to 8 bits per channel, or to grey of 16",
-        told=f"holds an image with pixels of mode {image.mode!r}: convert it to 8 bits per channel, or to grey of 16",
+        nameless=f"holds an image with pixels of mode {image.mode!r}: convert it to 8 bits per channel, or to grey of 16",
     )
 
 
@@ -162,15 +162,15 @@ def reshape(pixels: np.ndarray, size: int | None, channels: int | None) -> np.nd
     return np.asarray(image).reshape(image.height, image.width, -1)
 
 
-def shaped(pixels: np.ndarray, asked: Request) -> np.ndarray:
+def shaped(pixels: np.ndarray, request: Request) -> np.ndarray:
     """A picture `[h, w, c]` cropped, resized, recoloured and inverted as asked."""
-    if asked.crop == "centre":
+    if request.crop == "centre":
         height, width, _ = pixels.shape
         side = min(height, width)
         top, left = (height - side) // 2, (width - side) // 2
         pixels = pixels[top : top + side, left : left + side]
-    pixels = reshape(pixels, asked.size, asked.channels)
-    return 255 - pixels if asked.invert else pixels
+    pixels = reshape(pixels, request.size, request.channels)
+    return 255 - pixels if request.invert else pixels
 
 
 def check_same_unit(first: Record, record: Record, window: str) -> None:
@@ -179,7 +179,7 @@ def check_same_unit(first: Record, record: Record, window: str) -> None:
         raise BadInput(
             f"images differ in what their values are: {first.where!r} has {first.unit}, {record.where!r} has {record.unit}, and "
             f"data.window={window} means one; use auto or record",
-            told=f"holds images of {first.unit} and of {record.unit}, and data.window={window} means one: use auto or record",
+            nameless=f"holds images of {first.unit} and of {record.unit}, and data.window={window} means one: use auto or record",
         )
 
 
@@ -190,12 +190,12 @@ def check_same_shape(first: Record, record: Record) -> None:
         raise BadInput(
             f"images differ in size: {first.where!r} is {width}x{height}, {record.where!r} is"
             f" {other_width}x{other_height}; pass data.size=<side> to resize all",
-            told=f"holds images of {width}x{height} and of {other_width}x{other_height}: pass data.size=<side> to resize all",
+            nameless=f"holds images of {width}x{height} and of {other_width}x{other_height}: pass data.size=<side> to resize all",
         )
     if depth != other_depth:
         kind = {1: "grey", 3: "colour"}
         raise BadInput(
             f"images differ in channels: {first.where!r} is {kind[depth]}, {record.where!r} is {kind[other_depth]};"
             " pass data.channels=1 or data.channels=3 to convert all",
-            told=f"holds images in {kind[depth]} and in {kind[other_depth]}: pass data.channels=1 or data.channels=3 to convert all",
+            nameless=f"holds images in {kind[depth]} and in {kind[other_depth]}: pass data.channels=1 or data.channels=3 to convert all",
         )

@@ -13,12 +13,12 @@ from sfumato.errors import BadInput, Unnamed
 from sfumato.sources.identity import NAMES, parts_of
 from sfumato.sources.idx import holds_idx
 
-Found = TypeVar("Found")
+Content = TypeVar("Content")
 CANNOT = "holds a file, a row or a folder that cannot be used as it is"
 """What is said where the reason itself would name something."""
 
 
-def unnamed(source: str, what: str, read: Callable[[], Found]) -> Found:
+def unnamed(source: str, what: str, read: Callable[[], Content]) -> Content:
     """What `read` gives, reading the private `source`; `Unnamed` in place of an error that names something in it.
 
     `what` is what the line calls the source.
@@ -28,11 +28,11 @@ def unnamed(source: str, what: str, read: Callable[[], Found]) -> Found:
     except BadInput as error:
         if isinstance(error, Unnamed) or nameless(source):
             raise
-        told, internal = error.told or CANNOT, str(error)
+        reason, internal = error.nameless or CANNOT, str(error)
     except OSError as error:
-        told, internal = f"{CANNOT} ({error.strerror})", str(error)
+        reason, internal = f"{CANNOT} ({error.strerror})", str(error)
     # Outside of the handler, so that no traceback shows the error with the name above this one.
-    raise Unnamed(f"{what} {told}", internal)
+    raise Unnamed(f"{what} {reason}", internal)
 
 
 def nameless(source: str) -> bool:

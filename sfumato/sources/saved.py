@@ -88,8 +88,8 @@ def files_of(folder: Path, root: Path) -> list[Path]:
 def listed(path: Path, key: str) -> list[Any]:
     """A list in a file of JSON; empty where it has none of that name."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        values = found.get(key) or []
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        values = stored.get(key) or []
     except (OSError, ValueError, AttributeError):
         raise _strange(path, "cannot be read as JSON") from None
     if not isinstance(values, list):
@@ -99,4 +99,4 @@ def listed(path: Path, key: str) -> list[Any]:
 
 def _strange(path: Path, what: str) -> BadInput:
     way = "save the data set again by save_to_disk"
-    return BadInput(f"{str(path)!r} {what}: {way}", told=f"has a {path.name} that {what}: {way}")
+    return BadInput(f"{str(path)!r} {what}: {way}", nameless=f"has a {path.name} that {what}: {way}")

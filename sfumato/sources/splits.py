@@ -8,7 +8,7 @@ SPLITS = {"train": ("train",), "test": ("test",), "validation": ("validation", "
 """Names of the splits, by what they are called here."""
 
 
-def parts_asked(there: Collection[str], part: Part) -> tuple[list[str], bool]:
+def splits_of_part(there: Collection[str], part: Part) -> tuple[list[str], bool]:
     """Which of the splits that are there a part consists of, and whether there are parts at all.
 
     That takes `train`, and `test` or, where there is none, `validation`; where there are all three, `validation` is in the

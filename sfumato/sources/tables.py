@@ -81,10 +81,10 @@ READERS: dict[str, Callable[[Path], Rows]] = {
 
 def metadata_of(folder: Path) -> Path | None:
     """The table called `metadata` in a folder, or None; `BadInput` for two of them."""
-    found = [entry.name for entry in entries(folder) if entry.name in {METADATA + suffix for suffix in READERS}]
-    if len(found) > 1:
-        raise BadInput(f"{str(folder)!r} holds both {found[0]!r} and {found[1]!r}; keep one of them")
-    return folder / found[0] if found else None
+    names = [entry.name for entry in entries(folder) if entry.name in {METADATA + suffix for suffix in READERS}]
+    if len(names) > 1:
+        raise BadInput(f"{str(folder)!r} holds both {names[0]!r} and {names[1]!r}; keep one of them")
+    return folder / names[0] if names else None
 
 
 def table_files(table: Path, columns: Columns, group: str, *, root: Path | None = None) -> tuple[list[File], bool]:
@@ -97,7 +97,8 @@ def table_files(table: Path, columns: Columns, group: str, *, root: Path | None 
     rows = read_rows(table)
     if not rows:
         raise BadInput(
-            f"the table {str(table)!r} has no rows; add one for each image", told="has no rows: add one for each image"
+            f"the table {str(table)!r} has no rows; add one for each image",
+            nameless="has no rows: add one for each image",
         )
     present = list(rows[0])
     path_name = columns.path or next((name for name in PATHS if name in present), PATHS[0])
@@ -109,10 +110,10 @@ def table_files(table: Path, columns: Columns, group: str, *, root: Path | None 
     settings = {path_name: "data.columns.path", columns.label: "data.columns.label"}
     for name, setting in (settings | ({group_name: "data.group"} if grouped else {})).items():
         if name not in present:
-            told = ", ".join(map(repr, present))
+            present_names = ", ".join(map(repr, present))
             raise BadInput(
-                f"the table {str(table)!r} has no column {name!r} (its columns: {told}); name it by {setting}",
-                told=f"has no column {name!r} (its columns: {told}): name it by {setting}",
+                f"the table {str(table)!r} has no column {name!r} (its columns: {present_names}); name it by {setting}",
+                nameless=f"has no column {name!r} (its columns: {present_names}): name it by {setting}",
             )
     real, files = Path(os.path.realpath(root)), []
     seen: dict[str, int] = {}
@@ -144,7 +145,7 @@ def read_rows(table: Path) -> list[Mapping[str, Any]]:
 def _unreadable(table: Path) -> BadInput:
     return BadInput(
         f"the table {str(table)!r} may not be read; grant this user read permission",
-        told="holds a table that may not be read: grant this user read permission",
+        nameless="holds a table that may not be read: grant this user read permission",
     )
 
 
@@ -152,7 +153,7 @@ def _damaged(table: Path, fault: Exception) -> BadInput:
     reason = " ".join(str(fault).split())[:100] or type(fault).__name__
     return BadInput(
         f"the table {str(table)!r} is damaged or no {table.suffix[1:]} ({reason}); make it again",
-        told=f"holds a table that is damaged or no {table.suffix[1:]}: make it again",
+        nameless=f"holds a table that is damaged or no {table.suffix[1:]}: make it again",
     )
 
 

@@ -41,7 +41,7 @@ class Grey:
         if not np.isfinite(self.values).all():
             raise BadInput(
                 f"the image {where!r} has values that are no finite numbers; replace or remove it",
-                told="holds an image with values that are no finite numbers: replace or remove it",
+                nameless="holds an image with values that are no finite numbers: replace or remove it",
             )
         if window == AUTO_WINDOW:
             if self.declared is None:
@@ -73,7 +73,7 @@ def no_range(where: str, unit: str) -> BadInput:
     way = "say data.window=record or data.window=lo,hi (data.public_window on the public side)"
     return BadInput(
         f"the image {where!r} ({unit}) declares no values of black and white: {way}",
-        told=f"holds an image ({unit}) that declares no values of black and white: {way}",
+        nameless=f"holds an image ({unit}) that declares no values of black and white: {way}",
     )
 
 
@@ -81,5 +81,5 @@ def not_grey(where: str, window: str) -> BadInput:
     """What is said of a picture in colour where a window is asked for."""
     return BadInput(
         f"the image {where!r} is in colour, and data.window={window} is for grey: leave it at auto",
-        told=f"holds an image in colour, and data.window={window} is for grey: leave it at auto",
+        nameless=f"holds an image in colour, and data.window={window} is for grey: leave it at auto",
     )

@@ -15,7 +15,7 @@ def test_a_tenth_is_held_out_and_never_more_than_is_of_use(count, kept):
 
 def test_the_seed_alone_decides_and_both_parts_keep_their_labels():
     images = ImageSet(np.arange(200, dtype=np.uint8).reshape(200, 1, 1, 1), np.arange(200) % 7, tuple("abcdefg"))
-    one, two, other = (held_out(images, seed).kept.pixels for seed in (1, 1, 2))
+    one, two, other = (held_out(images, seed).withheld.pixels for seed in (1, 1, 2))
     assert (one == two).all() and (one != other).any()
     for part in held_out(images, 0):
         assert (part.pixels.flatten() % 7 == part.labels).all() and part.classes == images.classes

@@ -201,7 +201,7 @@ def test_a_backbone_that_is_not_asked_changes_nothing_and_one_that_is_missing_is
 def test_what_is_read_after_the_round_trip(few):
     """All of it where nothing is lost, about chance through an autoencoder that has learnt nothing."""
     found, backbone = few
-    kept = held_out(found, 0).kept
+    kept = held_out(found, 0).withheld
     x = to_unit(kept.pixels)
     read = read_after(PIXELS, backbone, x, kept.labels)
     right = backbone.logits(x).argmax(1).numpy() == kept.labels

@@ -129,8 +129,8 @@ def test_it_draws_as_it_is_told_or_says_that_there_is_no_model(glyphs, there):
     assert found == again and found.model is there and found.survives is found.error is None
     if there:
         assert found.images == 30 and found.nearness > 1 and len(asked) == 6
-        order = rehearsal.dealt(torch.from_numpy(public.kept.labels), 0)
-        assert np.array_equal(asked[0], public.kept.labels[order[:30]]), "of the classes of as many held-out images"
+        order = rehearsal.dealt(torch.from_numpy(public.withheld.labels), 0)
+        assert np.array_equal(asked[0], public.withheld.labels[order[:30]]), "of the classes of as many held-out images"
         assert [caption for caption, _ in shown] == [rehearsal.SAMPLES, rehearsal.HELD_OUT, rehearsal.GAUSSIAN]
     else:
         assert found.nearness is None and [caption for caption, _ in shown] == [rehearsal.HELD_OUT]

@@ -27,7 +27,7 @@ def test_the_parts_are_disjoint_and_hold_everything(reference, sizes):
     each = [names(part[0]) for part in (parts.pre, parts.reference, parts.queries)]
     assert tuple(map(len, each)) == sizes
     assert sorted(itertools.chain(*each)) == list(range(200))
-    assert each[2] == names(to_unit(held_out(IMAGES, 0).kept.pixels))
+    assert each[2] == names(to_unit(held_out(IMAGES, 0).withheld.pixels))
     for x, y in (parts.pre, parts.reference, parts.queries):
         assert [name % 7 for name in names(x)] == y.tolist()
     assert (parts.shape, parts.classes) == ((1, 1, 1), 7)
