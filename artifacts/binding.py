@@ -27,9 +27,9 @@ def unbound(store: Store, known: Sequence[Entry], artifact: Ref | str) -> str:
     except Damaged:
         return "what it was made of is gone or damaged"
     label = store.label_of(artifact)
-    told = {family[0][1]["label"], artifact.label if isinstance(artifact, Ref) else label}
+    labels = {family[0][1]["label"], artifact.label if isinstance(artifact, Ref) else label}
     reasons = (_unbound(digest, manifest, store.label_of(digest), known) for digest, manifest in family)
-    return next(filter(None, reasons), "" if told == {label} else "its label is not that of its ledger entries")
+    return next(filter(None, reasons), "" if labels == {label} else "its label is not that of its ledger entries")
 
 
 def touches(store: Store, artifact: Ref | str) -> bool:
@@ -47,13 +47,13 @@ def named_by(known: Iterable[Entry], kind: str, artifact: str) -> list[Entry]:
 
 def _unbound(digest: str, manifest: dict, label: Label, known: Sequence[Entry]) -> str:
     """What is wrong with one artifact's own entries; `label` is that of it and all its ancestors."""
-    found = {entry.hash: entry for entry in known if entry.hash in manifest["entries"]}
-    if set(manifest["entries"]) - set(found):
+    named = {entry.hash: entry for entry in known if entry.hash in manifest["entries"]}
+    if set(manifest["entries"]) - set(named):
         return "its ledger entries are not in this ledger"
-    for name, entry in found.items():
+    for name, entry in named.items():
         if entry.kind not in ("reserve", "look") or entry_label(entry) != manifest["entries"][name]:
             return f"ledger entry {entry.seq} is not what it says"
-    spends = {entry.seq for entry in found.values() if entry.kind == "reserve"}
+    spends = {entry.seq for entry in named.values() if entry.kind == "reserve"}
     if not spends:
         derived = label == Label.DP and not named_by(known, "made", digest)
         return "no ledger entry names it" if derived else ""

@@ -18,7 +18,7 @@ import yaml
 from artifacts.record import UNTOLD, RunRecord
 from artifacts.references import PublicImages
 from artifacts.reports.in_short import statement
-from artifacts.reports.run import labels_told
+from artifacts.reports.run import labels_note
 from artifacts.store import Store
 from sfumato import __version__, verify_card
 from sfumato.config import Relation
@@ -34,7 +34,7 @@ REGISTRY, CHECKER = "registry.yaml", "verify_card.py"
 OF_ENTRIES = ("generator", "arithmetic", "code_version")
 """What the entries say of how a mechanism was carried out."""
 TUNING = "settings chosen by looking at scores against private images are in no account"
-NOT_TOLD = "Not told by the program: write it here before handing this in."
+TO_FILL_IN = "Not told by the program: write it here before handing this in."
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def card_of(
         "images": len(images),
         "classes": list(images.classes),
         "class_shares": record.class_shares.model_dump(mode="json") if record.class_shares else None,
-        **({"labels": told} if (told := labels_told(record)) else {}),
+        **({"labels": labels} if (labels := labels_note(record)) else {}),
         "shape": list(images.pixels.shape[1:]),
         **({"model": dict(model)} if model else {}),
         "settings": {k: v for k, v in record.settings.items() if k not in UNTOLD},
@@ -155,13 +155,13 @@ def registry_entry(card: Mapping[str, Any]) -> dict[str, Any]:
         "deployment": {
             "basic": {
                 "name": card["name"],
-                "data_curators": [{"data_curator_name": NOT_TOLD, "data_curator_type": NOT_TOLD}],
+                "data_curators": [{"data_curator_name": TO_FILL_IN, "data_curator_type": TO_FILL_IN}],
                 "description": f"{card['images']} synthetic images in {len(card['classes'])} classes, drawn by {card['method']}.",
-                "intended_use": NOT_TOLD,
+                "intended_use": TO_FILL_IN,
                 "data_product_type": "Synthetic data",
-                "data_product_region": NOT_TOLD,
-                "data_product_sector": NOT_TOLD,
-                "publication_date": NOT_TOLD,
+                "data_product_region": TO_FILL_IN,
+                "data_product_sector": TO_FILL_IN,
+                "publication_date": TO_FILL_IN,
             },
             "dp_variant": {
                 "variant_name": "Approximate DP" if certificate else "No certificate",
@@ -193,12 +193,12 @@ def registry_entry(card: Mapping[str, Any]) -> dict[str, Any]:
                 + "".join(f"\n{one}" for one in (["How they were carried out:", *noise] if noise else [])),
                 "composition": f"All mechanisms together, by {certificate.get('accountant', 'nobody')}.",
                 "post_processing": "What the noised outputs are used for: training, drawing and choosing images.",
-                "justification": NOT_TOLD,
+                "justification": TO_FILL_IN,
             },
             "administrative": {
                 "evidence_sources": {"card": {"evidence_source_type": "Signed card", "misc": {"title": CARD}}},
                 "status": "Draft",
-                "registry_authors": [NOT_TOLD],
+                "registry_authors": [TO_FILL_IN],
                 "tier": 3,
             },
         },

@@ -25,15 +25,15 @@ def certificate_of(store: Store, ledger: Ledger, samples: Ref | str) -> Certific
     if store.label_of(samples) != Label.DP:
         return None
     hashes = store.entries(samples)
-    found = ledger.entries_by_hash(hashes)
-    entries, bodies = tuple(entry.seq for entry in found), [entry.body for entry in found]
+    stood_on = ledger.entries_by_hash(hashes)
+    entries, bodies = tuple(entry.seq for entry in stood_on), [entry.body for entry in stood_on]
     units = {body.get("unit", "") for body in bodies}
     terms = {(body["relation"], body["delta"]) for body in bodies if "relation" in body}
     if len(units) != 1 or len(terms) != 1:
-        told = " and ".join(sorted(f"one {unit or 'image'}" for unit in units))
+        protected = " and ".join(sorted(f"one {unit or 'image'}" for unit in units))
         promised = " and ".join(sorted(f"{relation} at delta {delta:g}" for relation, delta in terms))
         raise BadInput(
-            f"entries {', '.join(map(str, entries))} protect {told} under {promised}, which no one certificate says: run again"
+            f"entries {', '.join(map(str, entries))} protect {protected} under {promised}, which no one certificate says: run again"
         )
     ((relation, delta),) = terms
     spent = ledger.priced(hashes, delta, relation)
@@ -82,8 +82,8 @@ def missing(store: Store, ledger: Ledger, samples: Ref | str) -> str:
     }
     known = sorted((entries[name] for name in stained if name in entries), key=lambda entry: entry.seq)
     strange = sorted(stained - set(entries))
-    told = [f"entry {entry.seq}: {_stain(entry)}" for entry in known]
-    return "; ".join([*told, *(f"entry {name[:12]}: not in this ledger" for name in strange)])
+    stains = [f"entry {entry.seq}: {_stain(entry)}" for entry in known]
+    return "; ".join([*stains, *(f"entry {name[:12]}: not in this ledger" for name in strange)])
 
 
 def _stain(entry: Entry) -> str:
@@ -106,18 +106,18 @@ def accept(
 
     `record` is as the gate tells it (`artifacts.gate`), `copied` whether the copy check found anything.
     """
-    asked: list[tuple[Literal["claim", "copies"], str, str]] = []
+    overrides: list[tuple[Literal["claim", "copies"], str, str]] = []
     if claim:
         if record.label != Label.INTERNAL:
             raise BadInput(
                 f"run {record.run} has label {record.label}: there is no claim to accept, leave --accept-claim out"
             )
-        asked.append(("claim", claim, missing(store, ledger, record.samples_artifact)))
+        overrides.append(("claim", claim, missing(store, ledger, record.samples_artifact)))
     if copies:
         if not copied:
             raise BadInput(f"the copy check of run {record.run} found nothing to accept: leave --accept-copies out")
-        asked.append(("copies", copies, "some images repeat training records"))
-    for kind, reason, lacking in asked:
+        overrides.append(("copies", copies, "some images repeat training records"))
+    for kind, reason, lacking in overrides:
         ledger.override(
             record.settings["data"]["name"],
             reason,

@@ -46,8 +46,8 @@ CURVES = {"autoencoder": PublicAutoencoder, "public denoiser": PublicModel, "fea
 
 def save_how(folder: Path, settings: dict[str, Any], plan: Plan) -> None:
     """Keep beside the samples how they are made, where the address of the artifact answers for it."""
-    told = {"settings": settings, "plan": plan.model_dump(mode="json")}
-    (folder / HOW).write_text(json.dumps(told, indent=1), encoding="utf-8")
+    how = {"settings": settings, "plan": plan.model_dump(mode="json")}
+    (folder / HOW).write_text(json.dumps(how, indent=1), encoding="utf-8")
 
 
 def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collection[str] = ()) -> RunRecord:
@@ -106,23 +106,27 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
 
 def _nearest(store: Store, known: Sequence[Entry], record: RunRecord) -> str:
     """The picture of these very samples beside public images, if it is what the ledger names; empty otherwise."""
-    found = record.nearest_artifact
+    artifact = record.nearest_artifact
     try:
-        manifest = store.manifest(found) if found else {}
+        manifest = store.manifest(artifact) if artifact else {}
     except Damaged:
         return ""
     of_these = manifest.get("kind") == NearestPublic.__name__ and record.samples_artifact in manifest["parents"]
-    if not of_these or unbound(store, known, found) or store.label_of(found) != store.label_of(record.samples_artifact):
+    if (
+        not of_these
+        or unbound(store, known, artifact)
+        or store.label_of(artifact) != store.label_of(record.samples_artifact)
+    ):
         return ""
-    return found
+    return artifact
 
 
 def copy_check(known: Sequence[Entry], record: RunRecord) -> Entry:
     """The last verdict on whether these samples repeat records; `Refused` where there is none."""
-    found = [one for one in named_by(known, "check", record.samples_artifact) if one.body["what"] == "copies"]
-    if not found:
+    verdicts = [one for one in named_by(known, "check", record.samples_artifact) if one.body["what"] == "copies"]
+    if not verdicts:
         raise Refused(f"the ledger knows no copy check of the samples of run {record.run}: run again")
-    return found[-1]
+    return verdicts[-1]
 
 
 def overrides_of(known: Sequence[Entry], samples: str) -> tuple[Override, ...]:
@@ -140,8 +144,8 @@ def overrides_of(known: Sequence[Entry], samples: str) -> tuple[Override, ...]:
 
 def went_on(known: Sequence[Entry], dataset: str, rehearsal: str, runs: Collection[str] = ()) -> tuple[Override, ...]:
     """Who last went on, with the images of a set, after the rehearsal of this address had failed, or in one of the `runs` after any had."""
-    told = [one for one in known if one.kind == "override" and one.body.get("what") == "rehearsal"]
-    mine = [one for one in told if one.body["artifact"] == rehearsal or one.body["run"] in runs]
+    overrides = [one for one in known if one.kind == "override" and one.body.get("what") == "rehearsal"]
+    mine = [one for one in overrides if one.body["artifact"] == rehearsal or one.body["run"] in runs]
     return tuple(
         Override(kind="rehearsal", reason=one.body["reason"], missing=one.body["missing"], entry=one.seq)
         for one in [one for one in mine if one.dataset == dataset][-1:]
@@ -178,8 +182,8 @@ def _how(store: Store, known: Sequence[Entry], record: RunRecord) -> tuple[dict[
     if not store.entries(samples):
         raise BadInput(f"the samples of run {record.run} stand on no ledger entry, as those of no run do: run again")
     try:
-        found = json.loads((store.folder(samples) / HOW).read_text(encoding="utf-8"))
-        return found["settings"], Plan.model_validate(found["plan"])
+        how = json.loads((store.folder(samples) / HOW).read_text(encoding="utf-8"))
+        return how["settings"], Plan.model_validate(how["plan"])
     except (OSError, ValueError, KeyError):
         raise BadInput(f"the samples of run {record.run} do not say how they were made: run again") from None
 
@@ -214,10 +218,10 @@ def judged_of(store: Store, samples: str) -> dict[str, float]:
 
 def _family(store: Store, samples: str) -> dict[str, str]:
     """Kind -> address of what the samples were made of, the nearest of each kind."""
-    found: dict[str, str] = {}
+    nearest: dict[str, str] = {}
     for digest, manifest in store.ancestry(samples):
-        found.setdefault(manifest["kind"], digest)
-    return found
+        nearest.setdefault(manifest["kind"], digest)
+    return nearest
 
 
 def _summary(store: Store, samples: str, kind: type) -> dict[str, float]:

@@ -53,14 +53,14 @@ def write_model(folder: Path, store: Store, record: RunRecord) -> dict[str, Any]
     """Write `model/` where it may leave, and return what the card says of it: parts and bytes, or why there is none."""
     if why := lacking(record):
         return {LEFT_OUT: why}
-    found = parts_of(store, record)
-    if "public" not in found:
+    digests = parts_of(store, record)
+    if "public" not in digests:
         return {LEFT_OUT: "the samples do not say what they were drawn with"}
     place = folder / MODEL
-    told = {name: _written(place / name, store, name, digest) for name, digest in sorted(found.items())}
-    text = json.dumps(description(record.settings, record.plan.facts, found), indent=1)
+    parts = {name: _written(place / name, store, name, digest) for name, digest in sorted(digests.items())}
+    text = json.dumps(description(record.settings, record.plan.facts, digests), indent=1)
     (place / DESCRIPTION).write_text(text, encoding="utf-8")
-    return {"bytes": sum(one["bytes"] for one in told.values()), "parts": told}
+    return {"bytes": sum(one["bytes"] for one in parts.values()), "parts": parts}
 
 
 def lacking(record: RunRecord) -> str:
@@ -84,11 +84,11 @@ def parts_of(store: Store, record: RunRecord) -> dict[str, str]:
         kinds = [(digest, store.manifest(digest)["kind"]) for digest in store.manifest(samples)["parents"]]
         return {names[kind]: digest for digest, kind in kinds if kind in names}
 
-    found = made_of(record.samples_artifact)
+    digests = made_of(record.samples_artifact)
     judge = record.plan.judge
-    if judge and judge.use != "guide" and "prototypes" in found:
-        found = made_of(found.pop("prototypes")) | found
-    return found
+    if judge and judge.use != "guide" and "prototypes" in digests:
+        digests = made_of(digests.pop("prototypes")) | digests
+    return digests
 
 
 def _written(folder: Path, store: Store, name: str, digest: str) -> dict[str, Any]:
@@ -102,5 +102,5 @@ def _written(folder: Path, store: Store, name: str, digest: str) -> dict[str, An
     files = [store.folder(digest) / name for name in (TENSORS, FACTS)]
     for path in files:
         shutil.copyfile(path, folder / path.name)
-    told = {"kind": manifest["kind"], "label": label, "artifact": digest}
-    return {**told, "bytes": sum(path.stat().st_size for path in files)}
+    facts = {"kind": manifest["kind"], "label": label, "artifact": digest}
+    return {**facts, "bytes": sum(path.stat().st_size for path in files)}

@@ -25,7 +25,7 @@ from artifacts.labels import Label, combined
 from artifacts.model import write_model
 from artifacts.record import UNTOLD, RunRecord
 from artifacts.reports.page import PageSection, in_html, inside, section_in_markdown
-from artifacts.reports.run import REPORT, class_blocks, labels_told, not_covered, public_page, went_on
+from artifacts.reports.run import REPORT, class_blocks, labels_note, not_covered, public_page, went_on
 from artifacts.store import Store, full_disk
 from artifacts.upload import free_place, is_url, shown, upload
 from sfumato.errors import BadInput, Refused
@@ -88,8 +88,8 @@ def check_label(store: Store, record: RunRecord) -> None:
 def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | None, model: bool) -> None:
     source = store.folder(record.samples_artifact)
     images = serialization.load_images(source)
-    told = write_model(folder, store, record) if model else {LEFT_OUT: "whoever published it left it out"}
-    card = card_of(record, images, evidence, told)
+    model_facts = write_model(folder, store, record) if model else {LEFT_OUT: "whoever published it left it out"}
+    card = card_of(record, images, evidence, model_facts)
     _write(folder, images, serialization.load_drawn(source))
     (folder / "README.md").write_text(data_card(card, record), encoding="utf-8")
     shutil.copyfile(source / "samples.png", folder / "samples.png")
@@ -104,8 +104,8 @@ def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | No
 def shareable_report(record: RunRecord, pictures: Path) -> str:
     """The report that may leave as one file, with the pictures of a folder; of the data it says the name alone, as the card
     does, and no seed."""
-    told = {name: value for name, value in record.settings.items() if name not in UNTOLD}
-    record = record.model_copy(update={"settings": {**told, "data": {"name": record.settings["data"]["name"]}}})
+    settings = {name: value for name, value in record.settings.items() if name not in UNTOLD}
+    record = record.model_copy(update={"settings": {**settings, "data": {"name": record.settings["data"]["name"]}}})
     return in_html(public_page(record), inside(pictures))
 
 
@@ -156,8 +156,8 @@ def _write(folder: Path, images: ImageSet, drawn: np.ndarray | None = None) -> N
             path = folder / "images" / names[label] / f"{number:0{NAME_DIGITS}d}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             save_png(path, picture(images.pixels[number]))
-            told = [] if drawn is None else [images.classes[drawn[number]]]
-            rows.writerow([path.relative_to(folder).as_posix(), label, images.classes[label], *told])
+            drawn_class = [] if drawn is None else [images.classes[drawn[number]]]
+            rows.writerow([path.relative_to(folder).as_posix(), label, images.classes[label], *drawn_class])
 
 
 def data_card(card: dict, record: RunRecord) -> str:
@@ -188,7 +188,7 @@ def data_card(card: dict, record: RunRecord) -> str:
             f"Method `{card['method']}`; settings and mechanisms in `card.json`. Ledger entries "
             f"{', '.join(map(str, card['ledger_entries']))}, run `{card['run']}`.",
             "",
-            *([told, ""] if (told := labels_told(record)) else []),
+            *([labels, ""] if (labels := labels_note(record)) else []),
             *(section_in_markdown(PageSection("Classes", classes)) if (classes := class_blocks(record)) else ()),
             "## What is here",
             "",
@@ -198,7 +198,7 @@ def data_card(card: dict, record: RunRecord) -> str:
             f"`{REGISTRY}` (a draft for the deployments registry of OpenDP), `{CHECKER}`"
             + (f", `{REPORT}` (all of this with pictures, one file)." if record.label != Label.INTERNAL else "."),
             "",
-            *model_told(card),
+            *model_note(card),
             f"To check it, take `{CHECKER}` from a release of Sfumato and the key from whoever signed, not from here: "
             f"`python {CHECKER} {CARD} --key KEY`.",
             "",
@@ -209,7 +209,7 @@ def data_card(card: dict, record: RunRecord) -> str:
     )
 
 
-def model_told(card: Mapping[str, Any]) -> list[str]:
+def model_note(card: Mapping[str, Any]) -> list[str]:
     """The lines of the data card on the model beside the images, or on why there is none."""
     model = card["model"]
     if LEFT_OUT in model:

@@ -125,17 +125,17 @@ UNTOLD = ("data", "seed")
 """Sections of the settings that do not leave."""
 
 
-def told(record: RunRecord) -> dict[str, Any]:
+def record_json(record: RunRecord) -> dict[str, Any]:
     """The record as one JSON object, with all of it that must not leave under `INTERNAL`."""
-    found = record.model_dump(mode="json")
-    internal = {name: found.pop(name) for name in INTERNAL_FIELDS}
-    internal["settings"] = {name: found["settings"].pop(name) for name in UNTOLD if name in found["settings"]}
-    internal["stages"] = [stage for stage in found["stages"] if stage["label"] == Label.INTERNAL]
-    found["stages"] = [stage for stage in found["stages"] if stage["label"] != Label.INTERNAL]
+    fields = record.model_dump(mode="json")
+    internal = {name: fields.pop(name) for name in INTERNAL_FIELDS}
+    internal["settings"] = {name: fields["settings"].pop(name) for name in UNTOLD if name in fields["settings"]}
+    internal["stages"] = [stage for stage in fields["stages"] if stage["label"] == Label.INTERNAL]
+    fields["stages"] = [stage for stage in fields["stages"] if stage["label"] != Label.INTERNAL]
     internal["tracking"] = {
-        name: found["tracking"].pop(name) for name in (Label.INTERNAL,) if name in found["tracking"]
+        name: fields["tracking"].pop(name) for name in (Label.INTERNAL,) if name in fields["tracking"]
     }
-    return {**found, str(Label.INTERNAL): internal}
+    return {**fields, str(Label.INTERNAL): internal}
 
 
 def save_record(folder: Path, record: RunRecord) -> None:

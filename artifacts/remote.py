@@ -109,14 +109,14 @@ def _open(url: str, version: int) -> Remote:
             files.pipe_file(f"{root}/{MARK}", json.dumps({"version": version}).encode())
         return remote
     try:
-        found = json.loads(mark)["version"]
+        stored = json.loads(mark)["version"]
     except (ValueError, KeyError, TypeError):
-        found = "none that can be read"
-    if found != version:
+        stored = "none that can be read"
+    if stored != version:
         raise BadInput(
             PASSWORD.sub(
                 "//",
-                f"the store at {url} was written by version {found}, this program reads version {version}: set SFUMATO_STORE",
+                f"the store at {url} was written by version {stored}, this program reads version {version}: set SFUMATO_STORE",
             )
         )
     return remote

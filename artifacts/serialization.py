@@ -106,8 +106,8 @@ def save_relabelled(folder: Path, images: ImageSet, drawn: np.ndarray) -> None:
 
 def load_drawn(folder: Path) -> np.ndarray | None:
     """The labels that images were drawn for, where a judge had a say; None where there was none."""
-    found = load(folder)[0].get(DRAWN)
-    return None if found is None else found.numpy()
+    labels = load(folder)[0].get(DRAWN)
+    return None if labels is None else labels.numpy()
 
 
 def save_canaries(folder: Path, canaries: Canaries, classes: Sequence[str]) -> None:

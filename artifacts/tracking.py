@@ -229,10 +229,10 @@ def page_of(pages: str, run: str) -> str:
     from mlflow import MlflowClient
 
     try:
-        found = MlflowClient(tracking_uri=pages).get_run(run).info
+        info = MlflowClient(tracking_uri=pages).get_run(run).info
     except Exception:  # of the connection, or of another database than the one that the run was written to
         return ""
-    return f"{PASSWORD.sub('//', pages).rstrip('/')}/#/experiments/{found.experiment_id}/runs/{run}{AS_TRAINING}"
+    return f"{PASSWORD.sub('//', pages).rstrip('/')}/#/experiments/{info.experiment_id}/runs/{run}{AS_TRAINING}"
 
 
 def _input(name: str, digest: str) -> Any:

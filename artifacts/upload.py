@@ -95,5 +95,5 @@ def _spoken(url: str) -> Iterator[tuple[Any, str]]:
         raise
     except Exception as error:  # of a protocol, its library or the network
         cause = (str(error).strip().splitlines() or [""])[0][:200]
-        told = PASSWORD.sub("//", f"{url} cannot be published to ({type(error).__name__}: {cause})")
-        raise BadInput(f"{told}: choose another place with --to") from error
+        fault = PASSWORD.sub("//", f"{url} cannot be published to ({type(error).__name__}: {cause})")
+        raise BadInput(f"{fault}: choose another place with --to") from error

@@ -122,5 +122,5 @@ def _spoken(url: str, option: str) -> Iterator[tuple[Any, str]]:
         yield fsspec.core.url_to_fs(url, **options)
     except Exception as error:  # of a protocol, its library or the network
         cause = (str(error).strip().splitlines() or [""])[0][:200]
-        told = PASSWORD.sub("//", f"{shown(url)} cannot be used ({type(error).__name__}: {cause})")
-        raise BadInput(f"{told}: choose another place with {option}") from error
+        fault = PASSWORD.sub("//", f"{shown(url)} cannot be used ({type(error).__name__}: {cause})")
+        raise BadInput(f"{fault}: choose another place with {option}") from error

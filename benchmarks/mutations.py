@@ -328,7 +328,7 @@ FAULTS = (
     Fault(
         "binding: entries of another ledger",
         "artifacts/binding.py",
-        'if set(manifest["entries"]) - set(found):',
+        'if set(manifest["entries"]) - set(named):',
         "if False:",
         f"{OF_GATE} tasks/runtime/test_caching.py",
     ),

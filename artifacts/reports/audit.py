@@ -70,13 +70,15 @@ def audit_sections(audit: Audit) -> list[PageSection]:
         ]
         for row in attacks
     ]
-    tried = Table("attacks", [*head, "members and others", "verdict"], rows) if rows else Text("No attack was run.")
+    attacks_block = (
+        Table("attacks", [*head, "members and others", "verdict"], rows) if rows else Text("No attack was run.")
+    )
     epsilons = Table("audit-epsilon", ["", "epsilon", "delta", "what it is"], _epsilons(audit))
-    said = Text(verdict(audit), f"{outcome(audit).capitalize()}.")
+    summary = Text(verdict(audit), f"{outcome(audit).capitalize()}.")
     return [
-        PageSection("Audit", [said, Picture(AUDIT_PICTURE, PICTURE_SHOWS), epsilons, Text(bound_verdict(audit))]),
+        PageSection("Audit", [summary, Picture(AUDIT_PICTURE, PICTURE_SHOWS), epsilons, Text(bound_verdict(audit))]),
         PageSection("White-box tests", _fits(audit)),
-        PageSection("Attacks", [tried]),
+        PageSection("Attacks", [attacks_block]),
         PageSection("Copies", _copies(audit)),
         NOT_COVERED,
     ]
@@ -97,35 +99,37 @@ def _telling(audit: Audit) -> list[str]:
 
 def verdict(audit: Audit) -> str:
     """The audit in a sentence or two."""
-    said = []
+    sentences = []
     if audit.faults:
-        said.append(
+        sentences.append(
             f"A mechanism does not do what its ledger entry says: {'; '.join(audit.faults)}. Do not hand this run over, and mend "
             "the mechanism."
         )
     if audit.outguessed and audit.bound:
-        said.append(
+        sentences.append(
             f"The {audit.guessed_at} refute what is promised: epsilon is above {audit.bound.epsilon:.2f}, not {audit.promised:.2f}; "
             "do not hand this run over, and look for the fault in the mechanism or its accounting."
         )
     if audit.copies and not audit.copies.passed:
-        said.append(
+        sentences.append(
             f"{_count(audit.copies.unexplained, 'published image')} repeat{'s' * (audit.copies.unexplained == 1)} a training "
             "record: do not hand them over, and look at the pairs."
         )
     if audit.copies is None:
-        said.append("No copy check was done, so that this audit clears nothing.")
+        sentences.append("No copy check was done, so that this audit clears nothing.")
     elif audit.passed:
-        said.append(
+        sentences.append(
             "Nothing that was tried refutes what is promised, and no published image repeats a training record."
         )
     if telling := _telling(audit):
-        said.append(f"Members can be told from others ({', '.join(telling)}); a promise of this size may allow that.")
+        sentences.append(
+            f"Members can be told from others ({', '.join(telling)}); a promise of this size may allow that."
+        )
     if audit.copies and audit.copies.p_value < LEANING:
-        said.append(
+        sentences.append(
             f"Images lean towards training records (p = {audit.copies.p_value:.2g}): the model remembers some of them."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def bound_verdict(audit: Audit) -> str:
@@ -135,22 +139,22 @@ def bound_verdict(audit: Audit) -> str:
         return f"{NOTHING_CERTIFIED}; the attacks were made all the same."
     if bound is None:
         return "No canary audit was done."
-    found = (
+    guesses = (
         f"Of {bound.canaries} {audit.guessed_at} the attacker guessed {bound.guesses} and was right {bound.correct} times: with "
         f"{bound.confidence:.0%} confidence epsilon is at least {bound.epsilon:.2f}."
         + (f" Each canary was {audit.canary}." if audit.canary else "")
     )
     if audit.promised is None:
-        return f"{found} Nothing is promised that it could be compared with."
+        return f"{guesses} Nothing is promised that it could be compared with."
     what = f"{'claim' if audit.certificate is None else 'certificate'} of {audit.promised:.2f}"
     if audit.outguessed:
-        return f"{found} That is above the {what}, which therefore cannot hold."
+        return f"{guesses} That is above the {what}, which therefore cannot hold."
     if bound.attainable < audit.promised:
         return (
-            f"{found} The {what} is not refuted. This audit could not have refuted it: with so few of them "
+            f"{guesses} The {what} is not refuted. This audit could not have refuted it: with so few of them "
             f"even an attacker who is always right shows no more than {bound.attainable:.2f}."
         )
-    return f"{found} The {what} is not refuted, though this audit could have refuted it."
+    return f"{guesses} The {what} is not refuted, though this audit could have refuted it."
 
 
 def fit_verdict(fit: Fit) -> str:
@@ -392,15 +396,15 @@ def _copies(audit: Audit) -> list[Text | Table]:
     pairs = [
         [pair.image, pair.record, f"{pair.distance:.4f}", f"{pair.held_out_distance:.4f}"] for pair in check.closest
     ]
-    said = Text("No published image repeats a training record that the held-out part does not hold as well.")
+    result = Text("No published image repeats a training record that the held-out part does not hold as well.")
     if not check.passed:
         lead = f"{_count(check.unexplained, 'image')} too near to a training record."
         rest = "Look at the pairs: a trivial picture, such as a blank one, may be chance; anything else is a leak."
-        said = Text(rest, lead)
+        result = Text(rest, lead)
     return [
         Text(f"A copy differs by at most {check.copy_distance:.4f} per pixel (root mean square, pixels in -1 to 1)."),
         Table("copies", ["copy check", ""], rows),
-        said,
+        result,
         Text("The closest pairs:"),
         Table("closest", ["image", "training record", "distance", "to the nearest held-out record"], pairs),
     ]

@@ -103,15 +103,15 @@ class TableRow(NamedTuple):
     row: Row
 
 
-def lines(found: Comparison) -> list[TableRow]:
+def lines(comparison: Comparison) -> list[TableRow]:
     """The lines of table and page, in order."""
-    if not found.axes:
-        return [TableRow((row.variant,), row) for row in found.rows]
+    if not comparison.axes:
+        return [TableRow((row.variant,), row) for row in comparison.rows]
     return [
         TableRow((setting, value), row)
-        for setting, values in found.axes.items()
+        for setting, values in comparison.axes.items()
         for value, variant in values.items()
-        for row in found.rows
+        for row in comparison.rows
         if row.variant == variant
     ]
 
@@ -158,9 +158,9 @@ def spread(values: Sequence[float | None]) -> Spread:
     return Spread(mean=statistics.fmean(known), half=float(wide))
 
 
-def comparison_table(found: Comparison) -> Table:
+def comparison_table(comparison: Comparison) -> Table:
     """The table; INTERNAL. Refuses rows from two feature extractors."""
-    only_extractor(row.feature_extractor for row in found.rows)
+    only_extractor(row.feature_extractor for row in comparison.rows)
     head = ["target", "claim", "certificate", "relation", "covers", "label", "classes", "evaluations", *SCORES.values()]
     cells = [
         [
@@ -175,28 +175,28 @@ def comparison_table(found: Comparison) -> Table:
             row.evaluations,
             *(str(row.scores[key]) for key in SCORES),
         ]
-        for names, row in lines(found)
+        for names, row in lines(comparison)
     ]
-    return Table("comparison", [*found.heads, *head], cells)
+    return Table("comparison", [*comparison.heads, *head], cells)
 
 
-def comparison_page(found: Comparison) -> Page:
+def comparison_page(comparison: Comparison) -> Page:
     """What is written beside the pictures; INTERNAL."""
-    seeds = max(len(row.runs) for row in found.rows)
-    drawn = "each value" if found.axes else "epsilon, by certificate (full) and claim (dashed)"
-    captions = "; ".join(f"{' '.join(names)} at {row.target:g}" for names, row in lines(found))
+    seeds = max(len(row.runs) for row in comparison.rows)
+    drawn = "each value" if comparison.axes else "epsilon, by certificate (full) and claim (dashed)"
+    captions = "; ".join(f"{' '.join(names)} at {row.target:g}" for names, row in lines(comparison))
     explained = (
         f"Over {seeds} seed{'s' * (seeds > 1)}: mean and {CONFIDENCE:.0%} interval of the mean (Student). A claim is what a paper's own "
         "analysis says; only a certificate is a promise. evaluations: network evaluations per image. Frechet distance and coverage in: "
-        f"{found.rows[0].feature_extractor or 'features not named'}."
+        f"{comparison.rows[0].feature_extractor or 'features not named'}."
     )
     sections = [
-        PageSection("Scores against private images", [comparison_table(found), Text(explained)]),
-        PageSection("Trade-off", [Picture(found.plot, f"Scores against {drawn}.")]),
+        PageSection("Scores against private images", [comparison_table(comparison), Text(explained)]),
+        PageSection("Trade-off", [Picture(comparison.plot, f"Scores against {drawn}.")]),
         PageSection("Pictures", [Picture(PICTURES, f"One image of each class. Rows of the picture: {captions}.")]),
-        PageSection("Runs", [Text(", ".join(run for row in found.rows for run in row.runs))]),
+        PageSection("Runs", [Text(", ".join(run for row in comparison.rows for run in row.runs))]),
     ]
-    return Page(found.name, Label.INTERNAL, NOTICE, sections)
+    return Page(comparison.name, Label.INTERNAL, NOTICE, sections)
 
 
 def pictures(samples: Sequence[ImageSet]) -> Image.Image:

@@ -21,9 +21,11 @@ WIDE = 8.0
 """Positive values are drawn on a logarithmic axis where the largest is as many times the smallest."""
 
 
-def draw(folder: Path, found: Comparison) -> None:
+def draw(folder: Path, comparison: Comparison) -> None:
     """Write the picture that the report of a comparison shows into its folder."""
-    draw_sweep(folder / found.plot, found) if found.axes else draw_trade_off(folder / found.plot, found.rows)
+    draw_sweep(folder / comparison.plot, comparison) if comparison.axes else draw_trade_off(
+        folder / comparison.plot, comparison.rows
+    )
 
 
 def draw_trade_off(path: Path, rows: Sequence[Row]) -> None:
@@ -43,26 +45,26 @@ def draw_trade_off(path: Path, rows: Sequence[Row]) -> None:
     _save(path, figure, panels)
 
 
-def draw_sweep(path: Path, found: Comparison) -> None:
+def draw_sweep(path: Path, comparison: Comparison) -> None:
     """Scores against the values of each setting, a panel each and a colour per target epsilon; bars are intervals over seeds.
 
     Numbers lie on an axis, joined by lines; words stand side by side. A run without certificate is a cross.
     """
-    figure, panels = _panels(len(PLOTTED), len(found.axes), width=2.5, height=2.6, share="row")
+    figure, panels = _panels(len(PLOTTED), len(comparison.axes), width=2.5, height=2.6, share="row")
     for line, key in zip(panels, PLOTTED, strict=True):
         line[0].set_ylabel(SCORES[key], fontsize=9)
-        for panel, (setting, values) in zip(line, found.axes.items(), strict=True):
-            _draw_values(panel, values, found.rows, key)
+        for panel, (setting, values) in zip(line, comparison.axes.items(), strict=True):
+            _draw_values(panel, values, comparison.rows, key)
             panel.set_xlabel(setting, fontsize=8)
     _save(path, figure, panels)
 
 
 def by_variant(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
     """Rows of each variant, smallest epsilon first."""
-    found: dict[str, list[Row]] = {}
+    grouped: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.target):
-        found.setdefault(row.variant, []).append(row)
-    return found
+        grouped.setdefault(row.variant, []).append(row)
+    return grouped
 
 
 def _numbers(values: Iterable[str]) -> list[float]:

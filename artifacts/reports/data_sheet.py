@@ -29,14 +29,14 @@ def sheet_page(sheet: DataSheet) -> str:
         *_text_in_pictures(kinds),
         "## Alike",
         "",
-        *_told("Pairs of images", "the same, pixel by pixel", sheet.duplicates),
-        *_told("Pairs of images", "nearly the same", sheet.near),
+        *_similar_pairs("Pairs of images", "the same, pixel by pixel", sheet.duplicates),
+        *_similar_pairs("Pairs of images", "nearly the same", sheet.near),
     ]
     if sheet.public:
         pairs = f"Pairs of an image and a public one of {_word(sheet.public)}"
         lines += [
-            *_told(pairs, "the same, pixel by pixel", sheet.copies, "public image"),
-            *_told(pairs, "nearly the same", sheet.near_public, "public image"),
+            *_similar_pairs(pairs, "the same, pixel by pixel", sheet.copies, "public image"),
+            *_similar_pairs(pairs, "nearly the same", sheet.near_public, "public image"),
         ]
     lines += ["## Cannot be read", "", *(f"- {_word(line)}" for line in sheet.broken or ("nothing",)), ""]
     if sheet.refused:
@@ -44,7 +44,7 @@ def sheet_page(sheet: DataSheet) -> str:
     return "\n".join(lines)
 
 
-def _told(pairs: str, how: str, alike: Alike, title: str = "other image") -> list[str]:
+def _similar_pairs(pairs: str, how: str, alike: Alike, title: str = "other image") -> list[str]:
     crossing = {"groups": alike.across_groups, "classes": alike.across_classes}
     which = ", ".join(f"{count} across {what}" for what, count in crossing.items() if count)
     few = f"; the closest {SHOWN} are named" if alike.pairs > SHOWN else ""

@@ -53,22 +53,22 @@ def checks(record: RunRecord) -> str:
             "" if record.plan.certificate else " It has no certificate that an audit could refute, but can be attacked."
         )
         return f"{copied} Not audited yet: sfumato audit {record.run}{vain}"
-    return f"{copied} Audited: {audit_told(audit)}"
+    return f"{copied} Audited: {audit_note(audit)}"
 
 
-def audit_told(audit: Audit) -> str:
+def audit_note(audit: Audit) -> str:
     """What the games, the guesses and their reach say, in a sentence or two; for the report of the run."""
     if audit.reason:
         return f"REFUTED, {audit.reason}."
     if audit.certificate is None:
         return f"{NOTHING_CERTIFIED[0].lower()}{NOTHING_CERTIFIED[1:]}; its membership attacks are below."
-    said = [
+    sentences = [
         f"no fault in {fit.what}: an epsilon of {fit.epsilon:.2f} at least is seen where {fit.priced:.2f} is priced"
         for fit in audit.fits
     ]
     if audit.bound:
         weak = "" if audit.bound.attainable >= audit.certificate else ", and could not have refuted it"
-        said.append(
+        sentences.append(
             f"guesses show an epsilon of at least {audit.bound.epsilon:.2f} ({audit.bound.confidence:.0%} confidence){weak}"
         )
-    return f"{'; '.join(said) or 'attacks alone'}; certified is {audit.certificate:.2f}."
+    return f"{'; '.join(sentences) or 'attacks alone'}; certified is {audit.certificate:.2f}."

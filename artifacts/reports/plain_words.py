@@ -14,12 +14,14 @@ NO_VERDICT = "No number here is a verdict by itself: grey blobs have taught a cl
 def plain_words(metrics: Mapping[str, Row]) -> list[str]:
     """A sentence for each thing that was measured, from scores by judged set."""
     own, real, ceiling = (metrics.get(name, {}) for name in (SYNTHETIC, REAL, CEILING))
-    return [said for said in (_told(own, real), _use(own, real), _read(own), _near(own), _cost(ceiling)) if said] + [
-        NO_VERDICT
-    ]
+    return [
+        sentence
+        for sentence in (_separated(own, real), _use(own, real), _read(own), _near(own), _cost(ceiling))
+        if sentence
+    ] + [NO_VERDICT]
 
 
-def _told(own: Row, real: Row) -> str:
+def _separated(own: Row, real: Row) -> str:
     if own.get("two_sample_auc") is None:
         return ""
     floor = (
@@ -64,9 +66,9 @@ def _near(own: Row) -> str:
 def _cost(ceiling: Row) -> str:
     if ceiling.get("readable") is None:
         return ""
-    told = (
+    separated = (
         f"; they are told from others {ceiling['two_sample_auc']:.0%} of the time"
         if ceiling.get("two_sample_auc") is not None
         else ""
     )
-    return f"Of held-out real images that went through the autoencoder and back {ceiling['readable']:.1%} are still read{told}."
+    return f"Of held-out real images that went through the autoencoder and back {ceiling['readable']:.1%} are still read{separated}."

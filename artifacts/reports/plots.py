@@ -36,8 +36,8 @@ def draw_privacy(path: Path, record: RunRecord) -> None:
     panel.plot(*zip(*record.curve, strict=True), color=GREEN, linewidth=1.5, label="the same spends")
     own = f"certificate: {certificate.shown_epsilon}"
     panel.plot(certificate.delta, certificate.epsilon, "o", color=GREEN, markersize=8, label=own)
-    said = f"claim of the paper: {claim.epsilon:.3f}"
-    panel.plot(record.plan.privacy.delta, claim.epsilon, "x", color=RED, markersize=8, markeredgewidth=2, label=said)
+    claimed = f"claim of the paper: {claim.epsilon:.3f}"
+    panel.plot(record.plan.privacy.delta, claim.epsilon, "x", color=RED, markersize=8, markeredgewidth=2, label=claimed)
     panel.set_xscale("log")
     if max(claim.epsilon, certificate.epsilon) > WIDE * min(claim.epsilon, certificate.epsilon) > 0:
         panel.set_yscale("log")
@@ -86,8 +86,8 @@ def draw_trade_off(path: Path, record: RunRecord, others: Iterable[RunRecord] = 
 
 def _alike(record: RunRecord, other: RunRecord) -> bool:
     same = other.settings["data"]["name"] == record.settings["data"]["name"] and other.run != record.run
-    judged, asked = other.metrics.get(SYNTHETIC, {}), record.metrics[SYNTHETIC]
-    return same and bool(judged) and judged.get("feature_extractor") == asked.get("feature_extractor")
+    judged, own = other.metrics.get(SYNTHETIC, {}), record.metrics[SYNTHETIC]
+    return same and bool(judged) and judged.get("feature_extractor") == own.get("feature_extractor")
 
 
 def _point(panel: Any, record: RunRecord, key: str, colour: str, *, filled: bool) -> None:

@@ -22,46 +22,50 @@ def findings_of(store: Store, digest: str) -> RehearsalFindings:
     return RehearsalFindings.model_validate(serialization.load(store.folder(digest))[1])
 
 
-def lines(found: RehearsalFindings, wanted: RehearsalSettings) -> Iterator[tuple[str, str]]:
+def lines(findings: RehearsalFindings, wanted: RehearsalSettings) -> Iterator[tuple[str, str]]:
     """The three numbers, each under its name, with what they would have to be."""
-    if not found.model:
+    if not findings.model:
         yield "public model", "there is none to draw from, so that the autoencoder alone can be tested"
-    elif found.nearness is None:
+    elif findings.nearness is None:
         yield (
             "public samples",
-            f"not measured: {found.held_out} public images are held out, {2 * FEWEST} are needed: give more public images",
+            f"not measured: {findings.held_out} public images are held out, {2 * FEWEST} are needed: give more public images",
         )
     else:
         yield (
             "public samples",
-            f"{found.nearness:.2f} of the way from public images (0) to a Gaussian's draws (1), to be below {wanted.nearer:g} "
-            f"(Frechet distances to {found.images} held-out images: samples {found.samples:.3g}, other public images "
-            f"{found.real:.3g}, Gaussian {found.gaussian:.3g})",
+            f"{findings.nearness:.2f} of the way from public images (0) to a Gaussian's draws (1), to be below {wanted.nearer:g} "
+            f"(Frechet distances to {findings.images} held-out images: samples {findings.samples:.3g}, other public images "
+            f"{findings.real:.3g}, Gaussian {findings.gaussian:.3g})",
         )
-    if found.error is not None:
+    if findings.error is not None:
         survives = (
-            f"{found.survives:.1%} of what a classifier reads survives, to be {wanted.survives:.0%} or more; "
-            if found.survives is not None
+            f"{findings.survives:.1%} of what a classifier reads survives, to be {wanted.survives:.0%} or more; "
+            if findings.survives is not None
             else "the classifier reads too little to tell what survives; "
         )
         yield (
             "autoencoder",
-            f"{survives}right before {found.read:.1%}, after {found.read_after:.1%}; error {found.error:.3f} a pixel (mean image "
-            f"{found.spread:.3f})",
+            f"{survives}right before {findings.read:.1%}, after {findings.read_after:.1%}; error {findings.error:.3f} a pixel (mean image "
+            f"{findings.spread:.3f})",
         )
-    if found.retrieval is not None and found.chance is not None:
-        able = "above chance" if found.retrieval > NEAR_CHANCE * found.chance else "near chance: nothing to retrieve by"
+    if findings.retrieval is not None and findings.chance is not None:
+        able = (
+            "above chance"
+            if findings.retrieval > NEAR_CHANCE * findings.chance
+            else "near chance: nothing to retrieve by"
+        )
         yield (
             "retrieval",
-            f"{found.retrieval:.1%} of held-out queries find a key of their class; chance {found.chance:.1%} ({able})",
+            f"{findings.retrieval:.1%} of held-out queries find a key of their class; chance {findings.chance:.1%} ({able})",
         )
 
 
-def section(found: RehearsalFindings, wanted: RehearsalSettings, failed: str = "") -> PageSection:
+def section(findings: RehearsalFindings, wanted: RehearsalSettings, failed: str = "") -> PageSection:
     """The rehearsal on a page, `failed` where a person went on in spite of it."""
-    told = [Text(f"{text}.", f"{name.capitalize()}.") for name, text in lines(found, wanted)]
+    texts = [Text(f"{text}.", f"{name.capitalize()}.") for name, text in lines(findings, wanted)]
     warned = [Text(failed, "Failed.")] if failed else []
-    return PageSection("Rehearsal", [*warned, *told, Picture(REHEARSAL, SHOWS)])
+    return PageSection("Rehearsal", [*warned, *texts, Picture(REHEARSAL, SHOWS)])
 
 
 def rehearsal_of(store: Store, samples: str, rehearsal: str) -> RehearsalFindings | None:

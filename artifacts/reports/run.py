@@ -100,9 +100,9 @@ def not_covered(plan: Plan) -> PageSection:
     unit, edge = plan.facts.unit, EDGE
     if plan.generation.classes == "declared":
         edge = f"The shares of the classes, which are declared and taken for public knowledge. {EDGE}"
-    told = f"a {unit} under several names (the unit is one {unit})" if unit else SEVERAL
+    several = f"a {unit} under several names (the unit is one {unit})" if unit else SEVERAL
     weights = [Text(f"What these weights were trained on: {one.sentence()}.") for one in plan.brought]
-    return NOT_COVERED._replace(blocks=[Text(edge.replace(SEVERAL, told)), *weights, Text(gates.in_words())])
+    return NOT_COVERED._replace(blocks=[Text(edge.replace(SEVERAL, several)), *weights, Text(gates.in_words())])
 
 
 def public_page(record: RunRecord) -> Page:
@@ -126,7 +126,7 @@ def public_page(record: RunRecord) -> Page:
 def internal_page(record: RunRecord, entries: Sequence[Mapping[str, Any]] = ()) -> Page:
     """The INTERNAL version: the public one, scores against private images, and the ledger's `entries`."""
     own = {
-        "Promise": [PageSection("In plain words", [Text(said) for said in plain_words(record.metrics)])]
+        "Promise": [PageSection("In plain words", [Text(sentence) for sentence in plain_words(record.metrics)])]
         * bool(record.metrics),
         "Pictures": [PageSection("Real images", [Picture(REAL_PICTURE, REAL_SHOWS)]), _scores(record)],
         "Trade-off": [PageSection("What privacy cost", [Picture(TRADE_OFF, TRADE_OFF_SHOWS)])],
@@ -230,50 +230,50 @@ def _making(record: RunRecord) -> PageSection:
             + f"{facts.private} in {len(facts.classes)} classes."
         ),
         Picture(CURVES, "Loss of the public stages."),
-        *([Text(told, "Labels.")] if (told := labels_told(record)) else []),
+        *([Text(labels, "Labels.")] if (labels := labels_note(record)) else []),
         *class_blocks(record),
     ]
-    if found := record.latents:
-        said = (
+    if numbers := record.latents:
+        sentence = (
             "Denoisers work on latents of an autoencoder that saw public images alone; what it loses, no method can bring back. "
             "Root mean squared error per pixel, on public images that it did not learn from, of its reconstructions: "
-            f"{found['reconstruction_error']:.3f}; of the mean image: {found['spread']:.3f} (pixels from -1 to 1)."
+            f"{numbers['reconstruction_error']:.3f}; of the mean image: {numbers['spread']:.3f} (pixels from -1 to 1)."
         )
-        blocks.append(Text(said, "Latents."))
-    if found := record.alignment:
-        shared = f"{found['shared_covariances']:.0f}" if found["shared_covariances"] else "none"
-        said = (
-            f"Noisy counts, means and covariances of {found['classes']:.0f} classes, which the certificate covers, take them to where the public "
+        blocks.append(Text(sentence, "Latents."))
+    if numbers := record.alignment:
+        shared = f"{numbers['shared_covariances']:.0f}" if numbers["shared_covariances"] else "none"
+        sentence = (
+            f"Noisy counts, means and covariances of {numbers['classes']:.0f} classes, which the certificate covers, take them to where the public "
             f"images lie; what is drawn there is taken back. With too few records, or too much noise, for a covariance of their own: {shared} of "
             "the classes, which take what all have in common."
         )
-        blocks.append(Text(said, "Alignment."))
-    if found := record.retrieval:
+        blocks.append(Text(sentence, "Alignment."))
+    if numbers := record.retrieval:
         accuracy, chance, recall = (
-            found["retrieval_accuracy"],
-            found["retrieval_chance"],
-            found.get("search_recall", 1.0),
+            numbers["retrieval_accuracy"],
+            numbers["retrieval_chance"],
+            numbers.get("search_recall", 1.0),
         )
         verdict = (
             "above chance" if accuracy > 2 * chance else "near chance: at this k a latent hardly tells classes apart"
         )
         search = "" if recall == 1 else f" Search is approximate: it finds the nearest key {recall:.1%} of the time."
-        said = f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%} ({verdict})."
-        blocks.append(Text(said + search, "Retrieval."))
+        sentence = f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%} ({verdict})."
+        blocks.append(Text(sentence + search, "Retrieval."))
     return PageSection("How it was made", blocks)
 
 
-def labels_told(record: RunRecord) -> str:
+def labels_note(record: RunRecord) -> str:
     """Whose the labels of the images are, and which part a paid judge had in them; empty where there is none."""
-    judge, found = record.plan.judge, record.judged
+    judge, judged = record.plan.judge, record.judged
     if judge is None:
         return ""
     paid = "a linear classifier of the private classes on public features, paid for in the certificate"
     if judge.use == "guide":
         return f"Each image has the class that it was drawn for, towards which a judge pulled it ({paid})."
     agreed = (
-        f"it agreed with the class that an image was drawn for in {found['agreed']:.1%} of {found['drawn']:.0f}"
-        if found
+        f"it agreed with the class that an image was drawn for in {judged['agreed']:.1%} of {judged['drawn']:.0f}"
+        if judged
         else ""
     )
     if judge.use == "relabel":
@@ -300,13 +300,13 @@ def went_on(record: RunRecord) -> str:
 
 def class_blocks(record: RunRecord) -> list[Text | Table | Picture]:
     """How common each class is and how that is known; nothing where there are as many images of each."""
-    found = record.class_shares
-    if found is None:
+    shares = record.class_shares
+    if shares is None:
         return []
-    head = ["class", "share", "images", *(["private records, with noise"] if found.counts else [])]
+    head = ["class", "share", "images", *(["private records, with noise"] if shares.counts else [])]
     return [
-        Text(found.source, "Shares of the classes."),
-        Table("classes", head, found.rows(record.plan.generation.images)),
+        Text(shares.source, "Shares of the classes."),
+        Table("classes", head, shares.rows(record.plan.generation.images)),
     ]
 
 
@@ -345,11 +345,11 @@ def _ledger(record: RunRecord) -> PageSection:
 
 
 def _entries(entries: Sequence[Mapping[str, Any]]) -> list[Text | Table | Picture]:
-    told = [entry for entry in entries if entry["kind"] != "progress"]
+    listed = [entry for entry in entries if entry["kind"] != "progress"]
     return [
         Picture(SPENDING, "What the set has cost, spend by spend."),
-        Text(f"{len(entries) - len(told)} notes of progress are left out; {ENTRIES} holds every entry."),
-        Table("entries", *entry_rows(told)),
+        Text(f"{len(entries) - len(listed)} notes of progress are left out; {ENTRIES} holds every entry."),
+        Table("entries", *entry_rows(listed)),
     ]
 
 
@@ -358,9 +358,9 @@ def _recipe(record: RunRecord) -> list[PageSection]:
     recipe = record.settings.get("recipe", {})
     if not recipe.get("choices"):
         return []
-    said = f"Chosen from declared facts for {recipe['minutes']:g} minutes on a {recipe['device'].upper()}; no image was looked at."
+    origin = f"Chosen from declared facts for {recipe['minutes']:g} minutes on a {recipe['device'].upper()}; no image was looked at."
     rows = [[choice["setting"], choice["value"], choice["why"]] for choice in recipe["choices"]]
-    return [PageSection("Recipe", [Text(said), Table("recipe", ["setting", "value", "why"], rows)], folded=True)]
+    return [PageSection("Recipe", [Text(origin), Table("recipe", ["setting", "value", "why"], rows)], folded=True)]
 
 
 def _settings(record: RunRecord) -> PageSection:
@@ -398,14 +398,14 @@ def _scores(record: RunRecord) -> PageSection:
 
 def _explained(rows: Mapping[str, Mapping[str, Any]]) -> list[Text]:
     """What the further distances and the column `told from real` are, where there are any."""
-    found = {name for row in rows.values() for name in row.get("further_extractors", {}).items()}
-    said = [f"{FIDELITY[key]}: in the {name}." for key, name in sorted(found)]
+    extractors = {name for row in rows.values() for name in row.get("further_extractors", {}).items()}
+    sentences = [f"{FIDELITY[key]}: in the {name}." for key, name in sorted(extractors)]
     if any(row.get("two_sample_auc") is not None for row in rows.values()):
-        said.append(
+        sentences.append(
             "told from real: how often a small CNN, taught on one half of the images, holds the synthetic one of a synthetic and a held-out "
             "real image for the more synthetic, among the other half (area under ROC; .5 is guessing, 1 is always)."
         )
-    return [Text(" ".join(said))] if said else []
+    return [Text(" ".join(sentences))] if sentences else []
 
 
 def _checked(record: RunRecord) -> list[Text | Picture]:
@@ -415,14 +415,14 @@ def _checked(record: RunRecord) -> list[Text | Picture]:
 def score_table(metrics: Mapping[str, Mapping[str, Any]], name: str, titles: Mapping[str, str]) -> Table:
     """Scores by image set, one set a row, those of `titles` that any set was asked for; refuses two extractors."""
     only_extractor(row["feature_extractor"] for row in metrics.values() if "feature_extractor" in row)
-    asked = {key for row in metrics.values() for key in (*shown([row]), *row.get("missing", {}))}
-    keys = [key for key in titles if key in asked]
-    told = {
+    requested = {key for row in metrics.values() for key in (*shown([row]), *row.get("missing", {}))}
+    keys = [key for key in titles if key in requested]
+    scored = {
         images: row
         for images, row in metrics.items()
         if any(key in row.get("missing", {}) or row.get(key) is not None for key in keys)
     }
-    rows = [[images, *(score(row, key) for key in keys)] for images, row in told.items()]
+    rows = [[images, *(score(row, key) for key in keys)] for images, row in scored.items()]
     return Table(name, ["images", *(titles[key] for key in keys)], rows)
 
 

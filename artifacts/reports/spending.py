@@ -33,32 +33,32 @@ def totals(ledger: Ledger, dataset: str) -> dict[str, Any]:
     """What a set, and those joined to it, have cost: in the budget's terms, under both relations, and over all versions."""
     total, version, joined = ledger.total(dataset), ledger.version(dataset), ledger.joined(dataset)
     budget = total.budget
-    found = {key: _finite(getattr(total, key)) for key in ("epsilon", "delta", "relation", "spends", "left")}
+    amounts = {key: _finite(getattr(total, key)) for key in ("epsilon", "delta", "relation", "spends", "left")}
     if total.spends:
-        found["both"] = {one: _finite(ledger.total(dataset, total.delta, one).epsilon) for one in RELATIONS}
-    found["budget"] = None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
-    found["version"] = version
+        amounts["both"] = {one: _finite(ledger.total(dataset, total.delta, one).epsilon) for one in RELATIONS}
+    amounts["budget"] = None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
+    amounts["version"] = version
     if joined:
-        found["joined"] = list(joined)
+        amounts["joined"] = list(joined)
     if version > 1:
-        found["all_versions"] = _finite(ledger.total(dataset, all_versions=True).epsilon)
-    return found
+        amounts["all_versions"] = _finite(ledger.total(dataset, all_versions=True).epsilon)
+    return amounts
 
 
 def export(ledger: Ledger, dataset: str, folder: Path, *, progress: Progress = silent) -> list[Path]:
     """Write the three files of a private set into a folder and return them."""
-    said = statement(ledger, dataset)
+    content = statement(ledger, dataset)
     draw(folder / SPENDING, ledger, dataset, progress=progress)
-    write_text(folder / ENTRIES, json.dumps(said, indent=1))
-    write_text(folder / PAGE, page(said, dataset))
+    write_text(folder / ENTRIES, json.dumps(content, indent=1))
+    write_text(folder / PAGE, page(content, dataset))
     return [folder / name for name in (PAGE, ENTRIES, SPENDING)]
 
 
-def page(said: dict[str, Any], dataset: str) -> str:
+def page(content: dict[str, Any], dataset: str) -> str:
     """The ledger of a set in Markdown."""
-    found = said["totals"].get(dataset, {})
-    facts = [f"- {name}: {value}" for name, value in found.items()]
-    entries = table(*entry_rows(said["entries"]))
+    amounts = content["totals"].get(dataset, {})
+    facts = [f"- {name}: {value}" for name, value in amounts.items()]
+    entries = table(*entry_rows(content["entries"]))
     return "\n".join([f"# Ledger of '{dataset}'", "", *facts, "", entries, "", f"![spending]({SPENDING})", ""])
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 def show(run: RunName = "latest", as_json: Json = False) -> None:
     """Show a run: what it cost, where its results lie, and what is INTERNAL, how it scored, under a heading that says so."""
-    from artifacts.record import load_record, told
+    from artifacts.record import load_record, record_json
 
     place = configure()
     record = load_record(place.runs, run)
     if as_json:
-        print(json.dumps(told(record), indent=1))
+        print(json.dumps(record_json(record), indent=1))
     else:
         summary(record)
 

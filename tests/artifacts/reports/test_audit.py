@@ -17,7 +17,7 @@ from artifacts.reports.audit import (
     outcome,
     verdict,
 )
-from artifacts.reports.in_short import audit_told
+from artifacts.reports.in_short import audit_note
 from artifacts.reports.page import in_markdown
 from sfumato.evaluation.copies import check_copies
 from sfumato.evaluation.membership import COMBINED, CONTROL, NEAREST, membership
@@ -114,13 +114,13 @@ def test_a_white_box_test_is_told_with_what_it_concludes_and_how_often_it_errs()
         and "0.1% of all audits" in text
     )
     assert row(text, "DP-SGD, as its noise is")[1] == "1.480" and "**Passed.**" in text
-    assert "1.48 at least is seen where 1.50 is priced" in audit_told(make_audit(fits=(FIT,)))
+    assert "1.48 at least is seen where 1.50 is priced" in audit_note(make_audit(fits=(FIT,)))
 
 
 def test_a_fault_refutes_whatever_the_guesses_show(tmp_path):
     audit = make_audit(fits=(FAULTY,))
     assert audit.refuted and not audit.passed and not audit.outguessed
-    for text in (audit_text(audit), verdict(audit), audit_told(audit), audit.reason):
+    for text in (audit_text(audit), verdict(audit), audit_note(audit), audit.reason):
         assert "DP-SGD: the noise is at most 0.5021" in text or "FAULT: the noise is at most 0.5021" in text
     draw_audit(tmp_path / "a.png", audit)
     assert (tmp_path / "a.png").stat().st_size > 5000
@@ -129,13 +129,13 @@ def test_a_fault_refutes_whatever_the_guesses_show(tmp_path):
 def test_without_a_certificate_there_is_nothing_to_refute_and_that_is_said():
     audit = make_audit(certificate=None, bound=None, canary_attack=None)
     assert "nothing that an audit could refute" in bound_verdict(audit) and not audit.refuted
-    assert "nothing that an audit could refute" in audit_told(audit)
+    assert "nothing that an audit could refute" in audit_note(audit)
 
 
 def test_games_against_a_sampler_are_called_so_and_told_where_they_could_not_have_refuted():
     audit = make_audit(canary_attack=None, certificate=10.0)
     assert "games against the sampler" in bound_verdict(audit) and "could not have refuted" in bound_verdict(audit)
-    assert "could not have refuted" in audit_told(audit)
+    assert "could not have refuted" in audit_note(audit)
 
 
 def test_where_there_is_a_claim_alone_that_is_what_the_canaries_may_refute():
