@@ -37,9 +37,19 @@ from artifacts.references import (
 )
 from artifacts.reports.rehearsal import REHEARSAL
 from sfumato import sources
-from sfumato.config import Alignment, Generation, Judge, Network
+from sfumato.config import Network
 from sfumato.evaluation.effort import FEW
 from sfumato.judge import to_draw
+from sfumato.marks import (
+    COMPARING,
+    EXTRACTOR,
+    JUDGE_TRAINING,
+    MEASURING,
+    PROTOTYPES,
+    PUBLIC_IMAGES,
+    PUBLIC_MODEL_ALONE,
+    REHEARSING,
+)
 from sfumato.methods import METHODS
 from sfumato.methods.plan import (
     SHARED_STAGES,
@@ -196,23 +206,8 @@ def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
     data = settings.data
     size, channels = brought_to(plan.facts.shape)
     content = sources.fingerprint(data.public, folder=data.folder)
-    side = data.model_copy(update=PUBLIC_SIDE | {"channels": channels})
+    side = data.seen_by(PUBLIC_IMAGES).model_copy(update={"channels": channels})
     return book.stage(public.load_public)(side, size, settings.seed, content)
-
-
-PUBLIC_SIDE = {
-    "private": "",
-    "name": "",
-    "held_out": 0.5,
-    "share": 1.0,
-    "records": 0,
-    "classes": (),
-    "private_classes": (),
-    "limit": 0,
-    "group": "",
-    "unit": "person",
-}
-"""What of the data section the public images do not depend on, set to one value for all runs."""
 
 
 def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal) -> PublicParts:
@@ -234,15 +229,12 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
         model = book.stage(public.pretrain)(shown, schedule, network, settings.pretraining, reference, model)
     moments = None
     if plan.moments:
-        usual = Alignment()
-        how = plan.moments.model_copy(update={"share": usual.share, "proportions": usual.proportions})
-        moments = book.stage(public.measure)(shown, how)
+        moments = book.stage(public.measure)(shown, plan.moments.seen_by(MEASURING))
     if plan.retrieval is None:
         needed = images if plan.public_images else None
         return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments)
     # The extractor does not depend on how the base is kept, and is found again where that alone changes.
-    learnt = plan.retrieval.model_copy(update={"by_class": False, "trajectories": 0})
-    extractor = book.stage(public.train_extractor)(shown, model, schedule, learnt)
+    extractor = book.stage(public.train_extractor)(shown, model, schedule, plan.retrieval.seen_by(EXTRACTOR))
     base = book.stage(public.build_knowledge_base)(shown, model, extractor, schedule, plan.retrieval)
     return PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base, moments=moments)
 
@@ -270,15 +262,13 @@ def rehearse(
     settings: Settings, parts: PublicParts, images: PublicImages, eyes: PublicClassifier, book: Journal
 ) -> Rehearsal:
     """The public half tried on public images that nothing learnt from; neither images' number nor edition matters to it."""
-    usual = Generation()
-    same = {name: getattr(usual, name) for name in ("redraw", "edition", *SHARED_OUT)}
     return book.stage(public.rehearse)(
         TrainingSet(images=images, autoencoder=parts.autoencoder, seed=settings.seed, machine=settings.machine),
         parts.model if has_public_model(settings) else None,
         parts.base,
         eyes,
         settings.schedule,
-        settings.generation.model_copy(update=same | {"images": settings.rehearsal.images}),
+        settings.generation.seen_by(REHEARSING).model_copy(update={"images": settings.rehearsal.images}),
     )
 
 
@@ -324,8 +314,7 @@ def train_judge(settings: Settings, plan: Plan, images: PublicImages, order: Ord
         return None
     backbone = train_backbone(settings, images, book)
     # How it is used does not change it, and neither keeps another run from finding it.
-    usual = Judge()
-    recipe = plan.judge.model_copy(update={name: getattr(usual, name) for name in ("use", "share", "keep", "pull")})
+    recipe = plan.judge.seen_by(JUDGE_TRAINING)
     later = [spend.event for spend in plan.spends if spend.stage not in (STAGE_COUNTS, STAGE_JUDGE)]
     event, asked = plan.event_of(Gaussian, STAGE_JUDGE), order.unclaimed().following(*later)
     judge = book.stage(private.train_judge, paid=True)(asked, event, backbone, recipe, plan.facts)
@@ -505,13 +494,7 @@ def tellable(settings: Settings) -> dict[str, Any]:
 
 def before_drawing(settings: Settings) -> Settings:
     """The settings without what does not concern prototypes, so that another number of images is drawn from the same ones."""
-    usual, other = Generation(), ("images", "redraw", "edition", *SHARED_OUT)
-    same = settings.generation.model_copy(update={name: getattr(usual, name) for name in other})
-    return settings.model_copy(update={"generation": same})
-
-
-SHARED_OUT = ("classes", "shares", "count_noise", "largest_share")
-"""Settings of the drawing that say how many images there are of each class."""
+    return settings.model_copy(update={"generation": settings.generation.seen_by(PROTOTYPES)})
 
 
 def compare(
@@ -527,11 +510,12 @@ def compare(
     The public model knows none of the classes, of which it is asked for as many each.
     """
     # One edition is compared with the same as the others.
-    first = settings.generation.model_copy(update={"edition": Generation().edition})
+    first = settings.generation.seen_by(COMPARING)
     settings = settings.model_copy(update={"generation": first})
-    images, machine, usual = min(settings.evaluation.images, first.images), settings.machine, Generation()
-    evenly = first.model_copy(update={name: getattr(usual, name) for name in SHARED_OUT})
-    plain = settings.model_copy(update={"generation": evenly}).only("schedule", "generation", "seed")
+    images, machine = min(settings.evaluation.images, first.images), settings.machine
+    plain = settings.model_copy(update={"generation": first.seen_by(PUBLIC_MODEL_ALONE)}).only(
+        "schedule", "generation", "seed"
+    )
     alone = PublicParts(model=parts.model, autoencoder=parts.autoencoder)
     inputs = Inputs(settings=plain, facts=plan.facts, public=alone)
     sets = {PUBLIC_ONLY: book.stage(release.generate, note=PUBLIC_ONLY)(inputs, min(images, FEW), machine)}

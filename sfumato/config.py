@@ -12,6 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from sfumato.marks import (
+    COMPARING,
+    JUDGE_TRAINING,
+    MEASURING,
+    OF_EACH_CLASS,
+    OF_THE_PRIVATE_SIDE,
+    PROTOTYPES,
+    PUBLIC_IMAGES,
+    REHEARSING,
+    NotFor,
+    not_for,
+)
+
 Relation = Literal["add_remove", "replace_one"]
 """How neighbouring data sets differ: one record more or less, or one record exchanged. Never mixed inside one number."""
 ParameterGroup = Literal["rows", "film", "attention", "time", "rest"]
@@ -43,6 +56,16 @@ class Section(BaseModel):
         validate_by_name=True,  # beside the alias of a field whose name Python keeps for itself
         serialize_by_alias=True,
     )
+
+    def seen_by(self, work: str) -> Self:
+        """The section as `work` sees it, and its cache keys hold it: fields marked `NotFor` it stand at one value for all runs."""
+        same = {
+            name: field.default if mark.at is None else mark.at
+            for name, field in type(self).model_fields.items()
+            for mark in field.metadata
+            if isinstance(mark, NotFor) and work in mark.works
+        }
+        return self.model_copy(update=same)
 
 
 def _names(value: Any) -> Any:
@@ -137,7 +160,7 @@ class Columns(Section):
 class Data(Section):
     """Which images are private and which are public."""
 
-    private: Source = "digits"
+    private: Annotated[Source, not_for(PUBLIC_IMAGES, at="")] = "digits"
     """`digits` (scikit-learn's, 8x8), a data set by name (`mnist`, `cifar10`, ...), a folder of class folders (also below `train/` and
     `test/`), a table of paths and labels (CSV, JSON lines, Parquet) or a folder with one called `metadata`, Parquet that holds the
     pictures themselves (a file, or a folder in splits, as Hugging Face keeps data sets), a folder with IDX files, or an NPZ file (also
@@ -150,16 +173,16 @@ class Data(Section):
     the height of the private images."""
     columns: Columns = Columns()
     """Names of the columns, where a side is a table."""
-    group: str = ""
+    group: Annotated[str, OF_THE_PRIVATE_SIDE] = ""
     """Which private images belong together, to one person for example, who is then protected with all of them: in a table the name
     of a column (empty takes `group` where there is one), in an NPZ file that of an array (empty takes `groups`), in class folders
     `folder` (`class/PERSON/image.png`) or `prefix` (the file name up to its first `_`), among DICOM files `patient` (the ID in
     the header, which is hashed at once and never stored). `none` makes each image stand for itself."""
-    unit: str = Field(default="person", pattern=r"^[a-z][a-z -]{0,30}$")
+    unit: Annotated[str, OF_THE_PRIVATE_SIDE] = Field(default="person", pattern=r"^[a-z][a-z -]{0,30}$")
     """Name of such a group, in one word for the certificate."""
     folder: Annotated[Source, NOT_HASHED] = ""
     """Where data sets by name lie, or are put after a download; empty takes `SFUMATO_DATA`, else `data` in the home."""
-    window: Annotated[Window, LATER] = AUTO_WINDOW
+    window: Annotated[Window, LATER, OF_THE_PRIVATE_SIDE] = AUTO_WINDOW
     """How private grey of more than 8 bits (PNG, TIFF, DICOM, NIfTI) becomes 256 levels: `auto`, by the range that each file declares (its bits;
     in a DICOM its bits stored, rescaling and window, in NIfTI `cal_min` and `cal_max`); `record`, from the 1st to the 99th percentile
     of each image by itself; `lo,hi`, the values of black and white for all, in the files' own unit (after rescaling). Nothing is ever
@@ -168,7 +191,7 @@ class Data(Section):
     """The same for public images."""
     slices: Annotated[Slices, LATER] = Slices()
     """Which slices of a volume are pictures, where a side holds NIfTI files."""
-    name: str = ""
+    name: Annotated[str, OF_THE_PRIVATE_SIDE] = ""
     """Name of the private set in the ledger; empty takes the last part of `private`."""
     size: int = Field(default=0, ge=0, le=1024)
     """Side in pixels that all images are resized to; 0 keeps the private ones as they are and brings the public ones to their size."""
@@ -179,25 +202,25 @@ class Data(Section):
     and all handwriting by name (MNIST, Omniglot, ...) are white on black."""
     channels: Literal[0, 1, 3] = 0
     """1 converts to grey, 3 to colour, 0 keeps the private images as they are and converts the public ones to what those are."""
-    held_out: float = Field(default=0.2, gt=0, lt=1)
+    held_out: Annotated[float, not_for(PUBLIC_IMAGES, at=0.5)] = Field(default=0.2, gt=0, lt=1)
     """Share of the private records kept for evaluation, where the source has no test part of its own."""
-    share: Annotated[float, Field(gt=0, le=1), LATER] = 1.0
+    share: Annotated[float, Field(gt=0, le=1), LATER, OF_THE_PRIVATE_SIDE] = 1.0
     """Share of the private training records (or groups) that is used, for trials. Each record is taken or left by a hash of itself
     alone, so that the statement holds for the whole collection."""
-    records: Annotated[int, Field(ge=0), LATER] = 0
+    records: Annotated[int, Field(ge=0), LATER, OF_THE_PRIVATE_SIDE] = 0
     """Number of private records (or groups) on the side that is trained on, before a part is held out or a share taken: a public constant
     that no price covers, from which rates and delta follow. 0 takes it once per version of the set, and from the ledger afterwards."""
-    classes: Annotated[tuple[str, ...], LATER] = ()
+    classes: Annotated[tuple[str, ...], LATER, OF_THE_PRIVATE_SIDE] = ()
     """Names of the private classes, as unprotected as their number: a class may be without images, and images of a class that is not
     named here are left out. Empty takes those that are there, once per version of the set."""
-    private_classes: Annotated[Names, LATER] = ()
+    private_classes: Annotated[Names, LATER, OF_THE_PRIVATE_SIDE] = ()
     """Classes of the source `private` that make up the private set, by names or positions from 0; records of others are no part of it
     and are not looked at. Empty takes all. A source may be on both sides by classes that differ."""
     public_classes: Annotated[Names, LATER] = ()
     """Classes of the source `public` that are used, in the same way; empty takes all."""
     public_without: Annotated[Names, LATER] = ()
     """Classes of the source `public` that are left out, in the same way: all but these are used."""
-    limit: int = Field(default=0, ge=0)
+    limit: Annotated[int, OF_THE_PRIVATE_SIDE] = Field(default=0, ge=0)
     """No longer possible, and refused: use only the first so many private records. A record added in front would push another one
     out, which no price covered; `share` takes its place."""
     glyphs_per_class: int = Field(default=400, ge=1)
@@ -397,10 +420,10 @@ class BackboneSettings(Section):
 class Judge(Section):
     """A linear classifier of the private classes on the backbone's features, paid for, that labels, chooses or guides what is drawn."""
 
-    use: Literal["none", "relabel", "weigh", "filter", "guide"] = "none"
+    use: Annotated[Literal["none", "relabel", "weigh", "filter", "guide"], not_for(JUDGE_TRAINING)] = "none"
     """`relabel` gives each image the judge's class, `weigh` the likelier one of that and the class it was drawn for, `filter` draws more and
     keeps the surest of each class, `guide` draws by the gradient of its log-probability as well."""
-    share: float = Field(default=0.1, gt=0, lt=1)
+    share: Annotated[float, not_for(JUDGE_TRAINING)] = Field(default=0.1, gt=0, lt=1)
     """Share of the target epsilon that it may cost by itself; together with the rest it costs less."""
     steps: int = Field(default=60, ge=2)
     """Full-batch gradients."""
@@ -412,9 +435,9 @@ class Judge(Section):
     """Step along the mean clipped gradient; less suits a small epsilon, more a large one."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Share of the last step's velocity that is kept."""
-    keep: float = Field(default=0.8, ge=0.1, lt=1)
+    keep: Annotated[float, not_for(JUDGE_TRAINING)] = Field(default=0.8, ge=0.1, lt=1)
     """For `filter`: share of the drawn images that is kept. Less takes longer to draw and varies less."""
-    pull: float = Field(default=1.0, gt=0)
+    pull: Annotated[float, not_for(JUDGE_TRAINING)] = Field(default=1.0, gt=0)
     """For `guide`: weight of the judge's gradient; more reads better and varies less."""
 
 
@@ -425,9 +448,9 @@ class Alignment(Section):
     kind: Literal["none", "moments"] = "none"
     """`moments`: count, mean and covariance of each class, noised and paid for with everything else. The method of that name needs nothing
     else and pays with all there is."""
-    share: float = Field(default=0.15, gt=0, le=1)
+    share: Annotated[float, not_for(MEASURING)] = Field(default=0.15, gt=0, le=1)
     """Share of `privacy.epsilon` that the moments may cost by themselves; 1 takes all that the other queries leave."""
-    proportions: tuple[Positive, Positive, Positive] = (2.0, 1.0, 1.0)
+    proportions: Annotated[tuple[Positive, Positive, Positive], not_for(MEASURING)] = (2.0, 1.0, 1.0)
     """Noise on the counts, means and covariances, in proportion to one another, each relative to what one record adds. Chosen on
     a stand-in (`benchmarks/moments.py`): fewer good counts are needed than good covariances."""
     clusters: int = Field(default=1, ge=1, le=256)
@@ -549,20 +572,20 @@ class Hamiltonian(Section):
 class Generation(Section):
     """How images are drawn."""
 
-    images: int = Field(default=2000, ge=1)
+    images: Annotated[int, not_for(PROTOTYPES)] = Field(default=2000, ge=1)
     """Number of images, over the classes as `classes` says."""
-    classes: Annotated[Literal["uniform", "declared", "queried"], LATER] = "uniform"
+    classes: Annotated[Literal["uniform", "declared", "queried"], LATER, OF_EACH_CLASS] = "uniform"
     """How many images of each class: `uniform`, as many of each; `declared`, in the proportions of `shares`, which the custodian
     vouches to be public knowledge; `queried`, in those of the private records, counted with noise and paid for (`count_noise`)."""
-    shares: Annotated[dict[str, Share], LATER] = {}
+    shares: Annotated[dict[str, Share], LATER, OF_EACH_CLASS] = {}
     """For `declared`: a share or a count for each class, by its name, or by its position from 0 on where no class is called so. Only the
     proportions count; a class that is left out gets no image."""
-    count_noise: Annotated[float, Field(gt=0, allow_inf_nan=False), LATER] = 10.0
+    count_noise: Annotated[float, Field(gt=0, allow_inf_nan=False), LATER, OF_EACH_CLASS] = 10.0
     """For `queried`: standard deviation of the noise on the number of records of each class, in records (or groups). Less costs more."""
-    largest_share: Annotated[float, Field(gt=0, le=1), LATER] = 1.0
+    largest_share: Annotated[float, Field(gt=0, le=1), LATER, OF_EACH_CLASS] = 1.0
     """For `queried`: the largest share of the images that a class may get, whatever the counts say; the rest goes to the others. A
     sampler that pays for the images of each class pays for as many of one."""
-    edition: int = Field(default=0, ge=0)
+    edition: Annotated[int, not_for(REHEARSING, PROTOTYPES, COMPARING)] = Field(default=0, ge=0)
     """Number of this set among those drawn with the same settings; another number draws other images."""
     steps: int = Field(default=100, ge=1)
     """Sampling steps for the whole way from T to 0."""
@@ -575,7 +598,7 @@ class Generation(Section):
     """Steps of the public walk from T to the query, where a method retrieves; 0 takes their share of `steps`."""
     late_steps: int = Field(default=0, ge=0)
     """Steps of the walk that goes on from what was retrieved; 0 takes their share of `steps`."""
-    redraw: float = Field(default=0.1, gt=0, le=1)
+    redraw: Annotated[float, not_for(REHEARSING, PROTOTYPES)] = Field(default=0.1, gt=0, le=1)
     """Time, as a share of T, to which a prototype is noised before the public model draws an image from it, where a method draws
     from prototypes; more varies more and keeps less."""
     refine: Annotated[float, Field(ge=0, le=1), LATER] = 0.0
@@ -603,7 +626,7 @@ FEWEST_JUDGED = 6
 class Evaluation(Section):
     """How the result is judged. Scores against private images are INTERNAL."""
 
-    images: int = Field(default=2000, ge=1)
+    images: Annotated[int, not_for(PROTOTYPES)] = Field(default=2000, ge=1)
     """Synthetic images that are judged."""
     baseline: bool = True
     """Also train plain DP-SGD at the same budget for comparison; its model and scores are INTERNAL and never leave."""

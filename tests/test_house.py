@@ -30,7 +30,7 @@ COMPUTING = {"numpy", "torch", "faiss", "opacus", "lightly", "scipy", "sklearn"}
 LONGEST_FILE = 750
 
 FLOORS = [
-    {"sfumato.errors", "sfumato.progress", "sfumato.resuming", "sfumato.verify_card"},
+    {"sfumato.errors", "sfumato.marks", "sfumato.progress", "sfumato.resuming", "sfumato.verify_card"},
     {"sfumato.config"},
     {
         "sfumato.diffusion",

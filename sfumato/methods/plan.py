@@ -34,6 +34,7 @@ from sfumato.config import (
     Training,
 )
 from sfumato.errors import BadInput
+from sfumato.marks import EXTRACTOR, not_for
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Event, Gaussian
 
@@ -183,11 +184,11 @@ class Retrieval(Section):
     extractor: Extractor
     time: int
     """k, the time of the keys."""
-    by_class: bool
+    by_class: Annotated[bool, not_for(EXTRACTOR, at=False)]
     """One index per public class."""
     reference: float
     """Share of the public images kept out of pretraining for the base."""
-    trajectories: int = 0
+    trajectories: Annotated[int, not_for(EXTRACTOR)] = 0
     """Largest number of trajectories in the base; 0: all of that share."""
 
 

@@ -41,6 +41,7 @@ DECLARATIONS = (
     "sfumato",
     "sfumato.settings",
     "sfumato.config",
+    "sfumato.marks",
     "sfumato.methods",
     "sfumato.methods.plan",
     "sfumato.privacy.accounting.events",

@@ -1,0 +1,30 @@
+"""Marks on fields of settings: which work does not depend on them, so that its results are found again whatever they say."""
+
+from dataclasses import dataclass
+from typing import Any
+
+PUBLIC_IMAGES, MEASURING, EXTRACTOR = "public images", "measuring public images", "extractor"
+JUDGE_TRAINING, REHEARSING, PROTOTYPES = "training a judge", "rehearsing", "prototypes"
+COMPARING, PUBLIC_MODEL_ALONE = "comparing", "public model alone"
+"""Work that depends on a part of a section only (`Section.seen_by`)."""
+
+
+@dataclass(frozen=True)
+class NotFor:
+    """Marks a field on which some work does not depend, so that it stands at one value there, `at` or its default, for all runs.
+
+    That value never changes, since cache keys hold it.
+    """
+
+    works: tuple[str, ...]
+    at: Any = None
+
+
+def not_for(*works: str, at: Any = None) -> NotFor:
+    """The mark for these works."""
+    return NotFor(works, at)
+
+
+OF_THE_PRIVATE_SIDE = not_for(PUBLIC_IMAGES)
+OF_EACH_CLASS = not_for(REHEARSING, PROTOTYPES, PUBLIC_MODEL_ALONE)
+"""Marks what says how many images there are of each class."""
