@@ -1,12 +1,13 @@
-"""Whether an artifact is what a ledger says it is: the entries that it stands on are in it, and name it.
+"""Checks that the ledger vouches for an artifact: the ledger holds the entries that it stands on, and they name it.
 
-A manifest names its entries by hash, which nobody can foresee; a spend is committed with the address of what was made under it,
-and what was made of such artifacts alone is written down under its own. Who may write where artifacts lie, and not in the
-ledger, can therefore put nothing in the place of what was paid for. What is not bound counts as missing, and is made again.
+A manifest names its entries by hash, which nobody can foresee; a spend is committed with the address of the artifact made under
+it, and an artifact made from such artifacts alone is written to the ledger under its own address. A person who can write to the
+store but not to the ledger can therefore replace nothing that was paid for. An artifact that is not bound counts as missing, and
+is made again.
 
-A crash between keeping an artifact and its commit leaves one that nothing names: its reservation stands in full, and it is not
-used, since nothing says that it is all that was done. So do artifacts of earlier homes, whose manifests give numbers.
-Not covered: artifacts without a ledger entry (public data and what is made of it alone).
+A crash between storing an artifact and its commit leaves one that no entry names: its reservation stands in full, and it is not
+used, since nothing shows that it is all that was done. The same holds for artifacts of earlier homes, whose manifests give
+numbers. Not covered: artifacts without a ledger entry (public data and artifacts made from it alone).
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ from sfumato.privacy.ledger.ledger import Entry, entry_label
 
 
 def unbound(store: Store, known: Sequence[Entry], artifact: Ref | str) -> str:
-    """Why an artifact counts as missing, judged over all that it was made of; empty where it may be used.
+    """The reason why an artifact, or one of its ancestors, counts as missing; empty where it may be used.
 
     `known` are all entries of the ledger.
     """
@@ -33,7 +34,7 @@ def unbound(store: Store, known: Sequence[Entry], artifact: Ref | str) -> str:
 
 
 def touches(store: Store, artifact: Ref | str) -> bool:
-    """Whether ledger entries went into an artifact; False where they cannot be told."""
+    """Whether ledger entries went into an artifact; False where that is unknown."""
     try:
         return bool(store.entries(artifact))
     except Damaged:
@@ -46,7 +47,7 @@ def named_by(known: Iterable[Entry], kind: str, artifact: str) -> list[Entry]:
 
 
 def _unbound(digest: str, manifest: dict, label: Label, known: Sequence[Entry]) -> str:
-    """What is wrong with one artifact's own entries; `label` is that of it and all its ancestors."""
+    """The fault in one artifact's own entries; `label` is the combined one of it and all its ancestors."""
     named = {entry.hash: entry for entry in known if entry.hash in manifest["entries"]}
     if set(manifest["entries"]) - set(named):
         return "its ledger entries are not in this ledger"
@@ -57,8 +58,8 @@ def _unbound(digest: str, manifest: dict, label: Label, known: Sequence[Entry]) 
     if not spends:
         derived = label == Label.DP and not named_by(known, "made", digest)
         return "no ledger entry names it" if derived else ""
-    # Work that went on after a stop or a crash stands on earlier spends, too, whose commits name none; one that names it is
-    # enough, since its address answers for all the others.
+    # Resumed work also stands on earlier spends, whose commits name no artifact; one commit that names it is enough, since its
+    # address covers all the others.
     if any(entry.body["reserve"] in spends for entry in named_by(known, "commit", digest)):
         return ""
     return f"ledger entry {min(spends)} was not committed with it"

@@ -1,7 +1,7 @@
-"""The card of a published folder: what a stranger needs to check its promise, signed as a whole.
+"""The card of a published folder: everything that a stranger needs to check its promise, signed as a whole.
 
-Beside it lies the entry for the registry of deployments that OpenDP keeps (tier 3), and the script that checks the card,
-which a careful reader takes from a release instead.
+Beside it lie the entry for OpenDP's registry of deployments (tier 3), and the script that checks the card, which a careful reader
+takes from a release instead.
 """
 
 import hashlib
@@ -32,14 +32,14 @@ from sfumato.released import CARD
 
 REGISTRY, CHECKER = "registry.yaml", "verify_card.py"
 OF_ENTRIES = ("generator", "arithmetic", "code_version")
-"""What the entries say of how a mechanism was carried out."""
+"""Fields of the entries that describe how a mechanism was carried out."""
 TUNING = "settings chosen by looking at scores against private images are in no account"
 TO_FILL_IN = "Not told by the program: write it here before handing this in."
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What store and ledger say of a release, for its card, and how the ledger signs."""
+    """Facts about a release from store and ledger, for its card, and the ledger's signature."""
 
     facts: Mapping[str, Any]
     sign: Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -67,7 +67,7 @@ def evidence_of(store: Store, ledger: Ledger, record: RunRecord) -> Evidence:
 
 
 def in_all(ledger: Ledger, dataset: str) -> dict[str, Any]:
-    """What a set and all that is joined to it have cost, with the time of the last entry counted, and what a person said of them."""
+    """The cost of a set and all sets joined to it, with the time of the last entry counted, and the joins and partings."""
     total = ledger.total(dataset)
     return {
         "sets": [dataset, *ledger.joined(dataset)],
@@ -85,7 +85,7 @@ def in_all(ledger: Ledger, dataset: str) -> dict[str, Any]:
 
 
 def slow_price(events: Sequence[Event], delta: float, relation: Relation) -> float:
-    """What events cost by dp-accounting alone, as the script that checks cards finds it; ours sets the first grid only."""
+    """The price of events by dp-accounting alone, as the script that checks cards computes it; ours sets the first grid only."""
     about = epsilon(events, delta, relation)
     return verify_card.upper_bound(mechanisms_of(events, relation), delta, about) if 0 < about < math.inf else about
 
@@ -93,7 +93,7 @@ def slow_price(events: Sequence[Event], delta: float, relation: Relation) -> flo
 def card_of(
     record: RunRecord, images: ImageSet, evidence: Evidence | None, model: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """All fields of the card but the digests of files and the signature; `model` says which parts of one are there, or why none is."""
+    """All fields of the card but the digests of files and the signature; `model` lists the parts of the model, or says why there is none."""
     facts = record.plan.facts
     return {
         "name": f"{record.settings['data']['name']}-synthetic",

@@ -1,6 +1,6 @@
-"""What samples may promise, worked out from the store and the ledger alone, and what a person accepted in its place.
+"""The certificate of samples, computed from the store and the ledger alone, and what a person accepted in its place.
 
-The record of a run is a file that anyone may edit; label, entries and epsilon are therefore found again before anything
+The record of a run is a file that anyone may edit; label, entries and epsilon are therefore computed again before anything
 leaves. A person may let samples leave on the paper's claim, or in spite of the copy check; both are ledger entries first.
 """
 
@@ -17,10 +17,10 @@ from sfumato.privacy.ledger.ledger import Entry, Ledger
 
 
 def certificate_of(store: Store, ledger: Ledger, samples: Ref | str) -> Certificate | None:
-    """The certificate of an artifact with label DP: what all the spends that it stands on cost together, each named.
+    """The certificate of an artifact with label DP: the cost of all the spends that it stands on, with their entries.
 
-    Delta, relation, what is protected as a whole (an image or a group) and how many images are covered (the smallest number)
-    are what the entries say; `BadInput` where they do not agree. None for any other label.
+    Delta, relation, unit (an image or a group) and number of images covered (the smallest) come from the entries; `BadInput` where
+    they do not agree. None for any other label.
     """
     if store.label_of(samples) != Label.DP:
         return None
@@ -59,7 +59,7 @@ def numbers_of(store: Store, ledger: Ledger, artifact: Ref | str) -> list[int]:
 
 
 CURVE_DELTAS = tuple(10.0**-n for n in range(9, 1, -1))
-"""Deltas at which the epsilon of a certificate's spends is told beside its own."""
+"""Further deltas at which the epsilon of a certificate's spends is stated."""
 
 
 def curve_of(
@@ -75,7 +75,7 @@ def curve_of(
 
 
 def missing(store: Store, ledger: Ledger, samples: Ref | str) -> str:
-    """Why an INTERNAL artifact has no certificate: each ledger entry that made it so, in words."""
+    """The reasons why an INTERNAL artifact has no certificate: each ledger entry that made it INTERNAL, in words."""
     entries = {entry.hash: entry for entry in ledger.entries()}
     stained = {
         name for _, m in store.ancestry(samples) for name, label in m["entries"].items() if label == Label.INTERNAL
@@ -102,9 +102,9 @@ def accept(
     copied: bool,
     code_version: str,
 ) -> None:
-    """Write into the ledger what a person accepts, with each reason; `BadInput` for what needs none.
+    """Write into the ledger what a person accepts, with each reason; `BadInput` where nothing needs acceptance.
 
-    `record` is as the gate tells it (`artifacts.gate`), `copied` whether the copy check found anything.
+    `record` comes from the gate (`artifacts.gate`), `copied` says whether the copy check reported copies.
     """
     overrides: list[tuple[Literal["claim", "copies"], str, str]] = []
     if claim:

@@ -1,11 +1,11 @@
 """The one gate before every way out: folder, URL, MLflow's shareable experiment and registry, the report in Prefect.
 
-All that is said of samples is found again in the ledger and in artifacts that are checked against their digests: label, data
-set, unit, relation, delta, images covered, price, settings, plan, the verdicts of copy check and audits, and what a person
-accepted. The record of a run is a file that anyone may edit: of it, the address of the samples, the name of the run and
-where MLflow is told are taken, and nothing else.
+Every statement about samples comes from the ledger and from artifacts checked against their digests: label, data set, unit,
+relation, delta, images covered, price, settings, plan, the verdicts of copy check and audits, and what a person accepted. The
+record of a run is a file that anyone may edit: only the address of the samples, the name of the run and its MLflow runs are
+taken from it.
 
-Not covered: who may write in the ledger; public data, and what is made of it alone, which no ledger names.
+Not covered: who may write to the ledger; public data, and artifacts made from it alone, which no ledger names.
 """
 
 import json
@@ -45,13 +45,13 @@ CURVES = {"autoencoder": PublicAutoencoder, "public denoiser": PublicModel, "fea
 
 
 def save_how(folder: Path, settings: dict[str, Any], plan: Plan) -> None:
-    """Keep beside the samples how they are made, where the address of the artifact answers for it."""
+    """Store settings and plan beside the samples, so that the address of the artifact covers them."""
     how = {"settings": settings, "plan": plan.model_dump(mode="json")}
     (folder / HOW).write_text(json.dumps(how, indent=1), encoding="utf-8")
 
 
 def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collection[str] = ()) -> RunRecord:
-    """The record as ledger and store alone tell it; `Refused` or `BadInput` where the samples must not leave.
+    """The record from ledger and store alone; `Refused` or `BadInput` where the samples must not leave.
 
     `accepting` are the kinds of acceptance (`Override`) that are about to be written.
     """
@@ -105,7 +105,7 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
 
 
 def _nearest(store: Store, known: Sequence[Entry], record: RunRecord) -> str:
-    """The picture of these very samples beside public images, if it is what the ledger names; empty otherwise."""
+    """Address of the picture of these very samples beside public images, if the ledger names it; empty otherwise."""
     artifact = record.nearest_artifact
     try:
         manifest = store.manifest(artifact) if artifact else {}
@@ -130,7 +130,7 @@ def copy_check(known: Sequence[Entry], record: RunRecord) -> Entry:
 
 
 def overrides_of(known: Sequence[Entry], samples: str) -> tuple[Override, ...]:
-    """What a person accepted for these samples, in order."""
+    """The overrides that a person accepted for these samples, in order."""
     return tuple(
         Override(
             kind=one.body.get("what") or ("copies" if one.body["claim"] is None else "claim"),
@@ -143,7 +143,7 @@ def overrides_of(known: Sequence[Entry], samples: str) -> tuple[Override, ...]:
 
 
 def went_on(known: Sequence[Entry], dataset: str, rehearsal: str, runs: Collection[str] = ()) -> tuple[Override, ...]:
-    """Who last went on, with the images of a set, after the rehearsal of this address had failed, or in one of the `runs` after any had."""
+    """The last override of a failed rehearsal for this set: of the rehearsal at this address, or of any in one of the `runs`."""
     overrides = [one for one in known if one.kind == "override" and one.body.get("what") == "rehearsal"]
     mine = [one for one in overrides if one.body["artifact"] == rehearsal or one.body["run"] in runs]
     return tuple(
@@ -153,12 +153,12 @@ def went_on(known: Sequence[Entry], dataset: str, rehearsal: str, runs: Collecti
 
 
 def runs_of(known: Sequence[Entry], samples: str, entries: Sequence[Entry]) -> set[str]:
-    """The runs that paid for samples, which stand on `entries`, or drew them: as the ledger knows them, and not as a record says."""
+    """The runs that drew samples or paid for their `entries`, from the ledger and not from a record."""
     return {one.body["run"] for one in (*entries, *named_by(known, "made", samples)) if "run" in one.body}
 
 
 def draw_public(folder: Path, store: Store, record: RunRecord) -> None:
-    """Put the pictures of the report that may leave into a folder: out of checked artifacts, or drawn anew from them."""
+    """Write the pictures of the report that may leave into a folder: copied from checked artifacts, or drawn from them."""
     family = _family(store, record.samples_artifact)
     shutil.copyfile(store.folder(record.samples_artifact) / report.SAMPLES, folder / report.SAMPLES)
     if record.nearest_artifact:
@@ -173,7 +173,7 @@ def draw_public(folder: Path, store: Store, record: RunRecord) -> None:
 
 
 def _how(store: Store, known: Sequence[Entry], record: RunRecord) -> tuple[dict[str, Any], Plan]:
-    """Settings and plan under which the samples were drawn, once it is clear that they are what the ledger names."""
+    """Settings and plan under which the samples were drawn, after a check that the ledger names the samples."""
     samples = record.samples_artifact
     if store.manifest(samples)["kind"] != Samples.__name__:
         raise BadInput(f"run {record.run} names {samples[:12]} as its samples, which are none: run again")
@@ -189,7 +189,7 @@ def _how(store: Store, known: Sequence[Entry], record: RunRecord) -> tuple[dict[
 
 
 def _check_set(record: RunRecord, entries: Sequence[Entry], name: str) -> None:
-    """Samples stand on entries of one private set, the one that they are said to be of."""
+    """`Refused` unless the samples stand on entries of one private set, the one in the record."""
     if strange := [entry for entry in entries if entry.dataset != name]:
         raise BadInput(
             f"the samples of run {record.run} stand on ledger entry {strange[0].seq} of '{strange[0].dataset}', not of "
@@ -211,13 +211,13 @@ def _check_audits(known: Sequence[Entry], record: RunRecord, spends: set[int]) -
 
 
 def judged_of(store: Store, samples: str) -> dict[str, float]:
-    """What a paid judge said of the images that samples were labelled in or chosen from; empty without one."""
+    """The paid judge's agreement on the images from which samples were labelled or chosen; empty without a judge."""
     summary = store.manifest(samples)["summary"]
     return {name: summary[name] for name in ("drawn", "agreed") if "agreed" in summary}
 
 
 def _family(store: Store, samples: str) -> dict[str, str]:
-    """Kind -> address of what the samples were made of, the nearest of each kind."""
+    """Kind -> address of the samples' ancestors, the nearest of each kind."""
     nearest: dict[str, str] = {}
     for digest, manifest in store.ancestry(samples):
         nearest.setdefault(manifest["kind"], digest)

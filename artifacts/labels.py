@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Label(StrEnum):
-    """Ordered by how tightly an artifact is held."""
+    """Ordered from free to confined."""
 
     PUBLIC = "PUBLIC"
     """Made from public data alone."""

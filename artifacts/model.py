@@ -1,7 +1,7 @@
 """The model in a published folder: every part that the samples were drawn with, where a certificate covers any number of images.
 
-Parts are taken from the store by the addresses that the samples name as what they were made of, so that the certificate of the samples is
-that of each part; a part that is INTERNAL is refused, whatever a record says. Files are copied as they are.
+Parts come from the store by the addresses that the samples name as their parents, so that the certificate of the samples covers each
+part; an INTERNAL part is refused, whatever a record says. Files are copied unchanged.
 """
 
 import json
@@ -46,11 +46,11 @@ PARTS: dict[str, type[Ref]] = {
     JUDGE: PaidJudge,
     BACKBONE: PublicBackbone,
 }
-"""What each part of a model is in the store; the names are those of `sfumato.stored_parts.PartFolders`, and a few beside."""
+"""Kind of artifact of each part of a model; the names are those of `sfumato.stored_parts.PartFolders`, and a few more."""
 
 
 def write_model(folder: Path, store: Store, record: RunRecord) -> dict[str, Any]:
-    """Write `model/` where it may leave, and return what the card says of it: parts and bytes, or why there is none."""
+    """Write `model/` where it may leave, and return its fields of the card: parts and bytes, or the reason why there is none."""
     if why := lacking(record):
         return {LEFT_OUT: why}
     digests = parts_of(store, record)
@@ -64,7 +64,7 @@ def write_model(folder: Path, store: Store, record: RunRecord) -> dict[str, Any]
 
 
 def lacking(record: RunRecord) -> str:
-    """Why no model may leave with the samples of a run; empty where it may."""
+    """The reason why no model may leave with the samples of a run; empty where it may."""
     certificate = record.certificate
     if record.label == Label.INTERNAL or certificate is None:
         return "there is no certificate, so that images alone left, for which someone answers"
@@ -76,7 +76,7 @@ def lacking(record: RunRecord) -> str:
 def parts_of(store: Store, record: RunRecord) -> dict[str, str]:
     """The name of each part that the samples of a run were drawn with -> its address.
 
-    Images that a judge labelled or chose were made of those that were drawn, and these of the parts.
+    Images that a judge labelled or chose have the drawn images as parents, and these have the parts.
     """
     names = {kind.__name__: name for name, kind in PARTS.items()}
 
@@ -92,7 +92,7 @@ def parts_of(store: Store, record: RunRecord) -> dict[str, str]:
 
 
 def _written(folder: Path, store: Store, name: str, digest: str) -> dict[str, Any]:
-    """Copy one part, and say what it is; `Refused` for an INTERNAL one."""
+    """Copy one part, and return its facts; `Refused` for an INTERNAL one."""
     label, manifest = store.label_of(digest), store.manifest(digest)
     if Label.INTERNAL in (label, manifest["label"]):
         raise Refused(

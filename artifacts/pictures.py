@@ -16,20 +16,20 @@ SIDE = 64
 PAGE = 1120
 """Width of a page; a wider picture would be shown smaller than it is."""
 MOST_COLUMNS = 12
-"""Images of each class at most."""
+"""Largest number of images of each class."""
 PAIRS, MOST_CLASSES = 6, 20
-"""Pairs of each class in the picture of nearest public images, and classes at most."""
+"""Pairs of each class in the picture of nearest public images, and its largest number of classes."""
 APART = 10
 """Pixels between two pairs."""
 
 
 def scale_of(side: int) -> int:
-    """How many times larger an image of this side is shown."""
+    """Factor by which an image of this side is enlarged."""
     return -(-SIDE // side)
 
 
 def columns_of(images: ImageSet) -> int:
-    """How many images of each class fit beside each other on a page, of those that there are."""
+    """Number of images of each class that fit beside each other on a page, at most those available."""
     height, width = images.pixels.shape[2:]
     fitting = (PAGE - 2) // (width * scale_of(min(height, width)) + 2)
     return max(1, min(fitting, MOST_COLUMNS, len(images) // max(1, len(images.classes))))
@@ -41,7 +41,7 @@ def draw_images(path: Path, images: ImageSet, columns: int) -> None:
 
 
 def of_each(images: ImageSet) -> ImageSet:
-    """The images that a picture of pairs shows: some of each class, of so many classes."""
+    """The images in a picture of pairs: some of each class, for at most `MOST_CLASSES` classes."""
     places = [places_of(images, label, PAIRS) for label in range(len(images.classes))]
     return images.subset(np.concatenate([row for row in places if len(row)][:MOST_CLASSES]))
 

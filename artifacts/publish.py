@@ -2,9 +2,9 @@
 
 The folder holds an image folder (`images/class/000123.png`), `labels.csv`, `samples.png`, `card.json`, `README.md`, the
 data card with the certificate sentence, `report.html`, the report that may leave, and, where the certificate covers any number of
-images, `model/`, of which more can be drawn (`artifacts.model`). It is written beside its
-destination and renamed, so it is there whole or not at all; at a URL, `card.json` comes last (`artifacts.upload`).
-INTERNAL samples are refused, naming what tainted them.
+images, `model/`, which can draw more (`artifacts.model`). The folder is written beside its destination and renamed, so that it
+appears complete or not at all; at a URL, `card.json` comes last (`artifacts.upload`). INTERNAL samples are refused, with the
+ancestor that made them INTERNAL.
 """
 
 import csv
@@ -43,7 +43,7 @@ def publish(
 ) -> Path | str:
     """Write the samples of a run to `to` (a new or empty folder, or a URL) and return it; `Refused` for INTERNAL samples.
 
-    Without `evidence` the card is not signed, and nobody can check it. `model` goes along where the certificate lets it.
+    Without `evidence` the card is not signed, and nobody can check it. `model` adds the model where the certificate allows it.
     """
     check_label(store, record)
     to = destination(to)
@@ -73,7 +73,7 @@ def publish(
 def check_label(store: Store, record: RunRecord) -> None:
     """`Refused` for samples that may not leave: INTERNAL ones, unless a person accepted the claim.
 
-    A last look at what is about to be written; `artifacts.gate` has judged it by ledger and store.
+    A last check of the record; `artifacts.gate` has checked ledger and store.
     """
     label = combined([store.manifest(record.samples_artifact)["label"], store.label_of(record.samples_artifact)])
     if label == Label.INTERNAL and not record.override("claim"):
@@ -102,8 +102,8 @@ def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | No
 
 
 def shareable_report(record: RunRecord, pictures: Path) -> str:
-    """The report that may leave as one file, with the pictures of a folder; of the data it says the name alone, as the card
-    does, and no seed."""
+    """The report that may leave as one file, with the pictures of a folder; like the card, it shows only the name of the data, and
+    no seed."""
     settings = {name: value for name, value in record.settings.items() if name not in UNTOLD}
     record = record.model_copy(update={"settings": {**settings, "data": {"name": record.settings["data"]["name"]}}})
     return in_html(public_page(record), inside(pictures))
@@ -115,14 +115,14 @@ def below(to: str, name: str) -> str:
 
 
 def destination(to: Path | str) -> Path | str:
-    """The place as an absolute path, or as a URL; `BadInput` where something is there already, or nothing can be."""
+    """The place as an absolute path, or as a URL; `BadInput` where it is taken already, or cannot be written."""
     if isinstance(to, str) and is_url(to):
         return free_place(to)
     return folder_at(Path(to))
 
 
 def folder_at(to: Path) -> Path:
-    """A folder as an absolute path; `BadInput` where something is there already, or nothing can be."""
+    """A folder as an absolute path; `BadInput` where it is taken already, or cannot be written."""
     to = to.expanduser().resolve()
     try:
         taken = to.exists() and (not to.is_dir() or any(to.iterdir()))
@@ -147,7 +147,7 @@ def unwritable(error: OSError, to: Path) -> BadInput:
 
 
 def _write(folder: Path, images: ImageSet, drawn: np.ndarray | None = None) -> None:
-    """Images by class, and their labels: those that count, and the classes `drawn` for where a judge had a say."""
+    """Write images by class, and their labels: the final ones, and the classes `drawn` for where a judge changed them."""
     names = folder_names(images.classes)
     with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
@@ -161,7 +161,7 @@ def _write(folder: Path, images: ImageSet, drawn: np.ndarray | None = None) -> N
 
 
 def data_card(card: dict, record: RunRecord) -> str:
-    """The README of a published set: what, how, the statement, its edge."""
+    """The README of a published set: its content, its method, the statement and its limits."""
     claim = record.claim
     return "\n".join(
         [
@@ -210,7 +210,7 @@ def data_card(card: dict, record: RunRecord) -> str:
 
 
 def model_note(card: Mapping[str, Any]) -> list[str]:
-    """The lines of the data card on the model beside the images, or on why there is none."""
+    """The lines of the data card on the model beside the images, or on the reason why there is none."""
     model = card["model"]
     if LEFT_OUT in model:
         return [f"There is no model to draw more from: {model[LEFT_OUT]}.", ""]

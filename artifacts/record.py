@@ -1,4 +1,4 @@
-"""The record of a run: one JSON object that says what was done, what it cost and where the results lie."""
+"""The record of a run: one JSON object with its stages, its cost and the places of its results."""
 
 import contextlib
 import json
@@ -34,13 +34,13 @@ class StageRecord(BaseModel):
     """Time that this run spent on it."""
     cached: bool
     made_in: float
-    """Time that it took when it was made."""
+    """Time of the run that made it."""
     label: str = ""
-    """Of what it made; how long INTERNAL work took is INTERNAL too."""
+    """Label of its result; the time of INTERNAL work is INTERNAL too."""
 
 
 class Override(BaseModel):
-    """What a person accepted so that samples may leave all the same."""
+    """A person's acceptance, which lets samples leave in spite of a refusal."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -48,9 +48,9 @@ class Override(BaseModel):
     """The paper's claim in place of a certificate; images that repeat training records; or a rehearsal that failed, before the run."""
     reason: str
     missing: str
-    """What is not promised."""
+    """What the promise lacks."""
     entry: int
-    """Where the ledger says so."""
+    """Number of its ledger entry."""
 
 
 class RunRecord(BaseModel):
@@ -73,15 +73,15 @@ class RunRecord(BaseModel):
     entries: list[int]
     """Ledger entries that the samples stand on."""
     spent_total: dict[str, Any]
-    """What the private set has cost so far, all runs together."""
+    """Cost of the private set so far, all runs together."""
     metrics: dict[str, dict[str, Any]]
     """Scores by image set; INTERNAL."""
     retrieval: dict[str, float]
     """Retrieval accuracy on public queries, and chance."""
     latents: dict[str, float] = {}
-    """How well the autoencoder reconstructs public images that it did not learn from; empty where pixels are denoised."""
+    """Reconstruction error of the autoencoder on public images that it did not learn from; empty where denoisers work on pixels."""
     alignment: dict[str, float] = {}
-    """Into how many private classes the public images were taken, and how many of these share a covariance; empty without."""
+    """Number of aligned private classes, and of those that share a covariance; empty without alignment."""
     stages: list[StageRecord]
     samples_artifact: str
     """Address of the samples in the store."""
@@ -96,19 +96,19 @@ class RunRecord(BaseModel):
     copies: CopyCheck | None = None
     """Whether samples repeat training records; INTERNAL."""
     audit: Audit | None = None
-    """What the last audit found; INTERNAL."""
+    """Results of the last audit; INTERNAL."""
     overrides: tuple[Override, ...] = ()
     rehearsal: RehearsalFindings | None = None
-    """What public images alone showed before anything was paid for; None in records of earlier versions."""
+    """Findings of the rehearsal on public images, before anything was paid for; None in records of earlier versions."""
     rehearsal_artifact: str = ""
     """Its address in the store."""
     account: str = ""
-    """Under which account it ran; INTERNAL."""
+    """Account under which it ran; INTERNAL."""
     class_shares: ClassShares | None = None
-    """How the images were shared out among the classes; None where there are as many of each."""
+    """Distribution of the images over the classes; None where every class has equally many."""
 
     judged: dict[str, float] = {}
-    """How many images were drawn, and of which share a paid judge agreed with the class; empty where none labelled or chose them."""
+    """Number of drawn images, and the share on which a paid judge agreed with the class; empty where none labelled or chose them."""
 
     def override(self, kind: str) -> Override | None:
         """The last override of a kind."""
@@ -126,7 +126,7 @@ UNTOLD = ("data", "seed")
 
 
 def record_json(record: RunRecord) -> dict[str, Any]:
-    """The record as one JSON object, with all of it that must not leave under `INTERNAL`."""
+    """The record as one JSON object, with everything that must not leave under `INTERNAL`."""
     fields = record.model_dump(mode="json")
     internal = {name: fields.pop(name) for name in INTERNAL_FIELDS}
     internal["settings"] = {name: fields["settings"].pop(name) for name in UNTOLD if name in fields["settings"]}
@@ -139,7 +139,7 @@ def record_json(record: RunRecord) -> dict[str, Any]:
 
 
 def save_record(folder: Path, record: RunRecord) -> None:
-    """Write the record whole, with paths relative to the home, so that the home may be moved or copied."""
+    """Write the record atomically, with paths relative to the home, so that the home may be moved or copied."""
     home = folder.parent.parent
     paths = {name: _relative(getattr(record, name), home) for name in PATHS}
     write_text(folder / RECORD, record.model_copy(update=paths).model_dump_json(indent=1))
@@ -151,7 +151,7 @@ def _relative(path: str, home: Path) -> str:
 
 
 def _absolute(path: str, folder: Path) -> str:
-    """A path of the record in `folder`; one of an earlier record, which was written whole, is taken to be of this home too."""
+    """A path of the record in `folder`; absolute paths, which earlier records hold, are assumed to lie in this home too."""
     if not path or "://" in path:
         return path
     if not Path(path).is_absolute():

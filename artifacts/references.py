@@ -1,4 +1,4 @@
-"""References to artifacts: small, typed, frozen values that tasks hand to each other in place of the things themselves."""
+"""References to artifacts: small, typed, frozen values that tasks pass to each other in place of the artifacts."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -6,7 +6,7 @@ from artifacts.labels import Label
 
 
 class Ref(BaseModel):
-    """Where an artifact lies in the store, what may happen to it, and what it was made from."""
+    """Address, label and parents of an artifact in the store."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,7 +32,7 @@ class PublicBackbone(Ref):
 
 
 class PublicMoments(Ref):
-    """Where the public images lie: mean, covariance and centroids."""
+    """Mean, covariance and centroids of the public images."""
 
 
 class PublicClassifier(Ref):
@@ -52,7 +52,7 @@ class Trajectories(Ref):
 
 
 class Rehearsal(Ref):
-    """What public images alone show of a run before anything is paid for."""
+    """Findings of a run's rehearsal on public images, before anything is paid for."""
 
 
 class ClassVotes(Ref):
@@ -68,7 +68,7 @@ class PaidJudge(Ref):
 
 
 class ClassMoments(Ref):
-    """Noisy moments of the private classes, and the maps between these and the public images that follow."""
+    """Noisy moments of the private classes, and the maps computed from them."""
 
 
 class NoisedImages(Ref):
@@ -112,8 +112,8 @@ class CanaryImages(Ref):
 
 
 class Games(Ref):
-    """How what a mechanism does fits what its ledger entry says; no private image is used for it."""
+    """Fit of a mechanism to its ledger entry; no private image is used for it."""
 
 
 class Findings(Ref):
-    """What an audit found; always INTERNAL."""
+    """Results of an audit; always INTERNAL."""

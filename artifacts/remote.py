@@ -1,11 +1,11 @@
 """Artifacts beyond this machine: a folder at any fsspec URL (`s3://bucket/sfumato`, `file:///mnt/share`, ...).
 
-Artifacts lie there under their addresses, as they do in the local store, which is then a working copy. The manifest of
-one is written last, and whatever comes back is checked against its digest, so a half-written or damaged artifact is
-found out and counts as missing. Beside them it is kept which artifact was made under which cache key, so that another
-machine finds it too. INTERNAL artifacts lie there as well: it must be as well guarded as the machine itself.
+Artifacts lie there under their addresses, as in the local store, which is then a working copy. A manifest is written last, and
+every file fetched is checked against its digest, so that a half-written or damaged artifact counts as missing. Beside the
+artifacts lies an index from cache keys to addresses, so that another machine finds them too. INTERNAL artifacts lie there as
+well: the place must be as well guarded as the machine itself.
 
-Not covered: removing what nobody needs any more; encryption. Secrets come from the environment (AWS_ACCESS_KEY_ID, ...).
+Not covered: removing artifacts that nobody needs any more; encryption. Secrets come from the environment (AWS_ACCESS_KEY_ID, ...).
 """
 
 import functools
@@ -49,17 +49,17 @@ class Remote:
         return True
 
     def push(self, digest: str, folder: Path) -> None:
-        """Send an artifact, its manifest last; it takes the place of a damaged one."""
+        """Send an artifact, its manifest last; it replaces a damaged one."""
         with self._spoken() as (files, root):
             for path in sorted(folder.iterdir(), key=lambda path: path.name == MANIFEST):
                 files.pipe_file(f"{root}/objects/{digest}/{path.name}", path.read_bytes())
 
     def manifest(self, digest: str) -> bytes | None:
-        """The manifest of an artifact as it lies there, unchecked; None where there is none."""
+        """The stored manifest of an artifact, unchecked; None where there is none."""
         return self._read(f"objects/{digest}/{MANIFEST}")
 
     def fetch(self, digest: str, name: str, to: Path) -> None:
-        """Bring a file of an artifact, unchecked; nothing where there is none."""
+        """Fetch a file of an artifact, unchecked; nothing where there is none."""
         data = self._read(f"objects/{digest}/{name}")
         if data is not None:
             to.write_bytes(data)
@@ -86,7 +86,7 @@ class Remote:
 
     @contextmanager
     def _spoken(self) -> Iterator[tuple[Any, str]]:
-        """The file system and the path on it; one line for whatever goes wrong there."""
+        """The file system and the path on it; any error inside the block becomes one line."""
         try:
             yield _connected(self.url)
         except Exception as error:  # of a protocol, its library or the network

@@ -1,7 +1,7 @@
 """How each kind of artifact is written to and read from its folder.
 
-What a model is made of is written as the library writes it (`sfumato.formats`), so that whoever receives a released model reads it
-with the library alone; what only the store holds is written here.
+Parts of a model have the library's formats (`sfumato.formats`), so that a recipient of a released model reads it with the library
+alone; artifacts that only the store holds have theirs here.
 """
 
 import json
@@ -98,14 +98,14 @@ def refuse_other_images(folder: Path | None, trained_on: Collection[str]) -> Non
 
 
 def save_relabelled(folder: Path, images: ImageSet, drawn: np.ndarray) -> None:
-    """Images with the labels that count, and beside these the ones that they were drawn for, int64 `[n]`."""
+    """Write images with their final labels, and beside these the labels that they were drawn for, int64 `[n]`."""
     save_images(folder, images)
     tensors, facts = load(folder)
     save(folder, tensors | {DRAWN: torch.from_numpy(drawn)}, facts)
 
 
 def load_drawn(folder: Path) -> np.ndarray | None:
-    """The labels that images were drawn for, where a judge had a say; None where there was none."""
+    """The labels that images were drawn for, where a judge changed them; None without a judge."""
     labels = load(folder)[0].get(DRAWN)
     return None if labels is None else labels.numpy()
 
@@ -124,7 +124,7 @@ def load_canaries(folder: Path) -> tuple[Canaries, ImageSet]:
 
 
 def save_curve(folder: Path, losses: Sequence[float]) -> None:
-    """The training curve of a public stage, beside what it trained."""
+    """Write the training curve of a public stage beside its result."""
     (folder / CURVE).write_text(json.dumps(losses), encoding="utf-8")
 
 

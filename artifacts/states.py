@@ -1,8 +1,7 @@
-"""The state of an unfinished training on disk: INTERNAL, whole or not at all, gone when the training is done.
+"""The state of an unfinished training on disk: INTERNAL, written atomically, deleted when the training is done.
 
-One file of tensors, named by its digest, and one of facts that names it; the facts are written last, so that what they
-say is there. A state that is damaged counts as none. It is never an artifact: nothing can be made of it but the rest of
-the same training, and nothing publishes it.
+One file of tensors, named by its digest, and one of facts that names it; the facts are written last, so that they only name a
+complete file. A damaged state counts as none. It is never an artifact: only the same training reads it, and nothing publishes it.
 """
 
 import json
@@ -20,7 +19,7 @@ PRIVATE_FOLDER = 0o700
 
 
 def save_state(folder: Path, state: TrainingState) -> None:
-    """Keep a state in place of the last one."""
+    """Write a state in place of the last one."""
     folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
     draft = folder / "new.safetensors"
     save_file({name: value.contiguous() for name, value in state.tensors.items()}, draft)
@@ -40,7 +39,7 @@ def save_state(folder: Path, state: TrainingState) -> None:
 
 
 def load_state(folder: Path) -> TrainingState | None:
-    """The state that was kept last; None where there is none, or none that is whole."""
+    """The last complete state; None where there is none."""
     try:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         path = folder / f"{facts['tensors']}.safetensors"
@@ -52,5 +51,5 @@ def load_state(folder: Path) -> TrainingState | None:
 
 
 def drop_state(folder: Path) -> None:
-    """Forget a training."""
+    """Delete the state of a training."""
     shutil.rmtree(folder, ignore_errors=True)

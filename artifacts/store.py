@@ -1,4 +1,4 @@
-"""The store: artifacts by content, written whole or not at all, checked when read.
+"""The store: artifacts by content, written atomically, checked when read.
 
 An artifact is a folder of files with a manifest (kind, files with their sha256, parents, ledger entries, label,
 summary). Its address is the sha256 of the manifest. It is written under a temporary name and renamed, so nothing
@@ -26,14 +26,14 @@ from sfumato.errors import BadInput
 
 Kind = TypeVar("Kind", bound=Ref)
 VERSION = 3
-"""Layout of the store; another version is refused. Manifests of version 1 name ledger entries by number; what a run found of version 2 again,
-it found by names of modules that have moved."""
+"""Layout of the store; any other version is refused. Manifests of version 1 name ledger entries by number; cache keys of version 2 hold
+names of modules that have moved."""
 EARLIER = range(1, VERSION)
 """Versions that `Store.migrate` takes over."""
 
 
 class Damaged(BadInput):
-    """An artifact that is missing or not what its address says; a new run makes it again."""
+    """An artifact that is missing or does not match its address; a new run makes it again."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class Store:
     def migrate(cls, root: Path, remote: str = "") -> bool:
         """Take over a store of an earlier version; False where there is nothing to do.
 
-        Nothing in it is bound anew. Manifests of version 1 give numbers of ledger entries, and to look these up in the ledger of today
-        might bless what another one paid for: it can be shown, counts as missing, and cannot be published. What version 2 kept stays good,
-        but no run finds it again.
+        No artifact in it is bound again. Manifests of version 1 give numbers of ledger entries, and looking these up in the present ledger
+        might accept an artifact that another ledger paid for: such an artifact can be shown, counts as missing, and cannot be published.
+        Artifacts of version 2 stay valid, but no run finds them again.
         """
         changed = Remote.migrate(remote, EARLIER, VERSION) if remote else False
         mark = Path(root) / "store.json"
@@ -103,7 +103,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Path]:
-        """A temporary folder on the store's disk, gone at the end whatever happens."""
+        """A temporary folder on the store's disk, removed at the end in any case."""
         folder = None
         try:
             folder = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
@@ -182,7 +182,7 @@ class Store:
     def folder(self, ref: Ref | str) -> Path:
         """The folder of an artifact, every file checked; `Damaged` where one is gone or changed.
 
-        What is missing or damaged here is brought from the remote store, if there is one.
+        Files that are missing or damaged here come from the remote store, if there is one.
         """
         digest = ref if isinstance(ref, str) else ref.digest
         if self.remote and not self._whole(digest):
@@ -205,7 +205,7 @@ class Store:
         return False
 
     def _bring(self, digest: str, remote: Remote) -> None:
-        """Fetch an artifact from the remote store, whole or not at all."""
+        """Fetch an artifact from the remote store, completely or not at all."""
         manifest = remote.manifest(digest)
         if manifest is None or hashlib.sha256(manifest).hexdigest() != digest:
             raise Damaged(f"artifact {digest[:12]} is missing or damaged at {remote.url}: run again")
@@ -230,14 +230,14 @@ class Store:
                     raise
 
     def remember(self, key: str, ref: Ref) -> None:
-        """Let other machines find under a cache key what was made here; they are sent what the remote store lacks."""
+        """Publish an artifact made here under a cache key for other machines; files that the remote store lacks are sent."""
         if self.remote and self.remote.recall(key) != (ref.digest, ref.seconds):
             if self.remote.manifest(ref.digest) is None:
                 self.remote.push(ref.digest, self.folder(ref))
             self.remote.remember(key, ref.digest, ref.seconds)
 
     def recall(self, key: str) -> Ref | None:
-        """What another machine made under a cache key, brought here and checked; None where there is nothing whole."""
+        """An artifact that another machine made under a cache key, fetched and checked; None where there is no complete one."""
         note = self.remote.recall(key) if self.remote else None
         if note is None or not self.intact(note[0]):
             return None
@@ -255,7 +255,7 @@ class Store:
         return True
 
     def ancestry(self, ref: Ref | str) -> list[tuple[str, dict[str, Any]]]:
-        """The artifact and everything it was made from, each once, nearest first."""
+        """The artifact and all its ancestors, each once, nearest first."""
         todo, seen = [ref if isinstance(ref, str) else ref.digest], {}
         while todo:
             digest = todo.pop(0)
@@ -269,11 +269,11 @@ class Store:
         return sorted({entry for _, manifest in self.ancestry(ref) for entry in manifest["entries"]})
 
     def label_of(self, ref: Ref | str) -> Label:
-        """The label of an artifact by the rule as it is now, from every ledger entry that went into it."""
+        """The label of an artifact by the present rule, from every ledger entry that went into it."""
         return combined(label for _, manifest in self.ancestry(ref) for label in manifest["entries"].values())
 
     def tainted_by(self, ref: Ref | str) -> str:
-        """Why the artifact is INTERNAL: the kind and address of the ancestor that made it so (its entries: `certify.missing`)."""
+        """The kind and address of the ancestor that makes the artifact INTERNAL (its entries: `certify.missing`)."""
         for digest, manifest in reversed(self.ancestry(ref)):
             if Label.INTERNAL in manifest["entries"].values():
                 return f"{manifest['kind']} {digest[:12]}"
@@ -293,7 +293,7 @@ def synced(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole: under a temporary name, then renamed."""
+    """Write a text file atomically: under a temporary name, then renamed."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".new-", delete=False, encoding="utf-8") as file:
         try:
             file.write(text)
@@ -306,7 +306,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def full_disk(error: OSError, place: Path) -> OSError | BadInput:
-    """The one line for a full disk; any other error as it is."""
+    """Turn the error of a full disk into one line; any other error passes unchanged."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return BadInput(f"no space left on the disk of {place}: nothing was kept; free some space and run again")
     return error

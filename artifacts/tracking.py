@@ -1,4 +1,4 @@
-"""Everything that is said to MLflow. Two experiments: what may be shown, and what is INTERNAL.
+"""All calls of MLflow. Two experiments: one for what may be shown, one for what is INTERNAL.
 
 A flow run is a parent run in each experiment that it writes to; each stage is a child. Logging never decides anything:
 a tracking server that cannot be reached stops the run before it starts, not in the middle. No model flavours: a model in
@@ -31,24 +31,24 @@ PASSWORD = re.compile(r"//[^/@\s]*@")
 SERIES_BATCH, PARAMS_BATCH = 1000, 100
 """Metrics and parameters that MLflow takes in one call."""
 INHERITED = ("method", "data", "epsilon")
-"""Tags that a stage takes over from its run."""
+"""Tags that a stage inherits from its run."""
 NOTE = "mlflow.note.content"
 """The tag that MLflow shows as the description of a run."""
 EXPERIMENTS = {
     SHAREABLE: "What may be shown: PUBLIC and DP alone.",
     INTERNAL: "INTERNAL: do not share. Measured against private images without noise, or made from them without a certificate.",
 }
-"""What the page of each experiment says first."""
+"""The first text on the page of each experiment."""
 KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Makes MLflow's pages open with runs, not with traces of language models."""
 AS_TRAINING = "?workflowType=machine_learning"
-"""Makes the page of a run one of training, not of language models; what the experiment says of itself does not reach it."""
+"""Makes the page of a run one of training, not of language models; the experiment's own tag does not affect it."""
 MODEL, RELEASED = "model", "released"
 """Folder of a model among the files of its run; alias of the one whose images were handed over last."""
 DIGEST_LENGTH = 32
-"""Of a content address; MLflow takes 36 characters."""
+"""Characters of a content address that MLflow gets; it takes 36."""
 WITHHELD = "withheld"
-"""Stands where the digest of a private set would: it stays INTERNAL."""
+"""Stands for the digest of a private set, which stays INTERNAL."""
 
 
 def experiment_of(label: str) -> str:
@@ -190,7 +190,7 @@ class Tracker:
         return str(version)
 
     def withdraw(self, name: str, *, run: str) -> None:
-        """Take the alias `released` off the model of this run, should it have it."""
+        """Remove the alias `released` from the model of this run, if it has it."""
         from mlflow.exceptions import MlflowException
 
         client = self.client()
@@ -225,7 +225,7 @@ PLACES = (("runs", "artifact_uri"), ("model_versions", "source"), ("model_versio
 
 
 def page_of(pages: str, run: str) -> str:
-    """Address of a run on MLflow's pages at `pages`; empty where nobody answers there, or not for this run."""
+    """Address of a run on MLflow's pages at `pages`; empty where no server answers there, or it does not know this run."""
     from mlflow import MlflowClient
 
     try:

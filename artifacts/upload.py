@@ -1,10 +1,10 @@
-"""A folder handed over at a URL (`s3://bucket/folder`, any that fsspec knows): whole, or without the file that says so.
+"""Uploads a folder to a URL (`s3://bucket/folder`, any that fsspec knows), so that its last file marks it as complete.
 
 Files are sent under a temporary name and moved when all are there, the mark last: an object store moves one object after
-the other, so that a folder there is whole once it holds its mark. What is at the place already is never touched.
+the other, so that a folder there is complete once it holds its mark. Existing files at the place are never touched.
 
-Not covered: two that hand over at one URL at the same moment; a place that is open to others, who see the temporary
-name too. Secrets come from the environment (AWS_ACCESS_KEY_ID, ...).
+Not covered: two uploads to one URL at the same moment; a place that is open to others, who see the temporary name too. Secrets
+come from the environment (AWS_ACCESS_KEY_ID, ...).
 """
 
 import contextlib
@@ -28,7 +28,7 @@ def shown(url: str) -> str:
 
 
 def free_place(url: str) -> str:
-    """The URL, without a slash at its end; `BadInput` where something is there already, or nothing can be."""
+    """The URL, without a slash at its end; `BadInput` where the place is taken already, or cannot be written."""
     with _spoken(url) as (files, root):
         if "/" not in root.strip("/"):
             raise BadInput(f"{shown(url)} names no folder: write for example s3://bucket/folder")
@@ -66,7 +66,7 @@ def upload(folder: Path, url: str, *, mark: str) -> None:
 
 
 def _move(files: Any, draft: str, root: str, names: list[str]) -> None:
-    """Give the files at `draft` their place: by one new name, or on an object store, which has no folders, one by one."""
+    """Move the files at `draft` to their place: by one rename, or on an object store, which has no folders, one by one."""
     if not files.async_impl:
         if files.exists(root):
             files.rmdir(root)  # empty, or it would be taken: a folder that is there would be moved into
@@ -84,7 +84,7 @@ def _taken(files: Any, root: str) -> bool:
 
 @contextlib.contextmanager
 def _spoken(url: str) -> Iterator[tuple[Any, str]]:
-    """The file system and the path on it; one line for whatever goes wrong there."""
+    """The file system and the path on it; any error inside the block becomes one line."""
     try:
         import fsspec
 

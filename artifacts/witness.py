@@ -1,9 +1,9 @@
-"""Heads of a ledger kept outside of it: in each run's folder, beside the private images, and wherever a person wants one.
+"""Heads of a ledger stored outside of it: in each run's folder, beside the private images, and at any place that a person chooses.
 
 A statement (INTERNAL) in a run's folder holds the signed head and all spends up to it; beside the private folder, and at
-a witness, lies the head alone, one line of JSON each. All are signed: what nobody's key signed is read over.
+a witness, lies the head alone, one line of JSON each. All are signed: lines without a valid signature are ignored.
 
-Not covered: a place that many can write to loses its heads with its files; two that write one witness at a URL at once.
+Not covered: a place that many can write to loses its heads with its files; two processes that write one witness at a URL at once.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ CARD, RECORD = "card.json", "run.json"
 
 
 def note_in_run(folder: Path, statement: Mapping[str, Any]) -> None:
-    """Keep the ledger's statement in the folder of a run."""
+    """Write the ledger's statement into the folder of a run."""
     write_text(folder / STATEMENT, json.dumps(statement, indent=1))
 
 
@@ -70,7 +70,7 @@ def note_beside(source: str, head: Mapping[str, Any]) -> None:
 
 
 def write_witness(head: Mapping[str, Any], to: str) -> None:
-    """Append a head to a file, or to one at any URL that fsspec knows; `BadInput` where that cannot be."""
+    """Append a head to a file, or to one at any URL that fsspec knows; `BadInput` where that fails."""
     line = json.dumps(head) + "\n"
     if not is_url(to):
         try:
@@ -114,7 +114,7 @@ def _lines(path: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _spoken(url: str, option: str) -> Iterator[tuple[Any, str]]:
-    """The file system and the path on it; one line for whatever goes wrong there."""
+    """The file system and the path on it; any error inside the block becomes one line."""
     try:
         import fsspec
 

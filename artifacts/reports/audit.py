@@ -1,4 +1,4 @@
-"""What an audit found, as a picture and as a page. INTERNAL, both: they were measured against private images.
+"""The results of an audit, as a picture and as a page. INTERNAL, both: they were measured against private images.
 
 The picture has four panels: epsilon (what the canaries refute, beside certificate and claim), ROC curves of the attacks,
 the area under them at each diffusion time, and how near published images come to real records.
@@ -41,7 +41,7 @@ NOT_COVERED = PageSection(
         )
     ],
 )
-"""The edge of an audit, said wherever its result is."""
+"""The limits of an audit, shown wherever its result is."""
 NOTICE = "Do not share: measured against private images without noise."
 WHITE_BOX = (
     "what this spend costs at least, with the noise, contribution and rate that were seen; it is priced at {priced}"
@@ -85,14 +85,14 @@ def audit_sections(audit: Audit) -> list[PageSection]:
 
 
 def outcome(audit: Audit) -> str:
-    """The audit in a word, or three."""
+    """The audit in one to three words."""
     if not audit.passed:
         return "not passed"
     return "passed, but attacks succeed" if _telling(audit) else "passed"
 
 
 def _telling(audit: Audit) -> list[str]:
-    """Names of the attacks that tell members from others."""
+    """Names of the attacks that separate members from others."""
     attacks = [*audit.memberships, *([audit.canary_attack] if audit.canary_attack else [])]
     return [row.name for row in attacks if row.succeeded and row.name != CONTROL and row.t is None]
 
@@ -133,7 +133,7 @@ def verdict(audit: Audit) -> str:
 
 
 def bound_verdict(audit: Audit) -> str:
-    """What the canaries say, in a sentence."""
+    """The bound from the canaries, in a sentence."""
     bound = audit.bound
     if bound is None and audit.certificate is None and not audit.fits:
         return f"{NOTHING_CERTIFIED}; the attacks were made all the same."
@@ -158,7 +158,7 @@ def bound_verdict(audit: Audit) -> str:
 
 
 def fit_verdict(fit: Fit) -> str:
-    """What a white-box test says, in a few sentences."""
+    """The result of a white-box test, in a few sentences."""
     seen = (
         f"{fit.what}: {fit.numbers:,} noise numbers were {fit.noise:.4f} times as large as the entry says (at most "
         f"{fit.noise_at_most:.4f} times); a record made for the purpose moved what is let out by {fit.contribution:.4f} of what the "
@@ -269,7 +269,7 @@ def _title(bound: Bound | None, audit: Audit) -> tuple[str, str]:
 
 
 def _spread_axis(panel: Any, widest: float) -> None:
-    """Linear while all fits, linear up to 1 and logarithmic beyond where a number is far larger than the rest."""
+    """A linear axis, or one that is linear up to 1 and logarithmic beyond where a number is far larger than the rest."""
     if widest <= 25:
         panel.set_xlim(0, 1.15 * widest)
         return

@@ -23,7 +23,7 @@ from sfumato.evaluation.extractors import only_extractor
 from sfumato.images import ImageSet, enlargement, grid
 
 CONFIDENCE = 0.95
-"""Of the intervals over seeds, from Student's distribution."""
+"""Confidence of the intervals over seeds, from Student's distribution."""
 COMPARISON, REPORT, PICTURES = "comparison.json", "comparison-internal.html", "samples.png"
 TRADE_OFF, SWEEP = "trade-off-internal.png", "sweep-internal.png"
 
@@ -31,7 +31,7 @@ TRADE_OFF, SWEEP = "trade-off-internal.png", "sweep-internal.png"
 EVENLY = "uniform"
 """`generation.classes` where each class has as many images."""
 NONE = "none"
-"""Where a certificate, or what it covers, would stand."""
+"""Stands for a missing certificate, or its number of images."""
 
 
 class Spread(BaseModel):
@@ -69,13 +69,13 @@ class Row(BaseModel):
     """Network evaluations per image."""
     scores: dict[str, Spread]
     classes: str = EVENLY
-    """Where the number of images of each class comes from (`generation.classes`)."""
+    """How the number of images of each class is chosen (`generation.classes`)."""
     feature_extractor: str = ""
-    """In whose features the distances were measured."""
+    """Extractor in whose features the distances were measured."""
 
 
 class Comparison(BaseModel):
-    """What was compared; INTERNAL."""
+    """A comparison of runs; INTERNAL."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -83,7 +83,7 @@ class Comparison(BaseModel):
     folder: str
     rows: tuple[Row, ...]
     axes: Mapping[str, Mapping[str, str]] = {}
-    """What a sweep varied: setting -> value as it is shown -> variant; empty where nothing but variants were compared."""
+    """The settings that a sweep varied: setting -> value as it is shown -> variant; empty where only variants were compared."""
 
     @property
     def plot(self) -> str:
@@ -92,12 +92,12 @@ class Comparison(BaseModel):
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """What the names of a line are called."""
+        """Heads of the columns with the names of a line."""
         return ("setting", "value") if self.axes else ("variant",)
 
 
 class TableRow(NamedTuple):
-    """A row where it is shown: in a sweep once for each value that it stands for."""
+    """A row as shown: in a sweep once for each value that it stands for."""
 
     names: tuple[str, ...]
     row: Row
@@ -122,7 +122,7 @@ def certified(row: Row) -> str:
 
 
 def standing(row: Row) -> str:
-    """What a row's runs may be used for, in a line: label, images covered, and classes that are not evenly many."""
+    """The permitted use of a row's runs, in a line: label, images covered, and classes of unequal numbers."""
     covered = "no certificate" if row.certificate is None else f"covers {row.images}"
     return ", ".join([row.label, covered, *([] if row.classes == EVENLY else [f"classes {row.classes}"])])
 
@@ -148,7 +148,7 @@ def row_of(variant: str, target: float, records: Sequence[RunRecord]) -> Row:
 
 
 def spread(values: Sequence[float | None]) -> Spread:
-    """Mean, and half the width of its interval; nothing of values that are not all there."""
+    """Mean, and half the width of its interval; None where a value is missing."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return Spread(mean=None, half=None)
@@ -181,7 +181,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def comparison_page(comparison: Comparison) -> Page:
-    """What is written beside the pictures; INTERNAL."""
+    """The page of a comparison; INTERNAL."""
     seeds = max(len(row.runs) for row in comparison.rows)
     drawn = "each value" if comparison.axes else "epsilon, by certificate (full) and claim (dashed)"
     captions = "; ".join(f"{' '.join(names)} at {row.target:g}" for names, row in lines(comparison))

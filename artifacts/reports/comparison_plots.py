@@ -16,7 +16,7 @@ DOTS = 120
 LEGEND_INCHES = 5.2
 """Width of a column of the legend: a variant's name may be long."""
 WORDS = {"rotation": 25, "ha": "right"}
-"""How the names of values that are no numbers stand below a panel."""
+"""Style of the names of non-numeric values below a panel."""
 WIDE = 8.0
 """Positive values are drawn on a logarithmic axis where the largest is as many times the smallest."""
 

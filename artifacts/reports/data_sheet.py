@@ -62,6 +62,6 @@ def _text_in_pictures(kinds: list[tuple[str, int]]) -> list[str]:
 
 
 def _word(text: str) -> str:
-    """Text from outside as it is, in one line, without what Markdown would make of it."""
+    """Text from outside in one line, escaped for Markdown."""
     plain = "".join(letter if letter.isprintable() else "?" for letter in text).replace("`", "'")
     return f"`{plain}`"

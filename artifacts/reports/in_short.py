@@ -1,6 +1,6 @@
-"""A run in a few lines: what may be said of its images, its short scores, and what the copy check and the last audit found.
+"""A run in a few lines: the statement on its images, its short scores, and the results of the copy check and the last audit.
 
-Apart from the reports, so that a screen which shows a run waits for no library that draws or measures.
+A file of its own, so that a screen which shows a run loads no library that draws or measures.
 """
 
 from artifacts.labels import Label
@@ -18,13 +18,13 @@ SCORES = {
 }
 """Columns of the short score table."""
 NO_PROTECTION = "No protection of the training data is known."
-"""Said of whatever leaves without a certificate."""
+"""The statement on images that leave without a certificate."""
 NOTHING_CERTIFIED = "This run has no certificate, so that there is nothing that an audit could refute"
-"""What an audit says of a run whose access to private images cannot be certified."""
+"""The verdict of an audit on a run whose access to private images cannot be certified."""
 
 
 def statement(record: RunRecord) -> str:
-    """What may be said of the images of a run: the certificate, or that there is none."""
+    """The statement on the images of a run: the certificate, or that there is none."""
     if record.certificate is not None:
         return record.certificate.sentence()
     if record.label == Label.PUBLIC:
@@ -40,7 +40,7 @@ def statement(record: RunRecord) -> str:
 
 
 def checks(record: RunRecord) -> str:
-    """What the copy check and the last audit found, in a sentence each; INTERNAL."""
+    """Results of the copy check and of the last audit, in a sentence each; INTERNAL."""
     copies, audit = record.copies, record.audit
     if copies is None:
         copied = "The copy check was not made."
@@ -57,7 +57,7 @@ def checks(record: RunRecord) -> str:
 
 
 def audit_note(audit: Audit) -> str:
-    """What the games, the guesses and their reach say, in a sentence or two; for the report of the run."""
+    """The results of games and guesses, and what they could refute, in a sentence or two; for the report of the run."""
     if audit.reason:
         return f"REFUTED, {audit.reason}."
     if audit.certificate is None:

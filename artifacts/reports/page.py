@@ -1,8 +1,8 @@
 """A page of sections, written once and shown in three ways: HTML in one file, Markdown, and its tables as CSV.
 
-Everything on a page is plain text, a table or a picture, so that nothing that comes from data can become markup: HTML is
-escaped by the template, Markdown here. The HTML needs no script and no other address: pictures are inside it, and its
-content policy forbids the browser to fetch or to run anything.
+Everything on a page is plain text, a table or a picture, so that no text from data can become markup: the template escapes HTML,
+this file Markdown. The HTML needs no script and no other address: pictures are inside it, and its content policy forbids the
+browser to fetch or run anything.
 """
 
 import base64
@@ -55,7 +55,7 @@ class PageSection(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What may happen to it first, then its sections."""
+    """A page: its label and notice, then its sections."""
 
     title: str
     label: str
@@ -98,7 +98,7 @@ def section_in_markdown(section: PageSection, address: Address = str) -> Iterato
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A Markdown table."""
+    """Rows as a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(plain(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
 

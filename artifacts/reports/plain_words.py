@@ -1,4 +1,4 @@
-"""What the scores of a run mean, in sentences for whoever looks at its pictures; INTERNAL, as the scores are."""
+"""The meaning of a run's scores, in sentences for readers who look at its pictures; INTERNAL, as the scores are."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ NO_VERDICT = "No number here is a verdict by itself: grey blobs have taught a cl
 
 
 def plain_words(metrics: Mapping[str, Row]) -> list[str]:
-    """A sentence for each thing that was measured, from scores by judged set."""
+    """A sentence for each measured quantity, from scores by judged set."""
     own, real, ceiling = (metrics.get(name, {}) for name in (SYNTHETIC, REAL, CEILING))
     return [
         sentence

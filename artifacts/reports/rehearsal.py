@@ -23,7 +23,7 @@ def findings_of(store: Store, digest: str) -> RehearsalFindings:
 
 
 def lines(findings: RehearsalFindings, wanted: RehearsalSettings) -> Iterator[tuple[str, str]]:
-    """The three numbers, each under its name, with what they would have to be."""
+    """The three numbers, each under its name, with its threshold."""
     if not findings.model:
         yield "public model", "there is none to draw from, so that the autoencoder alone can be tested"
     elif findings.nearness is None:
@@ -69,9 +69,9 @@ def section(findings: RehearsalFindings, wanted: RehearsalSettings, failed: str 
 
 
 def rehearsal_of(store: Store, samples: str, rehearsal: str) -> RehearsalFindings | None:
-    """The numbers of the rehearsal at this address, once it is clear that it is one of what the samples were made of; None for no address.
+    """The numbers of the rehearsal at this address, after a check that it is an ancestor of the samples; None without an address.
 
-    `BadInput` for anything else, which a record could name.
+    `BadInput` for any other artifact, which an edited record could name.
     """
     if not rehearsal:
         return None

@@ -1,8 +1,8 @@
 """The report of a run as one HTML file, in two versions.
 
 `report.html` may leave where the images may: promise, pictures, epsilon at other deltas, how it was made, time, ledger entries,
-settings. `report-internal.html` adds what was measured against private images (scores, what privacy cost of them, copies
-and audit) and the whole ledger of the set; it is INTERNAL. The first one serves in Markdown too, for Prefect.
+settings. `report-internal.html` adds measurements against private images (scores, what privacy cost, copies and audit) and the
+whole ledger of the set; it is INTERNAL. The first one also exists in Markdown, for Prefect.
 """
 
 import json
@@ -40,12 +40,12 @@ SAMPLES, CURVES, PRIVACY, TRADE_OFF = (
 NEAREST = "nearest-public.png"
 REAL_PICTURE = "real-internal.png"
 PICTURES = (SAMPLES, NEAREST, CURVES, PRIVACY, REHEARSAL)
-"""Those of the report that may leave."""
+"""Pictures of the report that may leave."""
 INTERNAL_FILES = (
     *(INTERNAL_REPORT, INTERNAL_TABLES, *PICTURES, TRADE_OFF, REAL_PICTURE, COPIES_PICTURE, AUDIT_PICTURE),
     *(ENTRIES, PAGE, SPENDING),
 )
-"""All that may be seen where INTERNAL things are."""
+"""All files of both reports."""
 FIDELITY = {
     "frechet": "Frechet distance",
     "kid": "KID",
@@ -72,7 +72,7 @@ BY_CLASS = {
     for name in ("logistic", "cnn", "mlp", "paper_cnn", "resnet9")
     for key, title in {"balanced": "balanced", "auc": "area under ROC"}.items()
 }
-"""What classes of different sizes cannot carry, by classifier."""
+"""Scores that a frequent class does not dominate, by classifier."""
 
 
 EDGE = (
@@ -81,22 +81,22 @@ EDGE = (
     "inside float32 sums before they are noised."
 )
 NOT_COVERED = PageSection("What is not covered", [Text(EDGE)])
-"""The edge of the promise, said wherever the promise is."""
+"""The limits of the promise, shown wherever the promise is."""
 SEVERAL = "people with several images (the unit is one image)"
-"""What of it is another where the unit is a group."""
+"""The part of it that changes where the unit is a group."""
 NOTICES = {
     Label.PUBLIC: "Made from public data alone: may leave.",
     Label.DP: "May leave, with the sentence below attached.",
     Label.INTERNAL: "Must not leave.",
 }
 HIDDEN = ("data.private", "data.public", "data.folder")
-"""Settings of the data that say where files lie on this machine."""
+"""Settings of the data that hold paths on this machine."""
 CHOICES = "recipe.choices"
-"""What has a section of its own."""
+"""Settings with a section of their own."""
 
 
 def not_covered(plan: Plan) -> PageSection:
-    """The edge of the promise of a plan."""
+    """The limits of the promise of a plan."""
     unit, edge = plan.facts.unit, EDGE
     if plan.generation.classes == "declared":
         edge = f"The shares of the classes, which are declared and taken for public knowledge. {EDGE}"
@@ -264,7 +264,7 @@ def _making(record: RunRecord) -> PageSection:
 
 
 def labels_note(record: RunRecord) -> str:
-    """Whose the labels of the images are, and which part a paid judge had in them; empty where there is none."""
+    """The origin of the images' labels where there is a paid judge; empty without one."""
     judge, judged = record.plan.judge, record.judged
     if judge is None:
         return ""
@@ -293,13 +293,13 @@ def _rehearsal(record: RunRecord) -> PageSection:
 
 
 def went_on(record: RunRecord) -> str:
-    """What failed in the rehearsal, and who went on; empty where it passed."""
+    """The failures of the rehearsal, and the person's reason for going on; empty where it passed."""
     accepted = record.override("rehearsal")
     return f"{accepted.missing}. {accepted.reason} (ledger entry {accepted.entry})." if accepted else ""
 
 
 def class_blocks(record: RunRecord) -> list[Text | Table | Picture]:
-    """How common each class is and how that is known; nothing where there are as many images of each."""
+    """The shares of the classes and their source; nothing where every class has equally many images."""
     shares = record.class_shares
     if shares is None:
         return []
@@ -315,7 +315,7 @@ TIME = "Time"
 
 
 def _time(record: RunRecord, *, internal: bool = False) -> PageSection:
-    """How long stages took; those that made something INTERNAL in the INTERNAL version alone, since it follows from private images."""
+    """Time of each stage; that of stages with an INTERNAL result is in the INTERNAL version alone, since it depends on private images."""
     timed = [stage for stage in record.stages if internal or stage.label in (Label.PUBLIC, Label.DP)]
     left = (
         "" if internal else " How long the others took follows from private images without noise, and is not told here."
@@ -354,7 +354,7 @@ def _entries(entries: Sequence[Mapping[str, Any]]) -> list[Text | Table | Pictur
 
 
 def _recipe(record: RunRecord) -> list[PageSection]:
-    """What the recipe chose, and why; nothing where a preset or a person did."""
+    """The choices of the recipe and their reasons; nothing where a preset or a person chose."""
     recipe = record.settings.get("recipe", {})
     if not recipe.get("choices"):
         return []
@@ -397,7 +397,7 @@ def _scores(record: RunRecord) -> PageSection:
 
 
 def _explained(rows: Mapping[str, Mapping[str, Any]]) -> list[Text]:
-    """What the further distances and the column `told from real` are, where there are any."""
+    """Explanations of the further distances and of the column `told from real`, where there are any."""
     extractors = {name for row in rows.values() for name in row.get("further_extractors", {}).items()}
     sentences = [f"{FIDELITY[key]}: in the {name}." for key, name in sorted(extractors)]
     if any(row.get("two_sample_auc") is not None for row in rows.values()):
@@ -413,7 +413,7 @@ def _checked(record: RunRecord) -> list[Text | Picture]:
 
 
 def score_table(metrics: Mapping[str, Mapping[str, Any]], name: str, titles: Mapping[str, str]) -> Table:
-    """Scores by image set, one set a row, those of `titles` that any set was asked for; refuses two extractors."""
+    """Scores by image set, one set a row, with the columns of `titles` that any set has; refuses two extractors."""
     only_extractor(row["feature_extractor"] for row in metrics.values() if "feature_extractor" in row)
     requested = {key for row in metrics.values() for key in (*shown([row]), *row.get("missing", {}))}
     keys = [key for key in titles if key in requested]
@@ -427,7 +427,7 @@ def score_table(metrics: Mapping[str, Mapping[str, Any]], name: str, titles: Map
 
 
 def shown(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Names of the scores that any of these sets has a number for."""
+    """Names of the scores for which any of these sets has a number."""
     rows = list(rows)
     return [key for key in FIDELITY | UTILITY | BY_CLASS if any(row.get(key) is not None for row in rows)]
 

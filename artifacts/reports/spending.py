@@ -1,6 +1,6 @@
-"""The ledger as files that a person can keep: entries and totals as JSON, and a picture of the spending.
+"""The ledger as files for a person: entries and totals as JSON, and a picture of the spending.
 
-No digest of content goes in; when the images were looked at and for what does, so the label is INTERNAL.
+They hold no digest of content, but times and purposes of looks at the images, so the label is INTERNAL.
 """
 
 import json
@@ -18,7 +18,7 @@ from sfumato.progress import Progress, silent
 
 ENTRIES, SPENDING, PAGE = "ledger.json", "spending.png", "ledger.md"
 POINTS = 40
-"""Totals that are worked out for the picture, at most."""
+"""Largest number of totals computed for the picture."""
 INCHES, DOTS, BAR = (7.2, 3.6), 120, 0.5
 
 
@@ -30,7 +30,7 @@ def statement(ledger: Ledger, dataset: str = "") -> dict[str, Any]:
 
 
 def totals(ledger: Ledger, dataset: str) -> dict[str, Any]:
-    """What a set, and those joined to it, have cost: in the budget's terms, under both relations, and over all versions."""
+    """The cost of a set and those joined to it: in the budget's terms, under both relations, and over all versions."""
     total, version, joined = ledger.total(dataset), ledger.version(dataset), ledger.joined(dataset)
     budget = total.budget
     amounts = {key: _finite(getattr(total, key)) for key in ("epsilon", "delta", "relation", "spends", "left")}
@@ -72,7 +72,7 @@ def entry_rows(entries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
 
 
 def what(entry: Mapping[str, Any]) -> str:
-    """What an entry is about, in a few words."""
+    """The subject of an entry, in a few words."""
     if entry["kind"] == "budget":
         return f"epsilon {entry['epsilon']:g} at delta {entry['delta']:.3g}"
     if entry["kind"] == "migrate":

@@ -22,7 +22,7 @@ def time_of(schedule: NoiseSchedule, sigma: float) -> int:
 
 
 def clean_image(schedule: NoiseSchedule, denoise: NoisePredictor, x: Tensor, y: Tensor, sigma: float) -> Tensor:
-    """What the network makes of `x` `[b, c, h, w]` at noise level `sigma` > 0: an estimate of x_0, within the schedule's limit.
+    """The network's estimate of x_0 from `x` `[b, c, h, w]` at noise level `sigma` > 0, within the schedule's limit.
 
     Karras et al. 2022, Table 1, "VP": D(x) = x - sigma F(x / sqrt(1 + sigma^2)), F the predicted noise.
     """

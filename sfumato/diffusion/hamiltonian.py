@@ -1,11 +1,11 @@
 """Sampling by Hamiltonian dynamics, as DPPM draws (Liu et al. 2024, Algorithm 2): leapfrog steps that become shorter.
 
 In iteration m of M, momentum is drawn anew, N leapfrog steps of length step_size (M / m)^2 are taken, and a Metropolis
-test keeps or undoes them. The test needs how much the log density changed, of which a network knows the gradient
-alone, and the paper does not say how it is had: here it is the sum of the score along the way that was walked, by the
-trapezoid rule at the points where the score was asked anyway. That is exact for a Gaussian and wrong by as much as
-the leapfrog steps themselves are elsewhere. With it the energy gained comes to step^2 / 8 times |score|^2 at the start
-less |score|^2 at the end, for any field: the test asks for little where a network is not the gradient of a density.
+test accepts or undoes them. The test needs the change of the log density, of which a network knows the gradient alone, and the
+paper does not say how it is computed: here it is the integral of the score along the path, by the trapezoid rule at the points
+where the score is evaluated anyway. That is exact for a Gaussian, and elsewhere has the error of the leapfrog steps themselves.
+The energy gained is then step^2 / 8 times |score|^2 at the start less |score|^2 at the end, for any field: the test demands little
+where a network is not the gradient of a density.
 
 The paper prints the steps with the gradient of an energy, and elsewhere calls the same network the score; here it is
 the score, so momentum goes up along it. Not covered: momenta with a mass; a kinetic energy other than |p|^2 / 2, which
@@ -64,7 +64,7 @@ def walked(
 ) -> Tensor:
     """`x` `[b, ...]` after all iterations (Algorithm 2); `at` gives score and step length of an iteration m for (M / m)^2.
 
-    The score is asked for N + 1 times in each of them.
+    Each iteration evaluates the score N + 1 times.
     """
     for iteration in range(1, settings.iterations + 1):
         score, step = at((settings.iterations / iteration) ** 2)
@@ -72,7 +72,7 @@ def walked(
         there, arrived, grown = leapfrog(score, x, p, step=step, steps=settings.steps)
         gain = grown + kinetic(p) - kinetic(arrived)
         luck = torch.rand(len(x), generator=generator, device=x.device).log()
-        # A step that is too long ends at infinity, or at no number at all, and is never kept.
+        # A step that is too long ends at infinity or NaN, and is never accepted.
         accepted = (luck < gain) if settings.metropolis else there.flatten(1).isfinite().all(1)
         x = torch.where(accepted.view(-1, *[1] * (x.dim() - 1)), there, x)
     return x

@@ -1,4 +1,4 @@
-"""What a denoiser learns from: noised examples and one loss per record.
+"""Training examples of a denoiser, and one loss per record.
 
 An objective may not look across records: `Examples` holds `draws` noised copies of each record side by side, and the
 loss is averaged over a record's own copies only. That is what makes the gradient of one record a function of that
@@ -44,7 +44,7 @@ def repeat_records(x: Tensor, y: Tensor, draws: int) -> tuple[Tensor, Tensor]:
 
 
 class Randomness(Protocol):
-    """What a sampler draws from whose own noise hides the records (`sfumato.privacy.noise.Source`)."""
+    """The source of a sampler whose own noise hides the records (`sfumato.privacy.noise.Source`)."""
 
     def normal(self, shape: Sequence[int]) -> Tensor:
         """Standard normals of `shape`, on the CPU."""

@@ -1,7 +1,7 @@
 """From noise to images over any falling list of times: DDIM, DPM-Solver++(2M), ancestral sampling, PNDM.
 
-Every sampler is a function of one denoiser contract, `denoise(x, t, y) -> predicted noise`, and a list of times; it asks
-the denoiser once for each step, but for the first steps of PNDM (`evaluations`). "Retrieve and resume" is the same
+Every sampler is a function of one denoiser contract, `denoise(x, t, y) -> predicted noise`, and a list of times; it evaluates
+the denoiser once per step, but for the first steps of PNDM (`evaluations`). "Retrieve and resume" is the same
 sampler called twice with two lists. Not covered: learned variances.
 """
 
@@ -22,7 +22,7 @@ NoisePredictor = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(x `[b, c, h, w]`, t `[b]`, y `[b]`) -> predicted noise `[b, c, h, w]`."""
 
 NO_CLASS = -1
-"""The class index that asks a network for its null row, the mean of its class rows."""
+"""The class index for which a network uses its null row, the mean of its class rows."""
 
 
 def guided(denoise: NoisePredictor, weight: float) -> NoisePredictor:
@@ -152,7 +152,7 @@ def pndm(schedule: NoiseSchedule, denoise: NoisePredictor, x: Tensor, y: Tensor,
     Solves the equation that `ddim` solves, with the noise of four predictions in place of one: the last four, or in the
     first `WARM_UP` steps four within the step, which look ahead to its end and its middle. The error falls with the square
     of the number of steps or faster. Times should be evenly spaced. The step to time 0, where a denoiser cannot be asked,
-    always uses the predictions before it, as many as there are.
+    always uses the available predictions before it.
     """
 
     def ask(x: Tensor, time: int) -> Tensor:
@@ -180,7 +180,7 @@ def weighed(weights: Sequence[float], parts: Sequence[Tensor]) -> Tensor:
 
 
 def moved(schedule: NoiseSchedule, x: Tensor, noise: Tensor, now: int, after: int) -> Tensor:
-    """`x` at time `after` if all the way from `now` its noise is `noise` (Liu et al. 2022, Eq. 11), with the image in range."""
+    """`x` at time `after` if its noise is `noise` from `now` on (Liu et al. 2022, Eq. 11), with the image in range."""
     t, s = (torch.full((len(x),), time, device=x.device) for time in (now, after))
     image = predicted_image(schedule, x, t, noise)
     return schedule.signal(s) * image + schedule.noise(s) * (x - schedule.signal(t) * image) / schedule.noise(t)
@@ -219,7 +219,7 @@ def solve(
 
 
 def evaluations(generation: Generation, times: Sequence[int]) -> int:
-    """How often `solve` asks the denoiser on the way along `times`, guidance not counted."""
+    """Number of denoiser evaluations of `solve` along `times`, guidance not counted."""
     steps = len(times) - 1
     looking_ahead = min(WARM_UP, sum(time > 0 for time in times[1:])) if generation.solver == "pndm" else 0
     return steps + (len(WITHIN) - 1) * looking_ahead

@@ -1,4 +1,4 @@
-"""How fast signal turns into noise: `alpha_bar[t]`, the signal level at diffusion time t.
+"""The noise schedule: `alpha_bar[t]`, the signal level at diffusion time t.
 
 Times are 1-based: `alpha_bar[0]` is 1 (the clean image), `alpha_bar[t]` the product of (1 - beta) up to t, so that
 q(x_t | x) = N(sqrt(alpha_bar[t]) x, (1 - alpha_bar[t]) I) (Ho et al. 2020, Eq. 4). Not covered: learned variances.

@@ -28,8 +28,8 @@ SEAMS = 8
 """Channels at full size of the decoder of patches, before its last convolution."""
 
 PATCHES = Latent(kind="patch", multipliers=(1,), width=48, loss="l2", batch=32, learning_rate=6e-3)
-"""What patches of any size have in common: small steps of few images, which bring an error down several times faster than large
-ones, and squared errors."""
+"""Settings of patches of any size: small steps of few images, which reduce the error several times faster than large ones, and
+squared errors."""
 ANCHORS: dict[tuple[int, int], Latent] = {
     (28, 1): PATCHES.model_copy(update={"patch": 4, "channels": 2, "steps": 3500}),
     (32, 3): PATCHES.model_copy(update={"patch": 4, "channels": 6, "steps": 4000}),
@@ -49,9 +49,9 @@ Shape = tuple[int, int, int]
 
 
 def latent_shape(settings: Latent, image: Shape) -> Shape:
-    """Shape of what the denoisers work on for images of shape `image`: the images' own where `kind` is none.
+    """Shape of the denoisers' inputs for images of shape `image`: the images' own where `kind` is none.
 
-    Raises `BadInput` where the image does not halve as often as asked, with the sizes that fit.
+    Raises `BadInput` where the image does not halve as often as the settings say, with the sizes that fit.
     """
     if settings.kind == "none":
         return image
@@ -74,7 +74,7 @@ def fits(image: Shape, factor: int) -> bool:
 
 
 def _misfit(settings: Latent, image: Shape) -> str:
-    """What does not fit, and which patches and halvings would, as one line."""
+    """The misfit, and the patches and halvings that would fit, as one line."""
     (_, height, width), halvings, patch = image, len(settings.multipliers) - 1, patch_of(settings)
     if settings.config:
         near = max(SMALLEST_SIDE, height // 2**halvings) * 2**halvings
@@ -169,7 +169,7 @@ def _last(width: int, channels: int, patch: int) -> list[nn.Module]:
 
 
 def _levels(settings: Latent, side: int, widths: list[int], *, up: bool) -> list[nn.Module]:
-    """Residual blocks of each level, with attention at the sides that ask for it, and a change of side between levels."""
+    """Residual blocks of each level, with attention at the chosen sides, and a change of side between levels."""
     layers: list[nn.Module] = []
     channels = widths[0]
     for level, width in enumerate(widths):
@@ -208,7 +208,7 @@ class _Gather(nn.Module):
 
 
 class _Spread(nn.Module):
-    """The way back of `_Gather`."""
+    """The inverse of `_Gather`."""
 
     def __init__(self, patch: int):
         super().__init__()

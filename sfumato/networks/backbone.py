@@ -1,4 +1,4 @@
-"""A convolutional classifier whose last features are general enough to judge images that it never saw.
+"""A convolutional classifier whose last features are general enough to compare unseen images.
 
 Six 3x3 convolutions with group norm, of which the second and fourth halve the image, then the mean of each quarter of it:
 16 `width` features, 512 at the default. Images of more than `LARGEST` pixels a side are halved first by convolutions of half the width, so that the
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 LARGEST = 32
-"""Side in pixels of what the first full convolution sees at most."""
+"""Largest side in pixels of the first full convolution's input."""
 FEATURES_PER_CHANNEL = 16
 """Features for each channel of the first convolution: the last has four times as many, each with the mean of four quarters."""
 GROUPS = 8

@@ -19,9 +19,9 @@ UNET_FROM = 16
 WIDTHS = {"mlp": 192, "unet": 32, "refinenet": 32, "dit": 128}
 """Default widths."""
 SINGLE = 8
-"""Largest side at which the transformer takes every position by itself, where it is not told."""
+"""Largest side at which the transformer by default takes every position by itself."""
 PER_POSITION = 4
-"""What the width of a transformer is a multiple of: sines and cosines of row and column."""
+"""Divisor of a transformer's width: sines and cosines of row and column."""
 
 
 def resolved(settings: Network, side: int) -> Network:

@@ -32,7 +32,7 @@ def is_checkpointed(model: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def recomputing_under(context: contextlib.AbstractContextManager[Any]) -> Iterator[None]:
-    """Blocks that are called in here are computed again, later, inside `context`."""
+    """Blocks called inside the block are later computed again inside `context`."""
     token = _again.set(context)
     try:
         yield

@@ -1,8 +1,8 @@
-"""What a network must be to be trained and drawn from here, ours or another: one prediction, class rows, named groups.
+"""The interface of a denoiser, ours or another: one prediction, class rows, named groups of parameters.
 
-All that reads class rows or asks which group a parameter belongs to does so through this file, so that a network from
-elsewhere needs three methods and no names of ours. Not covered: how such a network is built and kept on disk
-(`sfumato.networks.build`, `artifacts.serialization`).
+All code that reads class rows or the group of a parameter does so through this file, so that a network from elsewhere needs three
+methods and no names of ours. Not covered: how such a network is built and stored (`sfumato.networks.build`,
+`artifacts.serialization`).
 """
 
 from collections.abc import Callable
@@ -26,24 +26,24 @@ class Denoiser(Protocol):
         """The noise in x `[b, c, h, w]` at times t `[b]` for classes y `[b]`, where a negative one stands for no class."""
 
     def class_rows(self) -> Tensor:
-        """`[classes, width]`, what the network knows of each class; no class is their mean."""
+        """`[classes, width]`, the embedding of each class; their mean stands for no class."""
 
     def exchange_rows(self, rows: Tensor) -> None:
-        """Take `rows` `[classes, width]`, which may be of another number of classes, in place of its own; all of them can learn."""
+        """Replace its own rows by `rows` `[classes, width]`, possibly of another number of classes; all of them can learn."""
 
     def group_of(self, name: str) -> ParameterGroup:
         """The group of the parameter of this name."""
 
 
 def as_denoiser(model: nn.Module) -> Denoiser:
-    """The network, which must be one; `TypeError` for any other."""
+    """The network as a denoiser; `TypeError` where it is none."""
     if not isinstance(model, Denoiser):
         raise TypeError(f"{type(model).__name__} is no Denoiser: give it class_rows, exchange_rows and group_of")
     return model
 
 
 def class_rows(model: nn.Module) -> Tensor:
-    """`[classes, width]`, what the network knows of each class."""
+    """`[classes, width]`, the embedding of each class."""
     return as_denoiser(model).class_rows()
 
 

@@ -19,7 +19,7 @@ from sfumato.diffusion.schedule import signal_levels
 from sfumato.errors import BadInput
 
 EXTRA = 'pip install "sfumato[models]"'
-"""What installs diffusers."""
+"""Command that installs diffusers."""
 CONFIG, SCHEDULER, SCHEDULER_CONFIG, WEIGHTS = "config.json", "scheduler", "scheduler_config.json", "*.safetensors"
 PICKLES = ("*.bin", "*.ckpt", "*.pt", "*.pth", "*.pkl")
 DENOISERS = {"UNet2DModel": "unet", "DiTTransformer2DModel": "transformer"}
@@ -27,7 +27,7 @@ AUTOENCODERS = {"AutoencoderKL": "vae", "AutoencoderTiny": "vae", "VQModel": "vq
 """Classes that can be read -> where the folder of a pipeline holds one."""
 SCHEDULES = {"linear": "linear", "scaled_linear": "scaled_linear", "squaredcos_cap_v2": "cosine"}
 PREDICTIONS = {"epsilon": "noise", "v_prediction": "velocity", "sample": "sample"}
-"""Their names for what we call so too."""
+"""Their names of predictions -> ours."""
 CLOSE = 1e-5
 """Largest difference between signal levels that are the same: theirs are products in float32."""
 

@@ -24,7 +24,7 @@ Shape = tuple[int, int, int]
 """Channels, height and width."""
 UNET, DIT = "UNet2DModel", "DiTTransformer2DModel"
 ROWS = ".rows.weight"
-"""How the names of class rows end."""
+"""Suffix of the names of class rows."""
 TIME = ("inner.time_embedding.", ".timestep_embedder.")
 FILM = (".time_emb_proj.", ".norm1.linear.", "inner.proj_out_1.")
 ATTENTION = (".attentions.", ".attn1.", ".attn2.")
@@ -247,7 +247,7 @@ def _loaded(config: Mapping[str, Any], folder: Path) -> nn.Module:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what diffusers says on the way; who needs to know is told by an error."""
+    """Silence diffusers' messages inside the block; faults raise errors."""
     logging = diffusers().utils.logging
     before = logging.get_verbosity()
     logging.set_verbosity_error()

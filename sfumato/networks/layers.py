@@ -46,7 +46,7 @@ def rows_of(table: Tensor, y: Tensor) -> Tensor:
 ROWS = "condition.rows.weight"
 """Name of the class rows in our denoisers."""
 TIME = "condition.time."
-"""How the names of the network on the time begin."""
+"""Prefix of the names of the network on the time."""
 
 
 class Conditioned(nn.Module):

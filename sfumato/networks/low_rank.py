@@ -39,7 +39,7 @@ def adapted(
 ) -> nn.Module:
     """Put an adapter beside every linear layer of these parameter groups, in place, and return the model.
 
-    What it computes is unchanged until the adapters learn. `generator` draws where they begin.
+    Its outputs are unchanged until the adapters learn. `generator` draws their initial weights.
     """
     group_of = groups_of(model)
     for name, module in list(model.named_modules()):

@@ -1,4 +1,4 @@
-"""What the numbers that a network puts out stand for: the noise, the velocity, which has the size of data at every time, or the image.
+"""The meaning of a network's output: the noise, the velocity, which has the scale of data at every time, or the image.
 
 A denoiser's contract stays the same, `model(x, t, y) -> predicted noise`: every network ends with one of these modules.
 A velocity network's output v = sqrt(alpha_bar) eps - sqrt(1 - alpha_bar) x_0 (Salimans and Ho 2022, section 4) is turned
@@ -51,7 +51,7 @@ class SamplePrediction(nn.Module):
 
 
 def error_weights(model: object, t: Tensor) -> Tensor | None:
-    """What the squared errors of the noise at times `t` (any shape) are multiplied by in a model's loss; none for 1."""
+    """Weights of the squared errors of the noise at times `t` (any shape) in a model's loss; None for 1."""
     prediction = getattr(model, "prediction", None)
     if isinstance(prediction, VelocityPrediction):
         return 1 / prediction.alpha_bar[t]
@@ -63,7 +63,7 @@ def error_weights(model: object, t: Tensor) -> Tensor | None:
 LEVELS = "prediction.alpha_bar"
 """Name of the signal levels among the weights of a network that does not predict the noise."""
 PREDICTIONS = {"velocity": VelocityPrediction, "sample": SamplePrediction}
-"""What needs the schedule, by its name in the settings."""
+"""Predictions that need the schedule, by their name in the settings."""
 
 
 def predicting(model: nn.Module, prediction: str, alpha_bar: Tensor | None) -> nn.Module:

@@ -1,9 +1,9 @@
 """A small transformer over the positions of an image or latent: patches as tokens, conditioned by adaptive layer norm.
 
 After Peebles and Xie 2023 (DiT with adaLN-Zero): each block attends over positions and then mixes features, both
-shifted, scaled and gated by the condition, with gates that are zero at the start. Positions are told by fixed sines and
-cosines of row and column (Vaswani et al. 2017), which no parameter carries. No layer mixes records, and all of them are
-known to the clipping engine. Not covered: masks, sides that the patch does not divide.
+shifted, scaled and gated by the condition, with gates that are zero at the start. Fixed sines and cosines of row and column
+(Vaswani et al. 2017) encode positions, without parameters. No layer mixes records, and the clipping engine has rules for all of
+them. Not covered: masks, sides that the patch does not divide.
 """
 
 import torch
@@ -115,7 +115,7 @@ class Transformer(Conditioned):
 
 
 def positions(rows: int, columns: int, width: int) -> Tensor:
-    """Sines and cosines that tell `rows * columns` positions apart, `[1, rows * columns, width]`: half of row, half of column."""
+    """Sines and cosines that encode `rows * columns` positions, `[1, rows * columns, width]`: half of row, half of column."""
     each = [time_features(torch.arange(count), width // 2) for count in (rows, columns)]
     down = each[0][:, None].expand(rows, columns, -1)
     across = each[1][None].expand(rows, columns, -1)

@@ -63,7 +63,7 @@ class Attention(nn.Module):
 
 
 class AttendedBlock(nn.Module):
-    """A residual block, with attention after it where asked."""
+    """A residual block, optionally with attention after it."""
 
     def __init__(self, inputs: int, outputs: int, condition: int, attend: bool):
         super().__init__()

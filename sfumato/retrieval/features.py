@@ -1,4 +1,4 @@
-"""The feature extractor h: a small network that places similar images close together, trained by contrast.
+"""The feature extractor h: a small network with similar features for similar images, trained contrastively.
 
 Two views of a public image are noised to time k and denoised in one step by the frozen public denoiser before h sees
 them, so that a key made from a noisy latent and a query made during sampling live in the same space (Jiang et al.

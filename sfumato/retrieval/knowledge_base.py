@@ -3,8 +3,8 @@
 For each public reference image one noise draw makes the whole trajectory: x_k and x_v with the *same* noise, k > v
 (Jiang et al. 2025, section 3.3). Keys are the unit features of the image that x_k denoises to in one step; values are
 x_v. Search is exact (FAISS, inner product of unit vectors = cosine), with one index per class where retrieval is by class.
-An index of more than `EXACT_KEYS` keys is an inverted file instead, which misses some neighbours: how many it finds is
-measured and reported. Where FAISS is not installed, as for a model that was received, every search is exact, by a matrix product.
+An index of more than `EXACT_KEYS` keys is an inverted file instead, which misses some neighbours: its recall is measured and
+reported. Where FAISS is not installed, as for the recipient of a model, every search is exact, by a matrix product.
 Not covered: bases that do not fit into memory.
 """
 
@@ -24,7 +24,7 @@ from sfumato.retrieval.features import one_step_image
 BLAS_QUERIES_PER_THREAD = 800
 """FAISS leaves BLAS below 1,000 queries a call with few threads, which makes small batches 12 to 20 times slower."""
 CHUNK = 4096
-"""Images denoised at once while keys are made."""
+"""Images per batch while keys are made."""
 PRODUCTS = 2**26
 """Numbers that a matrix product holds at once: a quarter of a gigabyte."""
 
@@ -35,19 +35,19 @@ LISTS_PER_ROOT = 4
 PROBED = 1 / 32
 """Share of the lists that a query searches."""
 KEYS_PER_LIST = 40
-"""Keys that the lists are learnt from, for each list: just above where FAISS warns of too few."""
+"""Keys per list for k-means: just above the number at which FAISS warns of too few."""
 
 
 class Index(Protocol):
-    """What finds keys, of FAISS or ours."""
+    """A search index over keys, FAISS' or ours."""
 
     def search(self, queries: np.ndarray, count: int, /) -> tuple[np.ndarray, np.ndarray]:
-        """Inner products and rows `[b, count]` of the nearest keys to queries `[b, features]`, nearest first; row -1 where none is found."""
+        """Inner products and rows `[b, count]` of the nearest keys to queries `[b, features]`, nearest first; row -1 for no key."""
 
 
 @dataclass(frozen=True, eq=False)
 class MatrixIndex:
-    """Compares a query with every key by a matrix product: what serves where FAISS is not installed."""
+    """Compares a query with every key by a matrix product, where FAISS is not installed."""
 
     keys: Tensor
     """`[n, features]`."""
@@ -61,7 +61,7 @@ class MatrixIndex:
 
 @functools.cache
 def searching() -> Any:
-    """FAISS, told once to use BLAS for small batches; None where it is not installed."""
+    """FAISS, set once to use BLAS for small batches; None where it is not installed."""
     try:
         import faiss
     except ModuleNotFoundError:

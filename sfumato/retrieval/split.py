@@ -1,8 +1,7 @@
 """Public images in three parts: D_pre trains the denoiser, D_ref is the knowledge base, a few queries measure retrieval.
 
-The queries are what `sfumato.held_out.held_out(images, seed) -> (learnt, kept)` keeps from every public stage: whoever trains
-anything else on public images takes `learnt` of the same seed. What is dealt is what the denoisers see: the images, or their
-latents.
+The queries are the images that `sfumato.held_out.held_out(images, seed) -> (learnt, withheld)` withholds from every public stage:
+all other training on public images uses `learnt` of the same seed. The parts hold the denoisers' inputs: images, or their latents.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from sfumato.images import ImageSet, to_unit
 from sfumato.latents import PIXELS, Codec
 
 SERIES_POINTS = 200
-"""Points of a training curve that are kept."""
+"""Largest number of points of a stored training curve."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class PublicSplit:
     reference_images: Tensor
     """The reference part in pixels, in [-1, 1]."""
     shape: tuple[int, int, int]
-    """Of one image or latent."""
+    """Shape of one image or latent."""
     classes: int
     codec: Codec
 
@@ -37,7 +36,7 @@ class PublicSplit:
 def split_public(
     images: ImageSet, reference: float, seed: int, device: torch.device, codec: Codec = PIXELS
 ) -> PublicSplit:
-    """Deal the images, encoded by the codec; `reference` is a share of those to learn from, of which with 0 all pretrain.
+    """Split the images, encoded by the codec; `reference` is D_ref's share of those to learn from, and with 0 all pretrain.
 
     `BadInput` for a codec trained on images of another shape.
     """

@@ -1,4 +1,4 @@
-"""Image collections: described without opening a picture, loaded with every fault named, split by the record itself.
+"""Image collections: described without opening a picture, loaded with every fault named, split by a hash of each record.
 
 A source is `digits` (scikit-learn's), `glyphs` (see `sfumato.sources.glyphs`), a data set by name (`sfumato.sources.named`), a
 folder of pictures (`sfumato.sources.folders`), a table of them (`sfumato.sources.tables`, with the pictures inside

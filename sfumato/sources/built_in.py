@@ -14,7 +14,7 @@ ALPHABETS = {"letters": string.ascii_letters, "digits": string.digits, "both": s
 DIGITS_RECORDS, DIGITS_TEST, DIGITS_SIDE, DIGITS_LEVELS = 1797, 360, 8, 16
 """scikit-learn's digits: records, the fixed number held out, side in pixels, grey levels 0..16."""
 GLYPHS_SIDE = 8
-"""Side of glyphs when no size is asked for: that of the digits, which they are the public side of."""
+"""Default side of glyphs: that of the digits, whose public images they are."""
 
 
 def open_digits(part: Part) -> Catalogue:
@@ -36,7 +36,7 @@ def open_digits(part: Part) -> Catalogue:
 
 
 def open_glyphs(request: Request) -> Catalogue:
-    """Characters rendered from matplotlib's fonts, white on black: drawn at the asked size, not resized to it."""
+    """Characters rendered from matplotlib's fonts, white on black: drawn at the requested size, not resized to it."""
     from sfumato.sources import glyphs
 
     size, per_class = request.size or GLYPHS_SIDE, request.glyphs_per_class

@@ -1,4 +1,4 @@
-"""What every kind of source comes down to: facts, and records to decode one after the other."""
+"""The common form of every kind of source: facts, and records to decode one after the other."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from sfumato.errors import BadInput
 NO_GROUPS = "none"
 """The value of `data.group` with which each record stands for itself."""
 GROUP = "group"
-"""The column that is taken for the groups where none is named."""
+"""The default column of the groups."""
 PATIENT = "patient"
 """The value of `data.group` that takes the person in the header of a DICOM file."""
 VOLUME = "volume"
@@ -22,25 +22,25 @@ VOLUME = "volume"
 USUAL_COLUMNS = Columns()
 USUAL_DECODING = Decoding()
 Part = Literal["train", "test", "all"]
-"""`train` is trained on, `test` is kept for evaluation, `all` is both (public sources)."""
+"""`train` is for training, `test` for evaluation, `all` is both (public sources)."""
 
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What is known of a source before any picture is decoded."""
+    """Facts about a source, known before any picture is decoded."""
 
     source: str
     records: int
-    """Records in the asked part; the expected number where the part is split off by hash (see `held_out_by_hash`)."""
+    """Records in the requested part; the expected number where the part is split off by hash (see `held_out_by_hash`)."""
     classes: tuple[str, ...]
     channels: int
     height: int
     width: int
     """Of the asked size; else of the first picture, and `load` refuses a folder that mixes sizes."""
     groups: int | None = None
-    """Groups in the asked part, counted as `records` are; None where each record stands for itself."""
+    """Groups in the requested part, counted as `records` are; None where each record stands for itself."""
     whole: Constants | None = None
-    """What there is before a part is held out or a share is taken; None in a catalogue."""
+    """The constants of the whole source, before a part is held out or a share taken; None in a catalogue."""
     grouping: str = GROUP
     """The value of `data.group` that asks for these groups where nothing else was said; or, without groups, for those that there could be."""
     stored: int = 0
@@ -97,7 +97,7 @@ class Record(NamedTuple):
     known_as: np.ndarray | None = None
     """The picture by which it is known whatever window is asked for, uint8 `[h, w, c]`; None where that is `pixels`."""
     unit: str = ""
-    """What the values of its file are, such as `16 bits` or `HU`; empty where nothing is said."""
+    """Unit of the values in its file, such as `16 bits` or `HU`; empty where it is unknown."""
 
     @property
     def identity(self) -> np.ndarray:
@@ -122,7 +122,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a source; the fields are the arguments of `sfumato.sources.load`."""
+    """A request to a source; the fields are the arguments of `sfumato.sources.load`."""
 
     part: Part
     size: int | None = None
@@ -172,11 +172,11 @@ class Request:
 
     @property
     def used(self) -> float:
-        """The share of the records that is used: what was asked for of the training part, and all of the others."""
+        """The share of the records that is used: the requested share of the training part, and all of the others."""
         return self.share if self.part == "train" else 1.0
 
     def shape(self, facts: SourceFacts) -> tuple[int, int, int]:
-        """Channels, height and width of the pictures as they were asked for."""
+        """Channels, height and width of the pictures as requested."""
         height, width = facts.height, facts.width
         if self.crop == "centre":
             height = width = min(height, width)

@@ -1,4 +1,4 @@
-"""Some classes of a source, as if there were no others: what is left out is neither counted nor decoded.
+"""Some classes of a source, as if there were no others: the rest is neither counted nor decoded.
 
 So one source can be the private side by some of its classes and the public side by others.
 """
@@ -16,7 +16,7 @@ SHOWN = 8
 
 
 def names_meant(known: tuple[str, ...], chosen: Collection[str], source: str, setting: str) -> tuple[str, ...]:
-    """The names of the asked classes: each is a name, or where no class is called so, a position from 0 on."""
+    """The names of the chosen classes: each is given by its name, or, where no class has that name, by its position from 0 on."""
     return tuple(dict.fromkeys(_name_meant(known, one, source, setting) for one in chosen))
 
 
@@ -35,7 +35,7 @@ def _name_meant(known: tuple[str, ...], one: str, source: str, setting: str) -> 
 
 
 def narrowed(catalogue: Catalogue, request: Request) -> Catalogue:
-    """The records of the classes `asked.only`, all where that is empty, without those of the classes `asked.without`."""
+    """The records of the classes `request.only`, all where that is empty, without those of the classes `request.without`."""
     facts = catalogue.facts
     for one in (*request.only, *request.without):
         if one not in facts.classes:

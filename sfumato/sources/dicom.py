@@ -153,7 +153,7 @@ def unit_of(header: Any) -> str:
 
 
 def _check_layout(header: Any, path: Path | Held) -> None:
-    """`BadInput` for what is no single picture in grey."""
+    """`BadInput` for a file that is not a single picture in grey."""
     frames, what = int(header.get("NumberOfFrames") or 1), ""
     if not header.get("Rows") or not header.get("Columns"):
         what, way = "holds no picture", "remove it"
@@ -168,7 +168,7 @@ def _check_layout(header: Any, path: Path | Held) -> None:
 
 
 def _check_compression(header: Any, path: Path | Held) -> None:
-    """`BadInput` for a compression that nothing here can undo."""
+    """`BadInput` for a compression that no installed library decodes."""
     syntax = header.file_meta.get("TransferSyntaxUID")
     if syntax is None or not syntax.is_compressed:
         return
@@ -212,7 +212,7 @@ def _burned_in(header: Any) -> bool:
 
 
 def patient(path: Path | Held) -> str:
-    """A name for the person of a file, a hash of the ID in its header, which goes no further; `BadInput` where there is none."""
+    """A name for the person of a file: a hash of the ID in its header, which is not passed on; `BadInput` where there is none."""
     way = "use data.group=folder, prefix or none, or a table with a column"
     if not is_dicom(path):
         raise BadInput(

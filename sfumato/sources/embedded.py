@@ -29,7 +29,7 @@ SUFFIX = ".parquet"
 DATA = "data"
 """Folder below which Hugging Face keeps the files of a data set."""
 PICTURES = ("image", "img", "picture")
-"""Columns that are taken for the pictures where none is named and several could be."""
+"""Default columns of the pictures, where several are possible."""
 FEATURES = b"huggingface"
 """Key of the schema's metadata under which the names of the classes stand."""
 ROWS = 64
@@ -41,7 +41,7 @@ WORD = re.compile(r"[a-z]+")
 
 @dataclass(frozen=True)
 class Sheet:
-    """What the head of such a file says."""
+    """Facts from the head of such a file."""
 
     path: Path
     rows: int
@@ -71,7 +71,7 @@ def holds_pictures(place: Path, columns: Columns) -> bool:
 
 
 def open_embedded(place: Path, request: Request) -> Catalogue:
-    """One file, or a folder of them in splits or not; `BadInput` names what is wrong with one, and for private ones `told` does not."""
+    """One file, or a folder of them in splits or not; `BadInput` names the faulty file, and its `nameless` message does not."""
     tables = tables_of(place) if place.is_dir() else [("", place)]
     splits = {split for split, _ in tables}
     if "" in splits and len(splits) > 1:

@@ -56,7 +56,7 @@ def sliced(files: Sequence[File], slices: Slices, root: Path, *, by_volume: bool
 def decoded(
     files: Callable[[], Iterable[File]], classes: tuple[str, ...], window: str
 ) -> Callable[[], Iterator[Record]]:
-    """What decodes one after the other."""
+    """A function that decodes one file after the other."""
     numbers = {name: number for number, name in enumerate(classes)}
 
     def records() -> Iterator[Record]:
@@ -67,7 +67,8 @@ def decoded(
 
 
 def first_shape(files: Callable[[], Iterable[File]], request: Request) -> tuple[int, int, int]:
-    """Channels, height and width of the first one, of the asked classes if it has any; of the first that can be read if `request` is forgiving."""
+    """Channels, height and width of the first file of the requested classes, else of the first one; of the first readable one if `request` is
+    forgiving."""
     fault: BadInput | None = None
     for file in itertools.chain((file for file in files() if request.takes(file.label)), files()):
         try:

@@ -36,7 +36,7 @@ def split_folders(folder: Path) -> dict[str, Path]:
 
 
 def folder_files(folder: Path, root: Path, request: Request) -> tuple[list[File], bool]:
-    """The files of a folder that no splits are below, and whether they have groups; links may not lead out of `root`."""
+    """The files of a folder without splits, and whether they have groups; links may not lead out of `root`."""
     if table := tables.metadata_of(folder):
         return tables.table_files(table, request.columns, request.group, root=root)
     if request.group not in ("", NO_GROUPS, VOLUME, *GROUPINGS):
@@ -64,7 +64,7 @@ def by_folder(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:
 
 
 def by_prefix(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:
-    """The pictures of a class with what their names begin with, up to the first underscore."""
+    """The pictures of a class with the prefix of their names, up to the first underscore."""
     split_names = [(path, path.name.partition("_")) for path in picture_files(root, name, empty=empty)]
     for path, (group, mark, _) in split_names:
         if not (group and mark):
@@ -78,4 +78,4 @@ def by_patient(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:
 
 
 GROUPINGS = {"folder": by_folder, "prefix": by_prefix, PATIENT: by_patient}
-"""How class folders tell which pictures belong together, by the value of `data.group`."""
+"""Ways to group the pictures of class folders, by the value of `data.group`."""

@@ -1,4 +1,4 @@
-"""Which sources there are, which of them are one and the same, and on which side a record lies."""
+"""Names and places of sources, whether two of them are the same, and the side of the split on which a record lies."""
 
 import difflib
 import hashlib
@@ -34,7 +34,7 @@ def parts_of(source: str | Path) -> tuple[str, ...]:
 
 
 def prefixes(parts: tuple[str, ...]) -> list[str]:
-    """What the class names of each part of a mixture begin with: its name, or the last part of its path."""
+    """The prefix of the class names of each part of a mixture: its name, or the last part of its path."""
     names = [Path(part).name for part in parts]
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:
@@ -48,12 +48,12 @@ def absolute(source: str) -> str:
 
 
 def needs_folder(*sources: str) -> bool:
-    """Whether any of these is looked for in the data folder."""
+    """Whether any of these lies in the data folder."""
     return any(part in NAMED for source in sources for part in parts_of(source))
 
 
 def is_there(source: str) -> bool:
-    """Whether this is the name of a source, or the place of one or of several (`a+b`) that exist."""
+    """Whether this is the name of a source, or the place of an existing one, or of several (`a+b`)."""
     return all(part in NAMES or os.path.lexists(part) for part in parts_of(source))
 
 
@@ -73,8 +73,8 @@ def existing(source: str) -> Path:
 
 
 def same_source(a: str | Path, b: str | Path, *, folder: str = "") -> bool:
-    """Whether two sources share a part, as far as names and places tell: the same name, the same place, or one inside the
-    other (links followed).
+    """Whether two sources share a part, judged by names and places: the same name, the same place, or one inside the other (links
+    followed).
 
     `folder` is where named data sets lie. No file is opened. Not covered: copies, which only the door can find
     (`sfumato.privacy.door.check_in`), since it takes private pixels to know them.
@@ -102,8 +102,8 @@ def fingerprint(source: str | Path, *, folder: str = "") -> str:
     """A digest of the names, lengths and times of all files of a source, for a table of all in its folder, which changes
     where their content does.
 
-    Nothing is opened, and built-in sources have no files. It also changes where a file is replaced by its like. `folder`
-    is where named data sets lie; one that is not there has no files either.
+    No file is opened, and built-in sources have none. The digest also changes where an equal file replaces another. `folder` holds the
+    named data sets; a missing one has no files either.
     """
     digest = hashlib.sha256()
     for part in parts_of(source):
@@ -113,7 +113,7 @@ def fingerprint(source: str | Path, *, folder: str = "") -> str:
         top = (place.parent if place.suffix in READERS else place).resolve()
         for file in [top, *sorted(top.rglob("*"))]:
             facts = file.lstat()
-            # The time of the last change of the inode is none that a copying tool can set back.
+            # No copying tool can reset the time of the inode's last change.
             identity = (part, str(file.relative_to(top)), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
             digest.update(repr(identity).encode())
     return digest.hexdigest()
@@ -145,8 +145,8 @@ def group_held_out(name: str, share: float) -> bool:
 def used_by_hash(pixels: np.ndarray, name: str, share: float) -> bool:
     """Whether a training record is used where a `share` of them is asked for; a record that a smaller share takes, a larger one does too.
 
-    As on which side of the split it lies, by its own bytes alone, under another key, so that the two say nothing of each other.
-    A fixed number of records cannot be had so: whichever records it takes, removing one pulls another in.
+    Like its side of the split, this depends on its own bytes alone, under another key, so that the two are independent. A fixed number
+    of records cannot be chosen in this way: whichever records it takes, removing one pulls another in.
     """
     return _below(share, pixels, name, key=USED)
 

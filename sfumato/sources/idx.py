@@ -24,9 +24,9 @@ class Layout:
     """How the files of a set are named and filled; the defaults are MNIST's."""
 
     train: str = "train-"
-    """How the names of the training files begin."""
+    """Prefix of the names of the training files."""
     test: str = "t10k-"
-    """How the names of the test files begin."""
+    """Prefix of the names of the test files."""
     classes: tuple[str, ...] = ()
     """Names of the label values from `first` on; empty takes `classes.txt`, else the values themselves."""
     first: int = 0
@@ -129,7 +129,7 @@ def idx_classes(folder: Path, values: list[np.ndarray], layout: Layout) -> tuple
 
 @contextmanager
 def opened_idx(path: Path) -> Iterator[BufferedIOBase]:
-    """An IDX file, unpacked on the way; whatever goes wrong inside is said of `path`."""
+    """An IDX file, decompressed while read; any error inside the block names `path`."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
             yield file

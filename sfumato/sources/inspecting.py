@@ -1,4 +1,4 @@
-"""A source looked through picture by picture: what each one is, and every one that cannot be read."""
+"""Inspects a source picture by picture: the facts of each, and every picture that cannot be read."""
 
 import hashlib
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ THUMBNAIL = 16
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What is in a source, record by record; as private as the source is."""
+    """The content of a source, record by record; as private as the source is."""
 
     source: str
     classes: tuple[str, ...]
@@ -33,11 +33,11 @@ class Inspection:
     kinds: tuple[str, ...]
     """Size and mode of each record as it is stored, such as `640x480 RGB`."""
     digests: tuple[bytes, ...]
-    """Of the pixels of each record; equal for pictures that are the same pixel by pixel."""
+    """Digest of the pixels of each record, equal for pictures with equal pixels."""
     thumbnails: np.ndarray
     """uint8 `[n, THUMBNAIL, THUMBNAIL]`."""
     broken: tuple[str, ...]
-    """For each picture that cannot be read, in one line, which it is and why."""
+    """A line for each picture that cannot be read, with its name and the reason."""
 
 
 def inspected(

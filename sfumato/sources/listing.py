@@ -1,4 +1,4 @@
-"""What may be read of a folder at all: names in order, no hidden files, no link that leads out."""
+"""Lists folders safely: names in order, no hidden files, no link that leads out."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", *dicom.SUFFIXES, *
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What lies in a folder, sorted by name, without hidden files; links may not lead out of the source."""
+    """The entries of a folder, sorted by name, without hidden files; links may not lead out of the source."""
     try:
         with os.scandir(folder) as listing:
             return sorted((e for e in listing if not e.name.startswith(".")), key=lambda e: e.name)
@@ -65,7 +65,8 @@ def picture_files(root: Path, name: str, *, empty: bool = False) -> list[Path]:
 
 
 def is_picture(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a file named like a picture, or holds DICOM's mark under a name that says nothing; a broken link is one too, so that opening it says so."""
+    """Whether an entry is a file with the name of a picture, or has DICOM's mark under an unknown name; a broken link counts, so that opening
+    it names the fault."""
     broken = entry.is_symlink() and not os.path.exists(entry.path)
     if not (entry.is_file() or broken):
         return False

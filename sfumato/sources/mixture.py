@@ -14,8 +14,8 @@ KIND = {1: "grey", 3: "colour"}
 def mix(parts: Mapping[str, Catalogue], request: Request) -> Catalogue:
     """The records of all parts, by name; the class `a` of `glyphs` becomes `glyphs:a`.
 
-    With `asked.shares` each part gives that share of the mixture: as many records as can be had without showing one
-    twice, chosen by the seed.
+    With `request.shares` each part gives that share of the mixture: as many records as possible without showing one twice, chosen by
+    the seed.
     """
     source = "+".join(parts)
     if request.part != "all":
@@ -67,7 +67,7 @@ def check_alike(parts: Mapping[str, Catalogue], request: Request) -> None:
 
 
 def numbers(source: str, records: list[int], shares: tuple[float, ...]) -> list[int]:
-    """How many records each part gives."""
+    """The number of records from each part."""
     if not shares:
         return records
     if len(shares) != len(records) or not all(share > 0 for share in shares) or not math.isclose(sum(shares), 1):

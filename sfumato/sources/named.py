@@ -29,7 +29,7 @@ from sfumato.sources.listing import check_inside, class_names, entries, picture_
 from sfumato.sources.pictures import channels_of, opened
 
 SILENCE_SECONDS = 30.0
-"""How long a download may hear nothing before it is given up."""
+"""Seconds of silence after which a download is given up."""
 SIDE, BOX = 28, 20
 """Side of an image and of the box that the writing fills, as in MNIST (LeCun et al. 1998)."""
 CIFAR_COUNTS = {"train": 50_000, "test": 10_000, "all": 60_000}
@@ -40,14 +40,14 @@ CELEBA_PARTS = {"train": "0", "test": "2", "all": "012"}
 
 @dataclass(frozen=True)
 class Named:
-    """A data set that is found, and fetched, by its name."""
+    """A data set that is located, and fetched, by its name."""
 
     title: str
     """The class of torchvision.datasets."""
     place: str
     """Its folder below the data folder, as torchvision has it."""
     files: str
-    """What has to lie there, for a person who puts it there."""
+    """The files that must lie there, in words for a person who puts them there."""
     layout: Layout | None = None
     """Of its IDX files; None for the sets that torchvision keeps in another form."""
     options: tuple[tuple[str, str], ...] = ()
@@ -78,11 +78,11 @@ NAMED = {
     ),
     "omniglot": Named("Omniglot", "omniglot-py", "images_background/ALPHABET/CHARACTER/*.png"),
 }
-"""Name -> where it is and how it comes there."""
+"""Name -> its place and how it is fetched."""
 
 
 def locate(name: str, folder: str) -> Path | None:
-    """Where a named data set lies below the data folder; None where it does not."""
+    """The place of a named data set below the data folder; None where it is missing."""
     if not folder:
         return None
     own, place = Path(folder) / name, Path(folder) / NAMED[name].place
@@ -109,7 +109,7 @@ def open_named(name: str, folder: str, part: Part) -> Catalogue:
 
 
 def way_out(name: str, folder: str) -> str:
-    """What a person can do about a data set that is missing or incomplete."""
+    """The way out for a data set that is missing or incomplete."""
     named = NAMED[name]
     here = f", or write ./{name} for the folder of that name here" if Path(name).is_dir() else ""
     return (
@@ -119,7 +119,7 @@ def way_out(name: str, folder: str) -> str:
 
 
 def fetched(name: str, folder: str) -> Path:
-    """Have torchvision fetch a data set into the data folder; it appears there whole or not at all."""
+    """Fetch a data set into the data folder by torchvision; it appears there completely or not at all."""
     if not folder:
         raise BadInput(f"where {name!r} lies is not known: name the data folder by data.folder=PATH")
     named = NAMED[name]
@@ -144,7 +144,7 @@ def fetched(name: str, folder: str) -> Path:
 
 @contextlib.contextmanager
 def patience() -> Iterator[None]:
-    """A network that says nothing is given up, and what torchvision prints stays out of the output."""
+    """Inside the block a silent network is given up, and torchvision prints nothing."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(SILENCE_SECONDS)
     try:

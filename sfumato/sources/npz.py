@@ -24,7 +24,7 @@ from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Record, Reque
 from sfumato.sources.splits import SPLITS, splits_of_part
 
 GROUPS = ("groups", GROUP)
-"""Arrays that are taken for the groups where none is named."""
+"""Default arrays of the groups."""
 WHITE = 255
 """The grey level of white."""
 
@@ -86,7 +86,7 @@ def open_npz(path: Path, request: Request) -> Catalogue:
 
 
 def splits_of(archive: zipfile.ZipFile) -> dict[str, str]:
-    """What the names of the arrays of each split begin with; of a file without splits nothing."""
+    """Prefix of the names of the arrays of each split; empty for a file without splits."""
     present = archive.namelist()
     if "images.npy" in present:
         return {"": ""}
@@ -120,7 +120,7 @@ def series(archive: zipfile.ZipFile, first: str, group: str, path: Path) -> Seri
 
 @contextmanager
 def opened_npz(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive; whatever goes wrong inside is said of `path`."""
+    """The archive; any error inside the block names `path`."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

@@ -1,4 +1,4 @@
-"""Single pictures: decoded without leniency, brought to the asked shape."""
+"""Single pictures: decoded strictly, brought to the requested shape."""
 
 import warnings
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from sfumato.sources.windows import Grey
 DEEP = ("I;16", "I;16B", "I;16L", "I;16N")
 """Modes of grey with 16 bits."""
 UNBOUNDED = ("I", "F")
-"""Modes of grey whose white nobody can know."""
+"""Modes of grey whose white level is unknown."""
 BITS, MEANS = 258, 262
 """Tags of a TIFF: bits of a sample, and whether 0 is black (1) or white (0)."""
 WHITE_IS_ZERO = 0
@@ -46,7 +46,7 @@ def strict_pillow() -> Iterator[None]:
 
 @contextmanager
 def opened(path: Path | Held) -> Iterator[Image.Image]:
-    """A picture with its header read and its pixels not; whatever goes wrong inside is said of `path`."""
+    """A picture with its header read and its pixels not; any error inside the block names `path`."""
     try:
         # Through a file of our own: Pillow maps named TIFFs into memory, and turns those round wrongly.
         with strict_pillow(), stream(path) as file, Image.open(file, formats=FORMATS) as image:
@@ -148,7 +148,7 @@ def channels_of(image: Image.Image, path: Path | Held) -> int:
 
 
 def reshape(pixels: np.ndarray, size: int | None, channels: int | None) -> np.ndarray:
-    """Bring `[h, w, c]` to the asked side and channels: area average when shrinking, bicubic when growing."""
+    """Bring `[h, w, c]` to the requested side and channels: area average when shrinking, bicubic when growing."""
     height, width, depth = pixels.shape
     recolour, resize = bool(channels) and channels != depth, bool(size) and (height, width) != (size, size)
     if not (recolour or resize):
@@ -163,7 +163,7 @@ def reshape(pixels: np.ndarray, size: int | None, channels: int | None) -> np.nd
 
 
 def shaped(pixels: np.ndarray, request: Request) -> np.ndarray:
-    """A picture `[h, w, c]` cropped, resized, recoloured and inverted as asked."""
+    """A picture `[h, w, c]` cropped, resized, recoloured and inverted as requested."""
     if request.crop == "centre":
         height, width, _ = pixels.shape
         side = min(height, width)

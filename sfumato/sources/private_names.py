@@ -1,8 +1,8 @@
-"""What is said of private images that cannot be used: no file, no row and no group by its name.
+"""Errors about private images without the names of files, rows and groups.
 
-The same code reads public images, where to name the file is right; so the names are taken out here, at the one place that
-everything which reads private images goes through. Class names are no secret (they are in the card), nor is the name of
-an NPZ file, of IDX files or of a data set by name, which hold no names of their own.
+The same code reads public images, where an error should name the file; so the names are removed here, at the one place through
+which all reading of private images goes. Class names are no secret (they are in the card), nor is the name of an NPZ file, of IDX
+files or of a data set by name, which hold no names of their own.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from sfumato.sources.idx import holds_idx
 
 Content = TypeVar("Content")
 CANNOT = "holds a file, a row or a folder that cannot be used as it is"
-"""What is said where the reason itself would name something."""
+"""The message where the reason itself would name something."""
 
 
 def unnamed(source: str, what: str, read: Callable[[], Content]) -> Content:
-    """What `read` gives, reading the private `source`; `Unnamed` in place of an error that names something in it.
+    """The result of `read` on the private `source`; `Unnamed` in place of an error that names something in it.
 
-    `what` is what the line calls the source.
+    `what` is the name of the source in the message.
     """
     try:
         return read()
@@ -36,7 +36,7 @@ def unnamed(source: str, what: str, read: Callable[[], Content]) -> Content:
 
 
 def nameless(source: str) -> bool:
-    """Whether errors about a source can name nothing but the source: it is not there, or holds no files with names."""
+    """Whether errors about a source can name only the source: it is missing, or holds no files with names."""
     for part in parts_of(source):
         place = Path(part)
         if part not in NAMES and place.is_dir() and not holds_idx(place):

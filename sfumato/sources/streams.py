@@ -8,5 +8,5 @@ from sfumato.sources.catalogue import Held
 
 
 def stream(path: Path | Held) -> IO[bytes]:
-    """From their beginning."""
+    """The bytes of a picture, from their beginning."""
     return io.BytesIO(path.data) if isinstance(path, Held) else open(path, "rb")

@@ -23,7 +23,7 @@ from sfumato.sources.listing import entries
 METADATA = "metadata"
 """Name of the table that makes an image folder of the folder that it lies in."""
 PATHS = ("path", "file_name")
-"""Columns that are taken for the paths where none is named, the first that is there."""
+"""Default columns of the paths, of which the first present one counts."""
 Rows = Iterable[Mapping[str, Any]]
 
 
@@ -42,7 +42,7 @@ def rows_of_lines(path: Path) -> Rows:
 
 
 def rows_of_parquet(path: Path) -> Rows:
-    """Rows of a Parquet file, without what else it may hold."""
+    """Rows of a Parquet file, without its metadata."""
     with opened_table(path) as file:
         import pyarrow
 
@@ -131,7 +131,7 @@ def table_files(table: Path, columns: Columns, group: str, *, root: Path | None 
 
 
 def read_rows(table: Path) -> list[Mapping[str, Any]]:
-    """All rows of a table; whatever goes wrong is said of it."""
+    """All rows of a table; any error names it."""
     try:
         return list(READERS[table.suffix](table))
     except (BadInput, MemoryError):

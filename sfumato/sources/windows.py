@@ -27,7 +27,7 @@ class Grey:
     values: np.ndarray
     """Numbers `[h, w]` in the file's unit."""
     unit: str
-    """What the values are, such as `16 bits` or `HU`."""
+    """Unit of the values, such as `16 bits` or `HU`."""
     declared: tuple[float, float] | None
     """The values of black and white that the file declares; None where it declares none."""
     shown: np.ndarray | None = None
@@ -52,7 +52,7 @@ class Grey:
         return self._levels(self.values, *bounds)
 
     def stored(self, where: str) -> np.ndarray:
-        """The picture by which a record is known, whatever window is asked for: `auto`, or `record` where a file declares no range."""
+        """The picture that identifies a record under any window: `auto`, or `record` where a file declares no range."""
         return self.through(RECORD_WINDOW if self.declared is None else AUTO_WINDOW, where)
 
     def _levels(self, values: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -69,7 +69,7 @@ def own_bounds(values: np.ndarray) -> tuple[float, float]:
 
 
 def no_range(where: str, unit: str) -> BadInput:
-    """What is said of a picture that declares no range where its own range is asked for."""
+    """The error for a picture that declares no range where the window needs one."""
     way = "say data.window=record or data.window=lo,hi (data.public_window on the public side)"
     return BadInput(
         f"the image {where!r} ({unit}) declares no values of black and white: {way}",
@@ -78,7 +78,7 @@ def no_range(where: str, unit: str) -> BadInput:
 
 
 def not_grey(where: str, window: str) -> BadInput:
-    """What is said of a picture in colour where a window is asked for."""
+    """The error for a picture in colour under a window."""
     return BadInput(
         f"the image {where!r} is in colour, and data.window={window} is for grey: leave it at auto",
         nameless=f"holds an image in colour, and data.window={window} is for grey: leave it at auto",
