@@ -44,8 +44,8 @@ def main() -> None:
         print("| " + " | ".join(line) + " |")
     for name, events in mixes(arguments.entries).items():
         for relation in ("add_remove", "replace_one"):
-            seconds, found = cpu_seconds(epsilon, events, arguments.delta, relation)
-            row = [name, relation, f"{len(events)}", f"{seconds:.2f}", f"{found:.6g}"]
+            seconds, price = cpu_seconds(epsilon, events, arguments.delta, relation)
+            row = [name, relation, f"{len(events)}", f"{seconds:.2f}", f"{price:.6g}"]
             if arguments.reference:
                 row += compared(events[:: -(-len(events) // arguments.reference)], arguments.delta, relation)
             print("| " + " | ".join(row) + " |", flush=True)

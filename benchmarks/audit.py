@@ -75,13 +75,13 @@ def power() -> None:
             plan = plan_for(settings, facts)
             sound = sum(bool(faults_of(settings, plan)) for _ in range(REPEATS))
             with halved(method):
-                found = sum(bool(faults_of(settings, plan)) for _ in range(REPEATS))
-            print(f"| {method} | {epsilon} | {sound} of {REPEATS} | {found} of {REPEATS} |", flush=True)
-        for query in asked_at(epsilon):
+                caught = sum(bool(faults_of(settings, plan)) for _ in range(REPEATS))
+            print(f"| {method} | {epsilon} | {sound} of {REPEATS} | {caught} of {REPEATS} |", flush=True)
+        for query in queries_at(epsilon):
             sound = sum(bool(play_queries([query], delta=DELTA)[0][0].faults) for _ in range(REPEATS))
-            with half_asked():
-                found = sum(bool(play_queries([query], delta=DELTA)[0][0].faults) for _ in range(REPEATS))
-            print(f"| {query.what} | {epsilon} | {sound} of {REPEATS} | {found} of {REPEATS} |", flush=True)
+            with with_half_noise():
+                caught = sum(bool(play_queries([query], delta=DELTA)[0][0].faults) for _ in range(REPEATS))
+            print(f"| {query.what} | {epsilon} | {sound} of {REPEATS} | {caught} of {REPEATS} |", flush=True)
     random, above = np.random.default_rng(0), 0
     for _ in range(TOSSED):
         coins = random.random(200) < 0.5
@@ -89,7 +89,7 @@ def power() -> None:
     print(f"\nCoins tossed and nothing trained on them: {above} of {TOSSED} audits show an epsilon above 0.")
 
 
-def asked_at(epsilon: float) -> list[Query]:
+def queries_at(epsilon: float) -> list[Query]:
     """What may be asked of the records once, each with the noise that costs `epsilon`."""
 
     def noise(events) -> float:
@@ -114,7 +114,7 @@ def asked_at(epsilon: float) -> list[Query]:
 
 
 @contextlib.contextmanager
-def half_asked() -> Iterator[None]:
+def with_half_noise() -> Iterator[None]:
     """Half the noise in what is asked once."""
     real, whole = queries.noised, Source.discrete_gaussian
 
@@ -193,13 +193,13 @@ def main() -> None:
     for name, changes in RUNS.items():
         run = synthesize(method="dp-sgd", preset="digits", changes=[*changes, "evaluation.baseline=false"])
         record = audit_run(run.run, canaries=arguments.canaries)
-        found = record.audit
-        areas = {one.name: f"{one.auc:.3f}" for one in found.memberships}
-        bound, attack = found.bound, found.canary_attack
+        audit = record.audit
+        areas = {one.name: f"{one.auc:.3f}" for one in audit.memberships}
+        bound, attack = audit.bound, audit.canary_attack
         rows.append(
             [
-                *(name, f"{found.certificate:.4g}", f"{bound.epsilon:.2f}", f"{bound.attainable:.2f}"),
-                *(f"{attack.auc:.3f}", areas[COMBINED], areas[NEAREST], str(found.copies.unexplained)),
+                *(name, f"{audit.certificate:.4g}", f"{bound.epsilon:.2f}", f"{bound.attainable:.2f}"),
+                *(f"{attack.auc:.3f}", areas[COMBINED], areas[NEAREST], str(audit.copies.unexplained)),
             ]
         )
         if arguments.pictures:

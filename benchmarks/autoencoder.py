@@ -37,7 +37,7 @@ TIMED = 128
 
 
 @dataclass(frozen=True)
-class Found:
+class Trained:
     """A trained autoencoder and what it took."""
 
     codec: Codec
@@ -71,8 +71,8 @@ def main() -> None:
     print_costs(kinds, image, given.rounds)
     if given.steps and not any(given.steps):
         return
-    kept = held_out(public, given.seed).withheld
-    x = to_unit(kept.pixels)
+    withheld = held_out(public, given.seed).withheld
+    x = to_unit(withheld.pixels)
     eyes = None
     if given.backbone_steps:
         settings = config.BackboneSettings(
@@ -80,7 +80,7 @@ def main() -> None:
         )
         eyes = train_backbone(settings, public, seed=given.seed).backbone
     reader = classifier_of(held_out(public, given.seed).learnt, seed=given.seed, device=torch.device("cpu"))
-    wanted, seen = torch.from_numpy(kept.labels), predict(reader, x).argmax(1)
+    wanted, seen = torch.from_numpy(withheld.labels), predict(reader, x).argmax(1)
     digits = mnist_reader(given.folder, image) if given.mnist else None
     print(f"\nheld out: {len(x):,} images, {pixel_spread(x):.3f} from their mean\n")
     head = [
@@ -98,14 +98,14 @@ def main() -> None:
     for name, settings in kinds.items():
         if given.only not in (None, name) or not settings.steps:
             continue
-        found = trained(settings, public, given.seed)
-        row = [f"{name} to {'x'.join(map(str, latent_shape(settings, image)))}", f"{found.parameters:,}"]
-        row += [f"{settings.steps} x {settings.batch}", f"{found.seconds:.0f}"]
-        row.append(f"{reconstruction_error(found.codec, x):.3f}")
-        row += [f"{share:.4f}" for share in read_after(found.codec, eyes, x, kept.labels)] if eyes else ["", ""]
-        again = predict(reader, found.codec.decode(found.codec.encode(x))).argmax(1)
+        result = trained(settings, public, given.seed)
+        row = [f"{name} to {'x'.join(map(str, latent_shape(settings, image)))}", f"{result.parameters:,}"]
+        row += [f"{settings.steps} x {settings.batch}", f"{result.seconds:.0f}"]
+        row.append(f"{reconstruction_error(result.codec, x):.3f}")
+        row += [f"{share:.4f}" for share in read_after(result.codec, eyes, x, withheld.labels)] if eyes else ["", ""]
+        again = predict(reader, result.codec.decode(result.codec.encode(x))).argmax(1)
         row.append(f"{reading(wanted, seen, again).survives:.3f}")
-        row += digits(found.codec) if digits else []
+        row += digits(result.codec) if digits else []
         print("| " + " | ".join(row) + " |", flush=True)
 
 
@@ -140,12 +140,12 @@ def print_costs(kinds: dict[str, Latent], image: Shape, rounds: int) -> None:
         print(f"{name}: {each:.3f} CPU s a step of {TIMED} images, {first / each:.1f} times less than kl")
 
 
-def trained(settings: Latent, public: ImageSet, seed: int) -> Found:
+def trained(settings: Latent, public: ImageSet, seed: int) -> Trained:
     """Train one and take the time."""
     started = time.process_time()
     codec = train_autoencoder(settings, to_unit(public.pixels), seed=seed).codec
     seconds = time.process_time() - started
-    return Found(codec, seconds, sum(weights.numel() for weights in codec.network.parameters()))
+    return Trained(codec, seconds, sum(weights.numel() for weights in codec.network.parameters()))
 
 
 def mnist_reader(folder: str, image: Shape) -> Callable[[Codec], list[str]]:

@@ -112,39 +112,39 @@ def prepare(name: str, folder: Path) -> None:
     started, made = time.process_time(), SETS[name]
     images = public_images(name)
     print(f"{len(images):,} images, {time.process_time() - started:.0f} s", flush=True)
-    learnt, kept = held_out(images, 0)
+    learnt, withheld = held_out(images, 0)
     coder = train_autoencoder(made["latent"], to_unit(learnt.pixels), seed=0)
-    shown = to_unit(kept.pixels)
+    shown = to_unit(withheld.pixels)
     print(
         f"autoencoder: RMSE {reconstruction_error(coder.codec, shown):.3f}, {time.process_time() - started:.0f} s",
         flush=True,
     )
     backbone = train_backbone(made["backbone"], images, seed=0)
     print(f"classifier: {backbone.accuracy:.3f} on held-out images, {time.process_time() - started:.0f} s", flush=True)
-    found = {
+    prepared = {
         "latents": coder.codec.encode(to_unit(learnt.pixels)), "labels": torch.from_numpy(learnt.labels),
-        "kept": shown, "kept_labels": torch.from_numpy(kept.labels), "codec": coder.codec, "backbone": backbone.backbone,
+        "kept": shown, "kept_labels": torch.from_numpy(withheld.labels), "codec": coder.codec, "backbone": backbone.backbone,
         "classes": len(images.classes),
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save(found, folder / f"{name}.pt")
+    torch.save(prepared, folder / f"{name}.pt")
     print(f"done, {time.process_time() - started:.0f} s")
 
 
-def scores(found: dict[str, Any], images: Tensor, labels: Tensor) -> dict[str, float]:
+def scores(prepared: dict[str, Any], images: Tensor, labels: Tensor) -> dict[str, float]:
     """Frechet distance to held-out images that were not asked for, and the share of images that are read as their class."""
-    backbone = found["backbone"]
+    backbone = prepared["backbone"]
     with torch.no_grad():
-        a, b = (backbone.whitened(x, DIRECTIONS) for x in (images, found["kept"][-len(images) :]))
+        a, b = (backbone.whitened(x, DIRECTIONS) for x in (images, prepared["kept"][-len(images) :]))
         right = (backbone.logits(images).argmax(1) == labels).float().mean()
     return {"frechet": frechet_distance(a, b), "readable": float(right)}
 
 
 @torch.no_grad()
-def unseen_loss(model: torch.nn.Module, schedule: NoiseSchedule, found: dict[str, Any]) -> float:
+def unseen_loss(model: torch.nn.Module, schedule: NoiseSchedule, prepared: dict[str, Any]) -> float:
     """Squared error of the velocity on held-out latents, each at `TIMES` times; `[n]` images, the same noise for every model."""
     generator = torch.Generator().manual_seed(2)
-    latents, labels = found["codec"].encode(found["kept"]), found["kept_labels"]
+    latents, labels = prepared["codec"].encode(prepared["kept"]), prepared["kept_labels"]
     how = {"draws": TIMES, "low": 1, "high": schedule.timesteps, "generator": generator}
     parts = [
         record_losses(model, denoising_examples(schedule, x, y, **how))
@@ -188,29 +188,35 @@ def step_seconds(
 
 
 def attempt(
-    name: str, found: dict[str, Any], network: Network, settings: Pretraining, seconds: float, folder: Path, called: str
+    name: str,
+    prepared: dict[str, Any],
+    network: Network,
+    settings: Pretraining,
+    seconds: float,
+    folder: Path,
+    called: str,
 ) -> None:
     """Train, draw, judge, write down."""
-    shape, classes = tuple(found["latents"].shape[1:]), found["classes"]
+    shape, classes = tuple(prepared["latents"].shape[1:]), prepared["classes"]
     each, private = step_seconds(network, settings, shape, classes)
     settings = settings.model_copy(update={"steps": max(1, round(seconds / each))})
-    schedule = NoiseSchedule(SCHEDULE.alpha_bar, found["codec"].limit)
+    schedule = NoiseSchedule(SCHEDULE.alpha_bar, prepared["codec"].limit)
     model = build(network, shape, classes, alpha_bar=SCHEDULE.alpha_bar)
     started = time.process_time()
-    model, losses = pretrain(model, schedule, found["latents"], found["labels"], settings, seed=0)
+    model, losses = pretrain(model, schedule, prepared["latents"], prepared["labels"], settings, seed=0)
     spent = time.process_time() - started
-    labels = found["kept_labels"][:DRAWN]
+    labels = prepared["kept_labels"][:DRAWN]
     generator = torch.Generator().manual_seed(1)
     noise = torch.randn(len(labels), *shape, generator=generator)
     parts = [
         dpm_solver(schedule, model, x, y, time_grid(SCHEDULE.timesteps, 0, STEPS))
         for x, y in zip(noise.split(100), labels.split(100), strict=True)
     ]
-    images = found["codec"].decode(torch.cat(parts))
+    images = prepared["codec"].decode(torch.cat(parts))
     line = {
         "set": name, "entry": called, "parameters": sum(p.numel() for p in model.parameters()),
         "training": settings.model_dump(), "network": network.model_dump(mode="json"), "seconds": spent,
-        "loss": sum(losses[-200:]) / len(losses[-200:]), "unseen_loss": unseen_loss(model, schedule, found), "private_ms": private, **scores(found, images, labels),
+        "loss": sum(losses[-200:]) / len(losses[-200:]), "unseen_loss": unseen_loss(model, schedule, prepared), "private_ms": private, **scores(prepared, images, labels),
     }  # fmt: skip
     with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
@@ -230,22 +236,22 @@ def picture(images: Tensor, path: Path, rows: int = 6, columns: int = 16) -> Non
     save_png(path, shown.resize((ENLARGED * columns * w, ENLARGED * rows * h), Image.Resampling.NEAREST))
 
 
-def anchors(name: str, found: dict[str, Any], folder: Path) -> None:
+def anchors(name: str, prepared: dict[str, Any], folder: Path) -> None:
     """The lines that nothing here can pass: held-out images, as they are and decoded; and draws from one Gaussian, decoded."""
-    codec, labels = found["codec"], found["kept_labels"][:DRAWN]
-    flat = found["latents"].flatten(1)
+    codec, labels = prepared["codec"], prepared["kept_labels"][:DRAWN]
+    flat = prepared["latents"].flatten(1)
     centred = flat - flat.mean(0)
     factor = torch.linalg.cholesky(centred.T @ centred / len(flat) + 1e-6 * torch.eye(flat.shape[1]))
     normal = torch.randn(DRAWN, flat.shape[1], generator=torch.Generator().manual_seed(0)) @ factor.T + flat.mean(0)
-    real = found["kept"][:DRAWN]
+    real = prepared["kept"][:DRAWN]
     shown = {
         "held-out images": real,
         "held-out images, decoded": codec.decode(codec.encode(real)),
-        "one Gaussian, decoded": codec.decode(normal.view(-1, *found["latents"].shape[1:])),
+        "one Gaussian, decoded": codec.decode(normal.view(-1, *prepared["latents"].shape[1:])),
     }
     with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
         for called, images in shown.items():
-            line = {"set": name, "entry": called, **scores(found, images, labels)}
+            line = {"set": name, "entry": called, **scores(prepared, images, labels)}
             file.write(json.dumps(line) + "\n")
             print(line, flush=True)
 
@@ -297,16 +303,16 @@ def main() -> None:
     if given.command == "table":
         table(given.sets)
         return
-    found = torch.load(given.sets / f"{given.name}.pt", weights_only=False)
+    prepared = torch.load(given.sets / f"{given.name}.pt", weights_only=False)
     changes = dict(change.split("=", 1) for change in given.set)
     for called in given.entries:
         if called == "anchors":
-            anchors(given.name, found, given.sets)
+            anchors(given.name, prepared, given.sets)
             continue
         network, own = ENTRIES[called]
         settings = Pretraining.model_validate(TRAINING.model_dump() | own | changes)
         label = called + "".join(f" {name}={value}" for name, value in changes.items())
-        attempt(given.name, found, network, settings, given.seconds, given.sets, label)
+        attempt(given.name, prepared, network, settings, given.seconds, given.sets, label)
 
 
 if __name__ == "__main__":

@@ -223,7 +223,7 @@ def times(name: str, records: int, draws: int, device: str, rounds: int) -> dict
             start = clock(device)
             step()
             taken[column].append(clock(device) - start)
-    return {column: statistics.median(found) for column, found in taken.items()}
+    return {column: statistics.median(seconds) for column, seconds in taken.items()}
 
 
 def peak(column: str, name: str, records: int, draws: int, device: str) -> float:
@@ -255,19 +255,19 @@ def largest_set() -> int:
 
 def peaks(name: str, records: int, draws: int, device: str) -> dict[str, float]:
     """Column -> bytes, each measured in a process of its own."""
-    found = {}
+    peak_bytes = {}
     for column in COLUMNS:
         command = [sys.executable, __file__, "--cell", column, name, str(records), str(draws), "--device", device]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
-            found[column] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+            peak_bytes[column] = json.loads(done.stdout.strip().splitlines()[-1])
+    return peak_bytes
 
 
-def line(label: str, found: dict[str, float], unit: str) -> str:
+def line(label: str, by_column: dict[str, float], unit: str) -> str:
     """A row of ratios, the first column with its unit."""
-    base = found[COLUMNS[0]]
-    cells = [f"{found[c] / base:.2f}" if c in found else "-" for c in COLUMNS[1:]]
+    base = by_column[COLUMNS[0]]
+    cells = [f"{by_column[c] / base:.2f}" if c in by_column else "-" for c in COLUMNS[1:]]
     return "| " + " | ".join([label, unit, *cells]) + " |"
 
 
@@ -355,15 +355,21 @@ def main() -> None:
         head("Time of a step, in units of the step without privacy", "ms")
     for name in rows if not arguments.no_time else ():
         for records, draws in NETWORKS[name][4]:
-            found = times(name, records, draws, device, ROUNDS[name])
-            print(line(f"{NETWORKS[name][0]}, {records}x{draws}", found, f"{found[COLUMNS[0]] * 1e3:.0f}"), flush=True)
+            by_column = times(name, records, draws, device, ROUNDS[name])
+            print(
+                line(f"{NETWORKS[name][0]}, {records}x{draws}", by_column, f"{by_column[COLUMNS[0]] * 1e3:.0f}"),
+                flush=True,
+            )
     if arguments.quick or arguments.no_memory:
         return
     head("Peak memory of a step, in units of the step without privacy", "MB")
     for name in rows:
         for records, draws in NETWORKS[name][4]:
-            found = peaks(name, records, draws, device)
-            print(line(f"{NETWORKS[name][0]}, {records}x{draws}", found, f"{found[COLUMNS[0]] / 1e6:.0f}"), flush=True)
+            by_column = peaks(name, records, draws, device)
+            print(
+                line(f"{NETWORKS[name][0]}, {records}x{draws}", by_column, f"{by_column[COLUMNS[0]] / 1e6:.0f}"),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

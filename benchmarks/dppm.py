@@ -65,8 +65,8 @@ def expectations() -> Iterator[list[str]]:
             v = torch.randn(records.shape, generator=generator)
             answered = exchanged(v, keep=keep, k=CHOICES, generator=generator)
             losses.append(sliced_losses(score, records, v, answered).mean().detach())
-        found = torch.stack(losses)
-        yield [f"{epsilon:g}", f"{keep:.3f}", f"{found.mean():.3f}", f"{found.std() / ROUNDS**0.5:.3f}"]
+        losses_drawn = torch.stack(losses)
+        yield [f"{epsilon:g}", f"{keep:.3f}", f"{losses_drawn.mean():.3f}", f"{losses_drawn.std() / ROUNDS**0.5:.3f}"]
 
 
 def counterexample() -> Iterator[list[str]]:
@@ -96,8 +96,8 @@ def counterexample() -> Iterator[list[str]]:
             )
             rows.append((without.norm(), turning.norm(), outside(member, turning), outside(other, turning)))
         table = torch.tensor(rows)
-        found = [table[:, 0].max(), table[:, 1].min(), table[:, 2].max(), table[:, 3].min()]
-        yield [f"{epsilon:g}", *(f"{float(value):.2g}" for value in found)]
+        extremes = [table[:, 0].max(), table[:, 1].min(), table[:, 2].max(), table[:, 3].min()]
+        yield [f"{epsilon:g}", *(f"{float(value):.2g}" for value in extremes)]
 
 
 if __name__ == "__main__":

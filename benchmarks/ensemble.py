@@ -188,9 +188,9 @@ def score(images: int) -> None:
         record = synthesize(method="dp-ensemble", changes=given)
         rows.append([f"{each} prototypes per class", "preset", "any", record])
     print("| clipped | settings | images for epsilon 10 | readable | LR | CNN |\n| --- | --- | --- | --- | --- | --- |")
-    for *told, record in rows:
-        found = record.metrics["synthetic"]
-        print("| " + " | ".join([*told, *(f"{found[key]:.3f}" for key in ("readable", "logistic", "cnn"))]) + " |")
+    for *names, record in rows:
+        scores = record.metrics["synthetic"]
+        print("| " + " | ".join([*names, *(f"{scores[key]:.3f}" for key in ("readable", "logistic", "cnn"))]) + " |")
 
 
 if __name__ == "__main__":

@@ -58,11 +58,11 @@ def main() -> None:
     for name, x, y in stand_ins(photographs):
         z = encoded(x)
         for epsilon in given.epsilon:
-            found = moments(z, y, where, Alignment(kind="moments"), epsilon, seed=0)
+            noisy = moments(z, y, where, Alignment(kind="moments"), epsilon, seed=0)
             ways = []
             for way in (one_level, banded):
                 alignment.levelled = way
-                ways.append(alignment.covariances(found, where)[0])
+                ways.append(alignment.covariances(noisy, where)[0])
             for label in (0, 1):
                 true = torch.cov(z[y == label].flatten(1).double().T, correction=0)
                 still = torch.zeros(len(true), dtype=torch.float64)

@@ -140,11 +140,11 @@ def draw(bench: Bench, maps: ClassMaps, model: torch.nn.Module) -> tuple[Tensor,
     y, rng = torch.arange(DRAWN) % 2, torch.Generator().manual_seed(1)
     walk, shape = time_grid(bench.schedule.timesteps, 0, 30), bench.z.shape[1:]
     with torch.inference_mode():
-        found = [
+        images_drawn = [
             dpm_solver(bench.schedule, model, torch.randn(len(part), *shape, generator=rng), part, walk)
             for part in y.split(200)
         ]
-        images = bench.codec.decode(maps.to_private(torch.cat(found), y, rng)).clamp(-1, 1)
+        images = bench.codec.decode(maps.to_private(torch.cat(images_drawn), y, rng)).clamp(-1, 1)
     return images.clone(), y
 
 

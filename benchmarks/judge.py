@@ -52,9 +52,12 @@ def main() -> None:
     print("| " + " | ".join(["---"] * (len(EPSILONS) + 2)) + " |")
     for directions in DIRECTIONS:
         started = time.process_time()
-        found = [accuracy(parts, directions, epsilon, config.Judge()) for epsilon in EPSILONS]
+        accuracies = [accuracy(parts, directions, epsilon, config.Judge()) for epsilon in EPSILONS]
         seconds = (time.process_time() - started) / len(EPSILONS)
-        print(f"| {directions} | " + " | ".join(f"{value:.2%}" for value in found) + f" | {seconds:.1f} |", flush=True)
+        print(
+            f"| {directions} | " + " | ".join(f"{value:.2%}" for value in accuracies) + f" | {seconds:.1f} |",
+            flush=True,
+        )
 
 
 def backbone_of(given: argparse.Namespace) -> Backbone:
@@ -87,8 +90,8 @@ def images_of(given: argparse.Namespace, part: str) -> tuple[np.ndarray, np.ndar
     if given.data == "stand-in":
         pixels, labels = drawn(part, STAND_IN[part], np.random.default_rng(given.seed + (part == "test")))
         return pixels[:, None], labels.astype(np.int64)
-    found = sources.load(given.data, part=part, folder=given.folder)
-    return found.pixels, found.labels
+    images = sources.load(given.data, part=part, folder=given.folder)
+    return images.pixels, images.labels
 
 
 def read(backbone: Backbone, pixels: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -100,7 +103,7 @@ def read(backbone: Backbone, pixels: np.ndarray, labels: np.ndarray) -> tuple[Te
 
 def accuracy(parts: dict[str, tuple[Tensor, Tensor]], directions: int, epsilon: float, settings: config.Judge) -> float:
     """Of a head trained on the first part, on the second."""
-    (x, y), (shown, told) = ((unit(features[:, :directions]), labels) for features, labels in parts.values())
+    (x, y), (shown, true) = ((unit(features[:, :directions]), labels) for features, labels in parts.values())
     source, numbers = noise.system_source(), CLASSES * x.shape[1]
 
     def with_noise(_: Tensor, total: Tensor) -> Tensor:
@@ -115,7 +118,7 @@ def accuracy(parts: dict[str, tuple[Tensor, Tensor]], directions: int, epsilon: 
     units = single_records(len(x))
     how = {"classes": CLASSES, "steps": settings.steps, "expected": len(x)}
     head = train_head(settings, x, y, units, noised=with_noise, **how)
-    return float(((shown @ head.T).argmax(1) == told).double().mean())
+    return float(((shown @ head.T).argmax(1) == true).double().mean())
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def compared(count: int, arguments: argparse.Namespace) -> list[list[str]]:
     random = np.random.default_rng(SEED)
     centres = random.standard_normal((max(1, count // CLUSTER), FEATURES), dtype=np.float32)
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
-    keys, asked = (clustered(centres, size, spread, random) for size in (count, queries))
+    keys, questions = (clustered(centres, size, spread, random) for size in (count, queries))
     indices, built = {}, {}
     for name, build in builders(not arguments.no_graph).items():
         started = time.perf_counter()
@@ -67,7 +67,7 @@ def compared(count: int, arguments: argparse.Namespace) -> list[list[str]]:
     for turn in range(arguments.rounds + 1):
         for name, index in indices.items():
             started = time.perf_counter()
-            answers[name] = index.search(asked, 1)[1][:, 0]
+            answers[name] = index.search(questions, 1)[1][:, 0]
             if turn:  # the first round warms up
                 taken[name].append(time.perf_counter() - started)
     exact = next(iter(indices))
@@ -90,11 +90,11 @@ def clustered(centres: np.ndarray, count: int, spread: float, random: np.random.
 
 def builders(graph: bool) -> dict[str, Callable[[np.ndarray], faiss.Index]]:
     """Name -> how an index is built; the first is exact."""
-    found = {
+    indices = {
         "exact (the library's)": knowledge_base.exact_index,
         "IVF (the library's beyond a million keys)": knowledge_base.inverted_index,
     }
-    return found | ({f"HNSW, {NEIGHBOURS} links, {WIDTH} candidates": graph_index} if graph else {})
+    return indices | ({f"HNSW, {NEIGHBOURS} links, {WIDTH} candidates": graph_index} if graph else {})
 
 
 def graph_index(keys: np.ndarray) -> faiss.Index:

@@ -62,25 +62,25 @@ def moments(x: Tensor, y: Tensor, where: Reference, settings: Alignment, epsilon
     return Moments(counts, sums, noisy(seconds, noise), count, mean * where.radius, noise)
 
 
-def kept(found: Moments, where: Reference) -> ClassMaps:
+def unshrunk_maps(noisy: Moments, where: Reference) -> ClassMaps:
     """The plain way."""
-    maps = fitted(found, where)
-    number = found.counts.double().clamp(min=1)
+    maps = fitted(noisy, where)
+    number = noisy.counts.double().clamp(min=1)
     there, back = [], []
-    for one in plain_covariances(found, where):
+    for one in plain_covariances(noisy, where):
         there.append(power(where.covariance, 0.5) @ power(one, -0.5))
         back.append(power(one, 0.5) @ power(where.covariance, -0.5))
-    means = found.sums / number[..., None]
+    means = noisy.sums / number[..., None]
     return replace(maps, centres=means, there=torch.stack(there).mT, back=torch.stack(back).mT)
 
 
-def plain_covariances(found: Moments, where: Reference) -> list[Tensor]:
+def plain_covariances(noisy: Moments, where: Reference) -> list[Tensor]:
     """Eigenvalues above the edge as they were seen, the rest like the public images, scaled to the trace that is left."""
     made = []
-    for second, count in zip(unpacked(found.seconds), found.counts.double().sum(1).clamp(min=1), strict=True):
+    for second, count in zip(unpacked(noisy.seconds), noisy.counts.double().sum(1).clamp(min=1), strict=True):
         one, eye = second / count, torch.eye(len(second), dtype=torch.float64)
         values, vectors = torch.linalg.eigh(one)
-        own = values > EDGE * 2 * math.sqrt(len(one)) * found.second_noise / float(count)
+        own = values > EDGE * 2 * math.sqrt(len(one)) * noisy.second_noise / float(count)
         span = vectors[:, own]
         rest = (eye - span @ span.T) @ where.covariance @ (eye - span @ span.T)
         left = max(float(one.trace() - values[own].sum()), LEAST * len(one))
@@ -138,8 +138,8 @@ def main() -> None:
     (pixels, labels), (unseen, names) = drawn("train", given.records, rng), drawn("test", 4000, rng)
     x, y = small(pixels[:, None]), torch.as_tensor(labels).long()
     test = small(unseen[:, None]), torch.as_tensor(names).long()
-    found = sources.load("glyphs", part="all", size=28, glyphs_per_class=200)
-    letters, of = small(found.pixels), torch.as_tensor(found.labels).long()
+    glyphs = sources.load("glyphs", part="all", size=28, glyphs_per_class=200)
+    letters, of = small(glyphs.pixels), torch.as_tensor(glyphs.labels).long()
     how = {"proportions": given.proportions, "residual": given.residual, "quantile": given.quantile}
     print("| epsilon | maps | far | MLP |\n| --- | --- | --- | --- |")
     for epsilon in given.epsilons:
@@ -147,7 +147,7 @@ def main() -> None:
             settings = Alignment(kind="moments", clusters=clusters, **how)
             where = measured(letters, of, settings, seed=given.seed)
             seen = moments(x, y, where, settings, epsilon, given.seed)
-            maps = kept(seen, where) if name == "kept" else fitted(seen, where)
+            maps = unshrunk_maps(seen, where) if name == "kept" else fitted(seen, where)
             made = plain_covariances(seen, where) if name == "kept" else list(covariances(seen, where)[0])
             distance = f"{far(maps.centres[:, 0], made, x, y, where):.3f}" if clusters == 1 else ""
             score = learnt(maps, letters, test, given.images, given.seed)

@@ -353,21 +353,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="words of which a fault's name holds one, with commas between")
     parser.add_argument("--json", type=Path, help="file for what was found")
-    asked = parser.parse_args()
-    words = [word for word in asked.only.split(",") if word]
+    options = parser.parse_args()
+    words = [word for word in options.only.split(",") if word]
     chosen = [fault for fault in FAULTS if not words or any(word in fault.name for word in words)]
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         copy = Path(folder) / "copy"
         copy_to(copy)
         for fault, finding, seconds in tried(chosen, copy):
-            found[fault.name] = finding
+            findings[fault.name] = finding
             print(f"{finding:<7} {seconds:6.1f} s  {fault.name}", flush=True)
-            if asked.json:
-                asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    caught = sum(finding == "caught" for finding in found.values())
-    print(f"{caught} of {len(found)} caught")
-    return int(caught < len(found))
+            if options.json:
+                options.json.write_text(json.dumps(findings, indent=1) + "\n", encoding="utf-8")
+    caught = sum(finding == "caught" for finding in findings.values())
+    print(f"{caught} of {len(findings)} caught")
+    return int(caught < len(findings))
 
 
 def copy_to(copy: Path) -> None:

@@ -30,7 +30,7 @@ def medians(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, flo
             start = time.process_time()
             way()
             taken[name] += [time.process_time() - start] if turn else []
-    return {name: statistics.median(found) for name, found in taken.items()}
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
 def keystreams() -> dict[str, Callable[[], object]]:
@@ -78,7 +78,7 @@ def main() -> None:
     size = sum(value.numel() for value in total.values())
     few = {"noise_multiplier": 1.0, "norm": 1.0, "numbers": size, "source": source}
     step = ours(model, trainable, examples)
-    found = medians(
+    times = medians(
         {
             **keystreams(),
             "torch.randn, float32": lambda: [torch.randn(value.shape) for value in total.values()],
@@ -88,8 +88,8 @@ def main() -> None:
         arguments.rounds,
     )
     print(f"{size:,} numbers, {arguments.records} records\n\n| what | ms | of a step |\n| --- | --- | --- |")
-    for name, seconds in found.items():
-        print(f"| {name} | {seconds * 1e3:.1f} | {seconds / found['a private step']:.1%} |")
+    for name, seconds in times.items():
+        print(f"| {name} | {seconds * 1e3:.1f} | {seconds / times['a private step']:.1%} |")
     votes = medians({"votes": lambda: source.discrete_gaussian((62, 300), 6.0)}, arguments.rounds)["votes"]
     print(f"\n62 x 300 votes with discrete Gaussian noise: {votes * 1e3:.0f} ms")
     print(

@@ -21,8 +21,8 @@ BLOCK = re.compile(r"<!-- ([\w-]+)/([\w -]+) -->\n.*?<!-- end -->", re.DOTALL)
 
 def pages() -> list[Path]:
     """Every page with a block."""
-    found = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
-    return [page for page in found if BLOCK.search(page.read_text(encoding="utf-8"))]
+    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+    return [page for page in files if BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
 def results(name: str) -> dict[str, Any]:
@@ -39,28 +39,30 @@ def shown(value: str | float) -> str:
 
 def lines(name: str, table: str) -> list[str]:
     """A table in Markdown, and below it where its figures come from."""
-    kept = results(name)
-    found = {**kept.get("by hand", {}), **kept["tables"]}[table]
-    columns = zip(found["columns"], found["units"], strict=True)
+    stored = results(name)
+    cells = {**stored.get("by hand", {}), **stored["tables"]}[table]
+    columns = zip(cells["columns"], cells["units"], strict=True)
     heads = [f"{name}, {unit}" if unit not in ("", name) else name for name, unit in columns]
-    body = [heads, ["---"] * len(heads), *([shown(value) for value in row] for row in found["rows"])]
+    body = [heads, ["---"] * len(heads), *([shown(value) for value in row] for row in cells["rows"])]
     came = (
-        source(kept)
-        if table in kept["tables"]
-        else f"*Written by hand from earlier runs of `{kept['command'] or 'scripts'}`.*"
+        source(stored)
+        if table in stored["tables"]
+        else f"*Written by hand from earlier runs of `{stored['command'] or 'scripts'}`.*"
     )
     return [*("| " + " | ".join(row) + " |" for row in body), "", came]
 
 
-def source(kept: dict[str, Any]) -> str:
+def source(stored: dict[str, Any]) -> str:
     """The command, when it ran and on what."""
-    machine = kept["machine"]
+    machine = stored["machine"]
     facts = [f"{machine['cores']} cores", *([f"torch {machine['torch']}"] if machine.get("torch") else [])]
     when = (
-        f"carried over, written down {kept['measured']}" if kept.get("carried over") else f"measured {kept['measured']}"
+        f"carried over, written down {stored['measured']}"
+        if stored.get("carried over")
+        else f"measured {stored['measured']}"
     )
-    command = f"`{kept['command']}`" if kept["command"] else "Throw-away scripts"
-    return f"*{command}; {when} ({kept['commit']}), {', '.join(facts)}.*"
+    command = f"`{stored['command']}`" if stored["command"] else "Throw-away scripts"
+    return f"*{command}; {when} ({stored['commit']}), {', '.join(facts)}.*"
 
 
 def filled(text: str) -> str:

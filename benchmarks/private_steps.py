@@ -193,14 +193,16 @@ def attempt(bench: Bench, epsilon: float, changes: dict[str, Any]) -> None:
     images = torch.cat(parts).clone()
     judge = bench.judge(of_judge)
     judged = torch.cat([judge.log_probabilities(part) for part in images.split(CHUNK)])
-    said, pixels = judged.argmax(1), np.zeros((len(y), 1, 1, 1), np.uint8)  # only labels are asked for
+    judged_labels, pixels = judged.argmax(1), np.zeros((len(y), 1, 1, 1), np.uint8)  # only labels are asked for
     both = torch.from_numpy(weighed(ImageSet(pixels, y.numpy(), tuple(map(str, range(CLASSES)))), judged).labels)
-    found = {name: learnt(bench, images, labels) for name, labels in zip(LABELS, (y, said, both), strict=True)}
-    agree = float((said == y).float().mean())
-    told = " ".join(f"{name}={value}" for name, value in changes.items())
+    accuracies = {
+        name: learnt(bench, images, labels) for name, labels in zip(LABELS, (y, judged_labels, both), strict=True)
+    }
+    agree = float((judged_labels == y).float().mean())
+    options = " ".join(f"{name}={value}" for name, value in changes.items())
     print(
-        f"| {epsilon:g} | {told} clusters={clusters} groups={groups} moments={of_moments:g} judge={of_judge:g} | {agree:.3f} | "
-        + " | ".join(f"{value:.2%}" for value in found.values())
+        f"| {epsilon:g} | {options} clusters={clusters} groups={groups} moments={of_moments:g} judge={of_judge:g} | {agree:.3f} | "
+        + " | ".join(f"{value:.2%}" for value in accuracies.values())
         + f" | {trained:.0f} |",
         flush=True,
     )

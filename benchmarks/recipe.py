@@ -50,34 +50,34 @@ def row(side: int, colours: int, device: str, records: int) -> str:
     facts = Facts(records=records, classes=tuple(map(str, range(CLASSES))), public_classes=PUBLIC_CLASSES, shape=image)
     first = f"| {side}x{side}, {'grey' if colours == 1 else 'colour'} | {records:,} | {device.upper()} |"
     try:
-        found = follow(resolve("dp-sgd", "auto", [f"recipe.device={device}"]), facts, PUBLIC_IMAGES)
+        chosen = follow(resolve("dp-sgd", "auto", [f"recipe.device={device}"]), facts, PUBLIC_IMAGES)
     except BadInput as error:
         way = str(error).split(": use ")[1].replace("--set ", "")
         return f"{first} {way} | | | | | | | |"
-    return f"{first} {cells(found, image)} |"
+    return f"{first} {cells(chosen, image)} |"
 
 
-def cells(found: Settings, image: tuple[int, int, int]) -> str:
+def cells(chosen: Settings, image: tuple[int, int, int]) -> str:
     """What was chosen for one line."""
-    c, h, w = latent_shape(found.latent, image)
-    coder = f"{found.latent.steps:,}" if found.latent.kind != "none" else "-"
-    eyes = f"{found.backbone.steps:,}" if found.judge.use != "none" else "-"
-    network, tuning = found.network, found.fine_tuning
+    c, h, w = latent_shape(chosen.latent, image)
+    coder = f"{chosen.latent.steps:,}" if chosen.latent.kind != "none" else "-"
+    eyes = f"{chosen.backbone.steps:,}" if chosen.judge.use != "none" else "-"
+    network, tuning = chosen.network, chosen.fine_tuning
     levers = " and ".join(
         name
-        for name, used in (("moments", found.alignment.kind != "none"), ("judge", found.judge.use != "none"))
+        for name, used in (("moments", chosen.alignment.kind != "none"), ("judge", chosen.judge.use != "none"))
         if used
     )
     return " | ".join(
         (
-            f"{h}x{w}x{c} {'pixels' if found.latent.kind == 'none' else found.latent.kind}",
+            f"{h}x{w}x{c} {'pixels' if chosen.latent.kind == 'none' else chosen.latent.kind}",
             f"{network.kind} {network.width} x {network.blocks}",
-            f"{coder}, {eyes}, {found.pretraining.steps:,}",
+            f"{coder}, {eyes}, {chosen.pretraining.steps:,}",
             f"{tuning.batch:,}, {tuning.steps}, {tuning.draws}",
             ", ".join(tuning.trainable),
             levers or "-",
-            f"{found.generation.images:,}",
-            f"{found.evaluation.images:,}",
+            f"{chosen.generation.images:,}",
+            f"{chosen.evaluation.images:,}",
         )
     )
 
@@ -120,10 +120,10 @@ def line(kind: str, work: Work, step) -> str:
 
 def main() -> None:
     """Print what is asked for."""
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--table", action="store_true")
-    asked.add_argument("--costs", action="store_true")
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--costs", action="store_true")
+    given = parser.parse_args()
     for text in (*(costs() if given.costs else ()), *(table() if given.table or not given.costs else ())):
         print(text)
 

@@ -58,17 +58,17 @@ def table(lines: Sequence[str]) -> Table:
 
 def tables(text: str) -> tuple[list[Table], list[str]]:
     """The tables of a text, and its other lines that are not empty."""
-    found: list[list[str]] = []
+    blocks: list[list[str]] = []
     others = []
     inside = False
     for line in text.splitlines():
         if line.startswith("|"):
-            found.append([]) if not inside else None
-            found[-1].append(line)
+            blocks.append([]) if not inside else None
+            blocks[-1].append(line)
         elif line.strip():
             others.append(line)
         inside = line.startswith("|")
-    return [table(lines) for lines in found if len(lines) > 1], others
+    return [table(lines) for lines in blocks if len(lines) > 1], others
 
 
 def machine() -> dict[str, str | int | float]:
@@ -91,8 +91,8 @@ def machine() -> dict[str, str | int | float]:
 
 def commit() -> str:
     """The commit that is checked out, with `+` where files differ from it; empty without git."""
-    asked = ["git", "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+"]
-    return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    command = ["git", "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def output(command: Sequence[str]) -> Iterator[str]:
@@ -119,23 +119,23 @@ def main() -> None:
     for line in output(command):
         print(line, end="", flush=True)
         text += line
-    found, others = tables(text)
-    names = [*before["tables"], *(f"table {number}" for number in range(len(before["tables"]) + 1, len(found) + 1))]
-    kept = {
+    measured, others = tables(text)
+    names = [*before["tables"], *(f"table {number}" for number in range(len(before["tables"]) + 1, len(measured) + 1))]
+    stored = {
         "command": shlex.join(command),
         "measured": datetime.date.today().isoformat(),
         "commit": commit(),
         "machine": facts,
-        "tables": dict(zip(names, found, strict=False)),
+        "tables": dict(zip(names, measured, strict=False)),
         "lines": others,
         **({"by hand": before["by hand"]} if before.get("by hand") else {}),
     }
-    path.write_text(written(kept), encoding="utf-8")
+    path.write_text(written(stored), encoding="utf-8")
 
 
-def written(kept: dict[str, Any]) -> str:
+def written(stored: dict[str, Any]) -> str:
     """JSON with a row of a table on one line."""
-    text = json.dumps(kept, indent=1, ensure_ascii=False)
+    text = json.dumps(stored, indent=1, ensure_ascii=False)
     return (
         re.sub(r"\[\s+((?:[^\[\]{}]|\"[^\"]*\")*?)\s+\]", lambda row: "[" + re.sub(r",\n\s+", ", ", row[1]) + "]", text)
         + "\n"

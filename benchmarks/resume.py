@@ -63,19 +63,19 @@ def broken_off(changes: list[str], by: signal.Signals, after: int) -> str:
     return next((line for line in reversed(words) if "sfumato:" in line), "")
 
 
-def show(title: str, said: str = "") -> None:
+def show(title: str, remark: str = "") -> None:
     """What was reserved and paid so far, and what it adds up to."""
-    found = books()
+    ledger = books()
     print(
-        f"\n**{title}.** {said}\n\n| entry | kind | of entry | DP-SGD steps | epsilon |\n| --- | --- | --- | --- | --- |"
+        f"\n**{title}.** {remark}\n\n| entry | kind | of entry | DP-SGD steps | epsilon |\n| --- | --- | --- | --- | --- |"
     )
-    for entry in found["entries"]:
+    for entry in ledger["entries"]:
         if entry["kind"] in KINDS and (steps := sum(event.get("steps", 0) for event in entry.get("events", []))):
             of, epsilon = entry.get("reserve", ""), entry.get("epsilon")
             print(
                 f"| {entry['seq']} | {entry['kind']} | {of} | {steps} | {'' if epsilon is None else f'{epsilon:.4f}'} |"
             )
-    spent = next(iter(found["totals"].values()))
+    spent = next(iter(ledger["totals"].values()))
     print(f"\nIn all, votes included: epsilon {spent['epsilon']:.4f} ({spent['relation']}).", flush=True)
 
 

@@ -54,8 +54,8 @@ def main() -> None:
     from flows.synthesize import synthesize
 
     for title, changes in MODELS.items():
-        asked = [f"privacy.epsilon={arguments.epsilon}", "evaluation.baseline=false", *changes]
-        record = synthesize(method="rapid", preset="digits", changes=asked)
+        settings = [f"privacy.epsilon={arguments.epsilon}", "evaluation.baseline=false", *changes]
+        record = synthesize(method="rapid", preset="digits", changes=settings)
         judging = flow(name="sampling", persist_result=False, validate_parameters=False)(judged)
         scores = judging(record, arguments.draws, arguments.images)
         seconds, fast = timed(record, arguments.rounds, arguments.images)
@@ -87,8 +87,8 @@ def made_of(record):
     from tasks.audit import released
     from tasks.runtime.environment import where
 
-    kept = where().store().ancestry(record.samples_artifact)
-    votes = next(ClassVotes(digest=one, label=m["label"]) for one, m in kept if m["kind"] == ClassVotes.__name__)
+    family = where().store().ancestry(record.samples_artifact)
+    votes = next(ClassVotes(digest=one, label=m["label"]) for one, m in family if m["kind"] == ClassVotes.__name__)
     parts = released(record)
     return {"public": parts.public, "votes": votes, "tuned": parts.tuned}
 
@@ -122,8 +122,8 @@ def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]
     how = any_way.evaluation.model_copy(update={"images": images})
     eyes = FeatureSpaces(classifier=train_eyes(any_way, load_images(any_way, plan, book), book))
     judged = release.JudgedSets(sets=sets)
-    found = judgement(book.stage(release.evaluate)(order, judged, eyes, plan.facts, how, any_way.seed))
-    return {name: [found[f"way {number} draw {seed}"] for seed in range(draws)] for number, name in enumerate(ways)}
+    scores = judgement(book.stage(release.evaluate)(order, judged, eyes, plan.facts, how, any_way.seed))
+    return {name: [scores[f"way {number} draw {seed}"] for seed in range(draws)] for number, name in enumerate(ways)}
 
 
 def judgement(ref) -> dict[str, dict[str, float]]:
@@ -176,8 +176,8 @@ def show(title, record, scores, seconds, fast, arguments) -> None:
 
     plans = {name: plan_for(settings, record.plan.facts) for name, settings in settings_of(record).items()}
     mean = {
-        name: {key: statistics.mean(one[key] for one in found) for key in ("frechet", "readable", "coverage")}
-        for name, found in scores.items()
+        name: {key: statistics.mean(one[key] for one in values) for key in ("frechet", "readable", "coverage")}
+        for name, values in scores.items()
     }
     print(
         f"\n**{title}**: epsilon {arguments.epsilon:g}, {arguments.images} images, mean of {arguments.draws} draws "
@@ -192,14 +192,14 @@ def show(title, record, scores, seconds, fast, arguments) -> None:
     ]
     print("| " + " | ".join(head) + " |")
     print("| " + " | ".join(["---"] * len(head)) + " |")
-    for name, found in mean.items():
+    for name, values in mean.items():
         distances = [one["frechet"] for one in scores[name]]
         row = [name, str(plans[name].evaluations), f"{plans[name].evaluations / plans[FULL].evaluations:.3f}"]
         row += [f"{seconds[name]:.2f}", f"{seconds[name] / seconds[FULL]:.3f}"]
         row += [f"{fast[name]:.2f}"] if fast else []
-        row += [f"{found['frechet']:.2f} ({min(distances):.2f} to {max(distances):.2f})"]
-        row += [f"{found['frechet'] / mean[PAPER]['frechet'] - 1:+.0%}"]
-        row += [f"{found['readable']:.3f}", f"{found['coverage']:.3f}"]
+        row += [f"{values['frechet']:.2f} ({min(distances):.2f} to {max(distances):.2f})"]
+        row += [f"{values['frechet'] / mean[PAPER]['frechet'] - 1:+.0%}"]
+        row += [f"{values['readable']:.3f}", f"{values['coverage']:.3f}"]
         print("| " + " | ".join(row) + " |")
 
 

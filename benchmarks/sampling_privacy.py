@@ -76,8 +76,8 @@ def main() -> None:
     configure()
     from flows.synthesize import synthesize
 
-    asked = ["evaluation.baseline=false", "generation.images=100"]
-    world = World(synthesize(method=METHOD, preset="digits", changes=asked))
+    settings = ["evaluation.baseline=false", "generation.images=100"]
+    world = World(synthesize(method=METHOD, preset="digits", changes=settings))
     rows = study(world, arguments.seeds) if "study" in parts else []
     picture(world, rows, critical_window(world))
 
@@ -99,13 +99,13 @@ class World:
         from tasks.runtime.environment import where
 
         torch.set_num_threads(1)
-        kept = {m["kind"]: (digest, m["label"]) for digest, m in where().store().ancestry(record.samples_artifact)}
-        found = {
-            kind: kind(digest=kept[kind.__name__][0], label=kept[kind.__name__][1])
+        family = {m["kind"]: (digest, m["label"]) for digest, m in where().store().ancestry(record.samples_artifact)}
+        stored = {
+            kind: kind(digest=family[kind.__name__][0], label=family[kind.__name__][1])
             for kind in (PublicModel, PublicImages)
         }
         self.facts = record.plan.facts
-        public = PublicParts(model=found[PublicModel], images=found[PublicImages])
+        public = PublicParts(model=stored[PublicModel], images=stored[PublicImages])
         draft = Draft(where().store(), where().runs, silent)
         settings = resolve(METHOD)
         inputs = Inputs(settings=settings, facts=self.facts, public=public)
@@ -170,15 +170,15 @@ def study(world: World, seeds: int) -> list[dict]:
         for images in IMAGES:
             for name, (percent, until) in WINDOWS.items():
                 for rate in RATES:
-                    asked = [f"method.percent={percent}", f"method.until={until}", f"method.sample_rate={rate}"]
-                    rows.append(scored(world, name, epsilon, images, *asked))
+                    settings = [f"method.percent={percent}", f"method.until={until}", f"method.sample_rate={rate}"]
+                    rows.append(scored(world, name, epsilon, images, *settings))
     print("\n**Window x sample rate x images**, C as large as epsilon allows\n")
     table(rows, ["certified", "claim", "images", "title", "rate", "C", *SCORES])
     parts = [scored(world, name, 10.0, 500, *changes) for name, changes in WITHOUT.items()]
     print("\n**The preset with a part left out**, epsilon 10, 500 images\n")
     table(parts, ["title", "C", *SCORES])
     print("\n**The paper's own form**, 100 images, 2C / (p_t |D|) = 1\n")
-    table([paper(world, *asked) for asked in papers()], ["title", "rate", "certified", "claim", *SCORES])
+    table([paper(world, *settings) for settings in papers()], ["title", "rate", "certified", "claim", *SCORES])
     print(f"\n**The preset**, median (least to greatest) of {seeds} draws\n")
     table(preset(world, seeds), ["epsilon", "images", "title", *SCORES])
     print(f"\n{(time.process_time() - started) / 60:.1f} CPU minutes")
@@ -190,9 +190,9 @@ def scored(world: World, title: str, epsilon: float, images: int, *changes: str,
     from sfumato.diffusion.edm import step_noise
     from sfumato.methods import empirical_denoiser as method
 
-    asked = [f"privacy.epsilon={epsilon}", f"generation.images={images}", *changes]
-    x, y, plan = world.drawn(*asked, seed=seed)
-    settings, _ = world.planned(*asked)
+    settings_changed = [f"privacy.epsilon={epsilon}", f"generation.images={images}", *changes]
+    x, y, plan = world.drawn(*settings_changed, seed=seed)
+    settings, _ = world.planned(*settings_changed)
     noise = step_noise(*method.empirical_steps(settings.method)[0])
     clip = method.expected_terms(settings.method, plan.facts) * noise
     return {
@@ -218,9 +218,9 @@ def paper(world: World, title: str, changes: list[str], rate: float) -> dict:
     """A row of the paper's form, whatever it costs; where nothing finite can be certified the drawing is not even planned."""
     from sfumato.errors import BadInput
 
-    asked = [*PAPER, *changes, f"method.sample_rate={rate}", f"method.clip={world.facts.records / 2}"]
+    settings = [*PAPER, *changes, f"method.sample_rate={rate}", f"method.clip={world.facts.records / 2}"]
     try:
-        row = scored(world, title, 1e12, 100, *asked)
+        row = scored(world, title, 1e12, 100, *settings)
     except BadInput as refusal:
         print(f"{title}, rate {rate:.2g}: {refusal}")
         return {"title": title, "rate": rate, "certified": float("inf"), "claim": float("nan")}
@@ -234,19 +234,19 @@ def preset(world: World, seeds: int) -> list[dict]:
 
     for images in (*IMAGES, 1000, 2000):
         for epsilon in EPSILONS[:3]:
-            found = [scored(world, "drawn", epsilon, images, seed=seed) for seed in range(seeds)]
-            rows.append({"epsilon": f"{epsilon:g}", "images": images, "title": "drawn"} | spread(found))
-        found = []
+            rows_scored = [scored(world, "drawn", epsilon, images, seed=seed) for seed in range(seeds)]
+            rows.append({"epsilon": f"{epsilon:g}", "images": images, "title": "drawn"} | spread(rows_scored))
+        rows_scored = []
         for seed in range(seeds):
             index = torch.randperm(world.facts.records, generator=torch.Generator().manual_seed(seed))[:images]
-            found.append(world.scores(*(part[index] for part in world.private)))
-        rows.append({"epsilon": "-", "images": len(index), "title": "real training images"} | spread(found))
+            rows_scored.append(world.scores(*(part[index] for part in world.private)))
+        rows.append({"epsilon": "-", "images": len(index), "title": "real training images"} | spread(rows_scored))
     return rows
 
 
-def spread(found: list[dict]) -> dict[str, str]:
+def spread(scored_rows: list[dict]) -> dict[str, str]:
     """Median and range of each score."""
-    columns = {key: [one[key] for one in found] for key in SCORES}
+    columns = {key: [one[key] for one in scored_rows] for key in SCORES}
     return {key: f"{statistics.median(v):.3f} ({min(v):.3f} to {max(v):.3f})" for key, v in columns.items()}
 
 
@@ -265,21 +265,21 @@ def critical_window(world: World) -> dict[str, list[tuple[float, float]]]:
         "preset, epsilon 1": ["privacy.epsilon=1"],
         "all levels, no privacy": ["privacy.epsilon=1e9", "method.percent=0", "method.until=100"],
     }
-    found = {}
+    curves = {}
     for name, changes in ways.items():
         settings, plan = world.planned(*changes, "generation.images=500")
         y, steps = world.trajectory(settings, plan, seed=0)
         curve = []
         for sigma, image, _ in steps:
             curve.append((sigma, float(predict(reader, image).gather(1, y[:, None]).mean())))
-        found[name] = curve
+        curves[name] = curve
     print("\n**Probability of the wanted digit**, of the image that is expected at a noise level\n")
     levels = [sigma for sigma, _ in curve]
     table(
-        [{"way": name} | {f"{s:.2g}": p for s, p in curve[10:32:3]} for name, curve in found.items()],
+        [{"way": name} | {f"{s:.2g}": p for s, p in curve[10:32:3]} for name, curve in curves.items()],
         ["way", *(f"{sigma:.2g}" for sigma in levels[10:32:3])],
     )
-    return found
+    return curves
 
 
 def attack_success() -> None:
@@ -290,8 +290,8 @@ def attack_success() -> None:
     for rate, count in TABLE_2.items():
         row = {"p": rate, "N": count}
         for title, until in {"T": 2.5, "3/4 T": 25, "1/2 T": 50, "1/4 T": 75}.items():
-            found = method.claim(rate, 0, 1, 1e-5, False, method.Grid(N=count), until=until)
-            row[title] = f"{method.attack_success(found.epsilon):.4f}"
+            promise = method.claim(rate, 0, 1, 1e-5, False, method.Grid(N=count), until=until)
+            row[title] = f"{method.attack_success(promise.epsilon):.4f}"
         rows.append(row)
     print("\n**Attack success by the claim** (Table 2), one image, delta 1e-5\n")
     table(rows, list(rows[0]))
@@ -317,11 +317,11 @@ def figures() -> None:
         a.plot(grid.levels()[:-1], grid.mus(), color=f"C{number}", label=f"down to {sigma_min}")
         row = {"sigma_min": sigma_min}
         for rate, line in ((1.0, "-"), (0.5, "--")):
-            found = method.claim(rate, 0, 1, 1e-5, False, grid)
-            row |= {f"mu, p = {rate:g}": found.mu, f"epsilon, p = {rate:g}": found.epsilon}
-            told = {"color": f"C{number}", "ls": line, "label": f"{sigma_min}, p = {rate:g}"}
-            b.plot(deltas, [gdp_epsilon(found.mu, delta) for delta in deltas], **told)
-            c.plot(errors, norm.cdf(norm.isf(errors) - found.mu), **told)
+            promise = method.claim(rate, 0, 1, 1e-5, False, grid)
+            row |= {f"mu, p = {rate:g}": promise.mu, f"epsilon, p = {rate:g}": promise.epsilon}
+            style = {"color": f"C{number}", "ls": line, "label": f"{sigma_min}, p = {rate:g}"}
+            b.plot(deltas, [gdp_epsilon(promise.mu, delta) for delta in deltas], **style)
+            c.plot(errors, norm.cdf(norm.isf(errors) - promise.mu), **style)
         rows.append(row)
     a.set(
         xscale="log",
@@ -396,8 +396,13 @@ def picture(world: World, rows: list[dict], curves: dict[str, list[tuple[float, 
     for images in (10, 100, 1000, 10_000):
         costs = []
         for until in ends:
-            asked = ["privacy.epsilon=1e12", "method.clip=15", f"method.until={until}", f"generation.images={images}"]
-            costs.append(world.planned(*asked)[1].certificate.epsilon)
+            settings = [
+                "privacy.epsilon=1e12",
+                "method.clip=15",
+                f"method.until={until}",
+                f"generation.images={images}",
+            ]
+            costs.append(world.planned(*settings)[1].certificate.epsilon)
         b.plot(ends, costs, marker=".", label=f"{images} images")
     b.axhline(10, color="grey", lw=0.8)
     b.set(

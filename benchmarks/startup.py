@@ -39,7 +39,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         places = {"SFUMATO_HOME": str(Path(folder) / "home"), "SFUMATO_KEYS": str(Path(folder) / "keys")}
-        plain, least = taken(PLAIN, places, given.rounds)
+        plain, least = measured(PLAIN, places, given.rounds)
         print("| command | CPU s | times an empty Python | MB |\n| --- | --- | --- | --- |")
         print(f"| `python -c pass` | {plain:.2f} | 1 | {least:.0f} |")
         first, again = "`, the first time", "`, the same again"
@@ -50,7 +50,7 @@ def main() -> None:
             (f"`sfumato {PLAN}{again}", _sfumato(PLAN), given.rounds),
         ]
         for name, command, rounds in rows:
-            seconds, megabytes = taken(command, places, rounds)
+            seconds, megabytes = measured(command, places, rounds)
             print(f"| {name} | {seconds:.2f} | {seconds / plain:.0f} | {megabytes:.0f} |", flush=True)
 
 
@@ -58,9 +58,9 @@ def _sfumato(command: str) -> list[str]:
     return [sys.executable, "-m", "flows", *command.split()]
 
 
-def taken(command: list[str], places: dict[str, str], rounds: int) -> tuple[float, float]:
+def measured(command: list[str], places: dict[str, str], rounds: int) -> tuple[float, float]:
     """Least processor seconds, and least peak of memory in megabytes, of a command with all that it starts."""
-    found = []
+    usage = []
     for _ in range(rounds):
         process = subprocess.Popen(
             command,
@@ -70,8 +70,8 @@ def taken(command: list[str], places: dict[str, str], rounds: int) -> tuple[floa
             stderr=subprocess.DEVNULL,
         )
         _, _, used = os.wait4(process.pid, 0)
-        found.append((used.ru_utime + used.ru_stime, used.ru_maxrss / KILO))
-    return min(seconds for seconds, _ in found), min(megabytes for _, megabytes in found)
+        usage.append((used.ru_utime + used.ru_stime, used.ru_maxrss / KILO))
+    return min(seconds for seconds, _ in usage), min(megabytes for _, megabytes in usage)
 
 
 if __name__ == "__main__":

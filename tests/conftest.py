@@ -133,10 +133,10 @@ def released(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def data() -> Path:
     """Real images outside the project: MNIST and Omniglot."""
-    found = Path(os.environ.get("SFUMATO_DATA") or Path(__file__).parents[2] / "shared" / "data")
-    if not (found / "mnist").is_dir():
-        pytest.skip(f"no MNIST in {found}: set SFUMATO_DATA to the folder with mnist/ and omniglot/")
-    return found
+    folder = Path(os.environ.get("SFUMATO_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not (folder / "mnist").is_dir():
+        pytest.skip(f"no MNIST in {folder}: set SFUMATO_DATA to the folder with mnist/ and omniglot/")
+    return folder
 
 
 @pytest.fixture(scope="session")

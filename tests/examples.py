@@ -54,11 +54,11 @@ def keep_samples(
         serialization.save_images(folder, images)
         save_png(folder / "samples.png", grid(images.pixels, 3, 2))
         if plan:
-            gate.save_how(folder, told_settings(), plan)
+            gate.save_how(folder, stored_settings(), plan)
         return store.keep(Samples, folder, parents=parents, entries=entries)
 
 
-def told_settings() -> dict[str, Any]:
+def stored_settings() -> dict[str, Any]:
     """The settings that samples hold."""
     return {**resolve("rapid").what(), "data": {"name": "scans"}, "seed": 0}
 
@@ -141,8 +141,8 @@ def reserve(ledger: Ledger, events: Sequence[Event], dataset: str = "scans", **c
 
 def judge(ledger: Ledger, samples: Ref, tickets: Sequence[Reservation], *, passed: bool, what: str = "copies") -> None:
     """The verdict of a check of samples."""
-    told = {"what": what, "artifact": samples.digest, "finding": "f" * 64, "passed": passed}
-    ledger.check("scans", **told, spends=[one.hash for one in tickets], run="run-1", code_version="1")
+    verdict = {"what": what, "artifact": samples.digest, "finding": "f" * 64, "passed": passed}
+    ledger.check("scans", **verdict, spends=[one.hash for one in tickets], run="run-1", code_version="1")
 
 
 def paid_record(

@@ -11,20 +11,20 @@ from sfumato.diffusion.objective import Examples, record_losses
 def loop(model, names, examples):
     """Each record's gradient in float64: `[b]` dictionaries."""
     slow = copy.deepcopy(model).double().requires_grad_(True)
-    found = []
+    gradients = []
     for record in range(len(examples.y)):
         one = examples.map(lambda field, at=record: field[at : at + 1])
         one = Examples(one.x_t.double(), one.t, one.y, one.target.double())
         slow.zero_grad()
         record_losses(slow, one).sum().backward()
-        found.append(
+        gradients.append(
             {
                 name: torch.zeros_like(p) if p.grad is None else p.grad.clone()
                 for name, p in slow.named_parameters()
                 if name in names
             }
         )
-    return found
+    return gradients
 
 
 def norm(gradient):
@@ -42,9 +42,9 @@ def clipped(gradients, clip):
     return total
 
 
-def distance(found, expected):
+def distance(computed, expected):
     """Relative to the size of what is expected."""
-    return float(norm({name: found[name].double() - expected[name] for name in expected}) / norm(expected))
+    return float(norm({name: computed[name].double() - expected[name] for name in expected}) / norm(expected))
 
 
 class Wrapped(nn.Module):

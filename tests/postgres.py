@@ -18,8 +18,8 @@ def binaries() -> Path | None:
     """The folder with `initdb`, `pg_ctl` and `postgres` of the newest version: Debian's, else one on the PATH."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: [len(path.parts[-2]), path.parts[-2]])
     onpath = shutil.which("initdb")
-    found = [*([Path(onpath).resolve().parent] if onpath else []), *debian]
-    whole = [path for path in found if all((path / name).exists() for name in ("initdb", "pg_ctl", "postgres"))]
+    folders = [*([Path(onpath).resolve().parent] if onpath else []), *debian]
+    whole = [path for path in folders if all((path / name).exists() for name in ("initdb", "pg_ctl", "postgres"))]
     return whole[-1] if whole else None
 
 
@@ -50,8 +50,8 @@ class Server:
     def _call(self, program: str, *arguments: str) -> int:
         line = [str(binaries() / program), "--pgdata", str(self._folder / "data"), *arguments]
         done = subprocess.run(line, cwd=self._folder, capture_output=True, text=True, **self._as)
-        asked_only = arguments[-1:] == ("status",)
-        assert done.returncode == 0 or asked_only, f"{program}: {done.stdout}{done.stderr}"
+        status_only = arguments[-1:] == ("status",)
+        assert done.returncode == 0 or status_only, f"{program}: {done.stdout}{done.stderr}"
         return done.returncode
 
     def start(self) -> None:

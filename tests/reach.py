@@ -53,8 +53,8 @@ def module(name: str) -> Module:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PROJECT:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                found = (inner, "") if exists(inner) else (node.module, alias.name)
-                names[alias.asname or alias.name] = found
+                home = (inner, "") if exists(inner) else (node.module, alias.name)
+                names[alias.asname or alias.name] = home
     return Module(functions, classes, names, tables)
 
 
@@ -66,12 +66,12 @@ def exists(name: str) -> bool:
 
 def resolved(where: str, name: str) -> tuple[str, str] | None:
     """The module and name behind a name, re-exports followed."""
-    found = module(where)
-    if name in found.functions or name in found.classes or name in found.tables:
+    place = module(where)
+    if name in place.functions or name in place.classes or name in place.tables:
         return where, name
-    if name not in found.names:
+    if name not in place.names:
         return None
-    there, inner = found.names[name]
+    there, inner = place.names[name]
     return (there, "") if not inner else resolved(there, inner)
 
 
@@ -92,13 +92,13 @@ def reached(roots: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
             if "." in name:
                 touched.add((where, name.partition(".")[0]))
             for node in ast.walk(body):
-                if isinstance(node, ast.Name) and (found := resolved(where, node.id)) and found[1]:
-                    todo.append(found)
+                if isinstance(node, ast.Name) and (home := resolved(where, node.id)) and home[1]:
+                    todo.append(home)
                 if isinstance(node, ast.Attribute):
                     called.add(node.attr)
                     base = resolved(where, node.value.id) if isinstance(node.value, ast.Name) else None
-                    if base and not base[1] and (found := resolved(base[0], node.attr)) and found[1]:
-                        todo.append(found)
+                    if base and not base[1] and (home := resolved(base[0], node.attr)) and home[1]:
+                        todo.append(home)
         for there, kind in touched:
             methods = [f"{kind}.{method}" for method in module(there).classes.get(kind, ()) if method in called]
             todo += [(there, method) for method in methods if (there, method) not in seen]
@@ -107,10 +107,10 @@ def reached(roots: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
 
 def refusals(functions: Iterable[tuple[str, str]], kinds: Iterable[str]) -> Counter[str]:
     """How often each function, as `module.name`, makes one of these exceptions."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for where, name in functions:
         body = module(where).functions.get(name)
         for node in ast.walk(body) if body else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                found[f"{where}.{name}"] += node.func.id in kinds
-    return +found
+                counts[f"{where}.{name}"] += node.func.id in kinds
+    return +counts

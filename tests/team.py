@@ -167,11 +167,11 @@ def main(folder: Path) -> None:
     sample = dp_sgd.poisson_sample
     place = where()
     team: Team = join(place.rank, place.processes)
-    said = team.tell("from the first" if team.rank == 0 else "")
-    assert said == "from the first" and team.tell() == ""
-    found = injected(team) | drawn(team, sample)
+    message = team.tell("from the first" if team.rank == 0 else "")
+    assert message == "from the first" and team.tell() == ""
+    results = injected(team) | drawn(team, sample)
     if team.rank == 0:
-        save_file({name: value.contiguous() for name, value in found.items()}, folder / "found.safetensors")
+        save_file({name: value.contiguous() for name, value in results.items()}, folder / "found.safetensors")
     leave()
 
 

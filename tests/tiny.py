@@ -23,17 +23,19 @@ def shared() -> dict[str, Any]:
     store, client = place.store(), place.tracker().client()
     with place.ledger() as ledger:
         private = {entry.body["digest"] for entry in ledger.entries() if "digest" in entry.body}
-    kept = {path.name: store.manifest(path.name) for path in (store.root / "objects").iterdir()}
-    banned = {digest: m["kind"] for digest, m in kept.items() if m["label"] == Label.INTERNAL}
-    secret = {sha for d in banned for sha in kept[d]["files"].values()}
-    secret -= {sha for d in set(kept) - set(banned) for sha in kept[d]["files"].values()}  # the same by chance
+    manifests = {path.name: store.manifest(path.name) for path in (store.root / "objects").iterdir()}
+    banned = {digest: m["kind"] for digest, m in manifests.items() if m["label"] == Label.INTERNAL}
+    secret = {sha for d in banned for sha in manifests[d]["files"].values()}
+    secret -= {
+        sha for d in set(manifests) - set(banned) for sha in manifests[d]["files"].values()
+    }  # the same by chance
     runs = client.search_runs([client.get_experiment_by_name(SHAREABLE).experiment_id])
     for run in runs:
         assert run.data.tags["label"] in ("PUBLIC", "DP"), run.info.run_name
         if digest := run.data.tags.get("artifact"):
-            assert kept[digest]["label"] == run.data.tags["label"], run.info.run_name
-        said = json.dumps(run.to_dictionary())
-        assert not [digest for digest in {*private, *banned} if digest[:12] in said], run.info.run_name
+            assert manifests[digest]["label"] == run.data.tags["label"], run.info.run_name
+        dumped = json.dumps(run.to_dictionary())
+        assert not [digest for digest in {*private, *banned} if digest[:12] in dumped], run.info.run_name
         assert not [key for key in run.data.metrics if "/" in key or "readable" in key or "frechet" in key]
     files = [path for path in (place.tracker().files / SHAREABLE).rglob("*") if path.is_file()]
     for path in files:

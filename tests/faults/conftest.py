@@ -18,9 +18,9 @@ def tally(request):
     """A row of the table, named by the test's first line."""
     kind = getattr(request.node, "callspec", None)
     name = request.function.__doc__.splitlines()[0]
-    found = Tally(f"{name}: {kind.id}" if kind else name)
-    TALLIES.append(found)
-    return found
+    tally = Tally(f"{name}: {kind.id}" if kind else name)
+    TALLIES.append(tally)
+    return tally
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ class Server:
         """Its own folder, whatever other tests have set."""
         import os
 
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_API")}
-        return {**kept, "PREFECT_HOME": str(self.home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_API")}
+        return {**environment, "PREFECT_HOME": str(self.home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
 
     def kill(self) -> None:
         """kill -9."""
