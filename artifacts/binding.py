@@ -26,7 +26,7 @@ def unbound(store: Store, known: Sequence[Entry], artifact: Ref | str) -> str:
     try:
         family = store.ancestry(artifact)
     except Damaged:
-        return "what it was made of is gone or damaged"
+        return "an artifact that it was made from is missing or damaged"
     label = store.label_of(artifact)
     labels = {family[0][1]["label"], artifact.label if isinstance(artifact, Ref) else label}
     reasons = (_unbound(digest, manifest, store.label_of(digest), known) for digest, manifest in family)

@@ -33,7 +33,7 @@ from sfumato.released import CARD
 REGISTRY, CHECKER = "registry.yaml", "verify_card.py"
 OF_ENTRIES = ("generator", "arithmetic", "code_version")
 """Fields of the entries that describe how a mechanism was carried out."""
-TUNING = "settings chosen by looking at scores against private images are in no account"
+TUNING = "settings chosen by looking at scores against private images are not accounted for"
 TO_FILL_IN = "Not told by the program: write it here before handing this in."
 
 

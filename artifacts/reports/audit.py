@@ -118,9 +118,7 @@ def verdict(audit: Audit) -> str:
     if audit.copies is None:
         sentences.append("No copy check was done, so that this audit clears nothing.")
     elif audit.passed:
-        sentences.append(
-            "Nothing that was tried refutes what is promised, and no published image repeats a training record."
-        )
+        sentences.append("No test refutes the promise, and no published image repeats a training record.")
     if telling := _telling(audit):
         sentences.append(
             f"Members can be told from others ({', '.join(telling)}); a promise of this size may allow that."
@@ -161,7 +159,7 @@ def fit_verdict(fit: Fit) -> str:
     """The result of a white-box test, in a few sentences."""
     seen = (
         f"{fit.what}: {fit.numbers:,} noise numbers were {fit.noise:.4f} times as large as the entry says (at most "
-        f"{fit.noise_at_most:.4f} times); a record made for the purpose moved what is let out by {fit.contribution:.4f} of what the "
+        f"{fit.noise_at_most:.4f} times); a made-up record moved the output by {fit.contribution:.4f} of what the "
         f"entry says. Such a mechanism costs an epsilon of at least {fit.epsilon:.3f}; the entry is priced at {fit.priced:.3f}."
     )
     chance = (
@@ -170,13 +168,13 @@ def fit_verdict(fit: Fit) -> str:
     if fit.faults:
         return f"{seen} FAULT: {'; '.join(fit.faults)}. {chance}"
     return (
-        f"{seen} No fault: the noise is at least what the entry says, on every tensor and drawn afresh in each step, and a record "
+        f"{seen} No fault: the noise is at least what the entry says, on every tensor and drawn again in each step, and a record "
         f"contributes no more and no more often. {chance}"
     )
 
 
 def _fits(audit: Audit) -> list[Text | Table]:
-    return [Text(fit_verdict(fit)) for fit in audit.fits] or [Text("No mechanism of this run was tried.")]
+    return [Text(fit_verdict(fit)) for fit in audit.fits] or [Text("No mechanism of this run was tested.")]
 
 
 def attack_verdict(attack: Membership) -> str:

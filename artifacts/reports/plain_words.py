@@ -67,7 +67,7 @@ def _cost(ceiling: Row) -> str:
     if ceiling.get("readable") is None:
         return ""
     separated = (
-        f"; they are told from others {ceiling['two_sample_auc']:.0%} of the time"
+        f"; a small CNN tells them from others {ceiling['two_sample_auc']:.0%} of the time"
         if ceiling.get("two_sample_auc") is not None
         else ""
     )

@@ -235,7 +235,7 @@ def _making(record: RunRecord) -> PageSection:
     ]
     if numbers := record.latents:
         sentence = (
-            "Denoisers work on latents of an autoencoder that saw public images alone; what it loses, no method can bring back. "
+            "Denoisers work on latents of an autoencoder that saw public images alone; no method can recover what it loses. "
             "Root mean squared error per pixel, on public images that it did not learn from, of its reconstructions: "
             f"{numbers['reconstruction_error']:.3f}; of the mean image: {numbers['spread']:.3f} (pixels from -1 to 1)."
         )
@@ -243,9 +243,9 @@ def _making(record: RunRecord) -> PageSection:
     if numbers := record.alignment:
         shared = f"{numbers['shared_covariances']:.0f}" if numbers["shared_covariances"] else "none"
         sentence = (
-            f"Noisy counts, means and covariances of {numbers['classes']:.0f} classes, which the certificate covers, take them to where the public "
-            f"images lie; what is drawn there is taken back. With too few records, or too much noise, for a covariance of their own: {shared} of "
-            "the classes, which take what all have in common."
+            f"Noisy counts, means and covariances of {numbers['classes']:.0f} classes, which the certificate covers, map them to the public images; "
+            f"drawn images are mapped back. Classes with too few records, or too much noise, for a covariance of their own: {shared}. These "
+            "share one covariance."
         )
         blocks.append(Text(sentence, "Alignment."))
     if numbers := record.retrieval:
@@ -277,11 +277,11 @@ def labels_note(record: RunRecord) -> str:
         else ""
     )
     if judge.use == "relabel":
-        return f"The labels are those of a judge ({paid}); {agreed}. The classes that the images were drawn for are kept beside."
+        return f"The labels are those of a judge ({paid}); {agreed}. The classes that the images were drawn for are stored too."
     if judge.use == "weigh":
         return (
             f"The labels are the likelier ones of the class that an image was drawn for and that of a judge ({paid}); {agreed}. The classes that "
-            "the images were drawn for are kept beside."
+            "the images were drawn for are stored too."
         )
     return f"Each image has the class that it was drawn for; a judge ({paid}) kept the surest of each class; {agreed}."
 
@@ -317,9 +317,7 @@ TIME = "Time"
 def _time(record: RunRecord, *, internal: bool = False) -> PageSection:
     """Time of each stage; that of stages with an INTERNAL result is in the INTERNAL version alone, since it depends on private images."""
     timed = [stage for stage in record.stages if internal or stage.label in (Label.PUBLIC, Label.DP)]
-    left = (
-        "" if internal else " How long the others took follows from private images without noise, and is not told here."
-    )
+    left = "" if internal else " The time of the others depends on private images without noise, and is not shown here."
     rows = [
         [stage.name, f"{stage.seconds:.1f}", "from cache" if stage.cached else "", f"{stage.made_in:.1f}"]
         for stage in timed
@@ -402,8 +400,8 @@ def _explained(rows: Mapping[str, Mapping[str, Any]]) -> list[Text]:
     sentences = [f"{FIDELITY[key]}: in the {name}." for key, name in sorted(extractors)]
     if any(row.get("two_sample_auc") is not None for row in rows.values()):
         sentences.append(
-            "told from real: how often a small CNN, taught on one half of the images, holds the synthetic one of a synthetic and a held-out "
-            "real image for the more synthetic, among the other half (area under ROC; .5 is guessing, 1 is always)."
+            "told from real: how often a small CNN, trained on one half of the images, tells the synthetic one of a synthetic and a held-out "
+            "real image, on the other half (area under ROC; .5 is guessing, 1 is always)."
         )
     return [Text(" ".join(sentences))] if sentences else []
 

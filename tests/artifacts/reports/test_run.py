@@ -206,7 +206,10 @@ def test_what_the_numbers_mean_stands_first_and_in_words(tmp_path):
     assert "picks the synthetic one 98% of the time; guessing gives 50%" in words and "held-out ones: 51%" in words
     assert "79.2% (75.3% as the mean over classes) of held-out real images; after real ones 97.3%" in words
     assert "reads 55.3% of the synthetic ones as they were meant; of held-out real ones 99.2%" in words
-    assert "through the autoencoder and back 93.3% are still read; they are told from others 62% of the time" in words
+    assert (
+        "through the autoencoder and back 93.3% are still read; a small CNN tells them from others 62% of the time"
+        in words
+    )
     assert "41% lie among real ones" in words and "No number here is a verdict by itself" in words
     assert "told from real: how often a small CNN" in text and "CNN, balanced" in text
     assert text.index("## Promise") < text.index("## In plain words") < text.index("## Scores")
