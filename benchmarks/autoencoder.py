@@ -112,9 +112,11 @@ def main() -> None:
 def public_images(given: argparse.Namespace) -> ImageSet:
     """What both kinds learn from."""
     if given.data == "colour":
-        return sources.load(f"{given.folder}/tiny-imagenet-32", part="train", size=given.size or 32)
+        return sources.load(f"{given.folder}/tiny-imagenet-32", sources.Reading(part="train", size=given.size or 32))
     size = given.size or 28
-    return sources.load("omniglot+glyphs", part="all", size=size, folder=given.folder, glyphs_per_class=given.glyphs)
+    return sources.load(
+        "omniglot+glyphs", sources.Reading(part="all", size=size, folder=given.folder, glyphs_per_class=given.glyphs)
+    )
 
 
 def changed(settings: Latent, changes: list[str]) -> Latent:
@@ -150,7 +152,9 @@ def trained(settings: Latent, public: ImageSet, seed: int) -> Trained:
 
 def mnist_reader(folder: str, image: Shape) -> Callable[[Codec], list[str]]:
     """What to measure of a codec on MNIST's test images."""
-    learnt, test = (sources.load("mnist", part=part, size=image[1], folder=folder) for part in ("train", "test"))
+    learnt, test = (
+        sources.load("mnist", sources.Reading(part=part, size=image[1], folder=folder)) for part in ("train", "test")
+    )
     reader = classifier_of(learnt, seed=0, device=torch.device("cpu"))
     x, y = to_unit(test.pixels), torch.from_numpy(test.labels)
 

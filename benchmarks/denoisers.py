@@ -93,7 +93,8 @@ def public_images(name: str) -> ImageSet:
     """The public images of a set."""
     if name == "letters":
         return sources.load(
-            "omniglot+glyphs", part="all", size=28, glyphs_per_class=1500, folder=os.environ["SFUMATO_DATA"]
+            "omniglot+glyphs",
+            sources.Reading(part="all", size=28, glyphs_per_class=1500, folder=os.environ["SFUMATO_DATA"]),
         )
     import numpy as np
     import pyarrow.parquet as parquet

@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--channels", type=int, default=6, help="numbers for a square of 4x4 pixels (default: 6)")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 2.7], help="of the moments (default: 1 2.7)")
     given = parser.parse_args()
-    public = sources.load(f"{given.folder}/tiny-imagenet-32", part="train", size=SIDE, channels=1)
+    public = sources.load(f"{given.folder}/tiny-imagenet-32", sources.Reading(part="train", size=SIDE, channels=1))
     settings = ANCHORS[SIDE, 1].model_copy(update={"channels": given.channels})
     codec = train_autoencoder(settings, to_unit(public.pixels), seed=0).codec
     some = np.random.default_rng(0).permutation(len(public.pixels))[:SHOWN]
@@ -87,7 +87,7 @@ def stand_ins(photographs: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
     x = torch.tensor(digits.images / 8 - 1, dtype=torch.float32)[:, None]
     x = F.interpolate(x, (SIDE, SIDE), mode="bicubic").clamp(-1, 1)
     yield "digits", x, torch.tensor(digits.target != 3).long()
-    letters = sources.load("glyphs", part="all", size=SIDE, channels=1, glyphs_per_class=80)
+    letters = sources.load("glyphs", sources.Reading(part="all", size=SIDE, channels=1, glyphs_per_class=80))
     x, of = to_unit(letters.pixels), torch.as_tensor(letters.labels)
     others = torch.nonzero(of >= 5)[:, 0]
     few, many = x[of < 5][:FEW], x[others[torch.randperm(len(others), generator=rng)[:MANY]]]

@@ -58,7 +58,7 @@ class Bench:
         self.codec = serialization.load_codec(given.autoencoder, CPU, trained_on=[facts["trained_on"]])
         self.denoiser, self.backbone = given.denoiser, serialization.load_backbone(given.backbone, CPU)
         self.schedule = NoiseSchedule(make_schedule(Schedule()).alpha_bar, self.codec.limit)
-        public = sources.load(f"{given.folder}/tiny-imagenet-32", part="train", size=SIDE, channels=1)
+        public = sources.load(f"{given.folder}/tiny-imagenet-32", sources.Reading(part="train", size=SIDE, channels=1))
         some = torch.randperm(len(public.pixels), generator=torch.Generator().manual_seed(0))[:20_000]
         self.photographs = to_unit(public.pixels[some.numpy()])
         self.where = measured(

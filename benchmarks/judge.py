@@ -66,12 +66,9 @@ def backbone_of(given: argparse.Namespace) -> Backbone:
         return serialization.load_backbone(given.backbone, torch.device("cpu"))
     public = sources.load(
         "omniglot+glyphs",
-        part="all",
-        size=SIDE,
-        channels=1,
-        glyphs_per_class=LETTERS,
-        folder=given.folder,
-        seed=given.seed,
+        sources.Reading(
+            part="all", size=SIDE, channels=1, glyphs_per_class=LETTERS, folder=given.folder, seed=given.seed
+        ),
     )
     started = time.process_time()
     trained = train_backbone(config.BackboneSettings(steps=given.steps), public, seed=given.seed)
@@ -90,7 +87,7 @@ def images_of(given: argparse.Namespace, part: str) -> tuple[np.ndarray, np.ndar
     if given.data == "stand-in":
         pixels, labels = drawn(part, STAND_IN[part], np.random.default_rng(given.seed + (part == "test")))
         return pixels[:, None], labels.astype(np.int64)
-    images = sources.load(given.data, part=part, folder=given.folder)
+    images = sources.load(given.data, sources.Reading(part=part, folder=given.folder))
     return images.pixels, images.labels
 
 

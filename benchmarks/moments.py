@@ -138,7 +138,7 @@ def main() -> None:
     (pixels, labels), (unseen, names) = drawn("train", given.records, rng), drawn("test", 4000, rng)
     x, y = small(pixels[:, None]), torch.as_tensor(labels).long()
     test = small(unseen[:, None]), torch.as_tensor(names).long()
-    glyphs = sources.load("glyphs", part="all", size=28, glyphs_per_class=200)
+    glyphs = sources.load("glyphs", sources.Reading(part="all", size=28, glyphs_per_class=200))
     letters, of = small(glyphs.pixels), torch.as_tensor(glyphs.labels).long()
     how = {"proportions": given.proportions, "residual": given.residual, "quantile": given.quantile}
     print("| epsilon | maps | far | MLP |\n| --- | --- | --- | --- |")

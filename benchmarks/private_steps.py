@@ -73,7 +73,8 @@ class Bench:
         self.test = to_unit(unseen[:, None]), torch.from_numpy(of).long()
         self.z = torch.cat([self.codec.encode(part) for part in self.x.split(CHUNK)])
         public = sources.load(
-            "omniglot+glyphs", part="all", size=28, channels=1, glyphs_per_class=LETTERS, folder=given.folder
+            "omniglot+glyphs",
+            sources.Reading(part="all", size=28, channels=1, glyphs_per_class=LETTERS, folder=given.folder),
         )
         self.public = torch.cat([self.codec.encode(part) for part in to_unit(public.pixels).split(CHUNK)])
         self.public_y = torch.from_numpy(public.labels)

@@ -110,7 +110,7 @@ class World:
         settings = resolve(METHOD)
         inputs = Inputs(settings=settings, facts=self.facts, public=public)
         self.parts = load_parts(draft, inputs, settings.machine)
-        train, test = (sources.load("digits", part=part) for part in ("train", "test"))
+        train, test = (sources.load("digits", sources.Reading(part=part)) for part in ("train", "test"))
         self.private = to_unit(train.pixels), torch.from_numpy(train.labels)
         self.test = to_unit(test.pixels), torch.from_numpy(test.labels)
         self.judge = train_judge(*self.private, classes=len(self.facts.classes))
@@ -258,7 +258,9 @@ def critical_window(world: World) -> dict[str, list[tuple[float, float]]]:
     from sfumato.evaluation.classifier import predict, train_classifier
     from sfumato.images import to_unit
 
-    shown = sources.load("glyphs", part="all", size=8, glyphs_per_class=400, characters=sources.ALPHABETS["digits"])
+    shown = sources.load(
+        "glyphs", sources.Reading(part="all", size=8, glyphs_per_class=400, characters=sources.ALPHABETS["digits"])
+    )
     reader = train_classifier(to_unit(shown.pixels), torch.from_numpy(shown.labels), len(shown.classes))
     ways = {
         "preset, epsilon 10": [],

@@ -12,6 +12,7 @@ import functools
 import json
 import shlex
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,24 +73,11 @@ def preflight(
         before = None  # of another choice of classes, which the door takes for another version
     classes = data.classes or (before.classes if before else ())
     _refuse_same(data)
-    reading: dict[str, Any] = {
-        "part": "train",
-        "size": data.size,
-        "channels": data.channels,
-        "crop": data.crop,
-        "held_out": data.held_out,
-        "share": data.share,
-        "folder": data.folder,
-        "columns": data.columns,
-        "decoding": data.decoding("private"),
-        "group": data.group,
-        "classes": classes,
-        "only": data.private_classes,
-    }
+    reading = private_of(data.model_copy(update={"classes": classes})).reading("train")
     private = sources.unnamed(
         data.private,
         f"the private data (data.private) {data.private!r}",
-        lambda: sources.describe(data.private, **reading),
+        lambda: sources.describe(data.private, reading),
     )
     whole = _constants(data, planned(private.whole), before)
     _refuse_limit(data, whole)
@@ -98,21 +86,7 @@ def preflight(
     _refuse_one_source_with_groups(data, private)
     shape = private.channels, private.height, private.width
     size, channels = brought_to(shape)
-    public = sources.describe(
-        data.public,
-        part="all",
-        size=size,
-        channels=channels,
-        only=data.public_classes,
-        without=data.public_without,
-        crop=data.crop,
-        folder=data.folder,
-        glyphs_per_class=data.glyphs_per_class,
-        characters=sources.ALPHABETS[data.glyphs],
-        shares=data.shares,
-        columns=data.columns,
-        decoding=data.decoding("public"),
-    )
+    public = sources.describe(data.public, replace(sources.public_reading(data, size), channels=channels))
     if (public.height, public.width) != shape[1:]:
         raise BadInput(
             f"private images ({data.private!r}) are {shape[1]} pixels high and {shape[2]} wide, and public ones ({data.public!r}) cannot be "
@@ -173,15 +147,15 @@ def _chosen(data: Data) -> Data:
         raise BadInput(
             "data.public_classes names the classes that are used, data.public_without those that are not: use one of the two"
         )
-    common: dict[str, Any] = {"folder": data.folder, "columns": data.columns, "decoding": data.decoding("private")}
+    reading = private_of(data).reading("all")
     private = sources.unnamed(
         data.private,
         f"the private data (data.private) {data.private!r}",
-        lambda: sources.meant(data.private, data.private_classes, "data.private_classes", **common),
+        lambda: sources.meant(data.private, data.private_classes, "data.private_classes", reading),
     )
-    common |= {"characters": sources.ALPHABETS[data.glyphs], "decoding": data.decoding("public")}
+    reading = sources.public_reading(data, 0)
     used, without = (
-        sources.meant(data.public, getattr(data, name), f"data.{name}", **common) if data.public else ()
+        sources.meant(data.public, getattr(data, name), f"data.{name}", reading) if data.public else ()
         for name in ("public_classes", "public_without")
     )
     return data.model_copy(update={"private_classes": private, "public_classes": used, "public_without": without})
@@ -260,18 +234,14 @@ def for_sheet(settings: Settings, data_folder: str = "") -> tuple[Settings, tupl
     `BadInput` for a side of which there is nothing to look at.
     """
     data = _chosen(placed(settings.data, data_folder))
-    reading: dict[str, Any] = {"part": "all", "folder": data.folder, "columns": data.columns, "forgiving": True}
-    own: dict[str, Any] = {"decoding": data.decoding("private"), "group": data.group, "only": data.private_classes}
-    private = sources.describe(data.private, **reading, **own)
+    private = sources.describe(data.private, replace(private_of(data).reading("all"), forgiving=True))
     warnings: tuple[str, ...] = ()
     if data.public:
         _refuse_same(data)
         _refuse_one_source_with_groups(data, private)
         size = data.size or min(private.height, private.width)
-        reading |= {"only": data.public_classes, "without": data.public_without, "decoding": data.decoding("public")}
-        if "glyphs" in sources.parts_of(data.public):  # drawn at the asked size
-            reading |= {"size": size, "characters": sources.ALPHABETS[data.glyphs]}
-        warnings = enlarged(data.public, sources.describe(data.public, **reading).stored, size)
+        reading = replace(sources.public_reading(data, size), shares=(), forgiving=True)
+        warnings = enlarged(data.public, sources.describe(data.public, reading).stored, size)
     return settings.model_copy(update={"data": named(data)}), warnings
 
 
@@ -510,7 +480,11 @@ def _check_alignment(settings: Settings, facts: Facts) -> None:
 
 def private_set(settings: Settings) -> PrivateSet:
     """How the private images of resolved settings are named and read."""
-    data = settings.data
+    return private_of(settings.data)
+
+
+def private_of(data: Data) -> PrivateSet:
+    """The same of a data section."""
     return PrivateSet(
         name=data.name,
         source=data.private,

@@ -63,7 +63,7 @@ class Distances(NamedTuple):
     gaussian: float
 
 
-class Reading(NamedTuple):
+class Legibility(NamedTuple):
     """Accuracy of a classifier on held-out images."""
 
     before: float
@@ -184,13 +184,13 @@ def distances(held_out: Tensor, samples: Tensor, gaussian: Tensor) -> tuple[Dist
     return Distances(*(frechet_distance(compared, one) for one in (drawn, other, flat))), directions
 
 
-def reading(labels: Tensor, before: Tensor, after: Tensor) -> Reading:
+def reading(labels: Tensor, before: Tensor, after: Tensor) -> Legibility:
     """Accuracy on `labels` `[n]` of the classes read before and after a round trip, `[n]` each."""
     right, still = (int((classes == labels).sum()) for classes in (before, after))
     chance = int(torch.bincount(labels).max())
     known = right - chance
     survives = min(1.0, max(0.0, (still - chance) / known)) if known >= FEWEST_READ else None
-    return Reading(right / len(labels), still / len(labels), survives)
+    return Legibility(right / len(labels), still / len(labels), survives)
 
 
 def complaints(findings: RehearsalFindings, wanted: RehearsalSettings) -> tuple[str, ...]:

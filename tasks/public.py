@@ -309,36 +309,9 @@ def rehearse(
 
 def read_public(data: Data, size: int, seed: int, show: Progress) -> ImageSet:
     """The public images as all stages see them, `size` pixels square (0: as they are)."""
-    return sources.load(
-        data.public,
-        part="all",
-        size=size,
-        channels=data.channels,
-        crop=data.crop,
-        invert=data.invert in ("public", "both"),
-        folder=data.folder,
-        glyphs_per_class=data.glyphs_per_class,
-        characters=sources.ALPHABETS[data.glyphs],
-        shares=data.shares,
-        columns=data.columns,
-        decoding=data.decoding("public"),
-        only=data.public_classes,
-        without=data.public_without,
-        seed=seed,
-        progress=show,
-    )
+    return sources.load(data.public, sources.public_reading(data, size, seed=seed), progress=show)
 
 
 def inspect_public(data: Data, show: Progress) -> sources.Inspection:
     """Look through the public images, as they are stored."""
-    return sources.inspect(
-        data.public,
-        folder=data.folder,
-        columns=data.columns,
-        decoding=data.decoding("public"),
-        only=data.public_classes,
-        without=data.public_without,
-        glyphs_per_class=data.glyphs_per_class,
-        characters=sources.ALPHABETS[data.glyphs],
-        progress=show,
-    )
+    return sources.inspect(data.public, sources.public_reading(data, 0), progress=show)

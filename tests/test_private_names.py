@@ -94,7 +94,9 @@ def test_no_fault_of_a_private_file_names_it(folder, harm):
     assert "Jane" not in str(told.value) and "'scans'" in str(told.value) and "Jane" in told.value.internal
     assert "\n" not in str(told.value) and told.value.__context__ is None
     with pytest.raises(BadInput, match=JANE):
-        [sources.load(source, part=part) for part in ("train", "test")]  # of public images the name is told
+        [
+            sources.load(source, sources.Reading(part=part)) for part in ("train", "test")
+        ]  # of public images the name is told
 
 
 @pytest.mark.parametrize("harm", [twice, nowhere, lead_out], ids=lambda harm: harm.__name__)

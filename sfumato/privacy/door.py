@@ -59,6 +59,24 @@ class PrivateSet(Section):
     version: int = 1
     """Which version of the set the ledger counts, so that what was made of another one is not found in a cache."""
 
+    def reading(self, part: sources.Part) -> sources.Reading:
+        """How a part of it is read."""
+        return sources.Reading(
+            part,
+            size=self.size,
+            channels=self.channels,
+            crop=self.crop,
+            invert=self.invert,
+            held_out=self.held_out,
+            share=self.share,
+            folder=self.folder,
+            columns=self.columns,
+            decoding=self.decoding,
+            group=self.group,
+            classes=self.classes,
+            only=self.only,
+        )
+
 
 @dataclass(frozen=True)
 class Access:
@@ -128,17 +146,7 @@ class Visit:
 
 def identify(private: PrivateSet) -> str:
     """Decode every image of the set and return its content digest (INTERNAL); `Unnamed` where an image fails."""
-    return _unnamed(
-        private,
-        lambda: sources.source_digest(
-            private.source,
-            folder=private.folder,
-            columns=private.columns,
-            decoding=private.decoding,
-            group=private.group,
-            only=private.only,
-        ),
-    )
+    return _unnamed(private, lambda: sources.source_digest(private.source, private.reading("all")))
 
 
 def _unnamed(private: PrivateSet, work: Callable[[], Content]) -> Content:
@@ -149,10 +157,8 @@ def _unnamed(private: PrivateSet, work: Callable[[], Content]) -> Content:
 def fingerprinted(access: Access) -> Prints:
     """Fingerprints of all records of the set, made with the ledger's key and for it alone."""
     private = access.private
-    options: dict[str, Any] = {"folder": private.folder, "columns": private.columns, "group": private.group}
-    options |= {"only": private.only, "decoding": private.decoding}
-    key = access.ledger.print_key()
-    return _unnamed(private, lambda: prints_of(sources.stored_pictures(private.source, **options), key))
+    key, reading = access.ledger.print_key(), private.reading("all")
+    return _unnamed(private, lambda: prints_of(sources.stored_pictures(private.source, reading), key))
 
 
 def check_in(
@@ -200,7 +206,7 @@ def _sound(private: PrivateSet) -> tuple[str, ImageSet, ImageSet]:
 
 def _warn_of_text(private: PrivateSet) -> None:
     """Say that pictures hold text by their own headers, to the person who runs this: not which, and not how many."""
-    if _unnamed(private, lambda: sources.text_burned_in(private.source, columns=private.columns, only=private.only)):
+    if _unnamed(private, lambda: sources.text_burned_in(private.source, private.reading("all"))):
         warnings.warn(
             f"the private set '{private.name}' holds DICOM images whose header says that text is burned into the picture (BurnedInAnnotation): "
             "what is written there is learnt like everything else; cover it, or take them out",
@@ -252,22 +258,7 @@ def check_parts(private: PrivateSet, train: ImageSet, test: ImageSet) -> None:
 
 def read(private: PrivateSet, part: sources.Part) -> ImageSet:
     """The images of a part; for use inside an open door only."""
-    options: dict[str, Any] = {
-        "part": part,
-        "share": private.share,
-        "size": private.size,
-        "channels": private.channels,
-        "crop": private.crop,
-        "invert": private.invert,
-        "held_out": private.held_out,
-        "folder": private.folder,
-        "columns": private.columns,
-        "decoding": private.decoding,
-        "group": private.group,
-        "classes": private.classes,
-        "only": private.only,
-    }
-    images = _unnamed(private, lambda: sources.load(private.source, **options))
+    images = _unnamed(private, lambda: sources.load(private.source, private.reading(part)))
     if (images.groups is not None) != bool(private.unit):
         raise ValueError(
             f"unit {private.unit!r} does not fit images with{'' if private.unit else 'out'} a name for their groups"
@@ -375,15 +366,7 @@ def inspecting(
     """
     entry = _looked(access, None)
     private = access.private
-    inspection = sources.inspect(
-        private.source,
-        folder=private.folder,
-        columns=private.columns,
-        decoding=private.decoding,
-        group=private.group,
-        only=private.only,
-        progress=progress,
-    )
+    inspection = sources.inspect(private.source, private.reading("all"), progress=progress)
     yield Inspected(inspection, _unfit(access, public) if whole else "", {entry.hash: entry_label(entry)})
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sfumato.config import AUTO_WINDOW, Columns, Constants, Crop, Decoding
+from sfumato.config import AUTO_WINDOW, Constants, Data
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
@@ -33,8 +33,8 @@ from sfumato.sources.catalogue import (
     VOLUME,
     Catalogue,
     Part,
+    Reading,
     Record,
-    Request,
     SourceFacts,
     group_number,
 )
@@ -78,6 +78,7 @@ __all__ = [
     "VOLUME",
     "Inspection",
     "Part",
+    "Reading",
     "SourceFacts",
     "absolute",
     "describe",
@@ -89,6 +90,7 @@ __all__ = [
     "meant",
     "needs_folder",
     "parts_of",
+    "public_reading",
     "require_classes",
     "same_source",
     "source_digest",
@@ -102,124 +104,36 @@ PROGRESS_EVERY = 256
 """Decoded pictures between two signs of progress."""
 
 
-def describe(
-    source: str | Path,
-    *,
-    part: Part = "train",
-    size: int | None = None,
-    channels: int | None = None,
-    crop: Crop = "none",
-    held_out: float = 0.2,
-    share: float = 1.0,
-    folder: str = "",
-    glyphs_per_class: int = 400,
-    characters: str | None = None,
-    shares: tuple[float, ...] = (),
-    columns: Columns = Columns(),
-    decoding: Decoding = Decoding(),
-    group: str = NO_GROUPS,
-    classes: tuple[str, ...] = (),
-    only: tuple[str, ...] = (),
-    without: tuple[str, ...] = (),
-    forgiving: bool = False,
-) -> SourceFacts:
-    """Records, classes and shape of a part of a source, from names and headers alone; arguments as in `load`.
+def describe(source: str | Path, reading: Reading = Reading()) -> SourceFacts:
+    """Records, classes and shape of a part of a source, from names and headers alone.
 
-    A data set by name that is not there is fetched now, or refused. `forgiving` takes the shape of the first picture whose
-    header can be read.
+    A data set by name that is not there is fetched now, or refused.
     """
-    request = Request(
-        part=part,
-        size=size,
-        channels=channels,
-        crop=crop,
-        held_out=held_out,
-        share=share,
-        folder=folder,
-        glyphs_per_class=glyphs_per_class,
-        characters=characters,
-        shares=shares,
-        columns=columns,
-        decoding=decoding,
-        group=group,
-        classes=classes,
-        only=only,
-        without=without,
-        forgiving=forgiving,
-    )
-    catalogue = open_source(source, request)
+    catalogue = open_source(source, reading)
     facts = catalogue.facts
 
     units = facts.records if facts.groups is None else facts.groups
-    whole = Constants(records=units, images=facts.records, classes=classes or facts.classes, parts=catalogue.has_parts)
+    whole = Constants(
+        records=units, images=facts.records, classes=reading.classes or facts.classes, parts=catalogue.has_parts
+    )
 
     def expected(count: int) -> int:
-        if part == "test" and not catalogue.has_parts:
-            return round(count * held_out)
-        return whole.expected(count, held_out=held_out if part == "train" else 0.0, share=request.used)
+        if reading.part == "test" and not catalogue.has_parts:
+            return round(count * reading.held_out)
+        return whole.expected(count, held_out=reading.held_out if reading.part == "train" else 0.0, share=reading.used)
 
     groups = None if facts.groups is None else expected(facts.groups)
     stored = facts.stored or min(facts.height, facts.width)
-    channels, height, width = request.shape(facts)
+    channels, height, width = reading.shape(facts)
     shaped_facts = replace(facts, source=str(source), channels=channels, height=height, width=width)
     records = expected(facts.records)
     return replace(shaped_facts, records=records, classes=whole.classes, groups=groups, whole=whole, stored=stored)
 
 
-def load(
-    source: str | Path,
-    *,
-    part: Part = "train",
-    size: int | None = None,
-    channels: int | None = None,
-    crop: Crop = "none",
-    invert: bool = False,
-    held_out: float = 0.2,
-    share: float = 1.0,
-    folder: str = "",
-    glyphs_per_class: int = 400,
-    characters: str | None = None,
-    shares: tuple[float, ...] = (),
-    columns: Columns = Columns(),
-    decoding: Decoding = Decoding(),
-    group: str = NO_GROUPS,
-    classes: tuple[str, ...] = (),
-    only: tuple[str, ...] = (),
-    without: tuple[str, ...] = (),
-    seed: int = 0,
-    progress: Progress = silent,
-) -> ImageSet:
-    """Decode a part of a source, as `[n, c, h, w]` pictures of one size.
-
-    `crop="centre"` takes the largest square from the middle, `size` then stretches every picture to that many pixels
-    square, `channels` turns all grey (1) or into colour (3); None or 0 keeps them. `invert` turns the grey levels round,
-    so that dark ink on paper stands beside light ink. `held_out` is the share kept for testing where the source has no
-    test part, `share` the share of the part `train` that is used (`used_by_hash`), `folder` where data sets by name lie. `columns` and `group` are for tables and folders (`Data`). `classes`, where given, are the class list: labels are places in it, and
-    a record of another class is left out, by itself. With `only`, or by `without`, the source is read as if it had these classes alone,
-    or all but these. The other arguments are for glyphs (`characters` are all letters
-    unless given) and for mixtures (`shares`, see `sfumato.sources.mixture.mix`).
-    """
-    request = Request(
-        part=part,
-        size=size,
-        channels=channels,
-        crop=crop,
-        invert=invert,
-        held_out=held_out,
-        share=share,
-        folder=folder,
-        glyphs_per_class=glyphs_per_class,
-        characters=characters,
-        shares=shares,
-        columns=columns,
-        decoding=decoding,
-        group=group,
-        classes=classes,
-        only=only,
-        without=without,
-        seed=seed,
-    )
-    catalogue = open_source(source, request)
+def load(source: str | Path, reading: Reading = Reading(), *, progress: Progress = silent) -> ImageSet:
+    """Decode a part of a source, as `[n, c, h, w]` pictures of one size."""
+    part, classes, held_out, share = reading.part, reading.classes, reading.held_out, reading.share
+    catalogue = open_source(source, reading)
     names, by_hash = catalogue.facts.classes, part != "all" and not catalogue.has_parts
     numbers = {name: number for number, name in enumerate(classes or names)}
     pixels: list[np.ndarray] = []
@@ -232,12 +146,12 @@ def load(
         # The split looks at the picture as stored, so that asking for another size moves no record to the other side.
         if by_hash and held_out_of(record, names, held_out) != (part == "test"):
             continue
-        if (request.used < 1 and not used_of(record, names, share)) or names[record.label] not in numbers:
+        if (reading.used < 1 and not used_of(record, names, share)) or names[record.label] not in numbers:
             continue
-        record = record._replace(pixels=shaped(record.pixels, request), known_as=None)
+        record = record._replace(pixels=shaped(record.pixels, reading), known_as=None)
         first = first or record
         check_same_shape(first, record)
-        check_same_unit(first, record, decoding.window)
+        check_same_unit(first, record, reading.decoding.window)
         pixels.append(record.pixels)
         labels.append(numbers[names[record.label]])
         groups.append(group_number(record.group))
@@ -266,51 +180,42 @@ def used_of(record: Record, classes: tuple[str, ...], share: float) -> bool:
     return used_by_hash(record.identity, classes[record.label], share)
 
 
-def source_digest(
-    source: str | Path,
-    *,
-    folder: str = "",
-    columns: Columns = Columns(),
-    decoding: Decoding = Decoding(),
-    group: str = NO_GROUPS,
-    only: tuple[str, ...] = (),
-) -> str:
+def source_digest(source: str | Path, reading: Reading = Reading()) -> str:
     """SHA-256 of everything a source holds, as stored: shape, pixels, class name and group of every record, in any order.
 
     Decodes every record, so a damaged one is found (`BadInput` names it). Resizing, splitting and file names do not change it.
-    With `only` it is that of a source without the other classes.
+    With `reading.only` it is that of a source without the other classes.
     """
-    catalogue = open_source(source, known_request(folder, columns, decoding, group, only))
+    catalogue = open_source(source, as_stored(reading))
     names = catalogue.facts.classes
     each = sorted(record_digest(record, names) for record in catalogue.records())
     return hashlib.sha256(b"".join(each)).hexdigest()
 
 
-def stored_pictures(
-    source: str | Path,
-    *,
-    folder: str = "",
-    columns: Columns = Columns(),
-    decoding: Decoding = Decoding(),
-    group: str = NO_GROUPS,
-    only: tuple[str, ...] = (),
-) -> Iterator[np.ndarray]:
-    """The pictures of everything that a source holds, as stored, one after the other: uint8 `[h, w, 1 or 3]`; arguments as above."""
-    catalogue = open_source(source, known_request(folder, columns, decoding, group, only))
-    return (record.identity for record in catalogue.records())
+def stored_pictures(source: str | Path, reading: Reading = Reading()) -> Iterator[np.ndarray]:
+    """The pictures of everything that a source holds, as stored, one after the other: uint8 `[h, w, 1 or 3]`."""
+    return (record.identity for record in open_source(source, as_stored(reading)).records())
 
 
-def text_burned_in(source: str | Path, *, columns: Columns = Columns(), only: tuple[str, ...] = ()) -> int:
+def text_burned_in(source: str | Path, reading: Reading = Reading()) -> int:
     """Pictures of a source of DICOM files whose header says that text is burned into them; others say nothing, and are not opened."""
-    catalogue = open_source(source, Request("all", columns=columns, only=only, forgiving=True))
+    catalogue = open_source(source, Reading("all", columns=reading.columns, only=reading.only, forgiving=True))
     if catalogue.files is None or catalogue.facts.grouping != PATIENT:
         return 0
     return sum(kind_of(file.path).endswith(BURNED_IN) for file in catalogue.files())
 
 
-def known_request(folder: str, columns: Columns, decoding: Decoding, group: str, only: tuple[str, ...]) -> Request:
-    """Everything that a source holds."""
-    return Request(part="all", folder=folder, columns=columns, decoding=decoding, group=group, only=only)
+def as_stored(reading: Reading) -> Reading:
+    """Everything that a source holds, of the chosen classes; how it is split and brought to a size is left out."""
+    return Reading(
+        "all",
+        folder=reading.folder,
+        columns=reading.columns,
+        decoding=reading.decoding,
+        group=reading.group,
+        only=reading.only,
+        glyphs_per_class=1,
+    )
 
 
 def record_digest(record: Record, names: tuple[str, ...]) -> bytes:
@@ -320,23 +225,16 @@ def record_digest(record: Record, names: tuple[str, ...]) -> bytes:
     return hashlib.sha256(repr(head).encode() + pixels.tobytes()).digest()
 
 
-def inspect(
-    source: str | Path,
-    *,
-    folder: str = "",
-    columns: Columns = Columns(),
-    decoding: Decoding = Decoding(),
-    group: str = NO_GROUPS,
-    only: tuple[str, ...] = (),
-    without: tuple[str, ...] = (),
-    glyphs_per_class: int = 400,
-    characters: str | None = None,
-    progress: Progress = silent,
-) -> Inspection:
-    """Look through all records of a source as they are stored, and go on after those that cannot be read; arguments as in `load`."""
-    request = Request("all", folder=folder, columns=columns, group=group, only=only, without=without, forgiving=True)
-    request = replace(request, decoding=decoding, glyphs_per_class=glyphs_per_class, characters=characters)
-    return inspected(str(source), open_source(source, request), window=decoding.window, progress=progress)
+def inspect(source: str | Path, reading: Reading = Reading(), *, progress: Progress = silent) -> Inspection:
+    """Look through all records of a source as they are stored, and go on after those that cannot be read."""
+    everything = replace(
+        as_stored(reading),
+        without=reading.without,
+        glyphs_per_class=reading.glyphs_per_class,
+        characters=reading.characters,
+        forgiving=True,
+    )
+    return inspected(str(source), open_source(source, everything), window=reading.decoding.window, progress=progress)
 
 
 def require_classes(facts: SourceFacts, at_least: int = 2) -> None:
@@ -348,72 +246,90 @@ def require_classes(facts: SourceFacts, at_least: int = 2) -> None:
         )
 
 
-def meant(
-    source: str | Path,
-    chosen: Sequence[str],
-    setting: str,
-    *,
-    folder: str = "",
-    columns: Columns = Columns(),
-    decoding: Decoding = Decoding(),
-    characters: str | None = None,
-) -> tuple[str, ...]:
+def meant(source: str | Path, chosen: Sequence[str], setting: str, reading: Reading = Reading()) -> tuple[str, ...]:
     """The names of the classes of a source that `chosen` means, by names or positions; `setting` is what a refusal calls it."""
     if not chosen:
         return ()
-    request = Request("all", folder=folder, columns=columns, decoding=decoding, characters=characters, forgiving=True)
-    return names_meant(open_source(source, request).facts.classes, chosen, str(source), setting)
+    everything = Reading(
+        "all",
+        folder=reading.folder,
+        columns=reading.columns,
+        decoding=reading.decoding,
+        characters=reading.characters,
+        forgiving=True,
+    )
+    return names_meant(open_source(source, everything).facts.classes, chosen, str(source), setting)
 
 
-def open_source(source: str | Path, request: Request) -> Catalogue:
+def public_reading(data: Data, size: int, *, seed: int = 0) -> Reading:
+    """How the public side of a data section is read, brought to `size` pixels square (0: as it is)."""
+    return Reading(
+        "all",
+        size=size,
+        channels=data.channels,
+        crop=data.crop,
+        invert=data.invert in ("public", "both"),
+        folder=data.folder,
+        glyphs_per_class=data.glyphs_per_class,
+        characters=ALPHABETS[data.glyphs],
+        shares=data.shares,
+        columns=data.columns,
+        decoding=data.decoding("public"),
+        only=data.public_classes,
+        without=data.public_without,
+        seed=seed,
+    )
+
+
+def open_source(source: str | Path, reading: Reading) -> Catalogue:
     """Recognise a source and read its names and headers."""
-    parts, chosen = parts_of(source), bool(request.only or request.without)
-    if request.shares and len(parts) == 1:
+    parts, chosen = parts_of(source), bool(reading.only or reading.without)
+    if reading.shares and len(parts) == 1:
         raise BadInput(
-            f"data.shares={list(request.shares)} is for a mixture, but {str(source)!r} is one source; leave it out"
+            f"data.shares={list(reading.shares)} is for a mixture, but {str(source)!r} is one source; leave it out"
         )
-    if request.shares and chosen:
+    if reading.shares and chosen:
         raise BadInput(
-            f"data.shares={list(request.shares)} takes shares of whole sources, and classes of them are chosen; leave one of the two out"
+            f"data.shares={list(reading.shares)} takes shares of whole sources, and classes of them are chosen; leave one of the two out"
         )
     if len(parts) > 1:
         catalogue = mix(
-            {name: open_one(part, request) for name, part in zip(prefixes(parts), parts, strict=True)}, request
+            {name: open_one(part, reading) for name, part in zip(prefixes(parts), parts, strict=True)}, reading
         )
     else:
-        catalogue = open_one(parts[0], request)
-    return narrowed(catalogue, request) if chosen else catalogue
+        catalogue = open_one(parts[0], reading)
+    return narrowed(catalogue, reading) if chosen else catalogue
 
 
-def open_one(source: str, request: Request) -> Catalogue:
+def open_one(source: str, reading: Reading) -> Catalogue:
     """A source that is no mixture."""
     place = None if source in NAMES else existing(source)
-    catalogue = opened_one(source, place, request)
-    if catalogue.files is None and request.decoding.window != AUTO_WINDOW:
+    catalogue = opened_one(source, place, reading)
+    if catalogue.files is None and reading.decoding.window != AUTO_WINDOW:
         raise BadInput(
-            f"data.window={request.decoding.window} is for pictures in files of their own or in tables, and {source!r} holds numbers of 8 "
+            f"data.window={reading.decoding.window} is for pictures in files of their own or in tables, and {source!r} holds numbers of 8 "
             "bits, or floats with their range; leave it at auto"
         )
     return catalogue
 
 
-def opened_one(source: str, place: Path | None, request: Request) -> Catalogue:
+def opened_one(source: str, place: Path | None, reading: Reading) -> Catalogue:
     """The source at a place, or of a name."""
-    if place and (place.suffix == ".parquet" or place.is_dir()) and holds_pictures(place, request.columns):
-        return open_embedded(place, request)
+    if place and (place.suffix == ".parquet" or place.is_dir()) and holds_pictures(place, reading.columns):
+        return open_embedded(place, reading)
     if place and place.suffix in READERS and not place.is_dir():
-        files, grouped = table_files(place, request.columns, request.group)
-        return of_files(str(place), files, tuple(sorted({file.label for file in files})), request, grouped=grouped)
+        files, grouped = table_files(place, reading.columns, reading.group)
+        return of_files(str(place), files, tuple(sorted({file.label for file in files})), reading, grouped=grouped)
     if place and place.is_dir() and not holds_idx(place):
-        return open_image_folder(place, request)
+        return open_image_folder(place, reading)
     if place and not place.is_dir():
-        return open_npz(place, request)
-    if request.group not in ("", NO_GROUPS):
+        return open_npz(place, reading)
+    if reading.group not in ("", NO_GROUPS):
         known = "tables, folders of pictures and NPZ files"
         what = "IDX files have no place for groups: use NPZ or a table" if place else "leave it out"
-        raise BadInput(f"data.group={request.group!r} is for {known}, and {source!r} is none of these; {what}")
+        raise BadInput(f"data.group={reading.group!r} is for {known}, and {source!r} is none of these; {what}")
     if place:
-        return open_idx(place, request.part)
+        return open_idx(place, reading.part)
     if source in NAMED:
-        return open_named(source, request.folder, request.part)
-    return open_digits(request.part) if source == "digits" else open_glyphs(request)
+        return open_named(source, reading.folder, reading.part)
+    return open_digits(reading.part) if source == "digits" else open_glyphs(reading)

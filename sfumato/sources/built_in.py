@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sfumato.sources.catalogue import Catalogue, Part, Record, Request, SourceFacts
+from sfumato.sources.catalogue import Catalogue, Part, Reading, Record, SourceFacts
 
 BUILT_IN = ("digits", "glyphs")
 ALPHABETS = {"letters": string.ascii_letters, "digits": string.digits, "both": string.ascii_letters + string.digits}
@@ -35,17 +35,17 @@ def open_digits(part: Part) -> Catalogue:
     return Catalogue(facts, records, has_parts=True)
 
 
-def open_glyphs(request: Request) -> Catalogue:
+def open_glyphs(reading: Reading) -> Catalogue:
     """Characters rendered from matplotlib's fonts, white on black: drawn at the requested size, not resized to it."""
     from sfumato.sources import glyphs
 
-    size, per_class = request.size or GLYPHS_SIDE, request.glyphs_per_class
-    characters = glyphs.LETTERS if request.characters is None else request.characters
+    size, per_class = reading.size or GLYPHS_SIDE, reading.glyphs_per_class
+    characters = glyphs.LETTERS if reading.characters is None else reading.characters
     glyphs.check_request(characters, per_class, size)
     facts = SourceFacts("glyphs", per_class * len(characters), tuple(characters), 1, size, size)
 
     def records() -> Iterator[Record]:
-        drawn = glyphs.render_glyphs(characters, per_class, size, request.seed)
+        drawn = glyphs.render_glyphs(characters, per_class, size, reading.seed)
         for i, (pixels, label) in enumerate(zip(drawn.pixels, drawn.labels, strict=True)):
             yield Record(f"glyphs[{i}]", pixels.transpose(1, 2, 0), int(label))
 

@@ -121,32 +121,44 @@ class Catalogue:
 
 
 @dataclass(frozen=True)
-class Request:
-    """A request to a source; the fields are the arguments of `sfumato.sources.load`."""
+class Reading:
+    """How a source is read: the one value that carries these options from the settings to the pixels."""
 
-    part: Part
+    part: Part = "train"
     size: int | None = None
+    """Side in pixels that every picture is stretched to; None or 0 keeps them."""
     channels: int | None = None
+    """1 turns all grey, 3 into colour; None or 0 keeps them."""
     crop: Crop = "none"
+    """`centre` takes the largest square from the middle first."""
     invert: bool = False
+    """Turn the grey levels round, so that dark ink on paper stands beside light ink."""
     held_out: float = 0.2
+    """Share that is kept for testing where the source has no test part."""
     share: float = 1.0
+    """Share of the part `train` that is used (`used_by_hash`)."""
     folder: str = ""
-    glyphs_per_class: int = 1
+    """Where data sets by name lie."""
+    glyphs_per_class: int = 400
     characters: str | None = None
+    """What `glyphs` renders; all letters where nothing is said."""
     shares: tuple[float, ...] = ()
+    """Shares of the sources in a mixture (`sfumato.sources.mixture.mix`)."""
     seed: int = 0
+    """Of what `glyphs` renders, and of which records a mixture takes."""
     columns: Columns = USUAL_COLUMNS
+    """For tables (`Data.columns`)."""
     decoding: Decoding = USUAL_DECODING
     group: str = NO_GROUPS
+    """For tables, folders and NPZ files (`Data.group`)."""
     classes: tuple[str, ...] = ()
-    """The class list, where it is declared: records of other classes are left out, and a class may be without any."""
+    """The class list, where it is declared: labels are places in it, records of other classes are left out, and a class may be without any."""
     only: tuple[str, ...] = ()
     """Names of the classes that are taken, as if there were no others; all where that is empty."""
     without: tuple[str, ...] = ()
     """Names of classes that are left out in the same way."""
     forgiving: bool = False
-    """Go on where the first picture cannot be read, for `sfumato.sources.inspect`."""
+    """Take the shape of the first picture whose header can be read."""
 
     def __post_init__(self) -> None:
         if self.part not in ("train", "test", "all"):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import Catalogue, File, Record, Request
+from sfumato.sources.catalogue import Catalogue, File, Reading, Record
 from sfumato.sources.files import decoded
 
 SHOWN = 8
@@ -34,13 +34,13 @@ def _name_meant(known: tuple[str, ...], one: str, source: str, setting: str) -> 
     )
 
 
-def narrowed(catalogue: Catalogue, request: Request) -> Catalogue:
-    """The records of the classes `request.only`, all where that is empty, without those of the classes `request.without`."""
+def narrowed(catalogue: Catalogue, reading: Reading) -> Catalogue:
+    """The records of the classes `reading.only`, all where that is empty, without those of the classes `reading.without`."""
     facts = catalogue.facts
-    for one in (*request.only, *request.without):
+    for one in (*reading.only, *reading.without):
         if one not in facts.classes:
             raise BadInput(f"{facts.source!r} has no class {one!r}", nameless=f"has no class {one!r}")
-    classes = tuple(filter(request.takes, facts.classes))
+    classes = tuple(filter(reading.takes, facts.classes))
     place = {facts.classes.index(name): number for number, name in enumerate(classes)}
 
     def labels() -> Iterator[tuple[int, str]]:
@@ -60,5 +60,5 @@ def narrowed(catalogue: Catalogue, request: Request) -> Catalogue:
     if not catalogue.files:
         return replace(catalogue, facts=facts, records=records, labels=labels)
     return replace(
-        catalogue, facts=facts, records=decoded(files, classes, request.decoding.window), files=files, labels=labels
+        catalogue, facts=facts, records=decoded(files, classes, reading.decoding.window), files=files, labels=labels
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from sfumato.config import Columns
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, File, Held, Request, SourceFacts
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, File, Held, Reading, SourceFacts
 from sfumato.sources.files import decoded, first_shape
 from sfumato.sources.listing import check_inside, entries
 from sfumato.sources.saved import ArrowTable, saved_tables
@@ -70,7 +70,7 @@ def holds_pictures(place: Path, columns: Columns) -> bool:
     return False
 
 
-def open_embedded(place: Path, request: Request) -> Catalogue:
+def open_embedded(place: Path, reading: Reading) -> Catalogue:
     """One file, or a folder of them in splits or not; `BadInput` names the faulty file, and its `nameless` message does not."""
     tables = tables_of(place) if place.is_dir() else [("", place)]
     splits = {split for split, _ in tables}
@@ -80,7 +80,7 @@ def open_embedded(place: Path, request: Request) -> Catalogue:
             f"{str(stray)!r} is of no split, while other files of {str(place)!r} are: begin its name with train, validation or test, "
             "or move it away"
         )
-    sheets = {path: sheet_of(path, request) for _, path in tables}
+    sheets = {path: sheet_of(path, reading) for _, path in tables}
     groups = {sheet.group for sheet in sheets.values()}
     if len(groups) > 1:
         name = next(name for name in sorted(groups) if name != NO_GROUPS)
@@ -90,7 +90,7 @@ def open_embedded(place: Path, request: Request) -> Catalogue:
         )
     read = {path: list(rows_of(sheet)) for path, sheet in sheets.items()}
     classes = all_classes(place, list(sheets.values()), read)
-    chosen, has_parts = splits_of_part(splits, request.part)
+    chosen, has_parts = splits_of_part(splits, reading.part)
     paths = [path for split, path in tables if split in chosen]
 
     def labels() -> Iterator[tuple[int, str]]:
@@ -109,9 +109,9 @@ def open_embedded(place: Path, request: Request) -> Catalogue:
             f"{str(place)!r} has no rows; add one for each image", nameless="has no rows: add one for each image"
         )
     groups_there = len({group for path in paths for _, group in read[path]}) if grouped else None
-    facts = SourceFacts(str(place), count, classes, *first_shape(files, request), groups_there)
+    facts = SourceFacts(str(place), count, classes, *first_shape(files, reading), groups_there)
     return Catalogue(
-        facts, decoded(files, classes, request.decoding.window), has_parts=has_parts, files=files, labels=labels
+        facts, decoded(files, classes, reading.decoding.window), has_parts=has_parts, files=files, labels=labels
     )
 
 
@@ -153,15 +153,15 @@ def picture_columns(schema: Any, columns: Columns) -> list[str]:
     return [field.name for field in schema if within(field.type) or (field.name in usual and holds_bytes(field.type))]
 
 
-def sheet_of(path: Path, request: Request) -> Sheet:
+def sheet_of(path: Path, reading: Reading) -> Sheet:
     """The head of one file, with the columns that the settings name."""
     with opened_table(path) as file:
         schema, rows = file.schema_arrow, rows_in(file)
     return Sheet(
         path,
         rows,
-        *columns_of(path, schema, request.columns, request.group),
-        names_of(path, schema, request.columns.label),
+        *columns_of(path, schema, reading.columns, reading.group),
+        names_of(path, schema, reading.columns.label),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sfumato.config import Slices
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import GROUP, PATIENT, VOLUME, Catalogue, File, Record, Request, SourceFacts
+from sfumato.sources.catalogue import GROUP, PATIENT, VOLUME, Catalogue, File, Reading, Record, SourceFacts
 from sfumato.sources.decoding import read_as_dicom, record_of, shape_of
 from sfumato.sources.nifti import is_volume, slices_of
 
@@ -16,23 +16,23 @@ def of_files(
     source: str,
     files: Sequence[File],
     classes: tuple[str, ...],
-    request: Request,
+    reading: Reading,
     *,
     has_parts: bool = False,
     grouped: bool = False,
 ) -> Catalogue:
     """The catalogue of one or more files; the first one's header gives the shape.
 
-    Where `request` is forgiving, it is the first that can be read. A volume gives its slices, which belong together wherever there are
+    Where `reading` is forgiving, it is the first that can be read. A volume gives its slices, which belong together wherever there are
     several.
     """
     numbers = {name: number for number, name in enumerate(classes)}
-    several = request.decoding.slices.count > 1 and any(is_volume(file.path) for file in files)
+    several = reading.decoding.slices.count > 1 and any(is_volume(file.path) for file in files)
     by_volume = several and not grouped
-    grouped = grouped or (by_volume and request.group in ("", VOLUME))
-    files = sliced(files, request.decoding.slices, Path(source), by_volume=by_volume and grouped)
+    grouped = grouped or (by_volume and reading.group in ("", VOLUME))
+    files = sliced(files, reading.decoding.slices, Path(source), by_volume=by_volume and grouped)
     groups = len({file.group for file in files}) if grouped else None
-    shape = first_shape(lambda: files, request)
+    shape = first_shape(lambda: files, reading)
     by_patient = not grouped and files and read_as_dicom(files[0].path)
     grouping = VOLUME if by_volume else PATIENT if by_patient else GROUP
     facts = SourceFacts(source, len(files), classes, *shape, groups, grouping=grouping)
@@ -40,7 +40,7 @@ def of_files(
     def labels() -> Iterator[tuple[int, str]]:
         return ((numbers[file.label], file.group) for file in files)
 
-    records = decoded(lambda: files, classes, request.decoding.window)
+    records = decoded(lambda: files, classes, reading.decoding.window)
     return Catalogue(facts, records, has_parts=has_parts, files=lambda: files, labels=labels)
 
 
@@ -66,15 +66,15 @@ def decoded(
     return records
 
 
-def first_shape(files: Callable[[], Iterable[File]], request: Request) -> tuple[int, int, int]:
-    """Channels, height and width of the first file of the requested classes, else of the first one; of the first readable one if `request` is
+def first_shape(files: Callable[[], Iterable[File]], reading: Reading) -> tuple[int, int, int]:
+    """Channels, height and width of the first file of the requested classes, else of the first one; of the first readable one if `reading` is
     forgiving."""
     fault: BadInput | None = None
-    for file in itertools.chain((file for file in files() if request.takes(file.label)), files()):
+    for file in itertools.chain((file for file in files() if reading.takes(file.label)), files()):
         try:
-            return shape_of(file.path, request.decoding.window)
+            return shape_of(file.path, reading.decoding.window)
         except BadInput as error:
             fault = fault or error
-            if not request.forgiving:
+            if not reading.forgiving:
                 break
     raise fault or BadInput("no picture has a shape, for there is none")

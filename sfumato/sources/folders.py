@@ -4,24 +4,24 @@ from pathlib import Path
 
 from sfumato.errors import BadInput
 from sfumato.sources import dicom, tables
-from sfumato.sources.catalogue import NO_GROUPS, PATIENT, VOLUME, Catalogue, File, Request
+from sfumato.sources.catalogue import NO_GROUPS, PATIENT, VOLUME, Catalogue, File, Reading
 from sfumato.sources.files import of_files
 from sfumato.sources.listing import check_inside, class_names, entries, is_picture, picture_files
 from sfumato.sources.splits import SPLITS, splits_of_part
 
 
-def open_image_folder(folder: Path, request: Request) -> Catalogue:
+def open_image_folder(folder: Path, reading: Reading) -> Catalogue:
     """A folder of class folders, or with a table called `metadata`; either also below `train` and `test` (or `validation`).
 
     Where there are all three, `validation` is in the part `all` only.
     """
     splits = split_folders(folder)
-    listed = {name: folder_files(place, folder, request) for name, place in (splits or {"": folder}).items()}
+    listed = {name: folder_files(place, folder, reading) for name, place in (splits or {"": folder}).items()}
     classes = tuple(sorted({file.label for files, _ in listed.values() for file in files}))
-    chosen, has_parts = splits_of_part(listed, request.part)
+    chosen, has_parts = splits_of_part(listed, reading.part)
     files = [file for name in chosen for file in listed[name][0]]
     grouped = all(has_groups for _, has_groups in listed.values())
-    return of_files(str(folder), files, classes, request, has_parts=has_parts, grouped=grouped)
+    return of_files(str(folder), files, classes, reading, has_parts=has_parts, grouped=grouped)
 
 
 def split_folders(folder: Path) -> dict[str, Path]:
@@ -35,18 +35,18 @@ def split_folders(folder: Path) -> dict[str, Path]:
     return {name: place for name, place in named.items() if place}
 
 
-def folder_files(folder: Path, root: Path, request: Request) -> tuple[list[File], bool]:
+def folder_files(folder: Path, root: Path, reading: Reading) -> tuple[list[File], bool]:
     """The files of a folder without splits, and whether they have groups; links may not lead out of `root`."""
     if table := tables.metadata_of(folder):
-        return tables.table_files(table, request.columns, request.group, root=root)
-    if request.group not in ("", NO_GROUPS, VOLUME, *GROUPINGS):
+        return tables.table_files(table, reading.columns, reading.group, root=root)
+    if reading.group not in ("", NO_GROUPS, VOLUME, *GROUPINGS):
         known = ", ".join(GROUPINGS)
         raise BadInput(
-            f"data.group={request.group!r} is no way to group class folders; use {known}, or a table with a group column"
+            f"data.group={reading.group!r} is no way to group class folders; use {known}, or a table with a group column"
         )
-    grouping = GROUPINGS.get(request.group)
+    grouping = GROUPINGS.get(reading.group)
     names = class_names(folder)
-    empty = bool(request.classes)
+    empty = bool(reading.classes)
     if not grouping:
         return [File(path, name) for name in names for path in picture_files(folder, name, empty=empty)], False
     return [File(path, name, group) for name in names for path, group in grouping(folder, name, empty)], True

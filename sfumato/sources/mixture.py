@@ -6,28 +6,28 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import Catalogue, Record, Request, SourceFacts
+from sfumato.sources.catalogue import Catalogue, Reading, Record, SourceFacts
 
 KIND = {1: "grey", 3: "colour"}
 
 
-def mix(parts: Mapping[str, Catalogue], request: Request) -> Catalogue:
+def mix(parts: Mapping[str, Catalogue], reading: Reading) -> Catalogue:
     """The records of all parts, by name; the class `a` of `glyphs` becomes `glyphs:a`.
 
-    With `request.shares` each part gives that share of the mixture: as many records as possible without showing one twice, chosen by
+    With `reading.shares` each part gives that share of the mixture: as many records as possible without showing one twice, chosen by
     the seed.
     """
     source = "+".join(parts)
-    if request.part != "all":
+    if reading.part != "all":
         raise BadInput(
             f"the mixture {source!r} can only be public: data.private is one collection, so put its images into one folder"
         )
-    check_alike(parts, request)
-    counts = numbers(source, [part.facts.records for part in parts.values()], request.shares)
+    check_alike(parts, reading)
+    counts = numbers(source, [part.facts.records for part in parts.values()], reading.shares)
     classes = tuple(f"{name}:{label}" for name, part in parts.items() for label in part.facts.classes)
 
     def records() -> Iterator[Record]:
-        rng, first = np.random.default_rng(request.seed), 0
+        rng, first = np.random.default_rng(reading.seed), 0
         for part, count in zip(parts.values(), counts, strict=True):
             chosen = np.zeros(part.facts.records, bool)
             chosen[rng.permutation(part.facts.records)[:count]] = True
@@ -43,15 +43,15 @@ def mix(parts: Mapping[str, Catalogue], request: Request) -> Catalogue:
             yield from ((first + label, group) for label, group in pairs)
             first += len(part.facts.classes)
 
-    shape = request.shape(next(iter(parts.values())).facts)
+    shape = reading.shape(next(iter(parts.values())).facts)
     stored = min(min(part.facts.height, part.facts.width) for part in parts.values())
     facts = SourceFacts(source, sum(counts), classes, *shape, stored=stored)
-    return Catalogue(facts, records, has_parts=False, labels=None if request.shares else labels)
+    return Catalogue(facts, records, has_parts=False, labels=None if reading.shares else labels)
 
 
-def check_alike(parts: Mapping[str, Catalogue], request: Request) -> None:
+def check_alike(parts: Mapping[str, Catalogue], reading: Reading) -> None:
     """Refuse parts whose pictures would differ in shape."""
-    shapes = {name: request.shape(part.facts) for name, part in parts.items()}
+    shapes = {name: reading.shape(part.facts) for name, part in parts.items()}
     (first, (channels, height, width)), *others = shapes.items()
     for name, (other_channels, other_height, other_width) in others:
         if other_channels != channels:

@@ -20,7 +20,7 @@ from typing import IO
 import numpy as np
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Record, Request, SourceFacts
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Reading, Record, SourceFacts
 from sfumato.sources.splits import SPLITS, splits_of_part
 
 GROUPS = ("groups", GROUP)
@@ -51,12 +51,12 @@ class Series:
         return self.shape[3] if len(self.shape) == 4 else 1
 
 
-def open_npz(path: Path, request: Request) -> Catalogue:
+def open_npz(path: Path, reading: Reading) -> Catalogue:
     """An NPZ file, in splits or not: the headers of the images, the labels, and the groups as `Data.group` has them."""
     with opened_npz(path) as archive:
-        splits = {split: series(archive, first, request.group, path) for split, first in splits_of(archive).items()}
+        splits = {split: series(archive, first, reading.group, path) for split, first in splits_of(archive).items()}
         names = array(archive, "classes", path) if "classes.npy" in archive.namelist() else None
-    chosen, has_parts = splits_of_part(splits, request.part)
+    chosen, has_parts = splits_of_part(splits, reading.part)
     chosen_splits = [splits[split] for split in chosen]
     if len({bool(one.groups) for one in splits.values()}) > 1:
         raise BadInput(f"only some splits of {str(path)!r} have groups; name them for all, or use data.group=none")

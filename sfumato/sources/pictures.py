@@ -11,7 +11,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from sfumato.config import window_bounds
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import Held, Record, Request
+from sfumato.sources.catalogue import Held, Reading, Record
 from sfumato.sources.streams import stream
 from sfumato.sources.windows import Grey
 
@@ -162,15 +162,15 @@ def reshape(pixels: np.ndarray, size: int | None, channels: int | None) -> np.nd
     return np.asarray(image).reshape(image.height, image.width, -1)
 
 
-def shaped(pixels: np.ndarray, request: Request) -> np.ndarray:
+def shaped(pixels: np.ndarray, reading: Reading) -> np.ndarray:
     """A picture `[h, w, c]` cropped, resized, recoloured and inverted as requested."""
-    if request.crop == "centre":
+    if reading.crop == "centre":
         height, width, _ = pixels.shape
         side = min(height, width)
         top, left = (height - side) // 2, (width - side) // 2
         pixels = pixels[top : top + side, left : left + side]
-    pixels = reshape(pixels, request.size, request.channels)
-    return 255 - pixels if request.invert else pixels
+    pixels = reshape(pixels, reading.size, reading.channels)
+    return 255 - pixels if reading.invert else pixels
 
 
 def check_same_unit(first: Record, record: Record, window: str) -> None:

@@ -75,8 +75,8 @@ def test_nothing_of_a_header_is_written_anywhere(no_servers, exports, tmp_path, 
 
 
 def test_the_pixels_are_those_of_the_xrays(exports, data):
-    from sfumato.sources import load
+    from sfumato.sources import Reading, load
 
     pixels, _ = xrays(data, COUNT)
-    there = load(exports, part="all").pixels[:, 0]
+    there = load(exports, Reading(part="all")).pixels[:, 0]
     assert sorted(one.tobytes() for one in there) == sorted(one.tobytes() for one in np.ascontiguousarray(pixels))

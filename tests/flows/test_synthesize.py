@@ -296,7 +296,7 @@ def test_public_images_get_the_shape_of_the_private_ones(tmp_path, height, width
     load_images(settings, plan, book)
     (read,) = book.of(public.load_public)
     data, size, seed = read.given.data, read.given.size, read.given.seed
-    found = sources.load(data.public, part="all", size=size, channels=data.channels, seed=seed)
+    found = sources.load(data.public, sources.Reading(part="all", size=size, channels=data.channels, seed=seed))
     assert found.pixels.shape[1:] == plan.facts.shape == (1, *expected)
 
 
@@ -338,7 +338,7 @@ def test_public_pictures_of_two_sizes_are_brought_to_that_of_the_private_ones(tm
     load_images(settings, plan, book)
     (read,) = book.of(public.load_public)
     data, size = read.given.data, read.given.size
-    found = sources.load(data.public, part="all", size=size, channels=data.channels)
+    found = sources.load(data.public, sources.Reading(part="all", size=size, channels=data.channels))
     assert found.pixels.shape[1:] == plan.facts.shape == (1, 8, 8) and len(found) == 6
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 
 from sfumato import images
 from sfumato.images import ImageSet, content_digest, enlargement, grid, to_pixels, to_unit
-from sfumato.sources import load
+from sfumato.sources import Reading, load
 
 
 def test_image_set_checks_what_it_is_made_of():
@@ -43,7 +43,7 @@ def test_unit_values_go_there_and_back():
 
 
 def test_digest_sees_every_part_and_the_order():
-    base = load("digits", part="test")
+    base = load("digits", Reading(part="test"))
     pixels, labels = base.pixels.copy(), base.labels.copy()
     pixels[5, 0, 3, 3] ^= 1
     labels[5] = (labels[5] + 1) % 10
@@ -56,7 +56,7 @@ def test_digest_sees_every_part_and_the_order():
         base.subset(slice(0, 359)),
     )
     digests = {content_digest(images_) for images_ in (base, *others)}
-    assert len(digests) == 7 and content_digest(load("digits", part="test")) in digests
+    assert len(digests) == 7 and content_digest(load("digits", Reading(part="test"))) in digests
     assert content_digest(base) == content_digest(ImageSet(np.asfortranarray(base.pixels), base.labels, base.classes))
 
 

@@ -28,11 +28,11 @@ SHORT = Latent(kind="kl", width=8, steps=300, batch=64)
 
 
 def glyphs(per_class=20):
-    return to_unit(sources.load("glyphs", part="all", size=8, glyphs_per_class=per_class).pixels)
+    return to_unit(sources.load("glyphs", sources.Reading(part="all", size=8, glyphs_per_class=per_class)).pixels)
 
 
 def digits():
-    return to_unit(sources.load("digits", part="train").pixels)
+    return to_unit(sources.load("digits", sources.Reading(part="train")).pixels)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_the_loss_is_the_one_that_is_named():
 @pytest.fixture(scope="module")
 def few():
     """Eight letters, forty of each, and what tells them apart."""
-    found = sources.load("glyphs", part="all", size=8, glyphs_per_class=40, characters="ACEHLOTX")
+    found = sources.load("glyphs", sources.Reading(part="all", size=8, glyphs_per_class=40, characters="ACEHLOTX"))
     eyes = train_backbone(config.BackboneSettings(width=8, steps=60, batch=64, learning_rate=1e-2), found, seed=0)
     return found, eyes.backbone
 

@@ -19,7 +19,7 @@ GOOD = {"held_out": 200, "images": 100, "directions": 10, "samples": 3.0, "real"
 
 @pytest.fixture(scope="module")
 def glyphs():
-    return sources.load("glyphs", part="all", size=8, glyphs_per_class=40)
+    return sources.load("glyphs", sources.Reading(part="all", size=8, glyphs_per_class=40))
 
 
 def edges(images):

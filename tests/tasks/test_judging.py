@@ -34,11 +34,11 @@ def kept(place, kind, images):  # noqa: F811
 
 
 def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(place, told):  # noqa: F811
-    letters = sources.load("glyphs", size=8, glyphs_per_class=30)
+    letters = sources.load("glyphs", sources.Reading(size=8, glyphs_per_class=30))
     quick = BackboneSettings(width=8, steps=60, batch=64, learning_rate=1e-2)
     backbone = train_backbone.fn(CONTEXT, kept(place, PublicImages, letters), quick, 0, MACHINE)
     secret, paid = PrivateSet(name="digits", source="digits"), Gaussian(noise_multiplier=2.0, count=60)
-    digits = sources.load("digits", part="test")
+    digits = sources.load("digits", sources.Reading(part="test"))
     facts = Facts(records=1437, classes=digits.classes, public_classes=52, shape=(1, 8, 8))
     order = Order(private=secret, terms=TERMS, machine=MACHINE)
     judge = train_judge.fn(CONTEXT, order, paid, backbone, Judge(), facts)

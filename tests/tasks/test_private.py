@@ -44,7 +44,7 @@ def test_what_steps_saw_is_internal_whatever_the_model_is(place, told, watched, 
 
 @pytest.mark.parametrize("copied", [True, False])
 def test_private_images_among_the_public_ones_end_the_run_in_a_look(place, told, copied):  # noqa: F811
-    digits, store = sources.load("digits", part="test"), place.store()
+    digits, store = sources.load("digits", sources.Reading(part="test")), place.store()
     with store.writing() as folder:
         serialization.save_images(folder, digits if copied else picture_set(count=30))
         public = store.keep(PublicImages, folder, parents=[])

@@ -37,7 +37,7 @@ def judge_model(digits) -> Classifier:
 @pytest.fixture(scope="session")
 def public_model() -> Classifier:
     """The small CNN that knows letters alone."""
-    return classifier_of(sources.load("glyphs", part="all", size=8, glyphs_per_class=60))
+    return classifier_of(sources.load("glyphs", sources.Reading(part="all", size=8, glyphs_per_class=60)))
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from sfumato.images import to_pixels, to_unit
 
 
 def digits(part):
-    return to_unit(sources.load("digits", part=part, held_out=0.2).pixels)
+    return to_unit(sources.load("digits", sources.Reading(part=part, held_out=0.2)).pixels)
 
 
 @pytest.fixture(scope="module")

@@ -180,7 +180,7 @@ def public_half(method: str, *changes: str) -> tuple[Parts, Reference | None]:
     """What is learnt from public images, and where these lie if classes are aligned with them."""
     settings, facts, _ = preflight(resolve(method, changes=[*TINY, *TINY_TOO.get(method, []), *changes]))
     plan = plan_for(settings, facts)
-    found = sources.load("glyphs", part="all", size=8, glyphs_per_class=settings.data.glyphs_per_class)
+    found = sources.load("glyphs", sources.Reading(part="all", size=8, glyphs_per_class=settings.data.glyphs_per_class))
     codec = PIXELS
     if settings.latent.kind != "none":
         codec = train_autoencoder(settings.latent, to_unit(found.pixels), seed=0).codec

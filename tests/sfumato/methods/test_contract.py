@@ -70,7 +70,7 @@ def images(tiny, parts, y, generator):
 
 
 def digits(count=24):
-    found = sources.load("digits", part="train").subset(slice(count))
+    found = sources.load("digits", sources.Reading(part="train")).subset(slice(count))
     return to_unit(found.pixels), torch.from_numpy(found.labels)
 
 

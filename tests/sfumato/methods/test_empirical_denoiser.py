@@ -333,7 +333,7 @@ def test_the_windows_edges(percent, until, single, steps):
 def ready(tiny):
     """The parts and the private tensors as the mechanism has them."""
     parts = replace(tiny.parts, paid=tiny.plan.events(STAGE_DRAWING))
-    found = sources.load("digits", part="train").subset(slice(60))
+    found = sources.load("digits", sources.Reading(part="train")).subset(slice(60))
     return parts, (to_unit(found.pixels), torch.from_numpy(found.labels))
 
 

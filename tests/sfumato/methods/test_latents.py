@@ -149,7 +149,7 @@ def test_a_records_examples_depend_on_that_record_alone(method, world):
         pytest.skip("the plan has no fine-tuning")
     parts = replace(tiny.parts, winners=torch.arange(10)) if tiny.plan.votes else tiny.parts
     corrupt = tiny.method.corrupt(tiny.settings, parts)
-    found = sources.load("digits", part="train").subset(slice(12))
+    found = sources.load("digits", sources.Reading(part="train")).subset(slice(12))
     y, x = torch.as_tensor(found.labels), to_unit(found.pixels)
     other = x.clone()
     other[5] = -x[5]

@@ -161,7 +161,7 @@ def test_what_would_end_a_run_after_it_has_paid_ends_it_at_check_in(ledger, fold
 
 
 def public_images(source, **asked):
-    return sources.load(source, part="all", **asked)
+    return sources.load(source, sources.Reading(part="all", **asked))
 
 
 def copied_to(place, folder, kind):
@@ -247,7 +247,7 @@ def test_an_error_inside_leaves_no_commit(ledger, folder):
 
 
 def test_each_part_is_read_as_the_set_says(ledger, folder):
-    whole = sources.load(folder, part="all", channels=3, size=4)
+    whole = sources.load(folder, sources.Reading(part="all", channels=3, size=4))
     asked = access(ledger, private(folder, size=4, channels=3))
     with looking(asked, "train") as train, looking(asked, "test") as test:
         assert train.images.pixels.shape[1:] == test.images.pixels.shape[1:] == (3, 4, 4)
@@ -314,7 +314,7 @@ def test_a_choice_of_classes_is_a_set_of_its_own(ledger, folder):
     assert spent[0] == spent[1] > 0
     alone = access(ledger, private(folder, name="three", only=("c",), classes=("c", "d")))
     identify(alone.private)
-    others = sources.load(folder, part="all", only=("c",))
+    others = sources.load(folder, sources.Reading(part="all", only=("c",)))
     with pytest.raises(BadInput, match="hold copies of private images"):
         check_in(chosen("two", "b", "c"), others)
     check_in(chosen("one", "a", "b"), others)

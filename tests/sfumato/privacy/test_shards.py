@@ -17,7 +17,7 @@ from sfumato.privacy.shards import dealt, shard_trained
 from sfumato.training import denoiser_training
 from tests.spends import KEYS
 
-DIGITS = sources.load("digits", part="train")
+DIGITS = sources.load("digits", sources.Reading(part="train"))
 CPU = torch.device("cpu")
 LITTLE = Pretraining(steps=3, batch=16, warm_up=1, ema_decay=0.5)
 

@@ -5,7 +5,7 @@ import string
 import numpy as np
 import pytest
 
-from sfumato.sources import describe, inspect, load, meant, source_digest, stored_pictures
+from sfumato.sources import Reading, describe, inspect, load, meant, source_digest, stored_pictures
 from sfumato.sources.catalogue import NO_GROUPS
 from tests.sfumato.sources.test_embedded import rows, write
 from tests.sfumato.sources.writing import refused, write_folder, write_mnist_like
@@ -37,9 +37,9 @@ KINDS = ("folder", "table", "parquet", "npz", "idx", "digits", "glyphs", "mixtur
 def test_what_is_chosen_is_what_the_whole_has_of_these_classes(tmp_path, kind):
     source, names = sources(tmp_path)[kind]
     asked = {"part": "all", "size": 8, "channels": 1, "glyphs_per_class": 3, "characters": string.ascii_lowercase}
-    whole = load(source, **asked)
+    whole = load(source, Reading(**asked))
     for chosen in ({"only": names}, {"without": tuple(set(whole.classes) - set(names))}):
-        found, told = load(source, **asked, **chosen), describe(source, **asked, **chosen)
+        found, told = load(source, Reading(**asked, **chosen)), describe(source, Reading(**asked, **chosen))
         classes = tuple(name for name in whole.classes if name in names)
         assert found.classes == told.classes == classes and told.records == len(found)
         mine = np.isin(whole.labels, [whole.classes.index(name) for name in names])
@@ -47,30 +47,32 @@ def test_what_is_chosen_is_what_the_whole_has_of_these_classes(tmp_path, kind):
         assert [found.classes[one] for one in found.labels] == [whole.classes[one] for one in whole.labels[mine]]
         assert np.array_equal(found.pixels, whole.pixels[mine])
         if kind not in ("glyphs", "mixture"):
-            assert inspect(source, **chosen).classes == classes and len(inspect(source, **chosen).labels) == len(found)
+            assert inspect(source, Reading(**chosen)).classes == classes and len(
+                inspect(source, Reading(**chosen)).labels
+            ) == len(found)
 
 
 def test_what_is_left_out_is_not_decoded_and_moves_nothing(tmp_path):
     pets = write_folder(tmp_path / "pets", {"ant": 30, "cat": 30, "owl": 3})
-    before = source_digest(pets, only=("ant", "cat")), load(pets, only=("ant", "cat"), held_out=0.4)
-    assert before[0] != source_digest(pets) and len(list(stored_pictures(pets, only=("ant", "cat")))) == 60
+    before = source_digest(pets, Reading(only=("ant", "cat"))), load(pets, Reading(only=("ant", "cat"), held_out=0.4))
+    assert before[0] != source_digest(pets) and len(list(stored_pictures(pets, Reading(only=("ant", "cat"))))) == 60
     (pets / "owl" / "000.png").write_bytes(b"no picture")
     (pets / "owl" / "more.png").write_bytes(b"no picture")
-    after = source_digest(pets, only=("ant", "cat")), load(pets, only=("ant", "cat"), held_out=0.4)
+    after = source_digest(pets, Reading(only=("ant", "cat"))), load(pets, Reading(only=("ant", "cat"), held_out=0.4))
     assert before[0] == after[0] and np.array_equal(before[1].pixels, after[1].pixels)
     table = rows(12)
     for row in table[::3]:
         row["image"]["bytes"] = b"no picture"
-    assert len(load(write(tmp_path / "p.parquet", table), part="all", without=("cat",))) == 8
+    assert len(load(write(tmp_path / "p.parquet", table), Reading(part="all", without=("cat",)))) == 8
     (pets / "ant" / "000.png").write_bytes(b"no picture")
-    assert len(load(pets, part="all", only=("cat",))) == 30
+    assert len(load(pets, Reading(part="all", only=("cat",)))) == 30
 
 
 def test_groups_are_those_of_the_chosen_records(tmp_path):
     table = [row | {"group": f"of {row['label']}"} for row in rows(12)]
-    told = describe(write(tmp_path / "p.parquet", table), part="all", group="", without=("owl",))
+    told = describe(write(tmp_path / "p.parquet", table), Reading(part="all", group="", without=("owl",)))
     assert (told.groups, told.records) == (2, 8)
-    assert describe(tmp_path / "p.parquet", part="all", group=NO_GROUPS, only=("owl",)).groups is None
+    assert describe(tmp_path / "p.parquet", Reading(part="all", group=NO_GROUPS, only=("owl",))).groups is None
 
 
 def test_names_and_positions(tmp_path):
@@ -82,13 +84,13 @@ def test_names_and_positions(tmp_path):
     with refused("data.x names '4'", "'7', 'ant', 'cat', 'owl'"):
         meant(pets, ["4"], "data.x")
     with refused("has no class 'dog'"):
-        load(pets, only=("dog",))
+        load(pets, Reading(only=("dog",)))
 
 
 def test_shares_are_of_whole_sources(tmp_path):
     root = sources(tmp_path)["mixture"][0]
     with refused("data.shares=[0.5, 0.5]", "leave one of the two out"):
-        describe(root, part="all", size=8, channels=1, shares=(0.5, 0.5), without=("mnist:5",))
+        describe(root, Reading(part="all", size=8, channels=1, shares=(0.5, 0.5), without=("mnist:5",)))
 
 
 def test_five_classes_of_tiny_imagenet(data):
@@ -96,7 +98,7 @@ def test_five_classes_of_tiny_imagenet(data):
     if not place.is_dir():
         pytest.skip(f"no {place}")
     names = meant(place, ["0", "40", "80", "120", "160"], "data.private_classes")
-    assert names[0].endswith("Egyptian cat") and describe(place, only=names).records == 2_500
-    found = load(place, part="test", only=names)
+    assert names[0].endswith("Egyptian cat") and describe(place, Reading(only=names)).records == 2_500
+    found = load(place, Reading(part="test", only=names))
     assert len(found) == 250 and set(found.labels.tolist()) == set(range(5))
-    assert describe(place, part="all", without=names).records == 195 * 550
+    assert describe(place, Reading(part="all", without=names)).records == 195 * 550

@@ -16,7 +16,7 @@ from pydicom.uid import JPEGLSLossless  # noqa: E402
 
 from sfumato.config import Columns, Decoding  # noqa: E402
 from sfumato.errors import BadInput  # noqa: E402
-from sfumato.sources import describe, inspect, load, source_digest  # noqa: E402
+from sfumato.sources import Reading, describe, inspect, load, source_digest  # noqa: E402
 from sfumato.sources.catalogue import group_number  # noqa: E402
 from sfumato.sources.decoding import decode  # noqa: E402
 from sfumato.sources.dicom import burned_in, patient  # noqa: E402
@@ -99,7 +99,7 @@ def test_a_folder_of_xrays_is_what_it_was_made_from(tmp_path, data):
     root = write_xrays(tmp_path / "scans", data)
     (root / "normal" / "IM00000.dcm").rename(root / "normal" / "1.2.840.113619.2.5")  # as many archives call them
     (root / "normal" / "notes.txt").write_text("no picture")
-    found = load(root, part="all")
+    found = load(root, Reading(part="all"))
     pixels, labels = xrays(data, 60)
     same = sorted(one.tobytes() for one in pixels)
     assert sorted(one.tobytes() for one in found.pixels[:, 0]) == same
@@ -112,10 +112,10 @@ def test_a_folder_of_xrays_is_what_it_was_made_from(tmp_path, data):
 
 def test_patients_are_groups_by_a_hash_alone(tmp_path, data):
     root = write_xrays(tmp_path / "scans", data, each=3)
-    found = load(root, part="all", group="patient")
+    found = load(root, Reading(part="all", group="patient"))
     assert (
         sorted(np.unique(found.groups, return_counts=True)[1]) == [3] * 20
-        and describe(root, group="patient").groups == 16
+        and describe(root, Reading(group="patient")).groups == 16
     )
     name = patient(root / "normal" / "IM00000.dcm")
     assert PERSON not in name and group_number(name) in found.groups
@@ -123,30 +123,32 @@ def test_patients_are_groups_by_a_hash_alone(tmp_path, data):
         f"{path.relative_to(root)},{path.parent.name},x" for path in sorted(root.rglob("*.dcm"))
     ]
     (root / "list.csv").write_text("\n".join(rows))
-    table = load(root / "list.csv", part="all", group="patient")
+    table = load(root / "list.csv", Reading(part="all", group="patient"))
     assert sorted(table.groups) == sorted(found.groups)
     assert set(table.labels[table.groups == found.groups[0]]) == set(found.labels[found.groups == found.groups[0]])
     with refused("no column 'kind'"):
-        load(root / "list.csv", group="patient", columns=Columns(label="kind"))
+        load(root / "list.csv", Reading(group="patient", columns=Columns(label="kind")))
 
 
 def test_a_file_without_a_patient_is_refused_where_patients_are_the_unit(tmp_path, data):
     root = write_xrays(tmp_path / "scans", data, count=6)
     write_dicom(root / "normal" / "none.dcm", RAMP, PatientID="")
     with refused("none.dcm' has no PatientID", "data.group=folder"):
-        describe(root, group="patient")
+        describe(root, Reading(group="patient"))
     draw(np.random.default_rng(0)).save(root / "normal" / "other.png")
     (root / "normal" / "none.dcm").unlink()
     with refused("other.png' is no DICOM file", "data.group='patient'"):
-        describe(root, group="patient")
+        describe(root, Reading(group="patient"))
 
 
 def test_the_window_moves_no_record_and_makes_no_other_set(tmp_path, data):
     root = write_xrays(tmp_path / "scans", data)
     narrow = Decoding(window="1000,2000")
-    parts = [[len(load(root, part=part, decoding=d)) for part in ("train", "test")] for d in (Decoding(), narrow)]
-    assert parts[0] == parts[1] and source_digest(root) == source_digest(root, decoding=narrow)
-    assert not np.array_equal(load(root, decoding=narrow).pixels, load(root).pixels)
+    parts = [
+        [len(load(root, Reading(part=part, decoding=d))) for part in ("train", "test")] for d in (Decoding(), narrow)
+    ]
+    assert parts[0] == parts[1] and source_digest(root) == source_digest(root, Reading(decoding=narrow))
+    assert not np.array_equal(load(root, Reading(decoding=narrow)).pixels, load(root).pixels)
 
 
 def harmed(tmp_path, **header):
@@ -170,7 +172,7 @@ BROKEN = [
 def test_what_cannot_be_read_is_one_line_that_quotes_no_header(tmp_path, header, words):
     harmed(tmp_path, **header)
     with refused("one.dcm'", words) as told:
-        load(tmp_path / "scans", part="all")
+        load(tmp_path / "scans", Reading(part="all"))
     assert not any(secret in str(told.value) for secret in (*SECRETS.values(), PERSON))
     found = inspect_broken(tmp_path / "scans")
     assert len(found) == 1 and words in found[0]
@@ -188,7 +190,7 @@ def test_cut_off_files_and_others_under_its_name(tmp_path):
     for length in (0, 100, 140, len(whole) // 2, len(whole) - 3):
         path.write_bytes(whole[:length])
         with refused("one.dcm'", "remove it"):
-            load(tmp_path / "scans", part="all")
+            load(tmp_path / "scans", Reading(part="all"))
     path.write_bytes(b"no such file" * 50)
     with refused("one.dcm' is corrupt or cut off"):
         describe(tmp_path / "scans")
@@ -218,9 +220,9 @@ def test_two_units_under_one_declared_window_are_refused(tmp_path, data):
     root = write_xrays(tmp_path / "scans", data, count=4)
     eight = xrays(data, 1)[0][0]
     Image.fromarray(eight).save(root / "pneumonia" / "eight.png")
-    assert len(load(root, part="all")) == 5, "each file declares its own range"
+    assert len(load(root, Reading(part="all"))) == 5, "each file declares its own range"
     with refused("12 bits", "8 bits", "data.window=0,4095", "record"):
-        load(root, part="all", decoding=Decoding(window="0,4095"))
+        load(root, Reading(part="all", decoding=Decoding(window="0,4095")))
 
 
 def test_burned_in_text_is_told_of(tmp_path, data):

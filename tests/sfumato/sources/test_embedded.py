@@ -12,7 +12,7 @@ from pyarrow import parquet
 from sfumato.config import Columns
 from sfumato.errors import Unnamed
 from sfumato.privacy.door import PrivateSet, identify
-from sfumato.sources import describe, fingerprint, inspect, load, source_digest, stored_pictures
+from sfumato.sources import Reading, describe, fingerprint, inspect, load, source_digest, stored_pictures
 from sfumato.sources.catalogue import group_number
 from tests.sfumato.sources.writing import draw, refused
 
@@ -51,15 +51,15 @@ def write(path, table, names=NAMES):
 
 def test_a_file_names_its_classes_and_groups(tmp_path):
     table = write(tmp_path / "pets.parquet", rows())
-    told, found = describe(table, part="all", group=""), load(table, part="all", group="")
+    told, found = describe(table, Reading(part="all", group="")), load(table, Reading(part="all", group=""))
     assert (told.classes, told.records, told.groups) == (tuple(NAMES), 6, 2)
     assert (told.channels, told.height, told.width) == (1, 8, 8)
     assert found.classes == tuple(NAMES) and found.labels.tolist() == [0, 1, 2] * 2
     assert found.groups.tolist() == [group_number(name) for name in ("bob", "ann") * 3]
     assert np.array_equal(found.pixels[4, 0], np.asarray(Image.open(io.BytesIO(packed(4)))))
-    assert load(table, part="all").groups is None
-    first, second = load(table, held_out=0.5), load(table, held_out=0.5, part="test")
-    assert len(first) + len(second) == 6 and describe(table, held_out=0.5).records == 3
+    assert load(table, Reading(part="all")).groups is None
+    first, second = load(table, Reading(held_out=0.5)), load(table, Reading(held_out=0.5, part="test"))
+    assert len(first) + len(second) == 6 and describe(table, Reading(held_out=0.5)).records == 3
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_folder_in_splits(tmp_path, places):
         write(tmp_path / "set" / place, rows(first=100 * at))
     (tmp_path / "set" / "README.md").write_text("---\n")
     counts = {
-        part: (describe(tmp_path / "set", part=part).records, len(load(tmp_path / "set", part=part)))
+        part: (describe(tmp_path / "set", Reading(part=part)).records, len(load(tmp_path / "set", Reading(part=part))))
         for part in ("train", "test", "all")
     }
     assert counts == {"train": (12, 12), "test": (6, 6), "all": (6 * len(places),) * 2}
@@ -86,7 +86,7 @@ def test_a_folder_in_splits(tmp_path, places):
 def test_a_folder_without_splits_is_held_out_by_hash(tmp_path):
     write(tmp_path / "set" / "0000.parquet", rows(40))
     write(tmp_path / "set" / "0001.parquet", rows(40, first=40))
-    train, test = (load(tmp_path / "set", part=part) for part in ("train", "test"))
+    train, test = (load(tmp_path / "set", Reading(part=part)) for part in ("train", "test"))
     assert len(train) + len(test) == 80 and 4 < len(test) < 32
 
 
@@ -96,7 +96,7 @@ def test_the_digest_is_that_of_the_same_pictures_in_class_folders(tmp_path):
         place = tmp_path / "folders" / NAMES[row["label"]] / f"{at}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(row["image"]["bytes"])
-    assert source_digest(table) == source_digest(tmp_path / "folders") != source_digest(table, group="")
+    assert source_digest(table) == source_digest(tmp_path / "folders") != source_digest(table, Reading(group=""))
     before = fingerprint(table)
     write(table, rows(first=9))
     assert fingerprint(table) != before
@@ -108,7 +108,7 @@ def test_the_digest_is_that_of_the_same_pictures_in_class_folders(tmp_path):
 )
 def test_classes_without_names_are_the_values(tmp_path, labels, classes):
     table = [row | {"label": label} for row, label in zip(rows(3), labels, strict=True)]
-    found = load(write(tmp_path / "pets.parquet", table, names=None), part="all")
+    found = load(write(tmp_path / "pets.parquet", table, names=None), Reading(part="all"))
     assert found.classes == classes and [found.classes[label] for label in found.labels] == [str(one) for one in labels]
 
 
@@ -118,12 +118,12 @@ def test_other_columns_and_plain_bytes(tmp_path):
     ]
     place = write(tmp_path / "pets.parquet", table, names=None)
     columns = Columns(path="scan", label="finding")
-    assert describe(place, part="all", columns=columns, group="who").groups == 6
-    assert load(place, part="all", columns=columns).classes == ("ant", "cat", "owl")
+    assert describe(place, Reading(part="all", columns=columns, group="who")).groups == 6
+    assert load(place, Reading(part="all", columns=columns)).classes == ("ant", "cat", "owl")
     with refused("has no column 'label' of whole numbers or texts", "'finding' (string)", "data.columns.label"):
-        load(place, part="all", columns=Columns(path="scan"))
+        load(place, Reading(part="all", columns=Columns(path="scan")))
     with refused("has no column 'person'", "data.group"):
-        load(place, part="all", columns=columns, group="person")
+        load(place, Reading(part="all", columns=columns, group="person"))
 
 
 def broken(change, names=NAMES):
@@ -155,7 +155,7 @@ def test_whatever_is_wrong_is_one_line_and_private_ones_name_nothing(tmp_path, k
     if schema:
         parquet.write_table(pa.Table.from_pylist([], schema), place)
     with refused(*words, "hidden-name"):
-        load(place, part="all")
+        load(place, Reading(part="all"))
     if kind == "another size":
         return  # a digest takes pictures as they are
     with pytest.raises(Unnamed) as error:
@@ -166,37 +166,37 @@ def test_whatever_is_wrong_is_one_line_and_private_ones_name_nothing(tmp_path, k
 
 def test_no_group_and_groups_in_some_files_alone(tmp_path):
     with refused("a row whose 'group' is missing"):
-        load(write(tmp_path / "pets.parquet", broken({"group": None})[0]), part="all", group="")
+        load(write(tmp_path / "pets.parquet", broken({"group": None})[0]), Reading(part="all", group=""))
     write(tmp_path / "set" / "train.parquet", rows())
     write(tmp_path / "set" / "test.parquet", [{k: v for k, v in row.items() if k != "group"} for row in rows()])
     with refused("only some files", "'group'", "data.group=none"):
-        load(tmp_path / "set", part="all", group="")
-    assert len(load(tmp_path / "set", part="all")) == 12
+        load(tmp_path / "set", Reading(part="all", group=""))
+    assert len(load(tmp_path / "set", Reading(part="all"))) == 12
 
 
 def test_files_that_do_not_belong_together(tmp_path):
     write(tmp_path / "a" / "train.parquet", rows())
     write(tmp_path / "a" / "more.parquet", rows())
     with refused("more.parquet", "is of no split", "begin its name with train"):
-        load(tmp_path / "a", part="all")
+        load(tmp_path / "a", Reading(part="all"))
     write(tmp_path / "b" / "train.parquet", rows())
     write(tmp_path / "b" / "test.parquet", rows(), ["owl", "cat", "ant"])
     with refused("name their classes differently"):
-        load(tmp_path / "b", part="all")
+        load(tmp_path / "b", Reading(part="all"))
     (tmp_path / "b" / "test.parquet").write_bytes(b"PAR1 and nothing more")
     with refused("test.parquet", "damaged or no parquet", "make it again"):
-        load(tmp_path / "b", part="all")
+        load(tmp_path / "b", Reading(part="all"))
     (tmp_path / "b" / "test.parquet").unlink()
     (tmp_path / "b" / "test.parquet").symlink_to(tmp_path / "a" / "train.parquet")
     with refused("is a link to", "cannot leave"):
-        load(tmp_path / "b", part="all")
+        load(tmp_path / "b", Reading(part="all"))
 
 
 def test_class_folders_beside_a_table_of_paths_stay_class_folders(tmp_path, folder):
     parquet.write_table(
         pa.Table.from_pylist([{"path": "x.png", "label": "a", "digest": b"123"}]), folder / "list.parquet"
     )
-    assert load(folder, part="all").classes == ("ant", "cat")
+    assert load(folder, Reading(part="all")).classes == ("ant", "cat")
 
 
 def test_a_check_tells_each_picture_that_cannot_be_read(tmp_path):
@@ -218,9 +218,9 @@ def real(data):
 
 
 def test_tiny_imagenet_and_the_blood_cells(real):
-    tiny, cells = (describe(real / name, group="") for name in ("tiny-imagenet-32", "wbc-64"))
+    tiny, cells = (describe(real / name, Reading(group="")) for name in ("tiny-imagenet-32", "wbc-64"))
     assert (tiny.records, len(tiny.classes), tiny.channels, tiny.height) == (100_000, 200, 3, 32)
     assert (cells.records, cells.groups, cells.classes[0], cells.height) == (9_957, 277, "EOSINOPHIL", 64)
-    assert describe(real / "tiny-imagenet-32", part="test").records == 10_000
-    few = load(real / "wbc-64", part="test", group="", size=16, channels=1)
+    assert describe(real / "tiny-imagenet-32", Reading(part="test")).records == 10_000
+    few = load(real / "wbc-64", Reading(part="test", group="", size=16, channels=1))
     assert few.pixels.shape == (2_487, 1, 16, 16) and len(set(few.groups.tolist())) > 10

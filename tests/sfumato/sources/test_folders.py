@@ -10,7 +10,7 @@ from PIL import ExifTags, Image, ImageFile
 
 from sfumato.config import Decoding
 from sfumato.images import to_unit
-from sfumato.sources import describe, load, source_digest
+from sfumato.sources import Reading, describe, load, source_digest
 from sfumato.sources.catalogue import group_number
 from sfumato.sources.pictures import reshape
 from tests.sfumato.sources.writing import draw, refused, write_folder, write_mnist_like
@@ -20,7 +20,7 @@ def test_a_folder_of_class_folders(folder):
     (folder / ".git").mkdir()
     (folder / "cat" / ".DS_Store").write_bytes(b"x")
     (folder / "cat" / "notes.txt").write_text("not a picture")
-    pets = load(folder, part="all")
+    pets = load(folder, Reading(part="all"))
     assert pets.classes == ("ant", "cat") and np.bincount(pets.labels).tolist() == [20, 30]
     assert np.array_equal(pets.pixels[0, 0], np.asarray(Image.open(folder / "ant" / "000.png")))
 
@@ -29,23 +29,23 @@ def test_a_folder_of_class_folders(folder):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_all_formats(tmp_path, suffix, channels):
     root = write_folder(tmp_path / "x", {"a": 2, "b": 1}, suffix, channels)
-    assert load(root, part="all").pixels.shape == (3, channels, 8, 8)
+    assert load(root, Reading(part="all")).pixels.shape == (3, channels, 8, 8)
 
 
 def test_palettes_are_colour_and_bits_are_grey(tmp_path):
     (tmp_path / "a").mkdir()
     picture = draw(np.random.default_rng(0))
     picture.convert("P").save(tmp_path / "a" / "palette.png")
-    assert load(tmp_path, part="all").pixels.shape == (1, 3, 8, 8)
+    assert load(tmp_path, Reading(part="all")).pixels.shape == (1, 3, 8, 8)
     picture.convert("1").save(tmp_path / "a" / "palette.png")
-    bits = load(tmp_path, part="all").pixels
+    bits = load(tmp_path, Reading(part="all")).pixels
     assert bits.shape == (1, 1, 8, 8) and set(np.unique(bits)) == {0, 255}
 
 
 def test_size_and_channels_are_changed_when_asked(folder):
     draw(np.random.default_rng(1), 16, 12, 3).save(folder / "cat" / "zz.png")
-    assert load(folder, part="all", size=6, channels=1).pixels.shape == (51, 1, 6, 6)
-    assert load(folder, part="all", size=20, channels=3).pixels.shape == (51, 3, 20, 20)
+    assert load(folder, Reading(part="all", size=6, channels=1)).pixels.shape == (51, 1, 6, 6)
+    assert load(folder, Reading(part="all", size=20, channels=3)).pixels.shape == (51, 3, 20, 20)
 
 
 def test_shrinking_averages_areas():
@@ -56,13 +56,13 @@ def test_shrinking_averages_areas():
 def test_mixed_sizes_name_the_two_files(folder):
     draw(np.random.default_rng(1), height=9, width=7).save(folder / "ant" / "005.png")
     with refused("ant/000.png' is 8x8", "ant/005.png' is 7x9", "data.size="):
-        load(folder, part="all")
+        load(folder, Reading(part="all"))
 
 
 def test_mixed_channels_name_the_two_files(folder):
     draw(np.random.default_rng(1), channels=3).save(folder / "ant" / "005.png")
     with refused("ant/000.png' is grey", "ant/005.png' is colour", "data.channels="):
-        load(folder, part="all")
+        load(folder, Reading(part="all"))
 
 
 @pytest.mark.parametrize("read", [describe, load])
@@ -108,7 +108,7 @@ def test_cut_off_pictures_are_named(tmp_path, suffix, lenient, monkeypatch):
     for share in (0, 0.02, 0.5, 0.9):
         path.write_bytes(whole[: int(len(whole) * share)])
         with refused(f"a/1{suffix}' is corrupt or cut off", "replace or remove"):
-            load(root, part="all")
+            load(root, Reading(part="all"))
     assert ImageFile.LOAD_TRUNCATED_IMAGES is lenient  # left as it was found
 
 
@@ -133,7 +133,7 @@ def test_sixteen_bits_are_scaled_to_eight(tmp_path, suffix):
     values = np.array([[0, 128, 129, 257], [1000, 32896, 65406, 65535]], np.uint16)
     (tmp_path / "a").mkdir()
     Image.fromarray(values).save(tmp_path / "a" / f"1{suffix}")
-    found = load(tmp_path, part="all").pixels[0, 0]
+    found = load(tmp_path, Reading(part="all")).pixels[0, 0]
     assert found.tolist() == [[0, 0, 1, 1], [4, 128, 254, 255]]
     assert np.abs(found / 255 - values / 65535).max() <= 0.5 / 255 + 1e-9
 
@@ -142,10 +142,10 @@ def test_sixteen_bits_are_scaled_to_eight(tmp_path, suffix):
 def test_deeper_grey_is_refused_instead_of_cut(folder, values):
     Image.fromarray(values).save(folder / "cat" / "000.tif")
     with refused("cat/000.tif' (mode", "declares no values of black and white", "data.window=record"):
-        load(folder, part="all")
+        load(folder, Reading(part="all"))
     with refused("8 bits", "mode", "data.window=0,255 means one"):
-        load(folder, part="all", decoding=Decoding(window="0,255"))
-    assert len(load(folder, part="all", decoding=Decoding(window="record"))) == 51
+        load(folder, Reading(part="all", decoding=Decoding(window="0,255")))
+    assert len(load(folder, Reading(part="all", decoding=Decoding(window="record")))) == 51
 
 
 TURNED = {1: lambda a: a, 3: lambda a: np.rot90(a, 2), 5: lambda a: a.T, 6: lambda a: np.rot90(a, -1)}
@@ -162,8 +162,8 @@ def test_pictures_are_turned_as_their_orientation_says(tmp_path, orientation, su
     exif[ExifTags.Base.Orientation] = orientation
     (tmp_path / "a").mkdir()
     Image.fromarray(values).save(tmp_path / "a" / f"1{suffix}", exif=exif, **options)
-    wanted, told = TURNED[orientation](values), describe(tmp_path, part="all")
-    found = load(tmp_path, part="all").pixels[0, 0]
+    wanted, told = TURNED[orientation](values), describe(tmp_path, Reading(part="all"))
+    found = load(tmp_path, Reading(part="all")).pixels[0, 0]
     assert (told.height, told.width) == found.shape == wanted.shape
     assert np.abs(found.astype(int) - wanted).max() <= (8 if suffix == ".jpg" else 0)
 
@@ -191,7 +191,7 @@ def test_links_may_not_leave_the_folder(folder, tmp_path):
 def test_links_inside_the_folder_and_to_the_folder_are_fine(folder, tmp_path):
     (folder / "cat" / "link.png").symlink_to(folder / "ant" / "000.png")
     (tmp_path / "alias").symlink_to(folder)
-    assert len(load(tmp_path / "alias", part="all")) == 51
+    assert len(load(tmp_path / "alias", Reading(part="all"))) == 51
 
 
 def test_broken_links_are_named(folder):
@@ -221,7 +221,7 @@ def test_things_that_are_no_files_are_passed_over(folder):
     os.mkfifo(folder / "ant" / "pipe.png")  # opening it would wait for ever
     (folder / "ant" / "folder.png").mkdir()
     (folder / "ant" / "link.png").symlink_to("pipe.png")
-    assert len(load(folder, part="all")) == 50
+    assert len(load(folder, Reading(part="all"))) == 50
 
 
 def persons(root, names=("p1_a", "p1_b", "p2_a", "p3_a")):
@@ -235,70 +235,70 @@ def persons(root, names=("p1_a", "p1_b", "p2_a", "p3_a")):
 
 def test_file_names_can_begin_with_the_group(tmp_path):
     root = persons(tmp_path / "x")
-    found = load(root, part="all", group="prefix")
+    found = load(root, Reading(part="all", group="prefix"))
     assert found.groups.tolist() == 2 * [group_number(name) for name in ("p1", "p1", "p2", "p3")]
-    assert describe(root, part="all", group="prefix").groups == 3
-    assert load(root, part="all").groups is None and describe(root, part="all").groups is None
+    assert describe(root, Reading(part="all", group="prefix")).groups == 3
+    assert load(root, Reading(part="all")).groups is None and describe(root, Reading(part="all")).groups is None
     draw(np.random.default_rng(0)).save(root / "cat" / "loose.png")
     with refused("cat/loose.png' does not begin with a group"):
-        describe(root, group="prefix")
+        describe(root, Reading(group="prefix"))
 
 
 def test_folders_inside_class_folders_can_be_the_groups(tmp_path):
     root = tmp_path / "x"
     write_folder(root / "cat", {"ann": 2, "bob": 1})
     write_folder(root / "dog", {"ann": 3}, seed=1)
-    found = load(root, part="all", group="folder")
+    found = load(root, Reading(part="all", group="folder"))
     ann, bob = group_number("ann"), group_number("bob")
     assert found.groups.tolist() == [ann, ann, bob, ann, ann, ann] and found.labels.tolist() == [0, 0, 0, 1, 1, 1]
     draw(np.random.default_rng(0)).save(root / "cat" / "loose.png")
     with refused("cat/loose.png' lies in no folder of a group"):
-        describe(root, group="folder")
+        describe(root, Reading(group="folder"))
 
 
 def test_a_group_lies_on_one_side_of_the_split(tmp_path):
     root = persons(tmp_path / "x", [f"p{i // 3}_{i}" for i in range(60)])
-    train, test = (load(root, part=part, held_out=0.4, group="prefix") for part in ("train", "test"))
+    train, test = (load(root, Reading(part=part, held_out=0.4, group="prefix")) for part in ("train", "test"))
     assert len(train) + len(test) == 120 and not set(train.groups) & set(test.groups)
-    assert describe(root, part="train", held_out=0.4, group="prefix").groups == 12
+    assert describe(root, Reading(part="train", held_out=0.4, group="prefix")).groups == 12
     without = root.parent / "y"
     persons(without, [f"p{i // 3}_{i}" for i in range(57)])
-    less = load(without, part="train", held_out=0.4, group="prefix")
+    less = load(without, Reading(part="train", held_out=0.4, group="prefix"))
     assert set(train.groups) - set(less.groups) <= {group_number("p19")} and set(less.groups) <= set(train.groups)
 
 
 def test_groups_are_part_of_what_a_set_is(tmp_path):
     root = persons(tmp_path / "x")
-    one, two = source_digest(root), source_digest(root, group="prefix")
+    one, two = source_digest(root), source_digest(root, Reading(group="prefix"))
     (root / "cat" / "p1_acat.png").rename(root / "cat" / "p9_acat.png")
-    assert one != two != source_digest(root, group="prefix") and source_digest(root) == one
+    assert one != two != source_digest(root, Reading(group="prefix")) and source_digest(root) == one
 
 
 @pytest.mark.parametrize("source", ["digits", "idx", "folder"])
 def test_other_groupings_are_refused(tmp_path, source):
     known = {"digits": "digits", "idx": write_mnist_like(tmp_path / "i"), "folder": persons(tmp_path / "f")}
     with refused("data.group='patient'"):
-        describe(known[source], group="patient")
+        describe(known[source], Reading(group="patient"))
 
 
 @pytest.mark.parametrize("other", ["test", "validation", "val"])
 def test_train_and_test_folders_are_the_parts(tmp_path, other):
     write_folder(tmp_path / "x" / "train", {"ant": 4, "cat": 3})
     write_folder(tmp_path / "x" / other, {"ant": 2}, seed=1)
-    found = {part: load(tmp_path / "x", part=part) for part in ("train", "test", "all")}
+    found = {part: load(tmp_path / "x", Reading(part=part)) for part in ("train", "test", "all")}
     assert {part: len(images) for part, images in found.items()} == {"train": 7, "test": 2, "all": 9}
     assert all(images.classes == ("ant", "cat") for images in found.values())
-    assert describe(tmp_path / "x", part="test").records == 2
+    assert describe(tmp_path / "x", Reading(part="test")).records == 2
 
 
 def test_validation_beside_test_is_in_the_whole_only(tmp_path):
     for seed, name in enumerate(("train", "test", "valid")):
         write_folder(tmp_path / "x" / name, {"ant": 2}, seed=seed)
-    assert [describe(tmp_path / "x", part=part).records for part in ("train", "test", "all")] == [2, 2, 6]
+    assert [describe(tmp_path / "x", Reading(part=part)).records for part in ("train", "test", "all")] == [2, 2, 6]
 
 
 def test_train_alone_is_split_by_hash_and_a_class_may_be_called_train(tmp_path):
     write_folder(tmp_path / "x" / "train", {"ant": 30})
-    assert describe(tmp_path / "x", part="train", held_out=0.2).records == 24
+    assert describe(tmp_path / "x", Reading(part="train", held_out=0.2)).records == 24
     write_folder(tmp_path / "y", {"train": 2, "tram": 2})
-    assert load(tmp_path / "y", part="all").classes == ("train", "tram")
+    assert load(tmp_path / "y", Reading(part="all")).classes == ("train", "tram")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from sfumato import sources
-from sfumato.sources import fingerprint, load, same_source
+from sfumato.sources import Reading, fingerprint, load, same_source
 from tests.sfumato.sources.writing import refused, write_folder, write_mnist_like
 
 
 def sides(root: Path, **asked) -> tuple[set[bytes], set[bytes]]:
-    return tuple({bytes(p) for p in load(root, part=part, **asked).pixels} for part in ("train", "test"))
+    return tuple({bytes(p) for p in load(root, Reading(part=part, **asked)).pixels} for part in ("train", "test"))
 
 
 def test_no_record_changes_side_when_others_come_or_go(folder):
@@ -31,7 +31,7 @@ def test_file_names_and_sizes_do_not_move_a_record(folder):
     for i, path in enumerate(sorted((folder / "ant").iterdir())):
         path.rename(path.with_name(f"z{99 - i}.png"))
     assert sides(folder)[0] == train
-    assert len(load(folder, size=4)) == len(train)
+    assert len(load(folder, Reading(size=4))) == len(train)
 
 
 def test_a_larger_share_only_moves_records_to_the_test_side(folder):
@@ -48,7 +48,7 @@ def test_hash_keeps_about_the_asked_share():
 def test_an_empty_side_is_refused(tmp_path):
     root = write_folder(tmp_path / "few", {"a": 1, "b": 1})
     with refused("the test part", "none of its 2 records", "data.held_out=1e-09"):
-        load(root, part="test", held_out=1e-9)
+        load(root, Reading(part="test", held_out=1e-9))
 
 
 def test_same_source(folder, tmp_path):
@@ -99,7 +99,7 @@ def test_a_fingerprint_changes_with_the_content_and_with_nothing_else(tmp_path):
     root = write_mnist_like(tmp_path / "data" / "mnist", end="")
     images = root / "train-images-idx3-ubyte"
     seen = [fingerprint("mnist", **place)]
-    assert fingerprint("mnist", **place) == seen[0] and len(load("mnist", part="all", **place)) == 40
+    assert fingerprint("mnist", **place) == seen[0] and len(load("mnist", Reading(part="all", **place))) == 40
     times, content = images.stat(), images.read_bytes()
     time.sleep(0.02)  # beyond the clock of the file system
     images.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))

@@ -5,14 +5,14 @@ import gzip
 import numpy as np
 import pytest
 
-from sfumato.sources import describe, idx, load
+from sfumato.sources import Reading, describe, idx, load
 from tests.sfumato.sources.writing import refused, write_idx, write_mnist_like
 
 
 @pytest.mark.parametrize("end", ["", ".gz"])
 def test_idx_with_a_test_part(tmp_path, end):
     root = write_mnist_like(tmp_path, end=end)
-    train, test, whole = (load(root, part=part) for part in ("train", "test", "all"))
+    train, test, whole = (load(root, Reading(part=part)) for part in ("train", "test", "all"))
     assert (len(train), len(test), len(whole)) == (30, 10, 40)
     assert train.classes == ("4", "5", "6") and test.labels[:4].tolist() == [0, 1, 2, 0]
     assert np.array_equal(whole.pixels, np.concatenate([train.pixels, test.pixels]))
@@ -23,7 +23,7 @@ def test_idx_without_a_test_part_is_split_by_hash(tmp_path):
     write_idx(tmp_path / "images-idx3-ubyte.gz", rng.integers(0, 256, (200, 5, 7)))
     write_idx(tmp_path / "labels-idx1-ubyte.gz", np.arange(200) % 2)
     (tmp_path / "classes.txt").write_text("alpha\nbeta\ngamma\n")
-    train, test = load(tmp_path), load(tmp_path, part="test")
+    train, test = load(tmp_path), load(tmp_path, Reading(part="test"))
     assert len(train) + len(test) == 200 and 20 <= len(test) <= 60
     assert train.classes == ("alpha", "beta", "gamma") and train.pixels.shape[1:] == (1, 5, 7)
 
@@ -31,7 +31,7 @@ def test_idx_without_a_test_part_is_split_by_hash(tmp_path):
 def test_classes_of_both_parts_are_numbered_together(tmp_path):
     root = write_mnist_like(tmp_path)
     write_idx(root / "t10k-labels-idx1-ubyte.gz", np.full(10, 9))
-    assert load(root, part="test").labels.tolist() == [3] * 10
+    assert load(root, Reading(part="test")).labels.tolist() == [3] * 10
     assert describe(root).classes == ("4", "5", "6", "9")
 
 
@@ -103,15 +103,15 @@ def test_idx_links_may_not_leave_the_folder(tmp_path):
 
 
 def test_mnist(data):
-    train, test = load(data / "mnist"), load(data / "mnist", part="test")
+    train, test = load(data / "mnist"), load(data / "mnist", Reading(part="test"))
     assert train.pixels.shape == (60000, 1, 28, 28) and len(test) == 10000
     assert train.labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4] and train.classes == tuple("0123456789")
     assert 33 < train.pixels.mean() < 34
 
 
 def test_omniglot(data):
-    letters = load(data / "omniglot", part="all")
-    facts = describe(data / "omniglot", part="all")
+    letters = load(data / "omniglot", Reading(part="all"))
+    facts = describe(data / "omniglot", Reading(part="all"))
     assert letters.pixels.shape == (4840, 1, 28, 28) == (facts.records, facts.channels, facts.height, facts.width)
     assert len(letters.classes) == 242 and letters.classes[0] == "Balinese/character01"
-    assert load(data / "omniglot", part="all", size=8).pixels.shape == (4840, 1, 8, 8)
+    assert load(data / "omniglot", Reading(part="all", size=8)).pixels.shape == (4840, 1, 8, 8)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from torchvision import datasets
 
-from sfumato.sources import describe, load, named, source_digest
+from sfumato.sources import Reading, describe, load, named, source_digest
 from sfumato.sources.named import boxed, locate
 from tests.sfumato.sources.writing import draw, refused, write_folder, write_idx, write_mnist_like
 
@@ -43,17 +43,17 @@ def test_both_layouts_are_found(tmp_path, place):
     write_digits(tmp_path / place)
     assert locate("mnist", str(tmp_path)) == tmp_path / place
     for part, count in (("train", 30), ("test", 10), ("all", 40)):
-        facts, loaded = (read("mnist", part=part, folder=str(tmp_path)) for read in (describe, load))
+        facts, loaded = (read("mnist", Reading(part=part, folder=str(tmp_path))) for read in (describe, load))
         assert facts.records == len(loaded) == count and facts.classes == loaded.classes == tuple("0123456789")
         assert facts.source == "mnist" and loaded.pixels.shape[1:] == (1, 6, 6)
-    assert source_digest("mnist", folder=str(tmp_path)) == source_digest(tmp_path / place)
+    assert source_digest("mnist", Reading(folder=str(tmp_path))) == source_digest(tmp_path / place)
 
 
 def test_names_of_clothes_and_kana(tmp_path):
     for name in ("fashion-mnist", "kmnist"):
         write_digits(tmp_path / name)
-    assert describe("fashion-mnist", folder=str(tmp_path)).classes[9] == "ankle boot"
-    assert describe("kmnist", folder=str(tmp_path)).classes[2] == "su"
+    assert describe("fashion-mnist", Reading(folder=str(tmp_path))).classes[9] == "ankle boot"
+    assert describe("kmnist", Reading(folder=str(tmp_path))).classes[2] == "su"
 
 
 def test_emnist_letters_are_turned_upright_and_named(tmp_path):
@@ -64,13 +64,13 @@ def test_emnist_letters_are_turned_upright_and_named(tmp_path):
         write_idx(root / f"emnist-letters-{side}-images-idx3-ubyte", stored)
         write_idx(root / f"emnist-letters-{side}-labels-idx1-ubyte", np.arange(52) % 26 + 1)
     write_idx(root / "emnist-digits-train-images-idx3-ubyte", stored)  # other splits lie beside
-    facts, loaded = (read("emnist-letters", folder=str(tmp_path)) for read in (describe, load))
+    facts, loaded = (read("emnist-letters", Reading(folder=str(tmp_path))) for read in (describe, load))
     assert facts.classes[0] == "a" and facts.classes[25] == "z" and loaded.labels[:2].tolist() == [0, 1]
     assert np.array_equal(loaded.pixels[:, 0], stored.transpose(0, 2, 1))
     assert (facts.height, facts.width) == loaded.pixels.shape[2:] == (5, 6)
     write_idx(root / "emnist-letters-train-labels-idx1-ubyte", np.arange(52) % 26)
     with refused("hold 0, but run from 1 to 26"):
-        describe("emnist-letters", folder=str(tmp_path))
+        describe("emnist-letters", Reading(folder=str(tmp_path)))
 
 
 def test_an_incomplete_set_is_not_taken_for_good(tmp_path, offline):
@@ -79,14 +79,14 @@ def test_an_incomplete_set_is_not_taken_for_good(tmp_path, offline):
     for side in ("images-idx3", "labels-idx1"):
         (root / f"t10k-{side}-ubyte.gz").unlink()
     with refused("holds no test images of 'mnist'", "remove that folder"):
-        describe("mnist", folder=str(tmp_path))
+        describe("mnist", Reading(folder=str(tmp_path)))
     (root / "train-labels-idx1-ubyte.gz").unlink()
     with refused("has no labels beside it"):
-        describe("mnist", folder=str(tmp_path))
+        describe("mnist", Reading(folder=str(tmp_path)))
     (root / "train-images-idx3-ubyte.gz").unlink()
     (root / "t10k.tmp").touch()
     with refused("holds no images of 'mnist'", str(root)):
-        describe("mnist", folder=str(tmp_path))
+        describe("mnist", Reading(folder=str(tmp_path)))
     assert not offline
 
 
@@ -105,7 +105,7 @@ def test_files_cut_off_in_unpacking_are_refused_by_their_headers(tmp_path):
 def test_without_a_network_one_line_says_what_to_do(tmp_path, name, offline):
     place = tmp_path / "new" / named.NAMED[name].place
     with refused(f"{name!r} is not in", "could not be fetched", str(place), "data.folder", "network"):
-        describe(name, folder=str(tmp_path / "new"))
+        describe(name, Reading(folder=str(tmp_path / "new")))
     assert offline  # torchvision did ask
     assert list((tmp_path / "new").iterdir()) == []
 
@@ -116,7 +116,7 @@ def test_celeba_without_a_network(tmp_path, monkeypatch):
 
     monkeypatch.setattr(datasets.CelebA, "download", fail)
     with refused("'celeba' is not in", "no route to host", "list_attr_celeba.txt"):
-        describe("celeba", folder=str(tmp_path))
+        describe("celeba", Reading(folder=str(tmp_path)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -140,11 +140,11 @@ def test_a_download_appears_whole(tmp_path, monkeypatch, capsys):
         write_digits(type(tmp_path)(place))
 
     monkeypatch.setattr(datasets, "MNIST", Fetches(act))
-    assert describe("mnist", folder=str(tmp_path)).records == 30
+    assert describe("mnist", Reading(folder=str(tmp_path))).records == 30
     assert [path.name for path in tmp_path.iterdir()] == ["MNIST"]
     assert capsys.readouterr().out == ""
     monkeypatch.setattr(datasets, "MNIST", Fetches(lambda place: pytest.fail("fetched again")))
-    assert len(load("mnist", folder=str(tmp_path))) == 30
+    assert len(load("mnist", Reading(folder=str(tmp_path)))) == 30
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_download_that_breaks_off_leaves_nothing(tmp_path, monkeypatch, fault)
 
     monkeypatch.setattr(datasets, "MNIST", Fetches(act))
     with refused("could not be fetched", str(fault)):
-        describe("mnist", folder=str(tmp_path))
+        describe("mnist", Reading(folder=str(tmp_path)))
     assert list(tmp_path.iterdir()) == [] and locate("mnist", str(tmp_path)) is None
 
 
@@ -167,7 +167,7 @@ def test_two_downloads_at_once_leave_one(tmp_path, monkeypatch):
         write_digits(tmp_path / "MNIST" / "raw")  # the other one is faster
 
     monkeypatch.setattr(datasets, "MNIST", Fetches(act))
-    assert describe("mnist", folder=str(tmp_path)).records == 30
+    assert describe("mnist", Reading(folder=str(tmp_path))).records == 30
     assert [path.name for path in tmp_path.iterdir()] == ["MNIST"]
 
 
@@ -175,7 +175,7 @@ def test_something_else_in_the_way_is_not_overwritten(tmp_path, monkeypatch):
     (tmp_path / "MNIST" / "notes").mkdir(parents=True)
     monkeypatch.setattr(datasets, "MNIST", Fetches(lambda place: write_digits(type(tmp_path)(place))))
     with refused("could not be fetched", "MNIST", "remove that folder"):
-        describe("mnist", folder=str(tmp_path))
+        describe("mnist", Reading(folder=str(tmp_path)))
     assert [path.name for path in (tmp_path / "MNIST").iterdir()] == ["notes"]
 
 
@@ -183,14 +183,14 @@ def test_a_silent_network_is_given_up_and_others_keep_their_patience(tmp_path, m
     before, during = socket.getdefaulttimeout(), []
     monkeypatch.setattr(datasets, "MNIST", Fetches(lambda place: during.append(socket.getdefaulttimeout())))
     with refused("holds no images of 'mnist'"):
-        describe("mnist", folder=str(tmp_path))
+        describe("mnist", Reading(folder=str(tmp_path)))
     assert during == [named.SILENCE_SECONDS] and socket.getdefaulttimeout() == before
 
 
 def test_what_a_killed_download_left_is_not_looked_at(tmp_path, offline):
     write_digits(tmp_path / ".download-x" / "MNIST" / "raw")
     with refused("'mnist' is not in"):
-        describe("mnist", folder=str(tmp_path))
+        describe("mnist", Reading(folder=str(tmp_path)))
 
 
 def test_a_folder_is_needed(tmp_path, monkeypatch):
@@ -199,7 +199,7 @@ def test_a_folder_is_needed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_folder(tmp_path / "mnist", {"a": 2})
     with refused("'mnist' is not in", "write ./mnist for the folder"):
-        describe("mnist", folder=str(tmp_path / "data"))
+        describe("mnist", Reading(folder=str(tmp_path / "data")))
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("mnsit", "mnist"), ("CIFAR-10", "cifar10"), ("glyph", "glyphs")])
@@ -217,11 +217,11 @@ def test_cifar_is_checked_by_torchvision_and_never_opened_unchecked(tmp_path):
     root.mkdir()
     for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta"):
         (root / name).write_bytes(b"cos\nmkdir\n(Vsprung\ntR.")  # a pickle that makes a folder
-    facts = describe("cifar10", folder=str(tmp_path))
+    facts = describe("cifar10", Reading(folder=str(tmp_path)))
     assert (facts.records, facts.channels, facts.height, facts.classes[3]) == (50000, 3, 32, "cat")
     for read in (load, source_digest):
         with refused("incomplete or damaged", "cifar-10-batches-py"):
-            read("cifar10", folder=str(tmp_path))
+            read("cifar10", Reading(folder=str(tmp_path)))
 
 
 def test_cifar_images_come_through(tmp_path, monkeypatch):
@@ -234,9 +234,9 @@ def test_cifar_images_come_through(tmp_path, monkeypatch):
     (tmp_path / "cifar-10-batches-py").mkdir()
     (tmp_path / "cifar-10-batches-py" / "batches.meta").touch()
     monkeypatch.setattr(datasets, "CIFAR10", Small)
-    found = load("cifar10", part="all", folder=str(tmp_path), size=16, channels=1)
+    found = load("cifar10", Reading(part="all", folder=str(tmp_path), size=16, channels=1))
     assert found.pixels.shape == (5, 1, 16, 16) and found.labels.tolist() == [0, 9, 3, 0, 9]
-    assert len(load("cifar10", part="test", folder=str(tmp_path))) == 2
+    assert len(load("cifar10", Reading(part="test", folder=str(tmp_path)))) == 2
 
 
 def write_celeba(root, count=12):
@@ -256,27 +256,29 @@ def write_celeba(root, count=12):
 def test_celeba_by_its_lists(tmp_path):
     folder = str(write_celeba(tmp_path))
     for part, count in (("train", 4), ("test", 4), ("all", 12)):
-        facts, loaded = (read("celeba", part=part, folder=folder, crop="centre", size=4) for read in (describe, load))
+        facts, loaded = (
+            read("celeba", Reading(part=part, folder=folder, crop="centre", size=4)) for read in (describe, load)
+        )
         assert facts.records == len(loaded) == count and facts.classes == ("female", "male")
         assert loaded.pixels.shape[1:] == (facts.channels, facts.height, facts.width) == (3, 4, 4)
-    assert load("celeba", folder=folder).labels.tolist() == [0, 1, 0, 1]
-    assert len(source_digest("celeba", folder=folder)) == 64
+    assert load("celeba", Reading(folder=folder)).labels.tolist() == [0, 1, 0, 1]
+    assert len(source_digest("celeba", Reading(folder=folder))) == 64
 
 
 def test_celeba_that_is_incomplete(tmp_path):
     root = write_celeba(tmp_path) / "celeba"
     (root / "img_align_celeba" / "000004.jpg").unlink()
     with refused("lacks 1 of 4 pictures", "list_attr_celeba.txt"):
-        describe("celeba", folder=str(tmp_path))
+        describe("celeba", Reading(folder=str(tmp_path)))
     (root / "list_attr_celeba.txt").write_text("12\nSmiling Old\n")
     with refused("list_attr_celeba.txt' is damaged"):
-        describe("celeba", folder=str(tmp_path))
+        describe("celeba", Reading(folder=str(tmp_path)))
     (root / "list_attr_celeba.txt").write_text("")
     with refused("list_attr_celeba.txt' is cut off"):
-        describe("celeba", folder=str(tmp_path))
+        describe("celeba", Reading(folder=str(tmp_path)))
     (root / "list_eval_partition.txt").unlink()
     with refused("list_eval_partition.txt' cannot be read (No such file or directory)"):
-        describe("celeba", folder=str(tmp_path))
+        describe("celeba", Reading(folder=str(tmp_path)))
 
 
 def test_omniglot_as_published_becomes_white_on_black(tmp_path):
@@ -287,7 +289,7 @@ def test_omniglot_as_published_becomes_white_on_black(tmp_path):
             page = np.full((105, 105), 255, np.uint8)
             page[20:80, 50 : 53 + 20 * i] = 0  # a black bar on white
             Image.fromarray(page).convert("1").save(root / character / f"{i}.png")
-    facts, loaded = (read("omniglot", part="all", folder=str(tmp_path)) for read in (describe, load))
+    facts, loaded = (read("omniglot", Reading(part="all", folder=str(tmp_path))) for read in (describe, load))
     assert facts.classes == loaded.classes == ("Greek/character01", "Greek/character02", "Latin/character01")
     assert facts.records == len(loaded) == 6 and loaded.pixels.shape[1:] == (1, facts.height, facts.width)
     rows = np.flatnonzero(loaded.pixels[0, 0].max(1))
@@ -308,8 +310,8 @@ def test_the_box_is_centred_by_mass():
 
 
 def test_real_data_by_name(data):
-    facts = describe("mnist", folder=str(data))
+    facts = describe("mnist", Reading(folder=str(data)))
     assert (facts.records, facts.classes, facts.height) == (60000, tuple("0123456789"), 28)
-    mixed = describe("omniglot+glyphs", part="all", size=28, folder=str(data))
+    mixed = describe("omniglot+glyphs", Reading(part="all", size=28, folder=str(data)))
     assert mixed.records == 4840 + 52 * 400 and mixed.classes[0] == "omniglot:Balinese/character01"
     assert mixed.classes[-1] == "glyphs:Z" and len(mixed.classes) == 242 + 52

@@ -9,7 +9,7 @@ from sfumato.config import Decoding, Slices  # noqa: E402
 from sfumato.errors import BadInput  # noqa: E402
 from sfumato.preflight import preflight  # noqa: E402
 from sfumato.settings import resolve  # noqa: E402
-from sfumato.sources import describe, inspect, load  # noqa: E402
+from sfumato.sources import Reading, describe, inspect, load  # noqa: E402
 from tests.hospital import write_volume  # noqa: E402
 from tests.sfumato.sources.writing import refused  # noqa: E402
 
@@ -29,7 +29,7 @@ def cut(axis="axial", count=1, first=0.4, last=0.6, window="0,1000"):
 
 def one(tmp_path, values, decoding=cut(), **how):
     write_volume(tmp_path / "scans" / "a" / "one.nii.gz", values, **how)
-    return load(tmp_path / "scans", part="all", decoding=decoding).pixels[:, 0]
+    return load(tmp_path / "scans", Reading(part="all", decoding=decoding)).pixels[:, 0]
 
 
 @pytest.mark.parametrize("axis", ["axial", "coronal", "sagittal"])
@@ -45,8 +45,8 @@ def test_a_slice_stands_upright_however_the_file_stores_it(tmp_path, axis):
             nibabel.orientations.ornt_transform(nibabel.io_orientation(np.eye(4)), wanted_axes)
         )
         nibabel.save(turned, tmp_path / "scans" / "a" / "one.nii.gz")
-        again = load(tmp_path / "scans", part="all", decoding=cut(axis))
-        facts = describe(tmp_path / "scans", decoding=cut(axis))
+        again = load(tmp_path / "scans", Reading(part="all", decoding=cut(axis)))
+        facts = describe(tmp_path / "scans", Reading(decoding=cut(axis)))
         assert np.abs(again.pixels[0, 0].astype(int) - wanted[axis]).max() == 0 or again.pixels.shape[2:] != ras.shape
         assert (facts.height, facts.width) == again.pixels.shape[2:] == ras.shape
 
@@ -55,13 +55,13 @@ def test_slices_are_spread_evenly_and_belong_to_one_volume(tmp_path):
     for at, label in enumerate("aab"):
         write_volume(tmp_path / label / f"{at}.nii", head() + np.int16(at))
     several = cut(count=3, first=0.0, last=1.0)
-    found = load(tmp_path, part="all", decoding=several, group="")
+    found = load(tmp_path, Reading(part="all", decoding=several, group=""))
     assert len(found) == 9 and sorted(np.unique(found.groups, return_counts=True)[1]) == [3, 3, 3]
     heights = [round(pixels[0, -1, 0] / 255 * 1000) for pixels in found.pixels[:3]]
     assert [abs(value - z) <= 2 for value, z in zip(heights, (2, 6, 10), strict=True)] == [True] * 3
-    facts = describe(tmp_path, part="all", decoding=several, group="")
+    facts = describe(tmp_path, Reading(part="all", decoding=several, group=""))
     assert (facts.records, facts.groups, facts.grouping) == (9, 3, "volume")
-    single = describe(tmp_path, part="all", decoding=cut(), group="")
+    single = describe(tmp_path, Reading(part="all", decoding=cut(), group=""))
     assert (single.records, single.groups) == (3, None), "one slice of each stands for itself"
 
 
@@ -86,7 +86,7 @@ def test_the_range_that_a_header_declares_is_auto_and_without_one_auto_is_refuse
     write_volume(tmp_path / "scans" / "a" / "one.nii.gz", head())
     for read in (describe, load):
         with refused("one.nii.gz[axial 0.500]' (int16) declares no values", "data.window=record"):
-            read(tmp_path / "scans", decoding=cut(window="auto"))
+            read(tmp_path / "scans", Reading(decoding=cut(window="auto")))
     assert one(tmp_path, head(), cut(window="record")).max() == 255
 
 
@@ -103,9 +103,9 @@ def test_the_range_that_a_header_declares_is_auto_and_without_one_auto_is_refuse
 def test_what_is_no_volume_in_grey_is_one_line(tmp_path, values, words):
     write_volume(tmp_path / "scans" / "a" / "one.nii", values)
     with refused("one.nii", words):
-        load(tmp_path / "scans", part="all", decoding=cut())
+        load(tmp_path / "scans", Reading(part="all", decoding=cut()))
     write_volume(tmp_path / "scans" / "a" / "two.nii", head())
-    (line,) = inspect(tmp_path / "scans", decoding=cut()).broken
+    (line,) = inspect(tmp_path / "scans", Reading(decoding=cut())).broken
     assert words in line
 
 
@@ -116,8 +116,8 @@ def test_cut_off_volumes_are_named_and_counted(tmp_path):
     for length in (0, 10, len(whole) // 2):
         path.write_bytes(whole[:length])
         with refused("one.nii.gz' is corrupt or cut off"):
-            load(tmp_path / "scans", part="all", decoding=cut())
-    assert len(inspect(tmp_path / "scans", decoding=cut()).broken) == 1
+            load(tmp_path / "scans", Reading(part="all", decoding=cut()))
+    assert len(inspect(tmp_path / "scans", Reading(decoding=cut())).broken) == 1
 
 
 def test_flat_files_and_a_last_axis_of_one_are_volumes_of_one_slice(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import BadInput
-from sfumato.sources import describe, load, npz, source_digest
+from sfumato.sources import Reading, describe, load, npz, source_digest
 from tests.sfumato.sources.writing import refused, write_mnist_like
 
 RNG = np.random.default_rng(0)
@@ -23,18 +23,18 @@ def write(path, **arrays):
 @pytest.mark.parametrize("shape", [(40, 6, 5), (40, 6, 5, 1)])
 def test_grey_images_and_label_values_as_classes(tmp_path, shape):
     path = write(tmp_path / "a.npz", images=PIXELS.reshape(shape))
-    facts, loaded = describe(path, part="all"), load(path, part="all")
+    facts, loaded = describe(path, Reading(part="all")), load(path, Reading(part="all"))
     assert np.array_equal(loaded.pixels[:, 0], PIXELS) and loaded.labels[:4].tolist() == [0, 1, 2, 0]
     assert facts.classes == loaded.classes == ("4", "5", "6")
     assert (facts.records, facts.channels, facts.height, facts.width) == (40, 1, 6, 5)
-    train, test = load(path), load(path, part="test")
+    train, test = load(path), load(path, Reading(part="test"))
     assert len(train) + len(test) == 40 and len(test)
 
 
 def test_colour_images_and_names(tmp_path):
     images = RNG.integers(0, 256, (6, 4, 4, 3), dtype=np.uint8)
     path = write(tmp_path / "a.npz", images=images, labels=np.arange(6) % 2, classes=np.array(["cat", "dog", "eel"]))
-    loaded = load(path, part="all")
+    loaded = load(path, Reading(part="all"))
     assert np.array_equal(loaded.pixels.transpose(0, 2, 3, 1), images)
     assert loaded.classes == describe(path).classes == ("cat", "dog", "eel")
 
@@ -43,14 +43,14 @@ def test_colour_images_and_names(tmp_path):
 def test_floats_with_a_stated_range_are_the_same_picture(tmp_path, low, high):
     floats = (PIXELS / 255 * (high - low) + low).astype(np.float32)
     path = write(tmp_path / "a.npz", images=floats, range=np.array([low, high]))
-    assert np.array_equal(load(path, part="all").pixels[:, 0], PIXELS)
+    assert np.array_equal(load(path, Reading(part="all")).pixels[:, 0], PIXELS)
     assert source_digest(path) == source_digest(write(tmp_path / "b.npz"))
 
 
 def test_description_reads_no_pixel(tmp_path, monkeypatch):
     read = npz.array
     monkeypatch.setattr(npz, "array", lambda a, name, p: pytest.fail("read") if name == "images" else read(a, name, p))
-    assert describe(write(tmp_path / "a.npz"), part="all").records == 40
+    assert describe(write(tmp_path / "a.npz"), Reading(part="all")).records == 40
 
 
 class Trap:
@@ -104,7 +104,7 @@ def test_values_outside_the_stated_range_are_named(tmp_path, wrong):
     floats = PIXELS / 255
     floats[7, 0, 0] = wrong
     with refused("a.npz[7]", "outside its range [0, 1]"):
-        load(write(tmp_path / "a.npz", images=floats, range=np.array([0, 1])), part="all")
+        load(write(tmp_path / "a.npz", images=floats, range=np.array([0, 1])), Reading(part="all"))
 
 
 @pytest.mark.parametrize("name", ["images", "labels"])
@@ -127,7 +127,7 @@ def test_damaged_files(tmp_path):
     changed = bytearray(whole)
     changed[len(whole) // 2] ^= 1  # in the pixels: the checksum tells
     path.write_bytes(changed)
-    assert describe(path, part="all").records == 40
+    assert describe(path, Reading(part="all")).records == 40
     with refused("a.npz' is corrupt or cut off"):
         load(path)
 
@@ -165,15 +165,15 @@ PEOPLE = np.arange(40) // 4
 )
 def test_an_array_says_which_images_belong_together(tmp_path, arrays, group, groups):
     path = write(tmp_path / "a.npz", **arrays)
-    facts, loaded = describe(path, part="all", group=group), load(path, part="all", group=group)
+    facts, loaded = describe(path, Reading(part="all", group=group)), load(path, Reading(part="all", group=group))
     assert facts.groups == groups and (loaded.groups is None) == (groups is None)
     if groups:
         named = arrays.get(group, arrays.get("groups", arrays.get("group")))
         same = loaded.groups[:, None] == loaded.groups[None]
         assert np.array_equal(same, named[:, None] == named[None])
-        train, test = (load(path, part=part, group=group) for part in ("train", "test"))
+        train, test = (load(path, Reading(part=part, group=group)) for part in ("train", "test"))
         assert not set(train.groups) & set(test.groups) and len(train) + len(test) == 40, "a group is split nowhere"
-    assert (source_digest(path, group=group) == source_digest(path)) == (groups is None)
+    assert (source_digest(path, Reading(group=group)) == source_digest(path)) == (groups is None)
 
 
 @pytest.mark.parametrize(
@@ -196,17 +196,17 @@ def test_an_array_says_which_images_belong_together(tmp_path, arrays, group, gro
 )
 def test_groups_that_cannot_be_meant_are_one_line(tmp_path, arrays, group, words):
     with pytest.raises(BadInput, match=words) as error:
-        describe(write(tmp_path / "a.npz", **arrays), group=group)
+        describe(write(tmp_path / "a.npz", **arrays), Reading(group=group))
     assert "\n" not in str(error.value)
 
 
 def test_idx_files_have_no_groups(tmp_path):
     write_mnist_like(tmp_path / "mnist", end="")
     with pytest.raises(BadInput, match="IDX files have no place for groups: use NPZ or a table"):
-        describe(tmp_path / "mnist", group="person")
+        describe(tmp_path / "mnist", Reading(group="person"))
     with pytest.raises(BadInput, match="'digits' is none of these; leave it out"):
-        describe("digits", group="person")
-    assert describe(tmp_path / "mnist", group="").groups is None
+        describe("digits", Reading(group="person"))
+    assert describe(tmp_path / "mnist", Reading(group="")).groups is None
 
 
 def in_splits(path, *, test="test", group="", **changes):
@@ -224,16 +224,19 @@ def in_splits(path, *, test="test", group="", **changes):
 def test_splits_as_medmnist_has_them(tmp_path):
     path = in_splits(tmp_path / "x.npz", classes=np.array(["normal", "ill"]))
     for part, count in (("train", 12), ("test", 4), ("all", 22)):
-        told, found = describe(path, part=part), load(path, part=part)
+        told, found = describe(path, Reading(part=part)), load(path, Reading(part=part))
         assert told.records == len(found) == count and found.classes == ("normal", "ill")
         assert found.pixels.shape[1:] == (1, 5, 7) and found.labels.tolist()[:4] == [0, 1, 0, 1]
     with np.load(path) as archive:
-        assert np.array_equal(load(path, part="test").pixels[:, 0], archive["test_images"])
+        assert np.array_equal(load(path, Reading(part="test")).pixels[:, 0], archive["test_images"])
     two = in_splits(tmp_path / "two.npz", test="other")
-    assert load(two, part="test").pixels.shape[0] == 6, "the validation images judge where no others do"
+    assert load(two, Reading(part="test")).pixels.shape[0] == 6, "the validation images judge where no others do"
     grouped = in_splits(tmp_path / "g.npz", group="groups")
-    assert describe(grouped, group="").groups == 6 and describe(grouped, part="all", group="").groups == 11
-    assert load(grouped, part="train", group="none").groups is None
+    assert (
+        describe(grouped, Reading(group="")).groups == 6
+        and describe(grouped, Reading(part="all", group="")).groups == 11
+    )
+    assert load(grouped, Reading(part="train", group="none")).groups is None
 
 
 @pytest.mark.parametrize(
@@ -249,12 +252,12 @@ def test_splits_as_medmnist_has_them(tmp_path):
 def test_splits_that_cannot_be_meant_are_one_line(tmp_path, changes, words):
     path = in_splits(tmp_path / "x.npz", **changes)
     with refused(*words):
-        describe(path, group="")
+        describe(path, Reading(group=""))
 
 
 def test_the_xrays_of_medmnist(data):
     path = data / "pneumoniamnist" / "pneumoniamnist.npz"
     if not path.is_file():
         pytest.skip(f"no {path}")
-    counts = [len(load(path, part=part)) for part in ("train", "test", "all")]
+    counts = [len(load(path, Reading(part=part))) for part in ("train", "test", "all")]
     assert counts == [3_882, 624, 5_030] and describe(path).classes == ("0", "1")

@@ -8,7 +8,7 @@ import pytest
 
 from sfumato.errors import Unnamed
 from sfumato.privacy.door import PrivateSet, identify
-from sfumato.sources import describe, inspect, load, source_digest
+from sfumato.sources import Reading, describe, inspect, load, source_digest
 from tests.sfumato.sources.test_embedded import NAMES, rows, write
 from tests.sfumato.sources.writing import refused
 
@@ -40,19 +40,19 @@ def test_a_saved_set_is_the_same_as_in_parquet(tmp_path):
     table = rows(80)
     saved, other = save(tmp_path / "saved", table), write(tmp_path / "pets.parquet", table)
     (saved / "data-00007-of-00009.arrow").write_bytes(b"left over from an earlier version")
-    assert source_digest(saved, group="group") == source_digest(other, group="group")
-    one, two = (load(place, part="all", group="") for place in (saved, other))
+    assert source_digest(saved, Reading(group="group")) == source_digest(other, Reading(group="group"))
+    one, two = (load(place, Reading(part="all", group="")) for place in (saved, other))
     assert np.array_equal(one.pixels, two.pixels) and np.array_equal(one.groups, two.groups)
     assert (
         one.classes == two.classes == tuple(NAMES)
-        and describe(saved, group="").groups == describe(other, group="").groups
+        and describe(saved, Reading(group="")).groups == describe(other, Reading(group="")).groups
     )
-    assert len(load(saved)) + len(load(saved, part="test")) == 80 and len(inspect(saved).where) == 80
+    assert len(load(saved)) + len(load(saved, Reading(part="test"))) == 80 and len(inspect(saved).where) == 80
 
 
 def test_splits_are_the_parts(tmp_path):
     place = in_splits(tmp_path / "saved", train=rows(12), test=rows(6, first=12))
-    assert {part: len(load(place, part=part)) for part in ("train", "test", "all")} == {
+    assert {part: len(load(place, Reading(part=part))) for part in ("train", "test", "all")} == {
         "train": 12,
         "test": 6,
         "all": 18,
@@ -85,7 +85,7 @@ def test_cut_off_tables_are_named_and_private_ones_are_not(tmp_path, share):
     path = place / "data-00001-of-00002.arrow"
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
     with refused("data-00001-of-00002.arrow' is damaged or no arrow"):
-        load(place, part="all")
+        load(place, Reading(part="all"))
     with pytest.raises(Unnamed, match="^the private set 'scans' holds a table that is damaged"):
         identify(PrivateSet(name="scans", source=str(place)))
 

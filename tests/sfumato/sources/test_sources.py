@@ -6,12 +6,12 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from sfumato import sources
-from sfumato.sources import describe, files, idx, load
+from sfumato.sources import Reading, describe, files, idx, load
 from tests.sfumato.sources.writing import refused, write_folder, write_mnist_like
 
 
 def test_digits_are_scikit_learns_with_a_fixed_test_part():
-    train, test, whole = (load("digits", part=part) for part in ("train", "test", "all"))
+    train, test, whole = (load("digits", Reading(part=part)) for part in ("train", "test", "all"))
     assert (len(train), len(test), len(whole)) == (1437, 360, 1797)
     assert train.pixels.shape[1:] == (1, 8, 8) and train.classes == tuple("0123456789")
     assert np.array_equal(whole.pixels[:, 0], np.round(load_digits().images * 255 / 16))
@@ -21,10 +21,15 @@ def test_digits_are_scikit_learns_with_a_fixed_test_part():
 
 
 def test_glyphs_are_drawn_at_the_asked_size():
-    drawn = load("glyphs", part="all", size=16, glyphs_per_class=3, characters="ab7")
+    drawn = load("glyphs", Reading(part="all", size=16, glyphs_per_class=3, characters="ab7"))
     assert drawn.pixels.shape == (9, 1, 16, 16) and drawn.classes == ("a", "b", "7")
-    assert load("glyphs", part="all", channels=3, glyphs_per_class=1, characters="a").pixels.shape == (1, 3, 8, 8)
-    facts = describe("glyphs", part="all")
+    assert load("glyphs", Reading(part="all", channels=3, glyphs_per_class=1, characters="a")).pixels.shape == (
+        1,
+        3,
+        8,
+        8,
+    )
+    facts = describe("glyphs", Reading(part="all"))
     assert (facts.records, len(facts.classes), facts.height) == (52 * 400, 52, 8)
 
 
@@ -33,7 +38,7 @@ def test_glyphs_are_drawn_at_the_asked_size():
 def test_description_agrees_with_what_is_loaded(tmp_path, folder, source, part):
     place = {"digits": "digits", "folder": folder, "idx": write_mnist_like(tmp_path / "idx")}[source]
     for size, channels in ((None, None), (0, 0), (5, 3)):
-        facts, loaded = (f(place, part=part, size=size, channels=channels) for f in (describe, load))
+        facts, loaded = (f(place, Reading(part=part, size=size, channels=channels)) for f in (describe, load))
         assert facts.source == str(place) and facts.classes == loaded.classes
         assert (facts.channels, facts.height, facts.width) == loaded.pixels.shape[1:]
         if source != "folder" or part == "all":
@@ -46,7 +51,7 @@ def test_description_opens_no_pixel(folder, monkeypatch):
     monkeypatch.setattr(files, "record_of", lambda *_: pytest.fail("a picture was decoded"))
     monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("a picture was decoded"))
     (folder / "cat" / "020.png").write_bytes(b"not a picture")  # only the first header is read
-    assert describe(folder, part="all").records == 50
+    assert describe(folder, Reading(part="all")).records == 50
 
 
 def test_description_of_idx_reads_the_header_of_the_pictures_alone(tmp_path, monkeypatch):
@@ -72,17 +77,17 @@ def test_description_of_idx_reads_the_header_of_the_pictures_alone(tmp_path, mon
 def test_impossible_requests(asked, words):
     for read in (describe, load):
         with refused(words):
-            read("digits", **asked)
+            read("digits", Reading(**asked))
 
 
 def test_glyph_requests_are_checked_in_both():
     for read in (describe, load):
         with refused("glyphs_per_class=0"):
-            read("glyphs", glyphs_per_class=0)
+            read("glyphs", Reading(glyphs_per_class=0))
         with refused("glyphs of 4x4", "data.size=8"):
-            read("glyphs", size=4)
+            read("glyphs", Reading(size=4))
         with refused("repeats 'a'"):
-            read("glyphs", characters="aba")
+            read("glyphs", Reading(characters="aba"))
 
 
 def test_one_class_is_too_few(tmp_path):
@@ -102,14 +107,14 @@ def test_the_largest_square_is_cut_from_the_middle(tmp_path):
     wide[:, 3:7], tall[2:6] = 200, 200
     Image.fromarray(wide).save(tmp_path / "a" / "0.png")
     Image.fromarray(tall).save(tmp_path / "a" / "1.png")
-    facts, loaded = (read(tmp_path, part="all", crop="centre") for read in (describe, load))
+    facts, loaded = (read(tmp_path, Reading(part="all", crop="centre")) for read in (describe, load))
     assert loaded.pixels.shape == (2, 1, facts.height, facts.width) == (2, 1, 4, 4) and (loaded.pixels == 200).all()
-    assert load(tmp_path, part="all", crop="centre", size=2).pixels.shape == (2, 1, 2, 2)
+    assert load(tmp_path, Reading(part="all", crop="centre", size=2)).pixels.shape == (2, 1, 2, 2)
     with refused("data.crop='left'", "'centre'"):
-        load(tmp_path, crop="left")
+        load(tmp_path, Reading(crop="left"))
 
 
 def test_inverting_turns_grey_levels_round_and_moves_no_record(folder):
-    plain, turned = load(folder), load(folder, invert=True)
+    plain, turned = load(folder), load(folder, Reading(invert=True))
     assert np.array_equal(255 - plain.pixels, turned.pixels)
-    assert np.array_equal(load(folder, crop="centre", size=4).labels, plain.labels)
+    assert np.array_equal(load(folder, Reading(crop="centre", size=4)).labels, plain.labels)

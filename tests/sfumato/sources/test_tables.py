@@ -10,7 +10,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from sfumato.config import Columns
-from sfumato.sources import describe, fingerprint, load
+from sfumato.sources import Reading, describe, fingerprint, load
 from sfumato.sources.catalogue import group_number
 from tests.sfumato.sources.writing import draw, refused
 
@@ -47,21 +47,21 @@ def write(path, rows=ROWS):
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_all_kinds_of_tables(tmp_path, suffix):
     table = write(tmp_path / f"list{suffix}")
-    found, told = load(table, part="all", group=""), describe(table, part="all", group="")
+    found, told = load(table, Reading(part="all", group="")), describe(table, Reading(part="all", group=""))
     assert found.classes == ("cat", "dog") and found.labels.tolist() == [0, 1, 0]
     assert np.array_equal(found.pixels[2, 0], np.asarray(Image.open(tmp_path / "b.png")))
     ann, bob = group_number("ann"), group_number("bob")
     assert found.groups.tolist() == [ann, bob, ann] and (told.records, told.groups) == (3, 2)
-    assert load(table, part="all", group="none").groups is None
+    assert load(table, Reading(part="all", group="none")).groups is None
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_a_folder_with_metadata_is_one_too(tmp_path, suffix):
     rows = [{"file_name": row["path"], "label": number} for number, row in enumerate(ROWS)]
     write(tmp_path / "x" / "train" / f"metadata{suffix}", rows)
-    found = load(tmp_path / "x", part="all")
+    found = load(tmp_path / "x", Reading(part="all"))
     assert found.classes == ("0", "1", "2") and found.groups is None
-    assert load(tmp_path / "x" / "train", part="all").labels.tolist() == [0, 1, 2]
+    assert load(tmp_path / "x" / "train", Reading(part="all")).labels.tolist() == [0, 1, 2]
     (tmp_path / "x" / "train" / "metadata.other").write_text("")
     write(tmp_path / "x" / "train" / ("metadata.csv" if suffix != ".csv" else "metadata.jsonl"), rows)
     with refused("holds both", "keep one"):
@@ -72,12 +72,12 @@ def test_columns_by_other_names(tmp_path):
     rows = [{"scan": row["path"], "finding": row["label"], "patient": row["group"]} for row in ROWS]
     table = write(tmp_path / "list.csv", rows)
     columns = Columns(path="scan", label="finding")
-    assert describe(table, part="all", columns=columns, group="patient").groups == 2
-    assert describe(table, part="all", columns=columns, group="").groups is None
+    assert describe(table, Reading(part="all", columns=columns, group="patient")).groups == 2
+    assert describe(table, Reading(part="all", columns=columns, group="")).groups is None
     with refused("has no column 'path'", "'scan', 'finding', 'patient'", "data.columns.path"):
         describe(table)
     with refused("has no column 'person'", "data.group"):
-        describe(table, columns=columns, group="person")
+        describe(table, Reading(columns=columns, group="person"))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_links_out_of_the_folder_are_refused_and_others_followed(tmp_path):
     link.unlink()
     (tmp_path / "x" / "c.png").write_bytes((tmp_path / "secret.png").read_bytes())
     link.symlink_to("c.png")
-    assert describe(table, part="all").records == 4
+    assert describe(table, Reading(part="all")).records == 4
     (tmp_path / "y").symlink_to(tmp_path)
     (tmp_path / "x" / "up").symlink_to(tmp_path)
     write(table, [{"path": "up/secret.png", "label": "cat", "group": "ann"}])
@@ -133,7 +133,7 @@ def test_a_picture_is_one_record(tmp_path):
 def test_wrong_rows_are_named(tmp_path, change, words):
     table = write(tmp_path / "list.csv", [ROWS[0], {**ROWS[1], **change}, ROWS[2]])
     with refused(*words):
-        describe(table, group="")
+        describe(table, Reading(group=""))
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
@@ -149,14 +149,14 @@ def test_short_rows_are_named(tmp_path):
     table = write(tmp_path / "list.csv")
     table.write_text("path,label,group\na/1.png,cat\n")
     with refused("row 1 of", "'group'"):
-        describe(table, group="")
+        describe(table, Reading(group=""))
 
 
 def test_a_damaged_picture_is_named(tmp_path):
     table = write(tmp_path / "list.csv")
     (tmp_path / "a" / "2.png").write_bytes(b"no picture")
     with refused("a/2.png' is corrupt or cut off"):
-        load(table, part="all")
+        load(table, Reading(part="all"))
 
 
 def test_a_fingerprint_changes_with_a_picture(tmp_path):

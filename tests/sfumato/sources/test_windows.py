@@ -7,7 +7,7 @@ from PIL import Image, TiffImagePlugin
 from sfumato.config import Decoding
 from sfumato.privacy.door import PrivateSet, identify, read
 from sfumato.settings import resolve
-from sfumato.sources import load, source_digest
+from sfumato.sources import Reading, load, source_digest
 from sfumato.sources.windows import PERCENTILES, Grey, own_bounds
 from tests.sfumato.sources.writing import draw, refused
 
@@ -22,7 +22,7 @@ def deep(root, values, name="a/1.png", **how):
 
 
 def shown(root, window="auto"):
-    return load(root, part="all", decoding=Decoding(window=window)).pixels[:, 0]
+    return load(root, Reading(part="all", decoding=Decoding(window=window))).pixels[:, 0]
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif"])
@@ -72,7 +72,7 @@ def test_the_window_is_no_part_of_what_a_record_is(tmp_path):
     for at in range(60):
         deep(tmp_path, RNG.integers(0, 4096, (8, 8), dtype=np.uint16), f"{'ab'[at % 2]}/{at}.png")
     narrow = Decoding(window="100,900")
-    assert source_digest(tmp_path) == source_digest(tmp_path, decoding=narrow)
+    assert source_digest(tmp_path) == source_digest(tmp_path, Reading(decoding=narrow))
     sets = [PrivateSet(name="s", source=str(tmp_path), decoding=one) for one in (Decoding(), narrow)]
     assert identify(sets[0]) == identify(sets[1])
     assert len(read(sets[0], "test")) == len(read(sets[1], "test"))
@@ -86,7 +86,7 @@ def test_colour_and_sources_of_eight_bits_have_no_window(tmp_path, window):
     with refused("a/1.png' is in colour", f"data.window={window}"):
         shown(tmp_path, window)
     with refused(f"data.window={window}", "'digits'"):
-        load("digits", decoding=Decoding(window=window))
+        load("digits", Reading(decoding=Decoding(window=window)))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ def planted(tmp_path):
 
 def test_all_planted_defects_are_found_and_nothing_else(planted):
     private, public = (
-        sources.inspect(place, group=group) for place, group in zip(planted, ("prefix", "none"), strict=True)
+        sources.inspect(place, sources.Reading(group=group))
+        for place, group in zip(planted, ("prefix", "none"), strict=True)
     )
     sheet = data_sheet("scans", private, public)
     assert (sheet.records, sheet.classes, sheet.groups, sheet.largest_group) == (43, {"even": 23, "odd": 20}, 12, 5)

@@ -19,7 +19,7 @@ def noise():
 
 
 def digits(count=40):
-    found = sources.load("digits", part="train").subset(slice(count))
+    found = sources.load("digits", sources.Reading(part="train")).subset(slice(count))
     return to_unit(found.pixels), torch.from_numpy(found.labels)
 
 
