@@ -9,6 +9,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from artifacts.for_diffusers import write
 from artifacts.labels import Label
 from artifacts.record import RunRecord
 from artifacts.references import (
@@ -30,8 +33,10 @@ from artifacts.serialization import FACTS, TENSORS
 from artifacts.store import Store
 from sfumato.errors import Refused
 from sfumato.methods.plan import ANY_NUMBER
-from sfumato.released import BACKBONE, COUNTS, DESCRIPTION, JUDGE, LEFT_OUT, MODEL, description
+from sfumato.released import BACKBONE, COUNTS, DESCRIPTION, JUDGE, LEFT_OUT, MODEL, description, read_model
 
+FOR_DIFFUSERS = "diffusers"
+"""Field of the card that names the pipeline for diffusers, or says why there is none."""
 PARTS: dict[str, type[Ref]] = {
     "public": PublicModel,
     "autoencoder": PublicAutoencoder,
@@ -60,7 +65,23 @@ def write_model(folder: Path, store: Store, record: RunRecord) -> dict[str, Any]
     parts = {name: _written(place / name, store, name, digest) for name, digest in sorted(digests.items())}
     text = json.dumps(description(record.settings, record.plan.facts, digests), indent=1)
     (place / DESCRIPTION).write_text(text, encoding="utf-8")
-    return {"bytes": sum(one["bytes"] for one in parts.values()), "parts": parts}
+    return {
+        "bytes": sum(one["bytes"] for one in parts.values()),
+        "parts": parts,
+        FOR_DIFFUSERS: _pipeline(folder, record),
+    }
+
+
+def _pipeline(folder: Path, record: RunRecord) -> str:
+    """Write the same for diffusers, and return its file, or why there is none."""
+    assert record.certificate is not None  # `lacking` has asked
+    model = read_model(folder / MODEL, record.certificate, torch.device("cpu"))
+    parts = json.loads((folder / MODEL / DESCRIPTION).read_text(encoding="utf-8"))["parts"]
+    if why := write.lacking(model.settings, parts):
+        return f"none: {why}"
+    networks = {name: folder / MODEL / name for name in parts}
+    write.write_pipeline(folder, model.settings, model.parts, networks, model.shares)
+    return write.PIPELINE
 
 
 def lacking(record: RunRecord) -> str:

@@ -22,7 +22,7 @@ from artifacts import serialization
 from artifacts.card import CARD, CHECKER, REGISTRY, Evidence, add_evidence, card_of, seal
 from artifacts.gate import draw_public
 from artifacts.labels import Label, combined
-from artifacts.model import write_model
+from artifacts.model import FOR_DIFFUSERS, write_model
 from artifacts.record import UNTOLD, RunRecord
 from artifacts.reports.page import PageSection, in_html, inside, section_in_markdown
 from artifacts.reports.run import REPORT, class_blocks, labels_note, not_covered, public_page, went_on
@@ -214,10 +214,17 @@ def model_note(card: Mapping[str, Any]) -> list[str]:
     model = card["model"]
     if LEFT_OUT in model:
         return [f"There is no model to draw more from: {model[LEFT_OUT]}.", ""]
+    pipeline = model.get(FOR_DIFFUSERS, "")
+    with_diffusers = (
+        f" There is no pipeline for diffusers ({pipeline.removeprefix('none: ')})."
+        if pipeline.startswith("none")
+        else ' So does diffusers: `DiffusionPipeline.from_pretrained("FOLDER", trust_remote_code=True)(1000).images`, by the code in '
+        "`pipeline.py`, which you may read first."
+    )
     shown = " The knowledge base holds public images." if "base" in model["parts"] else ""
     return [
         f"`model/` ({model['bytes'] / 1e6:.1f} MB) draws more images under the same statement, in Python: "
-        f'`sfumato.load("FOLDER").draw(1000)`.{shown}',
+        f'`sfumato.load("FOLDER").draw(1000)`.{shown}{with_diffusers}',
         "",
     ]
 

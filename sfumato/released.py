@@ -135,7 +135,7 @@ def load(folder: Path | str, *, key: str = "", device: str = "cpu") -> ReleasedM
         torch.empty(0, device=where)
     except (RuntimeError, AssertionError):
         raise BadInput(f"there is no device {device!r} here: use cpu, or cuda beside a GPU") from None
-    return _read(Path(folder).expanduser() / MODEL, _certificate(card, folder), where)
+    return read_model(Path(folder).expanduser() / MODEL, _certificate(card, folder), where)
 
 
 def checked_card(folder: Path | str, key: str = "") -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _certificate(card: Mapping[str, Any], folder: Path | str) -> Certificate:
     return Certificate.model_validate(card["certificate"])
 
 
-def _read(folder: Path, promise: Certificate, device: torch.device) -> ReleasedModel:
+def read_model(folder: Path, promise: Certificate, device: torch.device) -> ReleasedModel:
     """The model in a folder whose card and digests have been checked."""
     stored = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     if stored["format"] != FORMAT:

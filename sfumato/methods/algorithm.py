@@ -58,6 +58,8 @@ class Algorithm(Generic[M]):
     """What a private record is turned into, where the plan has `fine_tuning`."""
     loss: Callable[[SettingsOf[M], Parts], Callable[[nn.Module, Tensor, Tensor, Generator], Tensor]] | None = None
     """The loss of plain training on private records, where the plan has `plain`."""
+    walk: Callable[[SettingsOf[M]], Sequence[int]] | None = None
+    """The times that `draw` passes, where all it does is to follow one denoiser along them from noise to an image."""
     labels: Callable[[SettingsOf[M], Parts, Tensor], tuple[Tensor, Tensor]] | None = None
     """What `draw` made as images and their labels, where these are not the y that was asked for."""
     ballot: Callable[[Parts], Callable[[Tensor], Tensor]] | None = None

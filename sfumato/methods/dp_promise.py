@@ -347,5 +347,6 @@ ALGORITHM = Algorithm(
     claim=claim,
     plan=plan,
     draw=draw,
+    walk=walk,
     corrupt=corrupt,
 )

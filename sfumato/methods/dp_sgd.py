@@ -114,5 +114,6 @@ ALGORITHM = Algorithm(
     claim=claim,
     plan=plan,
     draw=draw,
+    walk=walk,
     corrupt=corrupt,
 )

@@ -100,5 +100,6 @@ ALGORITHM = Algorithm(
     claim=claim,
     plan=plan,
     draw=draw,
+    walk=walk,
     needs_moments=True,
 )

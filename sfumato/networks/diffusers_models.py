@@ -128,6 +128,26 @@ def load_denoiser(settings: Network, folder: Path, shape: Shape, classes: int) -
     return DiffusersDenoiser(_loaded(config, folder), shape[0], classes)
 
 
+@torch.no_grad()
+def exported(model: DiffusersDenoiser) -> nn.Module:
+    """The denoiser as diffusers' own class, with a table of its class rows and, after them, one of no class, their mean."""
+    inner: Any = model.inner
+    rows = len(model.class_rows())
+    embeds = {"num_class_embeds": rows + 1} if type(inner).__name__ == UNET else {"num_embeds_ada_norm": rows}
+    config = dict(inner.config) | embeds
+    with quiet():
+        plain = type(inner).from_config(config)
+    names = {"class_embedding": "weight"} if type(inner).__name__ == UNET else {}
+    tensors = inner.state_dict()
+    for place in model.tables:
+        table = tensors.pop(f"{place}{ROWS}")
+        whole = torch.cat([table, rows_of(table, torch.tensor([-1], device=table.device))])
+        tensors[f"{place}.{names.get(place, 'embedding_table.weight')}"] = whole
+    plain.load_state_dict(tensors)
+    done: nn.Module = plain.eval()
+    return done
+
+
 def refuse_misfit(config: Mapping[str, Any], shape: Shape) -> None:
     """`BadInput` for a denoiser of other channels or sides than `shape`, or of a kind for which there is no rule."""
     kind, (channels, height, width) = config["_class_name"], shape

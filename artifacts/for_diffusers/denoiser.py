@@ -1,0 +1,52 @@
+"""A denoiser of Sfumato as a model of diffusers."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from diffusers import ConfigMixin, ModelMixin
+from diffusers.configuration_utils import register_to_config
+from torch import nn
+
+from sfumato.networks.build import BUILDERS
+from sfumato.networks.prediction import predicting
+
+
+class SfumatoDenoiser(ModelMixin, ConfigMixin):
+    """Predicts the noise in a sample; a negative class label stands for no class."""
+
+    @register_to_config
+    def __init__(
+        self,
+        kind="mlp",
+        shape=(1, 8, 8),
+        classes=1,
+        width=8,
+        blocks=1,
+        multipliers=(1,),
+        attention=(),
+        condition=8,
+        patch=0,
+        heads=1,
+        prediction="noise",
+        timesteps=1,
+    ):
+        super().__init__()
+        settings: Any = SimpleNamespace(
+            width=width,
+            blocks=blocks,
+            multipliers=tuple(multipliers),
+            attention=tuple(attention),
+            condition=condition,
+            patch=patch,
+            heads=heads,
+        )
+        network = BUILDERS[kind](settings, tuple(shape), classes)
+        self.network: nn.Module = predicting(network, prediction, torch.zeros(timesteps + 1))
+
+    def forward(self, sample, timestep, class_labels=None, return_dict=True):
+        """The noise in `sample` `[b, c, h, w]` at times from 0 on, `[b]` or one for all, for classes `[b]`."""
+        times = torch.as_tensor(timestep, device=sample.device).expand(len(sample)) + 1
+        labels = torch.full_like(times, -1) if class_labels is None else class_labels
+        noise = self.network(sample, times, labels)
+        return {"sample": noise} if return_dict else (noise,)
