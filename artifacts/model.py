@@ -68,11 +68,11 @@ def write_model(folder: Path, store: Store, record: RunRecord) -> dict[str, Any]
     return {
         "bytes": sum(one["bytes"] for one in parts.values()),
         "parts": parts,
-        FOR_DIFFUSERS: _pipeline(folder, record),
+        FOR_DIFFUSERS: write_for_diffusers(folder, record),
     }
 
 
-def _pipeline(folder: Path, record: RunRecord) -> str:
+def write_for_diffusers(folder: Path, record: RunRecord) -> str:
     """Write the same for diffusers, and return its file, or why there is none."""
     assert record.certificate is not None  # `lacking` has asked
     model = read_model(folder / MODEL, record.certificate, torch.device("cpu"))

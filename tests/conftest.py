@@ -13,6 +13,7 @@ KEYS = tempfile.mkdtemp(prefix="sfumato-keys-")
 os.environ["SFUMATO_KEYS"] = KEYS
 os.environ.pop("SFUMATO_LEDGER_KEY", None)
 os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp(prefix="sfumato-diffusers-")
 
 from tasks.runtime.environment import configure  # noqa: E402
 

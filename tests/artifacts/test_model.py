@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from artifacts import serialization
+from artifacts import model, serialization
 from artifacts.model import PARTS, lacking, parts_of, write_model
 from artifacts.publish import publish
 from artifacts.references import ClassVotes, PaidJudge, PublicBackbone, PublicModel, PublicMoments, Samples, TunedModel
@@ -17,7 +17,9 @@ from tests.examples import keep_samples, make_certificate, make_record
 
 
 @pytest.fixture
-def store(tmp_path) -> Store:
+def store(tmp_path, monkeypatch) -> Store:
+    """A store of parts that are made up, and so no pipeline: that is tested with real ones (`for_diffusers/test_write.py`)."""
+    monkeypatch.setattr(model, "write_for_diffusers", lambda folder, record: "none: its parts are made up")
     return Store.open(tmp_path / "store")
 
 
