@@ -43,13 +43,13 @@ def load_autoencoder(
     params = latent.model_dump(include={"weights"})
     with making(PublicAutoencoder, "autoencoder from elsewhere", context, parents=[images], params=params) as draft:
         parted = held_out(serialization.load_images(draft.open(images)), seed)
-        learnt, kept = (to_unit(part.pixels).to(device_of(machine)) for part in (parted.learnt, parted.withheld))
+        learnt, withheld = (to_unit(part.pixels).to(device_of(machine)) for part in (parted.learnt, parted.withheld))
         codec = pretrained.load_latents(latent, learnt, own_scale=own_scale)
         serialization.save_autoencoder(draft.folder, codec, images.digest)
-        pairs = latents.reconstructions(codec, kept, SHOWN)
+        pairs = latents.reconstructions(codec, withheld, SHOWN)
         save_png(draft.folder / RECONSTRUCTIONS, pairs_picture(pairs))
         draft.files = [draft.folder / RECONSTRUCTIONS]
-        draft.metrics = {"reconstruction_error": latents.reconstruction_error(codec, kept)}
-        draft.metrics["spread"] = latents.pixel_spread(kept)
+        draft.metrics = {"reconstruction_error": latents.reconstruction_error(codec, withheld)}
+        draft.metrics["spread"] = latents.pixel_spread(withheld)
         serialization.save_curve(draft.folder, [])
     return draft.ref

@@ -13,28 +13,10 @@ class SfumatoAutoencoder(ModelMixin, ConfigMixin):
     """Images to latents, the means of their posteriors, and back."""
 
     @register_to_config
-    def __init__(
-        self,
-        kind="kl",
-        image=(1, 8, 8),
-        patch=4,
-        channels=1,
-        width=8,
-        multipliers=(1, 2),
-        blocks=1,
-        attention=(),
-    ):
+    def __init__(self, settings, image):
         super().__init__()
-        settings: Any = SimpleNamespace(
-            kind=kind,
-            patch=patch,
-            channels=channels,
-            width=width,
-            multipliers=tuple(multipliers),
-            blocks=blocks,
-            attention=tuple(attention),
-        )
-        self.network = Autoencoder(settings, tuple(image))
+        fields: Any = SimpleNamespace(**settings)
+        self.network = Autoencoder(fields, tuple(image))
 
     def encode(self, x, return_dict=True):
         """Latents `[b, z, h', w']` of images `[b, c, h, w]` in [-1, 1]."""

@@ -110,22 +110,22 @@ def _import(node: ast.Import | ast.ImportFrom, ours: dict[str, str], others: dic
 
 def _used(node: ast.stmt) -> list[str]:
     """Names that a definition looks up when it runs."""
-    found = []
+    names = []
     for inner in ast.walk(_untyped(ast.parse(ast.unparse(node)))):
         if isinstance(inner, ast.Name):
-            found.append(inner.id)
+            names.append(inner.id)
         elif isinstance(inner, ast.ImportFrom) and (inner.module or "").split(".")[0] in OURS:
-            found += [alias.name for alias in inner.names]
-    return found
+            names += [alias.name for alias in inner.names]
+    return names
 
 
 def _inner(node: ast.stmt) -> dict[str, str]:
     """Name -> module of ours from which a definition imports it when it runs."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for inner in ast.walk(node):
         if isinstance(inner, ast.ImportFrom):
-            _import(inner, found, {})
-    return found
+            _import(inner, names, {})
+    return names
 
 
 def _untyped(tree: ast.Module) -> ast.Module:

@@ -16,33 +16,11 @@ class SfumatoDenoiser(ModelMixin, ConfigMixin):
     """Predicts the noise in a sample; a negative class label stands for no class."""
 
     @register_to_config
-    def __init__(
-        self,
-        kind="mlp",
-        shape=(1, 8, 8),
-        classes=1,
-        width=8,
-        blocks=1,
-        multipliers=(1,),
-        attention=(),
-        condition=8,
-        patch=0,
-        heads=1,
-        prediction="noise",
-        timesteps=1,
-    ):
+    def __init__(self, settings, shape, classes, timesteps):
         super().__init__()
-        settings: Any = SimpleNamespace(
-            width=width,
-            blocks=blocks,
-            multipliers=tuple(multipliers),
-            attention=tuple(attention),
-            condition=condition,
-            patch=patch,
-            heads=heads,
-        )
-        network = BUILDERS[kind](settings, tuple(shape), classes)
-        self.network: nn.Module = predicting(network, prediction, torch.zeros(timesteps + 1))
+        fields: Any = SimpleNamespace(**settings)
+        network = BUILDERS[fields.kind](fields, tuple(shape), classes)
+        self.network: nn.Module = predicting(network, fields.prediction, torch.zeros(timesteps + 1))
 
     def forward(self, sample, timestep, class_labels=None, return_dict=True):
         """The noise in `sample` `[b, c, h, w]` at times from 0 on, `[b]` or one for all, for classes `[b]`."""

@@ -79,9 +79,9 @@ class SfumatoPipeline(DiffusionPipeline):
             return predicts(out, x, t) if predicts else out
 
         x = normal(torch.empty(len(y), *drawing.shape, device=y.device), generator)
-        asked = y if drawing.conditional else torch.full_like(y, NO_CLASS)
+        classes = y if drawing.conditional else torch.full_like(y, NO_CLASS)
         how: Any = SimpleNamespace(solver=drawing.solver, eta=drawing.eta)
-        x = solve(how, schedule, guided(denoise, drawing.guidance), x, asked, drawing.times, generator=generator)
+        x = solve(how, schedule, guided(denoise, drawing.guidance), x, classes, drawing.times, generator=generator)
         if self.alignment is not None:
             x = self.alignment.to_private(x, y, generator)
         if self.vae is not None:

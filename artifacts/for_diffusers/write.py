@@ -68,8 +68,8 @@ def write_pipeline(
     """Write all of it but the images; `networks` are the folders of `public` and `tuned` in `model/`, `shares` as of the samples."""
     tuned = parts.tuned is not None
     model = parts.tuned if parts.tuned is not None else parts.public
-    told = Network.model_validate(load(networks["tuned" if tuned else "public"])[1]["network"])
-    components = {"denoiser": _denoiser(model, told, parts.shape, parts.schedule.timesteps)}
+    network = Network.model_validate(load(networks["tuned" if tuned else "public"])[1]["network"])
+    components = {"denoiser": _denoiser(model, network, parts.shape, parts.schedule.timesteps)}
     if isinstance(parts.codec, Latents):
         components["vae"] = _autoencoder(parts.codec)
     if parts.alignment:
@@ -83,7 +83,7 @@ def write_pipeline(
         "classes": parts.facts.classes,
         "shape": parts.shape,
         "conditional": tuned,
-        "predicts": "noise" if ours else told.prediction,
+        "predicts": "noise" if ours else network.prediction,
         "nobody": -1 if ours else len(class_rows(model)),
         "solver": generation.solver,
         "eta": generation.eta,
@@ -127,19 +127,19 @@ def scheduler_config(schedule: Schedule, predicts: str) -> dict[str, Any]:
     }
 
 
-def _denoiser(model: nn.Module, told: Network, shape: tuple[int, int, int], timesteps: int) -> Component:
+def _denoiser(model: nn.Module, network: Network, shape: tuple[int, int, int], timesteps: int) -> Component:
     if isinstance(model, DiffusersDenoiser):
         return _as_it_was(exported(model))
-    network = resolved(told, shape[1])
-    config = {name: getattr(network, name) for name in OF_NETWORK}
-    config |= {"shape": shape, "classes": len(class_rows(model)), "timesteps": timesteps}
+    whole = resolved(network, shape[1])
+    config = {"settings": {name: getattr(whole, name) for name in OF_NETWORK}, "shape": shape}
+    config |= {"classes": len(class_rows(model)), "timesteps": timesteps}
     return Component("sfumato_denoiser", "SfumatoDenoiser", config, _inside("network", model))
 
 
 def _autoencoder(codec: Latents) -> Component:
     if isinstance(codec.network, DiffusersAutoencoder):
         return _as_it_was(codec.network.inner)
-    config = {name: getattr(codec.settings, name) for name in OF_LATENT} | {"image": codec.image}
+    config = {"settings": {name: getattr(codec.settings, name) for name in OF_LATENT}, "image": codec.image}
     return Component("sfumato_autoencoder", "SfumatoAutoencoder", config, _inside("network", codec.network))
 
 
