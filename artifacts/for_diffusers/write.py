@@ -131,8 +131,8 @@ def _denoiser(model: nn.Module, network: Network, shape: tuple[int, int, int], t
     if isinstance(model, DiffusersDenoiser):
         return _as_it_was(exported(model))
     whole = resolved(network, shape[1])
-    config = {"settings": {name: getattr(whole, name) for name in OF_NETWORK}, "shape": shape}
-    config |= {"classes": len(class_rows(model)), "timesteps": timesteps}
+    fields = {name: getattr(whole, name) for name in OF_NETWORK}
+    config = {"settings": fields, "shape": shape, "classes": len(class_rows(model)), "timesteps": timesteps}
     return Component("sfumato_denoiser", "SfumatoDenoiser", config, _inside("network", model))
 
 
