@@ -15,7 +15,7 @@ OURS = ("sfumato", "artifacts")
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A module of ours, by what it defines and imports at its top."""
 
     name: str
@@ -68,7 +68,7 @@ def _take(module: str, name: str, parts: list[str], imports: set[str], owners: d
 
 
 @functools.cache
-def read(module: str) -> Source:
+def read(module: str) -> SourceFile:
     """The source of a module of ours, which need not be imported for it."""
     path = ROOT / Path(*module.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -92,7 +92,7 @@ def read(module: str) -> Source:
         elif last and isinstance(node, ast.Expr):  # the text under a value
             last.append(node)
             last = None
-    return Source(module, text, defined, ours, others)
+    return SourceFile(module, text, defined, ours, others)
 
 
 def _import(node: ast.Import | ast.ImportFrom, ours: dict[str, str], others: dict[str, str]) -> None:
