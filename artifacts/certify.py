@@ -69,8 +69,8 @@ def curve_of(
     if certificate is None or not certificate.entries:
         return ()
     hashes = store.entries(samples)
-    priced = {d: ledger.price_of(hashes, d, certificate.relation) for d in CURVE_DELTAS}
-    points = {**priced, certificate.delta: certificate.epsilon}
+    epsilons = ledger.curve(hashes, CURVE_DELTAS, certificate.relation, own=certificate.delta)
+    points = {**dict(zip(CURVE_DELTAS, epsilons, strict=True)), certificate.delta: certificate.epsilon}
     return tuple((delta, epsilon) for delta, epsilon in sorted(points.items()) if math.isfinite(epsilon))
 
 

@@ -28,8 +28,8 @@ SQLITE = "sqlite:///"
 SHAREABLE, INTERNAL = "sfumato", "sfumato-internal"
 PASSWORD = re.compile(r"//[^/@\s]*@")
 """User and password in an address."""
-SERIES_BATCH, PARAMS_BATCH = 1000, 100
-"""Metrics and parameters that MLflow takes in one call."""
+SERIES_BATCH, PARAMS_BATCH = 800, 100
+"""Metrics and parameters that go into one call of MLflow, which takes 1000 things in all, 100 tags among them."""
 INHERITED = ("method", "data", "epsilon")
 """Tags that a stage inherits from its run."""
 NOTE = "mlflow.note.content"
@@ -97,19 +97,21 @@ class Tracker:
 
     def experiment(self, name: str) -> str:
         """Id of the experiment, created with its own artifact folder when new."""
+        return self._experiment(self.client(), name)
+
+    def _experiment(self, client: Any, name: str) -> str:
         from mlflow.exceptions import MlflowException
 
-        client = self.client()
         known = client.get_experiment_by_name(name)
         if known is None:
             folder = self.files / name
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 tags = {**KIND, NOTE: EXPERIMENTS[name]}
-                return client.create_experiment(name, artifact_location=folder.as_uri(), tags=tags)
+                return str(client.create_experiment(name, artifact_location=folder.as_uri(), tags=tags))
             except MlflowException:  # another process was first
                 known = client.get_experiment_by_name(name)
-        return known.experiment_id
+        return str(known.experiment_id)
 
     def log(
         self,
@@ -132,7 +134,7 @@ class Tracker:
         digests; of a folder among `files` all goes below its name.
         `BadInput` where MLflow cannot be used, which the first call of a run finds before any work.
         """
-        from mlflow.entities import Metric, Param
+        from mlflow.entities import Metric, Param, RunTag
 
         all_tags = {"mlflow.runName": name, "label": str(label), **(tags or {})}
         if parent:
@@ -142,27 +144,27 @@ class Tracker:
             if parent:
                 above = client.get_run(parent).data.tags
                 all_tags = {tag: above[tag] for tag in INHERITED if tag in above} | all_tags
-            if run and client.get_run(run).info.experiment_id != self.experiment(experiment_of(label)):
-                raise BadInput(
-                    f"run {run} is not in the experiment '{experiment_of(label)}', where {label} may be seen"
-                )
+            experiment, tags_left = self._experiment(client, experiment_of(label)), []
             if run:
-                for tag, value in all_tags.items():
-                    client.set_tag(run, tag, value)
+                info = client.get_run(run).info
+                tags_left = [RunTag(tag, value) for tag, value in all_tags.items()]
+                if info.experiment_id != experiment:
+                    raise BadInput(
+                        f"run {run} is not in the experiment '{experiment_of(label)}', where {label} may be seen"
+                    )
             else:
-                run = client.create_run(self.experiment(experiment_of(label)), tags=all_tags).info.run_id
+                info = client.create_run(experiment, tags=all_tags).info
+                run = info.run_id
         except Exception as error:  # of MLflow, its database or its connection
             raise self._unusable(error) from error
-        stamp = client.get_run(run).info.start_time
-        points = [Metric(key, float(value), stamp, 0) for key, value in (metrics or {}).items()]
+        points = [Metric(key, float(value), info.start_time, 0) for key, value in (metrics or {}).items()]
         for key, values in (series or {}).items():
             at = [step * steps // len(values) if steps else step - 1 for step in range(1, len(values) + 1)]
-            points += [Metric(key, float(value), stamp, step) for step, value in zip(at, values, strict=True)]
+            points += [Metric(key, float(value), info.start_time, step) for step, value in zip(at, values, strict=True)]
         named = [Param(key, value) for key, value in flattened(params or {}).items()]
-        for start in range(0, len(named), PARAMS_BATCH):
-            client.log_batch(run, params=named[start : start + PARAMS_BATCH])
-        for start in range(0, len(points), SERIES_BATCH):
-            client.log_batch(run, metrics=points[start : start + SERIES_BATCH])
+        while named or points or tags_left:
+            client.log_batch(run, points[:SERIES_BATCH], named[:PARAMS_BATCH], tags_left)
+            points, named, tags_left = points[SERIES_BATCH:], named[PARAMS_BATCH:], []
         if inputs:
             client.log_inputs(run, datasets=[_input(name, digest) for name, digest in inputs])
         for path in files:

@@ -1,6 +1,7 @@
 """The pictures of a report: losses of public training, epsilon against delta, and (INTERNAL) scores against epsilon."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ MOST_RUNS = 60
 
 def draw_curves(path: Path, curves: Mapping[str, Sequence[float]]) -> None:
     """Losses of the public stages, each in its own panel."""
+    _write(path, ("curves", dict(curves)), lambda: _curves(curves))
+
+
+def _curves(curves: Mapping[str, Sequence[float]]) -> Any:
     figure, panels = _panels(max(1, len(curves)), width=4.2, height=2.8)
     for panel, (name, values) in zip(panels, curves.items(), strict=False):
         panel.plot(values, linewidth=1.2)
@@ -25,11 +30,16 @@ def draw_curves(path: Path, curves: Mapping[str, Sequence[float]]) -> None:
         panel.set_xlabel("training progress", fontsize=8)
         panel.set_ylabel("loss", fontsize=8)
         panel.set_xticks([])
-    _save(path, figure)
+    return figure
 
 
 def draw_privacy(path: Path, record: RunRecord) -> None:
     """Epsilon of the spends over delta, the certificate on that line, and the paper's claim beside it."""
+    shown = (record.certificate, record.claim, record.curve, record.plan.privacy.delta)
+    _write(path, ("privacy", *shown), lambda: _privacy(record))
+
+
+def _privacy(record: RunRecord) -> Any:
     certificate, claim = record.certificate, record.claim
     assert certificate  # without one there is no curve
     figure, (panel,) = _panels(1, width=6.4, height=3.4)
@@ -48,7 +58,7 @@ def draw_privacy(path: Path, record: RunRecord) -> None:
     panel.set_xlabel(f"delta ({certificate.relation})", fontsize=9)
     panel.set_ylabel("epsilon", fontsize=9)
     panel.legend(fontsize=8, frameon=False)
-    _save(path, figure)
+    return figure
 
 
 WIDE = 5.0
@@ -61,6 +71,12 @@ def draw_trade_off(path: Path, record: RunRecord, others: Iterable[RunRecord] = 
     Distances in other features than this run's are left out.
     """
     known = [other for other in others if _alike(record, other)][-MOST_RUNS:]
+    points = [(one.method, one.certificate, one.claim, one.metrics[SYNTHETIC]) for one in known]
+    own = (record.method, record.certificate, record.claim, record.metrics)
+    _write(path, ("trade-off", points, own), lambda: _trade_off(record, known))
+
+
+def _trade_off(record: RunRecord, known: Sequence[RunRecord]) -> Any:
     figure, panels = _panels(len(PLOTTED), width=4.6, height=3.6)
     for panel, key in zip(panels, PLOTTED, strict=True):
         beside = [(name, row) for name, row in record.metrics.items() if name != SYNTHETIC]
@@ -81,7 +97,7 @@ def draw_trade_off(path: Path, record: RunRecord, others: Iterable[RunRecord] = 
     for panel in panels:
         named |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
     figure.legend(named.values(), named.keys(), loc="outside lower center", fontsize=8, frameon=False, ncols=3)
-    _save(path, figure)
+    return figure
 
 
 def _alike(record: RunRecord, other: RunRecord) -> bool:
@@ -119,11 +135,29 @@ def _panels(columns: int, *, width: float, height: float) -> tuple[Any, Sequence
     return figure, panels[0]
 
 
-def _save(path: Path, figure: Any) -> None:
+def _write(path: Path, shown: object, draw: Callable[[], Any]) -> None:
+    """Write a picture of what is `shown`; one that this process has drawn is not drawn again."""
+    name = repr(shown)
+    if name not in _DRAWN:
+        _DRAWN[name] = _picture(draw())
+        while len(_DRAWN) > MOST_DRAWN:
+            _DRAWN.pop(next(iter(_DRAWN)))
+    path.write_bytes(_DRAWN[name])
+
+
+_DRAWN: dict[str, bytes] = {}
+MOST_DRAWN = 16
+"""Pictures that a process remembers: a run writes the same few into its folder, its report, what it publishes and MLflow."""
+
+
+def _picture(figure: Any) -> bytes:
+    """The figure as a PNG file."""
     import matplotlib.pyplot as plt
 
     for panel in figure.axes:
         panel.tick_params(labelsize=8)
         panel.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=DOTS)
+    file = io.BytesIO()
+    figure.savefig(file, dpi=DOTS, format="png")
     plt.close(figure)
+    return file.getvalue()

@@ -31,7 +31,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextvars import ContextVar
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from sfumato.config import Relation
 from sfumato.errors import BadInput
@@ -152,6 +152,31 @@ def epsilon(events: Sequence[Event], delta: float, relation: Relation = "add_rem
     priced high.
     """
     return priced(events, delta, relation).epsilon
+
+
+def curve(events: Sequence[Event], deltas: Sequence[float], relation: Relation, *, own: float) -> tuple[float, ...]:
+    """The epsilon at each of `deltas`, where one distribution answers all, on the grid that prices the events at delta `own`.
+
+    Sound at every delta and as tight as `epsilon` at `own`; at others a grid of their own could be finer. Where dp-accounting's
+    distributions do not serve, each delta is priced by itself.
+    """
+    relation = checked_relation(relation)
+    if not events:
+        return tuple(0.0 for _ in deltas)
+    if any(event.uncertified(relation) for event in events):
+        return tuple(math.inf for _ in deltas)
+    merged = _merged(*_lists(events, relation))
+    mus, steps, histograms = merged
+    bound = grid_epsilon(mus, steps, checked_delta(own), relation, histograms)
+    if not _is_direct(steps, histograms, min(own, *deltas), bound):
+        return tuple(epsilon(events, delta, relation) for delta in deltas)
+    loss = _distribution(*merged, relation, max(FINEST_INTERVAL, INTERVAL_SHARE * bound))
+
+    def at(delta: float) -> float:
+        closed = math.inf if histograms else unsampled_epsilon(mus, steps, delta, relation)
+        return min(closed, float(loss.get_epsilon_for_delta(checked_delta(delta))))
+
+    return tuple(at(delta) for delta in deltas)
 
 
 def subsampled_gaussian_epsilon(
@@ -325,12 +350,7 @@ def _certify(
     relation: Relation,
 ) -> Priced:
     """Price Gaussians and subsampled Gaussians, mus relative to one record's norm, and histograms of integers, with a cache."""
-    counts: dict[tuple[float, float], int] = defaultdict(int)
-    for step in steps:
-        counts[step.mu, step.rate] += step.repeats
-    grouped = tuple(Step(mu, rate, count) for (mu, rate), count in sorted(counts.items(), reverse=True) if count and mu)
-    counted = tuple(merged_cells(histograms))
-    terms = (tuple(sorted(gaussian_mus)), grouped, counted, checked_delta(delta), checked_relation(relation))
+    terms = (*_merged(gaussian_mus, steps, histograms), checked_delta(delta), checked_relation(relation))
     prices = _cache.get()
     if prices is None:
         return _certified(*terms)
@@ -338,6 +358,17 @@ def _certify(
     if name not in prices:
         prices[name] = _certified(*terms)
     return prices[name]
+
+
+def _merged(
+    gaussian_mus: Iterable[float], steps: Iterable[Step], histograms: Iterable[Cells]
+) -> tuple[tuple[float, ...], tuple[Step, ...], tuple[Cells, ...]]:
+    """The same with equal ones counted, in an order that does not depend on theirs."""
+    counts: dict[tuple[float, float], int] = defaultdict(int)
+    for step in steps:
+        counts[step.mu, step.rate] += step.repeats
+    grouped = tuple(Step(mu, rate, count) for (mu, rate), count in sorted(counts.items(), reverse=True) if count and mu)
+    return tuple(sorted(gaussian_mus)), grouped, tuple(merged_cells(histograms))
 
 
 @functools.lru_cache(maxsize=256)
@@ -352,9 +383,7 @@ def _certified(
     closed form where nothing is sampled or counted in integers, or where sampling is as dear as none."""
     bound = grid_epsilon(gaussian_mus, steps, delta, relation, histograms)
     distinct = sum(step.rate < 1 for step in steps) + len(histograms)
-    everyday = DIRECT_EPSILON[0] <= bound <= DIRECT_EPSILON[1] and delta >= DIRECT_DELTA
-    narrow = all(noise <= DIRECT_CELLS_NOISE for noise, _ in histograms)
-    direct = everyday and narrow and 0 < distinct <= DIRECT_DISTINCT
+    direct = _is_direct(steps, histograms, delta, bound)
     computed = _direct(gaussian_mus, steps, histograms, delta, relation, bound) if direct else bound
     closed = math.inf if histograms else unsampled_epsilon(gaussian_mus, steps, delta, relation)
     if computed == math.inf:
@@ -364,19 +393,39 @@ def _certified(
     return Priced(computed, dp_accounting_name() if direct else OWN_GRIDS)
 
 
+def _is_direct(steps: tuple[Step, ...], histograms: tuple[Cells, ...], delta: float, bound: float) -> bool:
+    """Whether dp-accounting's own distributions serve."""
+    distinct = sum(step.rate < 1 for step in steps) + len(histograms)
+    everyday = DIRECT_EPSILON[0] <= bound <= DIRECT_EPSILON[1] and delta >= DIRECT_DELTA
+    narrow = all(noise <= DIRECT_CELLS_NOISE for noise, _ in histograms)
+    return everyday and narrow and 0 < distinct <= DIRECT_DISTINCT
+
+
 def _direct(
-    gaussian_mus: Iterable[float],
-    steps: Iterable[Step],
-    histograms: Iterable[Cells],
+    gaussian_mus: tuple[float, ...],
+    steps: tuple[Step, ...],
+    histograms: tuple[Cells, ...],
     delta: float,
     relation: Relation,
     bound: float,
 ) -> float:
     """Compute the same price with dp-accounting's distributions alone; `bound`, a rough answer, sets the interval."""
+    interval = max(FINEST_INTERVAL, INTERVAL_SHARE * bound)
+    return float(_distribution(gaussian_mus, steps, histograms, relation, interval).get_epsilon_for_delta(delta))
+
+
+@functools.lru_cache(maxsize=8)
+def _distribution(
+    gaussian_mus: tuple[float, ...],
+    steps: tuple[Step, ...],
+    histograms: tuple[Cells, ...],
+    relation: Relation,
+    interval: float,
+) -> Any:
+    """dp-accounting's distribution of the privacy loss of all together, on a grid of this interval."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    interval = max(FINEST_INTERVAL, INTERVAL_SHARE * bound)
     exchanged = relation == "replace_one"
     total, whole, counted = pld.identity(value_discretization_interval=interval), list(gaussian_mus), list(histograms)
     for mu, rate, count in steps:
@@ -399,4 +448,4 @@ def _direct(
         total = total.compose(cell.self_compose(2 * count if exchanged else count))
     if mu := (2 if exchanged else 1) * compose_gdp(whole):
         total = total.compose(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval))
-    return float(total.get_epsilon_for_delta(delta))
+    return total

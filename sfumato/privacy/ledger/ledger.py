@@ -558,6 +558,16 @@ class Ledger(SignedLedger):
         events = [event for _, taken in spends for event in taken]
         return accountant.Priced(self._compose(spends, delta, relation), self._named(events, delta, relation))
 
+    def curve(
+        self, hashes: Sequence[str], deltas: Sequence[float], relation: Relation, *, own: float
+    ) -> tuple[float, ...]:
+        """The epsilon of the same release at each of these deltas, by the distribution that prices it at delta `own`."""
+        spends = self._standing_on(hashes, own)
+        events = [event for _, taken in spends for event in taken]
+        if self._injected or relation_of(spends) not in (relation, "add_remove"):
+            return tuple(self._compose(spends, delta, relation) for delta in deltas)
+        return accountant.curve(events, deltas, relation, own=own)
+
     def events_under(self, hashes: Sequence[str]) -> tuple[Event, ...]:
         """The events of one release that stands on the reservations of these hashes, of one set, as its price counts them."""
         return tuple(event for _, taken in self._standing_on(hashes, 0.5) for event in taken)

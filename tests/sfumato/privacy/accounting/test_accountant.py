@@ -21,6 +21,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from sfumato.errors import BadInput
+from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.accountant import (
     NOISE_RANGE,
     Priced,
@@ -540,3 +541,34 @@ def test_kept_prices_serve_where_they_are_asked_for_and_nowhere_else():
         others = [priced(events, 1e-4), priced(events, 1e-5, "replace_one"), priced(events * 2, 1e-5)]
         assert "kept" not in {other.accountant for other in others} and len(prices) == 4
     assert priced(events, 1e-5) == true, "who binds computes"
+
+
+# --- a curve ----------------------------------------------------------------------------------------------------------
+
+DELTAS = (1e-9, 1e-6, 1e-3, 1e-2)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_one_distribution_answers_every_delta_of_a_curve_as_each_would_be_priced(relation, monkeypatch):
+    events = [
+        DiscreteHistogram(noise_multiplier=6.0),
+        SubsampledGaussian(noise_multiplier=2.7, sample_rate=0.5, steps=90),
+    ]
+    each = [epsilon(events, delta, relation) for delta in DELTAS]
+    own = epsilon(events, DELTA, relation)
+    monkeypatch.setattr(accountant, "_direct", lambda *_: pytest.fail("composed again"))
+    *at_deltas, at_own = accountant.curve(events, [*DELTAS, DELTA], relation, own=DELTA)
+    assert at_deltas == pytest.approx(each, rel=2e-4) and at_own == own
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [],
+        [Gaussian(noise_multiplier=2.0, count=3)],
+        [Uncertified(reason="no noise"), Gaussian(noise_multiplier=2.0)],
+        [SubsampledGaussian(noise_multiplier=1 + 0.1 * number, sample_rate=0.01, steps=10) for number in range(12)],
+    ],
+)
+def test_a_curve_of_what_dp_accounting_does_not_serve_is_priced_delta_by_delta(events):
+    assert accountant.curve(events, DELTAS, "add_remove", own=DELTA) == tuple(epsilon(events, one) for one in DELTAS)
