@@ -1,4 +1,4 @@
-"""The flow that tries to break a finished run: games, canaries in and the same training again, attacks, a report beside the run."""
+"""The flow that tries to break a finished run: games, a second training with canaries, attacks, a report beside the run."""
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
@@ -25,8 +25,8 @@ from tasks.runtime.heartbeat import attended
 from tasks.runtime.run import Journal
 from tasks.terms import Order
 
-ASKED = (STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_JUDGE)
-"""Stages that ask the records something once."""
+QUERIED = (STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_JUDGE)
+"""Stages that query the records once."""
 
 
 @flow(name="audit", flow_run_name="audit-{run}", persist_result=False, validate_parameters=True)
@@ -59,7 +59,7 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
     paid = audit.Mechanisms(
         tuning=plan.event_of(SubsampledGaussian, STAGE_TUNING) if plan.fine_tuning else None,
         drawing=plan.events(STAGE_DRAWING),
-        queried={name: events for name in ASKED if (events := plan.events(name))},
+        queried={name: events for name in QUERIED if (events := plan.events(name))},
         judge=plan.judge,
     )
     inputs = Inputs(settings=played_with, facts=plan.facts, public=parts.public)

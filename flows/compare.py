@@ -54,7 +54,7 @@ def compare(
 
 
 def compare_planned(grid: RunGrid, cells: Sequence[Cell], *, go_on: bool = False) -> Comparison:
-    """The same flow with runs that were planned in this process."""
+    """Compare runs that were planned in this process."""
 
     @flow(name="compare", flow_run_name="{title}", persist_result=False)
     @attended
@@ -68,7 +68,7 @@ def compare_planned(grid: RunGrid, cells: Sequence[Cell], *, go_on: bool = False
 
 
 def compare_cells(grid: RunGrid, cells: Sequence[Cell], *, go_on: bool) -> Comparison:
-    """Carry all runs out, and lay their results side by side."""
+    """Carry out all runs, and compare their results."""
     with comparing(f"{grid.title}-{preset_for(grid.preset, grid.changes)}") as (name, parents):
         machine = cells[0].run.settings.machine
         if not alone(machine, len(cells)) and borne(cells):
@@ -81,9 +81,9 @@ def compare_cells(grid: RunGrid, cells: Sequence[Cell], *, go_on: bool) -> Compa
                                       if (cell.variant, cell.epsilon) == (variant, epsilon)])
             for variant, epsilon in dict.fromkeys((cell.variant, cell.epsilon) for cell in cells)
         ]  # fmt: skip
-        found = conclude(name, parents, rows, axes=grid.axes)
-    create_markdown_artifact(f"{grid.title}: {len(cells)} runs; INTERNAL, in {found.folder}", key="comparison")
-    return found
+        comparison = conclude(name, parents, rows, axes=grid.axes)
+    create_markdown_artifact(f"{grid.title}: {len(cells)} runs; INTERNAL, in {comparison.folder}", key="comparison")
+    return comparison
 
 
 def in_turn(cells: Sequence[Cell], above: Mapping[str, str], *, go_on: bool = False) -> list[RunRecord]:
@@ -106,7 +106,7 @@ def run_cell(cell: Cell, above: Mapping[str, str], *, go_on: bool = False) -> Ru
 
 
 def borne(cells: Sequence[Cell]) -> bool:
-    """Whether every budget bears all runs together: else what fits must be found one after another."""
+    """Whether every budget bears all runs together; otherwise they run one after another."""
     events = [spend.event for cell in cells for spend in cell.run.plan.spends]
-    asked = {(secret := private_set(cell.run.settings)).name: (secret, terms(cell.run.plan)) for cell in cells}
-    return not any(over_budget(secret, events, how) for secret, how in asked.values())
+    by_set = {(secret := private_set(cell.run.settings)).name: (secret, terms(cell.run.plan)) for cell in cells}
+    return not any(over_budget(secret, events, how) for secret, how in by_set.values())

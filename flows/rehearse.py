@@ -1,4 +1,4 @@
-"""The flow that tries the public half of a run by itself: no private image is opened, and the ledger hears nothing."""
+"""The flow that tests the public half of a run by itself: no private image is opened, and nothing is written to the ledger."""
 
 from prefect import flow
 
@@ -40,7 +40,7 @@ def rehearse_planned(run: PlannedRun) -> None:
 
 
 def rehearse_public(run: PlannedRun, name: str) -> None:
-    """The public half of a run, under a name of its own; `Refused` where the run would be stopped for what it shows."""
+    """Make the public half of a run, under a name of its own; `Refused` where the rehearsal would stop the run."""
     place, settings, plan = where(), run.settings, run.plan
     book = Journal(RunContext(run=name, parents={}), private_set(settings), device_of(settings.machine))
     call_run(name)

@@ -10,7 +10,7 @@ From Python: `from flows.synthesize import synthesize`, in a process that has no
 
 from tasks.runtime.environment import configure
 
-configure()  # Prefect reads its settings when it is imported, and would keep results where no other run finds them
+configure()  # Prefect reads its settings when it is imported, and would otherwise store results where no other run finds them
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -93,7 +93,7 @@ P = ParamSpec("P")
 Kind = TypeVar("Kind", bound=Ref)
 
 PUBLIC_ONLY, BASELINE = "public model alone", "plain DP-SGD"
-"""Names of the sets that are judged beside that of the run."""
+"""Names of the sets that are judged beside the run's own."""
 AS_DRAWN, AGREEING = "as drawn", "agreeing"
 """Names of those beside what a judge made of them: everything that was drawn, and what the judge gives the class that it was drawn for."""
 PUBLISHED = "published"
@@ -126,7 +126,7 @@ def synthesize(
 
 
 def synthesize_planned(run: PlannedRun, wishes: Wishes) -> RunRecord:
-    """The same flow with a run that was planned in this process: nothing is planned or priced again."""
+    """Carry out a run that was planned in this process: nothing is planned or priced again."""
 
     @flow(name="synthesize", flow_run_name="{method}", persist_result=False)
     @attended
@@ -153,7 +153,7 @@ def run_plan(run: PlannedRun, wishes: Wishes = Wishes()) -> RunRecord:
     book = Journal.begin(run.settings, private_set(run.settings), wishes.above)
     if wishes.another and wishes.publish_to not in ("", RUN_FOLDER):
         wishes = replace(wishes, publish_to=below(wishes.publish_to, book.context.run))
-    with book.kept_if_filled():
+    with book.removed_if_empty():
         return _carry_out(run, wishes, book)
 
 
@@ -211,7 +211,7 @@ def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
 
 
 def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal) -> PublicParts:
-    """The public half: autoencoder where asked, denoiser, and where the plan retrieves, extractor and knowledge base."""
+    """The public half: autoencoder where the settings want one, denoiser, and where the plan retrieves, extractor and knowledge base."""
     seed, machine, schedule = settings.seed, settings.machine, settings.schedule
     coder = None
     if settings.latent.kind != "none":
@@ -240,9 +240,9 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
 
 
 def train_eyes(settings: Settings, images: PublicImages, book: Journal) -> PublicClassifier:
-    """The CNN of public images alone in whose features the rehearsal, and where nothing else is asked for the scores, compare images.
+    """The CNN of public images alone in whose features the rehearsal, and by default the scores, compare images.
 
-    No part of what is paid for, so that to be measured in other features costs nothing.
+    Paid stages do not depend on it, so that scores in other features cost nothing.
     """
     source = public_name(settings.data)
     return book.stage(public.train_classifier)(images, source, settings.seed, settings.machine)
@@ -261,7 +261,7 @@ def backbone_of(
 def rehearse(
     settings: Settings, parts: PublicParts, images: PublicImages, eyes: PublicClassifier, book: Journal
 ) -> Rehearsal:
-    """The public half tried on public images that nothing learnt from; neither images' number nor edition matters to it."""
+    """Test the public half on public images that no stage learnt from; independent of the number of images and of the edition."""
     return book.stage(public.rehearse)(
         TrainingSet(images=images, autoencoder=parts.autoencoder, seed=settings.seed, machine=settings.machine),
         parts.model if has_public_model(settings) else None,
@@ -279,7 +279,7 @@ def has_public_model(settings: Settings) -> bool:
 
 
 def agree(settings: Settings, rehearsed: Rehearsal, book: Journal, go_on: bool) -> None:
-    """Show the rehearsal; `Refused` where it is worse than the settings want, unless a person goes on, which the ledger then says."""
+    """Show the rehearsal; `Refused` where it misses a threshold, unless a person goes on, which is then written to the ledger."""
     picture = where().runs / book.context.run / REHEARSAL
     worse = rehearsal.show(rehearsed, settings.rehearsal, picture)
     if worse and not go_on:
@@ -289,42 +289,42 @@ def agree(settings: Settings, rehearsed: Rehearsal, book: Journal, go_on: bool) 
 
 
 def count(plan: Plan, order: Order, book: Journal) -> ClassCounts | None:
-    """How common each class is, where the plan asks for it; found again by every run that asks with the same noise."""
+    """The noisy class counts, where the plan has them; reused by every run with the same noise."""
     if not plan.events(STAGE_COUNTS):
         return None
-    event, asked = plan.event_of(DiscreteHistogram, STAGE_COUNTS), order.unclaimed()
-    asked = asked.following(*after(plan, STAGE_COUNTS))
-    return book.stage(private.count_classes, paid=True)(asked, event, plan.facts.classes)
+    event, unclaimed = plan.event_of(DiscreteHistogram, STAGE_COUNTS), order.unclaimed()
+    unclaimed = unclaimed.following(*after(plan, STAGE_COUNTS))
+    return book.stage(private.count_classes, paid=True)(unclaimed, event, plan.facts.classes)
 
 
 def after(plan: Plan, stage: str) -> tuple[AnyEvent, ...]:
-    """What a plan spends after `stage`."""
+    """The events that a plan spends after `stage`."""
     last = max(place for place, spend in enumerate(plan.spends) if spend.stage == stage)
     return tuple(spend.event for spend in plan.spends[last + 1 :])
 
 
 def train_backbone(settings: Settings, images: PublicImages, book: Journal) -> PublicBackbone:
-    """The classifier of the public images in whose features others are judged; found again by whoever asks for it."""
+    """The backbone of the public images; reused by every run with the same settings of it."""
     return book.stage(public.train_backbone)(images, settings.backbone, settings.seed, settings.machine)
 
 
 def train_judge(settings: Settings, plan: Plan, images: PublicImages, order: Order, book: Journal) -> Judging | None:
-    """What labels, chooses or guides drawn images, where the plan has it; found again by every run that trains one like it."""
+    """The judge that labels, chooses or guides drawn images, where the plan has one; reused by every run with the same training."""
     if not plan.judge:
         return None
     backbone = train_backbone(settings, images, book)
-    # How it is used does not change it, and neither keeps another run from finding it.
+    # Its use does not change it, and must not keep another run from reusing it.
     recipe = plan.judge.seen_by(JUDGE_TRAINING)
     later = [spend.event for spend in plan.spends if spend.stage not in (STAGE_COUNTS, STAGE_JUDGE)]
-    event, asked = plan.event_of(Gaussian, STAGE_JUDGE), order.unclaimed().following(*later)
-    judge = book.stage(private.train_judge, paid=True)(asked, event, backbone, recipe, plan.facts)
+    event, unclaimed = plan.event_of(Gaussian, STAGE_JUDGE), order.unclaimed().following(*later)
+    judge = book.stage(private.train_judge, paid=True)(unclaimed, event, backbone, recipe, plan.facts)
     return Judging(backbone=backbone, judge=judge)
 
 
 def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: Journal) -> PrivateParts:
     """The private half but for the drawing: votes, a first phase, training with or without protection, as the plan has them.
 
-    An order for a comparison pays nothing: what it makes is INTERNAL.
+    An order for a comparison pays nothing, and its results are INTERNAL.
     """
     frame = Frame(book, paid=not order.terms.comparison, note=note_of(order))
     moments = align(plan, parts, order, frame)
@@ -357,7 +357,7 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
 
 @dataclass(frozen=True)
 class Frame:
-    """How the stages of a private half are entered into the book."""
+    """The journal of a private half's stages."""
 
     book: Journal
     paid: bool
@@ -374,7 +374,7 @@ def note_of(order: Order) -> str:
 
 
 def align(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> ClassMoments | None:
-    """The moments of the private classes, where the plan has them; found again by every run that asks with the same noise."""
+    """The moments of the private classes, where the plan has them; reused by every run with the same noise."""
     if not plan.events(STAGE_MOMENTS):
         return None
     counts, (means, covariances) = (
@@ -392,16 +392,16 @@ def align(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> ClassMo
 
 
 def measured_of(parts: PublicParts) -> PublicMoments:
-    """Where the public images lie, which a plan with moments has measured."""
+    """The reference of the public images, which a plan with moments has measured."""
     if parts.moments is None:
         raise ValueError("the plan takes moments: measure the public images first")
     return parts.moments
 
 
 def train_members(members: Members, order: Order, inputs: Inputs, book: Journal) -> tuple[MemberModel, ...]:
-    """Training without protection of members, which stay behind a priced drawing.
+    """Train members without protection; they stay behind a priced drawing.
 
-    What they learn costs nothing and does not depend on what is drawn of them, so that other runs find them again.
+    Their training costs nothing and does not depend on the drawing, so that other runs reuse them.
     """
     machine = order.machine
     each = machine if alone(machine, members.count) else among_others(machine)
@@ -416,7 +416,7 @@ def begin(plan: Plan, phase: PhaseOne, order: Order, inputs: Inputs, frame: Fram
     if not phase.noised_once:
         leak = plan.event_of(Uncertified, STAGE_PHASE_ONE)
         return frame.stage(private.train_phase_one)(order, phase, inputs, leak)
-    # The claim is of the whole run and would keep another run from finding these copies and what they trained.
+    # The claim belongs to the whole run and would keep another run from reusing these copies and the models trained on them.
     order, event = order.unclaimed(), plan.event_of(NoisedRecords, STAGE_PHASE_ONE)
     noised = frame.stage(private.noise_once)(
         order, event, plan.facts.records, inputs.public.autoencoder, inputs.moments
@@ -427,24 +427,24 @@ def begin(plan: Plan, phase: PhaseOne, order: Order, inputs: Inputs, frame: Fram
 def draw(
     settings: Settings, plan: Plan, parts: PublicParts, trained: PrivateParts, order: Order, book: Journal
 ) -> tuple[Samples, dict[str, Samples]]:
-    """The images that the run is for, and the sets to compare them with, by name, where a judge had a say in them."""
-    told = RunDescription(settings=tellable(settings), plan=plan)
+    """The run's images, and the sets to compare them with, by name, where a judge changed them."""
+    description = RunDescription(settings=public_settings(settings), plan=plan)
     judge, machine = trained.judge, settings.machine
     wanted = Wanted(
         generation=settings.generation, facts=plan.facts, images=settings.generation.images, counts=trained.counts
     )
     if not judge or not plan.judge:
-        return draw_unjudged(settings, plan, parts, trained, order, book, wanted.images, told), {}
+        return draw_unjudged(settings, plan, parts, trained, order, book, wanted.images, description), {}
     use, images = plan.judge.use, to_draw(plan.judge, wanted.images)
     if use == "guide":
-        drawn = draw_unjudged(settings, plan, parts, trained, order, book, images, told, judge)
+        drawn = draw_unjudged(settings, plan, parts, trained, order, book, images, description, judge)
     else:
         drawn = draw_unjudged(settings, plan, parts, trained, order, book, images, None)
     agreeing = book.stage(release.judge_images, note=AGREEING)(drawn, judge, wanted, "agreeing", machine)
     beside = {AGREEING: agreeing} if release.comparable(agreeing) else {}
     if use == "guide" or use == "none":
         return drawn, beside
-    samples = book.stage(release.judge_images, paid=True, note=use)(drawn, judge, wanted, use, machine, told)
+    samples = book.stage(release.judge_images, paid=True, note=use)(drawn, judge, wanted, use, machine, description)
     return samples, {AS_DRAWN: drawn} | beside
 
 
@@ -456,10 +456,10 @@ def draw_unjudged(
     order: Order,
     book: Journal,
     images: int,
-    told: RunDescription | None,
+    description: RunDescription | None,
     guide: Judging | None = None,
 ) -> Samples:
-    """Images drawn from what was trained, or by a sampler that pays for each of them; a judge may guide the first."""
+    """Images drawn from the trained models, or by a sampler that pays for each of them; a judge may guide the first."""
     recipe = settings.only("schedule", "method", "generation", "seed", *(["judge"] if guide else []))
     inputs = Inputs(
         settings=recipe,
@@ -473,27 +473,29 @@ def draw_unjudged(
     counts = trained.counts
     if events := plan.events(STAGE_DRAWING):
         if not plan.prototypes:
-            asked = Wanted(generation=recipe.generation, facts=plan.facts, images=images, counts=counts)
-            return book.stage(release.generate_privately, paid=True)(order, events, inputs, asked, told=told)
+            wanted = Wanted(generation=recipe.generation, facts=plan.facts, images=images, counts=counts)
+            return book.stage(release.generate_privately, paid=True)(
+                order, events, inputs, wanted, description=description
+            )
         before = before_drawing(recipe)
-        asked = Wanted(generation=before.generation, facts=plan.facts, images=plan.prototypes)
+        wanted = Wanted(generation=before.generation, facts=plan.facts, images=plan.prototypes)
         first = inputs.model_copy(update={"settings": before})
         prototypes = book.stage(release.generate_privately, paid=True, note="prototypes")(
-            order, events, first, asked, prototypes=True
+            order, events, first, wanted, prototypes=True
         )
         inputs = inputs.model_copy(update={"prototypes": prototypes, "members": ()})
-    book.refusal = ""  # what is paid for may be drawn from again
-    return book.stage(release.generate, paid=True)(inputs, images, settings.machine, counts, guide, told)
+    book.refusal = ""  # paid models may draw again
+    return book.stage(release.generate, paid=True)(inputs, images, settings.machine, counts, guide, description)
 
 
-def tellable(settings: Settings) -> dict[str, Any]:
-    """The settings that may be told: of the data the name alone, and no seed."""
-    told = {name: value for name, value in settings.what().items() if name not in UNTOLD}
-    return {**told, "data": {"name": private_set(settings).name}}
+def public_settings(settings: Settings) -> dict[str, Any]:
+    """The settings that may be shown: the name of the data alone, and no seed."""
+    shown = {name: value for name, value in settings.what().items() if name not in UNTOLD}
+    return {**shown, "data": {"name": private_set(settings).name}}
 
 
 def before_drawing(settings: Settings) -> Settings:
-    """The settings without what does not concern prototypes, so that another number of images is drawn from the same ones."""
+    """The settings that concern prototypes, so that another number of images is drawn from the same ones."""
     return settings.model_copy(update={"generation": settings.generation.seen_by(PROTOTYPES)})
 
 
@@ -505,11 +507,11 @@ def compare(
     book: Journal,
     counts: ClassCounts | None = None,
 ) -> dict[str, Samples]:
-    """What the public model alone gives and, where asked, plain DP-SGD at the same budget; the latter is INTERNAL.
+    """The sets of the public model alone and, where the settings want it, of plain DP-SGD at the same budget; the latter is INTERNAL.
 
-    The public model knows none of the classes, of which it is asked for as many each.
+    The public model knows none of the private classes; it draws equally many images for each.
     """
-    # One edition is compared with the same as the others.
+    # All editions are compared with the same sets.
     first = settings.generation.seen_by(COMPARING)
     settings = settings.model_copy(update={"generation": first})
     images, machine = min(settings.evaluation.images, first.images), settings.machine
@@ -528,7 +530,7 @@ def compare(
 
 
 def terms(plan: Plan, comparison: bool = False, following: tuple[AnyEvent, ...] = ()) -> Terms:
-    """In which terms the stages of a plan pay."""
+    """The terms in which the stages of a plan pay."""
     claim = None if comparison else plan.claim.model_dump(mode="json")
     return Terms(
         relation=plan.privacy.relation,

@@ -1,6 +1,6 @@
-"""Which runs a comparison or a sweep makes: all planned and checked before the first of them begins.
+"""The runs of a comparison or a sweep: all planned and checked before the first of them begins.
 
-A variant is a method's name and settings of its own, for example `rapid method.k=0.3`; `preset=NAME` among them takes
+A variant is a method's name and settings of its own, for example `rapid method.k=0.3`; `preset=NAME` among them selects
 another preset than the rest. The axes of a sweep are setting -> value as it is shown -> variant.
 """
 
@@ -16,7 +16,7 @@ from sfumato.preflight import one_extractor
 from tasks.planning import PlannedRun, plan_run
 
 ALONE = "evaluation.baseline=false"
-"""A comparison trains no baseline inside its runs: it holds one as a variant where it is asked to."""
+"""A comparison trains no baseline inside its runs: it can hold one as a variant."""
 PRESET = "preset="
 Axes = dict[str, dict[str, str]]
 
@@ -36,7 +36,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class RunGrid:
-    """What a comparison runs: every variant at every budget with every seed."""
+    """The runs of a comparison: every variant at every budget with every seed."""
 
     variants: Sequence[str]
     preset: str = ""
@@ -52,7 +52,7 @@ class RunGrid:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep varies, and what holds for all its runs."""
+    """The axes of a sweep, and the settings of all its runs."""
 
     axes: Axes
     preset: str = ""
@@ -92,15 +92,15 @@ def sweep_over(over: Sequence[str], method: str = DEFAULT_METHOD) -> Sweep:
 
 
 def named_sweep(name: str) -> Sweep:
-    """A sweep that is written down; `BadInput` for an unknown name."""
+    """A named sweep; `BadInput` for an unknown name."""
     known("sweep", name, written := sweeps())
-    found = written[name]
+    sweep = written[name]
     axes: Axes = {
-        setting: dict(values) if isinstance(values, Mapping) else _variants(found["method"], setting, values)
-        for setting, values in found["axes"].items()
+        setting: dict(values) if isinstance(values, Mapping) else _variants(sweep["method"], setting, values)
+        for setting, values in sweep["axes"].items()
     }
-    changes = tuple(f"{section}={json.dumps(diff)}" for section, diff in found.get("settings", {}).items())
-    return Sweep(axes, found["preset"], changes)
+    changes = tuple(f"{section}={json.dumps(diff)}" for section, diff in sweep.get("settings", {}).items())
+    return Sweep(axes, sweep["preset"], changes)
 
 
 def variants_of(axes: Axes) -> list[str]:

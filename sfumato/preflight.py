@@ -1,8 +1,8 @@
-"""Everything that can be known and refused before work starts, and before any private image is decoded.
+"""Checks before work starts and before any private image is decoded.
 
-From names, headers and listings alone: the shape of both collections, the number of records, the class names. Fetches
-data sets by name that are missing, fills in what the settings leave open (delta, sample rate, feature extractor) and
-collects warnings. Class names, image size and the number of private records are treated as public knowledge.
+They use names, headers and listings alone: the shape of both collections, the number of records, the class names. This file fetches
+missing data sets by name, fills in open settings (delta, sample rate, feature extractor) and collects warnings. Class names, image
+size and the number of private records count as public knowledge.
 
 Not covered: public images that are copies of private ones, which only the door can find (`sfumato.privacy.door.check_in`).
 """
@@ -49,17 +49,17 @@ from sfumato.recipe import follow
 from sfumato.settings import Settings
 
 MOST_NETWORKS = 64
-"""Kinds of networks that are remembered as sound."""
+"""Size of the cache of networks that have been validated."""
 Known = Callable[[str], Constants | None]
-"""From the name of a private set to the constants that stand in the ledger for it."""
+"""From the name of a private set to its constants in the ledger."""
 Agreed = Callable[[str], float | None]
-"""From the name of a private set to the delta of the budget that binds it, if one does."""
+"""From the name of a private set to the delta of the budget that binds it, if any."""
 
 
 def preflight(
     settings: Settings, data_folder: str = "", known: Known = lambda name: None, agreed: Agreed = lambda name: None
 ) -> tuple[Settings, Facts, list[str]]:
-    """Settings with nothing left open, the facts, and warnings; `BadInput` for whatever cannot work.
+    """Complete settings, the facts, and warnings; `BadInput` for settings or data that cannot work.
 
     `data_folder` is where data sets by name lie if the settings do not say. `known` tells the constants that stand in the ledger
     for the private set of a name: the number of records and the class list are taken from the settings, else from there, and
@@ -94,14 +94,16 @@ def preflight(
         )
     grouped = private.groups is not None
     part = {"held_out": data.held_out, "share": data.share}
-    told: dict[str, Any] = {"unit": data.unit, "images": whole.expected(whole.images, **part)} if grouped else {}
+    grouped_facts: dict[str, Any] = (
+        {"unit": data.unit, "images": whole.expected(whole.images, **part)} if grouped else {}
+    )
     facts = Facts(
         records=whole.expected(whole.records, **part),
         classes=whole.classes,
         public_classes=len(public.classes),
         shape=shape,
         whole=whole,
-        **told,
+        **grouped_facts,
     )
     group = (data.group or private.grouping) if grouped else sources.NO_GROUPS
     taken = {"group": group, "records": whole.records, "classes": whole.classes}
@@ -123,7 +125,7 @@ def _refuse_network(
     trainable: tuple[str, ...],
     rank: int,
 ) -> None:
-    """`BadInput` for a network of which nothing can be learnt privately as asked; one that passed is not looked at again."""
+    """`BadInput` for a network that cannot be trained privately with these settings; one that passed is not validated again."""
     model = build(network, shape, classes, alpha_bar=make_schedule(schedule).alpha_bar)
     groups = parameters_by_group(model)
     if not set(groups) & set(trainable):
@@ -192,7 +194,7 @@ def _refuse_single_slices(data: Data, private: sources.SourceFacts) -> None:
 
 
 def _patients_unused(data: Data, private: sources.SourceFacts) -> tuple[str, ...]:
-    """A warning where DICOM files tell whose they are and nobody asked for it."""
+    """A warning where DICOM files name their patients and the settings ignore them."""
     if data.group or private.groups is not None or private.grouping != sources.PATIENT:
         return ()
     return (
@@ -210,7 +212,7 @@ def _refuse_one_source_with_groups(data: Data, private: sources.SourceFacts) -> 
 
 
 def _constants(data: Data, there: Constants, before: Constants | None) -> Constants:
-    """The public constants of a set: as declared, else as they were taken `before`, else as they are `there` now."""
+    """The public constants of a set: declared, else as counted `before`, else as they are `there` now."""
     if before and before.parts == there.parts:
         there = before
     records = data.records or there.records
@@ -229,9 +231,9 @@ def _refuse_limit(data: Data, whole: Constants) -> None:
 
 
 def for_sheet(settings: Settings, data_folder: str = "") -> tuple[Settings, tuple[str, ...]]:
-    """Settings whose data section has nothing left open, for a data sheet, which needs no public side; and warnings.
+    """Settings with a complete data section, for a data sheet, which needs no public side; and warnings.
 
-    `BadInput` for a side of which there is nothing to look at.
+    `BadInput` for a side without images.
     """
     data = _chosen(placed(settings.data, data_folder))
     private = sources.describe(data.private, replace(private_of(data).reading("all"), forgiving=True))
@@ -246,7 +248,7 @@ def for_sheet(settings: Settings, data_folder: str = "") -> tuple[Settings, tupl
 
 
 MOST_ENLARGED, CLEARLY_ENLARGED = 2.0, 1.25
-"""How many times public images are enlarged at most, and up to where nobody need be told."""
+"""Largest enlargement of public images, and the largest one without a warning."""
 
 
 def enlarged(public: str, stored: int, size: int) -> tuple[str, ...]:
@@ -327,38 +329,38 @@ def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
 
 
 def weaknesses(privacy: Privacy, facts: Facts) -> tuple[str, ...]:
-    """What a person should know of a promise whose numbers say little, a line each; of resolved settings.
+    """Warnings about a promise whose numbers say little, a line each; of resolved settings.
 
-    Screen, report and card say the same lines.
+    Screen, report and card show the same lines.
     """
-    said = []
+    warnings = []
     if privacy.delta >= 1 / facts.records:
-        said.append(
+        warnings.append(
             f"privacy.delta={privacy.delta:.4g} is not below 1/records = {1 / facts.records:.3g}: a mechanism could publish a whole "
             "record and still keep this promise"
         )
     if privacy.delta > LARGE_DELTA:
-        said.append(
+        warnings.append(
             f"privacy.delta={privacy.delta:.4g} is above {LARGE_DELTA:g}: with so large a chance all may come out about any of the "
             f"{facts.private}"
         )
     if privacy.epsilon > WEAK_EPSILON:
         why = f"; the reason given: {privacy.reason}" if privacy.reason.strip() else ""
-        said.append(
+        warnings.append(
             f"privacy.epsilon={privacy.epsilon:g} is above {WEAK_EPSILON:g}: whoever sees the images may tell whether a record was "
             f"among the private ones{why}"
         )
-    return tuple(said)
+    return tuple(warnings)
 
 
 LARGE_DELTA = 0.01
-"""Above it delta is warned of, however few the records are."""
+"""Delta above which a plan warns, however few the records are."""
 WEAK_EPSILON, NEEDS_REASON = 20.0, 50.0
-"""Target epsilons above which a plan warns, and above which it asks why."""
+"""Target epsilons above which a plan warns, and above which it needs a reason."""
 
 
 def public_name(data: Data) -> str:
-    """What the public images are called in scores: names of sources, without their places."""
+    """The name of the public images in scores: names of sources, without their places."""
     return "+".join(Path(part).name for part in sources.parts_of(data.public))
 
 
@@ -379,13 +381,13 @@ def named(data: Data) -> Data:
 
 
 def name_of(source: str) -> str:
-    """What the ledger calls a private source where `data.name` says nothing."""
+    """The ledger's name of a private source without `data.name`."""
     return Path(sources.absolute(source)).name
 
 
 def set_named(text: str, known: Sequence[str]) -> str:
-    """The private set that a person means by `text`: one of the ledger's `known` names, or a source, by the name that a run on
-    it would use; `BadInput` for anything else, with near names, since what binds nothing must not look as if it did."""
+    """The private set that a person means by `text`: one of the ledger's `known` names, or a source, by the name that a run on it would
+    use; `BadInput` for anything else, with near names, since a budget on an unknown name would bind nothing."""
     if text in known:
         return text
     if sources.is_there(text):
@@ -399,8 +401,8 @@ def set_named(text: str, known: Sequence[str]) -> str:
 
 
 def plan_for(settings: Settings, facts: Facts) -> Plan:
-    """The method's plan for resolved settings; `BadInput` where it cannot protect the groups that the images have, or cannot
-    draw the classes that are asked for."""
+    """The method's plan for resolved settings; `BadInput` where it cannot protect the images' groups, or cannot draw the requested
+    classes."""
     _check_classes(settings)
     _check_alignment(settings, facts)
     plan = METHODS[settings.method.name].plan(settings, facts)
@@ -408,14 +410,14 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
         raise ValueError(f"the plan of {plan.method} does not price what the settings ask for: see `shared_spends`")
     judge = settings.judge if settings.judge.use != "none" else None
     aligned = {"moments": settings.alignment} if plan.events(STAGE_MOMENTS) else {}
-    told = {"warnings": weaknesses(plan.privacy, facts), "brought": brought(settings)}
-    plan = plan.model_copy(update={**told, "judge": judge, **aligned})
+    stated = {"warnings": weaknesses(plan.privacy, facts), "brought": brought(settings)}
+    plan = plan.model_copy(update={**stated, "judge": judge, **aligned})
     _check_judge(settings, plan)
     return protecting_groups(plan) if facts.unit else plan
 
 
 def _check_classes(settings: Settings) -> None:
-    """Refuse classes by other shares where a method finds its own, and counts that cost more than there is."""
+    """Refuse other class shares where a method draws labels of its own, and counts that cost more than the target."""
     generation, privacy = settings.generation, settings.privacy
     if generation.classes == "uniform":
         return
@@ -437,15 +439,15 @@ def _check_judge(settings: Settings, plan: Plan) -> None:
     judge, facts = settings.judge, plan.facts
     if judge.use == "none":
         return
-    asked = f"judge.use={judge.use}"
+    use = f"judge.use={judge.use}"
     if facts.public_classes < LEAST_CLASSES:
         raise BadInput(
-            f"{asked}: the public images are of {facts.public_classes} class, and the judge's features come from telling public classes "
+            f"{use}: the public images are of {facts.public_classes} class, and the judge's features come from telling public classes "
             "apart: sort them into two or more, take another data.public, or judge.use=none"
         )
     if len(facts.classes) < LEAST_CLASSES:
         raise BadInput(
-            f"{asked}: the private images are of {len(facts.classes)} class, of which a judge tells nothing: judge.use=none"
+            f"{use}: the private images are of {len(facts.classes)} class, of which a judge tells nothing: judge.use=none"
         )
     if judge.directions > (width := features_of(settings.backbone)):
         raise BadInput(
@@ -457,17 +459,17 @@ def _check_judge(settings: Settings, plan: Plan) -> None:
     if judge.use == "filter" and (own_labels or each_paid):
         why = "pays for each image that it draws" if each_paid else "draws images with labels of their own"
         raise BadInput(
-            f"{asked}: method.name={plan.method} {why}, so that there is nothing to choose from: use judge.use=relabel"
+            f"{use}: method.name={plan.method} {why}, so that there is nothing to choose from: use judge.use=relabel"
         )
     if judge.use == "guide" and (own_labels or not plan.fine_tuning):
         raise BadInput(
-            f"{asked}: method.name={plan.method} does not draw by a denoiser of the private classes, which alone can be guided: "
+            f"{use}: method.name={plan.method} does not draw by a denoiser of the private classes, which alone can be guided: "
             "use judge.use=relabel"
         )
 
 
 def _check_alignment(settings: Settings, facts: Facts) -> None:
-    """Refuse to align what has too many numbers, and for a method that does not draw the classes it is asked for."""
+    """Refuse alignment of images with too many numbers, and for a method that does not draw the requested classes."""
     if settings.alignment.kind == "none":
         return
     if METHODS[settings.method.name].labels:
@@ -479,7 +481,7 @@ def _check_alignment(settings: Settings, facts: Facts) -> None:
 
 
 def private_set(settings: Settings) -> PrivateSet:
-    """How the private images of resolved settings are named and read."""
+    """The private set of resolved settings: its name, and how it is read."""
     return private_of(settings.data)
 
 

@@ -1,6 +1,6 @@
 """Public models that exist already: settings that follow from the folder of one, and its weights read in place of training.
 
-Whoever brings weights says why they count as public; nothing here can check that. What they were trained on is no part of any
+A person who brings weights says why they count as public; nothing here can check that. Their training data is not part of any
 promise.
 """
 
@@ -36,9 +36,9 @@ CHANGED = "its files changed since the plan was made: start again"
 
 
 def with_pretrained(settings: Settings) -> Settings:
-    """The settings with all that follows from the folders of `network.from` and `latent.from`; as they are without one.
+    """The settings completed from the folders of `network.from` and `latent.from`; unchanged without one.
 
-    `BadInput` for a folder that cannot be read, a schedule other than the folder's, and weights for which nobody says why they count as
+    `BadInput` for a folder that cannot be read, a schedule other than the folder's, and weights without a reason why they count as
     public.
     """
     network, latent = settings.network, settings.latent
@@ -93,7 +93,7 @@ def described_latent(latent: Latent) -> Latent:
 
 
 def plain(folder: ModelFolder) -> str:
-    """The settings of a model's class as JSON, without where it once lay."""
+    """The settings of a model's class as JSON, without its former place."""
     public = {name: value for name, value in folder.config.items() if not name.startswith("_") or name == "_class_name"}
     return json.dumps(public, sort_keys=True)
 
@@ -130,7 +130,7 @@ def _refuse_other(settings: Schedule, described: Schedule, place: Path) -> None:
 
 
 def brought(settings: Settings) -> tuple[BroughtModel, ...]:
-    """What was brought from elsewhere, for plan, card and ledger."""
+    """The models from elsewhere, for plan, card and ledger."""
     because = settings.privacy.public_because
     return tuple(
         BroughtModel(

@@ -1,9 +1,9 @@
 """A recipe that follows the data: settings, each with its reason, from declared facts and a time alone.
 
-No image is looked at, no private number is used that is not declared or public knowledge already (records, classes, size), and nothing
-is measured: costs come from a fixed table (`sfumato.costs`), so that two machines choose the same. Whatever a person or a preset has
-set stays, and what comes after it follows from it. A rule looks at the settings so far and yields choices; the rules in their order are
-the recipe. Not covered: tuning on the data, which would cost epsilon, and whether the images come out well, which the run judges.
+The recipe looks at no image, uses no private number that is not declared or public knowledge (records, classes, size), and measures
+nothing: costs come from a fixed table (`sfumato.costs`), so that two machines choose the same. Settings of a person or a preset stay,
+and later choices follow from them. A rule reads the settings so far and yields choices; the rules in their order are the recipe. Not
+covered: tuning on the data, which would cost epsilon, and the quality of the images, which the run judges.
 """
 
 import math
@@ -38,7 +38,7 @@ PIXELS_UP_TO = 16
 POSITIONS = (7, 16)
 """Fewest and most positions of a latent along a side."""
 FOLDS = (4, 8, 2, 16)
-"""By how much an autoencoder may shrink a side; the first that fits is taken."""
+"""Factors by which an autoencoder may shrink a side, of which the first that fits is used."""
 STROKES = frozenset({"digits", "emnist", "glyphs", "mnist", "omniglot"})
 """Public images by name that are strokes, of which few numbers keep all; of photographs, grey ones too, they lose what a classifier reads."""
 CHANNELS = {
@@ -52,7 +52,7 @@ numbers, about 73 % of what a classifier reads survives, to 6 about 86 %; of gre
 CROWDED = {4: 4}
 """The most where there are more than `UNET_UP_TO` positions a side: 16x16x6 numbers would be too many for class moments."""
 WIDTHS = ((64, 192, 2), (128, 384, 3), (256, 512, 4), (512, 640, 4), (math.inf, 768, 4))
-"""Numbers in an image or latent up to which an MLP has this width and so many blocks."""
+"""Numbers in an image or latent up to which an MLP has this width and this many blocks."""
 SHARES = {"latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.2, "drawing": 0.12}
 """Shares of the time, stage by stage; what they leave is the public denoiser's."""
 FEWEST = {"latent": 500, "backbone": 300, "pretraining": 1000, "extractor": 50, "fine_tuning": 40}
@@ -62,17 +62,17 @@ MOST = {"latent": 4000, "backbone": 2200, "pretraining": 60000, "extractor": 400
 IMAGES = (1000, 30000)
 """Fewest and most images that the recipe draws."""
 JUDGING_SHARE = 0.25
-"""Of the time, on top of it, that judging may take."""
+"""Share of the time that judging may take, on top of it."""
 EPOCHS = (10, 50)
 """Fewest and most epochs of the papers' networks, where they are asked for."""
 FULL_ALONE = 2
 """Sets that all classifiers learn from where plain DP-SGD is not set beside: what is drawn, and as many real images."""
 FEWEST_TAUGHT = 2000
-"""Images, of those drawn, that teach the classifiers at least."""
+"""Smallest number of drawn images that teach the classifiers."""
 VIEW_SECONDS = 2e-4
-"""Of one view that the extractor sees, its encoder included; on a CPU."""
+"""Seconds per view of the extractor, its encoder included; on a CPU."""
 OVERHEAD_MINUTES = 0.5
-"""Reading, rendering, starting, reporting."""
+"""Minutes for reading, rendering, starting and reporting."""
 SMALL_EPSILON = 1.5
 """Target epsilon below which a weak class condition wants more guidance."""
 RICH, SOME, POOR = 200_000, 90_000, 5_000
@@ -81,14 +81,14 @@ moments a U-Net forgets more than it learns but for its class rows (`benchmarks/
 FEW_STEPS = 60
 """Private steps below the second."""
 USUAL_EPSILON = 10.0
-"""The time of the public half is reckoned for this target, whatever the target is, so that another one finds the public half again."""
+"""The time of the public half is computed for this target, whatever the actual one, so that runs at other targets reuse the public half."""
 DRAWS = (2, 4)
 """Noised copies of a record above and below the second. Averaged before clipping they lengthen what a step learns
 (`benchmarks/private_steps.py signal`); at the same cost images taught no more on a stand-in, and no less (`benchmarks/results/targets.md`)."""
 BATCHES = (16, 8192)
 """Smallest and largest expected number of records in a step."""
 PART_OF_ALL = 4
-"""A step takes about this part of the records, at most."""
+"""A step samples about one in this many of the records, at most."""
 MLP_UP_TO, UNET_UP_TO = 128, 8
 """Numbers of a latent up to which an MLP does on a CPU, and positions a side up to which a U-Net does; above, a transformer over positions
 (`benchmarks/results/denoisers.md`)."""
@@ -121,11 +121,11 @@ SIZES = (64, 48, 32, 28, 16, 8)
 
 @dataclass(frozen=True)
 class Declared:
-    """What a recipe may depend on; all of it is public or declared."""
+    """The facts that a recipe may depend on; all of them public or declared."""
 
     facts: Facts
     public_images: int
-    asked: frozenset[str] = frozenset()
+    set_fields: frozenset[str] = frozenset()
     """The settings that a person or a preset has set, as `section.field`."""
 
     @property
@@ -136,7 +136,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Pick:
-    """What a rule chooses for one setting."""
+    """A rule's choice for one setting."""
 
     setting: str
     value: Any
@@ -147,7 +147,7 @@ Rule = Callable[[Settings, Declared], Iterator[Pick]]
 
 
 def follow(settings: Settings, facts: Facts, public_images: int) -> Settings:
-    """The settings with everything chosen that `recipe.kind=auto` leaves open; the same again where that was done before.
+    """The settings with every choice that `recipe.kind=auto` leaves open; unchanged where that was done before.
 
     `BadInput` where the time is too short for the size, with what fits, and where a time is given that decides nothing.
     """
@@ -168,9 +168,9 @@ def follow(settings: Settings, facts: Facts, public_images: int) -> Settings:
         settings, choices = chosen(settings, declared)
     except TooShort as short:
         raise BadInput(_too_short(settings, declared, short.seconds)) from None
-    found = settings.recipe.model_copy(update={"choices": choices, "public_images": public_images})
+    resolved_recipe = settings.recipe.model_copy(update={"choices": choices, "public_images": public_images})
     # Read again, so that every chosen value is checked as one of a person is.
-    return Settings.model_validate(settings.model_copy(update={"recipe": found}).model_dump())
+    return Settings.model_validate(settings.model_copy(update={"recipe": resolved_recipe}).model_dump())
 
 
 class TooShort(Exception):
@@ -182,18 +182,18 @@ class TooShort(Exception):
 
 
 def chosen(settings: Settings, declared: Declared) -> tuple[Settings, tuple[Choice, ...]]:
-    """Every rule in turn; what was asked for stays, and the rules after it see it. Raises `TooShort`."""
+    """Apply every rule in turn; set fields stay, and later rules see them. Raises `TooShort`."""
     choices: list[Choice] = []
     for rule in RULES:
         for pick in rule(settings, declared):
-            if pick.setting not in declared.asked:
+            if pick.setting not in declared.set_fields:
                 settings = placed(settings, pick.setting.split("."), pick.value)
                 choices.append(Choice(setting=pick.setting, value=written(pick.value), why=pick.why))
     return settings, tuple(choices)
 
 
 def paths_set(section: Section, *path: str) -> Iterator[str]:
-    """The settings that were given and not left at their defaults, as `section.field`."""
+    """The settings that were set explicitly, as `section.field`."""
     for name in sorted(section.model_fields_set):
         value = getattr(section, name)
         if isinstance(value, Section):
@@ -203,7 +203,7 @@ def paths_set(section: Section, *path: str) -> Iterator[str]:
 
 
 def placed(section: Any, path: Sequence[str], value: Any) -> Any:
-    """The section with one setting, which may lie deeper, exchanged."""
+    """The section with one setting, possibly nested, replaced."""
     name, *rest = path
     return section.model_copy(update={name: placed(getattr(section, name), rest, value) if rest else value})
 
@@ -247,7 +247,7 @@ def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 
 def fold_of(height: int, width: int) -> int | None:
-    """By how much a side shrinks, so that as many positions are left as `POSITIONS` allow; None where nothing fits."""
+    """The factor by which a side shrinks to a number of positions within `POSITIONS`; None where nothing fits."""
     fewest, most = POSITIONS
     fitting = [
         fold
@@ -260,9 +260,9 @@ def fold_of(height: int, width: int) -> int | None:
 
 
 def _refuse_size(declared: Declared) -> None:
-    """`BadInput` for a size that no latent fits, where a person has not said how it is to be represented."""
+    """`BadInput` for a size that no latent fits, where a person has not set the representation."""
     _, height, width = declared.shape
-    free = not {"latent.kind", "latent.multipliers", "latent.patch"} & declared.asked
+    free = not {"latent.kind", "latent.multipliers", "latent.patch"} & declared.set_fields
     if free and max(height, width) > PIXELS_UP_TO and fold_of(height, width) is None:
         near = min(
             (side for side in range(min(FOLDS) * POSITIONS[0], max(FOLDS) * POSITIONS[1] + 1) if fold_of(side, side)),
@@ -283,12 +283,12 @@ def denoiser(settings: Settings, declared: Declared) -> Iterator[Pick]:
         return
     cpu = settings.recipe.device == "cpu"
     kind = "mlp" if numbers <= MLP_UP_TO and cpu else "unet" if max(shape[1:]) <= UNET_UP_TO and cpu else "dit"
-    told = {
+    reasons = {
         "mlp": "an MLP does most with a second of a CPU",
         "unet": "convolutions learn for all positions at once what an MLP learns for each",
         "dit": "a transformer learns for all positions at once what an MLP learns for each",
     }
-    yield Pick("network.kind", kind, f"{numbers} numbers: {told[kind]}")
+    yield Pick("network.kind", kind, f"{numbers} numbers: {reasons[kind]}")
     yield Pick("network.prediction", "velocity", "well scaled where nearly all is noise")
 
 
@@ -341,13 +341,16 @@ def levels(shape: Shape) -> tuple[int, ...]:
 def private_batch(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Records in a step: fewer where the fewest steps would take the public half's time."""
     facts = declared.facts
-    if trains_privately(settings) and "fine_tuning.sample_rate" not in declared.asked:
+    if trains_privately(settings) and "fine_tuning.sample_rate" not in declared.set_fields:
         part = facts.records / PART_OF_ALL
         least = max(1, min(BATCHES[0], facts.records // 2))
         batch = max(least, min(BATCHES[1], 2 ** round(math.log2(max(1.0, part)))))
         why = f"about a quarter of {facts.records}, and {BATCHES[1]} at most"
         affordable = (
-            SHARES["fine_tuning"] * 60 * settings.recipe.minutes / fewest_of("fine_tuning", settings, declared.asked)
+            SHARES["fine_tuning"]
+            * 60
+            * settings.recipe.minutes
+            / fewest_of("fine_tuning", settings, declared.set_fields)
         )
         while batch // 2 >= least and _step_of(batch, settings, declared) > affordable:
             batch, why = batch // 2, f"as many as {settings.recipe.minutes:g} minutes bear"
@@ -355,9 +358,9 @@ def private_batch(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 
 def _step_of(batch: int, settings: Settings, declared: Declared) -> float:
-    """Seconds of a private step of so many records."""
+    """Seconds of a private step of `batch` records."""
     trial = placed(settings, ("fine_tuning", "batch"), batch)
-    if "fine_tuning.draws" not in declared.asked:
+    if "fine_tuning.draws" not in declared.set_fields:
         few = USUAL_EPSILON * declared.facts.records < SOME
         trial = placed(trial, ("fine_tuning", "draws"), DRAWS[few])
     return stage_costs(trial, declared)["fine_tuning"]
@@ -400,7 +403,7 @@ def over_positions(settings: Settings, declared: Declared) -> bool:
 
 
 def forgets(settings: Settings, declared: Declared) -> bool:
-    """Whether private steps on more than the class rows would take from the public model more than they bring."""
+    """Whether private steps on more than the class rows would harm the public model more than they help."""
     return settings.privacy.epsilon * declared.facts.records < SOME and over_positions(settings, declared)
 
 
@@ -469,21 +472,21 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 
 def lever_share(cost: tuple[float, float, float], each: float, epsilon: float) -> float:
-    """Which share of the target a lever of this cost takes, with so many records in `each` class."""
+    """The share of the target for a lever of this cost, with `each` records in a class."""
     enough, most, largest_share = cost
     alone = min(most, max(enough, enough * REFERENCE_RECORDS / each))
     return min(alone / epsilon, largest_share)
 
 
 def eyes(settings: Settings, declared: Declared) -> Iterator[Pick]:
-    """How the public classifier learns, where one is asked for."""
+    """Training of the public classifier, where one is needed."""
     if needs_backbone(settings) and declared.shape[0] == 3:
         yield Pick("backbone.mirror", True, "colour: photographs may be mirrored")
         yield Pick("backbone.edge", "reflection", "colour: photographs have no one ground")
 
 
 def needs_backbone(settings: Settings) -> bool:
-    """Whether a stage of these settings asks for the public classifier."""
+    """Whether a stage of these settings needs the public classifier."""
     return settings.judge.use != "none" or (settings.latent.kind != "none" and settings.latent.perceptual > 0)
 
 
@@ -556,30 +559,30 @@ def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Steps of every stage, from the time and the table of costs; `BadInput` where the time is too short for the size."""
     seconds = 60 * (settings.recipe.minutes - OVERHEAD_MINUTES)
     stages = stage_costs(settings, declared)
-    asked = declared.asked
-    least = sum(cost * fewest_of(name, settings, asked) for name, cost in stages.items())
+    set_fields = declared.set_fields
+    least = sum(cost * fewest_of(name, settings, set_fields) for name, cost in stages.items())
     if least > max(0.0, seconds):
         raise TooShort(least)
-    told = f"{settings.recipe.minutes:g} minutes on a {settings.recipe.device.upper()}"
-    left, found = seconds, {}
+    time = f"{settings.recipe.minutes:g} minutes on a {settings.recipe.device.upper()}"
+    left, numbers = seconds, {}
     records = declared.facts.records
     for name, cost in stages.items():
         if name == "pretraining":
             continue
         usual = cost
-        if name == "fine_tuning" and "fine_tuning.draws" not in asked:
+        if name == "fine_tuning" and "fine_tuning.draws" not in set_fields:
             draws = DRAWS[USUAL_EPSILON * records < SOME]
             usual = stage_costs(placed(settings, ("fine_tuning", "draws"), draws), declared)[name]
         share = steps_for(name, SHARES[name] * seconds / usual)
         if name == "fine_tuning" and USUAL_EPSILON * records < SOME:
             share = min(share, FEW_STEPS)
-        found[name] = stated(name, settings) if path_of(name) in asked else share
-        left -= found[name] * usual
+        numbers[name] = stated(name, settings) if path_of(name) in set_fields else share
+        left -= numbers[name] * usual
     if "pretraining" in stages:
         most = max(FEWEST["pretraining"], min(MOST["pretraining"], left / stages["pretraining"]))
-        found["pretraining"] = int(most)
-    for name, number in found.items():
-        why = f"{number * stages[name] / 60:.1f} of {told}"
+        numbers["pretraining"] = int(most)
+    for name, number in numbers.items():
+        why = f"{number * stages[name] / 60:.1f} of {time}"
         if name == "fine_tuning" and settings.privacy.epsilon * records < SOME and number >= FEW_STEPS:
             number = FEW_STEPS
             why = f"with epsilon {settings.privacy.epsilon:g} and {declared.facts.private} more steps add more noise than they teach"
@@ -587,27 +590,27 @@ def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 
 def path_of(stage: str) -> str:
-    """The setting that says how long a stage is."""
+    """The setting with the number of steps of a stage."""
     return {"drawing": "generation.images", "extractor": "method.extractor.steps"}.get(stage, f"{stage}.steps")
 
 
 def stated(stage: str, settings: Settings) -> int:
-    """What a setting of `path_of` is."""
-    found: Any = settings
+    """The value of a stage's setting of `path_of`."""
+    value: Any = settings
     for name in path_of(stage).split("."):
-        found = getattr(found, name)
-    return int(found)
+        value = getattr(value, name)
+    return int(value)
 
 
 def steps_for(stage: str, affordable: float) -> int:
-    """So many steps (or images) as can be afforded, between the fewest and the most."""
+    """The affordable number of steps (or images), between the fewest and the most."""
     fewest, most = IMAGES if stage == "drawing" else (FEWEST[stage], MOST[stage])
     return int(max(fewest, min(most, affordable)))
 
 
-def fewest_of(stage: str, settings: Settings, asked: frozenset[str]) -> int:
-    """The fewest steps of a stage, or those that a person has asked for."""
-    return stated(stage, settings) if path_of(stage) in asked else steps_for(stage, 0)
+def fewest_of(stage: str, settings: Settings, set_fields: frozenset[str]) -> int:
+    """The fewest steps of a stage, or those that a person has set."""
+    return stated(stage, settings) if path_of(stage) in set_fields else steps_for(stage, 0)
 
 
 def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
@@ -616,27 +619,27 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
     shape = latent_shape(latent, declared.shape)
     network = resolved(settings.network, shape[1])
     cost, work = table[network.kind], denoiser_work(network, shape, facts.public_classes)
-    found = {}
+    costs = {}
     if latent.kind != "none" and not latent.from_:
-        found["latent"] = training_seconds(table[latent.kind], autoencoder_work(latent, declared.shape), latent.batch)
+        costs["latent"] = training_seconds(table[latent.kind], autoencoder_work(latent, declared.shape), latent.batch)
     if settings.pretraining.steps:
-        found["pretraining"] = training_seconds(cost, work, settings.pretraining.batch)
+        costs["pretraining"] = training_seconds(cost, work, settings.pretraining.batch)
     if hasattr(settings.method, "extractor"):
         views = 2 * settings.method.extractor.batch
-        found["extractor"] = drawing_seconds(cost, work, views) + table["extractor"].step + views * VIEW_SECONDS
+        costs["extractor"] = drawing_seconds(cost, work, views) + table["extractor"].step + views * VIEW_SECONDS
     if needs_backbone(settings):
         seen = backbone_work(settings.backbone, declared.shape, facts.public_classes)
-        found["backbone"] = training_seconds(table["backbone"], seen, settings.backbone.batch)
+        costs["backbone"] = training_seconds(table["backbone"], seen, settings.backbone.batch)
     if trains_privately(settings):
-        found["fine_tuning"] = private_step(settings, declared, cost, work)
+        costs["fine_tuning"] = private_step(settings, declared, cost, work)
     if not (hasattr(settings.method, "members") or hasattr(settings.method, "percent")):
         walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
-        found["drawing"] = drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table)
-    return found
+        costs["drawing"] = drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table)
+    return costs
 
 
 def private_step(settings: Settings, declared: Declared, cost: Cost, work: Work) -> float:
-    """Seconds of one step of DP-SGD; a method that looks things up asks the public denoiser besides."""
+    """Seconds of one step of DP-SGD; a method with retrieval also evaluates the public denoiser."""
     tuning = settings.fine_tuning
     copies = batch_of(settings, declared) * tuning.draws * (tuning.images_per_group if declared.facts.unit else 1)
     looked_up = drawing_seconds(cost, work, copies) if hasattr(settings.method, "nearest") else 0.0
@@ -651,7 +654,7 @@ def drawing_of_codec(settings: Settings, declared: Declared, table: dict[str, Co
 
 
 def _too_short(settings: Settings, declared: Declared, least: float) -> str:
-    """What a person can do whose time does not do for the size of the images."""
+    """The message for a time that is too short for the size of the images, with the way out."""
     minutes = _enough(settings, declared, least)
     _, height, width = declared.shape
     way = f"--set recipe.minutes={minutes}"
@@ -676,7 +679,7 @@ def _enough(settings: Settings, declared: Declared, least: float) -> int:
 
 
 def _fits(settings: Settings, declared: Declared, side: int) -> bool:
-    """Whether the time does for images of this side, with what a person has set."""
+    """Whether the time suffices for images of this side, with a person's settings."""
     facts = declared.facts.model_copy(update={"shape": (declared.shape[0], side, side)})
     try:
         chosen(settings, replace(declared, facts=facts))
@@ -686,7 +689,7 @@ def _fits(settings: Settings, declared: Declared, side: int) -> bool:
 
 
 def judging(settings: Settings, declared: Declared) -> Iterator[Pick]:
-    """How the result is judged: by as many images and epochs as a part of the time bears."""
+    """Judging of the result: as many images and epochs as a share of the time allows."""
     yield Pick(
         "evaluation.baseline",
         False,
@@ -694,27 +697,27 @@ def judging(settings: Settings, declared: Declared) -> Iterator[Pick]:
     )
     how, drawn = settings.evaluation, settings.generation.images
     seconds, table = JUDGING_SHARE * 60 * settings.recipe.minutes, COSTS[settings.recipe.device]
-    sizes, told = judged_sets(settings, declared.facts), f"a quarter of {settings.recipe.minutes:g} minutes"
+    sizes, limit = judged_sets(settings, declared.facts), f"a quarter of {settings.recipe.minutes:g} minutes"
 
     def takes(images: int, epochs: int) -> float:
         return judging_seconds(how.model_copy(update={"epochs": epochs}), sizes, images, table)
 
-    images = how.images if "evaluation.images" in declared.asked else drawn
+    images = how.images if "evaluation.images" in declared.set_fields else drawn
     epochs = how.epochs
-    if how.classifiers == "all" and "evaluation.epochs" not in declared.asked:
+    if how.classifiers == "all" and "evaluation.epochs" not in declared.set_fields:
         fewest, most = EPOCHS
         epochs = next((many for many in range(most, fewest, -1) if takes(images, many) <= seconds), fewest)
-        why = "as in the papers" if epochs == most else f"more would take beyond {told}; the papers take {most}"
+        why = "as in the papers" if epochs == most else f"more would take beyond {limit}; the papers take {most}"
         yield Pick("evaluation.epochs", epochs, why)
     tried = [drawn, *(int(drawn * part / 10) for part in range(9, 0, -1))]
     enough = [many for many in tried if many >= FEWEST_TAUGHT]
     images = next((many for many in enough if takes(many, epochs) <= seconds), min([drawn, *enough]))
-    why = "all that are drawn teach the classifiers" if images == drawn else f"judging more would take beyond {told}"
+    why = "all that are drawn teach the classifiers" if images == drawn else f"judging more would take beyond {limit}"
     yield Pick("evaluation.images", images, why)
 
 
 def judged_sets(settings: Settings, facts: Facts) -> Sizes:
-    """How many sets a run judges, and against what."""
+    """The number of sets that a run judges, and the sizes of the real ones."""
     # Plain DP-SGD, which has no settings of its own, is not compared with itself.
     other = settings.evaluation.baseline and len(type(settings.method).model_fields) > 1
     return Sizes(

@@ -50,7 +50,7 @@ Kind = TypeVar("Kind", bound=Ref)
 
 
 class Released(Section):
-    """References to what a finished run released, and to what it was made of."""
+    """References to the artifacts that a finished run released, and to their ancestors."""
 
     public: PublicParts
     samples: Samples
@@ -59,14 +59,18 @@ class Released(Section):
 
 
 def released(record: RunRecord) -> Released:
-    """What the samples of a run were made of, by kind; `Damaged` where something is gone from the store."""
-    found = {m["kind"]: (digest, m["label"]) for digest, m in where().store().ancestry(record.samples_artifact)}
+    """The ancestors of a run's samples, by kind; `Damaged` where one is missing from the store."""
+    by_kind = {m["kind"]: (digest, m["label"]) for digest, m in where().store().ancestry(record.samples_artifact)}
 
     def ref(kind: type[Kind]) -> Kind | None:
-        return kind(digest=found[kind.__name__][0], label=found[kind.__name__][1]) if kind.__name__ in found else None
+        return (
+            kind(digest=by_kind[kind.__name__][0], label=by_kind[kind.__name__][1])
+            if kind.__name__ in by_kind
+            else None
+        )
 
     model = ref(PublicModel)
-    samples = Samples(digest=record.samples_artifact, label=found["Samples"][1])  # prototypes are of this kind, too
+    samples = Samples(digest=record.samples_artifact, label=by_kind["Samples"][1])  # prototypes are of this kind, too
     if model is None:
         raise ValueError(f"the samples of run {record.run} do not stand on a public model")
     public = PublicParts(
@@ -81,24 +85,24 @@ def released(record: RunRecord) -> Released:
 
 @stage
 def check_copies(context: RunContext, order: Order, samples: Samples) -> Copies:
-    """Compare every sample with the training and the held-out records, and keep the closest pairs as a picture."""
+    """Compare every sample with the training and the held-out records, and save the closest pairs as a picture."""
     with making(Copies, "copy check (INTERNAL)", context, parents=[samples]) as draft, where().ledger() as ledger:
         code = code_version(check_copies.fn)
-        found = looks.copied(
+        copied = looks.copied(
             order.access(ledger, context, stage="copies", purpose="copy check", code=code, parents=[samples]),
             serialization.load_images(draft.open(samples)),
         )
-        tensors = {"to_train": found.to_train, "to_test": found.to_test}
-        serialization.save(draft.folder, tensors, found.check.model_dump(mode="json"))
-        save_png(draft.folder / COPIES_PICTURE, pairs_picture(found.pairs))
-        draft.files, draft.entries = [draft.folder / COPIES_PICTURE], found.entries
-        draft.metrics = {"copies": found.check.copies, "unexplained_copies": found.check.unexplained}
-    note_check(order.private.name, "copies", samples.digest, draft.ref, found.check.passed, context.run)
+        tensors = {"to_train": copied.to_train, "to_test": copied.to_test}
+        serialization.save(draft.folder, tensors, copied.check.model_dump(mode="json"))
+        save_png(draft.folder / COPIES_PICTURE, pairs_picture(copied.pairs))
+        draft.files, draft.entries = [draft.folder / COPIES_PICTURE], copied.entries
+        draft.metrics = {"copies": copied.check.copies, "unexplained_copies": copied.check.unexplained}
+    note_check(order.private.name, "copies", samples.digest, draft.ref, copied.check.passed, context.run)
     return draft.ref
 
 
 def note_check(dataset: str, what: Check, samples: str, finding: Ref, passed: bool, run: str) -> None:
-    """Write the verdict of a check of samples into the ledger, where publishing asks for it."""
+    """Write the verdict of a check of samples into the ledger, where publishing looks for it."""
     place = where()
     with place.ledger() as ledger:
         spends = spends_of(place.store(), ledger, samples)
@@ -126,14 +130,14 @@ def make_canaries(context: RunContext, audit_name: str, count: int, facts: Facts
 
 
 class Mechanisms(Section):
-    """What a run paid, and for what."""
+    """The mechanisms that a run paid for."""
 
     tuning: SubsampledGaussian | None
     """For DP-SGD."""
     drawing: tuple[AnyEvent, ...]
     """For a sampler whose own noise hides the records."""
     queried: dict[str, tuple[AnyEvent, ...]]
-    """In the stages that ask the records something once, where it did."""
+    """By stage, for the stages that query the records once."""
     judge: Judge | None
     """How the paid judge learns."""
 
@@ -182,7 +186,7 @@ def play(
             )
             fits.append(fit)
         played = AGAINST_SAMPLER
-        if asked := query_games.queries_of(
+        if queries := query_games.queries_of(
             queried.get(STAGE_COUNTS, ()),
             queried.get(STAGE_VOTES, ()),
             queried.get(STAGE_MOMENTS, ()),
@@ -190,17 +194,17 @@ def play(
             paid.judge,
             each=canaries.images_each(facts.records, facts.images) if facts.unit else 1,
         ):
-            found, shown = query_games.play_queries(asked, delta=terms.delta, relation=terms.relation)
-            fits += found
+            query_fits, shown = query_games.play_queries(queries, delta=terms.delta, relation=terms.relation)
+            fits += query_fits
             bound, played = (bound, played) if bound else (shown, AGAINST_QUERIES)
-        told = {"fits": [fit.model_dump(mode="json") for fit in fits], "played": played}
-        serialization.save(draft.folder, {}, told | {"bound": bound.model_dump(mode="json") if bound else None})
+        results = {"fits": [fit.model_dump(mode="json") for fit in fits], "played": played}
+        serialization.save(draft.folder, {}, results | {"bound": bound.model_dump(mode="json") if bound else None})
         draft.metrics = {"faults": sum(len(fit.faults) for fit in fits)}
     return draft.ref
 
 
 class Trial(Section):
-    """What was trained again with canaries among the records."""
+    """The models trained again with canaries among the records."""
 
     canaries: CanaryImages
     trained: PrivateParts
@@ -217,7 +221,7 @@ def attack(
     settings, device = inputs.settings, device_of(order.machine)
     method, code = METHODS[settings.method.name], code_version(attack.fn)
     with making(Findings, "attacks (INTERNAL)", context, parents=parents) as draft, where().ledger() as ledger:
-        facts, told = inputs.facts, serialization.load(draft.open(played))[1]
+        facts, results = inputs.facts, serialization.load(draft.open(played))[1]
         if trial:
             retrained = {"votes": again.votes, "tuned": again.tuned, "moments": again.moments}
             parts = load_parts(draft, inputs.model_copy(update=retrained), order.machine)
@@ -234,14 +238,14 @@ def attack(
                 device=device,
                 codec=parts.codec,
             )
-            told |= {
+            results |= {
                 "bound": bound.model_dump(mode="json"),
                 "canary": f"one {facts.unit} with {coins.each} made-up images" if facts.unit else "",
                 "canary_attack": guesses.model_dump(mode="json"),
             }
             draft.metrics = {"epsilon_lower_bound": bound.epsilon, "canary_auc": guesses.auc}
         model = load_parts(draft, inputs, order.machine)
-        found, draft.entries = looks.attacked(
+        memberships, draft.entries = looks.attacked(
             order.access(ledger, context, stage="audit", purpose="audit", code=code, parents=parents),
             serialization.load_images(draft.open(samples)),
             # A network of the method's own cannot be compared with the public denoiser, loss by loss.
@@ -252,7 +256,9 @@ def attack(
             device=device,
             codec=model.codec,
         )
-        serialization.save(draft.folder, {}, told | {"memberships": [one.model_dump(mode="json") for one in found]})
+        serialization.save(
+            draft.folder, {}, results | {"memberships": [one.model_dump(mode="json") for one in memberships]}
+        )
     return draft.ref
 
 
@@ -260,10 +266,13 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
     """Write the audit beside the run: its report, its picture, its place in the record and in MLflow."""
     place = where()
     store, folder = place.store(), run_folder(record)
-    found, (distances, copied) = serialization.load(store.folder(findings))[1], serialization.load(store.folder(copies))
+    results, (distances, copied) = (
+        serialization.load(store.folder(findings))[1],
+        serialization.load(store.folder(copies)),
+    )
     with place.ledger() as ledger:
         certificate, promise = None, certificate_of(store, ledger, record.samples_artifact)
-        if promise:  # the coins add or leave out a record, so the price of that is what they may refute
+        if promise:  # the coins add or remove a record, so they can refute the price under add_remove
             certificate = ledger.price_of(store.entries(record.samples_artifact), promise.delta, "add_remove")
             if not math.isfinite(certificate):  # a release that shows how many records there are: then an exchange
                 certificate = promise.epsilon
@@ -273,7 +282,7 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
         claim=record.claim.epsilon,
         delta=record.plan.privacy.delta,
         copies=CopyCheck.model_validate(copied),
-        **found,
+        **results,
     )
     dataset, samples = record.settings["data"]["name"], record.samples_artifact
     note_check(dataset, "audit", samples, findings, not result.refuted, record.run)

@@ -1,4 +1,4 @@
-"""What is looked at before anything is trained: the private images, and whether the budget bears the plan."""
+"""Checks before any training: the private images, and whether the budget bears the plan."""
 
 from collections.abc import Sequence
 
@@ -23,23 +23,23 @@ def check_private(
     new_version: bool = False,
     constants: Constants | None = None,
 ) -> PrivateSet:
-    """Decode the whole private set, compare it with what the ledger knows under its name, and refuse what cannot work.
+    """Decode the whole private set, compare it with the ledger's entries under its name, and refuse a set that cannot work.
 
-    Public `images` among which there are private ones are refused too; an audit, which trains on no others than its run
-    did, gives none. `constants` are written down for this run and later ones. Returns the set with the version that the ledger counts.
+    It also refuses public `images` that hold copies of private ones; an audit, which trains on its run's images, gives none. The
+    ledger stores `constants` for this run and later ones. Returns the set with the version that the ledger counts.
     """
     purpose = "check that every image can be read" + (" and that none is among the public ones" if images else "")
     public = serialization.load_images(where().store().folder(images)) if images else None
     with where().ledger() as ledger:
         seen_elsewhere(ledger, order.private.source)
         parents = [images] if images else []
-        asked = order.access(ledger, context, stage="check", purpose=purpose, code="0", parents=parents)
-        check_in(asked, public, new_version=new_version, constants=constants)
+        access = order.access(ledger, context, stage="check", purpose=purpose, code="0", parents=parents)
+        check_in(access, public, new_version=new_version, constants=constants)
         return order.private.model_copy(update={"version": ledger.version(order.private.name)})
 
 
 def refuse_publishing(plan: Plan) -> None:
-    """`Refused`, before anything is made or paid for, where what a plan makes would not be published."""
+    """`Refused`, before anything is made or paid for, where the plan's images could not be published."""
     if plan.certificate is None:
         raise Refused(
             f"--publish: the images of {plan.method} with these settings will be INTERNAL, and nothing was begun ({plan.lacking}); run without it "
@@ -54,7 +54,7 @@ def seen_elsewhere(ledger: Ledger, source: str) -> None:
 
 
 def known_constants(name: str) -> Constants | None:
-    """What the ledger holds of a private set for public knowledge; None where there is no ledger, or it holds nothing."""
+    """The constants of a private set in the ledger; None where there is no ledger, or it holds none."""
     place = where()
     if not is_there(place.ledger_url):
         return None
@@ -73,7 +73,7 @@ def agreed_delta(name: str) -> float | None:
 
 
 def over_budget(private: PrivateSet, events: Sequence[AnyEvent], terms: Terms) -> str:
-    """Why the budget does not bear these events, or nothing."""
+    """The reason why the budget does not bear these events; empty where it does."""
     with where().ledger() as ledger:
         try:
             ledger.check_budget(private.name, events, terms.relation, terms.delta)

@@ -1,4 +1,4 @@
-"""The end of a comparison: its folder, its pictures, and what MLflow is told."""
+"""The end of a comparison: its folder, its pictures, and its entries in MLflow."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from tasks.runtime.environment import where
 def comparing(title: str) -> Iterator[tuple[str, dict[str, str]]]:
     """A name for the comparison, and a parent run in each experiment: name, label -> MLflow run.
 
-    Its folder does not stay where an error ends the comparison before anything was written into it.
+    Its folder is removed where an error ends the comparison before anything was written into it.
     """
     place = where()
     folders = place.home / "comparisons"
@@ -48,17 +48,17 @@ def conclude(
     """Write table, page and plot, and show them in MLflow's internal experiment; `axes` are what a sweep varied."""
     place = where()
     folder = place.home / "comparisons" / name
-    found = Comparison(name=name, folder=str(folder), rows=tuple(rows), axes=axes)
-    samples = [samples_of(load_record(place.runs, line.row.runs[0])) for line in comparison.lines(found)]
+    result = Comparison(name=name, folder=str(folder), rows=tuple(rows), axes=axes)
+    samples = [samples_of(load_record(place.runs, line.row.runs[0])) for line in comparison.lines(result)]
     save_png(folder / comparison.PICTURES, comparison.pictures(samples))
-    comparison_plots.draw(folder, found)
-    page = comparison.comparison_page(found)
+    comparison_plots.draw(folder, result)
+    page = comparison.comparison_page(result)
     write_text(folder / comparison.REPORT, in_html(page, inside(folder)))
     write_tables(folder / INTERNAL_TABLES, page)
-    write_text(folder / comparison.COMPARISON, found.model_dump_json(indent=1))
-    shown = [folder / file for file in (comparison.REPORT, INTERNAL_TABLES, found.plot, comparison.PICTURES)]
+    write_text(folder / comparison.COMPARISON, result.model_dump_json(indent=1))
+    shown = [folder / file for file in (comparison.REPORT, INTERNAL_TABLES, result.plot, comparison.PICTURES)]
     place.tracker().log(name, label=Label.INTERNAL, run=parents[str(Label.INTERNAL)], files=shown)
-    return found
+    return result
 
 
 def samples_of(record: RunRecord) -> ImageSet:

@@ -1,4 +1,4 @@
-"""The data sheet of a private collection: a look with an entry in the ledger, kept in the home and told to nobody else."""
+"""The data sheet of a private collection: a look with an entry in the ledger, stored in the home and nowhere else."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from tasks.runtime.environment import where
 from tasks.runtime.progress import progress
 
 RUN = "check"
-"""What the ledger has in the place of a run's name."""
+"""The name in the ledger in place of a run's."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Intended:
 
 
 def check_data(private: PrivateSet, data: Data | None, run: Intended | str) -> tuple[DataSheet, Path]:
-    """Look through a private collection, compare it with the public side of `data` if there is one, and keep the sheet.
+    """Inspect a private collection, compare it with the public side of `data` if there is one, and store the sheet.
 
-    It is also tried whether a `run` on both would begin, unless that is why one would not, by what can be known beforehand.
+    Also checks whether a `run` on both would begin; `run` may instead be the reason why none would, known beforehand.
     """
     place = where()
     public, learnt_from, unfit = None, None, run if isinstance(run, str) else ""
@@ -47,7 +47,7 @@ def check_data(private: PrivateSet, data: Data | None, run: Intended | str) -> t
         except BadInput as refusal:
             unfit = str(refusal)
     with place.ledger() as ledger, progress("private images (INTERNAL)") as show:
-        asked = Access(
+        access = Access(
             ledger=ledger,
             private=private,
             run=RUN,
@@ -57,7 +57,7 @@ def check_data(private: PrivateSet, data: Data | None, run: Intended | str) -> t
             relation="add_remove",
             delta=0.0,
         )
-        sheet, _ = looks.sheet_of(asked, public, learnt_from=learnt_from, whole=not unfit, progress=show)
+        sheet, _ = looks.sheet_of(access, public, learnt_from=learnt_from, whole=not unfit, progress=show)
         sheet = sheet.model_copy(update={"unfit": unfit or sheet.unfit})
     path = place.home / "checks" / f"{safe_name(private.name)}.md"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Editions: sets that are drawn one after the other with the same settings, each of other images.
+"""Editions: sets drawn one after the other with the same settings, each of other images.
 
-The number of an edition follows from what was published, so a run that died is taken up again under its number and finds
-what it has paid for. A person may delete the folders of old runs but for the last, which holds the count.
+The number of an edition follows from the published ones, so that a run that died resumes under its number and reuses the stages
+that it has paid for. A person may delete the folders of old runs but for the last, which holds the count.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What a stage works with: references to what earlier stages made, and the parts read from the store behind them."""
+"""Inputs of stages: references to the artifacts of earlier stages, and the parts read from the store behind them."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ from tasks.runtime.artifact import Draft, device_of
 
 
 class TrainingSet(Section):
-    """Public images as the denoisers see them: how they are encoded and dealt, and the machine that they are brought to."""
+    """Public images as the denoisers see them: their encoding and split, and the machine that holds them."""
 
     images: PublicImages
     autoencoder: PublicAutoencoder | None
@@ -46,7 +46,7 @@ class TrainingSet(Section):
 
 
 class FeatureSpaces(Section):
-    """In whose features images are compared beside their pixels."""
+    """Models in whose features images are compared beside their pixels."""
 
     classifier: PublicClassifier | None = None
     """The CNN of public images; Inception without one."""
@@ -59,7 +59,7 @@ class FeatureSpaces(Section):
 
 
 class PublicParts(Section):
-    """References to what the public stages made."""
+    """References to the artifacts of the public stages."""
 
     model: PublicModel
     autoencoder: PublicAutoencoder | None = None
@@ -78,10 +78,10 @@ class PublicParts(Section):
 
 
 class RunDescription(Section):
-    """Settings and plan of a run, which the samples keep beside them; never part of a cache key."""
+    """Settings and plan of a run, which are stored beside the samples; never part of a cache key."""
 
     settings: dict[str, Any]
-    """Without where the data lies, and without the seed."""
+    """All settings but the place of the data and the seed."""
     plan: Plan
 
 
@@ -97,7 +97,7 @@ class Judging(Section):
 
 
 class PrivateParts(Section):
-    """References to what the private stages made before anything is drawn."""
+    """References to the artifacts of the private stages before drawing."""
 
     votes: ClassVotes | None = None
     tuned: TunedModel | None = None
@@ -111,7 +111,7 @@ class PrivateParts(Section):
 
 
 class Inputs(Section):
-    """What a stage works with that trains or draws: settings, public facts, and references to what earlier stages made."""
+    """Inputs of a stage that trains or draws: settings, public facts, and references to the artifacts of earlier stages."""
 
     settings: Settings
     facts: Facts
@@ -132,7 +132,7 @@ class Inputs(Section):
 
 
 class Wanted(Section):
-    """How many images, and of each class which share."""
+    """The requested number of images, and the share of each class."""
 
     generation: Generation
     facts: Facts
@@ -144,13 +144,13 @@ class Wanted(Section):
 def load_shares(
     draft: Draft[Any], generation: Generation, facts: Facts, counts: ClassCounts | None
 ) -> tuple[float, ...]:
-    """The share of each class among the images; none where there are as many of each."""
+    """The share of each class among the images; none where every class gets equally many."""
     noisy = serialization.load(draft.open(counts))[0]["counts"] if counts else None
     return shares_of(generation, facts.classes, noisy)
 
 
 def load_parts(draft: Draft[Any], inputs: Inputs, machine: Machine) -> Parts:
-    """Everything that a method works with, read from the store.
+    """Read everything that a method works with from the store.
 
     `BadInput` for an autoencoder that was trained on other images, or on images of another shape.
     """

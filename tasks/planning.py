@@ -1,4 +1,4 @@
-"""A run is planned once, from what a person asks, the home and its ledger; the plan is handed on, and nobody prices it again."""
+"""Plans a run once, from a person's settings, the home and its ledger; the plan is passed on and never priced again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ RUN_FOLDER = "."
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run that may begin: what it is asked to do, what that costs, and what a person should know first."""
+    """A run that may begin: its settings, its plan with the cost, and the warnings for a person."""
 
     settings: Settings
     """With nothing left open."""
@@ -41,7 +41,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a person wants of a run beside its settings."""
+    """A person's requests for a run beside its settings."""
 
     publish_to: str = ""
     """Folder or URL to publish to; `RUN_FOLDER` takes the folder of the run, empty keeps the result in the store."""
@@ -52,7 +52,7 @@ class Wishes:
     go_on: bool = False
     """Pay even where the rehearsal with public images fails."""
     following: tuple[AnyEvent, ...] = ()
-    """What runs after this one will spend; the budget must bear it too."""
+    """Events that runs after this one will spend; the budget must bear them too."""
     above: Mapping[str, str] = field(default_factory=dict)
     """The MLflow runs, by label, to which the run belongs."""
 

@@ -1,4 +1,4 @@
-"""Stages that pay for private data: each opens the door through one mechanism, once, with the ledger's leave."""
+"""Stages that pay for private data: each opens the door through one mechanism, once, with the ledger's permission."""
 
 import contextlib
 from collections.abc import Sequence
@@ -66,8 +66,8 @@ def count_classes(context: RunContext, order: Order, event: DiscreteHistogram, c
     with making(ClassCounts, "class counts", context, params=event.model_dump()) as draft:
         code = code_version(count_classes.fn)
         with where().ledger() as ledger:
-            asked = order.access(ledger, context, stage=STAGE_COUNTS, purpose="class counts", code=code)
-            paid = mechanisms.noisy_counts(asked, event, classes=len(classes))
+            access = order.access(ledger, context, stage=STAGE_COUNTS, purpose="class counts", code=code)
+            paid = mechanisms.noisy_counts(access, event, classes=len(classes))
         serialization.save(draft.folder, {"counts": paid.result}, {"classes": classes})
         draft.stands_on(paid)
     return draft.ref
@@ -82,11 +82,11 @@ def train_judge(
         code, device = code_version(train_judge.fn), device_of(order.machine)
         public = serialization.load_backbone(draft.open(backbone), device)
         with where().ledger() as ledger:
-            asked = order.access(
+            access = order.access(
                 ledger, context, stage=STAGE_JUDGE, purpose="paid judge", code=code, parents=[backbone]
             )
             paid = mechanisms.noisy_head(
-                asked,
+                access,
                 event,
                 public.whitening_reader(settings.directions),
                 settings,
@@ -108,7 +108,7 @@ def take_moments(
     reference: PublicMoments,
     autoencoder: PublicAutoencoder | None,
 ) -> ClassMoments:
-    """Take noisy moments of each private class, and work out the maps between it and the public images."""
+    """Release noisy moments of each private class, and compute the maps between it and the public images."""
     parents = [ref for ref in (reference, autoencoder, order.canaries) if ref]
     counts, means, covariances = (event.noise_multiplier for event in (events[0], events[1], events[2]))
     noise = {"counts": counts, "means": means, "covariances": covariances}
@@ -117,11 +117,11 @@ def take_moments(
         public = serialization.load_reference(draft.open(reference))
         codec = frozen_codec(draft, autoencoder, order.machine)
         with where().ledger() as ledger:
-            asked = order.access(
+            access = order.access(
                 ledger, context, stage=STAGE_MOMENTS, purpose="class moments", code=code, parents=parents
             )
             paid = mechanisms.noisy_moments(
-                with_canaries(asked, draft, order),
+                with_canaries(access, draft, order),
                 events,
                 public,
                 classes=len(classes),
@@ -133,13 +133,13 @@ def take_moments(
         serialization.save_maps(draft.folder, paid.result, maps, classes)
         draft.metrics = {"classes": len(classes), "shared_covariances": len(maps.shared)}
         if maps.shared:
-            CONSOLE.print(told_of_shared([classes[label] for label in maps.shared]))
+            CONSOLE.print(shared_note([classes[label] for label in maps.shared]))
         draft.stands_on(paid)
     return draft.ref
 
 
-def told_of_shared(names: Sequence[str]) -> str:
-    """Which classes have no covariance of their own; a noisy result, which may be told."""
+def shared_note(names: Sequence[str]) -> str:
+    """A line that names the classes without a covariance of their own; a noisy result, which may be shown."""
     return (
         f"class moments: too few records, or too much noise, for a covariance of {', '.join(names[:MOST_NAMED])}"
         + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
@@ -153,15 +153,15 @@ MOST_NAMED = 12
 
 @stage
 def take_votes(context: RunContext, order: Order, event: DiscreteHistogram, inputs: Inputs) -> ClassVotes:
-    """Let each private record vote for the public class that it resembles, and keep the noisy histogram."""
+    """Let each private record vote for the public class that it resembles, and store the noisy histogram."""
     parents, facts = [*inputs.refs(), *order.refs()], inputs.facts
     with making(ClassVotes, "class votes", context, parents=parents, params=event.model_dump()) as draft:
         parts = load_parts(draft, inputs, order.machine)
         code = code_version(take_votes.fn)
         with where().ledger() as ledger:
-            asked = order.access(ledger, context, stage=STAGE_VOTES, purpose="class votes", code=code, parents=parents)
+            access = order.access(ledger, context, stage=STAGE_VOTES, purpose="class votes", code=code, parents=parents)
             paid = mechanisms.noisy_votes(
-                with_canaries(asked, draft, order),
+                with_canaries(access, draft, order),
                 event,
                 planned(METHODS[inputs.settings.method.name].ballot)(parts),
                 classes=len(facts.classes),
@@ -182,18 +182,18 @@ def noise_once(
     autoencoder: PublicAutoencoder | None,
     moments: ClassMoments | None = None,
 ) -> NoisedImages:
-    """Noise every private image once; nothing but the noised copies goes on from here."""
+    """Noise every private image once; only the noised copies leave the stage."""
     parents = [ref for ref in (autoencoder, order.canaries, moments) if ref]
     with making(NoisedImages, "noised images", context, parents=parents, params=event.model_dump()) as draft:
         code = code_version(noise_once.fn)
         codec = frozen_codec(draft, autoencoder, order.machine)
         maps = serialization.load_maps(draft.open(moments)) if moments else None
         with where().ledger() as ledger:
-            asked = order.access(
+            access = order.access(
                 ledger, context, stage=STAGE_PHASE_ONE, purpose="noised images", code=code, parents=parents
             )
             paid = mechanisms.noised_records(
-                with_canaries(asked, draft, order),
+                with_canaries(access, draft, order),
                 event,
                 records=records,
                 codec=codec,
@@ -206,7 +206,7 @@ def noise_once(
 
 
 def frozen_codec(draft: Draft[Any], autoencoder: PublicAutoencoder | None, machine: Machine) -> Codec:
-    """What turns images into what the denoisers work on, as its own run trained it."""
+    """The codec between images and the denoisers' space, as its own run trained it."""
     folder = draft.open(autoencoder) if autoencoder else None
     own = draft.store.manifest(autoencoder)["parents"] if autoencoder else ()
     return serialization.load_codec(folder, device_of(machine), trained_on=own)
@@ -241,9 +241,9 @@ def train_phase_one(
         else:
             code = code_version(train_phase_one.fn)
             with where().ledger() as ledger:
-                asked = order.access(ledger, context, stage=STAGE_PHASE_ONE, purpose=title, code=code, parents=parents)
+                access = order.access(ledger, context, stage=STAGE_PHASE_ONE, purpose=title, code=code, parents=parents)
                 paid = mechanisms.unprotected(
-                    with_canaries(asked, draft, order),
+                    with_canaries(access, draft, order),
                     source,
                     model,
                     unlabelled_losses(schedule, phase.boundary),
@@ -266,18 +266,18 @@ def fine_tune(context: RunContext, order: Order, event: SubsampledGaussian, inpu
     parents, settings, records = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts.records
     title = "DP fine-tuning" + (" (canaries)" if order.canaries else " (baseline)" if order.terms.comparison else "")
     params, images = settings.fine_tuning.model_dump(), event.sample_rate * records
-    # No audit finds another one's canaries, so what it kept would never be found again.
-    kept = contextlib.nullcontext() if order.canaries else keeping(context)
-    with kept as keeper, making(TunedModel, title, context, parents=parents, params=params, images=images) as draft:
+    # No audit finds another one's canaries, so nothing would ever read the state that it stores.
+    states = contextlib.nullcontext() if order.canaries else keeping(context)
+    with states as keeper, making(TunedModel, title, context, parents=parents, params=params, images=images) as draft:
         machine, code = order.machine, code_version(fine_tune.fn)
         job = Tuning(context=context, order=order, event=event, inputs=inputs, title=title, code=code)
         model, built, corrupt, parts = load_tuning(job, draft)
         if machine.watch:
             refuse_company("machine.watch")
         with where().ledger() as ledger:
-            asked = order.access(ledger, context, stage=STAGE_TUNING, purpose=title, code=code, parents=parents)
+            access = order.access(ledger, context, stage=STAGE_TUNING, purpose=title, code=code, parents=parents)
             paid = mechanisms.fine_tuned(
-                with_canaries(asked, draft, order),
+                with_canaries(access, draft, order),
                 event,
                 model,
                 corrupt,
@@ -301,7 +301,7 @@ def fine_tune(context: RunContext, order: Order, event: SubsampledGaussian, inpu
 
 
 class Tuning(Section):
-    """DP fine-tuning as another process that helps must know it: what the stage was given, and under which reservation it pays."""
+    """Everything that a helping process needs for DP fine-tuning: the stage's arguments, and the reservation under which it pays."""
 
     context: RunContext
     order: Order
@@ -317,7 +317,7 @@ class Tuning(Section):
 
 
 def load_tuning(job: Tuning, draft: Draft[TunedModel]) -> tuple[Any, Blueprint, Corrupt, Parts]:
-    """The network that is trained, how it is built, how examples are made, and what else there is."""
+    """The network to train, its blueprint, the function that makes examples, and all parts."""
     settings, machine = job.inputs.settings, job.order.machine
     parts = load_parts(draft, job.inputs, machine)
     method = METHODS[settings.method.name]
@@ -326,15 +326,15 @@ def load_tuning(job: Tuning, draft: Draft[TunedModel]) -> tuple[Any, Blueprint, 
 
 
 def fine_tune_beside(text: str) -> None:
-    """Help another process with its DP fine-tuning; `text` is the `Tuning` that it tells."""
+    """Help another process with its DP fine-tuning; `text` is its `Tuning` as JSON."""
     job = Tuning.model_validate_json(text)
     store, machine = where().store(), job.order.machine
     draft: Draft[TunedModel] = Draft(store, store.root, silent)
     model, _, corrupt, parts = load_tuning(job, draft)
     with where().ledger() as ledger:
-        asked = job.order.access(ledger, job.context, stage=STAGE_TUNING, purpose=job.title, code=job.code)
+        access = job.order.access(ledger, job.context, stage=STAGE_TUNING, purpose=job.title, code=job.code)
         mechanisms.fine_tuned_beside(
-            with_canaries(asked, draft, job.order),
+            with_canaries(access, draft, job.order),
             job.event,
             model,
             corrupt,
@@ -402,7 +402,7 @@ def train_member(context: RunContext, order: Order, members: Members, shard: int
 
 
 def keep_watched(watched: mechanisms.Watched, model: TunedModel, title: str, context: RunContext) -> None:
-    """Put what training saw without noise beside the model, INTERNAL, and say where."""
+    """Store the diagnostics of training without noise beside the model, INTERNAL, and print their place."""
     with making(WatchedSteps, f"{title}, watched (INTERNAL)", context, parents=[model]) as draft:
         rows = [row.model_dump(mode="json") for row in watched.steps]
         serialization.save(draft.folder, {}, {"steps": rows})

@@ -56,12 +56,12 @@ COLUMNS = 12
 def load_public(context: RunContext, data: Data, size: int, seed: int, content: str) -> PublicImages:
     """Read or render the public images, `size` pixels square (0: as they are).
 
-    `content` is the fingerprint of their files: the images of a name or a folder are read anew when these have changed.
+    `content` is the fingerprint of their files: the images of a name or a folder are read again when these have changed.
     """
     with making(PublicImages, "public images", context, params=data.model_dump(include={"public"})) as draft:
-        found = read_public(data, size, seed, draft.show)
-        serialization.save_images(draft.folder, found)
-        draft.metrics = {"images": len(found), "classes": len(found.classes)}
+        images = read_public(data, size, seed, draft.show)
+        serialization.save_images(draft.folder, images)
+        draft.metrics = {"images": len(images), "classes": len(images.classes)}
     return draft.ref
 
 
@@ -76,7 +76,7 @@ def train_autoencoder(
 ) -> PublicAutoencoder:
     """Train the autoencoder whose latents the denoisers work on, and measure it on public images that it did not learn from.
 
-    The backbone is for a `latent.perceptual` above 0; with it, what it reads before and after the round trip is measured too.
+    The backbone is for a `latent.perceptual` above 0; with it, its accuracy before and after the round trip is measured too.
     """
     parents, params = [ref for ref in (images, backbone) if ref], latent.model_dump()
     title, batch = "autoencoder", latent.batch
@@ -87,20 +87,20 @@ def train_autoencoder(
         public, device = serialization.load_images(draft.open(images)), device_of(machine)
         reader = serialization.load_backbone(draft.open(backbone), device) if backbone else None
         pixels = to_unit(public.pixels).to(device)
-        found = latents.train_autoencoder(
+        trained = latents.train_autoencoder(
             latent, pixels, seed=seed, backbone=reader, progress=draft.show, keeper=keeper
         )
-        serialization.save_autoencoder(draft.folder, found.codec, images.digest)
-        pairs = latents.reconstructions(found.codec, found.held_out, SHOWN)
+        serialization.save_autoencoder(draft.folder, trained.codec, images.digest)
+        pairs = latents.reconstructions(trained.codec, trained.held_out, SHOWN)
         save_png(draft.folder / RECONSTRUCTIONS, pairs_picture(pairs))
         draft.files = [draft.folder / RECONSTRUCTIONS]
-        draft.metrics = {"reconstruction_error": latents.reconstruction_error(found.codec, found.held_out)}
-        draft.metrics["spread"] = latents.pixel_spread(found.held_out)
+        draft.metrics = {"reconstruction_error": latents.reconstruction_error(trained.codec, trained.held_out)}
+        draft.metrics["spread"] = latents.pixel_spread(trained.held_out)
         if reader:
-            kept = held_out(public, seed).withheld
-            read = latents.read_after(found.codec, reader, to_unit(kept.pixels).to(device), kept.labels)
+            withheld = held_out(public, seed).withheld
+            read = latents.read_after(trained.codec, reader, to_unit(withheld.pixels).to(device), withheld.labels)
             draft.metrics |= {"read_before": read.before, "read_after": read.after}
-        draft.series = {"loss": split.thinned(found.losses)}
+        draft.series = {"loss": split.thinned(trained.losses)}
         serialization.save_curve(draft.folder, draft.series["loss"])
     return draft.ref
 
@@ -119,12 +119,12 @@ def train_backbone(
         keeping(context) as keeper,
         making(PublicBackbone, "backbone", context, parents=[images], params=params, images=batch) as draft,
     ):
-        found = serialization.load_images(draft.open(images))
+        public = serialization.load_images(draft.open(images))
         trained = train_classes(
-            backbone, found, seed=seed, device=device_of(machine), progress=draft.show, keeper=keeper
+            backbone, public, seed=seed, device=device_of(machine), progress=draft.show, keeper=keeper
         )
         serialization.save_backbone(draft.folder, trained.backbone)
-        draft.metrics = {"accuracy": trained.accuracy, "classes": len(found.classes)}
+        draft.metrics = {"accuracy": trained.accuracy, "classes": len(public.classes)}
         draft.series = {"loss": split.thinned(trained.losses)}
         serialization.save_curve(draft.folder, draft.series["loss"])
     return draft.ref
@@ -142,13 +142,13 @@ def dealt(draft: Draft[Any], public: TrainingSet, reference: float) -> split.Pub
 
 @stage
 def measure(context: RunContext, public: TrainingSet, alignment: Alignment) -> PublicMoments:
-    """Say where the public images lie, so that private classes can be taken there."""
+    """Measure the reference of the public images, to which private classes are aligned."""
     params = alignment.model_dump()
     with making(PublicMoments, "public moments", context, parents=public.refs(), params=params) as draft:
         parts = dealt(draft, public, 0.0)
-        found = measured(*parts.pre, alignment, seed=public.seed)
-        serialization.save_reference(draft.folder, found)
-        draft.metrics = {"radius": found.radius, "numbers": len(found.mean)}
+        reference = measured(*parts.pre, alignment, seed=public.seed)
+        serialization.save_reference(draft.folder, reference)
+        draft.metrics = {"radius": reference.radius, "numbers": len(reference.mean)}
     return draft.ref
 
 
@@ -162,7 +162,7 @@ def pretrain(
     reference: float,
     start: PublicModel | None = None,
 ) -> PublicModel:
-    """Train the denoiser on D_pre, the public images outside the reference share; or train one further that was there at the `start`."""
+    """Train the denoiser on D_pre, the public images outside the reference share; or train a given one further from `start`."""
     params, seed, machine = pretraining.model_dump(), public.seed, public.machine
     parents = [*public.refs(), *([start] if start else [])]
     title, batch = "public pretraining", pretraining.batch
@@ -219,10 +219,10 @@ def train_classifier(
 ) -> PublicClassifier:
     """Train the small CNN in whose features images are compared, on the public images of the name `source` alone."""
     with making(PublicClassifier, "public classifier", context, parents=[images]) as draft:
-        found = held_out(serialization.load_images(draft.open(images)), seed).learnt
-        model = classifier_of(found, seed=seed, device=device_of(machine), progress=draft.show)
-        classifiers.save_classifier(draft.folder, model, found.pixels.shape[1:], source)
-        draft.metrics = {"classes": len(found.classes)}
+        public = held_out(serialization.load_images(draft.open(images)), seed).learnt
+        model = classifier_of(public, seed=seed, device=device_of(machine), progress=draft.show)
+        classifiers.save_classifier(draft.folder, model, public.pixels.shape[1:], source)
+        draft.metrics = {"classes": len(public.classes)}
     return draft.ref
 
 
@@ -235,7 +235,7 @@ def build_knowledge_base(
     schedule: Schedule,
     retrieval: Retrieval,
 ) -> Trajectories:
-    """Lay out the trajectories of D_ref and measure how well retrieval tells classes apart."""
+    """Build the trajectories of D_ref and measure how well retrieval separates classes."""
     with making(Trajectories, "knowledge base", context, parents=[*public.refs(), model, extractor]) as draft:
         device, seed, time = device_of(public.machine), public.seed, retrieval.time
         parts = dealt(draft, public, retrieval.reference)
@@ -272,10 +272,10 @@ def rehearse(
     schedule: Schedule,
     generation: Generation,
 ) -> Rehearsal:
-    """Try the public half on public images that nothing learnt from: samples beside them, the autoencoder, retrieval.
+    """Test the public half on public images that no stage learnt from: samples beside them, the autoencoder, retrieval.
 
-    Without a `model` there is nothing to draw from. `generation.images` are drawn at most. What is measured here costs nothing;
-    whether it is good enough, whoever asks decides.
+    Without a `model` nothing is drawn, else at most `generation.images`. The rehearsal costs nothing; its caller decides whether
+    the results are good enough.
     """
     parents = [*public.refs(), *(ref for ref in (model, base, classifier) if ref)]
     with making(Rehearsal, "rehearsal", context, parents=parents, images=1) as draft:
@@ -284,7 +284,7 @@ def rehearse(
         folder = draft.open(public.autoencoder) if public.autoencoder else None
         eyes, _ = classifiers.load_classifier(draft.open(classifier), device)
         codec = serialization.load_codec(folder, device, trained_on=[public.images.digest])
-        found, shown = rehearsal.rehearse(
+        findings, shown = rehearsal.rehearse(
             make_schedule(schedule, codec.limit),
             generation,
             parted,
@@ -299,11 +299,11 @@ def rehearse(
         if base:
             known = draft.store.manifest(base)["summary"]
             able = {"retrieval": known["retrieval_accuracy"], "chance": known["retrieval_chance"]}
-            found = found.model_copy(update=able)
-        serialization.save(draft.folder, {}, found.model_dump(mode="json"))
+            findings = findings.model_copy(update=able)
+        serialization.save(draft.folder, {}, findings.model_dump(mode="json"))
         save_png(draft.folder / REHEARSAL, captioned(shown, COLUMNS, enlargement(parted.withheld.pixels.shape[2])))
         draft.files = [draft.folder / REHEARSAL]
-        draft.metrics = found.numbers()
+        draft.metrics = findings.numbers()
     return draft.ref
 
 
@@ -313,5 +313,5 @@ def read_public(data: Data, size: int, seed: int, show: Progress) -> ImageSet:
 
 
 def inspect_public(data: Data, show: Progress) -> sources.Inspection:
-    """Look through the public images, as they are stored."""
+    """Inspect the public images as they are stored."""
     return sources.inspect(data.public, sources.public_reading(data, 0), progress=show)

@@ -1,4 +1,4 @@
-"""The end of a run: what the samples stand on, what they cost, and the record of it all."""
+"""The end of a run: the ledger entries of the samples, their cost, and the record."""
 
 import shutil
 
@@ -27,7 +27,7 @@ BASELINE_METHOD = "dp-sgd"
 
 
 def baseline_settings(settings: Settings) -> Settings | None:
-    """The same settings with plain DP-SGD as the method; None where there is nothing to compare."""
+    """The same settings with plain DP-SGD as the method; None where there is no baseline."""
     if not settings.evaluation.baseline or settings.method.name == BASELINE_METHOD:
         return None
     return settings.model_copy(update={"method": METHODS[BASELINE_METHOD].section(), "alignment": Alignment()})
@@ -47,7 +47,7 @@ def close(
     moments: ClassMoments | None = None,
     rehearsed: Rehearsal | None = None,
 ) -> RunRecord:
-    """Price what the samples stand on from the ledger's own entries, and write record and reports."""
+    """Price the samples from the ledger's own entries, and write record and reports."""
     place = where()
     store = place.store()
     with place.ledger() as ledger:
@@ -112,5 +112,5 @@ def pages_of(record: RunRecord) -> dict[str, str]:
     if not (pages := mlflow_pages(where())):
         return {}
     labels = {"MLflow: what may be shown": Label.PUBLIC, "MLflow: scores (INTERNAL)": Label.INTERNAL}
-    found = {title: page_of(pages, record.tracking[label]) for title, label in labels.items()}
-    return {title: address for title, address in found.items() if address}
+    addresses = {title: page_of(pages, record.tracking[label]) for title, label in labels.items()}
+    return {title: address for title, address in addresses.items() if address}

@@ -1,4 +1,4 @@
-"""What follows from a rehearsal: it is shown, and where it is worse than the settings want, a run stops before it pays."""
+"""The end of a rehearsal: it is shown, and where it misses the thresholds of the settings, a run stops before it pays."""
 
 import shutil
 from pathlib import Path
@@ -19,17 +19,17 @@ ANYWAY = "--go-on"
 
 
 def show(ref: Rehearsal, wanted: config.RehearsalSettings, to: Path) -> tuple[str, ...]:
-    """Put the picture of a rehearsal at `to`, show its numbers on the screen and in Prefect; returns what is worse than wanted."""
+    """Write the picture of a rehearsal to `to`, show its numbers on the screen and in Prefect; returns the missed thresholds."""
     store = where().store()
-    found = rehearsal.findings_of(store, ref.digest)
+    findings = rehearsal.findings_of(store, ref.digest)
     to.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(rehearsal.picture(store, ref.digest), to)
-    for name, text in rehearsal.lines(found, wanted):
+    for name, text in rehearsal.lines(findings, wanted):
         CONSOLE.print(f"rehearsal, {name}: {text}", soft_wrap=True, markup=False, highlight=False)
     CONSOLE.print(f"rehearsal, picture: {to}", soft_wrap=True, markup=False, highlight=False)
-    page = section_in_markdown(rehearsal.section(found, wanted), inside(store.folder(ref)))
+    page = section_in_markdown(rehearsal.section(findings, wanted), inside(store.folder(ref)))
     create_markdown_artifact("\n".join(page), key="rehearsal", description="public images alone")
-    return complaints(found, wanted)
+    return complaints(findings, wanted)
 
 
 def refusal(worse: tuple[str, ...], picture: Path) -> Refused:
@@ -40,7 +40,7 @@ def refusal(worse: tuple[str, ...], picture: Path) -> Refused:
 
 
 def note_that_it_goes_on(ref: Rehearsal, worse: tuple[str, ...], private: PrivateSet, run: str) -> None:
-    """Write into the ledger, before anything is paid, that a person goes on after a rehearsal that failed; and who, where they gave a name."""
+    """Write into the ledger, before anything is paid, that a person goes on after a failed rehearsal, with the name where it is given."""
     with where().ledger() as ledger:
         ledger.override(
             private.name,

@@ -59,9 +59,10 @@ def generate(
     machine: Annotated[Machine, NOT_HASHED],
     counts: ClassCounts | None = None,
     guide: Judging | None = None,
-    told: Annotated[RunDescription | None, NOT_HASHED] = None,
+    description: Annotated[RunDescription | None, NOT_HASHED] = None,
 ) -> Samples:
-    """Draw `images` images, of each class as many as the settings say, or as `counts` say; without tuned model, prototypes and moments, what the public model alone would give.
+    """Draw `images` images with the class shares of the settings, or of `counts`; without tuned model, prototypes and moments, by the public
+    model alone.
 
     A judge as `guide` pulls each image towards its class.
     """
@@ -75,7 +76,7 @@ def generate(
             pulls = serialization.load_judge(draft.open(guide.judge), draft.open(guide.backbone), device)
         shares = load_shares(draft, settings.generation, facts, counts)
         drawn = draw_set(settings, parts, images, device, guide=pulls, shares=shares, progress=draft.show)
-        keep_samples(draft, drawn, told)
+        keep_samples(draft, drawn, description)
     return draft.ref
 
 
@@ -87,9 +88,9 @@ def generate_privately(
     inputs: Inputs,
     wanted: Wanted,
     prototypes: bool = False,
-    told: Annotated[RunDescription | None, NOT_HASHED] = None,
+    description: Annotated[RunDescription | None, NOT_HASHED] = None,
 ) -> Samples:
-    """Draw images by a sampler that pays for each of them with its own noise; `prototypes` are drawn from further."""
+    """Draw images by a sampler that pays for each of them with its own noise; `prototypes` serve for drawing any number."""
     parents = [*inputs.refs(), *([wanted.counts] if wanted.counts else [])]
     settings, facts, members, title = inputs.settings, inputs.facts, inputs.members, "private generation"
     params = settings.generation.model_dump()
@@ -102,22 +103,22 @@ def generate_privately(
         )
         code, behind = code_version(generate_privately.fn), [*parents, *members]
         with where().ledger() as ledger:
-            asked = order.access(ledger, context, stage=STAGE_DRAWING, purpose=title, code=code, parents=behind)
-            asked = replace(asked, images=ANY_NUMBER if prototypes else wanted.images)
-            paid = mechanisms.drawn(asked, events, draw, device=device, codec=parts.codec, maps=parts.alignment)
+            access = order.access(ledger, context, stage=STAGE_DRAWING, purpose=title, code=code, parents=behind)
+            access = replace(access, images=ANY_NUMBER if prototypes else wanted.images)
+            paid = mechanisms.drawn(access, events, draw, device=device, codec=parts.codec, maps=parts.alignment)
         draft.stands_on(paid)
-        keep_samples(draft, paid.result, told)
+        keep_samples(draft, paid.result, description)
     return draft.ref
 
 
-def keep_samples(draft: Draft[Samples], found: ImageSet, told: RunDescription | None = None) -> None:
-    """Write images, a picture of some of each class, and what is told of how they are made."""
-    serialization.save_images(draft.folder, found)
-    if told:
-        gate.save_how(draft.folder, told.settings, told.plan)
-    pictures.draw_images(draft.folder / PICTURE, found, pictures.columns_of(found))
+def keep_samples(draft: Draft[Samples], images: ImageSet, description: RunDescription | None = None) -> None:
+    """Write images, a picture of some of each class, and the description of their run."""
+    serialization.save_images(draft.folder, images)
+    if description:
+        gate.save_how(draft.folder, description.settings, description.plan)
+    pictures.draw_images(draft.folder / PICTURE, images, pictures.columns_of(images))
     draft.files = [draft.folder / PICTURE]
-    draft.metrics = {"images": len(found)}
+    draft.metrics = {"images": len(images)}
 
 
 @stage
@@ -128,12 +129,12 @@ def judge_images(
     wanted: Wanted,
     use: Sorting,
     machine: Annotated[Machine, NOT_HASHED],
-    told: Annotated[RunDescription | None, NOT_HASHED] = None,
+    description: Annotated[RunDescription | None, NOT_HASHED] = None,
 ) -> Samples:
-    """What a paid judge makes of drawn images, which costs nothing more; the labels that they were drawn for are kept beside.
+    """Apply a paid judge to drawn images, which costs nothing more; the labels that they were drawn for are stored too.
 
-    `relabel` gives all of them its class, `weigh` the likelier one of that and the class drawn for, `filter` keeps the `wanted` that it is surest of, as many of each class as were asked for, `agreeing`
-    keeps those whose class is also its own.
+    `relabel` gives all of them the judge's class, `weigh` the likelier one of that and the class drawn for, `filter` keeps the surest
+    ones, with the `wanted` number of each class, `agreeing` those whose class is also the judge's.
     """
     parents, facts = [samples, *judging.refs(), *([wanted.counts] if wanted.counts else [])], wanted.facts
     with making(Samples, f"judging ({use})", context, parents=parents, params={"use": use}) as draft:
@@ -142,16 +143,16 @@ def judge_images(
         shares = load_shares(draft, wanted.generation, facts, wanted.counts)
         each = numbers_of_each(shares, len(facts.classes), wanted.images)
         verdict = sorted_out(paid, use, drawn, each, device)
-        keep_samples(draft, verdict.images, told)
+        keep_samples(draft, verdict.images, description)
         serialization.save_relabelled(draft.folder, verdict.images, verdict.drawn_for)
         draft.metrics |= {"drawn": len(drawn), "agreed": verdict.agreed}
     return draft.ref
 
 
 def comparable(samples: Samples) -> bool:
-    """Whether drawn images are enough, and of classes enough, to be scored beside others."""
-    found = serialization.load_images(where().store().folder(samples))
-    return len(found) >= FEWEST_JUDGED and len(set(found.labels.tolist())) > 1
+    """Whether there are enough drawn images, and classes among them, to score them beside others."""
+    images = serialization.load_images(where().store().folder(samples))
+    return len(images) >= FEWEST_JUDGED and len(set(images.labels.tolist())) > 1
 
 
 @stage
@@ -180,7 +181,7 @@ def find_nearest(
 
 
 def extractor_of(draft: Draft[Any], classifier: PublicClassifier | None, machine: Machine) -> FeatureReader:
-    """In whose features images are compared: those of the public classifier, or of Inception without one."""
+    """The extractor in whose features images are compared: the public classifier, or Inception without one."""
     device = device_of(machine)
     if classifier is None:
         return inception(device)
@@ -218,7 +219,7 @@ def evaluate(
     ):
         device = device_of(machine)
         known = draft.store.manifest(autoencoder)["parents"] if autoencoder else []
-        found = looks.judged(
+        scored = looks.judged(
             order.access(ledger, context, stage="evaluation", purpose="judge", code=code, parents=parents),
             {
                 name: looks.tensors(serialization.load_images(draft.open(ref)), how.images)
@@ -235,9 +236,9 @@ def evaluate(
             progress=draft.show,
             briefly=judged.briefly,
         )
-        rows, draft.entries = found.rows, found.entries
+        rows, draft.entries = scored.rows, scored.entries
         serialization.save(draft.folder, {}, {name: row.model_dump(mode="json") for name, row in rows.items()})
-        pictures.draw_images(draft.folder / report.REAL_PICTURE, found.real, pictures.columns_of(found.real))
+        pictures.draw_images(draft.folder / report.REAL_PICTURE, scored.real, pictures.columns_of(scored.real))
         draft.files = [draft.folder / report.REAL_PICTURE]
         draft.metrics = {
             f"{name}/{key}".replace("+", "and"): value
@@ -266,7 +267,7 @@ def finish(record: RunRecord, samples: Samples, curves: Mapping[str, Sequence[fl
 
 
 def write_up(record: RunRecord) -> None:
-    """Write both reports and the record anew, the pictures with what other runs have found since."""
+    """Write both reports and the record again, the pictures with the results of other runs since."""
     place = where()
     folder = place.runs / record.run
     if record.curve:
@@ -278,7 +279,7 @@ def write_up(record: RunRecord) -> None:
 
 @contextlib.contextmanager
 def telling(record: RunRecord) -> Iterator[None]:
-    """Whatever MLflow answers, what is told of has happened: a run that is over or published stays so."""
+    """Inside the block an error of MLflow is only a warning: a run that is over or published stays so."""
     try:
         yield
     except Exception as error:
@@ -288,30 +289,30 @@ def telling(record: RunRecord) -> Iterator[None]:
 def show_run(record: RunRecord) -> None:
     """Show reports, pictures, tables and scores in MLflow, each in the experiment where it may be seen.
 
-    What may be shown goes through the same gate as what is published, and is drawn anew.
+    Files that may be shown go through the same gate as published ones, and are drawn again.
     """
     place = where()
     folder, tracker = place.runs / record.run, place.tracker()
-    with leaving(record) as (found, drawn):
-        if isinstance(found, RunRecord) and found.label != Label.INTERNAL:
-            certificate = found.certificate
+    with leaving(record) as (released, drawn):
+        if isinstance(released, RunRecord) and released.label != Label.INTERNAL:
+            certificate = released.certificate
             public = {"epsilon": certificate.epsilon, "delta": certificate.delta} if certificate else {}
             tracker.log(
                 record.run,
-                label=found.label,
+                label=released.label,
                 run=record.tracking[Label.DP],
-                metrics={**public, "claim": found.claim.epsilon},
+                metrics={**public, "claim": released.claim.epsilon},
                 files=there(drawn, report.REPORT, *report.PICTURES, report.TABLES),
-                **facts_of(found),
+                **facts_of(released),
             )
-    told = facts_of(record)
+    facts = facts_of(record)
     tracker.log(
         record.run,
         label=Label.INTERNAL,
         run=record.tracking[Label.INTERNAL],
         metrics={f"{name}/{key}": row[key] for name, row in record.metrics.items() for key in report.shown([row])},
         files=there(folder, *report.INTERNAL_FILES),
-        **told | {"tags": {**told["tags"], "label": Label.INTERNAL, "samples": record.label}},
+        **facts | {"tags": {**facts["tags"], "label": Label.INTERNAL, "samples": record.label}},
     )
 
 
@@ -324,44 +325,44 @@ def facts_of(record: RunRecord) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def leaving(record: RunRecord) -> Iterator[tuple[RunRecord | str, Path]]:
-    """The record as the gate lets it out, and a folder with report, pictures and tables, gone at the end; else the refusal."""
+    """The record as the gate releases it, and a temporary folder with report, pictures and tables; else the refusal."""
     place = where()
     store = place.store()
-    found: RunRecord | str
+    released: RunRecord | str
     with store.writing() as folder:
         try:
             with place.ledger() as ledger:
-                found = gate.passed(store, ledger, record)
-            gate.draw_public(folder, store, found)
-            (folder / report.REPORT).write_text(shareable_report(found, folder), encoding="utf-8")
-            write_tables(folder / report.TABLES, report.public_page(found))
+                released = gate.passed(store, ledger, record)
+            gate.draw_public(folder, store, released)
+            (folder / report.REPORT).write_text(shareable_report(released, folder), encoding="utf-8")
+            write_tables(folder / report.TABLES, report.public_page(released))
         except (BadInput, Refused) as refusal:
-            found = str(refusal)
-        yield found, folder
+            released = str(refusal)
+        yield released, folder
 
 
 def report_for_prefect(record: RunRecord, links: Mapping[str, str]) -> str:
     """The report that may leave, in Markdown; where nothing may, that alone, and why."""
-    with leaving(record) as (found, folder):
-        if isinstance(found, str):
-            return f"# {record.run}\n\nNothing of this run may leave: {found}\n"
-        return in_markdown(report.public_page(found), inside(folder), links)
+    with leaving(record) as (released, folder):
+        if isinstance(released, str):
+            return f"# {record.run}\n\nNothing of this run may leave: {released}\n"
+        return in_markdown(report.public_page(released), inside(folder), links)
 
 
 def made_of(record: RunRecord) -> list[tuple[str, str]]:
-    """Kind and address of everything that the samples of a run were made of."""
+    """Kind and address of all ancestors of a run's samples."""
     return [(m["kind"], digest) for digest, m in where().store().ancestry(record.samples_artifact)]
 
 
 def there(folder: Path, *names: str) -> list[Path]:
-    """Those of these files and folders that there are."""
+    """The existing ones of these files and folders."""
     return [folder / name for name in names if (folder / name).exists()]
 
 
 def publish_run(
     record: RunRecord, to: Path | str, accept_claim: str = "", accept_copies: str = "", *, model: bool = True
 ) -> RunRecord:
-    """Hand the samples of a run over to a folder or a URL, with the `model` where it may leave, and note it in the record and the reports.
+    """Publish the samples of a run to a folder or a URL, with the `model` where it may leave, and note it in the record and the reports.
 
     A reason to accept something is written into the ledger before anything leaves.
     """
@@ -369,17 +370,17 @@ def publish_run(
     store, folder = place.store(), place.runs / record.run
     accepting = [kind for kind, reason in (("claim", accept_claim), ("copies", accept_copies)) if reason]
     with place.ledger() as ledger:
-        found = gate.passed(store, ledger, record, accepting)
+        released = gate.passed(store, ledger, record, accepting)
         to = destination(to)
         copied = not gate.copy_check(ledger.entries(), record).body["passed"]
         certify.accept(
-            store, ledger, found, claim=accept_claim, copies=accept_copies, copied=copied, code_version=__version__
+            store, ledger, released, claim=accept_claim, copies=accept_copies, copied=copied, code_version=__version__
         )
-        found = gate.passed(store, ledger, record)
-        evidence = evidence_of(store, ledger, found)
-    record = record.model_copy(update={"overrides": found.overrides})
+        released = gate.passed(store, ledger, record)
+        evidence = evidence_of(store, ledger, released)
+    record = record.model_copy(update={"overrides": released.overrides})
     save_record(folder, record)
-    record = record.model_copy(update={"published": str(publish(store, found, to, evidence, model=model))})
+    record = record.model_copy(update={"published": str(publish(store, released, to, evidence, model=model))})
     write_up(record)
     with telling(record):
         show_run(record)
@@ -403,8 +404,8 @@ def register(record: RunRecord) -> None:
     manifest = place.store().manifest(model)
     if manifest["label"] != Label.DP:
         return
-    told = {key: str(value) for key, value in certificate.model_dump(mode="json").items()}
-    tags = {**told, "method": record.method, "run": record.run, "label": manifest["label"], "artifact": model}
+    stated = {key: str(value) for key, value in certificate.model_dump(mode="json").items()}
+    tags = {**stated, "method": record.method, "run": record.run, "label": manifest["label"], "artifact": model}
     place.tracker().release(
         model_name(record),
         place.store().folder(model),
@@ -415,5 +416,5 @@ def register(record: RunRecord) -> None:
 
 
 def model_name(record: RunRecord) -> str:
-    """What the denoisers that a method released from a private set are called in MLflow's registry."""
+    """The name in MLflow's registry of the denoisers that a method released from a private set."""
     return f"{safe_name(record.settings['data']['name'])}-{record.method}"

@@ -1,4 +1,4 @@
-"""In which terms a stage asks for access to private images."""
+"""The terms in which a stage requests access to private images."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tasks.runtime.artifact import Draft, RunContext
 
 
 class Terms(Section):
-    """In which terms a stage pays, and what for."""
+    """The terms in which a stage pays, and its purpose."""
 
     relation: Relation
     delta: float
@@ -22,13 +22,13 @@ class Terms(Section):
     comparison: bool = False
     """Serves an INTERNAL comparison: a look, which costs nothing and never leaves."""
     reason: Annotated[str, NOT_HASHED] = ""
-    """Why so large an epsilon is wanted, where it is; written into the ledger."""
+    """The reason for a very large epsilon, where there is one; written into the ledger."""
     following: Annotated[tuple[AnyEvent, ...], NOT_HASHED] = ()
-    """What later stages of the run will pay; the budget must bear it too."""
+    """Events that later stages of the run will pay; the budget must bear them too."""
 
 
 class Order(Section):
-    """What every stage is given that opens private images: which, in which terms, and where it works."""
+    """The argument of every stage that opens private images: which images, in which terms, and on which machine."""
 
     private: PrivateSet
     terms: Terms
@@ -37,19 +37,19 @@ class Order(Section):
     """Made-up images that join the training images, in an audit."""
 
     def following(self, *events: AnyEvent) -> "Order":
-        """The same, where the budget must also bear what later stages will pay."""
+        """The same order, where the budget must also bear what later stages will pay."""
         return self._in(following=events)
 
     def unclaimed(self) -> "Order":
-        """The same without the claim, which is of one run and would keep others from finding what is made."""
+        """The same order without the claim, which belongs to one run and would keep others from reusing the result."""
         return self._in(claim=None)
 
     def released(self) -> "Order":
-        """The same for what serves a run and its comparison alike."""
+        """The same order for an artifact that serves a run and its comparison alike."""
         return self._in(comparison=False)
 
     def refs(self) -> list[Ref]:
-        """What of it lies in the store."""
+        """Its references to the store."""
         return [self.canaries] if self.canaries else []
 
     def _in(self, **changes: Any) -> "Order":
@@ -58,7 +58,7 @@ class Order(Section):
     def access(
         self, ledger: Ledger, context: RunContext, *, stage: str, purpose: str, code: str, parents: Sequence[Ref] = ()
     ) -> Access:
-        """What a stage asks of the door; `code` is the version of what stands behind it."""
+        """The access that a stage requests from the door; `code` is the version of its code."""
         return Access(
             ledger=ledger,
             private=self.private,
@@ -76,8 +76,8 @@ class Order(Section):
         )
 
 
-def with_canaries(asked: Access, draft: Draft[Any], order: Order) -> Access:
+def with_canaries(access: Access, draft: Draft[Any], order: Order) -> Access:
     """The access with the canaries that join the training images, in an audit."""
     if not order.canaries:
-        return asked
-    return replace(asked, canaries=serialization.load_canaries(draft.open(order.canaries))[1])
+        return access
+    return replace(access, canaries=serialization.load_canaries(draft.open(order.canaries))[1])

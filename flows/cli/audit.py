@@ -29,9 +29,9 @@ def audit(
 
     start_server()
     record = audit_run(run, canaries, changes)
-    found, folder = record.audit, run_folder(record)
-    assert found  # which the audit has just put there
-    for line in (verdict(found), f"report   {folder / AUDIT_REPORT}", f"picture  {folder / AUDIT_PICTURE}"):
+    result, folder = record.audit, run_folder(record)
+    assert result  # which the audit has just put there
+    for line in (verdict(result), f"report   {folder / AUDIT_REPORT}", f"picture  {folder / AUDIT_PICTURE}"):
         OUT.print(line, soft_wrap=True, highlight=False, markup=False)
-    if found.refuted:
+    if result.refuted:
         raise Refused(f"run {record.run} must not be published: the audit refutes its promise")

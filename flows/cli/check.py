@@ -36,8 +36,8 @@ def check(
         raise BadInput(f"--set {strange[0]!r} has nothing to do with how images are read; only data.FIELD=VALUE has")
     sides = {"data.private": private} | ({"data.public": public} if public else {})
     given = [*(changes or []), *(f"{name}={json.dumps(one)}" for name, one in sides.items())]
-    asked = resolve(DEFAULT_METHOD, changes=given)
-    looked_at = asked.model_copy(update={"data": asked.data.model_copy(update={"public": public})})
+    request = resolve(DEFAULT_METHOD, changes=given)
+    looked_at = request.model_copy(update={"data": request.data.model_copy(update={"public": public})})
     settings, warnings = for_sheet(looked_at, str(place.data))
     from artifacts.reports.data_sheet import sheet_page
     from tasks.data_sheet import Intended, check_data

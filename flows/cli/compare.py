@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sfumato.config import Relation
 
 WIDE = 120
-"""Characters in a line from which all scores of a comparison stand in it; the report has them anyway."""
+"""Width in characters from which the screen shows all scores of a comparison; the report always has them."""
 FIRST = ("frechet", "readable", "cnn")
 """The scores that narrower screens show."""
 
@@ -97,11 +97,11 @@ def sweep(
         raise BadInput(
             f"nothing to vary: name a sweep ({', '.join(names(SWEEPS))}), or use --over section.field=value,value"
         )
-    asked = sweep_over(over, name or DEFAULT_METHOD) if over else named_sweep(name)
-    given, title = [*asked.changes, *(changes or [])], f"sweep-{name or DEFAULT_METHOD}"
-    axes = asked.axes
+    chosen = sweep_over(over, name or DEFAULT_METHOD) if over else named_sweep(name)
+    given, title = [*chosen.changes, *(changes or [])], f"sweep-{name or DEFAULT_METHOD}"
+    axes = chosen.axes
     grid = RunGrid(
-        variants_of(axes), preset or asked.preset, _targets(epsilons), _seeds(seeds), given, title=title, axes=axes
+        variants_of(axes), preset or chosen.preset, _targets(epsilons), _seeds(seeds), given, title=title, axes=axes
     )
     _carry_out(grid, go_on=go_on, yes=yes)
 
@@ -129,7 +129,7 @@ def _carry_out(grid: "RunGrid", *, go_on: bool, yes: bool) -> None:
 
 
 def forecast(cells: "Sequence[Cell]") -> "Iterator[str]":
-    """How long all runs take at most on this machine, and what they cost each private set at most, a line each."""
+    """Upper bounds of the time of all runs on this machine and of their cost for each private set, a line each."""
     from sfumato.estimate import estimate
     from tasks.runtime.artifact import one_thread
 
@@ -145,8 +145,8 @@ def forecast(cells: "Sequence[Cell]") -> "Iterator[str]":
 
 
 def priced_together(name: str, cells: "Sequence[Cell]") -> str:
-    """What runs on one private set cost together at most: at the smallest delta that any of them is priced at, and where any
-    exchanges records, under that relation."""
+    """Upper bound of the joint cost of runs on one private set: at the smallest of their deltas, and under replace_one where any of them
+    is stated so."""
     from sfumato.privacy.accounting.accountant import epsilon
 
     relations = {cell.run.plan.privacy.relation for cell in cells}
@@ -155,12 +155,12 @@ def priced_together(name: str, cells: "Sequence[Cell]") -> str:
     events = [spend.event for cell in cells for spend in cell.run.plan.spends]
     certified = [event for event in events if not event.uncertified(relation)]
     bare = sum(any(spend.event.uncertified(relation) for spend in cell.run.plan.spends) for cell in cells)
-    found = f"epsilon {epsilon(certified, delta, relation):.3f} at most for '{name}' (delta {delta:.3g}, {relation})"
-    return found + (f", and {bare} runs without a certificate" if bare else "")
+    price = f"epsilon {epsilon(certified, delta, relation):.3f} at most for '{name}' (delta {delta:.3g}, {relation})"
+    return price + (f", and {bare} runs without a certificate" if bare else "")
 
 
-def show(found: "Comparison") -> None:
-    """The table and where the rest lies."""
+def show(comparison: "Comparison") -> None:
+    """Print the table and the places of the other files."""
     from artifacts.reports.comparison import PICTURES, REPORT, certified, lines, standing
     from artifacts.reports.in_short import SCORES
 
@@ -172,11 +172,11 @@ def show(found: "Comparison") -> None:
         padding=(0, 1, 0, 0),
         leading=1,
     )
-    for column in found.heads:
+    for column in comparison.heads:
         shown.add_column(column, overflow="fold")
     for column in ("epsilon", "claim", "certificate", *scores.values()):
         shown.add_column(column, justify="right", width=max(7, *map(len, column.split())))
-    for own, row in lines(found):
+    for own, row in lines(comparison):
         values = (str(row.scores[key]) for key in scores)
         named = [escape(name).replace(" ", "\n") for name in own]
         named[-1] += f"\n[dim]{standing(row)}[/dim]"
@@ -188,8 +188,8 @@ def show(found: "Comparison") -> None:
             *values,
         )
     OUT.print(shown)
-    for name, file in (("INTERNAL report", REPORT), ("scores", found.plot), ("picture", PICTURES)):
-        OUT.print(f"{name:<16} {found.folder}/{file}", soft_wrap=True, highlight=False, markup=False)
+    for name, file in (("INTERNAL report", REPORT), ("scores", comparison.plot), ("picture", PICTURES)):
+        OUT.print(f"{name:<16} {comparison.folder}/{file}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _targets(text: str) -> list[float]:

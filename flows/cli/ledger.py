@@ -26,7 +26,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 SHOWN_BREAKS = 3
-"""Faults of a broken ledger that are named."""
+"""Largest number of faults of a broken ledger that are shown."""
 
 OneSet = Annotated[
     str, typer.Argument(help="A private set: its name in the ledger, or the path or source of its images.")
@@ -73,8 +73,8 @@ def budget(
     from sfumato.preflight import set_named
 
     with configure().ledger() as ledger:
-        found = set_named(dataset, _known(ledger))
-        dataset = name or found
+        named = set_named(dataset, _known(ledger))
+        dataset = name or named
         if epsilon < 0:
             raise BadInput(f"--epsilon {epsilon:g}: a budget below nothing binds nothing; give a number from 0 up")
         delta = ledger.total(dataset).delta if delta is None else delta
@@ -132,10 +132,10 @@ def verify(
     place = configure()
     with place.ledger() as ledger:
         _whole(ledger)
-        found = _known_outside(ledger, place, witness.read_witness(at) if at else ())
-        if at and not found:
+        sources = _known_outside(ledger, place, witness.read_witness(at) if at else ())
+        if at and not sources:
             raise BadInput(f"{shown(at)} holds no head that this ledger's key signed: name the witness of this ledger")
-        if lost := ledger.lacks([head for one in found for head in one.heads]):
+        if lost := ledger.lacks([head for one in sources for head in one.heads]):
             raise Refused(
                 f"the ledger {ledger.url} lacks entry {lost[0].seq}, which was seen before: sfumato ledger recover"
             )
@@ -192,7 +192,7 @@ def recover(
                 return
         sources = [*_known_outside(ledger, place), *(_copy(ledger, place, one) for one in copies or [])]
         for entry in ledger.recover(sources, loss):
-            OUT.print(_told(entry), markup=False, soft_wrap=True)
+            OUT.print(_recovered_line(entry), markup=False, soft_wrap=True)
 
 
 @app.command("replay")
@@ -218,7 +218,7 @@ def replay(
                 markup=False,
                 soft_wrap=True,
             )
-        # Another accountant may find less: then the certificate says more than it must, which harms nobody.
+        # Another accountant may compute less: then the certificate is larger than necessary, which is safe.
         wrong = [
             one for one in different if not (slow and one.recorded and one.replayed and one.replayed < one.recorded)
         ]
@@ -227,8 +227,8 @@ def replay(
                 f"{len(wrong)} certificates are not found again: another accountant version, or an entry that was forged"
             )
         priced = sum(entry.kind in ("reserve", "recovered", "commit") for entry in ledger.entries())
-    found = f"{len(different)} above what dp-accounting finds, none below" if different else "every one found again"
-    OUT.print(f"{priced} certificates, {found}")
+    verdict = f"{len(different)} above what dp-accounting finds, none below" if different else "every one found again"
+    OUT.print(f"{priced} certificates, {verdict}")
 
 
 @app.command("key")
@@ -271,14 +271,14 @@ def _whole(ledger: "Ledger") -> None:
 
 
 def _known_outside(ledger: "Ledger", place: Where, more: Iterable[str] = ()) -> "list[Known]":
-    """What statements and cards of runs, and other texts, say of this ledger."""
+    """The content of this ledger from statements and cards of runs, and from other texts."""
     from artifacts import witness
 
     return ledger.known_from([*witness.texts_in_runs(place.runs), *more])
 
 
 def _copy(ledger: "Ledger", place: Where, at: str) -> "Known":
-    """What another copy of the ledger knows, or a statement of it."""
+    """The content of another copy of the ledger, or of a statement of it."""
     url = at if "://" in at else f"sqlite:///{Path(at).expanduser().absolute()}"
     if "://" not in at:
         with contextlib.suppress(OSError, ValueError):
@@ -292,7 +292,7 @@ def _copy(ledger: "Ledger", place: Where, at: str) -> "Known":
         return ledger.known_from_copy(other)
 
 
-def _told(entry: "Entry") -> str:
+def _recovered_line(entry: "Entry") -> str:
     body = entry.body
     if entry.kind == "recovered":
         return f"entry {entry.seq}: '{entry.dataset}', entry {body['was']} of run {body.get('run', '')} counts again"

@@ -1,4 +1,4 @@
-"""What the command line shows of the ledger."""
+"""The ledger on the command line."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -43,24 +43,26 @@ def ledger_lines(ledger: Ledger, dataset: str) -> Iterator[RenderableType]:
         yield table
 
 
-def total_lines(found: dict[str, Any]) -> Iterator[str]:
-    """What a set has cost in all, under both relations, and over its versions."""
+def total_lines(totals: dict[str, Any]) -> Iterator[str]:
+    """Lines on the total cost of a set, under both relations, and over its versions."""
     budget = (
-        f"{found['left']:.4f} left of {found['budget']['epsilon']:g}" if found["left"] is not None else "no budget set"
+        f"{totals['left']:.4f} left of {totals['budget']['epsilon']:g}"
+        if totals["left"] is not None
+        else "no budget set"
     )
     yield (
-        f"spent in all: epsilon {_shown(found['epsilon'])} at delta {found['delta']:.3g} ({found['relation']}), "
-        f"{found['spends']} spends; {budget}"
+        f"spent in all: epsilon {_shown(totals['epsilon'])} at delta {totals['delta']:.3g} ({totals['relation']}), "
+        f"{totals['spends']} spends; {budget}"
     )
-    if "joined" in found:
-        yield f"this counts together with {names_of(found['joined'])}: what a record in all of them has cost composes"
-    for relation, epsilon in found.get("both", {}).items():
-        if relation != found["relation"]:
+    if "joined" in totals:
+        yield f"this counts together with {names_of(totals['joined'])}: what a record in all of them has cost composes"
+    for relation, epsilon in totals.get("both", {}).items():
+        if relation != totals["relation"]:
             yield f"the same under {relation}: epsilon {_shown(epsilon)}"
-    if "all_versions" in found:
+    if "all_versions" in totals:
         yield (
-            f"this is version {found['version']} of the set; a record in all of them has cost epsilon "
-            f"{_shown(found['all_versions'])}"
+            f"this is version {totals['version']} of the set; a record in all of them has cost epsilon "
+            f"{_shown(totals['all_versions'])}"
         )
 
 

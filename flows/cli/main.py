@@ -46,7 +46,7 @@ COMMANDS = {
 
 
 class Commands(TyperGroup):
-    """The list of commands, each loaded when it is asked for."""
+    """The list of commands, each loaded at its first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names."""
@@ -78,8 +78,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         print(f"sfumato {__version__}")
         raise typer.Exit
 
@@ -94,13 +94,13 @@ def _whole(
 
 
 SIGNALLED = 128
-"""What shells add to the number of a signal for the exit code of what it ended."""
+"""Offset from the number of a signal to the exit code of a process that it ended."""
 INTERRUPTED, TERMINATED = SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
 ERR = Console(stderr=True)
 
 
 def quiet_logs() -> None:
-    """Warnings of libraries in the terminal, and nothing of Prefect, whose log is in its UI.
+    """Show warnings of libraries in the terminal, and nothing of Prefect, whose log is in its UI.
 
     Opacus gives the root logger a handler of its own when it is imported, through which Prefect's lines would come, unless
     there is one already.
@@ -112,20 +112,20 @@ def quiet_logs() -> None:
 
 
 CHANGE = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*", re.DOTALL)
-"""What a change of a setting looks like."""
+"""Pattern of a change of a setting."""
 
 
 def each_with_set(arguments: Sequence[str]) -> list[str]:
-    """`--set A=1 B=2` as `--set A=1 --set B=2`: an option takes one value, and a person may well mean the others too."""
-    found: list[str] = []
+    """Expand `--set A=1 B=2` to `--set A=1 --set B=2`, since an option takes one value."""
+    expanded: list[str] = []
     changing = False
     for before, argument in zip(["", *arguments], arguments, strict=False):
         if changing and CHANGE.fullmatch(argument):
-            found.append("--set")
+            expanded.append("--set")
         else:
             changing = before == "--set" or argument.startswith("--set=")
-        found.append(argument)
-    return found
+        expanded.append(argument)
+    return expanded
 
 
 def _carry_out() -> None:
@@ -144,7 +144,7 @@ def _command() -> None:
 
 
 class Terminated(SystemExit):
-    """A SIGTERM, which nothing between here and the work at hand takes for an error of its own."""
+    """A SIGTERM as an exception that no code in between handles as an ordinary error."""
 
 
 def _terminate(number: int, _: FrameType | None) -> None:
@@ -152,7 +152,7 @@ def _terminate(number: int, _: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Run the command; one line and the right exit code for whatever a person may get wrong, and for what a signal ends."""
+    """Run the command; a person's mistake, a refusal or a signal ends it with one line and its exit code."""
     quiet_logs()
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -180,13 +180,13 @@ def main() -> None:
         # Ctrl-C reaches the embedded server too, whose silence then hides the cause.
         if any(isinstance(cause, KeyboardInterrupt) for cause in causes):
             _stopped(INTERRUPTED)
-        told = next((text for cause in causes for sign, text in DISK.items() if sign in str(cause)), None)
-        if told is None and any(_of_prefect(cause) for cause in causes):
-            told = _no_server()
-        if told is None:
+        reason = next((text for cause in causes for sign, text in DISK.items() if sign in str(cause)), None)
+        if reason is None and any(_of_prefect(cause) for cause in causes):
+            reason = _no_server()
+        if reason is None:
             raise
         ERR.print(
-            f"[bold red]sfumato:[/] {told} ({escape(str(where().home))}): {GO_ON}", soft_wrap=True, highlight=False
+            f"[bold red]sfumato:[/] {reason} ({escape(str(where().home))}): {GO_ON}", soft_wrap=True, highlight=False
         )
         sys.exit(BadInput.exit_code)
 
@@ -213,12 +213,12 @@ DISK = {
     "Read-only file system": "the disk is read-only; make it writable, or set SFUMATO_HOME to another place",
     "readonly database": "the disk is read-only; make it writable, or set SFUMATO_HOME to another place",
 }
-"""What a disk says through the libraries that write to it, each in errors of its own, and what a person needs to know."""
+"""Texts in libraries' errors about the disk, and the message for a person."""
 GO_ON = "what was finished is kept, nothing is half-written, and the same command goes on from there"
 
 
 def _of_prefect(error: BaseException) -> bool:
-    """Whether this is how Prefect says that its server does not answer."""
+    """Whether this error of Prefect's means that its server does not answer."""
     return type(error).__module__.startswith("httpx") or "Failed to reach API at" in str(error)
 
 
@@ -230,7 +230,7 @@ def _no_server() -> str:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and all that led to it."""
+    """The error and all its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -1,4 +1,4 @@
-"""What several commands ask for, and how they are told."""
+"""Options and warnings shared by several commands."""
 
 import json
 from typing import Annotated
@@ -44,7 +44,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking.")]
 
 
 def with_short(changes: list[str] | None, epsilon: float | None = None, public_because: str = "") -> list[str]:
-    """The changes of a person with those that have options of their own."""
+    """A person's changes, with those of the options that stand for settings."""
     given = list(changes or [])
     if epsilon is not None:
         given.append(f"privacy.epsilon={epsilon}")
@@ -54,5 +54,5 @@ def with_short(changes: list[str] | None, epsilon: float | None = None, public_b
 
 
 def warn(text: str) -> None:
-    """Tell of something that stops nothing."""
+    """Print a warning."""
     ERR.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What the command line shows of a plan."""
+"""A plan on the command line."""
 
 import itertools
 from collections.abc import Iterator
@@ -23,15 +23,15 @@ from sfumato.settings import Settings
 from tasks.runtime.artifact import one_thread
 
 MOST_SPENDS = 4
-"""Spends of a plan that are all shown."""
+"""Up to this many spends a plan shows all of them."""
 MOST_CLASSES = 12
-"""Classes of a plan that are all shown."""
+"""Largest number of classes that a plan shows."""
 SHOWN_SECONDS = 3
-"""Stages that take less are not shown one by one."""
+"""Stages that take fewer seconds are not shown one by one."""
 
 
 def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
-    """The plan as a person wants to read it before agreeing to it."""
+    """The plan in lines for a person who decides on it."""
     facts = plan.facts
     shape = latent_shape(settings.latent, facts.shape)
     levels = make_schedule(settings.schedule).alpha_bar
@@ -75,7 +75,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
 
 
 def recipe_lines(settings: Settings) -> Iterator[RenderableType]:
-    """What the recipe chose, and why; nothing where it chose nothing."""
+    """The choices of the recipe and their reasons; nothing where it chose nothing."""
     recipe = settings.recipe
     if not recipe.choices:
         return
@@ -91,7 +91,7 @@ def recipe_lines(settings: Settings) -> Iterator[RenderableType]:
 
 
 def _classes(plan: Plan) -> str:
-    """How many images of each class; nothing where there are as many of each."""
+    """The number of images of each class; nothing where every class gets equally many."""
     generation, classes = plan.generation, plan.facts.classes
     if generation.classes == "queried":
         bound = f", none above {generation.largest_share:.0%} of the images" if generation.largest_share < 1 else ""
@@ -99,13 +99,13 @@ def _classes(plan: Plan) -> str:
     if generation.classes == "uniform":
         return ""
     each = zip(classes, images_of_each(tuple(generation.shares.values()), generation.images), strict=True)
-    told = ", ".join(f"{name} {images}" for name, images in itertools.islice(each, MOST_CLASSES))
+    counts = ", ".join(f"{name} {images}" for name, images in itertools.islice(each, MOST_CLASSES))
     more = f" and {len(classes) - MOST_CLASSES} more" if classes[MOST_CLASSES:] else ""
-    return f"declared by the custodian: {told}{more}"
+    return f"declared by the custodian: {counts}{more}"
 
 
 def _judge(plan: Plan) -> str:
-    """What a paid judge does with the images; nothing where there is none."""
+    """The use of the paid judge; nothing where there is none."""
     judge = plan.judge
     if not judge:
         return ""
@@ -119,7 +119,7 @@ def _judge(plan: Plan) -> str:
 
 
 def _aligned(plan: Plan) -> str:
-    """How classes are taken to where the public images lie; nothing where they are not."""
+    """The alignment of the classes with the public images; nothing where there is none."""
     if not plan.moments:
         return ""
     cells = f", each in {plan.moments.clusters} cells" if plan.moments.clusters > 1 else ""
@@ -127,7 +127,7 @@ def _aligned(plan: Plan) -> str:
 
 
 def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str:
-    """What learns from private images, stage by stage."""
+    """The parts that learn from private images, stage by stage."""
     parts, tuning = [], plan.fine_tuning
     made = design(METHODS[settings.method.name], settings, shape, plan.facts)
     model = build(made.network, made.shape, made.classes, alpha_bar=make_schedule(settings.schedule).alpha_bar)
@@ -161,7 +161,7 @@ def autoencoder_line(settings: Settings, image: tuple[int, int, int]) -> str:
 
 
 def _paid(spends: list[str]) -> str:
-    """All of a few spends, of many the first and the last."""
+    """All of a few spends; the first and the last of many."""
     many = len(spends) > MOST_SPENDS
     return "; ".join([spends[0], f"{len(spends) - 2} more", spends[-1]] if many else spends)
 

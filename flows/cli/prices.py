@@ -1,7 +1,7 @@
-"""Prices that screens have shown, kept in the home: `plan` and `ledger show` say again at once what they said before.
+"""A cache of the prices on screens, stored in the home, so that `plan` and `ledger show` answer at once the second time.
 
-What binds computes: a run, a payment, a card and every check of the ledger know nothing of this file. Of other code, by its digest,
-no price is read; a file that is not whole holds none.
+Binding prices are always computed: a run, a payment, a card and every check of the ledger know nothing of this file. Prices of other
+code, by its digest, are not read; a damaged file counts as empty.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from sfumato.privacy.accounting.accountant import Priced
 from tasks.runtime.environment import Where
 
 FILE, MOST = "shown-prices.json", 1000
-"""In the home; and how many prices it holds, the oldest of them forgotten first."""
+"""The file in the home, and its largest number of prices, of which the oldest are dropped first."""
 
 
 @contextlib.contextmanager
 def cached_prices(place: Where) -> Iterator[None]:
-    """Prices of the home for a screen; new ones are kept where the home is there and can be written."""
+    """Inside the block a screen uses the home's cache of prices; new ones are stored where the home exists and can be written."""
     path, code = place.home / FILE, _code()
     prices = _read(path, code)
     before = len(prices)
@@ -42,6 +42,6 @@ def _read(path: Path, code: str) -> dict[str, Priced]:
 
 
 def _code() -> str:
-    """A digest of what computes prices."""
+    """A digest of the code that computes prices."""
     files = sorted(Path(*accounting.__path__).glob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

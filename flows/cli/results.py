@@ -78,7 +78,7 @@ def publish(
 
 
 def summary(record: "RunRecord") -> None:
-    """A run at a glance: what may be told of it, and below a heading what may not."""
+    """A run at a glance: what may be shown, and below a heading what may not."""
     from artifacts.reports.in_short import SCORES, checks, statement
 
     OUT.print(

@@ -112,7 +112,7 @@ def rehearse(
 
 
 def _show(place: Where, planned: "PlannedRun") -> None:
-    """Show the plan, and what the ledger says to it."""
+    """Show the plan, and whether the ledger's budget bears it."""
     from flows.cli.ledger_screen import budget_line
     from flows.cli.plan_screen import plan_lines
     from sfumato.privacy.ledger.chain import is_there

@@ -38,11 +38,11 @@ def status() -> None:
 
     api = running_server(place)
     say("server", api or NO_SERVER)
-    found = list(lines(place, api))
-    width = max((len(one.name) for one in found), default=0)
-    for one in found:
+    running = list(lines(place, api))
+    width = max((len(one.name) for one in running), default=0)
+    for one in running:
         say(one.kind, f"{one.name:<{width}}  {one.about}")
-    if not found:
+    if not running:
         say("runs", "none yet")
     for line in budgets(place):
         say("budget", line)

@@ -50,7 +50,7 @@ def presets() -> None:
 
 
 def listed(section: "Section", *path: str) -> Iterator[tuple[str, str, str]]:
-    """Every setting below a section: its path, its value as a person would write it, what it means."""
+    """Every setting below a section: its path, its value as a person would write it, its description."""
     from sfumato.config import Section
     from sfumato.settings import written
 

@@ -1,4 +1,4 @@
-"""The frame of every stage: open the store, time the work, keep the result, describe it in MLflow."""
+"""The frame of every stage: open the store, time the work, store the result, describe it in MLflow."""
 
 import contextlib
 import time
@@ -25,7 +25,7 @@ Kind = TypeVar("Kind", bound=Ref)
 
 
 class RunContext(BaseModel):
-    """On whose behalf a stage works; never part of a cache key."""
+    """The run for which a stage works; never part of a cache key."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,12 +34,12 @@ class RunContext(BaseModel):
     parents: dict[str, str]
     """Label -> MLflow parent run in the experiment of that label."""
     key: str = ""
-    """Cache key of the stage at work, under which it may keep what is unfinished."""
+    """Cache key of the running stage, under which it may store unfinished work."""
 
 
 @dataclass
 class Draft(Generic[Kind]):
-    """A stage at work: where to write, what to read, what to say about the result."""
+    """A running stage: its folder, its inputs, and the facts about its result."""
 
     store: Store
     folder: Path
@@ -52,19 +52,19 @@ class Draft(Generic[Kind]):
     files: list[Path] = field(default_factory=list)
     """Files of the result that MLflow should show."""
     payment: Payment | None = None
-    """What is committed under the address of the result, once it is kept."""
-    kept: Kind | None = None
+    """The payment to commit under the address of the result, once it is stored."""
+    stored: Kind | None = None
     """The result, once it is in the store."""
 
     @property
     def ref(self) -> Kind:
         """The reference to the result, after `making`."""
-        if self.kept is None:
+        if self.stored is None:
             raise ValueError("nothing is kept yet: ask for the reference after `with making(...)`")
-        return self.kept
+        return self.stored
 
     def stands_on(self, paid: Paid[Any]) -> None:
-        """Take over the entries of what a mechanism let out, and what is left to commit."""
+        """Take over the entries of a mechanism's result, and its payment."""
         self.entries, self.payment = paid.entries, paid.payment
 
     def open(self, ref: Ref) -> Path:
@@ -112,7 +112,7 @@ def making(
             seconds=round(seconds, 2),
         )
         numbers = bind(place, draft, ref, title, context)
-    draft.kept = ref
+    draft.stored = ref
     try:
         tracked = place.tracker().log(
             title,
@@ -126,16 +126,16 @@ def making(
             inputs=[(type(ref).__name__, ref.digest) for ref in parents],
             files=[store.folder(ref) / path.name for path in draft.files],
         )
-        draft.kept = ref.model_copy(update={"tracked": tracked})
-    except Exception as error:  # the result is kept and perhaps paid for: a lost log line must not lose it
+        draft.stored = ref.model_copy(update={"tracked": tracked})
+    except Exception as error:  # the result is stored and perhaps paid for: a lost log line must not lose it
         CONSOLE.print(f"{title}: kept, but MLflow could not be told ({type(error).__name__})")
 
 
 def bind(place: Where, draft: Draft[Any], ref: Ref, title: str, context: RunContext) -> list[int]:
-    """Have the ledger name what was kept, and return the numbers of the entries that it stands on itself.
+    """Write the stored artifact's address into the ledger, and return the numbers of the entries that it stands on itself.
 
-    A spend is committed with its address; what was made of paid artifacts alone has an entry of its own. Where that fails,
-    the stage does: what nothing names is not used, and its reservation stands in full.
+    A spend is committed with its address; an artifact made from paid artifacts alone gets an entry of its own. Where that fails,
+    the stage fails: an artifact that no entry names is not used, and its reservation stands in full.
     """
     if not draft.entries and ref.label != Label.DP:
         return []
@@ -174,14 +174,14 @@ def device_of(machine: Machine) -> torch.device:
 
 
 def use_threads(machine: Machine) -> None:
-    """As many CPU threads as the settings say; 0 leaves torch's choice."""
+    """Set the number of CPU threads from the settings; 0 leaves torch's choice."""
     if machine.threads:
         torch.set_num_threads(machine.threads)
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """One CPU thread: what is timed then says the same on an idle machine and beside other work."""
+    """One CPU thread inside the block, so that timings are the same on an idle machine and beside other work."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

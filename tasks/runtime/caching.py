@@ -1,9 +1,9 @@
-"""Stages: Prefect tasks whose result is a reference, found again when nothing that matters has changed.
+"""Stages: Prefect tasks whose result is a reference, cached under everything that shapes it.
 
 The cache key is a digest of the stage's name, the code that it uses (its own source and the project modules behind the
 names in it, comments and docstrings dropped), the versions of the libraries that shape results, and its inputs as
-canonical JSON. Parameters and fields annotated with `NOT_HASHED` say how fast, where or on whose behalf, not what. A
-reference whose artifact is gone or damaged is made again.
+canonical JSON. Parameters and fields annotated with `NOT_HASHED` concern speed, places or the run, not the result. A
+reference whose artifact is missing or damaged is made again.
 """
 
 import ast
@@ -47,7 +47,7 @@ DECLARATIONS = (
     "sfumato.privacy.accounting.events",
     "artifacts.references",
 )
-"""Modules that say what there is to ask for, and do nothing themselves: whatever is asked reaches the key as an input."""
+"""Modules of settings and other declarations without work of their own: their values reach the key as inputs."""
 BOOKKEEPING = (
     "sfumato.privacy.accounting",
     "sfumato.privacy.ledger",
@@ -61,8 +61,8 @@ BOOKKEEPING = (
     "artifacts.labels",
     "artifacts.tracking",
 )
-"""Wings and modules that price, keep, move, time, label and report what a stage made, and never touch what is in it. What they get wrong is found
-when an artifact is read or leaves: its digest is checked, and its label and price are computed again."""
+"""Wings and modules that price, store, move, time, label and report results, and never change their content. Their faults show when an
+artifact is read or leaves: its digest is checked, and its label and price are computed again."""
 GPU = "gpu"
 """Tag of stages that want the accelerator; `flows` limits it to one at a time."""
 
@@ -74,14 +74,14 @@ Kind = TypeVar("Kind", bound=Ref)
 
 @dataclass(frozen=True)
 class Stage(Generic[P, Made]):
-    """A function from a run and what it is given to the reference of what it made; `given` keeps the types of its parameters."""
+    """A function from a run and its arguments to the reference of its result; `given` preserves the types of its parameters."""
 
     fn: Callable[Concatenate[RunContext, P], Made]
     """The work itself, without cache."""
 
     @property
     def name(self) -> str:
-        """What screens, reports and Prefect call it."""
+        """Its name on screens, in reports and in Prefect."""
         return self.fn.__name__.replace("_", "-")
 
     @functools.cached_property
@@ -97,20 +97,20 @@ class Stage(Generic[P, Made]):
         )(self.fn)
 
     def given(self, *args: P.args, **kwargs: P.kwargs) -> "Call[Made]":
-        """What a run may carry out: this stage with these arguments. What is not given counts as its default."""
+        """A call of this stage with these arguments, for a run to carry out. Missing arguments count as their defaults."""
         bound = inspect.signature(self.fn).bind(None, *args, **kwargs)
         bound.apply_defaults()
         _, *rest = bound.arguments.items()
         return Call(self, MappingProxyType(dict(rest)))
 
     def __reduce__(self) -> tuple[Callable[[str, str], Any], tuple[str, str]]:
-        """Another process has its own: it is told the name alone."""
+        """Send only the name to another process, which has the stage itself."""
         return _stage_named, (self.fn.__module__, self.fn.__name__)
 
 
 @dataclass(frozen=True)
 class Call(Generic[Made]):
-    """A stage and all that it is given, but for the run on whose behalf it works."""
+    """A stage and all its arguments but the run."""
 
     stage: Stage[..., Made]
     arguments: Mapping[str, object]
@@ -145,7 +145,7 @@ def _key(function: Callable[..., Ref], _: Any, inputs: dict[str, Any]) -> str:
 
 
 def cache_key(function: Callable[..., Any], inputs: Mapping[str, object]) -> str:
-    """The key under which this stage's result is kept for these inputs; the run is none of them."""
+    """The key of this stage's result for these inputs; the run is none of them."""
     unhashed = _unhashed(function)
     hashed = {name: value for name, value in inputs.items() if name not in unhashed}
     plain = {name: canonical(value) for name, value in hashed.items()}
@@ -156,7 +156,7 @@ def cache_key(function: Callable[..., Any], inputs: Mapping[str, object]) -> str
 
 @functools.cache
 def _unhashed(function: Callable[..., Any]) -> frozenset[str]:
-    """Parameters that say how fast, where or on whose behalf."""
+    """Parameters that concern speed, places or the run."""
     hints = get_type_hints(function, include_extras=True)
     return frozenset(
         name for name, hint in hints.items() if get_origin(hint) is Annotated and NOT_HASHED in hint.__metadata__
@@ -177,18 +177,18 @@ def canonical(value: Any) -> Any:
 
 
 def left_out(value: BaseModel, name: str) -> bool:
-    """Whether a field is no part of a key: it says not what, or came later than some keys and is at its default, which these meant."""
+    """Whether a field is no part of a key: it does not shape the result, or is newer than some keys and has the default that they imply."""
     field = type(value).model_fields[name]
     return NOT_HASHED in field.metadata or (LATER in field.metadata and getattr(value, name) == field.default)
 
 
 def method_modules(value: object) -> set[str]:
-    """The modules of the methods that settings name, there or anywhere inside, whose code then belongs to the key."""
+    """The modules of the methods named anywhere in settings, whose code belongs to the key."""
     if not isinstance(value, BaseModel):
         return set()
-    found = set().union(*(method_modules(field) for _, field in value))
+    modules = set().union(*(method_modules(field) for _, field in value))
     method = getattr(value, "method", None)
-    return found | {type(method).__module__} if isinstance(method, BaseModel) else found
+    return modules | {type(method).__module__} if isinstance(method, BaseModel) else modules
 
 
 @functools.cache
@@ -196,13 +196,13 @@ def library_versions() -> dict[str, str]:
     """Versions of the installed libraries that shape results."""
     from importlib.metadata import PackageNotFoundError
 
-    found = {}
+    versions = {}
     for name in LIBRARIES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 @functools.cache
@@ -214,7 +214,7 @@ def code_digest(function: Callable[..., Any], extra: frozenset[str] = frozenset(
 
 
 def code_behind(function: Callable[..., Any], extra: frozenset[str] = frozenset()) -> tuple[dict[str, str], set[str]]:
-    """What a stage's result may depend on: pieces of its own file, by name, and the names of whole modules."""
+    """The code that a stage's result may depend on: pieces of its own file, by name, and the names of whole modules."""
     helpers, modules, todo = {}, set(extra), [function]
     space = vars(sys.modules[function.__module__])
     while todo:
@@ -240,7 +240,7 @@ def code_behind(function: Callable[..., Any], extra: frozenset[str] = frozenset(
 
 
 def _ours(name: str) -> bool:
-    """Whether a module's code shapes results: a better ledger, one more setting or another line of progress makes nobody pay twice."""
+    """Whether a module's code shapes results; a change of the ledger, of settings or of progress must make nobody pay twice."""
     keeps_books = any(f"{name}.".startswith(f"{wing}.") for wing in BOOKKEEPING)
     return name.split(".")[0] in PROJECT and name not in DECLARATIONS and not keeps_books
 
@@ -259,15 +259,15 @@ def _source(name: str) -> str:
 
 @functools.cache
 def _imports(name: str) -> frozenset[str]:
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(_source(name))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
+            names.add(node.module)
             children = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {child for child in children if _ours(child) and _is_module(child)}
-    return frozenset(found)
+            names |= {child for child in children if _ours(child) and _is_module(child)}
+    return frozenset(names)
 
 
 def _is_module(name: str) -> bool:
@@ -294,11 +294,11 @@ def _without_docstrings(tree: ast.AST) -> ast.AST:
 
 
 def is_cached(call: Call[Ref]) -> bool:
-    """Whether a call would find its result, here or in the shared store, and might use it."""
+    """Whether a call has a usable result, here or in the shared store."""
     place, key = where(), call.key
     if is_here(call.stage, key):
-        found = here(call.stage, key)
-        return found is not None and not lacking(place, found)
+        stored = here(call.stage, key)
+        return stored is not None and not lacking(place, stored)
     return recalled(place, key) is not None
 
 
@@ -308,13 +308,13 @@ def here(stage: Stage[..., Ref], key: str) -> Ref | None:
 
     store: Any = get_result_store()
     with contextlib.suppress(OSError, ValueError, LookupError, ImportError):  # a damaged file: the stage then finds out
-        found = store.update_for_task(stage.task, _sync=True).read(key).result
-        return found if isinstance(found, Ref) else None
+        stored = store.update_for_task(stage.task, _sync=True).read(key).result
+        return stored if isinstance(stored, Ref) else None
     return None
 
 
 def lacking(place: Where, ref: Ref) -> str:
-    """Why a result that was found may not be used: gone, damaged, or not what the ledger in use says; empty where it may."""
+    """The reason why a cached result may not be used: missing, damaged, or not bound to the ledger in use; empty where it may."""
     store = place.store()
     if not store.intact(ref):
         return "it is gone or damaged"
@@ -335,9 +335,8 @@ def is_here(stage: Stage[..., Ref], key: str) -> bool:
 def run_stage(call: Call[Kind], context: RunContext) -> tuple[Kind, bool]:
     """Carry a call out; returns its reference and whether it came from the cache.
 
-    Of two runs that want the same result at once, the second waits and finds it.
-    A cached reference whose artifact is missing or damaged, or stands on entries that are not in the ledger in use, is made
-    again (a private stage then asks the ledger anew).
+    Of two runs that need the same result at once, the second waits and reuses it. A cached reference whose artifact is missing or
+    damaged, or stands on entries that are not in the ledger in use, is made again (a private stage then reserves again).
     """
     place, key, stage = where(), call.key, call.stage
     context = context.model_copy(update={"key": key})
@@ -355,13 +354,13 @@ def run_stage(call: Call[Kind], context: RunContext) -> tuple[Kind, bool]:
 
 
 def recalled(place: Where, key: str) -> Ref | None:
-    """What a machine that writes into the same ledger made under a cache key; what this ledger does not name counts as missing."""
+    """The result of another machine with the same ledger under a cache key; an artifact that the ledger does not name counts as missing."""
     ref = place.store().recall(f"{place.books}/{key}") if place.shared_store else None
     return ref if ref and not lacking(place, ref) else None
 
 
 def share(place: Where, key: str, ref: Ref) -> None:
-    """Let other machines find a result; one that cannot be sent stays here, and the next run sends it."""
+    """Share a result with other machines; one that cannot be sent stays here, and the next run sends it."""
     try:
         place.store().remember(f"{place.books}/{key}", ref)
     except BadInput as error:

@@ -1,7 +1,7 @@
-"""Keeps the state of a training about every minute, and turns the first Ctrl-C into a stop at a kept state.
+"""Stores the state of a training about every minute, and turns the first Ctrl-C into a stop at a stored state.
 
-A second Ctrl-C ends the work at once; of a private training the ledger then counts the stretch of steps that was under way
-in full. A public one goes on to the same weights whatever ended it.
+A second Ctrl-C ends the work at once; of a private training the ledger then counts the current stretch of steps in full. A public
+one resumes to the same weights whatever ended it.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
 from tasks.runtime.progress import CONSOLE
 
-KEPT_EVERY_SECONDS = 60.0
-"""How much work is done again, and where it is private paid for again, at most after a crash."""
+SAVE_EVERY_SECONDS = 60.0
+"""Seconds between two stored states: the most work that is done again, and if private paid for again, after a crash."""
 FIRST_STEPS = 5
 """Length of the first stretch, before the speed is known."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SIGNALLED = 128
-"""What shells add to the number of a signal for the exit code of what it ended."""
+"""Offset from the number of a signal to the exit code of a process that it ended."""
 
 
 @dataclass
@@ -34,13 +34,13 @@ class FolderKeeper:
     """A `Keeper` on a folder."""
 
     folder: Path
-    asked: threading.Event = field(default_factory=threading.Event)
-    """Set when someone asks the work to stop."""
+    stop_requested: threading.Event = field(default_factory=threading.Event)
+    """Set when a stop is requested."""
     last: tuple[int, float] | None = None
     """Step and time at which the stretch under way began."""
 
     def load(self) -> TrainingState | None:
-        """The last state that was kept whole."""
+        """The last complete state."""
         state = load_state(self.folder)
         if state and (why := strange(state)):
             CONSOLE.print(f"what was kept of this training is not gone on with: {why}")
@@ -50,7 +50,7 @@ class FolderKeeper:
         return state
 
     def save(self, state: TrainingState) -> None:
-        """Keep a state in place of the last one."""
+        """Store a state in place of the last one."""
         save_state(self.folder, state)
 
     def stretch(self, step: int) -> int:
@@ -58,17 +58,17 @@ class FolderKeeper:
         now = time.monotonic()
         steps = FIRST_STEPS
         if self.last and step > self.last[0]:
-            steps = max(1, int(KEPT_EVERY_SECONDS * (step - self.last[0]) / max(now - self.last[1], 1e-6)))
+            steps = max(1, int(SAVE_EVERY_SECONDS * (step - self.last[0]) / max(now - self.last[1], 1e-6)))
         self.last = (step, now)
         return steps
 
     def stopping(self) -> bool:
-        """Whether someone asked the work to stop."""
-        return self.asked.is_set()
+        """Whether a stop was requested."""
+        return self.stop_requested.is_set()
 
 
 def strange(state: TrainingState) -> str:
-    """Why a kept state may not be gone on with: another ledger's; empty where it may, or where it stands on no entry."""
+    """The reason why a stored state may not be resumed: it is another ledger's; empty where it may, or where it stands on no entry."""
     named = {*state.entries, *([state.reservation] if state.reservation else [])}
     if not named:
         return ""
@@ -79,26 +79,26 @@ def strange(state: TrainingState) -> str:
 
 @contextlib.contextmanager
 def keeping(context: RunContext) -> Iterator[FolderKeeper]:
-    """A keeper for the stage at work; what it kept is dropped when the stage ends without an error."""
+    """A keeper for the running stage; its state is deleted when the stage ends without an error."""
     folder = where().home / "states" / (context.key or context.run)
     keeper = FolderKeeper(folder)
-    with _asked_by_signals(keeper.asked):
+    with _stop_on_signals(keeper.stop_requested):
         yield keeper
     drop_state(folder)
 
 
 @contextlib.contextmanager
-def _asked_by_signals(asked: threading.Event) -> Iterator[None]:
-    """The first signal asks, and says with which code the command ends; the next one does what it did before."""
+def _stop_on_signals(requested: threading.Event) -> Iterator[None]:
+    """The first signal requests a stop and decides the exit code; the next one has its usual effect."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread hears signals
         return
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    heard: list[int] = []
+    received: list[int] = []
 
     def ask(number: int, _: FrameType | None) -> None:
-        heard.append(number)
-        asked.set()
+        received.append(number)
+        requested.set()
         CONSOLE.print("stopping after this step, which is then saved; once more stops at once")
         for one, handler in before.items():
             signal.signal(one, handler)
@@ -108,7 +108,7 @@ def _asked_by_signals(asked: threading.Event) -> Iterator[None]:
     try:
         yield
     except Stopped as stop:
-        stop.exit_code = SIGNALLED + heard[0] if heard else stop.exit_code
+        stop.exit_code = SIGNALLED + received[0] if received else stop.exit_code
         raise
     finally:
         for number, handler in before.items():

@@ -1,11 +1,11 @@
 """One command in several processes that torchrun started: the first carries it out, the others help it to train.
 
-When the first has reserved for DP fine-tuning and opened its door, it tells the others what the stage was given and under
-which reservation; each loads the same models from the store and goes through the door itself. A stop is asked of the first
-alone, which keeps the state and dismisses the others.
+When the first has reserved for DP fine-tuning and opened its door, it sends the others the stage's arguments and the reservation;
+each loads the same models from the store and goes through the door itself. Only the first handles a stop: it stores the state and
+dismisses the others.
 
 Not covered: all other stages, which the first process carries out alone; several machines, which need the same store, data
-and ledger on each and were not tried; processes on GPUs of their own.
+and ledger on each and were not tested; processes on GPUs of their own.
 """
 
 import functools
@@ -20,7 +20,7 @@ from tasks.runtime.environment import where
 
 
 class Job(Protocol):
-    """What the others are told."""
+    """The job that the others receive."""
 
     def under(self, reservation: str) -> Self:
         """The same under a reservation."""
@@ -36,7 +36,7 @@ def team() -> Team:
 
 
 def gathering(job: Job) -> Callable[[str], Team | None]:
-    """From a reservation to the team that trains under it, all of whom have then heard of the job; None for a process alone."""
+    """From a reservation to the team that trains under it, after sending it the job; None for a process alone."""
 
     def gather(reservation: str) -> Team | None:
         if where().processes == 1:

@@ -1,6 +1,6 @@
-"""Where things are kept: the only file that reads the environment.
+"""The places of an installation; the only file that reads the environment.
 
-`SFUMATO_HOME` holds everything a run leaves behind (default: `sfumato-home` in the checkout). `SFUMATO_LEDGER` and
+`SFUMATO_HOME` holds all files of runs (default: `sfumato-home` in the checkout). `SFUMATO_LEDGER` and
 `MLFLOW_TRACKING_URI` point ledger and tracking elsewhere, `SFUMATO_STORE` names a store that
 several machines share, `SFUMATO_DATA` says where data sets by name lie, and
 `SFUMATO_NOTIFY` who is told of a run that fails. `SFUMATO_PERSON` is the name under which ledger and card say who went on
@@ -32,10 +32,10 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 SERVER_FILE = "prefect-server.json"
 """Where `sfumato serve` notes the addresses of its servers."""
 LOG = "serve.log"
-"""What the server, the worker and MLflow say."""
+"""Log of the server, the worker and MLflow."""
 HEALTH_SECONDS, OK = 15.0, 200
 TF32_FORCED = "NVIDIA_TF32_OVERRIDE"
-"""A switch of NVIDIA's libraries, above all of torch's own."""
+"""A switch of NVIDIA's libraries that overrides all of torch's own."""
 SERVER_STARTUP_SECONDS = "120"
 """The embedded Prefect server takes 12 to 16 s to start, more on a busy machine."""
 
@@ -48,19 +48,19 @@ class Where:
     ledger_url: str
     tracking_uri: str
     data: Path
-    """Where data sets by name lie unless `data.folder` says otherwise."""
+    """Folder of the data sets by name unless `data.folder` names another."""
     keys: Keys
-    """The keys of ledgers, and what was seen of each."""
+    """The keys of ledgers, and the heads seen of each."""
     ray: str = ""
     """Address of a Ray cluster; without one, a run that wants Ray starts its own on this machine."""
     shared_store: str = ""
     """URL of a store that several machines share; empty keeps artifacts in the home alone."""
     rank: int = 0
-    """Which one this is of the processes that torchrun started together."""
+    """Number of this process among those that torchrun started together."""
     processes: int = 1
-    """How many these are."""
+    """Number of these processes."""
     notify: str = field(default="", repr=False)
-    """Address that is told of a run that fails; empty tells nobody. May hold a secret."""
+    """Address that gets a message about each run that fails; empty for none. May hold a secret."""
 
     @property
     def runs(self) -> Path:
@@ -69,7 +69,7 @@ class Where:
 
     @property
     def books(self) -> str:
-        """Which ledger this is, without its address: the same on two machines only where both write into one."""
+        """A digest that identifies the ledger without its address: equal on two machines only where both write into one."""
         alone = platform.node() if self.ledger_url.startswith("sqlite") else ""
         return hashlib.sha256(f"{alone} {self.ledger_url}".encode()).hexdigest()
 
@@ -93,7 +93,7 @@ class Where:
 
 
 def where() -> Where:
-    """The places that the environment names; `BadInput` where it makes the GPU round what must not be rounded."""
+    """The places that the environment names; `BadInput` where it forces the GPU to round operands."""
     if os.environ.get(TF32_FORCED) == "1":
         raise BadInput(
             f"{TF32_FORCED}=1 makes the GPU round the operands of all products, so that one record may weigh more than the clip: "
@@ -120,7 +120,7 @@ def where() -> Where:
 
 
 def _keys_folder(home: Path) -> Path:
-    """Where keys lie: never in the home, whose copy would then sign as well as the home itself."""
+    """The folder of keys: never in the home, a copy of which could then sign as the home itself."""
     named = os.environ.get("SFUMATO_KEYS")
     try:
         settings = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
@@ -179,7 +179,7 @@ def running_server(place: Where) -> str:
 
 
 def mlflow_pages(place: Where) -> str:
-    """Where a browser finds MLflow's pages: at the tracking server, or where `sfumato serve` shows them; empty otherwise."""
+    """Address of MLflow's pages for a browser: the tracking server, or the one of `sfumato serve`; empty otherwise."""
     if place.tracking_uri.startswith(("http://", "https://")):
         return place.tracking_uri
     try:
@@ -193,12 +193,12 @@ def _served(place: Where, what: str) -> str:
 
 
 def person() -> str:
-    """Who answers for what is accepted, as `SFUMATO_PERSON` names them to everyone; empty where it names nobody."""
+    """The person who answers for overrides, from `SFUMATO_PERSON`; empty where it names nobody."""
     return os.environ.get("SFUMATO_PERSON", "").strip()
 
 
 def account() -> str:
-    """The account under which this runs; INTERNAL, it leaves with nothing."""
+    """The account under which this runs; INTERNAL."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

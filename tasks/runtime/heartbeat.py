@@ -1,7 +1,7 @@
-"""What a person at the server wants of a flow run: a sign that its process lives, a telling name, one line that says why it ended.
+"""Signs of life of a flow run for the server: a lock while its process lives, a clear name, one line that says why it ended.
 
-The sign is a lock on a file, which the operating system gives back when the process dies, however it dies; what a dead
-process left behind can so be told from what is at work (`tasks.server.recovery`). The file holds the number of the process.
+The lock is on a file, and the operating system releases it when the process dies, however it dies; so the leavings of a dead
+process differ from running work (`tasks.server.recovery`). The file holds the number of the process.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ Gives = TypeVar("Gives")
 
 
 def attended(work: Callable[Takes, Gives]) -> Callable[Takes, Gives]:
-    """The function behind a flow: it shows that it lives, and a person's mistake or a refusal ends it as one line.
+    """Wrap the function of a flow: it holds the lock, and a person's mistake or a refusal ends it with one line.
 
-    Who calls the flow gets the error raised as it is.
+    The caller of the flow gets the error itself.
     """
 
     @functools.wraps(work)
@@ -71,7 +71,7 @@ def sign_of(home: Path, run_id: UUID) -> Path:
 def call_run(name: str) -> None:
     """Give the flow run at work a name in Prefect."""
     if run_id := _run_id():
-        # A server that is gone for a moment must not end a run over its name.
+        # A server that is briefly unreachable must not end a run over its name.
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
             client.set_flow_run_name(run_id, name)
 

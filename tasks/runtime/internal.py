@@ -1,4 +1,4 @@
-"""What a line that leaves may not say, kept in the home and pointed at: names of private files."""
+"""Names of private files, which no message may hold: they are stored in the home, and the message says where."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ FOLDER = "internal"
 
 
 def pointed(error: BadInput, home: Path) -> BadInput:
-    """The error as it may be shown anywhere: what names a private file goes into an INTERNAL file, which the line names."""
+    """The error as it may be shown anywhere: the name of a private file goes into an INTERNAL file, which the line names."""
     if not isinstance(error, Unnamed) or not error.internal:
         return error
     folder = home / FOLDER

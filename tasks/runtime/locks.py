@@ -1,9 +1,9 @@
-"""Taking turns: one stage at a time on each GPU, and one process at a time on each stage with the same inputs.
+"""Locks: one stage at a time on each GPU, and one process at a time on each stage with the same inputs.
 
-A turn is a lock on a file, which the operating system gives back when its holder dies, however it dies. Two identical
-runs at once so do the work once: the second waits and finds the result, and private data is paid for once. Runs on
-several machines that share a PostgreSQL ledger and a store wait for each other at the ledger (`turn_everywhere`). Prefect's
-tag limit, which `sfumato serve` sets on its server, says the same of the GPU to runs on several machines.
+A turn is a lock on a file, which the operating system releases when its holder dies, however it dies. Two identical runs at once
+therefore do the work once: the second waits and reuses the result, and private data is paid for once. Runs on several machines
+that share a PostgreSQL ledger and a store wait for each other at the ledger (`turn_everywhere`). Prefect's tag limit, which
+`sfumato serve` sets on its server, limits the GPU among runs on several machines.
 """
 
 import contextlib
@@ -44,9 +44,9 @@ def turn(home: Path, name: str, waiting: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def turn_everywhere(place: Where, name: str, waiting: str) -> Iterator[None]:
-    """Wait for the turn called `name` on this machine and, where others could find what is made, on those too; and hold it.
+    """Wait for the turn called `name` on this machine and, where other machines could reuse the result, on those too; and hold it.
 
-    Without a store that they share the others would find nothing after the wait, so nobody waits for them.
+    Without a shared store the others would find nothing after the wait, so nobody waits for them.
     """
     with contextlib.ExitStack() as held:
         held.enter_context(turn(place.home, name, waiting))
@@ -57,7 +57,7 @@ def turn_everywhere(place: Where, name: str, waiting: str) -> Iterator[None]:
 
 
 def is_free(path: Path) -> bool:
-    """Whether nobody holds the turn whose lock is this file."""
+    """Whether no process holds the turn whose lock is this file."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

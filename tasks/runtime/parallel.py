@@ -1,8 +1,8 @@
 """Pieces of a run side by side: in threads, in processes, or on the machines of a Ray cluster.
 
-Each piece is carried out as it would be alone: its stages wait for their turns, look into the cache and ask the ledger where
-they run, so that a piece which two runs want is made once and each look and spend has its entry. A worker that would write
-into another ledger than the run's is refused before it opens anything.
+Each piece runs as it would alone: its stages wait for their turns, and use the cache and the ledger where they run, so that a
+piece that two runs need is made once and each look and spend has its entry. A worker that would write into another ledger than
+the run's is refused before it opens anything.
 
 Not covered: turns on the file system hold among processes of one machine; `tasks.runtime.locks` says how machines take turns.
 """
@@ -30,10 +30,10 @@ Result = TypeVar("Result")
 
 
 def side_by_side(title: str, machine: Machine, pieces: Sequence[Callable[[], Result]]) -> list[Result]:
-    """What each piece returns, up to as many at once as the machine has workers; a piece is a partial of a module's function.
+    """The results of all pieces, as many at once as the machine has workers; a piece is a partial of a module's function.
 
-    The first error of a piece is raised here; pieces at work are waited for, others do not begin. `BadInput` for a worker that
-    died, and where Ray is wanted and not installed.
+    The first error of a piece is raised here, after running pieces have ended; others do not begin. `BadInput` for a worker that
+    died, and where Ray is required and not installed.
     """
     refuse_company(f"machine.runner={machine.runner!r}")
     books = where().books
@@ -53,13 +53,13 @@ def side_by_side(title: str, machine: Machine, pieces: Sequence[Callable[[], Res
 
 
 def among_others(machine: Machine) -> Machine:
-    """The machine as one of several pieces sees it: nothing further side by side, and its share of the CPU."""
+    """The machine settings for one of several pieces: no further parallel work, and its share of the CPU."""
     share = machine.threads or (1 if machine.runner == "ray" else max(1, _cores() // workers_of(machine)))
     return machine.model_copy(update={"runner": "inline", "threads": share})
 
 
 def alone(machine: Machine, pieces: int) -> bool:
-    """Whether so many pieces are carried out one after another, in this process."""
+    """Whether this number of pieces runs one after another, in this process."""
     return machine.runner == "inline" or pieces < 2
 
 
@@ -104,7 +104,7 @@ def _runner(machine: Machine) -> TaskRunner[Any]:
 
 
 def _reachable() -> AbstractContextManager[Any]:
-    """Workers talk to the server of this run, in place of starting one each."""
+    """Make workers use the server of this run instead of starting one each."""
     context = FlowRunContext.get()
     return temporary_settings({PREFECT_API_URL: str(context.client.api_url)} if context else {})
 

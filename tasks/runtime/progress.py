@@ -22,9 +22,9 @@ from rich.progress import (
 
 CONSOLE = Console(stderr=True)
 REPORT_EVERY_SECONDS = 3.0
-"""How often the Prefect artifact is told."""
+"""Seconds between updates of the Prefect artifact."""
 LINE_EVERY_SECONDS = 60.0
-"""How often a log is told, in which no bar moves."""
+"""Seconds between lines of a log, in which no bar moves."""
 TITLE_WIDTH = 24
 
 
@@ -32,9 +32,9 @@ TITLE_WIDTH = 24
 def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], None]]:
     """A callback (done, total) that moves a bar in the terminal and, inside a Prefect run, a progress artifact.
 
-    Where the output goes into a file or a pipe, a line a minute stands in for the bar, also while the work says nothing.
+    Where the output goes into a file or a pipe, a line a minute replaces the bar, also while the work reports nothing.
 
-    `images` is how many images one step takes on average, where images per second say more than steps.
+    `images` is the average number of images of a step, where images per second are more informative than steps.
     """
     columns = (
         TextColumn("{task.description:<" + str(TITLE_WIDTH) + "}"),
@@ -45,7 +45,7 @@ def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], Non
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    artifact, told = _artifact(title), time.monotonic()
+    artifact, last_report = _artifact(title), time.monotonic()
     with Progress(*columns, console=CONSOLE, disable=_among_others()) as bars:
         bar = bars.add_task(title, total=None, speed="")
         (task,) = bars.tasks
@@ -54,11 +54,11 @@ def progress(title: str, images: float = 0) -> Iterator[Callable[[int, int], Non
             threading.Thread(target=_tell_log, args=(title, task, ended), daemon=True).start()
 
         def show(done: int, total: int) -> None:
-            nonlocal told
+            nonlocal last_report
             bars.update(bar, completed=done, total=total)
             bars.update(bar, speed=speed(task, images))
-            if artifact and (done == total or time.monotonic() - told > REPORT_EVERY_SECONDS):
-                told = time.monotonic()
+            if artifact and (done == total or time.monotonic() - last_report > REPORT_EVERY_SECONDS):
+                last_report = time.monotonic()
                 _tell(artifact, 100 * done / max(1, total), f"{title}: {in_words(task)}")
 
         try:
@@ -76,7 +76,7 @@ def _among_others() -> bool:
 
 
 def speed(task: Task, images: float) -> str:
-    """How fast it goes, in images where these are known; nothing before that can be told."""
+    """The speed, in images where these are known; empty before it is known."""
     steps = task.finished_speed or task.speed
     if not steps or task.total == 1:
         return ""
@@ -92,7 +92,7 @@ def in_words(task: Task) -> str:
 
 
 def _tell_log(title: str, task: Task, ended: threading.Event) -> None:
-    """A line now and then on how far a task is, until it has ended."""
+    """Print a line now and then on the progress of a task, until it has ended."""
     while not ended.wait(LINE_EVERY_SECONDS):
         known = f"{task.percentage:.0f} %, {in_words(task)}" if task.total else "at work"
         CONSOLE.print(f"{title}: {known}", soft_wrap=True, markup=False, highlight=False)

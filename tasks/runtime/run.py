@@ -1,4 +1,4 @@
-"""The book of one flow run: its name and folder, its MLflow parents, and how each stage went."""
+"""The journal of one flow run: its name and folder, its MLflow parents, and the record of each stage."""
 
 import contextlib
 import functools
@@ -35,20 +35,20 @@ Made = TypeVar("Made", bound=Ref, covariant=True)
 
 @dataclass
 class Journal:
-    """Runs stages and remembers what they took."""
+    """Runs stages and records their time."""
 
     context: RunContext
     private: PrivateSet
     device: torch.device
     stages: list[StageRecord] = field(default_factory=list)
     refusal: str = ""
-    """While this says why the ledger refuses, a stage may only find its result, not make it."""
+    """The ledger's refusal; while it is not empty, a stage may only reuse its result, not make it."""
 
     @classmethod
     def begin(
         cls, settings: Settings, private: PrivateSet, above: Mapping[str, str] = MappingProxyType({})
     ) -> "Journal":
-        """A new run: a unique name that tells method, data and epsilon, a folder, a parent run in each experiment.
+        """Begin a new run: a unique name with method, data and epsilon, a folder, a parent run in each experiment.
 
         `above` are the MLflow runs, by label, to which the parents belong; without them the flow run has this name too.
         """
@@ -81,8 +81,8 @@ class Journal:
         return cls(context, private, device_of(settings.machine))
 
     @contextlib.contextmanager
-    def kept_if_filled(self) -> Iterator[None]:
-        """The folder of a run that ends with an error before anything was written into it does not stay."""
+    def removed_if_empty(self) -> Iterator[None]:
+        """Remove the run's folder where an error ends the block before anything was written into it."""
         try:
             yield
         except BaseException:
@@ -91,9 +91,9 @@ class Journal:
             raise
 
     def stage(self, stage: Stage[P, Kind], *, paid: bool = False, note: str = "") -> Callable[P, Kind]:
-        """What carries the stage out or finds its result; a reused private result is written into the ledger (it costs nothing).
+        """A function that carries the stage out or reuses its result; reuse of a private result is written into the ledger (it costs nothing).
 
-        `note` tells stages of the same kind apart.
+        `note` distinguishes stages of the same kind.
         """
 
         def carried_out(*args: P.args, **kwargs: P.kwargs) -> Kind:
@@ -145,7 +145,7 @@ class Journal:
 
 @dataclass(frozen=True)
 class StageResult(Generic[Made]):
-    """What a stage gave."""
+    """The result of a stage."""
 
     ref: Made
     cached: bool
@@ -154,7 +154,7 @@ class StageResult(Generic[Made]):
 
 
 def find_or_make(call: Call[Kind], context: RunContext, device: torch.device) -> StageResult[Kind]:
-    """Carry a call out or find its result, holding the device."""
+    """Carry a call out or reuse its result, holding the device."""
     started = time.monotonic()
     with holding(device, where().home):
         ref, cached = run_stage(call, context)

@@ -1,9 +1,8 @@
 """The Prefect server inside a run: it lives as long as the run, whatever signal reaches all processes at once.
 
-The run wants to save its state and then tell the server how it ended; a server that has stopped before is waited for, and
-the run seems to hang. Ctrl-C in a terminal reaches the server too, which is deaf to it. SIGTERM, which service managers and
-torchrun send to all, ends it; it is started again at the same port. And when the run is killed, its server must not stay
-behind.
+At its end the run saves its state and then reports to the server; if the server had stopped before, the run would wait and seem
+to hang. Ctrl-C in a terminal reaches the server too, which ignores it. SIGTERM, which service managers and torchrun send to all,
+ends it; it is started again at the same port. And when the run is killed, its server must not stay behind.
 """
 
 import atexit
@@ -17,16 +16,16 @@ from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_EPHEMERAL_ENABLED
 
 GRACE_SECONDS = 1.0
-"""How long after its server a run may live that is at its own end."""
+"""Seconds that a run at its own end may outlive its server."""
 
 
 def start_server() -> None:
-    """Start it where no other server is named, deaf to SIGINT; Prefect ends it with the run. Seconds, once."""
+    """Start the server where no other is named, with SIGINT ignored; Prefect ends it with the run. Takes seconds, once."""
     begin_server().wait()
 
 
 def begin_server() -> threading.Event:
-    """The same without waiting: the event is set once the server answers, or has failed to. A command loads its flow in the meantime."""
+    """Start the server without waiting: the event is set once it answers, or has failed. A command loads its flow in the meantime."""
     started = threading.Event()
     if PREFECT_API_URL.value() or not PREFECT_SERVER_EPHEMERAL_ENABLED.value():
         started.set()
@@ -57,7 +56,7 @@ def _keep(started: threading.Event) -> None:
 
 
 def _end_with_us(pid: int) -> None:
-    """Have a process ended when this one is gone, however it went: the pipe between the two breaks then."""
+    """End a process when this one has ended, however it ended: the pipe between the two breaks then."""
     watching = ["sh", "-c", f"read -r _; kill {pid} 2> {os.devnull}"]
     _WATCHING.append(subprocess.Popen(watching, stdin=subprocess.PIPE, start_new_session=True))
 

@@ -1,4 +1,4 @@
-"""A word to the outside when a run fails: a Prefect automation that posts to the address in `SFUMATO_NOTIFY`."""
+"""Notifications of failed runs: a Prefect automation that posts to the address in `SFUMATO_NOTIFY`."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from tasks.runtime.environment import where
 
 NAME = "sfumato-notify"
 ENDINGS = ("Failed", "Crashed", "BadInput", "Refused", "Stopped")
-"""Names of the states that are told: Prefect's own, and those of `tasks.runtime.heartbeat`."""
+"""Names of the states that are notified: Prefect's own, and those of `tasks.runtime.heartbeat`."""
 PAYLOAD = """{"text": {{ (flow_run.name ~ ": " ~ flow_run.state.name ~ ". " ~ flow_run.state.message) | tojson }}}"""
 
 
@@ -44,7 +44,7 @@ def set_up(api: str, url: str) -> None:
 
 
 def clear(api: str) -> None:
-    """Tell nobody any longer."""
+    """Remove the automation."""
     with SyncPrefectClient(api) as client:
         for old in client.read_automations_by_name(NAME):
             client.delete_automation(old.id)

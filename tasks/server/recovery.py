@@ -1,8 +1,8 @@
-"""What a dead process left behind at the server of this home, and its repair.
+"""Repairs the leavings of dead processes at the server of this home.
 
-A flow run whose process is gone ends as Crashed with one line, and so does its stage; the turn on the GPU that it held is
-free again. A run shows that it lives by the lock that `tasks.runtime.heartbeat` holds in this home. A run without a lock file has
-not begun, or belongs to another machine: it is left alone unless it was waiting for this home's worker.
+A flow run whose process has died ends as Crashed with one line, and so does its stage; its turn on the GPU becomes free. A live
+run holds the lock of `tasks.runtime.heartbeat` in this home. A run without a lock file has not begun, or belongs to another
+machine: it is left alone unless it was waiting for this home's worker.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ POOL = "sfumato"
 """Name of the work pool in prefect.yaml."""
 AT_WORK = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
 GONE = "its process is gone: killed, or the machine went down. Finished stages are kept; the same run again goes on from there"
-"""What the state of a run says whose process died."""
+"""Message in the state of a run whose process died."""
 DEPLOYED = "deployed"
 """File in the home that holds the digest of the prefect.yaml deployed last."""
 
@@ -51,7 +51,7 @@ def worker_name() -> str:
 
 
 def mend(place: Where, api: str) -> list[str]:
-    """Repair what dead processes left behind, and say what was repaired; for a server with the pool, while this home's worker is not at work."""
+    """Repair the leavings of dead processes, and return what was repaired; for a server with the pool, while this home's worker is stopped."""
     with SyncPrefectClient(api) as client:
         runs = _at_work(client)
         gone = [run for run in runs if _is_gone(place, run, alone=_alone(client))]
@@ -73,7 +73,7 @@ def make_pool(api: str) -> None:
 
 
 def end_runs(place: Where, api: str, seconds: float) -> None:
-    """Ask the runs of the worker, which has ended, to save their state and stop; kill what is still there after `seconds`."""
+    """Ask the runs of the worker, which has ended, to save their state and stop; kill those that still run after `seconds`."""
     with SyncPrefectClient(api) as client:
         mine = [run for run in _at_work(client) if run.work_pool_name == POOL]
     signs = [path for path in (sign_of(place.home, run.id) for run in mine) if path.exists()]
@@ -89,21 +89,21 @@ def end_runs(place: Where, api: str, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def schedules_kept(place: Where, api: str, file: Path) -> Iterator[None]:
-    """While prefect.yaml is deployed anew: what was set in the UI about schedules stays, unless the file was changed."""
+def keeping_schedules(place: Where, api: str, file: Path) -> Iterator[None]:
+    """While prefect.yaml is deployed again, keep the schedules set in the UI, unless the file was changed."""
     mark, digest = place.home / DEPLOYED, hashlib.sha256(file.read_bytes()).hexdigest()
     same = mark.exists() and mark.read_text(encoding="utf-8") == digest
     with SyncPrefectClient(api) as client:
         before = {one.id: one.schedules for one in client.read_deployments()} if same else {}
         yield
         for deployment, schedules in before.items():
-            kept = [DeploymentScheduleUpdate(**one.model_dump(include=SCHEDULE)) for one in schedules]
-            client.update_deployment(deployment, DeploymentUpdate(schedules=kept))
+            updates = [DeploymentScheduleUpdate(**one.model_dump(include=SCHEDULE)) for one in schedules]
+            client.update_deployment(deployment, DeploymentUpdate(schedules=updates))
     write_text(mark, digest)
 
 
 SCHEDULE = {"schedule", "active", "parameters", "slug"}
-"""What of a schedule a person sets."""
+"""Fields of a schedule that a person sets."""
 
 
 def _at_work(client: SyncPrefectClient) -> list[FlowRun]:
@@ -133,7 +133,7 @@ def _crash(client: SyncPrefectClient, run: FlowRun) -> None:
 
 
 def _free_gpu(client: SyncPrefectClient) -> None:
-    """One turn on the GPU, held by nobody. Nothing is at work, so no living holder loses it."""
+    """Reset the GPU's limit to one free turn. Nothing is running, so no living holder loses it."""
     with contextlib.suppress(ObjectNotFound):
         client.delete_concurrency_limit_by_tag(GPU)
     client.create_concurrency_limit(GPU, 1)

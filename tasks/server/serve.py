@@ -1,7 +1,7 @@
 """One Prefect server, one worker and the MLflow UI on this machine, bound to loopback: `sfumato serve`.
 
-At its start, and whenever the worker ends, what a dead process left behind is repaired (`tasks.server.recovery`); a worker that
-ends is started again. At a stop the worker goes first, and runs in mid-training may save their state before the server goes.
+At its start, and whenever the worker ends, it repairs the leavings of dead processes (`tasks.server.recovery`); a worker that
+ends is started again. At a stop the worker ends first, and runs in training may save their state before the server ends.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ WORKER = "worker"
 LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
 """Turns on the GPU outlive a restart of the server, and end when their holder has died."""
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-"""MLflow only shows what is there; it needs no workers of its own."""
+"""Settings of MLflow's server, which only shows runs and needs no workers of its own."""
 START_SECONDS = 600
 STOP_SECONDS = 60
-"""How long runs have to save their state, and servers to end, before they are killed."""
+"""Seconds for runs to save their state, and for servers to end, before they are killed."""
 SHORT_SECONDS = 30
-"""A worker that does not live longer than this is not started again."""
+"""Seconds that a worker must have lived to be started again."""
 RUNS_AT_ONCE = 2
 """Their stages take turns; more would only hold memory. The others wait, and `sfumato status` says so."""
 PR_SET_PDEATHSIG = 1
@@ -92,7 +92,7 @@ def _watch(
     console: Console,
     worker: bool,
 ) -> None:
-    """Wait for ever; a worker that ends is started again after what it left behind is repaired."""
+    """Wait for ever; a worker that ends is started again after its leavings are repaired."""
     command = [
         *[*PREFECT, "worker", "start", "--pool", recovery.POOL, "--type", "process"],
         *["--name", recovery.worker_name(), "--limit", str(RUNS_AT_ONCE)],
@@ -119,7 +119,7 @@ def _deploy(place: Where, api: str, environment: dict[str, str], log: IO[bytes])
     commands = {"the deployments of prefect.yaml": [*PREFECT, "--no-prompt", "deploy", "--all"]}
     if place.notify:
         commands["the automation for SFUMATO_NOTIFY"] = [sys.executable, "-m", "tasks.server.notifications"]
-    with recovery.schedules_kept(place, api, CHECKOUT / "prefect.yaml"):
+    with recovery.keeping_schedules(place, api, CHECKOUT / "prefect.yaml"):
         for what, command in commands.items():
             if subprocess.run(command, env=environment, stdout=log, stderr=log, cwd=CHECKOUT).returncode:
                 raise BadInput(f"{what} could not be made: see {place.home / LOG}")
@@ -137,7 +137,7 @@ def _stop(place: Where, api: str, started: dict[str, subprocess.Popen[bytes]]) -
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Each hands the signal on to its children; what hangs is killed with them."""
+    """End processes, each of which passes the signal on to its children; hanging ones are killed with them."""
     for process in processes:
         process.terminate()
     for process in processes:
@@ -158,7 +158,7 @@ def _wait_for(started: dict[str, subprocess.Popen[bytes]], ports: dict[str, int]
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM and a closed terminal stop as Ctrl-C does; afterwards signals do what they did before."""
+    """Inside the block SIGTERM and a closed terminal stop as Ctrl-C does; afterwards signals have their former effect."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
     try:
@@ -181,7 +181,7 @@ def _start(command: list[str], environment: dict[str, str], log: IO[bytes]) -> s
 
 
 def _end_with_parent() -> None:
-    """Of a child: end as at a stop when the parent is killed, so that its ports are free for the next start."""
+    """In a child: end as at a stop when the parent is killed, so that its ports are free for the next start."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

@@ -1,4 +1,4 @@
-"""What the server of this home, the folders of its runs and the ledger say at this moment, in lines for one screen."""
+"""The present state of this home's server, runs and ledger, in lines for one screen."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 MOST = 5
 """Lines of each kind."""
 AHEAD = 200
-"""Scheduled runs that are asked for, the most that the server gives; a schedule makes many, of which one is shown."""
+"""Number of scheduled runs to request, the most that the server gives; a schedule makes many, of which one is shown."""
 
 
 class StatusLine(NamedTuple):
-    """One run: what becomes of it, what it is called, and what there is to say."""
+    """One run: its state, its name, and a remark."""
 
     kind: str
     name: str
@@ -28,7 +28,7 @@ class StatusLine(NamedTuple):
 
 
 def lines(place: Where, api: str) -> Iterator[StatusLine]:
-    """What runs, waits, comes next, failed and why, and what was finished last; without a server, the last alone."""
+    """Lines on running, waiting, next, failed and last finished runs; without a server, only the last finished ones."""
     if api:
         from prefect.client.orchestration import SyncPrefectClient
 
@@ -41,7 +41,7 @@ def lines(place: Where, api: str) -> Iterator[StatusLine]:
 
 
 def budgets(place: Where) -> Iterator[str]:
-    """What each private set has cost and what is left."""
+    """The cost of each private set, and the rest of its budget."""
     if not is_there(place.ledger_url):
         return
     with place.ledger() as ledger:
@@ -56,23 +56,23 @@ def _at_server(client: "SyncPrefectClient") -> Iterator[StatusLine]:
     from prefect.client.schemas.sorting import FlowRunSort
 
     deployments: dict[UUID | None, str] = {one.id: one.name for one in client.read_deployments()}
-    for run, _ in _found(client, StateType.RUNNING, StateType.CANCELLING, sort=FlowRunSort.START_TIME_DESC):
+    for run, _ in _runs_in(client, StateType.RUNNING, StateType.CANCELLING, sort=FlowRunSort.START_TIME_DESC):
         yield StatusLine("runs", run.name, _progress(client, run))
-    for run, state in _found(client, StateType.PENDING, StateType.PAUSED, sort=FlowRunSort.START_TIME_DESC):
+    for run, state in _runs_in(client, StateType.PENDING, StateType.PAUSED, sort=FlowRunSort.START_TIME_DESC):
         yield StatusLine("waits", deployments.get(run.deployment_id, run.name), state.name or "")
     seen: set[object] = set()
-    for run, state in _found(client, StateType.SCHEDULED, sort=FlowRunSort.EXPECTED_START_TIME_ASC, most=AHEAD):
+    for run, state in _runs_in(client, StateType.SCHEDULED, sort=FlowRunSort.EXPECTED_START_TIME_ASC, most=AHEAD):
         if run.deployment_id not in seen:
             seen.add(run.deployment_id)
             kind = "waits" if state.name == "Late" else "next"
             due = state.state_details.scheduled_time or run.expected_start_time
             yield StatusLine(kind, deployments.get(run.deployment_id, run.name), f"due {due:%Y-%m-%d %H:%M} UTC")
-    for run, state in _found(client, StateType.FAILED, StateType.CRASHED, sort=FlowRunSort.END_TIME_DESC):
+    for run, state in _runs_in(client, StateType.FAILED, StateType.CRASHED, sort=FlowRunSort.END_TIME_DESC):
         why = (state.message or "").strip().splitlines() or ["no reason given"]
         yield StatusLine("failed", run.name, f"{state.timestamp:%Y-%m-%d %H:%M} {state.name}: {why[0]}")
 
 
-def _found(
+def _runs_in(
     client: "SyncPrefectClient", *types: "StateType", sort: "FlowRunSort", most: int = MOST
 ) -> "list[tuple[FlowRun, State]]":
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
@@ -83,14 +83,14 @@ def _found(
 
 
 def _progress(client: "SyncPrefectClient", run: "FlowRun") -> str:
-    """How far the last stage is, as `tasks.runtime.progress` tells it."""
+    """The progress of the last stage, from `tasks.runtime.progress`."""
     from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterType, FlowRunFilter, FlowRunFilterId
     from prefect.client.schemas.sorting import ArtifactSort
 
-    told = client.read_artifacts(
+    artifacts = client.read_artifacts(
         artifact_filter=ArtifactFilter(type=ArtifactFilterType(any_=["progress"])),
         flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])),
         sort=ArtifactSort.CREATED_DESC,
         limit=1,
     )
-    return told[0].description or "" if told else ""
+    return artifacts[0].description or "" if artifacts else ""

@@ -63,7 +63,7 @@ class Book:
         )
         self.refusal, self.worse = "", ()
 
-    def kept_if_filled(self):
+    def removed_if_empty(self):
         return contextlib.nullcontext()
 
     def stage(self, stage, *, paid=False, note=""):

@@ -27,7 +27,7 @@ TERMS = Terms(relation="add_remove", delta=1e-4)
 MACHINE = Machine()
 
 
-def kept(place, kind, images):  # noqa: F811
+def stored(place, kind, images):  # noqa: F811
     with place.store().writing() as folder:
         serialization.save_images(folder, images)
         return place.store().keep(kind, folder, parents=[])
@@ -36,7 +36,7 @@ def kept(place, kind, images):  # noqa: F811
 def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(place, told):  # noqa: F811
     letters = sources.load("glyphs", sources.Reading(size=8, glyphs_per_class=30))
     quick = BackboneSettings(width=8, steps=60, batch=64, learning_rate=1e-2)
-    backbone = train_backbone.fn(CONTEXT, kept(place, PublicImages, letters), quick, 0, MACHINE)
+    backbone = train_backbone.fn(CONTEXT, stored(place, PublicImages, letters), quick, 0, MACHINE)
     secret, paid = PrivateSet(name="digits", source="digits"), Gaussian(noise_multiplier=2.0, count=60)
     digits = sources.load("digits", sources.Reading(part="test"))
     facts = Facts(records=1437, classes=digits.classes, public_classes=52, shape=(1, 8, 8))
@@ -48,7 +48,7 @@ def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(pl
         assert ledger.replay() == []
     # Real digits stand for drawn ones; every third was drawn for another class.
     asked = np.where(np.arange(len(digits)) % 3 == 0, (digits.labels + 1) % 10, digits.labels)
-    drawn = kept(place, Samples, ImageSet(digits.pixels, asked, digits.classes))
+    drawn = stored(place, Samples, ImageSet(digits.pixels, asked, digits.classes))
     both = Judging(backbone=backbone, judge=judge)
 
     def made(use, images):
@@ -74,7 +74,7 @@ def test_a_judge_of_letters_features_reads_digits_and_relabels_what_was_drawn(pl
 @pytest.mark.parametrize(("labels", "enough"), [([0, 1] * 3, True), ([0] * 9, False), ([0, 1], False)])
 def test_too_few_images_or_classes_are_not_compared(place, labels, enough):  # noqa: F811
     pixels = np.zeros((len(labels), 1, 8, 8), np.uint8)
-    assert comparable(kept(place, Samples, ImageSet(pixels, np.array(labels), ("a", "b")))) == enough
+    assert comparable(stored(place, Samples, ImageSet(pixels, np.array(labels), ("a", "b")))) == enough
 
 
 @pytest.mark.parametrize("use", ["relabel", "weigh", "filter", "agreeing"])
@@ -84,7 +84,7 @@ def test_a_judge_that_gives_one_class_alone_ends_nothing_that_is_paid_for(place,
     monkeypatch.setattr(serialization, "load_judge", lambda *_: OneClass(gives))
     monkeypatch.setattr(Draft, "open", lambda draft, ref: draft.store.folder(ref) if ref else None)
     pixels = np.random.default_rng(0).integers(0, 256, (24, 1, 8, 8)).astype(np.uint8)
-    drawn = kept(place, Samples, ImageSet(pixels, np.arange(24) % 2, ("a", "b", "c")))
+    drawn = stored(place, Samples, ImageSet(pixels, np.arange(24) % 2, ("a", "b", "c")))
     both = Judging.model_construct(backbone=None, judge=None)
     monkeypatch.setattr(Judging, "refs", lambda _: [])
     facts = Facts(records=100, classes=("a", "b", "c"), public_classes=5, shape=(1, 8, 8))

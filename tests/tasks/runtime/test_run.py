@@ -176,7 +176,7 @@ def test_while_the_ledger_refuses_a_stage_may_only_find_its_result(place, told, 
 def test_a_run_that_was_refused_leaves_a_folder_only_with_something_in_it(place, told, written):
     book = begin()
     folder = place.runs / book.context.run
-    with pytest.raises(Refused), book.kept_if_filled():
+    with pytest.raises(Refused), book.removed_if_empty():
         if written:
             (folder / "report.md").write_text("half a run")
         raise Refused("no")

@@ -18,7 +18,7 @@ from tasks.runtime.environment import configure
 from tasks.runtime.heartbeat import sign, sign_of
 from tasks.runtime.locks import turn
 from tasks.server import recovery
-from tasks.server.recovery import GONE, POOL, make_pool, mend, schedules_kept
+from tasks.server.recovery import GONE, POOL, keeping_schedules, make_pool, mend
 from tests.examples import home_at
 
 
@@ -132,7 +132,7 @@ def test_a_schedule_stays_as_it_was_set_unless_the_file_changed(client, api, pla
 
     def deployed_again(text: str) -> list[bool]:
         file.write_text(text)
-        with schedules_kept(place, api, file):
+        with keeping_schedules(place, api, file):
             client.update_deployment(deployment, DeploymentUpdate(schedules=paused))
         return [one.active for one in client.read_deployment(deployment).schedules]
 
