@@ -163,7 +163,7 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
     order = Order(private=book.private, terms=terms(plan), machine=settings.machine)
     secret = checks.check_private(order, book.context, public_images, wishes.new_version, plan.facts.whole)
     order = order.model_copy(update={"private": secret})
-    # With too little budget left, what was paid for before may still be used, and nothing else is begun.
+    # With too little budget left, the run may reuse paid results, and begins nothing else.
     book.refusal = checks.over_budget(secret, [*(spend.event for spend in plan.spends), *wishes.following], terms(plan))
     parts = prepare(settings, plan, public_images, book)
     classifier = train_eyes(settings, public_images, book)
@@ -233,7 +233,7 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
     if plan.retrieval is None:
         needed = images if plan.public_images else None
         return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments)
-    # The extractor does not depend on how the base is kept, and is found again where that alone changes.
+    # The extractor does not depend on the settings of the base, and is reused where these alone change.
     extractor = book.stage(public.train_extractor)(shown, model, schedule, plan.retrieval.seen_by(EXTRACTOR))
     base = book.stage(public.build_knowledge_base)(shown, model, extractor, schedule, plan.retrieval)
     return PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base, moments=moments)
@@ -369,7 +369,7 @@ class Frame:
 
 
 def note_of(order: Order) -> str:
-    """What tells an audit's and a comparison's stages from those of the run."""
+    """The note that distinguishes the stages of an audit or a comparison from those of the run."""
     return "canaries" if order.canaries else BASELINE if order.terms.comparison else ""
 
 

@@ -30,7 +30,7 @@ def audit(
     start_server()
     record = audit_run(run, canaries, changes)
     result, folder = record.audit, run_folder(record)
-    assert result  # which the audit has just put there
+    assert result  # the audit has just stored it
     for line in (verdict(result), f"report   {folder / AUDIT_REPORT}", f"picture  {folder / AUDIT_PICTURE}"):
         OUT.print(line, soft_wrap=True, highlight=False, markup=False)
     if result.refuted:

@@ -113,6 +113,6 @@ def _artifact(title: str) -> UUID | None:
 def _tell(artifact: UUID, percent: float, about: str) -> None:
     from prefect.artifacts import update_progress_artifact
 
-    # A server that is gone for a moment must not end a stage that has already paid for private data.
+    # A server that is briefly unreachable must not end a stage that has already paid for private data.
     with contextlib.suppress(Exception):
         update_progress_artifact(artifact, min(100.0, percent), description=about)

@@ -131,7 +131,7 @@ def _stop(place: Where, api: str, started: dict[str, subprocess.Popen[bytes]]) -
         signal.signal(number, signal.SIG_IGN)
     if WORKER in started:
         _end([started[WORKER]])
-        with contextlib.suppress(Exception):  # nothing that is said of runs may keep the servers from being stopped
+        with contextlib.suppress(Exception):  # no error about runs may keep the servers from being stopped
             recovery.end_runs(place, api, STOP_SECONDS)
     _end([process for name, process in started.items() if name != WORKER])
 

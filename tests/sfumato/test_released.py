@@ -165,7 +165,7 @@ def test_what_another_version_wrote_is_refused(copy):
     ):
         place.write_text(json.dumps(told | changes))
         with refused(*words):
-            module._read(copy / "model", sfumato.certificate, "cpu")
+            module.read_model(copy / "model", sfumato.certificate, "cpu")
 
 
 def test_a_device_that_is_not_there_is_refused(released):
