@@ -22,6 +22,7 @@ from sfumato.networks.backbone import FEATURES_PER_CHANNEL, BackboneNetwork
 from sfumato.progress import Progress, silent
 from sfumato.resuming import Keeper
 from sfumato.training import Resumable, batches, train
+from sfumato.turns import told_apart
 
 CHUNK = 1000
 """Images per batch without training."""
@@ -115,8 +116,9 @@ def train_backbone(
 
     The global random state is untouched.
 
-    `BadInput` for fewer than two classes.
+    Images of one class teach it to tell turns apart (`sfumato.turns`). `BadInput` where all are of one of several classes.
     """
+    images = told_apart(images)
     if len(set(images.labels.tolist())) < LEAST_CLASSES:
         raise BadInput(
             f"the public images are all of one class ({len(images)} of {images.classes[:1]}): a backbone learns to tell classes apart, "

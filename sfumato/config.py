@@ -141,10 +141,12 @@ class Slices(Section):
 
 
 class Decoding(Section):
-    """How the files of a source become pictures in grey of 8 bits."""
+    """How the files of a source become pictures of 8 bits with labels."""
 
     window: Window = AUTO_WINDOW
     slices: Slices = Slices()
+    labels: bool = True
+    """False makes all pictures one class, whatever labels there are."""
 
 
 class Columns(Section):
@@ -191,6 +193,9 @@ class Data(Section):
     """The same for public images."""
     slices: Annotated[Slices, LATER] = Slices()
     """Which slices of a volume are pictures, where a side holds NIfTI files."""
+    unlabelled: Annotated[Literal["none", "private", "public", "both"], LATER] = "none"
+    """Sides whose labels are left aside, so that all their images are one class; one without labels is so by itself. With `data.group=folder` the
+    folders of such a side are the groups (`PERSON/image.png`)."""
     name: Annotated[str, OF_THE_PRIVATE_SIDE] = ""
     """Name of the private set in the ledger; empty takes the last part of `private`."""
     size: int = Field(default=0, ge=0, le=1024)
@@ -231,7 +236,8 @@ class Data(Section):
 
     def decoding(self, side: Literal["private", "public"]) -> Decoding:
         """How the files of that side become pictures."""
-        return Decoding(window=self.window if side == "private" else self.public_window, slices=self.slices)
+        window = self.window if side == "private" else self.public_window
+        return Decoding(window=window, slices=self.slices, labels=self.unlabelled not in (side, "both"))
 
 
 class Constants(Section):

@@ -47,6 +47,7 @@ from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import refuse_clip, survey
 from sfumato.recipe import follow
 from sfumato.settings import Settings
+from sfumato.turns import name_told_apart
 
 MOST_NETWORKS = 64
 """Size of the cache of networks that have been validated."""
@@ -81,7 +82,6 @@ def preflight(
     )
     whole = _constants(data, planned(private.whole), before)
     _refuse_limit(data, whole)
-    sources.require_classes(private)
     _refuse_single_slices(data, private)
     _refuse_one_source_with_groups(data, private)
     shape = private.channels, private.height, private.width
@@ -113,7 +113,7 @@ def preflight(
     refuse_clip(tuning.clip)
     _refuse_network(settings.network, settings.schedule, shape, facts.public_classes, tuning.trainable, tuning.rank)
     warnings = [*weaknesses(settings.privacy, facts), *enlarged(data.public, public.stored, size)]
-    return settings, facts, [*warnings, *_patients_unused(data, private)]
+    return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
 
 
 @functools.lru_cache(maxsize=MOST_NETWORKS)
@@ -200,6 +200,18 @@ def _patients_unused(data: Data, private: sources.SourceFacts) -> tuple[str, ...
     return (
         "the DICOM files name their patients, and each image stands for itself: --set data.group=patient protects a patient with all images "
         "(data.group=none says that one image is meant)",
+    )
+
+
+def _unlabelled(data: Data, private: sources.SourceFacts, public: sources.SourceFacts) -> tuple[str, ...]:
+    """A warning where a side has no labels and nobody said so."""
+    sides = {"private": private, "public": public}
+    found = [side for side, facts in sides.items() if facts.classes == (sources.UNLABELLED,)]
+    return tuple(
+        f"the {side} images have no labels, so all are one class: sort them into one folder per class, name a column by data.columns.label, or "
+        f"say that it is meant by data.unlabelled={side}"
+        for side in found
+        if data.unlabelled not in (side, "both")
     )
 
 
@@ -297,11 +309,6 @@ def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
             f"judge: ask for {FEWEST_JUDGED} or more"
         )
     evaluation = settings.evaluation.model_copy(update={"features": chosen(settings.evaluation.features)})
-    if evaluation.features == "cnn" and facts.public_classes < 2:
-        raise BadInput(
-            f"data.public={settings.data.public!r} has one class, and the small CNN in whose features images are compared learns to tell "
-            "public classes apart: sort the public images into two or more class folders, or use --set evaluation.features=inception"
-        )
     if settings.generation.refine and not (settings.pretraining.steps or settings.network.from_):
         raise BadInput(
             f"generation.refine={settings.generation.refine:g} asks the public model to denoise what was drawn, and pretraining.steps=0 leaves "
@@ -323,6 +330,8 @@ def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
         )
     update = {"privacy": privacy, "fine_tuning": tuning, "data": named(settings.data), "evaluation": evaluation}
     update["generation"] = with_shares(settings.generation, facts.classes)
+    if len(facts.classes) < LEAST_CLASSES:  # without a class to lean to, guidance only asks the network twice
+        update["generation"] = update["generation"].model_copy(update={"guidance": 0.0})
     if METHODS[settings.method.name].needs_moments:
         update["alignment"] = settings.alignment.model_copy(update={"kind": "moments", "share": 1.0})
     return settings.model_copy(update=update)
@@ -367,7 +376,7 @@ def public_name(data: Data) -> str:
 def one_extractor(runs: Iterable[tuple[Settings, Facts]]) -> str:
     """The feature extractor that will measure all these runs; `BadInput` where their scores could not stand in one table."""
     return only_extractor(
-        cnn_name(public_name(settings.data), facts.public_classes)
+        cnn_name(*name_told_apart(public_name(settings.data), facts.public_classes, facts.shape))
         if settings.evaluation.features == "cnn"
         else INCEPTION
         for settings, facts in runs
@@ -440,11 +449,6 @@ def _check_judge(settings: Settings, plan: Plan) -> None:
     if judge.use == "none":
         return
     use = f"judge.use={judge.use}"
-    if facts.public_classes < LEAST_CLASSES:
-        raise BadInput(
-            f"{use}: the public images are of {facts.public_classes} class, and the judge's features come from telling public classes "
-            "apart: sort them into two or more, take another data.public, or judge.use=none"
-        )
     if len(facts.classes) < LEAST_CLASSES:
         raise BadInput(
             f"{use}: the private images are of {len(facts.classes)} class, of which a judge tells nothing: judge.use=none"

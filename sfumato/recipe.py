@@ -546,6 +546,7 @@ def drawing(settings: Settings, declared: Declared) -> Iterator[Pick]:
     yield Pick("generation.solver", "dpm++", f"made for few steps: {SAMPLING_STEPS} do")
     yield Pick("generation.steps", SAMPLING_STEPS, "more change little")
     few = pixels and settings.privacy.epsilon * declared.facts.records < RICH
+    few = few and len(declared.facts.classes) > 1
     guidance = (1.0 if settings.privacy.epsilon < SMALL_EPSILON else 0.5) if few else 0.0
     why = (
         "little is learnt of the classes: guidance makes up for it"

@@ -40,6 +40,7 @@ from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.progress import Progress
 from sfumato.retrieval import features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
+from sfumato.turns import name_told_apart
 from tasks.inputs import TrainingSet
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import stage
@@ -221,7 +222,9 @@ def train_classifier(
     with making(PublicClassifier, "public classifier", context, parents=[images]) as draft:
         public = held_out(serialization.load_images(draft.open(images)), seed).learnt
         model = classifier_of(public, seed=seed, device=device_of(machine), progress=draft.show)
-        classifiers.save_classifier(draft.folder, model, public.pixels.shape[1:], source)
+        shape = public.pixels.shape[1:]
+        source, _ = name_told_apart(source, len(public.classes), shape)
+        classifiers.save_classifier(draft.folder, model, shape, source)
         draft.metrics = {"classes": len(public.classes)}
     return draft.ref
 

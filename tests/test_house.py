@@ -37,6 +37,7 @@ FLOORS = [
         "sfumato.networks",
         "sfumato.evaluation",
         "sfumato.images",
+        "sfumato.turns",
         "sfumato.class_shares",
         "sfumato.findings",
         "sfumato.costs",

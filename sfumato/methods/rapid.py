@@ -113,6 +113,11 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
             f"method.distinct=true needs {len(facts.classes)} public classes, one for each private class, and there are "
             f"{facts.public_classes}: use more public classes, or method.distinct=false"
         )
+    if method.votes and facts.public_classes < 2:
+        raise BadInput(
+            "method.votes=true asks which public class each private class resembles, and the public images are one class: use --set "
+            "method.votes=false"
+        )
     if method.votes and settings.alignment.kind != "none":
         raise BadInput(
             "method.votes=true asks which public class each private class resembles, and alignment.kind=moments takes each to where all "

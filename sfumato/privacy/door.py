@@ -249,7 +249,7 @@ def check_parts(private: PrivateSet, train: ImageSet, test: ImageSet) -> None:
                 f"the {name} images of '{private.name}' are too few to judge the result by, it takes {FEWEST_JUDGED}: add "
                 f"images, or change data.held_out={private.held_out} or data.share={private.share:g}"
             )
-    if len(set(train.labels.tolist())) < 2:
+    if len(train.classes) > 1 and len(set(train.labels.tolist())) < 2:
         raise BadInput(
             f"all training images of '{private.name}' are of the class {train.classes[train.labels[0]]!r}: add "
             f"images of others, or change data.share={private.share:g}"

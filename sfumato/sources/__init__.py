@@ -30,6 +30,7 @@ from sfumato.sources.catalogue import (
     GROUP,
     NO_GROUPS,
     PATIENT,
+    UNLABELLED,
     VOLUME,
     Catalogue,
     Part,
@@ -67,6 +68,7 @@ from sfumato.sources.npz import open_npz
 from sfumato.sources.pictures import check_same_shape, check_same_unit, shaped
 from sfumato.sources.private_names import unnamed
 from sfumato.sources.tables import READERS, table_files
+from sfumato.sources.unlabelled import without_labels
 
 __all__ = [
     "ALPHABETS",
@@ -75,6 +77,7 @@ __all__ = [
     "NAMES",
     "NO_GROUPS",
     "PATIENT",
+    "UNLABELLED",
     "VOLUME",
     "Inspection",
     "Part",
@@ -91,7 +94,6 @@ __all__ = [
     "needs_folder",
     "parts_of",
     "public_reading",
-    "require_classes",
     "same_source",
     "source_digest",
     "stored_pictures",
@@ -237,15 +239,6 @@ def inspect(source: str | Path, reading: Reading = Reading(), *, progress: Progr
     return inspected(str(source), open_source(source, everything), window=reading.decoding.window, progress=progress)
 
 
-def require_classes(facts: SourceFacts, at_least: int = 2) -> None:
-    """Refuse a source with fewer classes than the caller can work with."""
-    if len(facts.classes) < at_least:
-        raise BadInput(
-            f"{facts.source!r} holds {len(facts.classes)} class ({', '.join(map(repr, facts.classes))}),"
-            f" at least {at_least} are needed; sort the images into {at_least} or more class folders"
-        )
-
-
 def meant(source: str | Path, chosen: Sequence[str], setting: str, reading: Reading = Reading()) -> tuple[str, ...]:
     """The names of the classes of a source that `chosen` means, by names or positions; `setting` is what a refusal calls it."""
     if not chosen:
@@ -254,7 +247,7 @@ def meant(source: str | Path, chosen: Sequence[str], setting: str, reading: Read
         "all",
         folder=reading.folder,
         columns=reading.columns,
-        decoding=reading.decoding,
+        decoding=reading.decoding.model_copy(update={"labels": True}),
         characters=reading.characters,
         forgiving=True,
     )
@@ -298,7 +291,8 @@ def open_source(source: str | Path, reading: Reading) -> Catalogue:
         )
     else:
         catalogue = open_one(parts[0], reading)
-    return narrowed(catalogue, reading) if chosen else catalogue
+    catalogue = narrowed(catalogue, reading) if chosen else catalogue
+    return catalogue if reading.decoding.labels else without_labels(catalogue, reading)
 
 
 def open_one(source: str, reading: Reading) -> Catalogue:

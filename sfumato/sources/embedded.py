@@ -18,12 +18,12 @@ from typing import Any
 
 from sfumato.config import Columns
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, File, Held, Reading, SourceFacts
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, UNLABELLED, Catalogue, File, Held, Reading, SourceFacts
 from sfumato.sources.files import decoded, first_shape
 from sfumato.sources.listing import check_inside, entries
 from sfumato.sources.saved import ArrowTable, saved_tables
 from sfumato.sources.splits import SPLITS, splits_of_part
-from sfumato.sources.tables import METADATA, opened_table, text
+from sfumato.sources.tables import METADATA, label_column, opened_table, text
 
 SUFFIX = ".parquet"
 DATA = "data"
@@ -48,6 +48,7 @@ class Sheet:
     picture: str
     """Name of the column of pictures."""
     label: str
+    """Name of the column of labels; empty where there is none."""
     group: str
     """Name of the column of groups, or `none`."""
     names: tuple[str, ...] | None
@@ -81,6 +82,11 @@ def open_embedded(place: Path, reading: Reading) -> Catalogue:
             "or move it away"
         )
     sheets = {path: sheet_of(path, reading) for _, path in tables}
+    if len({sheet.label for sheet in sheets.values()}) > 1:
+        raise BadInput(
+            f"only some files of {str(place)!r} have labels: write them into all, or into none",
+            nameless="has labels in some of its files only: write them into all, or into none",
+        )
     groups = {sheet.group for sheet in sheets.values()}
     if len(groups) > 1:
         name = next(name for name in sorted(groups) if name != NO_GROUPS)
@@ -179,7 +185,9 @@ def columns_of(path: Path, schema: Any, columns: Columns, group: str) -> tuple[s
     if not usual or (columns.path and columns.path not in there):
         _refuse_column(path, schema, columns.path or PICTURES[0], "data.columns.path", "pictures")
     wanted = group or (GROUP if GROUP in schema.names else NO_GROUPS)
-    settings = {columns.label: "data.columns.label"} | ({wanted: "data.group"} if wanted != NO_GROUPS else {})
+    label = label_column(schema.names, columns)
+    named = {label: "data.columns.label"} if label else {}
+    settings = named | ({wanted: "data.group"} if wanted != NO_GROUPS else {})
     kinds = (
         pyarrow.types.is_integer,
         pyarrow.types.is_string,
@@ -189,7 +197,7 @@ def columns_of(path: Path, schema: Any, columns: Columns, group: str) -> tuple[s
     for name, setting in settings.items():
         if name not in schema.names or not any(fits(schema.field(name).type) for fits in kinds):
             _refuse_column(path, schema, name, setting, "whole numbers or texts")
-    return usual[0], columns.label, wanted
+    return usual[0], label, wanted
 
 
 def _refuse_column(path: Path, schema: Any, name: str, setting: str, what: str) -> None:
@@ -237,6 +245,8 @@ def rows_of(sheet: Sheet) -> Iterator[tuple[str, str]]:
 
 def label_of(sheet: Sheet, value: Any) -> str:
     """The name of a label; `BadInput` for one that is missing or has no name."""
+    if not sheet.label:
+        return UNLABELLED
     if sheet.names is not None and isinstance(value, int):
         if not 0 <= value < len(sheet.names):
             what = f"a label {value} in the column {sheet.label!r}, whose names run from 0 to {len(sheet.names) - 1}"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from sfumato.errors import BadInput
 from sfumato.sources import dicom, tables
-from sfumato.sources.catalogue import NO_GROUPS, PATIENT, VOLUME, Catalogue, File, Reading
+from sfumato.sources.catalogue import NO_GROUPS, PATIENT, UNLABELLED, VOLUME, Catalogue, File, Reading
 from sfumato.sources.files import of_files
-from sfumato.sources.listing import check_inside, class_names, entries, is_picture, picture_files
+from sfumato.sources.listing import check_inside, class_names, entries, is_flat, is_picture, picture_files
 from sfumato.sources.splits import SPLITS, splits_of_part
 
 
@@ -18,6 +18,12 @@ def open_image_folder(folder: Path, reading: Reading) -> Catalogue:
     splits = split_folders(folder)
     listed = {name: folder_files(place, folder, reading) for name, place in (splits or {"": folder}).items()}
     classes = tuple(sorted({file.label for files, _ in listed.values() for file in files}))
+    if UNLABELLED in classes and len(classes) > 1:
+        what = f"has splits with labels and splits without (class {UNLABELLED!r})"
+        raise BadInput(
+            f"{str(folder)!r} {what}; sort all into class folders, or none",
+            nameless=f"{what}: sort all into class folders, or none",
+        )
     chosen, has_parts = splits_of_part(listed, reading.part)
     files = [file for name in chosen for file in listed[name][0]]
     grouped = all(has_groups for _, has_groups in listed.values())
@@ -45,22 +51,25 @@ def folder_files(folder: Path, root: Path, reading: Reading) -> tuple[list[File]
             f"data.group={reading.group!r} is no way to group class folders; use {known}, or a table with a group column"
         )
     grouping = GROUPINGS.get(reading.group)
-    names = class_names(folder)
+    groups_alone = grouping is by_folder and not reading.decoding.labels
+    names = ("",) if groups_alone or is_flat(folder) else class_names(folder)
     empty = bool(reading.classes)
     if not grouping:
-        return [File(path, name) for name in names for path in picture_files(folder, name, empty=empty)], False
-    return [File(path, name, group) for name in names for path, group in grouping(folder, name, empty)], True
+        found = [(path, name, "") for name in names for path in picture_files(folder, name, empty=empty)]
+    else:
+        found = [(path, name, group) for name in names for path, group in grouping(folder, name, empty)]
+    return [File(path, name or UNLABELLED, group) for path, name, group in found], bool(grouping)
 
 
 def by_folder(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:
-    """The pictures of a class with the folder that each lies in: `class/group/picture`."""
+    """The pictures of a class with the folder that each lies in: `class/group/picture`, or without a class `group/picture`."""
     loose = [entry.path for entry in entries(root / name) if is_picture(entry)]
     if loose:
         raise BadInput(f"{loose[0]!r} lies in no folder of a group, as data.group=folder has it; move it into one")
     within = class_names(root / name) if entries(root / name) or not empty else ()
     for entry in entries(root / name):
         check_inside(entry, root)
-    return [(path, group) for group in within for path in picture_files(root, f"{name}/{group}", empty=empty)]
+    return [(path, group) for group in within for path in picture_files(root, str(Path(name, group)), empty=empty)]
 
 
 def by_prefix(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:

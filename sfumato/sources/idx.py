@@ -1,6 +1,7 @@
 """Folders of IDX files, the format that MNIST is published in (LeCun et al. 1998), packed or not."""
 
 import gzip
+import itertools
 import math
 import zlib
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import Catalogue, Part, Record, SourceFacts
+from sfumato.sources.catalogue import UNLABELLED, Catalogue, Part, Record, SourceFacts
 from sfumato.sources.listing import check_inside, entries
 
 IDX_IMAGES, IDX_LABELS = 0x0803, 0x0801
@@ -33,6 +34,8 @@ class Layout:
     """The smallest label value."""
     transposed: bool = False
     """Rows and columns are exchanged in the files (EMNIST, Cohen et al. 2017)."""
+    named: bool = False
+    """It is that of a data set by name, which has labels; a folder of one's own may be without."""
 
 
 MNIST = Layout()
@@ -48,6 +51,9 @@ def open_idx(folder: Path, part: Part, *, layout: Layout = MNIST) -> Catalogue:
 
     Files whose names begin with neither of the layout's beginnings are a set without a test part.
     """
+    listing = {entry.name for entry in entries(folder)}
+    if not any("idx1-ubyte" in name for name in listing) and not layout.named:
+        return open_unlabelled(folder, part, layout)
     train, test, whole = (idx_pair(folder, beginning) for beginning in (layout.train, layout.test, ""))
     if not (train or whole):
         files = f"{layout.train}images-idx3-ubyte and {layout.train}labels-idx1-ubyte"
@@ -83,21 +89,42 @@ def open_idx(folder: Path, part: Part, *, layout: Layout = MNIST) -> Catalogue:
     return Catalogue(facts, records, has_parts=bool(test), labels=labelled)
 
 
+def open_unlabelled(folder: Path, part: Part, layout: Layout) -> Catalogue:
+    """A folder of images without any labels: all are one class."""
+    beginnings = (layout.train, layout.test, "")
+    train, test, whole = (idx_file(folder, beginning, "images", 3) for beginning in beginnings)
+    present = [path for path in (train or whole, test) if path]
+    chosen = {"train": present[:1], "test": present[-1:], "all": present}[part]
+    headers = [idx_header(path, IDX_IMAGES) for path in chosen]
+    if not chosen or not all(map(math.prod, headers)):
+        raise BadInput(f"{str(folder)!r} holds no images that could be trained on; get the files again")
+    count, (_, height, width) = sum(header[0] for header in headers), headers[0]
+
+    def records() -> Iterator[Record]:
+        for path in chosen:
+            for at, pixels in enumerate(read_idx(path, IDX_IMAGES)):
+                yield Record(f"{path}[{at}]", pixels[:, :, None], 0)
+
+    facts = SourceFacts(str(folder), count, (UNLABELLED,), 1, height, width)
+    return Catalogue(facts, records, has_parts=bool(test), labels=lambda: itertools.repeat((0, ""), count))
+
+
 def idx_pair(folder: Path, beginning: str) -> tuple[Path, Path] | None:
     """Image and label file whose names begin so, packed or not; None if there are no such images."""
-    listing = {entry.name: entry for entry in entries(folder)}
-
-    def find(kind: str, dimensions: int) -> Path | None:
-        for name in (f"{beginning}{kind}{mark}idx{dimensions}-ubyte{end}" for mark in "-." for end in ("", ".gz")):
-            if name in listing:
-                check_inside(listing[name], folder)
-                return folder / name
-        return None
-
-    images, labels = find("images", 3), find("labels", 1)
+    images, labels = (idx_file(folder, beginning, *kind) for kind in (("images", 3), ("labels", 1)))
     if images and not labels:
         raise BadInput(f"{str(images)!r} has no labels beside it; add {beginning}labels-idx1-ubyte[.gz]")
     return (images, labels) if images and labels else None
+
+
+def idx_file(folder: Path, beginning: str, kind: str, dimensions: int) -> Path | None:
+    """The file of that kind whose name begins so, packed or not; None if there is none."""
+    listing = {entry.name: entry for entry in entries(folder)}
+    for name in (f"{beginning}{kind}{mark}idx{dimensions}-ubyte{end}" for mark in "-." for end in ("", ".gz")):
+        if name in listing:
+            check_inside(listing[name], folder)
+            return folder / name
+    return None
 
 
 def idx_classes(folder: Path, values: list[np.ndarray], layout: Layout) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -35,11 +35,6 @@ def class_names(folder: Path) -> tuple[str, ...]:
         check_inside(entry, folder)
         if entry.is_dir():
             names.append(entry.name)
-    if not names and any(is_picture(entry) for entry in listing):
-        raise BadInput(
-            f"{str(folder)!r} holds images but no class folders; move them into one folder per class",
-            nameless="holds images but no class folders: move them into one folder per class",
-        )
     if not names:
         raise BadInput(
             f"the folder {str(folder)!r} holds no images; add them, one folder per class",
@@ -49,6 +44,12 @@ def class_names(folder: Path) -> tuple[str, ...]:
     if strange:
         raise BadInput(f"the class folder {strange[0]!r} of {str(folder)!r} has unprintable characters; rename it")
     return tuple(names)
+
+
+def is_flat(folder: Path) -> bool:
+    """Whether a folder holds pictures and no folders."""
+    present = entries(folder)
+    return any(map(is_picture, present)) and not any(entry.is_dir() for entry in present)
 
 
 def picture_files(root: Path, name: str, *, empty: bool = False) -> list[Path]:

@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +95,7 @@ def open_named(name: str, folder: str, part: Part) -> Catalogue:
     """A named data set, fetched where it is missing and there is a network."""
     place = locate(name, folder) or fetched(name, folder)
     if holds_idx(place):
-        catalogue = open_idx(place, part, layout=NAMED[name].layout or Layout())
+        catalogue = open_idx(place, part, layout=replace(NAMED[name].layout or Layout(), named=True))
         if NAMED[name].layout and not catalogue.has_parts:
             raise BadInput(f"{str(place)!r} holds no test images of {name!r}; {way_out(name, folder)}")
         return catalogue

@@ -1,10 +1,10 @@
-"""NPZ files: `images` and `labels`, and where they are needed `range`, `classes` and `groups`; nothing in them can run code.
+"""NPZ files: `images`, and as a rule `labels`, and where they are needed `range`, `classes` and `groups`; nothing in them can run code.
 
 In splits, as MedMNIST has them (Yang et al. 2023), there are `train_images`, `train_labels`, `test_images`, `val_images`
 and so on instead, and `train_groups` where there are groups; `range` and `classes` are of the whole file.
 `images` is `[n, h, w]` or `[n, h, w, 1 or 3]`, uint8, or floats together with `range`, the two values that stand for
 black and white; floats are rounded to 256 levels. `labels` is integer `[n]` or `[n, 1]`. `classes` are names for the labels 0, 1,
-...; without it the classes are the label values. `groups` is `[n]`, whole numbers or texts, equal for images that belong
+...; without it the classes are the label values. Without `labels` all images are one class. `groups` is `[n]`, whole numbers or texts, equal for images that belong
 together, to one person for example; another array may stand in for it (`data.group`).
 """
 
@@ -20,7 +20,7 @@ from typing import IO
 import numpy as np
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import GROUP, NO_GROUPS, Catalogue, Reading, Record, SourceFacts
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, UNLABELLED, Catalogue, Record, Reading, SourceFacts
 from sfumato.sources.splits import SPLITS, splits_of_part
 
 GROUPS = ("groups", GROUP)
@@ -44,6 +44,8 @@ class Series:
     """Whole numbers `[n]`."""
     groups: list[str]
     """Name of each image's group; none where there are no groups."""
+    unlabelled: bool
+    """There is no array of labels."""
 
     @property
     def channels(self) -> int:
@@ -60,7 +62,11 @@ def open_npz(path: Path, reading: Reading) -> Catalogue:
     chosen_splits = [splits[split] for split in chosen]
     if len({bool(one.groups) for one in splits.values()}) > 1:
         raise BadInput(f"only some splits of {str(path)!r} have groups; name them for all, or use data.group=none")
+    if len({one.unlabelled for one in splits.values()}) > 1:
+        raise BadInput(f"only some splits of {str(path)!r} have labels; add them to all, or to none")
     codes, classes = class_names(np.concatenate([one.labels for one in splits.values()]), names, path)
+    if next(iter(splits.values())).unlabelled and names is None:
+        classes = (UNLABELLED,)
 
     def labels() -> Iterator[tuple[int, str]]:
         for one in chosen_splits:
@@ -98,7 +104,8 @@ def splits_of(archive: zipfile.ZipFile) -> dict[str, str]:
 def series(archive: zipfile.ZipFile, first: str, group: str, path: Path) -> Series:
     """The arrays whose names begin with `first`, of which the images are not read."""
     shape, kind = header(archive, f"{first}images", path)
-    labels = array(archive, f"{first}labels", path)
+    unlabelled = f"{first}labels.npy" not in archive.namelist()
+    labels = np.zeros(shape[0] if shape else 0, np.int64) if unlabelled else array(archive, f"{first}labels", path)
     low, high = value_range(archive, f"{first}images", kind, path)
     groups = group_names(archive, first, group, shape[0] if shape else 0, path)
     if len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] not in (1, 3)) or not math.prod(shape):
@@ -115,7 +122,7 @@ def series(archive: zipfile.ZipFile, first: str, group: str, path: Path) -> Seri
         raise BadInput(
             f"{str(path)!r} holds {shape[0]} {first}images but {len(labels)} {first}labels; make them equally many"
         )
-    return Series(f"{first}images", shape, kind, low, high, labels, groups)
+    return Series(f"{first}images", shape, kind, low, high, labels, groups, unlabelled)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ Not covered: pictures inside the table (`sfumato.sources.embedded`), and more th
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from sfumato.config import Columns
 from sfumato.errors import BadInput
 from sfumato.sources import dicom, saved
-from sfumato.sources.catalogue import GROUP, NO_GROUPS, PATIENT, VOLUME, File
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, PATIENT, UNLABELLED, USUAL_COLUMNS, VOLUME, File
 from sfumato.sources.listing import entries
 
 METADATA = "metadata"
@@ -107,7 +107,8 @@ def table_files(table: Path, columns: Columns, group: str, *, root: Path | None 
     if by_patient or (group_name == VOLUME and VOLUME not in present):
         group_name = NO_GROUPS
     grouped = group_name != NO_GROUPS
-    settings = {path_name: "data.columns.path", columns.label: "data.columns.label"}
+    label_name = label_column(present, columns)
+    settings = {path_name: "data.columns.path"} | ({label_name: "data.columns.label"} if label_name else {})
     for name, setting in (settings | ({group_name: "data.group"} if grouped else {})).items():
         if name not in present:
             present_names = ", ".join(map(repr, present))
@@ -122,12 +123,17 @@ def table_files(table: Path, columns: Columns, group: str, *, root: Path | None 
         path = inside(table.parent, text(row[path_name]), real, where)
         if (first := seen.setdefault(os.path.realpath(path), number)) != number:
             raise BadInput(f"{where} names the picture {str(path)!r} again, as row {first} does; keep one of the two")
-        label, own = text(row[columns.label]), text(row[group_name]) if grouped else ""
-        for name, value in ((columns.label, label), *([(group_name, own)] if grouped else [])):
+        label, own = text(row[label_name]) if label_name else UNLABELLED, text(row[group_name]) if grouped else ""
+        for name, value in ((label_name, label), *([(group_name, own)] if grouped else [])):
             if not value or not value.isprintable():
                 raise BadInput(f"{where} has {value!r} in the column {name!r}; write a name that can be printed")
         files.append(File(path, label, dicom.patient(path) if by_patient else own))
     return files, grouped or by_patient
+
+
+def label_column(present: Collection[str], columns: Columns) -> str:
+    """The column of the labels; empty for a table without the usual one, whose pictures are all one class."""
+    return "" if columns.label == USUAL_COLUMNS.label and columns.label not in present else columns.label
 
 
 def read_rows(table: Path) -> list[Mapping[str, Any]]:

@@ -17,6 +17,7 @@ from flows import audit as audit_flow
 from flows import synthesize as flow
 from sfumato.privacy.accounting.events import DiscreteHistogram
 from sfumato.privacy.auditing.looks import REAL
+from tasks.planning import Wishes
 from tasks.release import report_for_prefect
 from tasks.runtime.environment import where
 from tests.examples import UNCHOSEN, UNREHEARSED
@@ -52,7 +53,7 @@ def scans(tmp_path) -> Path:
 
 
 def run(method, changes, to=""):
-    return flow.run_changed(method, "auto", [*UNCHOSEN, *changes], publish_to=to)
+    return flow.run_changed(method, "auto", [*UNCHOSEN, *changes], Wishes(publish_to=to))
 
 
 def redrawn(folder: Path, samples: str, count: int) -> bool:
