@@ -120,7 +120,6 @@ def test_preflight_names_no_group_and_no_first_picture(folder):
 def test_what_a_person_mistyped_is_still_told(tmp_path, folder):
     for wrong, words in [
         ([f"data.private={tmp_path / 'scanz'}"], "scanz' does not exist"),
-        ([f"data.private={folder / 'ill'}"], "images but no class folders"),
         (
             [f"data.private={listed(folder)}", "data.columns.label=kind"],
             "no column 'kind' .its columns: 'path', 'label'",

@@ -35,6 +35,8 @@ from sfumato.evaluation.ranking import balanced, macro_area
 from sfumato.images import shape_of
 from sfumato.progress import Progress, silent
 
+ONE_CLASS = "all images are of one class, so that there are none to tell apart"
+"""Why there is no score of what is read in images."""
 NEIGHBOURS = 5
 """The k of coverage, precision, recall and density (Naeem et al. 2020), and so one less than `FEWEST_JUDGED`."""
 
@@ -59,8 +61,8 @@ class Scores(BaseModel):
     """Share of real test images in the neighbourhood of some image of the set."""
     density: float = Field(ge=0)
     """How many real neighbourhoods hold an image of the set, on average, divided by k; may exceed 1."""
-    readable: float = Field(ge=0, le=1)
-    """Share of images that the judge reads as the class they were drawn for."""
+    readable: float | None = Field(ge=0, le=1)
+    """Share of images that the judge reads as the class they were drawn for; None where there is one class alone."""
     logistic: float | None = Field(ge=0, le=1)
     """Accuracy on the real test images of a logistic regression trained on the set; this and what follows are None where all its
     images are labelled as one class."""
@@ -184,7 +186,8 @@ def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress
     _enough(synthetic, "synthetic images")
     names, unread = utility.wanted(bench.how, shape_of(synthetic))
     if len(labels.unique()) < 2:
-        reason = f"all images are labelled as class {int(labels[0])}, which leaves a classifier nothing to learn"
+        one = f"all images are labelled as class {int(labels[0])}, which leaves a classifier nothing to learn"
+        reason = one if bench.classes > 1 else ONE_CLASS
         names, unread = (), unread | dict.fromkeys(names, reason)
     steps = utility.training_steps(names, len(synthetic), bench.how)
 
@@ -212,7 +215,7 @@ def ceiling(
     `readable` uses the held-out images, which the judge did not learn from; all other scores use the training part, since held-out
     images would be compared with themselves. No utility classifier learns from them.
     """
-    read = _mean("readable", _read_rightly(bench.judge, *test), bench)
+    read = _read(*test, bench)
     return _scores(train[0], bench, _joined(_seen(*train, bench), _two_samples(*train, bench, progress), read))
 
 
@@ -241,6 +244,13 @@ def _read_rightly(model: Classifier, images: Tensor, labels: Tensor) -> np.ndarr
     return (predict(model, images).argmax(1) == labels.cpu()).double().numpy()
 
 
+def _read(images: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
+    """What the judge reads, or why it reads nothing."""
+    if bench.classes < 2:
+        return ScoredSet({"readable": None}, missing={"readable": ONE_CLASS})
+    return _mean("readable", _read_rightly(bench.judge, images, labels), bench)
+
+
 def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
     """Scores that need no training: readability by the judge, and distances in all features."""
     drawn, probabilities = bench.extractor.read(synthetic)
@@ -248,13 +258,14 @@ def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
     score, table = inception_score(probabilities)
     near = neighbours(bench.features, drawn, k=NEIGHBOURS)
     rows = {"coverage": near.covered, "precision": near.precise, "recall": near.recalled, "density": near.held}
-    rows |= {"readable": _read_rightly(bench.judge, synthetic, labels), "judge": bench.judge_reads}
     sampling: dict[str, Any] = {"resamples": bench.how.resamples, "seed": bench.seed}
     spans = {"kid": intervals.around(kid, error), "inception_score": intervals.score_interval(score, table, **sampling)}
     others = [(name, eyes.read(synthetic), bench.further_features[name]) for name, eyes in bench.further.items()]
     return _joined(
         ScoredSet({"kid": kid, "inception_score": score}, spans),
         *(_mean(name, row, bench) for name, row in rows.items()),
+        _read(synthetic, labels, bench),
+        *([_mean("judge", bench.judge_reads, bench)] if bench.classes > 1 else []),
         *(_frechet(*pair, bench) for pair in (("frechet", drawn, bench.features), *others)),
     )
 

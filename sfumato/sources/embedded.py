@@ -9,6 +9,7 @@ Not covered: pictures that a table names by their paths alone (`sfumato.sources.
 row, and several configurations in one folder (give the folder of one).
 """
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -230,11 +231,13 @@ def names_of(path: Path, schema: Any, label: str) -> tuple[str, ...] | None:
 def rows_of(sheet: Sheet) -> Iterator[tuple[str, str]]:
     """Label and group of each row, as texts; no picture is read."""
     grouped = sheet.group != NO_GROUPS
+    wanted = [*([sheet.label] if sheet.label else []), *([sheet.group] if grouped else [])]
+    if not wanted:
+        yield from itertools.repeat((UNLABELLED, ""), sheet.rows)
+        return
     with opened_table(sheet.path) as file:
-        for batch in file.iter_batches(
-            columns=[sheet.label, *([sheet.group] if grouped else [])], batch_size=MANY_ROWS
-        ):
-            labels = batch.column(sheet.label).to_pylist()
+        for batch in file.iter_batches(columns=wanted, batch_size=MANY_ROWS):
+            labels = batch.column(sheet.label).to_pylist() if sheet.label else [UNLABELLED] * batch.num_rows
             groups = batch.column(sheet.group).to_pylist() if grouped else [None] * len(labels)
             for label, group in zip(labels, groups, strict=True):
                 own = text(group)

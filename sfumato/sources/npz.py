@@ -20,7 +20,7 @@ from typing import IO
 import numpy as np
 
 from sfumato.errors import BadInput
-from sfumato.sources.catalogue import GROUP, NO_GROUPS, UNLABELLED, Catalogue, Record, Reading, SourceFacts
+from sfumato.sources.catalogue import GROUP, NO_GROUPS, UNLABELLED, Catalogue, Reading, Record, SourceFacts
 from sfumato.sources.splits import SPLITS, splits_of_part
 
 GROUPS = ("groups", GROUP)

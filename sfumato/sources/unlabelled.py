@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from sfumato.sources.catalogue import UNLABELLED, Catalogue, File, Record, Reading
+from sfumato.sources.catalogue import UNLABELLED, Catalogue, File, Reading, Record
 from sfumato.sources.files import decoded
 
 

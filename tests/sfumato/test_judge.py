@@ -156,7 +156,6 @@ def test_without_a_judge_nothing_is_planned_for_one():
 @pytest.mark.parametrize(
     ("method", "changes", "facts", "words"),
     [
-        ("dp-sgd", ["judge.use=relabel"], {"public_classes": 1}, "public images are of 1 class"),
         ("dp-sgd", ["judge.use=relabel"], {"classes": ("a",)}, "private images are of 1 class"),
         ("dp-sgd", ["judge.use=relabel", "judge.directions=513"], {}, "more than the 512 features"),
         ("dppm", ["judge.use=filter", "method.mechanism=dp_sgd", "fine_tuning.trainable=[film,time,rest]"], {}, "labels of their own.*relabel"),

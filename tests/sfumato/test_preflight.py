@@ -242,7 +242,7 @@ def test_one_source_is_on_both_sides_by_classes_that_differ(tmp_path):
         *sides, "data.private_classes=x"
     )
     within = refusal(sides[0], f"data.public={one / 'c'}", "data.private_classes=[a,b]", "data.public_without=a")
-    assert "must not come from" in within or "holds images but no class folders" in within
+    assert "must not come from" in within or "is no class of" in within
 
 
 def test_one_source_with_groups_is_not_on_both_sides(tmp_path):
@@ -303,9 +303,12 @@ def test_which_sides_are_inverted(tmp_path):
         assert private_set(settle(f"data.invert={invert}", "data.crop=centre")[0]).invert is expected
 
 
-def test_one_class_is_not_enough(tmp_path):
-    message = refusal(f"data.private={folder(tmp_path / 'only', classes='a')}")
-    assert "1 class ('a')" in message and "2 or more class folders" in message
+def test_one_class_is_enough_and_leaves_nothing_to_guide_towards(tmp_path):
+    settings, facts, warnings = settle(
+        f"data.private={folder(tmp_path / 'only', classes='a')}", "generation.guidance=2"
+    )
+    assert facts.classes == ("a",) and settings.generation.guidance == 0
+    assert not any("have no labels" in warning for warning in warnings)
 
 
 def test_a_source_that_is_not_there_is_named(tmp_path):
@@ -387,12 +390,11 @@ def test_the_feature_extractor_is_settled_before_any_work(monkeypatch):
     assert settings.evaluation.features == "inception"
 
 
-def test_eyes_need_two_public_classes_to_learn_from(tmp_path, monkeypatch):
-    one = [f"data.public={folder(tmp_path / 'one', classes='a')}"]
-    message = refusal(*one)
-    assert "one class" in message and "two or more class folders" in message and "features=inception" in message
-    monkeypatch.setattr(extractors, "_obstacle", lambda: "")
-    assert settle(*one, "evaluation.features=inception")[1].public_classes == 1
+def test_eyes_learn_from_turns_where_there_is_one_public_class(tmp_path):
+    one = f"data.public={folder(tmp_path / 'one', classes='a')}"
+    assert "the public images are one class" in refusal(one, "method.votes=true")
+    run = settle(one)[:2]
+    assert run[1].public_classes == 1 and "(turns of one, 4 classes)" in one_extractor([run])
 
 
 def test_runs_that_would_be_measured_in_two_ways_are_refused_together(tmp_path):

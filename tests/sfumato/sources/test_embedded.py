@@ -120,8 +120,8 @@ def test_other_columns_and_plain_bytes(tmp_path):
     columns = Columns(path="scan", label="finding")
     assert describe(place, Reading(part="all", columns=columns, group="who")).groups == 6
     assert load(place, Reading(part="all", columns=columns)).classes == ("ant", "cat", "owl")
-    with refused("has no column 'label' of whole numbers or texts", "'finding' (string)", "data.columns.label"):
-        load(place, Reading(part="all", columns=Columns(path="scan")))
+    with refused("has no column 'kind' of whole numbers or texts", "'finding' (string)", "data.columns.label"):
+        load(place, Reading(part="all", columns=Columns(path="scan", label="kind")))
     with refused("has no column 'person'", "data.group"):
         load(place, Reading(part="all", columns=columns, group="person"))
 

@@ -107,12 +107,9 @@ def test_values_outside_the_stated_range_are_named(tmp_path, wrong):
         load(write(tmp_path / "a.npz", images=floats, range=np.array([0, 1])), Reading(part="all"))
 
 
-@pytest.mark.parametrize("name", ["images", "labels"])
-def test_a_missing_array_is_named(tmp_path, name):
-    arrays = {"images": PIXELS, "labels": LABELS}
-    del arrays[name]
-    np.savez(tmp_path / "a.npz", **arrays)
-    with refused("a.npz", f"no array '{name}'", "numpy.savez"):
+def test_missing_images_are_named(tmp_path):
+    np.savez(tmp_path / "a.npz", labels=LABELS)
+    with refused("a.npz", "no array 'images'", "numpy.savez"):
         describe(tmp_path / "a.npz")
 
 
@@ -243,7 +240,7 @@ def test_splits_as_medmnist_has_them(tmp_path):
     ("changes", "words"),
     [
         ({"test_labels": np.zeros((4, 3), np.uint8)}, ["'test_labels'", "[4, 3]", "one for each image"]),
-        ({"val_labels": None}, ["holds no array 'val_labels'"]),
+        ({"val_labels": None}, ["only some splits", "have labels"]),
         ({"val_labels": np.zeros(5, np.uint8)}, ["6 val_images but 5 val_labels"]),
         ({"train_images": np.zeros((12, 5, 7))}, ["'train_images'", "unknown range"]),
         ({"train_groups": np.zeros(12, int)}, ["only some splits", "data.group=none"]),

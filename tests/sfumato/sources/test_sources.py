@@ -5,9 +5,8 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from sfumato import sources
 from sfumato.sources import Reading, describe, files, idx, load
-from tests.sfumato.sources.writing import refused, write_folder, write_mnist_like
+from tests.sfumato.sources.writing import refused, write_mnist_like
 
 
 def test_digits_are_scikit_learns_with_a_fixed_test_part():
@@ -88,14 +87,6 @@ def test_glyph_requests_are_checked_in_both():
             read("glyphs", Reading(size=4))
         with refused("repeats 'a'"):
             read("glyphs", Reading(characters="aba"))
-
-
-def test_one_class_is_too_few(tmp_path):
-    facts = describe(write_folder(tmp_path, {"only": 3}))
-    with refused("holds 1 class ('only')", "at least 2"):
-        sources.require_classes(facts)
-    sources.require_classes(facts, at_least=1)
-    sources.require_classes(describe("digits"))
 
 
 # --- crop and polarity ------------------------------------------------------------------------------------------------
