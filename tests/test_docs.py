@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import diffusers
 import numpy as np
 import pytest
 import typer
@@ -19,6 +20,7 @@ from flows import audit as auditing
 from flows import rehearse as rehearsing
 from flows import synthesize as flow
 from flows.cli import main
+from flows.cli.options import with_short
 from flows.cli.settings import listed
 from flows.variants import RunGrid, named_sweep, planned, sweep_over, variants_of
 from sfumato.methods import METHODS
@@ -27,6 +29,7 @@ from sfumato.settings import resolve
 from tasks.checks import agreed_delta, known_constants
 from tasks.runtime.environment import where
 from tasks.server import embedded
+from tests import elsewhere
 from tests.examples import UNCHOSEN, UNREHEARSED, answered, home_at, write_classes
 from tests.hospital import write_dicom
 
@@ -206,6 +209,8 @@ def stand_ins(tmp_path_factory) -> Path:
             BitsStored=12,
             HighBit=11,
         )
+    elsewhere.save(place / "painter", elsewhere.unet(2), diffusers.DDPMScheduler(num_train_timesteps=50))
+    elsewhere.save(place / "painter", elsewhere.autoencoder(), part="vae")
     write_classes(place / "objects", {f"object-{number:03}": 12 for number in range(100)}, 28, 28)
     return place
 
@@ -229,8 +234,7 @@ def test_runs_of_a_page_can_be_planned_in_its_order_within_the_budgets_that_it_s
 
 def plan(given: Mapping[str, Any]) -> None:
     """What a run would ask of the ledger, which bears it; the options are those of `sfumato run`."""
-    epsilon = given.get("epsilon")
-    changes = [*(given["changes"] or []), *([f"privacy.epsilon={epsilon}"] if epsilon else [])]
+    changes = with_short(given["changes"], given.get("epsilon"), given["public_because"])
     asked = resolve(given["method"], given["preset"], changes)
     settings, facts, _ = preflight(asked, str(where().data), known_constants, agreed_delta)
     made = plan_for(settings, facts)
@@ -284,13 +288,15 @@ def tiny_flows(no_servers, monkeypatch):
 
 
 def settable(method: str, changes: Sequence[str]) -> list[str]:
-    """Those of the tiny settings that the method has and nobody has set."""
+    """Those of the tiny settings that the method has and nobody has set, of no section that follows from a folder."""
     fields = METHODS[method].section.model_fields
     given = {change.partition("=")[0] for change in changes}
+    brought = {path.partition(".")[0] for path in given if path.endswith(".from")}
     return [
         change
         for change in TINY
         if (path := change.partition("=")[0]) not in given
+        and path.partition(".")[0] not in brought
         and (not path.startswith("method.") or path.split(".")[1] in fields)
     ]
 
