@@ -125,11 +125,11 @@ def folder_at(to: Path) -> Path:
     """A folder as an absolute path; `BadInput` where it is taken already, or cannot be written."""
     to = to.expanduser().resolve()
     try:
-        taken = to.exists() and (not to.is_dir() or any(to.iterdir()))
+        occupied = to.exists() and (not to.is_dir() or any(to.iterdir()))
         above = next(place for place in to.parents if place.exists())
     except OSError as error:
         raise unwritable(error, to) from None
-    if taken:
+    if occupied:
         raise BadInput(f"{to} exists and is not an empty folder: choose another place with --to")
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise BadInput(f"cannot write to {to}: {above} is no folder that you may write; choose another place with --to")

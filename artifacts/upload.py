@@ -32,8 +32,8 @@ def free_place(url: str) -> str:
     with _spoken(url) as (files, root):
         if "/" not in root.strip("/"):
             raise BadInput(f"{shown(url)} names no folder: write for example s3://bucket/folder")
-        taken = _taken(files, root)
-    if taken:
+        occupied = _is_occupied(files, root)
+    if occupied:
         raise BadInput(f"there is something at {shown(url)} already: choose another place with --to")
     return url.rstrip("/")
 
@@ -48,7 +48,7 @@ def upload(folder: Path, url: str, *, mark: str) -> None:
         draft = f"{above}/.{last}-{uuid.uuid4().hex}"
         try:
             files.put([str(folder / name) for name in rest], [f"{draft}/{name}" for name in rest])
-            if _taken(files, root):
+            if _is_occupied(files, root):
                 raise BadInput(f"there is something at {shown(url)} now: choose another place with --to")
             _move(files, draft, root, rest)
             files.put_file(str(folder / mark), f"{root}/{mark}")
@@ -75,7 +75,7 @@ def _move(files: Any, draft: str, root: str, names: list[str]) -> None:
     files.copy([f"{draft}/{name}" for name in names], [f"{root}/{name}" for name in names])
 
 
-def _taken(files: Any, root: str) -> bool:
+def _is_occupied(files: Any, root: str) -> bool:
     files.invalidate_cache()
     if not files.exists(root):
         return False

@@ -112,11 +112,11 @@ def bounds(field: FieldInfo) -> Iterator[str]:
         yield f"({', '.join(limits)})"
 
 
-def changes(given: Section, start: Section, *path: str) -> Iterator[str]:
+def changes(section: Section, start: Section, *path: str) -> Iterator[str]:
     """What differs from the values that the form started from, as `section.field=value`."""
-    shown = given.model_dump(mode="json")
-    for name in type(given).model_fields:
-        value, before = getattr(given, name), getattr(start, name)
+    shown = section.model_dump(mode="json")
+    for name in type(section).model_fields:
+        value, before = getattr(section, name), getattr(start, name)
         if isinstance(value, Section) and isinstance(before, Section):
             yield from changes(value, before, *path, name)
         elif value != before:

@@ -188,8 +188,8 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
     nearest = book.stage(release.find_nearest)(samples, public_images, eyes, settings.machine)
     scores = book.stage(release.evaluate)(look, judged, eyes, plan.facts, settings.evaluation, settings.seed)
     copies = book.stage(audit.check_copies)(look, samples)
-    given = counts, trained.moments, rehearsed
-    record = close(settings, plan, run.preset, book, parts, samples, scores, copies, nearest, *given)
+    results = counts, trained.moments, rehearsed
+    record = close(settings, plan, run.preset, book, parts, samples, scores, copies, nearest, *results)
     if publish_to:
         record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else publish_to)
     show_in_ui(record)
@@ -332,8 +332,8 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
     inputs = Inputs(settings=recipe, facts=plan.facts, public=parts, moments=moments)
     if plan.plain:
         own = settings.only("privacy", "schedule", "network", "method", "seed")
-        event, given = plan.event_of(Uncertified, STAGE_TRAINING), inputs.model_copy(update={"settings": own})
-        tuned = frame.stage(private.train_plainly)(order, event, plan.plain, given)
+        event, own_inputs = plan.event_of(Uncertified, STAGE_TRAINING), inputs.model_copy(update={"settings": own})
+        tuned = frame.stage(private.train_plainly)(order, event, plan.plain, own_inputs)
         return PrivateParts(tuned=tuned, moments=moments)
     if plan.members:
         own = settings.only("schedule", "network", "seed")

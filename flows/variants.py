@@ -72,8 +72,8 @@ def planned(grid: RunGrid) -> list[Cell]:
         method, *own = variant.split()
         start = next((text.removeprefix(PRESET) for text in own if text.startswith(PRESET)), grid.preset)
         own = [text for text in own if not text.startswith(PRESET)]
-        given = [*grid.changes, *own, *filter(None, [target]), f"seed={seed}", ALONE]
-        cells.append(Cell(variant, plan_run(method, start, given)))
+        all_changes = [*grid.changes, *own, *filter(None, [target]), f"seed={seed}", ALONE]
+        cells.append(Cell(variant, plan_run(method, start, all_changes)))
     one_extractor((cell.run.settings, cell.run.plan.facts) for cell in cells)
     return cells
 

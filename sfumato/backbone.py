@@ -22,7 +22,7 @@ from sfumato.networks.backbone import FEATURES_PER_CHANNEL, BackboneNetwork
 from sfumato.progress import Progress, silent
 from sfumato.resuming import Keeper
 from sfumato.training import Resumable, batches, train
-from sfumato.turns import told_apart
+from sfumato.turns import turned_if_one_class
 
 CHUNK = 1000
 """Images per batch without training."""
@@ -118,7 +118,7 @@ def train_backbone(
 
     Images of one class teach it to tell turns apart (`sfumato.turns`). `BadInput` where all are of one of several classes.
     """
-    images = told_apart(images)
+    images = turned_if_one_class(images)
     if len(set(images.labels.tolist())) < LEAST_CLASSES:
         raise BadInput(
             f"the public images are all of one class ({len(images)} of {images.classes[:1]}): a backbone learns to tell classes apart, "

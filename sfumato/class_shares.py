@@ -61,9 +61,9 @@ def class_shares(generation: Generation, classes: Sequence[str], noisy: "Tensor 
 
 def with_shares(generation: Generation, classes: Sequence[str]) -> Generation:
     """The settings with shares by class name, in order, that sum to 1; `BadInput` for impossible shares."""
-    given = generation.shares
+    shares = generation.shares
     if generation.classes != "declared":
-        if given:
+        if shares:
             raise BadInput(
                 f"generation.shares is for generation.classes=declared, and that is {generation.classes}: set it, or leave the shares out"
             )
@@ -74,7 +74,7 @@ def with_shares(generation: Generation, classes: Sequence[str]) -> Generation:
             )
         return generation
     by_name: dict[str, float] = {}
-    for name, share in given.items():
+    for name, share in shares.items():
         place = _place(name, classes, "generation.shares")
         if classes[place] in by_name:
             raise BadInput(

@@ -96,11 +96,11 @@ class _Undrawn(TorchFunctionMode):
     """Makes all weights zeros: drawing them takes no time and changes no random state."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
+        keywords = kwargs or {}
         if getattr(func, "__module__", "") == nn.init.__name__:
             with torch.no_grad():
-                return (given["tensor"] if "tensor" in given else args[0]).zero_()
-        return func(*args, **given)
+                return (keywords["tensor"] if "tensor" in keywords else args[0]).zero_()
+        return func(*args, **keywords)
 
 
 @contextlib.contextmanager

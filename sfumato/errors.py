@@ -46,7 +46,7 @@ class Stopped(RuntimeError):
 
     exit_code = 130
 
-    def __init__(self, message: str, taken: tuple[Any, ...] = ()):
-        """`taken` are the privacy events that really happened."""
+    def __init__(self, message: str, events: tuple[Any, ...] = ()):
+        """`events` are the privacy events that really happened."""
         super().__init__(message)
-        self.taken = taken
+        self.events = events

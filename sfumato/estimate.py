@@ -175,12 +175,15 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         each = coder_forward / 2 + math.prod(shape) ** 2 * probe.table["mlp"].work / 1e9
         stages["moments"] = (public + (facts.images or facts.records)) * each
 
-    made = design(METHODS[settings.method.name], settings, shape, facts)
+    blueprint = design(METHODS[settings.method.name], settings, shape, facts)
     own, drawn, own_work = denoise, forward, work
     if METHODS[settings.method.name].blueprint:
-        other = build(made.network, made.shape, made.classes, alpha_bar=levels)
-        own_kind, own_work = _kind(made.network, made.shape), denoiser_work(made.network, made.shape, made.classes)
-        own = probe.per_image(own_kind, own_work, lambda n: _denoiser_step(other, settings, made.shape, n))
+        other = build(blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=levels)
+        own_kind, own_work = (
+            _kind(blueprint.network, blueprint.shape),
+            denoiser_work(blueprint.network, blueprint.shape, blueprint.classes),
+        )
+        own = probe.per_image(own_kind, own_work, lambda n: _denoiser_step(other, settings, blueprint.shape, n))
         drawn = own / 3
     if plan.phase_one:
         training = plan.phase_one.training
@@ -241,9 +244,9 @@ def private_seconds(
     def step(images: int) -> None:
         records = max(1, images // draws)
         x, y = torch.zeros(records, *shape), torch.zeros(records, dtype=torch.long)
-        made = grouped_examples(levels, x, y, draws)
+        examples = grouped_examples(levels, x, y, draws)
         clipped_sum(
-            tuned, trainable, made, clip=tuning.clip, chunk=settings.machine.physical_batch, rule=tuning.clipping
+            tuned, trainable, examples, clip=tuning.clip, chunk=settings.machine.physical_batch, rule=tuning.clipping
         )
 
     per_copy = probe.per_image(kind, work, step)

@@ -47,7 +47,7 @@ from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import refuse_clip, survey
 from sfumato.recipe import follow
 from sfumato.settings import Settings
-from sfumato.turns import name_told_apart
+from sfumato.turns import training_name
 
 MOST_NETWORKS = 64
 """Size of the cache of networks that have been validated."""
@@ -106,8 +106,8 @@ def preflight(
         **grouped_facts,
     )
     group = (data.group or private.grouping) if grouped else sources.NO_GROUPS
-    taken = {"group": group, "records": whole.records, "classes": whole.classes}
-    settings = follow(settings.model_copy(update={"data": data.model_copy(update=taken)}), facts, public.records)
+    fields = {"group": group, "records": whole.records, "classes": whole.classes}
+    settings = follow(settings.model_copy(update={"data": data.model_copy(update=fields)}), facts, public.records)
     settings = _filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
     refuse_clip(tuning.clip)
@@ -153,11 +153,11 @@ def _chosen(data: Data) -> Data:
     private = sources.unnamed(
         data.private,
         f"the private data (data.private) {data.private!r}",
-        lambda: sources.meant(data.private, data.private_classes, "data.private_classes", reading),
+        lambda: sources.resolve_classes(data.private, data.private_classes, "data.private_classes", reading),
     )
     reading = sources.public_reading(data, 0)
     used, without = (
-        sources.meant(data.public, getattr(data, name), f"data.{name}", reading) if data.public else ()
+        sources.resolve_classes(data.public, getattr(data, name), f"data.{name}", reading) if data.public else ()
         for name in ("public_classes", "public_without")
     )
     return data.model_copy(update={"private_classes": private, "public_classes": used, "public_without": without})
@@ -206,11 +206,11 @@ def _patients_unused(data: Data, private: sources.SourceFacts) -> tuple[str, ...
 def _unlabelled(data: Data, private: sources.SourceFacts, public: sources.SourceFacts) -> tuple[str, ...]:
     """A warning where a side has no labels and nobody said so."""
     sides = {"private": private, "public": public}
-    found = [side for side, facts in sides.items() if facts.classes == (sources.UNLABELLED,)]
+    bare = [side for side, facts in sides.items() if facts.classes == (sources.UNLABELLED,)]
     return tuple(
         f"the {side} images have no labels, so all are one class: sort them into one folder per class, name a column by data.columns.label, or "
         f"say that it is meant by data.unlabelled={side}"
-        for side in found
+        for side in bare
         if data.unlabelled not in (side, "both")
     )
 
@@ -376,7 +376,7 @@ def public_name(data: Data) -> str:
 def one_extractor(runs: Iterable[tuple[Settings, Facts]]) -> str:
     """The feature extractor that will measure all these runs; `BadInput` where their scores could not stand in one table."""
     return only_extractor(
-        cnn_name(*name_told_apart(public_name(settings.data), facts.public_classes, facts.shape))
+        cnn_name(*training_name(public_name(settings.data), facts.public_classes, facts.shape))
         if settings.evaluation.features == "cnn"
         else INCEPTION
         for settings, facts in runs

@@ -710,8 +710,8 @@ def judging(settings: Settings, declared: Declared) -> Iterator[Pick]:
         epochs = next((many for many in range(most, fewest, -1) if takes(images, many) <= seconds), fewest)
         why = "as in the papers" if epochs == most else f"more would take beyond {limit}; the papers take {most}"
         yield Pick("evaluation.epochs", epochs, why)
-    tried = [drawn, *(int(drawn * part / 10) for part in range(9, 0, -1))]
-    enough = [many for many in tried if many >= FEWEST_TAUGHT]
+    candidates = [drawn, *(int(drawn * part / 10) for part in range(9, 0, -1))]
+    enough = [many for many in candidates if many >= FEWEST_TAUGHT]
     images = next((many for many in enough if takes(many, epochs) <= seconds), min([drawn, *enough]))
     why = "all that are drawn teach the classifiers" if images == drawn else f"judging more would take beyond {limit}"
     yield Pick("evaluation.images", images, why)

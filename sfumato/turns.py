@@ -1,9 +1,9 @@
-"""What a classifier of public images tells apart: their classes, or where these are all one, how each image was turned.
+"""The classes that a classifier of public images learns: their own, or where all are of one class, how each image was turned.
 
-Telling turns apart teaches features without a label (Gidaris et al. 2018): whoever can say which side of a picture is up has learnt what is
-in it.
+Classifying turns teaches features without labels (Gidaris et al. 2018): a network that recognises which side of a picture is up has
+learnt its content.
 
-Not covered: pictures that look the same when turned, from which nothing is learnt so.
+Not covered: pictures that look the same when turned, which teach nothing.
 """
 
 import numpy as np
@@ -11,11 +11,11 @@ import numpy as np
 from sfumato.images import ImageSet
 
 QUARTERS, HALVES = (0, 1, 2, 3), (0, 2)
-"""Quarter turns that are told apart, and those of images that are not square."""
+"""Quarter turns that serve as classes, for square images and for others."""
 
 
-def told_apart(images: ImageSet) -> ImageSet:
-    """The images with something to tell apart: as they are where they are of several classes, else each turned once, in turn."""
+def turned_if_one_class(images: ImageSet) -> ImageSet:
+    """The images unchanged where they are of several classes, else each turned by one of the turns, in order, with the turns as classes."""
     if len(images.classes) > 1:
         return images
     turns = turns_of(images.pixels.shape[2], images.pixels.shape[3])
@@ -31,6 +31,6 @@ def turns_of(height: int, width: int) -> tuple[int, ...]:
     return QUARTERS if height == width else HALVES
 
 
-def name_told_apart(source: str, classes: int, shape: tuple[int, int, int]) -> tuple[str, int]:
-    """What public images of that name are called where a classifier has learnt from them, and how many kinds it tells apart."""
+def training_name(source: str, classes: int, shape: tuple[int, int, int]) -> tuple[str, int]:
+    """The name of public images in the scores of a classifier that learnt from them, and its number of classes."""
     return (source, classes) if classes > 1 else (f"turns of {source}", len(turns_of(*shape[1:])))

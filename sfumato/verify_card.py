@@ -47,13 +47,13 @@ def composed(mechanisms: list[Any], delta: float, interval: float) -> float:
     grid = {"value_discretization_interval": interval}
     total, mu_squared = pld.identity(**grid), 0.0
     for mechanism in mechanisms:
-        given, count = dict(mechanism["arguments"]), mechanism["count"]
-        if mechanism["constructor"] == "from_gaussian_mechanism" and "sampling_prob" not in given:
-            mu_squared += count * (given["sensitivity"] / given["standard_deviation"]) ** 2
+        arguments, count = dict(mechanism["arguments"]), mechanism["count"]
+        if mechanism["constructor"] == "from_gaussian_mechanism" and "sampling_prob" not in arguments:
+            mu_squared += count * (arguments["sensitivity"] / arguments["standard_deviation"]) ** 2
             continue
-        if "neighboring_relation" in given:
-            given["neighboring_relation"] = NeighboringRelation[given["neighboring_relation"]]
-        total = total.compose(getattr(pld, mechanism["constructor"])(**given, **grid).self_compose(count))
+        if "neighboring_relation" in arguments:
+            arguments["neighboring_relation"] = NeighboringRelation[arguments["neighboring_relation"]]
+        total = total.compose(getattr(pld, mechanism["constructor"])(**arguments, **grid).self_compose(count))
     if mu_squared:
         total = total.compose(pld.from_gaussian_mechanism(1 / math.sqrt(mu_squared), **grid))
     return float(total.get_epsilon_for_delta(delta))

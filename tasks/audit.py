@@ -123,8 +123,8 @@ def make_canaries(context: RunContext, audit_name: str, count: int, facts: Facts
     """Make up canaries and toss their coins; `audit_name` sets them apart from those of every other audit."""
     with making(CanaryImages, "canaries", context, params={"audit": audit_name, "count": count}) as draft:
         each = canaries.images_each(facts.records, facts.images) if facts.unit else 1
-        made = canaries.make_canaries(count, shape=facts.shape, classes=len(facts.classes), each=each)
-        serialization.save_canaries(draft.folder, made, facts.classes)
+        canary_images = canaries.make_canaries(count, shape=facts.shape, classes=len(facts.classes), each=each)
+        serialization.save_canaries(draft.folder, canary_images, facts.classes)
         draft.metrics = {"canaries": count}
     return draft.ref
 

@@ -40,7 +40,7 @@ from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.progress import Progress
 from sfumato.retrieval import features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
-from sfumato.turns import name_told_apart
+from sfumato.turns import training_name
 from tasks.inputs import TrainingSet
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import stage
@@ -223,7 +223,7 @@ def train_classifier(
         public = held_out(serialization.load_images(draft.open(images)), seed).learnt
         model = classifier_of(public, seed=seed, device=device_of(machine), progress=draft.show)
         shape = public.pixels.shape[1:]
-        source, _ = name_told_apart(source, len(public.classes), shape)
+        source, _ = training_name(source, len(public.classes), shape)
         classifiers.save_classifier(draft.folder, model, shape, source)
         draft.metrics = {"classes": len(public.classes)}
     return draft.ref

@@ -35,8 +35,8 @@ def check(
     if strange := [change for change in changes or [] if not change.startswith("data.")]:
         raise BadInput(f"--set {strange[0]!r} has nothing to do with how images are read; only data.FIELD=VALUE has")
     sides = {"data.private": private} | ({"data.public": public} if public else {})
-    given = [*(changes or []), *(f"{name}={json.dumps(one)}" for name, one in sides.items())]
-    request = resolve(DEFAULT_METHOD, changes=given)
+    all_changes = [*(changes or []), *(f"{name}={json.dumps(one)}" for name, one in sides.items())]
+    request = resolve(DEFAULT_METHOD, changes=all_changes)
     looked_at = request.model_copy(update={"data": request.data.model_copy(update={"public": public})})
     settings, warnings = for_sheet(looked_at, str(place.data))
     from artifacts.reports.data_sheet import sheet_page
@@ -44,7 +44,7 @@ def check(
 
     run: Intended | str
     try:
-        planned = plan_run(DEFAULT_METHOD, changes=given)
+        planned = plan_run(DEFAULT_METHOD, changes=all_changes)
         settings, warnings = planned.settings, tuple(dict.fromkeys((*warnings, *planned.warnings)))
         size, channels = brought_to(planned.plan.facts.shape)
         run = Intended(settings.data.model_copy(update={"channels": channels}), size, settings.seed)

@@ -98,10 +98,16 @@ def sweep(
             f"nothing to vary: name a sweep ({', '.join(names(SWEEPS))}), or use --over section.field=value,value"
         )
     chosen = sweep_over(over, name or DEFAULT_METHOD) if over else named_sweep(name)
-    given, title = [*chosen.changes, *(changes or [])], f"sweep-{name or DEFAULT_METHOD}"
+    all_changes, title = [*chosen.changes, *(changes or [])], f"sweep-{name or DEFAULT_METHOD}"
     axes = chosen.axes
     grid = RunGrid(
-        variants_of(axes), preset or chosen.preset, _targets(epsilons), _seeds(seeds), given, title=title, axes=axes
+        variants_of(axes),
+        preset or chosen.preset,
+        _targets(epsilons),
+        _seeds(seeds),
+        all_changes,
+        title=title,
+        axes=axes,
     )
     _carry_out(grid, go_on=go_on, yes=yes)
 
@@ -136,9 +142,9 @@ def forecast(cells: "Sequence[Cell]") -> "Iterator[str]":
     firsts = {cell.variant: cell for cell in reversed(cells)}
     with one_thread():
         expected = {variant: estimate(cell.run.settings, cell.run.plan) for variant, cell in firsts.items()}
-    made = {(cell.variant, cell.run.settings.seed) for cell in cells}
+    public_halves = {(cell.variant, cell.run.settings.seed) for cell in cells}
     minutes = sum(expected[cell.variant].minutes - expected[cell.variant].public_minutes for cell in cells)
-    minutes += sum(expected[variant].public_minutes for variant, _ in made)
+    minutes += sum(expected[variant].public_minutes for variant, _ in public_halves)
     yield f"time: about {minutes:.0f} min at most, what was made before not counted"
     for name in dict.fromkeys(cell.run.settings.data.name for cell in cells):
         yield f"cost: {priced_together(name, [cell for cell in cells if cell.run.settings.data.name == name])}"

@@ -45,12 +45,12 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking.")]
 
 def with_short(changes: list[str] | None, epsilon: float | None = None, public_because: str = "") -> list[str]:
     """A person's changes, with those of the options that stand for settings."""
-    given = list(changes or [])
+    all_changes = list(changes or [])
     if epsilon is not None:
-        given.append(f"privacy.epsilon={epsilon}")
+        all_changes.append(f"privacy.epsilon={epsilon}")
     if public_because:
-        given.append(f"privacy.public_because={json.dumps(public_because)}")
-    return given
+        all_changes.append(f"privacy.public_because={json.dumps(public_because)}")
+    return all_changes
 
 
 def warn(text: str) -> None:

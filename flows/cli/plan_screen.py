@@ -129,8 +129,10 @@ def _aligned(plan: Plan) -> str:
 def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str:
     """The parts that learn from private images, stage by stage."""
     parts, tuning = [], plan.fine_tuning
-    made = design(METHODS[settings.method.name], settings, shape, plan.facts)
-    model = build(made.network, made.shape, made.classes, alpha_bar=make_schedule(settings.schedule).alpha_bar)
+    blueprint = design(METHODS[settings.method.name], settings, shape, plan.facts)
+    model = build(
+        blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=make_schedule(settings.schedule).alpha_bar
+    )
     if plan.members:
         parts.append(f"{plan.members.count} members, each on its own shard, {plan.members.training.steps} steps")
     if plan.plain:

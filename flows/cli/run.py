@@ -41,9 +41,9 @@ def run(
     from tasks.checks import refuse_publishing
     from tasks.planning import RUN_FOLDER, Wishes, plan_run
 
-    place, given = configure(), with_short(changes, epsilon, public_because)
+    place, all_changes = configure(), with_short(changes, epsilon, public_because)
     with cached_prices(place) if dry_run else contextlib.nullcontext():
-        planned = plan_run(method, preset, given, new_version=new_version)
+        planned = plan_run(method, preset, all_changes, new_version=new_version)
         _show(place, planned)
     if publish or publish_to:
         refuse_publishing(planned.plan)

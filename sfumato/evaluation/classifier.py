@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sfumato.errors import BadInput
 from sfumato.images import ImageSet, to_unit
 from sfumato.progress import Progress
-from sfumato.turns import told_apart
+from sfumato.turns import turned_if_one_class
 
 FEATURES = 64
 """Width of the hidden layer whose values are the features."""
@@ -155,7 +155,7 @@ def classifier_of(
     images: ImageSet, *, seed: int = 0, device: str | torch.device = "cpu", progress: Progress | None = None
 ) -> Classifier:
     """A classifier that tells the classes of an image set apart, or turns where all are of one (`sfumato.turns`)."""
-    images = told_apart(images)
+    images = turned_if_one_class(images)
     x, y = to_unit(images.pixels), torch.from_numpy(images.labels)
     return train_classifier(x, y, len(images.classes), seed=seed, device=device, progress=progress)
 

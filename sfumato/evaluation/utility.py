@@ -109,7 +109,7 @@ def answers(
         raise BadInput(f"synthetic labels: only class {int(labels[0])}; a classifier needs two classes or more")
     total, done = training_steps(names, len(synthetic), how), 0
 
-    def heard(step: int, _: int) -> None:
+    def report(step: int, _: int) -> None:
         if progress is not None:
             progress(done + step, total)
 
@@ -118,13 +118,13 @@ def answers(
         if name == "logistic":
             read, sure = _logistic(synthetic, labels, real_test, classes)
         elif name == "cnn":
-            model = train_classifier(synthetic, labels, classes, seed=seed, device=device, progress=heard)
+            model = train_classifier(synthetic, labels, classes, seed=seed, device=device, progress=report)
             sure = predict(model, real_test)
             read = sure.argmax(1)
         elif name in NETWORKS:
             trained = networks.trained(
                 NETWORKS[name], synthetic, labels, classes,
-                epochs=how.epochs, seed=seed, device=device, progress=heard,
+                epochs=how.epochs, seed=seed, device=device, progress=report,
             )  # fmt: skip
             sure = networks.probabilities(trained, real_test)
             read = sure.argmax(1)

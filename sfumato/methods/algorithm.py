@@ -23,19 +23,19 @@ if TYPE_CHECKING:  # a list of methods and their settings needs no torch
     from sfumato.privacy.auditing.played import Play, Played
 
 M = TypeVar("M", bound=MethodSection)
-Given = TypeVarTuple("Given")
+Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
 
 
-def without_gradients(function: Callable[[*Given], R]) -> Callable[[*Given], R]:
+def without_gradients(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R]:
     """`torch.inference_mode` for a function of a method's file; loads torch at the first call."""
 
     @functools.wraps(function)
-    def called(*given: *Given) -> R:
+    def called(*arguments: *Arguments) -> R:
         import torch
 
         with torch.inference_mode():
-            return function(*given)
+            return function(*arguments)
 
     return called
 

@@ -314,7 +314,7 @@ def spending(
             read(access.private, "train"), ticket.hash, label, ticket.hash, allow, Payment(ticket, tuple(events))
         )
     except Stopped as stop:
-        _commit(access.ledger, ticket, stop.taken)
+        _commit(access.ledger, ticket, stop.events)
         raise
 
 

@@ -377,7 +377,7 @@ class _Stretches:
             steps = self.event.steps
             raise Stopped(
                 f"stopped after step {step} of {steps} and saved; {step} steps are paid for, and the same command goes on from there",
-                taken=(self._steps(step),),
+                events=(self._steps(step),),
             )
         most = max(1, int(MOST_LOST * self.event.steps))
         until = min(self.event.steps, step + min(most, self.keeper.stretch(step)))

@@ -39,7 +39,7 @@ from sfumato.sources.catalogue import (
     SourceFacts,
     group_number,
 )
-from sfumato.sources.chosen import names_meant, narrowed
+from sfumato.sources.chosen import narrowed, resolve_names
 from sfumato.sources.decoding import kind_of
 from sfumato.sources.dicom import BURNED_IN
 from sfumato.sources.embedded import holds_pictures, open_embedded
@@ -239,7 +239,9 @@ def inspect(source: str | Path, reading: Reading = Reading(), *, progress: Progr
     return inspected(str(source), open_source(source, everything), window=reading.decoding.window, progress=progress)
 
 
-def meant(source: str | Path, chosen: Sequence[str], setting: str, reading: Reading = Reading()) -> tuple[str, ...]:
+def resolve_classes(
+    source: str | Path, chosen: Sequence[str], setting: str, reading: Reading = Reading()
+) -> tuple[str, ...]:
     """The names of the classes of a source that `chosen` means, by names or positions; `setting` is what a refusal calls it."""
     if not chosen:
         return ()
@@ -251,7 +253,7 @@ def meant(source: str | Path, chosen: Sequence[str], setting: str, reading: Read
         characters=reading.characters,
         forgiving=True,
     )
-    return names_meant(open_source(source, everything).facts.classes, chosen, str(source), setting)
+    return resolve_names(open_source(source, everything).facts.classes, chosen, str(source), setting)
 
 
 def public_reading(data: Data, size: int, *, seed: int = 0) -> Reading:

@@ -15,12 +15,12 @@ SHOWN = 8
 """Names of classes that a message shows."""
 
 
-def names_meant(known: tuple[str, ...], chosen: Collection[str], source: str, setting: str) -> tuple[str, ...]:
+def resolve_names(known: tuple[str, ...], chosen: Collection[str], source: str, setting: str) -> tuple[str, ...]:
     """The names of the chosen classes: each is given by its name, or, where no class has that name, by its position from 0 on."""
-    return tuple(dict.fromkeys(_name_meant(known, one, source, setting) for one in chosen))
+    return tuple(dict.fromkeys(_resolve_name(known, one, source, setting) for one in chosen))
 
 
-def _name_meant(known: tuple[str, ...], one: str, source: str, setting: str) -> str:
+def _resolve_name(known: tuple[str, ...], one: str, source: str, setting: str) -> str:
     if one in known:
         return one
     if one.isascii() and one.isdigit() and int(one) < len(known):

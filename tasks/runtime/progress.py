@@ -104,10 +104,10 @@ def _artifact(title: str) -> UUID | None:
 
     if TaskRunContext.get() is None:
         return None
-    made = create_progress_artifact(
+    artifact = create_progress_artifact(
         0.0, key="progress-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"), description=title
     )
-    return made if isinstance(made, UUID) else None
+    return artifact if isinstance(artifact, UUID) else None
 
 
 def _tell(artifact: UUID, percent: float, about: str) -> None:

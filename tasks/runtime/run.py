@@ -115,8 +115,8 @@ class Journal:
             self._check(call)
         title = f"{calls[0].stage.name}, {len(calls)} times"
         pieces = [functools.partial(find_or_make, call, self.context, self.device) for call in calls]
-        made = side_by_side(title, machine, pieces)
-        return [self._noted(call, call.stage.name, one, paid=False) for call, one in zip(calls, made, strict=True)]
+        results = side_by_side(title, machine, pieces)
+        return [self._noted(call, call.stage.name, one, paid=False) for call, one in zip(calls, results, strict=True)]
 
     def _check(self, call: Call[Ref]) -> None:
         if self.refusal and not is_cached(call):

@@ -8,7 +8,7 @@ from sfumato.backbone import train_backbone
 from sfumato.config import BackboneSettings
 from sfumato.evaluation.classifier import classifier_of, features
 from sfumato.images import ImageSet, to_unit
-from sfumato.turns import name_told_apart, told_apart
+from sfumato.turns import training_name, turned_if_one_class
 
 
 def one_class(height=8, width=8, count=10):
@@ -18,18 +18,18 @@ def one_class(height=8, width=8, count=10):
 
 def test_each_image_is_turned_once_and_keeps_its_shape():
     images = one_class()
-    turned = told_apart(images)
+    turned = turned_if_one_class(images)
     assert turned.labels.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1] and len(turned.classes) == 4
     assert np.array_equal(turned.pixels[3, 0], np.rot90(images.pixels[3, 0], 3))
-    flat = told_apart(one_class(8, 6))
+    flat = turned_if_one_class(one_class(8, 6))
     assert flat.classes == ("turned by 0", "turned by 180") and flat.pixels.shape[2:] == (8, 6)
     assert np.array_equal(flat.pixels[1, 0], np.rot90(one_class(8, 6).pixels[1, 0], 2))
 
 
 def test_images_of_several_classes_are_left_as_they_are():
     digits = sources.load("digits")
-    assert told_apart(digits) is digits
-    assert name_told_apart("x", 10, (1, 8, 8)) == ("x", 10) and name_told_apart("x", 1, (1, 8, 6)) == ("turns of x", 2)
+    assert turned_if_one_class(digits) is digits
+    assert training_name("x", 10, (1, 8, 8)) == ("x", 10) and training_name("x", 1, (1, 8, 6)) == ("turns of x", 2)
 
 
 def test_features_learnt_from_turns_tell_digits_apart_better_than_chance():

@@ -132,10 +132,10 @@ def _contributions(play: Play, events: Sequence[Drawing]) -> tuple[list[float], 
     if float(relative.max()) > 1 + DRAWN_SLACK:
         faults.append(f"the record moved a step by {float(relative.max()):.3f} of what its entry says")
     if images > 1:
-        taken, chances, expected = int((moved > shifts[:, None] / 2).sum()), moved.numel(), float(rates.mean())
-        if taken > stats.binom.isf(LEVEL, chances, expected):
-            faults.append(f"the record took part in {taken} of {chances} chances at a rate of {expected:.3g}")
-        least = float(stats.beta.ppf(LEVEL, max(1, taken), chances - taken + 1)) if taken else 0.0
+        participated, chances, expected = int((moved > shifts[:, None] / 2).sum()), moved.numel(), float(rates.mean())
+        if participated > stats.binom.isf(LEVEL, chances, expected):
+            faults.append(f"the record took part in {participated} of {chances} chances at a rate of {expected:.3g}")
+        least = float(stats.beta.ppf(LEVEL, max(1, participated), chances - participated + 1)) if participated else 0.0
         rate = max(1 / MOST, min(least / expected, 1 / float(rates.max())))
     shares = []
     for which in range(len(events)):

@@ -79,9 +79,9 @@ def play_training(
     Weights stand still meanwhile (a learning rate of 0). `each`: pictures of a group, where groups are the unit. `BadInput`
     where the engine refuses the model.
     """
-    made = make_canaries(2, shape=shape, classes=1)
-    image = codec.encode(to_unit(made.pixels[:1]).to(device))
-    label = torch.as_tensor(made.labels[:1]).to(device)
+    canaries_made = make_canaries(2, shape=shape, classes=1)
+    image = codec.encode(to_unit(canaries_made.pixels[:1]).to(device))
+    label = torch.as_tensor(canaries_made.labels[:1]).to(device)
     lying = _exaggerated(corrupt)
     fixed = lying(image, label, system_generator(device))
     frozen = {"rate_rows": 0.0, "rate_other": 0.0, "warm_up": 0}
@@ -208,8 +208,8 @@ def _exaggerated(corrupt: Corrupt) -> Corrupt:
     """The method's own examples with targets so large that every gradient is clipped."""
 
     def examples(x: Tensor, y: Tensor, generator: torch.Generator) -> Examples:
-        made = corrupt(x, y, generator)
-        return Examples(made.x_t, made.t, made.y, LOUD * (made.target + 1))
+        corrupted = corrupt(x, y, generator)
+        return Examples(corrupted.x_t, corrupted.t, corrupted.y, LOUD * (corrupted.target + 1))
 
     return examples
 

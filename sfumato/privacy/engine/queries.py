@@ -111,8 +111,8 @@ def moments_of(
     speaking, owner = speakers(images, source)
     counts = torch.bincount(place[speaking], minlength=classes * cells)
     counts = counts + source.discrete_gaussian(counts.shape, of_counts.noise_multiplier)
-    heard = place == place[speaking][owner]
-    weight = heard.double() / torch.bincount(owner[heard], minlength=len(speaking))[owner]
+    in_cell = place == place[speaking][owner]
+    weight = in_cell.double() / torch.bincount(owner[in_cell], minlength=len(speaking))[owner]
 
     sums = torch.zeros(classes * cells, numbers, dtype=torch.float64)
     for part in torch.arange(len(away)).split(alignment.CHUNK):

@@ -112,10 +112,10 @@ def head_of(ledger: str, seq: int, hash: str, public_key: str) -> dict[str, Any]
 
 @dataclass(frozen=True)
 class Keys:
-    """The folder of the keys and of the heads seen; `given` is a key from outside, as PEM text or a path to it."""
+    """The folder of the keys and of the heads seen; `outside_key` is a key from outside, as PEM text or a path to it."""
 
     folder: Path
-    given: str = field(default="", repr=False)
+    outside_key: str = field(default="", repr=False)
 
     def new_ledger(self, place: str) -> tuple[str, Signer]:
         """Id and signer of a ledger that begins at a place: the one that was there before while its key is, or else new ones."""
@@ -123,7 +123,7 @@ class Keys:
             with suppress(BadInput):  # its key is lost, but what was seen of it is still asked for
                 return before, self.signer(before)
         ledger = secrets.token_hex(ID_BYTES)
-        if not self.given:
+        if not self.outside_key:
             return ledger, self._make(ledger)
         signer = self.signer(ledger)
         self._append(self._public(ledger), [signer.public_key])
@@ -134,7 +134,7 @@ class Keys:
         try:
             self.signer(ledger, public_key)
         except BadInput:
-            if self.given:
+            if self.outside_key:
                 return self.signer(ledger)
             with suppress(FileNotFoundError):  # what cannot be read may still be of use to somebody
                 self._key(ledger).replace(self._key(ledger).with_suffix(f".{secrets.token_hex(4)}.lost"))
@@ -147,9 +147,13 @@ class Keys:
             "bring it back from a backup, give it by SFUMATO_LEDGER_KEY, or go on under a new one with "
             "sfumato ledger recover --new-key REASON"
         )
-        where = "SFUMATO_LEDGER_KEY" if self.given else str(self._key(ledger))
+        where = "SFUMATO_LEDGER_KEY" if self.outside_key else str(self._key(ledger))
         try:
-            text = self.given if self.given.startswith(PEM) else Path(self.given or where).expanduser().read_text()
+            text = (
+                self.outside_key
+                if self.outside_key.startswith(PEM)
+                else Path(self.outside_key or where).expanduser().read_text()
+            )
             private = load_pem_private_key(text.encode(), password=None)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             cause = getattr(error, "strerror", None) or "it holds no key in PEM that can be read"

@@ -5,7 +5,7 @@ import string
 import numpy as np
 import pytest
 
-from sfumato.sources import Reading, describe, inspect, load, meant, source_digest, stored_pictures
+from sfumato.sources import Reading, describe, inspect, load, resolve_classes, source_digest, stored_pictures
 from sfumato.sources.catalogue import NO_GROUPS
 from tests.sfumato.sources.test_embedded import rows, write
 from tests.sfumato.sources.writing import refused, write_folder, write_mnist_like
@@ -77,12 +77,15 @@ def test_groups_are_those_of_the_chosen_records(tmp_path):
 
 def test_names_and_positions(tmp_path):
     pets = write_folder(tmp_path / "pets", {"ant": 1, "cat": 1, "7": 1, "owl": 1})
-    assert meant(pets, ["owl", "0", "7", "7"], "data.x") == ("owl", "7") and meant(pets, [], "data.x") == ()
-    assert meant("digits", ["7"], "data.x") == ("7",)
+    assert (
+        resolve_classes(pets, ["owl", "0", "7", "7"], "data.x") == ("owl", "7")
+        and resolve_classes(pets, [], "data.x") == ()
+    )
+    assert resolve_classes("digits", ["7"], "data.x") == ("7",)
     with refused("data.x names 'ow'", "did you mean 'owl'", "positions from 0 to 3"):
-        meant(pets, ["ow"], "data.x")
+        resolve_classes(pets, ["ow"], "data.x")
     with refused("data.x names '4'", "'7', 'ant', 'cat', 'owl'"):
-        meant(pets, ["4"], "data.x")
+        resolve_classes(pets, ["4"], "data.x")
     with refused("has no class 'dog'"):
         load(pets, Reading(only=("dog",)))
 
@@ -97,7 +100,7 @@ def test_five_classes_of_tiny_imagenet(data):
     place = data / "tiny-imagenet-32"
     if not place.is_dir():
         pytest.skip(f"no {place}")
-    names = meant(place, ["0", "40", "80", "120", "160"], "data.private_classes")
+    names = resolve_classes(place, ["0", "40", "80", "120", "160"], "data.private_classes")
     assert names[0].endswith("Egyptian cat") and describe(place, Reading(only=names)).records == 2_500
     found = load(place, Reading(part="test", only=names))
     assert len(found) == 250 and set(found.labels.tolist()) == set(range(5))

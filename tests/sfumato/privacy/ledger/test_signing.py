@@ -218,7 +218,7 @@ def test_a_team_gives_its_key(url, keys, tmp_path, how):
     (file,) = keys.folder.glob("*.pem")
     given = Keys(tmp_path / "member", file.read_text() if how == "text" else str(file))
     spent(url, given, times=1)
-    colleague = Keys(tmp_path / "colleague", given.given)
+    colleague = Keys(tmp_path / "colleague", given.outside_key)
     spent(url, colleague, times=1)
     with at(url, colleague) as ledger:
         assert ledger.verify() == [] and len(ledger.entries()) == 2
