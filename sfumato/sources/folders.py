@@ -55,10 +55,10 @@ def folder_files(folder: Path, root: Path, reading: Reading) -> tuple[list[File]
     names = ("",) if groups_alone or is_flat(folder) else class_names(folder)
     empty = bool(reading.classes)
     if not grouping:
-        found = [(path, name, "") for name in names for path in picture_files(folder, name, empty=empty)]
+        pictures = [(path, name, "") for name in names for path in picture_files(folder, name, empty=empty)]
     else:
-        found = [(path, name, group) for name in names for path, group in grouping(folder, name, empty)]
-    return [File(path, name or UNLABELLED, group) for path, name, group in found], bool(grouping)
+        pictures = [(path, name, group) for name in names for path, group in grouping(folder, name, empty)]
+    return [File(path, name or UNLABELLED, group) for path, name, group in pictures], bool(grouping)
 
 
 def by_folder(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:
