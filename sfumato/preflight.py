@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from sfumato import sources
 from sfumato.alignment import refuse_size
@@ -93,17 +93,17 @@ def preflight(
             f"brought to that by themselves: make all square with --set data.size={min(shape[1:])}, and data.crop=centre to keep proportions"
         )
     grouped = private.groups is not None
-    part = {"held_out": data.held_out, "share": data.share}
-    grouped_facts: dict[str, Any] = (
-        {"unit": data.unit, "images": whole.expected(whole.images, **part)} if grouped else {}
+    records, images = (
+        whole.expected(count, held_out=data.held_out, share=data.share) for count in (whole.records, whole.images)
     )
     facts = Facts(
-        records=whole.expected(whole.records, **part),
+        records=records,
         classes=whole.classes,
         public_classes=len(public.classes),
         shape=shape,
         whole=whole,
-        **grouped_facts,
+        unit=data.unit if grouped else "",
+        images=images if grouped else 0,
     )
     group = (data.group or private.grouping) if grouped else sources.NO_GROUPS
     fields = {"group": group, "records": whole.records, "classes": whole.classes}

@@ -502,9 +502,9 @@ def _alignable(shape: Shape, classes: int) -> bool:
 
 
 def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
-    """The method's own settings; methods are told apart by the settings that they have."""
-    own, facts, epsilon = settings.method, declared.facts, settings.privacy.epsilon
-    if hasattr(own, "votes") and hasattr(own, "nearest"):
+    """The method's own settings, by what it declares of itself."""
+    chosen_method, facts, epsilon = METHODS[settings.method.name], declared.facts, settings.privacy.epsilon
+    if chosen_method.retrieves:
         pixels = settings.latent.kind == "none" and math.prod(declared.shape) <= 64
         k, v = (0.5, 0.4) if pixels else (0.7, 0.6)
         yield Pick("method.k", k, "at larger times a latent is noise, and retrieval a guess")
@@ -522,10 +522,10 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
         distinct = facts.public_classes >= 2 * len(facts.classes) and not aligned
         yield Pick("method.distinct", distinct, f"{facts.public_classes} public classes for {len(facts.classes)}")
         yield Pick("method.reference", 0.3, "the rest of the public images trains the denoiser")
-    if hasattr(own, "members"):
+    if chosen_method.has_members:
         members = max(4, min(142, facts.records // 100))
         yield Pick("method.members", members, f"about 100 of {facts.private} for each")
-    if hasattr(own, "network") and hasattr(own, "label_rows"):
+    if chosen_method.blueprint:
         yield Pick("method.network.kind", "mlp", "its sampler asks the network thousands of times")
 
 
@@ -534,13 +534,13 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 def drawing(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """How images are drawn, where the number of them is not what is paid for."""
-    pixels = settings.latent.kind == "none"
-    if hasattr(settings.method, "members"):
+    pixels, chosen_method = settings.latent.kind == "none", METHODS[settings.method.name]
+    if chosen_method.has_members:
         yield Pick("generation.images", 20, "each image is paid for")
         yield Pick("generation.steps", 250, "many short steps add more noise in all than few long ones")
         yield Pick("generation.guidance", 2.0, "a weak class condition wants more of it")
         return
-    if hasattr(settings.method, "percent"):
+    if chosen_method.draw_privately:
         yield Pick("generation.images", 500, "each image is paid for")
         return
     yield Pick("generation.solver", "dpm++", f"made for few steps: {SAMPLING_STEPS} do")
@@ -617,6 +617,7 @@ def fewest_of(stage: str, settings: Settings, set_fields: frozenset[str]) -> int
 def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
     """Seconds of one step of each stage that these settings have, and of one image, by the table."""
     table, latent, facts = COSTS[settings.recipe.device], settings.latent, declared.facts
+    chosen_method = METHODS[settings.method.name]
     shape = latent_shape(latent, declared.shape)
     network = resolved(settings.network, shape[1])
     cost, work = table[network.kind], denoiser_work(network, shape, facts.public_classes)
@@ -625,15 +626,15 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
         costs["latent"] = training_seconds(table[latent.kind], autoencoder_work(latent, declared.shape), latent.batch)
     if settings.pretraining.steps:
         costs["pretraining"] = training_seconds(cost, work, settings.pretraining.batch)
-    if hasattr(settings.method, "extractor"):
-        views = 2 * settings.method.extractor.batch
+    if chosen_method.retrieves:
+        views = 2 * chosen_method.retrieves(settings).batch
         costs["extractor"] = drawing_seconds(cost, work, views) + table["extractor"].step + views * VIEW_SECONDS
     if needs_backbone(settings):
         seen = backbone_work(settings.backbone, declared.shape, facts.public_classes)
         costs["backbone"] = training_seconds(table["backbone"], seen, settings.backbone.batch)
     if trains_privately(settings):
         costs["fine_tuning"] = private_step(settings, declared, cost, work)
-    if not (hasattr(settings.method, "members") or hasattr(settings.method, "percent")):
+    if not chosen_method.draw_privately:
         walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
         costs["drawing"] = drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table)
     return costs
@@ -643,7 +644,7 @@ def private_step(settings: Settings, declared: Declared, cost: Cost, work: Work)
     """Seconds of one step of DP-SGD; a method with retrieval also evaluates the public denoiser."""
     tuning = settings.fine_tuning
     copies = batch_of(settings, declared) * tuning.draws * (tuning.images_per_group if declared.facts.unit else 1)
-    looked_up = drawing_seconds(cost, work, copies) if hasattr(settings.method, "nearest") else 0.0
+    looked_up = drawing_seconds(cost, work, copies) if METHODS[settings.method.name].retrieves else 0.0
     return training_seconds(cost, work, copies * PER_RECORD) + looked_up
 
 

@@ -303,24 +303,30 @@ def show_run(record: RunRecord) -> None:
                 run=record.tracking[Label.DP],
                 metrics={**public, "claim": released.claim.epsilon},
                 files=there(drawn, report.REPORT, *report.PICTURES, report.TABLES),
-                **facts_of(released),
+                tags=tags_of(released),
+                inputs=inputs_of(released),
             )
-    facts = facts_of(record)
     tracker.log(
         record.run,
         label=Label.INTERNAL,
         run=record.tracking[Label.INTERNAL],
         metrics={f"{name}/{key}": row[key] for name, row in record.metrics.items() for key in report.shown([row])},
         files=there(folder, *report.INTERNAL_FILES),
-        **facts | {"tags": {**facts["tags"], "label": Label.INTERNAL, "samples": record.label}},
+        tags=tags_of(record) | {"label": Label.INTERNAL, "samples": record.label},
+        inputs=inputs_of(record),
     )
 
 
-def facts_of(record: RunRecord) -> dict[str, Any]:
-    """Tags and inputs of a run in MLflow."""
-    tags = {"label": record.label, "ledger_entries": ",".join(map(str, record.entries)), NOTE: report.statement(record)}
+def tags_of(record: RunRecord) -> dict[str, str]:
+    """Tags of a run in MLflow."""
+    entries = ",".join(map(str, record.entries))
+    return {"label": record.label, "ledger_entries": entries, NOTE: report.statement(record)}
+
+
+def inputs_of(record: RunRecord) -> list[tuple[str, str]]:
+    """Data of a run in MLflow: names with digests, but for the private set, whose digest stays here."""
     public_data = [one for one in made_of(record) if one[0] == PublicImages.__name__]
-    return {"tags": tags, "inputs": [*public_data, (record.settings["data"]["name"], "")]}
+    return [*public_data, (record.settings["data"]["name"], "")]
 
 
 @contextlib.contextmanager

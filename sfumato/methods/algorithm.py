@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar, TypeVarTuple
 
-from sfumato.config import MethodSection, SettingsOf
+from sfumato.config import Extractor, MethodSection, SettingsOf
 
 if TYPE_CHECKING:  # a list of methods and their settings needs no torch
     from torch import Generator, Tensor, nn
@@ -73,6 +73,10 @@ class Algorithm(Generic[M]):
     (`sfumato.privacy.auditing.games`)."""
     blueprint: Callable[[SettingsOf[M], tuple[int, int, int], Facts], Blueprint] | None = None
     """The network that private training begins afresh, where that is not the public denoiser, for images or latents of a shape."""
+    retrieves: Callable[[SettingsOf[M]], Extractor] | None = None
+    """The extractor by whose features it looks public trajectories up; None where it retrieves nothing."""
+    has_members: bool = False
+    """Whether it draws from denoisers of disjoint shards."""
     needs_moments: bool = False
     """Whether the preflight aligns the classes for it, and gives the moments all that the budget has."""
 

@@ -563,4 +563,5 @@ ALGORITHM = Algorithm(
     draw=draw,
     draw_privately=draw_privately,
     worst_case=worst_case,
+    has_members=True,
 )

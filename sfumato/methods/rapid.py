@@ -268,4 +268,5 @@ ALGORITHM = Algorithm(
     corrupt=corrupt,
     ballot=ballot,
     distinct=lambda settings: settings.method.distinct,
+    retrieves=lambda settings: settings.method.extractor,
 )
