@@ -91,6 +91,8 @@ NOTICES = {
 }
 HIDDEN = ("data.private", "data.public", "data.folder")
 """Settings of the data that hold paths on this machine."""
+CONFIGS = ("network.config", "latent.config")
+"""Whole settings of models from elsewhere, which the card holds."""
 CHOICES = "recipe.choices"
 """Settings with a section of their own."""
 
@@ -362,7 +364,9 @@ def _recipe(record: RunRecord) -> list[PageSection]:
 
 
 def _settings(record: RunRecord) -> PageSection:
-    rows = [[name, value] for name, value in flattened(record.settings).items() if name not in (*HIDDEN, CHOICES)]
+    rows = [
+        [name, value] for name, value in flattened(record.settings).items() if name not in (*HIDDEN, *CONFIGS, CHOICES)
+    ]
     return PageSection("Settings", [Table("settings", ["setting", "value"], rows)], folded=True)
 
 

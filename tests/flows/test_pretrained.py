@@ -28,7 +28,11 @@ TINY = [
 
 
 def run(changes, to=""):
-    return flow.run_changed("dp-sgd", "auto", changes, Wishes(publish_to=to))
+    return run_method("dp-sgd", changes, to)
+
+
+def run_method(method, changes, to=""):
+    return flow.run_changed(method, "auto", changes, Wishes(publish_to=to))
 
 
 @pytest.fixture
@@ -93,6 +97,26 @@ def test_our_own_network_learns_on_latents_from_elsewhere(no_servers, brought):
     changes = [*TINY, f"latent.from={brought}", "network.width=16", "network.blocks=1", "pretraining.steps=5"]
     record = run([*changes, "network.kind=mlp", "schedule.timesteps=50"])
     assert record.latents["reconstruction_error"] > 0 and record.label == Label.DP
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("rapid", ["method.votes=true", "method.extractor.steps=3"]),
+        ("dp-promise", ["method.phase_one='off'"]),
+        ("dp-ensemble", ["method.members=2", "method.training.steps=2", "method.skip_last=0.2"]),
+        ("moments", []),
+    ],
+)
+def test_every_method_that_has_a_public_denoiser_takes_one_from_elsewhere(no_servers, tmp_path, method, changes):
+    scheduler = diffusers.DDPMScheduler(num_train_timesteps=50, prediction_type="sample")
+    folder = elsewhere.save(tmp_path / "dit", elsewhere.dit(classes=26), scheduler, part="transformer")
+    record = run_method(method, [*TINY, *changes, f"network.from={folder}"], str(tmp_path / "out"))
+    assert {stage for stage, _ in no_servers.values()}.isdisjoint({"pretrain"})
+    samples = serialization.load_images(where().store().folder(record.samples_artifact))
+    if record.certificate.images == "any":
+        assert np.array_equal(sfumato.load(tmp_path / "out").draw(60, seed=0)[0], samples.pixels)
 
 
 @pytest.mark.parametrize(

@@ -362,7 +362,7 @@ def test_help_lists_every_command_with_the_first_line_of_its_own_help(sfumato, m
         assert " ".join(first.split()) in listed, name
 
 
-HEAVY = {"torch", "numpy", "prefect", "mlflow", "sqlalchemy", "sklearn", "matplotlib"}
+HEAVY = {"torch", "numpy", "prefect", "mlflow", "sqlalchemy", "sklearn", "matplotlib", "diffusers"}
 """What help and mistakes of typing do without."""
 
 
@@ -406,7 +406,7 @@ def test_what_shows_settings_a_run_or_the_ledger_loads_nothing_that_measures_or_
     assert done.stdout.splitlines()[-1] == "heavy:", done.stdout
 
 
-SLOW = {"torch", "prefect", "mlflow", "sklearn", "matplotlib", "opacus", "lightly", "faiss"}
+SLOW = {"torch", "prefect", "mlflow", "sklearn", "matplotlib", "opacus", "lightly", "faiss", "diffusers"}
 """What the screens of settings and of finished work do without: each takes a second or more to load."""
 
 
