@@ -33,6 +33,8 @@ def plan(
     `private` and `public` are folders, files or names of data sets, `data` the folder of those by name; `changes` are further settings as
     `section.field=value`. Reads names, headers and listings, and no private pixel. It reads no ledger: only `sfumato plan` knows budgets
     and earlier spends. `BadInput` in one line for settings or data that cannot work.
+
+    Many parameters: each is a word of a person's, and by keyword.
     """
     import json
 

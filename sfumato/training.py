@@ -135,6 +135,8 @@ def train(
     """Minimise `loss_of_step` over the model's parameters; returns the averaged model and the loss at each step.
 
     A `resumable` training stores its state now and then, and starts from the stored one; it raises `Stopped`, at a stored state, on request.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
     factor = warm_then_decay(warm_up, steps, final_rate)
@@ -179,6 +181,8 @@ def pretrain(
 
     A share of the labels is dropped, so that the network also learns to denoise without a class. With a `keeper` it can stop and
     resume to the same weights.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     generator = torch.Generator(images.device).manual_seed(seed)
     feed = batches(len(images), settings.batch, torch.Generator().manual_seed(seed))
@@ -246,6 +250,8 @@ def train_on_noised(
 
     `noised` are x_S / sqrt(alpha_bar_S) for S = `boundary`. Returns the averaged model and the losses. Nothing but the noised
     images is used, so this is post-processing of them.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     latents = schedule.signal(torch.tensor([boundary], device=noised.device)) * noised
     generator = torch.Generator(noised.device).manual_seed(seed)

@@ -72,7 +72,10 @@ def uniform_times(count: int, low: int, high: int, generator: torch.Generator, d
 def denoising_examples(
     schedule: NoiseSchedule, x: Tensor, y: Tensor, *, draws: int, low: int, high: int, generator: torch.Generator
 ) -> Examples:
-    """Plain denoising: t uniform on low..high, fresh noise for each of the K copies (Ho et al. 2020, Eq. 14)."""
+    """Plain denoising: t uniform on low..high, fresh noise for each of the K copies (Ho et al. 2020, Eq. 14).
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
     copies, labels = repeat_records(x, y, draws)
     t = uniform_times(len(copies), low, high, generator, x.device)
     noise = normal(copies, generator)

@@ -57,6 +57,8 @@ def ddim(
 
     `eta` 0 is deterministic, 1 has the variance of ancestral sampling. Ends at the image in [-1, 1] when the last time
     is 0.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     for now, after in itertools.pairwise(times):
         t, s = (torch.full((len(x),), time, device=x.device) for time in (now, after))
@@ -88,6 +90,8 @@ def dpm_solver(
     0 the error falls with the square of the number of steps. `eta` 1 is the stochastic SDE-DPM-Solver++(2M) of the same
     paper, and needs the generator. The first step of a list, which has none before it, and the step to time 0, which is
     infinitely long in log signal-to-noise, are of first order and at `eta` 0 and 1 those of `ddim`.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     before: tuple[Tensor, float] | None = None
     for now, after in itertools.pairwise(times):
@@ -208,7 +212,10 @@ def solve(
     *,
     generator: torch.Generator,
 ) -> Tensor:
-    """Walk `x` `[b, c, h, w]` along `times` by the solver that the settings name."""
+    """Walk `x` `[b, c, h, w]` along `times` by the solver that the settings name.
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
     if generation.solver == "dpm++":
         return dpm_solver(schedule, denoise, x, y, times, eta=generation.eta, generator=generator)
     if generation.solver == "ddpm":

@@ -121,6 +121,8 @@ def train_classifier(
     Plain cross-entropy without privacy: on private images the classifier is INTERNAL. `steps`: see `default_steps`;
     `jitter`: standard deviation of the pixel noise; `enough`: mean loss of a `ROUND` of steps below which training ends early, by
     default never.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     check_images(images, labels, classes, name="images to train a classifier on")
     count, steps = len(images), default_steps(len(images)) if steps is None else steps

@@ -119,6 +119,8 @@ def trained(
     """The network trained on images [n, c, h, w] in [-1, 1] with labels int64 [n], n >= 2, at its best epoch.
 
     The global random state is untouched.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     device = torch.device(device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -168,7 +168,10 @@ def make_bench(
     seed: int = 0,
     device: str | torch.device = "cpu",
 ) -> Bench:
-    """The bench of real test images [n, c, h, w] in [-1, 1] with labels int64 [n]; they are read once, for all sets."""
+    """The bench of real test images [n, c, h, w] in [-1, 1] with labels int64 [n]; they are read once, for all sets.
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
     _enough(real_test, "real test images")
     read, _ = extractor.read(real_test)
     own = {name: eyes.read(real_test) for name, eyes in further.items()}

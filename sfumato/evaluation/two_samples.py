@@ -63,6 +63,8 @@ def two_sample_test(
     """How well a classifier separates images `[m, c, h, w]` with labels int64 `[m]` from real ones `[n, c, h, w]`; INTERNAL.
 
     Where too few images remain after both kinds are matched by class, the reason instead of a number.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     ours, theirs = matched(real_labels.cpu(), labels.cpu(), seed=seed)
     if len(ours) < LEAST_IMAGES:

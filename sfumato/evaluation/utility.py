@@ -102,6 +102,8 @@ def answers(
     Trained on synthetic images [n, c, h, w] in [-1, 1] with labels int64 [n]. A class that no synthetic image has is
     hardly ever predicted: its test images count as wrong. scikit-learn's run on the CPU. The test images are read once a
     classifier is trained and choose nothing about it. `progress` receives the optimiser steps of all as one count.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     classes = 1 + max(int(part.max()) if len(part) else 0 for part in (labels, test_labels))
     check_task(synthetic, labels, real_test, test_labels, classes=classes)

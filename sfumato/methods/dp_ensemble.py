@@ -216,6 +216,8 @@ def claim(
     `skip_first` sampling steps (the largest t) and the last `skip_last` (the smallest t); it must take the last one, or
     the cost is `math.inf`. One record changes one member, whose prediction moves by C at most; an exchange that takes a
     record out of one part and puts another into a second changes two, and costs twice the mu.
+
+    Many parameters: each is a number of the paper's, by its name there.
     """
     delta, reach = checked_delta(delta), checked_positive("clip_diameter", clip_diameter)
     models = checked_positive("members", checked_count("members", members))

@@ -127,6 +127,8 @@ def claim(
     are linear and lie between 0 and 1. Batches are expected sizes: a phase draws a record with probability
     p = 1 / ceil(n / batch) and takes epochs x ceil(n / batch) steps, as in the authors' code. One noised image is
     2 sqrt(d alpha_bar_S / (1 - alpha_bar_S))-GDP (Proposition 2). `math.inf` where exp(mu_base^2) exceeds a float.
+
+    Many parameters: each is a number of the paper's, by its name there.
     """
     delta, noise = checked_delta(delta), checked_positive("noise_multiplier", noise_multiplier)
     mu_base = one_image(_at_least_one("dimension", dimension), _level(boundary, timesteps, beta_start, beta_end))

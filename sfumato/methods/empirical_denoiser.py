@@ -145,6 +145,8 @@ def claim(
     takes over again at that share. `sample_rate` below 1: Poisson samples, by the central limit of Appendix A
     (`accountant.subsampled_gaussian_clt`); exactly 1: all records, composed exactly (section 3.2). `grid` may be a dict with the
     fields of `Grid`.
+
+    Many parameters: each is a number of the paper's, by its name there.
     """
     rate, delta, count = checked_rate(sample_rate), checked_delta(delta), checked_count("images", images)
     grid = _checked_grid(grid)

@@ -97,6 +97,8 @@ def unit_examples(
 
     x `[n, ...]` and y `[n]` are the records. The loss of a unit is then the mean over these records. `pairs` draws how they are
     noised, `source` who is picked.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     picked = units.pick(index, source)
     examples = corrupt(x[picked.flatten()], y[picked.flatten()], pairs)

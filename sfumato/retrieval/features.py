@@ -94,7 +94,10 @@ def train_extractor(
     progress: Progress = silent,
     keeper: Keeper | None = None,
 ) -> tuple[nn.Module, list[float]]:
-    """Train h on public images `[n, c, h, w]`, as the codec encodes them, for latents at `time` = k; returns it and its losses (Eq. 4)."""
+    """Train h on public images `[n, c, h, w]`, as the codec encodes them, for latents at `time` = k; returns it and its losses (Eq. 4).
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
     from lightly.loss import NTXentLoss
     from lightly.models.modules.heads import SimCLRProjectionHead
 

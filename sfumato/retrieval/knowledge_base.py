@@ -164,7 +164,10 @@ def build_knowledge_base(
     seed: int,
     most: int = 0,
 ) -> KnowledgeBase:
-    """The knowledge base of public reference `images` `[n, c, h, w]`, or of the first `most`, with keys at `time` = k."""
+    """The knowledge base of public reference `images` `[n, c, h, w]`, or of the first `most`, with keys at `time` = k.
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
     images, labels = images[: most or None], labels[: most or None]
     generator = torch.Generator(images.device).manual_seed(seed)
     keys, noises = [], []
@@ -189,6 +192,8 @@ def search_recall(
     """Share of public queries `[n, c, h, w]` for which the search of all keys finds the exactly nearest one.
 
     1 without measuring where that search is exact. Searches within a class are not measured by themselves.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     library = searching()
     if library is None or len(base.keys) <= EXACT_KEYS:
@@ -215,6 +220,8 @@ def retrieval_accuracy(
     """Share of public queries `[n, c, h, w]` whose nearest key has their class, and what chance would give.
 
     Near chance, time k is so noisy that retrieval only picks at random. The queries must not be in the base.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     generator = torch.Generator(images.device).manual_seed(seed)
     clean, _ = one_step_image(schedule, denoise, images, time, generator)

@@ -54,6 +54,8 @@ def clipped_sum(
     `trainable` names the parameters of `model` that are differentiated. At most `chunk` records are in memory at once,
     which changes the sum by rounding only. An empty batch gives zeros. `tell_norms` receives the records' norms `[b]` before
     clipping, in parts: without noise, so INTERNAL.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     refuse_clip(clip)
     group_of = groups_of(model)
@@ -85,7 +87,10 @@ def add_clipped(
     silent: Collection[str],
     tell_norms: Callable[[Tensor], None] | None = None,
 ) -> None:
-    """Add to `total` the clipped gradients of the records in `weighed`; those that are not finite add nothing."""
+    """Add to `total` the clipped gradients of the records in `weighed`; those that are not finite add nothing.
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
     bounded = {name for names in weighed for name in names}
     for name in total:
         if name not in bounded and name not in silent:

@@ -125,6 +125,8 @@ def fitting_sum(
     """The clipped sum with as many records at once as memory holds, and that number; the sum does not depend on it.
 
     The records' norms `[b]` before clipping are added, in parts, to a list `norms`; INTERNAL.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     while True:
         if norms is not None:

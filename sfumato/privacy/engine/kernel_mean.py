@@ -52,6 +52,8 @@ def kernel_mean(
     of terms that the sum is divided by. With `labels` `[n]` and `wanted` `[b]` only records of the wanted class count.
     Each image draws a Poisson sample of its own with probability `sample_rate`. What is added to c is brought to a norm
     of at most `longest`: a projection, by which no two sums come to lie further apart.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     if (labels is None) != (wanted is None):
         raise ValueError("labels and wanted go together: give both or none")

@@ -45,7 +45,10 @@ def voted(
     device: torch.device,
     source: Source,
 ) -> Tensor:
-    """How many records, or groups, of each class chose each option, with noise, int64 `[classes, options]`."""
+    """How many records, or groups, of each class chose each option, with noise, int64 `[classes, options]`.
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
     voters = one_of_each(images, source)
     x, y = to_unit(voters.pixels), torch.as_tensor(voters.labels)
     chosen = torch.cat([ballot(part.to(device)).cpu() for part in x.split(CHUNK)])
@@ -65,7 +68,10 @@ def learnt_head(
     source: Source,
     note: Note | None = None,
 ) -> Tensor:
-    """A linear head `[classes, d + 1]`, float64, by as many noisy full-batch gradients as the event pays for; `note` receives each."""
+    """A linear head `[classes, d + 1]`, float64, by as many noisy full-batch gradients as the event pays for; `note` receives each.
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
     parts = to_unit(images.pixels).split(CHUNK)
     x = torch.cat([unit(read(part.to(device))).cpu() for part in parts])
     numbers = classes * x.shape[1]
@@ -99,7 +105,10 @@ def moments_of(
     source: Source,
     progress: Progress = silent,
 ) -> Moments:
-    """Count, sum and second moment of each class as `codec` has the records, in deviations from the public mean, with noise on each."""
+    """Count, sum and second moment of each class as `codec` has the records, in deviations from the public mean, with noise on each.
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
     of_counts, of_sums, of_seconds = events
     y = torch.as_tensor(images.labels)
     cells, numbers = len(reference.centroids), len(reference.mean)

@@ -225,6 +225,8 @@ class Ledger(SignedLedger):
         unit: what the price protects as a whole where that is a group of records, such as a person; empty for one record.
         reason: why a person wants so large an epsilon, where the settings say so.
         noise: what the noise is drawn from and how it is added: `generator` and `arithmetic`, in words.
+
+        Many parameters: each is a field of the entry that it writes.
         """
         check_delta(delta)
         planned = check_events(events)
