@@ -21,6 +21,7 @@ from artifacts.reports.in_short import statement
 from artifacts.reports.run import labels_note
 from artifacts.store import Store
 from sfumato import __version__, verify_card
+from sfumato.class_shares import number_of_classes
 from sfumato.config import Relation
 from sfumato.images import ImageSet
 from sfumato.privacy.accounting.accountant import epsilon
@@ -156,7 +157,7 @@ def registry_entry(card: Mapping[str, Any]) -> dict[str, Any]:
             "basic": {
                 "name": card["name"],
                 "data_curators": [{"data_curator_name": TO_FILL_IN, "data_curator_type": TO_FILL_IN}],
-                "description": f"{card['images']} synthetic images in {len(card['classes'])} classes, drawn by {card['method']}.",
+                "description": f"{card['images']} synthetic images in {number_of_classes(len(card['classes']))}, drawn by {card['method']}.",
                 "intended_use": TO_FILL_IN,
                 "data_product_type": "Synthetic data",
                 "data_product_region": TO_FILL_IN,
@@ -166,7 +167,7 @@ def registry_entry(card: Mapping[str, Any]) -> dict[str, Any]:
             "dp_variant": {
                 "variant_name": "Approximate DP" if certificate else "No certificate",
                 "data_domain": f"Collections of images with labels, {'x'.join(map(str, unprotected['shape']))} values each "
-                f"after cropping and resizing, in {len(unprotected['classes'])} classes.",
+                f"after cropping and resizing, in {number_of_classes(len(unprotected['classes']))}.",
                 "unprotected_quantities": f"Number of records ({unprotected['records']}); names of the classes; size of the "
                 f"images; {unprotected['tuning']}.",
             },

@@ -28,6 +28,7 @@ from artifacts.reports.page import PageSection, in_html, inside, section_in_mark
 from artifacts.reports.run import REPORT, class_blocks, labels_note, not_covered, public_page, went_on
 from artifacts.store import Store, full_disk
 from artifacts.upload import free_place, is_url, shown, upload
+from sfumato.class_shares import number_of_classes
 from sfumato.errors import BadInput, Refused
 from sfumato.images import ImageSet, picture, save_png
 from sfumato.released import LEFT_OUT
@@ -167,7 +168,7 @@ def data_card(card: dict, record: RunRecord) -> str:
         [
             f"# {card['name']}",
             "",
-            f"{card['images']} synthetic images in {len(card['classes'])} classes, "
+            f"{card['images']} synthetic images in {number_of_classes(len(card['classes']))}, "
             f"{card['shape'][1]}x{card['shape'][2]} pixels, {card['shape'][0]} channel(s). Each was drawn by a model, none taken from the private collection.",
             "",
             "## Privacy",

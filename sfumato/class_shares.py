@@ -179,3 +179,8 @@ def most_of_one(generation: Generation, classes: int) -> int:
     if generation.classes == "queried":
         return int(np.ceil(generation.largest_share * generation.images - ROUNDING))
     return -(-generation.images // classes)
+
+
+def number_of_classes(count: int) -> str:
+    """So many classes, in words."""
+    return "1 class" if count == 1 else f"{count} classes"

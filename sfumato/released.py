@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 
 from sfumato import formats, verify_card
-from sfumato.class_shares import numbers_of_each, shares_among, shares_of
+from sfumato.class_shares import number_of_classes, numbers_of_each, shares_among, shares_of
 from sfumato.drawing import draw_set
 from sfumato.errors import BadInput
 from sfumato.judge import LinearJudge, sorted_out, to_draw
@@ -71,9 +71,7 @@ class ReleasedModel:
     def __str__(self) -> str:
         """Method, classes, shape and certificate, in one line."""
         size = "x".join(map(str, self.shape))
-        return (
-            f"{self.settings.method.name}: images {size} of {len(self.classes)} classes; {self.certificate.sentence()}"
-        )
+        return f"{self.settings.method.name}: images {size} of {number_of_classes(len(self.classes))}; {self.certificate.sentence()}"
 
     def draw(
         self,

@@ -1,6 +1,7 @@
 """The data sheet of a private collection as a page in Markdown; INTERNAL, as its first line says."""
 
 from artifacts.reports.page import table
+from sfumato.class_shares import number_of_classes
 from sfumato.privacy.auditing.data_sheet import SHOWN, Alike, DataSheet
 from sfumato.sources import BURNED_IN
 
@@ -20,7 +21,7 @@ def sheet_page(sheet: DataSheet) -> str:
         "",
         f"# Data sheet of {_word(sheet.name)}",
         "",
-        f"{sheet.records} images in {len(sheet.classes)} classes{units}; {len(sheet.broken)} that cannot be read.",
+        f"{sheet.records} images in {number_of_classes(len(sheet.classes))}{units}; {len(sheet.broken)} that cannot be read.",
         "",
         table(["class", "images"], [[_word(name), count] for name, count in sheet.classes.items()]),
         "",

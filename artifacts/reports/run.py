@@ -23,6 +23,7 @@ from artifacts.reports.rehearsal import section as rehearsal_section
 from artifacts.reports.spending import ENTRIES, PAGE, SPENDING, entry_rows
 from artifacts.store import write_text
 from artifacts.tracking import flattened
+from sfumato.class_shares import number_of_classes
 from sfumato.config import RehearsalSettings
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.methods.plan import ANY_NUMBER, Certificate, Plan
@@ -229,7 +230,7 @@ def _making(record: RunRecord) -> PageSection:
         Text(
             f"{record.plan.evaluations} network evaluations per image; "
             + ("" if noise is None else f"noise multiplier {noise:.3f}; ")
-            + f"{facts.private} in {len(facts.classes)} classes."
+            + f"{facts.private} in {number_of_classes(len(facts.classes))}."
         ),
         Picture(CURVES, "Loss of the public stages."),
         *([Text(labels, "Labels.")] if (labels := labels_note(record)) else []),

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from sfumato.class_shares import images_of_each
+from sfumato.class_shares import images_of_each, number_of_classes
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.estimate import estimate
 from sfumato.methods import METHODS
@@ -39,8 +39,8 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     grid = Table.grid(padding=(0, 2))
     c, h, w = facts.shape
     rows = {
-        "private": f"{settings.data.name}: {facts.private}, {len(facts.classes)} classes, {h}x{w}, {c} channel(s)",
-        "public": f"{settings.data.public}: {facts.public_classes} classes",
+        "private": f"{settings.data.name}: {facts.private}, {number_of_classes(len(facts.classes))}, {h}x{w}, {c} channel(s)",
+        "public": f"{settings.data.public}: {number_of_classes(facts.public_classes)}",
         "trained on public": autoencoder_line(settings, facts.shape)
         + f"denoiser ({sum(sizes.values()):,} parameters), "
         + ("from elsewhere, " if settings.network.from_ else "")
@@ -123,7 +123,7 @@ def _aligned(plan: Plan) -> str:
     if not plan.moments:
         return ""
     cells = f", each in {plan.moments.clusters} cells" if plan.moments.clusters > 1 else ""
-    return f"{len(plan.facts.classes)} classes{cells}, by noisy means and covariances, to where the public images lie, and back"
+    return f"{number_of_classes(len(plan.facts.classes))}{cells}, by noisy means and covariances, to where the public images lie, and back"
 
 
 def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import model_validator
 
+from sfumato.class_shares import number_of_classes
 from sfumato.config import (
     LATER,
     Alignment,
@@ -372,8 +373,8 @@ class Plan(Section):
         promise = self.certificate.sentence() if self.certificate else f"none, the images stay INTERNAL: {self.lacking}"
         rows = [
             ("method", self.method),
-            ("private", f"{self.facts.private}, {len(self.facts.classes)} classes, {shape}"),
-            ("public", f"{self.facts.public_classes} classes"),
+            ("private", f"{self.facts.private}, {number_of_classes(len(self.facts.classes))}, {shape}"),
+            ("public", number_of_classes(self.facts.public_classes)),
             ("paid", "; ".join(paid)),
             ("drawn", f"{self.generation.images} images, {self.evaluations} network evaluations each"),
             ("claim", f"epsilon {self.claim.epsilon:.3f}: {self.claim.source}"),

@@ -2,8 +2,8 @@
 
 In splits, as MedMNIST has them (Yang et al. 2023), there are `train_images`, `train_labels`, `test_images`, `val_images`
 and so on instead, and `train_groups` where there are groups; `range` and `classes` are of the whole file.
-`images` is `[n, h, w]` or `[n, h, w, 1 or 3]`, uint8, or floats together with `range`, the two values that stand for
-black and white; floats are rounded to 256 levels. `labels` is integer `[n]` or `[n, 1]`. `classes` are names for the labels 0, 1,
+`images` is `[n, h, w]` or `[n, h, w, 1 or 3]`, uint8, or other numbers (16 bits, floats) together with `range`, the two values that
+stand for black and white; they are rounded to 256 levels. `labels` is integer `[n]` or `[n, 1]`. `classes` are names for the labels 0, 1,
 ...; without it the classes are the label values. Without `labels` all images are one class. `groups` is `[n]`, whole numbers or texts, equal for images that belong
 together, to one person for example; another array may stand in for it (`data.group`).
 """
@@ -175,9 +175,9 @@ def value_range(archive: zipfile.ZipFile, images: str, kind: np.dtype, path: Pat
     """The values that stand for black and white."""
     if kind == np.uint8:
         return 0.0, float(WHITE)
-    if kind.kind != "f":
+    if kind.kind not in "iuf":
         raise BadInput(
-            f"{images!r} in {str(path)!r} is {kind}; use uint8, or floats with an array 'range' of two values"
+            f"{images!r} in {str(path)!r} is {kind}; use uint8, or other numbers with an array 'range' of two values"
         )
     if "range.npy" not in archive.namelist():
         raise BadInput(
@@ -190,7 +190,7 @@ def value_range(archive: zipfile.ZipFile, images: str, kind: np.dtype, path: Pat
 
 
 def levels(pixels: np.ndarray, low: float, high: float, where: str) -> np.ndarray:
-    """Floats in [low, high] as uint8, rounded to the nearest of 256 levels."""
+    """Numbers in [low, high] as uint8, rounded to the nearest of 256 levels."""
     if not (pixels.min() >= low and pixels.max() <= high):  # not a number fails too
         raise BadInput(
             f"the image {where!r} has values from {pixels.min():g} to {pixels.max():g}, outside its range"

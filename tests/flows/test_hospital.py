@@ -11,10 +11,11 @@ pytest.importorskip("pydicom")
 
 from artifacts.labels import Label
 from flows.cli import main
+from sfumato.errors import BadInput
 from sfumato.sources.dicom import patient
 from tasks.runtime.environment import where
 from tests.flows.test_own_data import TINY, run
-from tests.hospital import PERSON, ROOT, SECRETS, write_xrays, xrays
+from tests.hospital import PERSON, ROOT, SECRETS, write_dicom, write_xrays, xrays
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
 COUNT, EACH = 240, 3
@@ -80,3 +81,52 @@ def test_the_pixels_are_those_of_the_xrays(exports, data):
     pixels, _ = xrays(data, COUNT)
     there = load(exports, Reading(part="all")).pixels[:, 0]
     assert sorted(one.tobytes() for one in there) == sorted(one.tobytes() for one in np.ascontiguousarray(pixels))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-700])
+
+
+def frames(path):
+    write_dicom(path, np.zeros((28, 28), np.uint16), person=1, NumberOfFrames=2)
+
+
+def colour(path):
+    write_dicom(path, np.zeros((28, 28), np.uint16), person=1, SamplesPerPixel=3, PhotometricInterpretation="RGB")
+
+
+def wide(path):
+    write_dicom(path, np.zeros((28, 30), np.uint16), person=1)
+
+
+def deeper_than_others(path):
+    write_dicom(path, np.arange(784, dtype=np.uint16).reshape(28, 28), person=1)
+
+
+def nobodys(path):
+    write_dicom(path, np.zeros((28, 28), np.uint16), PatientID="")
+
+
+@pytest.mark.parametrize(
+    ("harm", "change", "words"),
+    [
+        (cut, "data.size=8", "cannot be read"),
+        (frames, "data.size=8", "cannot be read"),
+        (colour, "data.size=8", "cannot be read"),
+        (wide, "data.held_out=0.3", "differ in size"),
+        (deeper_than_others, "data.window=0,4095", "16 bits"),
+        (nobodys, "data.group=patient", "no PatientID"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_check_refuses_what_a_run_refuses(no_servers, exports, monkeypatch, capfd, harm, change, words):
+    path = sorted((exports / "pneumonia").iterdir())[-1]
+    harm(path)
+    assert command(monkeypatch, "check", str(exports), "--set", change) == 2
+    told = capfd.readouterr()
+    assert words in told.err.strip().splitlines()[-1] and "Traceback" not in told.err
+    with pytest.raises(BadInput) as refusal:
+        run("dp-sgd", [f"data.private={exports}", change, *TINY])
+    assert path.name not in str(refusal.value) and "\n" not in str(refusal.value)
+    with where().ledger() as ledger:
+        assert not [entry for entry in ledger.entries() if entry.kind == "reserve"], "before any work"

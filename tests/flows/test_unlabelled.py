@@ -60,7 +60,13 @@ def short(method: str) -> list[str]:
     return [*(change for change in TINY if change.partition("=")[0] not in set_here), *own]
 
 
-@pytest.mark.parametrize("method", METHODS)
+LONG = ("dp-promise", "dp-ensemble", "empirical-denoiser")
+"""Methods whose runs `make test` leaves to `make test-slow`."""
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in METHODS]
+)
 def test_every_method_runs_where_neither_side_has_labels(no_servers, sides, tmp_path, method):
     private, public = sides
     changes = [f"data.private={private}", f"data.public={public}", "data.unlabelled=both", *short(method)]
@@ -125,4 +131,4 @@ def test_a_flat_folder_is_checked(no_servers, sides, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["sfumato", "check", str(private), "--public", str(public)])
     main()
     told = " ".join(capsys.readouterr().out.split())
-    assert "300 images in 1 classes" in told and "the private images have no labels, so all are one class" in told
+    assert "300 images in 1 class;" in told and "the private images have no labels, so all are one class" in told

@@ -107,6 +107,14 @@ def test_values_outside_the_stated_range_are_named(tmp_path, wrong):
         load(write(tmp_path / "a.npz", images=floats, range=np.array([0, 1])), Reading(part="all"))
 
 
+def test_sixteen_bits_with_their_range_are_brought_to_eight(tmp_path):
+    deep = PIXELS.astype(np.uint16) * 16
+    np.savez(tmp_path / "a.npz", images=deep, labels=LABELS, range=np.array([0, 255 * 16]))
+    np.savez(tmp_path / "b.npz", images=PIXELS, labels=LABELS)
+    one, other = (load(tmp_path / name, Reading(part="all")).pixels for name in ("a.npz", "b.npz"))
+    assert np.array_equal(one, other)
+
+
 def test_missing_images_are_named(tmp_path):
     np.savez(tmp_path / "a.npz", labels=LABELS)
     with refused("a.npz", "no array 'images'", "numpy.savez"):
