@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 
 import sfumato
 from artifacts.labels import Label
+from flows import audit as audit_flow
 from flows.cli.main import main
 from sfumato import sources
 from sfumato.errors import BadInput
@@ -132,3 +133,24 @@ def test_a_flat_folder_is_checked(no_servers, sides, monkeypatch, capsys):
     main()
     told = " ".join(capsys.readouterr().out.split())
     assert "300 images in 1 class;" in told and "the private images have no labels, so all are one class" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dp-sgd", "moments"])
+def test_a_run_of_one_class_is_audited(no_servers, sides, method):
+    private, public = sides
+    latent = [
+        "latent.kind=kl",
+        "latent.width=8",
+        "latent.steps=5",
+        "latent.perceptual=0.1",
+        "backbone.width=8",
+        "backbone.steps=5",
+    ]
+    changes = [f"data.private={private}", f"data.public={public}", "data.unlabelled=both", "evaluation.baseline=true"]
+    record = run(
+        method,
+        [*(one for one in short(method) if "baseline" not in one), *changes, *(latent if method == "dp-sgd" else [])],
+    )
+    found = audit_flow.audit_run.fn(record.run, 40).audit
+    assert found.bound is not None and not found.refuted and found.memberships
