@@ -54,7 +54,7 @@ class Override(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """What `sfumato show` prints. Metrics are INTERNAL: they were measured against private images."""
+    """The record that `sfumato show` prints. Metrics are INTERNAL: they were measured against private images."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -66,7 +66,7 @@ class RunRecord(BaseModel):
     settings: dict[str, Any]
     plan: Plan
     certificate: Certificate | None
-    """Of these samples, from the ledger's entries; None where there is none."""
+    """Certificate of these samples, from the ledger's entries; None where there is none."""
     claim: Claim
     curve: tuple[tuple[float, float], ...] = ()
     """Delta and epsilon of the certificate's spends, over other deltas than its own too."""

@@ -1,4 +1,4 @@
-"""How each kind of artifact is written to and read from its folder.
+"""Writes each kind of artifact to its folder and reads it.
 
 Parts of a model have the library's formats (`sfumato.formats`), so that a recipient of a released model reads it with the library
 alone; artifacts that only the store holds have theirs here.

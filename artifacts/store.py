@@ -42,7 +42,7 @@ class Store:
 
     root: Path
     remote: Remote | None = None
-    """Where artifacts lie for other machines too; then `root` holds working copies."""
+    """The place of artifacts for other machines too; then `root` holds working copies."""
 
     @classmethod
     def open(cls, root: Path, remote: str = "") -> "Store":

@@ -53,7 +53,7 @@ def upload(folder: Path, url: str, *, mark: str) -> None:
             _move(files, draft, root, rest)
             files.put_file(str(folder / mark), f"{root}/{mark}")
         finally:
-            with contextlib.suppress(Exception):  # whatever went wrong before is what a person must hear of
+            with contextlib.suppress(Exception):  # the first error is the one that a person must see
                 files.invalidate_cache()
                 if files.exists(draft):
                     files.rm(draft, recursive=True)

@@ -113,7 +113,7 @@ def bounds(field: FieldInfo) -> Iterator[str]:
 
 
 def changes(section: Section, start: Section, *path: str) -> Iterator[str]:
-    """What differs from the values that the form started from, as `section.field=value`."""
+    """The differences from the form's initial values, as `section.field=value`."""
     shown = section.model_dump(mode="json")
     for name in type(section).model_fields:
         value, before = getattr(section, name), getattr(start, name)

@@ -56,4 +56,4 @@ def rehearse_public(run: PlannedRun, name: str) -> None:
 
 
 DIGITS = 12
-"""Of the address of a rehearsal, in the name of the folder of its picture."""
+"""Digits of a rehearsal's address in the name of the folder of its picture."""

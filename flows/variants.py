@@ -47,7 +47,7 @@ class RunGrid:
     """Settings of all runs."""
     title: str = "compare"
     axes: Axes = field(default_factory=dict)
-    """What a sweep varies."""
+    """The axes of a sweep."""
 
 
 @dataclass(frozen=True)

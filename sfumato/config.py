@@ -121,7 +121,7 @@ Window = Annotated[str, BeforeValidator(_window)]
 
 
 class Slices(Section):
-    """Which slices of a volume (NIfTI) are its pictures."""
+    """The slices of a volume (NIfTI) that are its pictures."""
 
     axis: Literal["axial", "coronal", "sagittal"] = "axial"
     """Across which axis of the body they are cut; the file's own orientation says which of its axes that is."""
@@ -129,9 +129,9 @@ class Slices(Section):
     """Slices of each volume, evenly spread. All of a volume belong to one person: with more than one the volume is the unit that is
     protected, unless `data.group` names a larger one."""
     first: float = Field(default=0.4, ge=0, lt=1)
-    """Where they begin, as a share of the axis."""
+    """Their beginning, as a share of the axis."""
     last: float = Field(default=0.6, gt=0, le=1)
-    """Where they end, as a share of the axis."""
+    """Their end, as a share of the axis."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -235,7 +235,7 @@ class Data(Section):
     side; whoever chooses them should say so."""
 
     def decoding(self, side: Literal["private", "public"]) -> Decoding:
-        """How the files of that side become pictures."""
+        """The window and slices of that side."""
         window = self.window if side == "private" else self.public_window
         return Decoding(window=window, slices=self.slices, labels=self.unlabelled not in (side, "both"))
 
@@ -436,7 +436,7 @@ class Judge(Section):
     directions: int = Field(default=64, ge=1)
     """Principal directions of the public features that it sees."""
     scale: float = Field(default=20.0, gt=0)
-    """What its logits are multiplied by, since the features have norm 1."""
+    """Factor on its logits, since the features have norm 1."""
     learning_rate: float = Field(default=1.0, gt=0)
     """Step along the mean clipped gradient; less suits a small epsilon, more a large one."""
     momentum: float = Field(default=0.9, ge=0, lt=1)

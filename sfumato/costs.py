@@ -36,11 +36,11 @@ class Cost:
     """Seconds of one kind of work."""
 
     work: float
-    """Of a billion multiply-adds."""
+    """Seconds of a billion multiply-adds."""
     step: float = 0.0
-    """Of a step, however small."""
+    """Seconds of a step, however small."""
     weights: float = 0.0
-    """Of a billion weights that a step updates."""
+    """Seconds of a billion weights that a step updates."""
 
 
 COSTS = {
@@ -75,7 +75,7 @@ class Work:
     """The work of a network for one input."""
 
     multiply_adds: float
-    """Of a forward pass, in linear layers and convolutions."""
+    """Multiply-adds of a forward pass, in linear layers and convolutions."""
     weights: int
     numbers: float = 0.0
     """Numbers in the layers' outputs, held for the backward pass."""

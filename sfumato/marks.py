@@ -1,4 +1,4 @@
-"""Marks on fields of settings: which work does not depend on them, so that its results are found again whatever they say."""
+"""Marks on fields of settings: the work that does not depend on them, so that its results are reused whatever their values."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -99,7 +99,7 @@ def plain(folder: ModelFolder) -> str:
 
 
 def _shape_of_denoiser(folder: ModelFolder) -> dict[str, Any]:
-    """What our settings call its size, for estimates and reports."""
+    """Its size in terms of our settings, for estimates and reports."""
     config = folder.config
     if DENOISERS[folder.kind] == "unet":
         channels = config["block_out_channels"]

@@ -221,7 +221,7 @@ def represent(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 
 def represent_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
-    """How many numbers a latent has, by the kind of the autoencoder."""
+    """The size of a latent, by the kind of the autoencoder."""
     channels, height, width = declared.shape
     fold = fold_of(height, width)
     if settings.latent.kind == "none" or fold is None:
@@ -275,7 +275,7 @@ def _refuse_size(declared: Declared) -> None:
 
 
 def denoiser(settings: Settings, declared: Declared) -> Iterator[Pick]:
-    """Which network, and its width; each kind has sizes of its own."""
+    """The kind of network; each kind has sizes of its own."""
     shape = latent_shape(settings.latent, declared.shape)
     numbers = math.prod(shape)
     if settings.latent.kind == "none":
@@ -533,7 +533,7 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 
 def drawing(settings: Settings, declared: Declared) -> Iterator[Pick]:
-    """How images are drawn, where the number of them is not what is paid for."""
+    """Settings of the drawing, where the number of images is not paid for."""
     pixels, chosen_method = settings.latent.kind == "none", METHODS[settings.method.name]
     if chosen_method.has_members:
         yield Pick("generation.images", 20, "each image is paid for")

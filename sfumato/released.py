@@ -50,7 +50,7 @@ class ReleasedModel:
 
     certificate: Certificate
     settings: Settings
-    """Those that drawing depends on as they were; defaults elsewhere."""
+    """The run's settings that drawing depends on; defaults elsewhere."""
     parts: Parts
     judge: LinearJudge | None
     """The judge that labels, chooses or guides drawn images, where the run had one."""

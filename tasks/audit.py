@@ -139,7 +139,7 @@ class Mechanisms(Section):
     queried: dict[str, tuple[AnyEvent, ...]]
     """By stage, for the stages that query the records once."""
     judge: Judge | None
-    """How the paid judge learns."""
+    """Settings of the paid judge."""
 
 
 @stage

@@ -22,7 +22,7 @@ RUN = "check"
 
 @dataclass(frozen=True)
 class Intended:
-    """How a run on the collection would read the public images."""
+    """The way in which a run on the collection would read the public images."""
 
     data: Data
     size: int

@@ -63,13 +63,13 @@ class PublicParts(Section):
 
     model: PublicModel
     autoencoder: PublicAutoencoder | None = None
-    """Where the denoisers work on latents."""
+    """The autoencoder, where the denoisers work on latents."""
     extractor: FeatureExtractor | None = None
     base: Trajectories | None = None
     images: PublicImages | None = None
-    """Where a drawing needs them beside the models."""
+    """Public images, where a drawing needs them beside the models."""
     moments: Annotated[PublicMoments | None, LATER] = None
-    """Where private classes are aligned with them."""
+    """Reference of the public images, where private classes are aligned with them."""
 
     def refs(self) -> list[Ref]:
         """All that are there."""
@@ -103,11 +103,11 @@ class PrivateParts(Section):
     tuned: TunedModel | None = None
     members: tuple[MemberModel, ...] = ()
     moments: Annotated[ClassMoments | None, LATER] = None
-    """Where private classes are aligned with the public images."""
+    """Noisy moments, where private classes are aligned with the public images."""
     counts: Annotated[ClassCounts | None, LATER] = None
-    """Where the classes of the images follow what was counted."""
+    """Noisy class counts, where the shares of the classes follow them."""
     judge: Annotated[Judging | None, LATER] = None
-    """Where one labels, chooses or guides what is drawn."""
+    """The judge, where one labels, chooses or guides drawn images."""
 
 
 class Inputs(Section):
@@ -138,7 +138,7 @@ class Wanted(Section):
     facts: Facts
     images: int
     counts: ClassCounts | None = None
-    """Where the shares follow what was counted."""
+    """Noisy class counts, where the shares follow them."""
 
 
 def load_shares(

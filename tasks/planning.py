@@ -58,7 +58,7 @@ class Wishes:
 
 
 def plan_run(method: str, preset: str = "", changes: Sequence[str] = (), *, new_version: bool = False) -> PlannedRun:
-    """Plan a method with settings as a person gives them; opens no private image, and `BadInput` for whatever cannot work.
+    """Plan a method with a person's settings; opens no private image. `BadInput` for settings or data that cannot work.
 
     Of a `new_version` of the private set the ledger knows nothing yet.
     """

@@ -414,4 +414,4 @@ def keep_watched(watched: mechanisms.Watched, model: TunedModel, title: str, con
 
 
 WATCHED = ("loss", "median_norm", "clipped", "not_finite")
-"""What is shown of watched steps as curves."""
+"""Numbers of watched steps that are shown as curves."""

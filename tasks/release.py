@@ -193,7 +193,7 @@ class JudgedSets(Section):
 
     sets: dict[str, Samples]
     briefly: tuple[str, ...] = ()
-    """Those that the fast classifiers alone learn from."""
+    """Names of the sets that only the fast classifiers learn from."""
 
 
 @stage

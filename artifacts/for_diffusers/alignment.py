@@ -22,7 +22,7 @@ class SfumatoAlignment(ModelMixin, ConfigMixin):
         self.register_buffer("weights", torch.zeros(classes, cells))
 
     def to_private(self, x, y, generator):
-        """What was drawn for the classes y `[b]`, where their images lie."""
+        """Images drawn for the classes y `[b]`, mapped back to these classes."""
         unused = torch.empty(0)
         reference: Any = SimpleNamespace(mean=self.mean)
         maps = ClassMaps(reference, self.centres, unused, self.back, self.weights, unused)

@@ -25,7 +25,7 @@ from sfumato.networks.prediction import PREDICTIONS
 CHUNK, DECODED = 1000, 512
 """Images drawn, and decoded, at once."""
 ROUNDING = 1e-9
-"""Of shares that sum to 1."""
+"""Tolerance of shares that sum to 1."""
 
 
 @dataclass

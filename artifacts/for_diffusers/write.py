@@ -28,7 +28,7 @@ from sfumato.networks.diffusers_models import DiffusersAutoencoder, DiffusersDen
 from sfumato.settings import Settings
 
 VERSION = "0.42.0"
-"""Of diffusers, whose format the folders have."""
+"""Version of diffusers whose format the folders have."""
 INDEX, PIPELINE, CONFIG, WEIGHTS = (
     "model_index.json",
     "pipeline.py",
@@ -39,7 +39,7 @@ OF_NETWORK = ("kind", "width", "blocks", "multipliers", "attention", "condition"
 OF_LATENT = ("kind", "patch", "channels", "width", "multipliers", "blocks", "attention")
 BETAS = {"linear": "linear", "scaled_linear": "scaled_linear", "cosine": "squaredcos_cap_v2"}
 PREDICTS = {"noise": "epsilon", "velocity": "v_prediction", "sample": "sample"}
-"""What diffusers calls what we call so."""
+"""Our names -> diffusers' names."""
 
 
 class Component(NamedTuple):
@@ -53,7 +53,7 @@ class Component(NamedTuple):
 
 
 def lacking(settings: Settings, parts: Collection[str]) -> str:
-    """Why a model of these `parts`, by name, cannot be drawn from by diffusers; empty where it can."""
+    """The reason why diffusers cannot draw from a model of these `parts`, by name; empty where it can."""
     method = METHODS[settings.method.name]
     if method.walk is None or not {"tuned", "moments"} & set(parts):
         return f"method.name={settings.method.name} does more to draw than one denoiser can"

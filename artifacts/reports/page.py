@@ -60,7 +60,7 @@ class Page(NamedTuple):
     title: str
     label: str
     notice: str
-    """What the label means for this page, in a sentence."""
+    """The meaning of the label for this page, in a sentence."""
     sections: Sequence[PageSection]
 
 

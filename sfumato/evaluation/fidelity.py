@@ -29,7 +29,7 @@ KERNEL_DEGREE, KERNEL_OFFSET = 3, 1.0
 
 
 class Neighbours(NamedTuple):
-    """What each image adds to the neighbour scores; their means are the scores."""
+    """Each image's contribution to the neighbour scores, whose means are the scores."""
 
     covered: np.ndarray
     """bool [n], real images with a synthetic one in their neighbourhood: coverage."""

@@ -5,7 +5,7 @@ into a ROC curve: an area of 0.5 is guessing. Two attacks are here. `loss_gaps`:
 predicts a record's noise than the public one does (at several times, same noise for both). `nearest_distance`: how near
 the closest image comes. `canary_scores` is the first attack at the very examples that training used.
 
-Label: whatever is measured on private records is INTERNAL.
+Label: measurements on private records are INTERNAL.
 Not covered: attacks that train shadow models or follow the training step by step. A failed attack proves nothing; a
 successful one proves a leak only as far as members and others are alike but for their membership (`CONTROL` tests that).
 """

@@ -36,7 +36,7 @@ from sfumato.images import shape_of
 from sfumato.progress import Progress, silent
 
 ONE_CLASS = "all images are of one class, so that there are none to tell apart"
-"""Why there is no score of what is read in images."""
+"""The reason why there is no score of readability."""
 NEIGHBOURS = 5
 """The k of coverage, precision, recall and density (Naeem et al. 2020), and so one less than `FEWEST_JUDGED`."""
 
@@ -248,7 +248,7 @@ def _read_rightly(model: Classifier, images: Tensor, labels: Tensor) -> np.ndarr
 
 
 def _read(images: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
-    """What the judge reads, or why it reads nothing."""
+    """The scores of readability by the judge, or the reason why there are none."""
     if bench.classes < 2:
         return ScoredSet({"readable": None}, missing={"readable": ONE_CLASS})
     return _mean("readable", _read_rightly(bench.judge, images, labels), bench)

@@ -51,23 +51,23 @@ class Algorithm(Generic[M]):
     claim: Callable[..., Claim]
     """The paper's own epsilon from the paper's own numbers. Never a certificate."""
     plan: Callable[[SettingsOf[M], Facts], Plan]
-    """What will be done and paid, before any private image is opened."""
+    """The plan of work and spends, before any private image is opened."""
     draw: Callable[[SettingsOf[M], Parts, Tensor, Generator], Tensor] | None = None
     """Images or latents `[b, c, h, w]` of classes y from what was trained; None where each image is paid for."""
     corrupt: Callable[[SettingsOf[M], Parts], Corrupt] | None = None
-    """What a private record is turned into, where the plan has `fine_tuning`."""
+    """Makes noised examples of private records, where the plan has `fine_tuning`."""
     loss: Callable[[SettingsOf[M], Parts], Callable[[nn.Module, Tensor, Tensor, Generator], Tensor]] | None = None
     """The loss of plain training on private records, where the plan has `plain`."""
     walk: Callable[[SettingsOf[M]], Sequence[int]] | None = None
     """The times that `draw` passes, where all it does is to follow one denoiser along them from noise to an image."""
     labels: Callable[[SettingsOf[M], Parts, Tensor], tuple[Tensor, Tensor]] | None = None
-    """What `draw` made as images and their labels, where these are not the y that was asked for."""
+    """Splits the output of `draw` into images and labels, where the labels are not the requested y."""
     ballot: Callable[[Parts], Callable[[Tensor], Tensor]] | None = None
     """From private images to the public class that each votes for, where the plan has `votes`."""
     distinct: Callable[[SettingsOf[M]], bool] | None = None
     """Whether no two private classes may share a public one that they voted for."""
     draw_privately: Callable[[SettingsOf[M], Parts, tuple[Tensor, Tensor], Tensor, Randomness], Tensor] | None = None
-    """Where a spend of the plan is of the stage `drawing`: instead of `draw`, or before it where the plan has `prototypes`."""
+    """Draws where the plan spends in the stage `drawing`: instead of `draw`, or before it where the plan has `prototypes`."""
     worst_case: Callable[[SettingsOf[M], Parts, Tensor, Randomness], Played] | None = None
     """`draw_privately` played with stand-ins for the networks and the worst record in it or not, for an audit
     (`sfumato.privacy.auditing.games`)."""

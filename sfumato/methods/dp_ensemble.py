@@ -82,7 +82,7 @@ The paper prices one image, trusting that users do not share results; its CIFAR-
 k = 100, C = 110) costs epsilon 16.7 for one image and 579 for a hundred at delta 1e-5, because mu grows with the \
 square root of the number. The last step adds no noise and has to be taken by a public model. The members themselves \
 are not private."""
-"""What the paper claims, what can be certified, and why they differ (Markdown)."""
+"""The paper's claim, the certificate, and why they differ (Markdown)."""
 
 
 class MemberTraining(Pretraining):

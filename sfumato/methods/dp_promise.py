@@ -62,7 +62,7 @@ images were released, the Phase I of two epochs on MNIST that the formula prices
 replace-one at delta 1e-5, and under add/remove no delta below 0.86 would hold. For Phase II at noise 1.13, the limit \
 formula says 9.94 where PLD gives 10.41. Certified instead: no Phase I, or one trained on a copy of each image that is \
 noised once (4.0 there, replace-one)."""
-"""What the paper claims, what can be certified, and why they differ (Markdown)."""
+"""The paper's claim, the certificate, and why they differ (Markdown)."""
 
 
 class PhaseOneTraining(Training):

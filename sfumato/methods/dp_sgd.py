@@ -30,7 +30,7 @@ RDP is a sound bound and the looser of the two: noise 1.13, sample rate 1/15 and
 PLD at delta 1e-5. The central-limit formula that some papers quote errs the other way: 9.9 for the same run, and at \
 small sample rates a fraction of the truth (noise 0.5, rate 1e-4, 10,000 steps: 0.24 for 1.18), so it certifies \
 nothing here. Exchanging a record instead of adding or removing one costs more, 18.7 for the first run."""
-"""What the papers claim, what can be certified, and why they differ (Markdown)."""
+"""The papers' claim, the certificate, and why they differ (Markdown)."""
 
 
 class Method(MethodSection):

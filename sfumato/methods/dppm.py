@@ -65,7 +65,7 @@ the data, so randomising them hides no record, while the loss and its gradient u
 neither clipped nor noised. The proof bounds the probability of a vector and carries the bound over to the image beside it. \
 The honest epsilon for the training data is infinite, and what is drawn from such a network stays internal. With \
 DP-SGD in its place, PLD certifies the same network."""
-"""What the paper claims, what can be certified, and why they differ (Markdown)."""
+"""The paper's claim, the certificate, and why they differ (Markdown)."""
 
 
 class SlicedTraining(Training):

@@ -53,7 +53,7 @@ step's mu reaches the hundreds, where the formula tends to a constant: the headl
 about 33,500 at delta 1e-5: a record that is drawn is shown, and no useful epsilon holds at a delta below \
 1 - (1 - p)^N, here 0.18. A run can be certified, exactly, where each step is clipped so hard, at noise levels so \
 large, that all steps of all images meet the target."""
-"""What the paper claims, what can be certified, and why they differ (Markdown)."""
+"""The paper's claim, the certificate, and why they differ (Markdown)."""
 
 
 class Levels(Section):

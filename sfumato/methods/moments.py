@@ -32,7 +32,7 @@ out come a histogram with discrete Gaussian noise and two sums with Gaussian noi
 the sum. PLD prices the three, which compose with whatever else is asked. The number printed as a claim is what Gaussian \
 differential privacy gives for three Gaussians of the same noise, and lies close to the certificate. All else is \
 post-processing, so any number of images is covered: the public model and the maps see public images and noisy numbers alone."""
-"""What is claimed, what can be certified, and why they differ (Markdown)."""
+"""The claim, the certificate, and why they differ (Markdown)."""
 
 
 class Method(MethodSection):

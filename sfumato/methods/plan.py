@@ -62,7 +62,7 @@ class Facts(Section):
     shape: tuple[int, int, int]
     """Channels, height and width of an image."""
     unit: str = ""
-    """What a group of private images is, such as `person`; empty where each image stands for itself."""
+    """Name of a group of private images, such as `person`; empty where each image stands for itself."""
     images: int = 0
     """Private training images, where they have groups."""
     whole: Annotated[Constants | None, LATER] = None
@@ -80,7 +80,7 @@ class BroughtModel(Section):
     """Weights from elsewhere, for which a person answers."""
 
     setting: str
-    """Which setting brought them."""
+    """The setting that brought them."""
     folder: str
     """Last part of its name."""
     kind: str
@@ -88,10 +88,10 @@ class BroughtModel(Section):
     digest: str
     """SHA-256 over its settings and weights."""
     because: str
-    """Why it counts as public, in the words of whoever brought it."""
+    """The reason why it counts as public, in a person's words."""
 
     def sentence(self) -> str:
-        """What it is, and who answers."""
+        """The model and the person's reason, in a sentence."""
         return f'{self.setting}={self.folder} ({self.kind}, SHA-256 {self.digest}) counts as public because: "{self.because}"'
 
 
@@ -327,7 +327,7 @@ class Plan(Section):
 
     @property
     def reason(self) -> str:
-        """What a person answers for, as every entry of the ledger says it."""
+        """A person's reasons, as every entry of the ledger holds them."""
         return "; ".join(filter(None, (self.privacy.reason, *(one.sentence() for one in self.brought))))
 
     @model_validator(mode="before")

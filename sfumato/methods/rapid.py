@@ -51,7 +51,7 @@ exchange of records and does not count that a step sees a random sample: for 60,
 z = 1.86 it gives epsilon 110,000 at delta 1e-5, where PLD certifies 1.0 under add/remove and 2.0 under replace-one. \
 Retrieval for a training record happens inside its own clipped gradient; retrieval while drawing reads public \
 images only. Votes for public classes, where taken, are paid for with noise of their own."""
-"""What the paper claims, what can be certified, and why they differ (Markdown)."""
+"""The paper's claim, the certificate, and why they differ (Markdown)."""
 
 
 class Method(MethodSection):

@@ -15,7 +15,7 @@ from sfumato.config import ParameterGroup
 Group = ParameterGroup | Literal["frozen"]
 """A group, or `frozen` beside a low-rank adapter."""
 FROZEN, ADAPTERS = ".frozen.weight", (".down.weight", ".up.weight")
-"""How the names of a layer end that has an adapter, and those of its adapter."""
+"""Suffixes of the names of a layer with an adapter, and of its adapter."""
 
 
 @runtime_checkable

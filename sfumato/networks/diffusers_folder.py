@@ -1,7 +1,7 @@
 """A folder as diffusers keeps models: which class, its settings, its schedule and its weights, before anything is built.
 
 Only JSON and safetensors are read; a folder whose weights are pickles, which could run programs, is refused. Not covered: what the
-weights were trained on, which whoever brings them must say.
+weights were trained on, which the person who brings them must say.
 """
 
 import hashlib

@@ -88,7 +88,7 @@ class DiffusersDenoiser(nn.Module):
 
 
 def _tables(inner: nn.Module) -> Iterator[str]:
-    """Where a model holds its class embedding; a DiT has one in every block."""
+    """The modules with a model's class embedding; a DiT has one in every block."""
     if type(inner).__name__ == UNET:
         yield "class_embedding"
         return

@@ -50,7 +50,7 @@ TIME = "condition.time."
 
 
 class Conditioned(nn.Module):
-    """What our denoisers share (`sfumato.networks.denoiser.Denoiser`): a `Condition`, and groups that follow from the parts' names."""
+    """The common base of our denoisers (`sfumato.networks.denoiser.Denoiser`): a `Condition`, and groups by the names of parts."""
 
     condition: Condition
 

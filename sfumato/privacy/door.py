@@ -55,9 +55,9 @@ class PrivateSet(Section):
     only: Annotated[tuple[str, ...], LATER] = ()
     """Names of the classes that make up the set (`Data.private_classes`); records of others are no part of it, nor of its digest."""
     unit: str = ""
-    """What a group is, for the ledger; empty where each record stands for itself."""
+    """Name of a group, for the ledger; empty where each record stands for itself."""
     version: int = 1
-    """Which version of the set the ledger counts, so that what was made of another one is not found in a cache."""
+    """The version of the set that the ledger counts, so that no cache returns artifacts of another version."""
 
     def reading(self, part: sources.Part) -> sources.Reading:
         """How a part of it is read."""

@@ -33,7 +33,7 @@ ON_GRID = "normal rounded exactly to a power-of-two grid, to which the value is 
 DISCRETE = "discrete Gaussian sampled exactly, whole numbers"
 OF_SAMPLER = "normal rounded exactly to 2^-28, added in float32"
 GRID_SHARE = 1e-3
-"""How much of a record's norm rounding to the grid may add to it."""
+"""Largest share of a record's norm that rounding to the grid may add to it."""
 ROUNDED_UP = 1 + 2.0**-40
 """Factor on the noise's deviation, so that rounding in float64 cannot bring it below the stated one."""
 FINE = 2.0**28
@@ -41,7 +41,7 @@ FINE = 2.0**28
 TWISTER_WORDS = 624
 """32-bit words of the Mersenne twister's state."""
 TWISTER_AT = 24
-"""Where they begin, as 64-bit numbers, in the bytes of a CPU generator's state."""
+"""Their offset, in 64-bit numbers, in the bytes of a CPU generator's state."""
 
 
 class Source:
@@ -131,7 +131,7 @@ def grid(norm: float, numbers: int) -> float:
 
 
 def reach(norm: float, numbers: int) -> float:
-    """How far one record can move such a vector once it is rounded to the grid: norm + sqrt(numbers) g.
+    """The largest distance by which one record moves such a vector after rounding to the grid: norm + sqrt(numbers) g.
 
     Two vectors v and w that lie `norm` apart are rounded by g / 2 at most in each of their numbers, so the rounded ones differ by at
     most |v - w| + g in each, and by norm + sqrt(numbers) g in all. This is so whatever the sum of all other records is, and where

@@ -20,7 +20,7 @@ from sfumato.privacy.noise import Source
 
 @dataclass(frozen=True)
 class Units:
-    """Which of n records make up each of u units."""
+    """The records, of n, that make up each of u units."""
 
     order: Tensor
     """`[n]`, positions of the records, unit after unit."""

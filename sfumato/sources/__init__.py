@@ -257,7 +257,7 @@ def resolve_classes(
 
 
 def public_reading(data: Data, size: int, *, seed: int = 0) -> Reading:
-    """How the public side of a data section is read, brought to `size` pixels square (0: as it is)."""
+    """The options for reading the public side of a data section, resized to `size` pixels square (0: not resized)."""
     return Reading(
         "all",
         size=size,

@@ -38,7 +38,7 @@ class SourceFacts:
     channels: int
     height: int
     width: int
-    """Of the asked size; else of the first picture, and `load` refuses a folder that mixes sizes."""
+    """Width at the requested size; else of the first picture, and `load` refuses a folder that mixes sizes."""
     groups: int | None = None
     """Groups in the requested part, counted as `records` are; None where each record stands for itself."""
     whole: Constants | None = None
@@ -75,7 +75,7 @@ class Slice:
 
 
 Place = Path | Held | Slice
-"""Where a picture lies."""
+"""The place of a picture."""
 
 
 class File(NamedTuple):
@@ -103,7 +103,7 @@ class Record(NamedTuple):
 
     @property
     def identity(self) -> np.ndarray:
-        """What the digest, the split and the ledger's fingerprints look at."""
+        """The picture from which the digest, the split and the ledger's fingerprints are computed."""
         return self.pixels if self.known_as is None else self.known_as
 
 
@@ -124,7 +124,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a source is read: the one value that carries these options from the settings to the pixels."""
+    """The options for reading a source, in one value from the settings to the pixels."""
 
     part: Part = "train"
     size: int | None = None
@@ -140,14 +140,14 @@ class Reading:
     share: float = 1.0
     """Share of the part `train` that is used (`used_by_hash`)."""
     folder: str = ""
-    """Where data sets by name lie."""
+    """Folder of the data sets by name."""
     glyphs_per_class: int = 400
     characters: str | None = None
-    """What `glyphs` renders; all letters where nothing is said."""
+    """The characters that `glyphs` renders; by default all letters."""
     shares: tuple[float, ...] = ()
     """Shares of the sources in a mixture (`sfumato.sources.mixture.mix`)."""
     seed: int = 0
-    """Of what `glyphs` renders, and of which records a mixture takes."""
+    """Seed of the glyphs' rendering, and of the choice of records in a mixture."""
     columns: Columns = USUAL_COLUMNS
     """For tables (`Data.columns`)."""
     decoding: Decoding = USUAL_DECODING

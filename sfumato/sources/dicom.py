@@ -25,19 +25,19 @@ from sfumato.sources.windows import Grey
 
 SUFFIXES = (".dcm", ".dicom")
 MARK, MARK_AT = b"DICM", 128
-"""What every DICOM file holds behind its first bytes."""
+"""The mark that every DICOM file holds behind its first bytes, and its place."""
 LISTING = "DICOMDIR"
 """Name of the list of files on a disc, which is itself such a file and holds no picture."""
 LAYOUT = (
     *("SamplesPerPixel", "PhotometricInterpretation", "NumberOfFrames", "Rows", "Columns", "PlanarConfiguration"),
     *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation"),
 )
-"""How the pixels lie."""
+"""Elements that describe the layout of the pixels."""
 MEANING = (
     *("ModalityLUTSequence", "RescaleSlope", "RescaleIntercept", "RescaleType"),
     *("VOILUTSequence", "VOILUTFunction", "WindowCenter", "WindowWidth"),
 )
-"""What they mean."""
+"""Elements that describe their meaning."""
 PIXELS = ("PixelData", "ExtendedOffsetTable", "ExtendedOffsetTableLengths")
 WARNED_OF = "BurnedInAnnotation"
 ELEMENTS = (*LAYOUT, *MEANING, *PIXELS, WARNED_OF)
@@ -65,7 +65,7 @@ def has_mark(path: str) -> bool:
 
 @contextmanager
 def opened(path: Path | Held, elements: tuple[str, ...], *, pixels: bool = False) -> Iterator[Any]:
-    """The named elements of a file (`pydicom.Dataset`); whatever goes wrong inside is said of `path`, and of no value in it."""
+    """The named elements of a file (`pydicom.Dataset`); any error inside the block names `path`, and no value in it."""
     pydicom = imported(path)
     logger = logging.getLogger("pydicom")
     disabled, logger.disabled = logger.disabled, True  # it quotes values of the header
@@ -145,7 +145,7 @@ def has_window(header: Any) -> bool:
 
 
 def unit_of(header: Any) -> str:
-    """What the values are: as the header calls them where they are rescaled, else the bits stored."""
+    """Unit of the values: the header's name of it where they are rescaled, else the bits stored."""
     if header.get("ModalityLUTSequence") or header.get("RescaleSlope") is not None:
         kind = str(header.get("RescaleType") or "")
         return kind if kind in ("HU", "OD", "HU_MOD", "US") else "rescaled values"
@@ -198,7 +198,7 @@ def kind_of(path: Path | Held) -> str:
 
 
 BURNED_IN = ", text burned in"
-"""How the kind of a picture ends whose header tells of text in it."""
+"""Suffix of the kind of a picture whose header declares text in it."""
 
 
 def burned_in(path: Path | Held) -> bool:

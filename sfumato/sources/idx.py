@@ -22,7 +22,7 @@ IDX_IMAGES, IDX_LABELS = 0x0803, 0x0801
 
 @dataclass(frozen=True)
 class Layout:
-    """How the files of a set are named and filled; the defaults are MNIST's."""
+    """Names and layout of the files of a set; the defaults are MNIST's."""
 
     train: str = "train-"
     """Prefix of the names of the training files."""

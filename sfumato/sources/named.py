@@ -49,7 +49,7 @@ class Named:
     files: str
     """The files that must lie there, in words for a person who puts them there."""
     layout: Layout | None = None
-    """Of its IDX files; None for the sets that torchvision keeps in another form."""
+    """Layout of its IDX files; None for the sets that torchvision stores in another form."""
     options: tuple[tuple[str, str], ...] = ()
     """Further arguments of the class."""
 

@@ -129,7 +129,7 @@ def kind_of(path: Path | Held) -> str:
 
 
 def orientation(image: Image.Image) -> int:
-    """How an opened picture is still to be turned, from its header alone: a PNG's EXIF behind the pixels is not looked for."""
+    """The turn that an opened picture still needs, from its header alone: a PNG's EXIF behind the pixels is ignored."""
     if image.format == "TIFF":  # turned by Pillow itself, header and all
         return UPRIGHT
     return Image.Image.getexif(image).get(ExifTags.Base.Orientation, UPRIGHT)

@@ -52,7 +52,7 @@ def rows_of_parquet(path: Path) -> Rows:
 
 @contextmanager
 def opened_table(path: Path) -> Iterator[Any]:
-    """A Parquet file (`pyarrow.parquet.ParquetFile`), or one in Arrow's stream format; whatever goes wrong inside is said of `path`."""
+    """A Parquet file (`pyarrow.parquet.ParquetFile`), or one in Arrow's stream format; any error inside the block names `path`."""
     try:
         from pyarrow import parquet  # here, since nothing else needs it
     except ImportError:
@@ -76,7 +76,7 @@ READERS: dict[str, Callable[[Path], Rows]] = {
     ".jsonl": rows_of_lines,
     ".parquet": rows_of_parquet,
 }
-"""How each kind of table is read, by the end of its name."""
+"""Readers of each kind of table, by the suffix of its name."""
 
 
 def metadata_of(folder: Path) -> Path | None:

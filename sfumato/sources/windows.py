@@ -1,4 +1,4 @@
-"""How grey of any depth becomes 256 levels: by the range that a file declares, by the image's own percentiles, or by two values.
+"""Windows, which map grey of any depth to 256 levels: by the range that a file declares, by the image's percentiles, or by two values.
 
 `auto` takes what the file itself says of black and white. `record` takes two percentiles of the image by itself: a function of
 one record, so that nothing is learnt of others and nothing need be paid. `lo,hi` are declared for all, in the unit of the
@@ -15,7 +15,7 @@ from sfumato.config import AUTO_WINDOW, RECORD_WINDOW, window_bounds
 from sfumato.errors import BadInput
 
 PERCENTILES = (1.0, 99.0)
-"""Of an image's own values: what is black and white under `record`."""
+"""Percentiles of an image's own values that are black and white under `record`."""
 WHITE = 255
 """The grey level of white."""
 

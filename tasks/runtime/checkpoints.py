@@ -54,7 +54,7 @@ class FolderKeeper:
         save_state(self.folder, state)
 
     def stretch(self, step: int) -> int:
-        """As many steps as take `KEPT_EVERY_SECONDS` at the speed of the stretch before."""
+        """The number of steps that take `SAVE_EVERY_SECONDS` at the speed of the stretch before."""
         now = time.monotonic()
         steps = FIRST_STEPS
         if self.last and step > self.last[0]:

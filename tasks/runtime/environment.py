@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SERVER_FILE = "prefect-server.json"
-"""Where `sfumato serve` notes the addresses of its servers."""
+"""File in which `sfumato serve` notes the addresses of its servers."""
 LOG = "serve.log"
 """Log of the server, the worker and MLflow."""
 HEALTH_SECONDS, OK = 15.0, 200

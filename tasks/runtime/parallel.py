@@ -64,7 +64,7 @@ def alone(machine: Machine, pieces: int) -> bool:
 
 
 def workers_of(machine: Machine) -> int:
-    """How many pieces at once."""
+    """Number of pieces at once."""
     return machine.workers or _cores()
 
 

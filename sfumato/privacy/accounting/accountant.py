@@ -1,4 +1,4 @@
-"""What privacy events cost: from events (or plain numbers) to epsilon, and from epsilon to the noise that earns it.
+"""The price of privacy events: from events (or plain numbers) to epsilon, and from epsilon to the noise for it.
 
 Certificates are privacy loss distributions (PLD): for each event the worst pair of output distributions is known in
 closed form; dp-accounting lays its privacy loss on a grid in such a way that every delta can only grow ("connect the
@@ -134,7 +134,7 @@ def cached_prices(prices: MutableMapping[str, Priced]) -> Iterator[None]:
 
 
 def priced(events: Sequence[Event], delta: float, relation: Relation = "add_remove") -> Priced:
-    """What `events` cost together, as `epsilon` says, and what computed it."""
+    """The price of `events` together, as of `epsilon`, and the name of what computed it."""
     delta, relation = checked_delta(delta), checked_relation(relation)
     if any(event.uncertified(relation) for event in events):
         return Priced(math.inf, NOBODY)
@@ -142,7 +142,7 @@ def priced(events: Sequence[Event], delta: float, relation: Relation = "add_remo
 
 
 def epsilon(events: Sequence[Event], delta: float, relation: Relation = "add_remove") -> float:
-    """What `events` cost together: the epsilon at `delta` under `relation`, by PLD; never below the true value.
+    """The price of `events` together: the epsilon at `delta` under `relation`, by PLD; never below the true value.
 
     Order does not matter. No events, or none that happens, cost 0; one for which no epsilon holds (`Uncertified`, or
     `NoisedRecords` under `add_remove`) makes it `math.inf`. Plain Gaussians alone are exact. Under `replace_one` the worst pair of a Gaussian lies +1 / -1 apart: the noise

@@ -1,4 +1,4 @@
-"""What private data was paid with: frozen, printable descriptions of privacy mechanisms.
+"""Privacy events: frozen, printable descriptions of privacy mechanisms.
 
 An event says what a mechanism does to the worst pair of neighbouring data sets and nothing else; it is the only
 currency between methods (which plan events), mechanisms (which carry them out), the accountant (which prices them) and

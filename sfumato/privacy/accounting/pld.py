@@ -100,7 +100,7 @@ class Cells(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """Which side of the worst pair holds the record: P draws N(mu) with rate q if `up`, Q draws N(-mu) if `down`."""
+    """The side of the worst pair that holds the record: P draws N(mu) with rate q if `up`, Q draws N(-mu) if `down`."""
 
     up: bool
     down: bool

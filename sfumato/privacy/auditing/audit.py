@@ -28,7 +28,7 @@ GUESS_SHARES = (1.0, 0.5, 0.25, 0.1)
 CONFIDENCE = 0.95
 """Confidence of the bound."""
 LARGEST_EPSILON = 100.0
-"""Where the search for the bound ends; 100 right guesses of 100 give 3.5."""
+"""Largest bound of the search; 100 right guesses of 100 give 3.5."""
 PRECISION = 1e-6
 """Width at which the search for the bound stops."""
 

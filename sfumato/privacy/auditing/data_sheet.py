@@ -72,7 +72,7 @@ class DataSheet(Section):
 
     @property
     def refused(self) -> str:
-        """Why no run would begin with these pictures; empty where one would."""
+        """The reason why no run would begin with these pictures; empty where one would."""
         if self.broken:
             return f"{len(self.broken)} of {self.records + len(self.broken)} pictures cannot be read: replace or remove them"
         if self.copies.pairs:

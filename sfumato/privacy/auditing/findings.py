@@ -67,7 +67,7 @@ class Audit(Value):
     bound: Bound | None = None
     """The canary audit, where one was done."""
     canary: str = ""
-    """What a canary was, where groups are the unit; empty for one image."""
+    """Description of a canary, where groups are the unit; empty for one image."""
     canary_attack: Membership | None = None
     """How well the attack separates joined canaries from the others; the bound uses the same scores."""
     memberships: tuple[Membership, ...] = ()

@@ -39,11 +39,11 @@ AT_ONCE = 128_000
 PARTS = 8
 """Parts of the images without the record whose noise is compared."""
 CHANCES = 1000
-"""How often a record is expected to take part in a play that counts this, about."""
+"""Approximate number of times that a record is expected to take part in a play that counts participation."""
 DRAWN_SLACK = 0.01
-"""By how much a step may move farther than its price says: what float32 leaves of a small difference."""
+"""Tolerance of a step's move above its price: the rounding of a small difference in float32."""
 Drawing = Gaussian | SubsampledGaussian
-"""What a step of a sampler may cost."""
+"""Kinds of events of a sampler's step."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Noiseless:
         return torch.zeros(*shape)
 
     def coins(self, shape: Sequence[int], rate: float) -> Tensor:
-        """Those of the source."""
+        """The coins of the source."""
         return self.source.coins(shape, rate)
 
 

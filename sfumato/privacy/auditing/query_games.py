@@ -62,13 +62,13 @@ class Part(NamedTuple):
     """Numbers that one look releases, less the known records' part, in units of the noise in the entry."""
 
     event: int
-    """Which of the query's events pays for them."""
+    """Number of the query's event that pays for them."""
     look: int
     """Numbers of the same event and look are of one sensitivity."""
     residual: Tensor
     """Standard normal without the record."""
     shift: Tensor
-    """By how much the record moves them as the entry says."""
+    """The record's move of them according to the entry."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ ALONE_STEPS = 4
 LOUD = 1e4
 """Factor on the targets of a made-up record, so large that its gradient is always clipped."""
 SLACK = 2e-3
-"""By how much a contribution may exceed the clip: rounding, which is paid for with the clip."""
+"""Tolerance of a contribution above the clip, for rounding, which is paid for with the clip."""
 FEWEST = 64
 """Smallest number of values by which two tensors are compared."""
 MOST = 1e6
@@ -87,7 +87,7 @@ def play_training(
     frozen = {"rate_rows": 0.0, "rate_other": 0.0, "warm_up": 0}
 
     def sums(steps: int, records: int, rate: float, noise: float, examples: Corrupt) -> list[list[Tensor]]:
-        """What each step lets out in units of the clip, tensor by tensor."""
+        """The released sums of each step in units of the clip, tensor by tensor."""
         changes = {**frozen, "steps": steps, "sample_rate": rate}
         x, y, units = _made_up(image, label, records, each)
         with _released() as seen:
@@ -196,7 +196,7 @@ def _at_most(squares: float, count: int, level: float) -> float:
 
 
 def cost(events: Sequence[AnyEvent], delta: float, relation: Relation) -> float:
-    """What the events cost, up to `MOST`."""
+    """The price of the events, at most `MOST`."""
     return min(MOST, accountant.epsilon(events, delta, relation))
 
 
@@ -236,7 +236,7 @@ def _made_up(image: Tensor, label: Tensor, records: int, each: int) -> tuple[Ten
 
 @contextlib.contextmanager
 def _released() -> Iterator[list[list[Tensor]]]:
-    """What this thread's optimiser is given at each step, tensor by tensor: all that leaves a private sum."""
+    """The gradients of this thread's optimiser at each step, tensor by tensor: all that leaves a private sum."""
     seen: list[list[Tensor]] = []
     here = threading.get_ident()
 

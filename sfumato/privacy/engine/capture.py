@@ -248,7 +248,7 @@ READERS: dict[Callable[..., Any], Callable[..., Call]] = {
     **dict.fromkeys([F.conv1d, F.conv2d, F.conv3d], _conv),
     **dict.fromkeys([F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d], _conv_transpose),
 }
-"""How each known function is called."""
+"""Readers of the arguments of each known function."""
 ADDED = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__}
 ENTRYWISE = ADDED | {torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__}
 """Functions of an input and a free scale or shift, in either order."""
@@ -257,4 +257,4 @@ QUESTIONS = {getattr(Tensor, name).__get__ for name in ATTRIBUTES} | {
     Tensor.size, Tensor.dim, Tensor.numel, Tensor.stride, Tensor.is_floating_point, Tensor.is_contiguous,
     Tensor.detach, Tensor.__len__, Tensor.element_size,
 }  # fmt: skip
-"""What may be asked of a parameter without differentiating it."""
+"""Functions that read a parameter without differentiating it."""

@@ -23,7 +23,7 @@ class Seen(Section):
     clipped: int
     """Records whose norm was above the clip."""
     median_norm: float | None
-    """Of finite gradients, before clipping; none where there is none."""
+    """Median norm of finite gradients before clipping; None where there is none."""
     loss: float | None
     """Mean over the batch of the losses that are finite."""
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 Saved = tuple[Tensor, ...]
-"""What a layer keeps from its forward pass; its input comes first."""
+"""Tensors that a layer saves from its forward pass; its input comes first."""
 
 
 @dataclass(frozen=True)

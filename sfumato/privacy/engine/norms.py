@@ -27,7 +27,7 @@ COARSE_POSITIONS = 64
 """Up to so many positions a float32 Gram norm is mostly exact enough; beyond, float64 is used at once."""
 
 BLOCK = 256
-"""So many numbers are squared and added up in their own precision; their norms, in float64."""
+"""Number of values that are squared and summed in their own precision; the sums of blocks are added in float64."""
 
 
 @dataclass(frozen=True, eq=False)

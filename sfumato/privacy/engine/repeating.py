@@ -28,7 +28,7 @@ DROPOUTS: frozenset[Callable[..., Any]] = frozenset(
     + [getattr(torch, name + end) for name in ("dropout", "alpha_dropout", "feature_dropout") for end in ("", "_")]
 )
 DROPOUT_PLACE = 4
-"""Which argument of attention is its dropout."""
+"""Position of attention's dropout among its arguments."""
 
 
 def luck(device: torch.device) -> Luck:

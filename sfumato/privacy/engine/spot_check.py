@@ -144,7 +144,7 @@ def _mixes_exactly(model: nn.Module, trainable: Mapping[str, Tensor], looked: _L
 def contribution(
     model: nn.Module, trainable: Mapping[str, Tensor], examples: Examples, place: int, settings: FineTuning
 ) -> Tensor:
-    """What the record at `place` adds to the clipped sum over `examples`, all parameters in a row."""
+    """The contribution of the record at `place` to the clipped sum over `examples`, all parameters concatenated."""
     group_of = groups_of(model)
     weighed = weigh_records(model, trainable, examples, choose=_first, group_of=group_of, only=place)
     total = {name: torch.zeros_like(p, dtype=fine(p).dtype) for name, p in trainable.items()}

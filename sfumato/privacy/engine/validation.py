@@ -36,11 +36,11 @@ axis of a tensor is likely to be as long."""
 FEW = 9
 """A smaller batch, in which each image must give the same result."""
 ALONE = 3
-"""How many of them go through by themselves."""
+"""Number of images that also go through by themselves."""
 TIMES = (1000, 250, 50, 10, 1)
 """Largest diffusion times, tried in turn until the model accepts one."""
 STEPS_OF_TIME = 7
-"""How many different times there are among the images, evenly spread by ratio."""
+"""Number of different times among the images, evenly spread by ratio."""
 WATCHED = 1
 MOVE = 0.1
 """Size of the perturbation of the copy's weights."""

@@ -126,7 +126,7 @@ def budgets_of(entries: Sequence[Entry], dataset: str) -> dict[str, Budget]:
 
 
 def version_of(entries: Sequence[Entry], dataset: str) -> int:
-    """Which version of the set the ledger counts: 1, and one more for each change that was declared."""
+    """The version of the set that the ledger counts: 1, and one more for each declared change."""
     return 1 + sum((entry.dataset, entry.kind) == (dataset, "version") for entry in entries)
 
 
@@ -163,7 +163,7 @@ def standing(entries: Sequence[Entry], reservation_hash: str) -> tuple[Entry, En
 
 
 def allowances(entries: Sequence[Entry], reserved: Entry) -> list[tuple[Event, ...]]:
-    """What each `progress` of a reservation allowed, in order."""
+    """The events that each `progress` of a reservation allowed, in order."""
     return [events_of(e) for e in entries if e.kind == "progress" and e.body["reserve"] == reserved.seq]
 
 

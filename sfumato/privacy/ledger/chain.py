@@ -56,7 +56,7 @@ ADVISORY_LOCK = 0x5F0A_70
 MIGRATED, REKEYED = "migrate", "key"
 """Entries that say from where heads are signed, and that another key signs from there on."""
 OF_THE_LEDGER = ""
-"""What stands in place of a set's name in an entry that concerns the whole ledger."""
+"""Stands for a set's name in an entry that concerns the whole ledger."""
 RECOVERY, LOSS = "recovery", "loss"
 COVERING = (RECOVERY, LOSS)
 """Kinds of entries that make up for missing heads: their content was written again, or declared lost."""
@@ -117,7 +117,7 @@ class Chain:
 
     @property
     def url(self) -> str:
-        """Where it is, without a password."""
+        """Its address, without a password."""
         return str(self._engine.url)
 
     def close(self) -> None:

@@ -105,7 +105,7 @@ def _batches(pictures: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _least(batch: np.ndarray) -> Iterator[bytes]:
-    """Of each picture the least of its turns, flips and their negatives, as bytes that begin with the shape."""
+    """The least of each picture's turns, flips and their negatives, as bytes that begin with the shape."""
     turned = [np.rot90(flipped, times, (1, 2)) for flipped in (batch, batch[:, ::-1]) for times in range(4)]
     heads = [repr(form.shape[1:]).encode() for form in turned]
     tops = [np.ascontiguousarray(form[:, 0]) for form in turned]  # the top row mostly decides, and is little to compare
@@ -120,7 +120,7 @@ def _least(batch: np.ndarray) -> Iterator[bytes]:
 
 
 def _least_waves(batch: np.ndarray) -> Iterator[bytes]:
-    """Of each picture the signs of its lowest frequencies, as bytes: the least of its turns, flips and their negatives.
+    """The signs of each picture's lowest frequencies, as bytes: the least of its turns, flips and their negatives.
 
     Nothing for a picture that is too small or shows too little.
     """

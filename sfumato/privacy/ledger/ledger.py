@@ -120,7 +120,7 @@ class Ledger(SignedLedger):
     # Versions of a set
 
     def version(self, dataset: str) -> int:
-        """Which version of the set the ledger counts, from 1."""
+        """The version of the set that the ledger counts, from 1."""
         return version_of(self._chain.entries(), dataset)
 
     def new_version(
@@ -535,7 +535,7 @@ class Ledger(SignedLedger):
         return self._total(self._chain.entries(), dataset, delta, relation, all_versions)
 
     def history(self, dataset: str, points: int, *, progress: Progress = silent) -> list[tuple[int, float]]:
-        """How the total grew: (seq, epsilon in all so far) after at most `points` of the set's spends, the last included."""
+        """The growth of the total: (seq, epsilon in all so far) after at most `points` of the set's spends, the last included."""
         entries = self._chain.entries()
         whole, spends = self._total(entries, dataset, None, None), spends_of(entries, dataset)
         chosen = sorted({round(n * len(spends) / points) for n in range(1, points + 1)} - {0})

@@ -57,7 +57,7 @@ class SignedLedger:
 
     _chain: Chain
     _certificate: Callable[[Sequence[Event], float, Relation], dict[str, Any]]
-    """What an entry says of the price of events, at a delta under a relation."""
+    """The fields of an entry that state the price of events, at a delta under a relation."""
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +67,7 @@ class SignedLedger:
 
     @property
     def url(self) -> str:
-        """Where it is, without a password."""
+        """Its address, without a password."""
         return self._chain.url
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class SignedLedger:
         return [known for text in texts if (known := known_from(text, keys, names))]
 
     def known_from_copy(self, other: "SignedLedger") -> "Known":
-        """What a copy of this ledger knows; `BadInput` for another ledger, Refused unless it is whole and signed."""
+        """The content of a copy of this ledger; `BadInput` for another ledger, Refused unless it is whole and signed."""
         if not self._chain.names() & other._chain.names():
             raise BadInput(f"{other.url} is no copy of the ledger {self.url}: it has another id")
         if breaks := other._chain.breaks(own=True):

@@ -106,7 +106,7 @@ def is_signed_value(value: Mapping[str, Any], public_key: str) -> bool:
 
 
 def head_of(ledger: str, seq: int, hash: str, public_key: str) -> dict[str, Any]:
-    """What is signed of a head: which ledger, how many entries, the last one's hash, and whose signature it is."""
+    """The signed content of a head: the ledger, the number of entries, the last one's hash, and the signer's key."""
     return {"ledger": ledger, "seq": seq, "hash": hash, "public_key": public_key}
 
 
