@@ -80,7 +80,7 @@ from tasks import audit, checks, pretrained, private, public, rehearsal, release
 from tasks.editions import next_edition
 from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicParts, RunDescription, TrainingSet, Wanted
 from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_run
-from tasks.record import baseline_settings, close, pages_of
+from tasks.record import Finished, baseline_settings, close, pages_of
 from tasks.release import JudgedSets
 from tasks.runtime.caching import Stage
 from tasks.runtime.environment import where
@@ -172,7 +172,7 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
     counts = count(plan, order, book)
     judge = train_judge(settings, plan, public_images, order, book)
     trained = pay(settings, plan, parts, order, book).model_copy(update={"counts": counts, "judge": judge})
-    samples, beside = draw(settings, plan, parts, trained, order, book)
+    samples, beside = draw(Drawing(run=run, parts=parts, trained=trained, order=order, book=book))
     book.refusal = ""
 
     look = order.model_copy(update={"terms": terms(plan, comparison=True)})
@@ -188,8 +188,17 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
     nearest = book.stage(release.find_nearest)(samples, public_images, eyes, settings.machine)
     scores = book.stage(release.evaluate)(look, judged, eyes, plan.facts, settings.evaluation, settings.seed)
     copies = book.stage(audit.check_copies)(look, samples)
-    results = counts, trained.moments, rehearsed
-    record = close(settings, plan, run.preset, book, parts, samples, scores, copies, nearest, *results)
+    made = Finished(
+        public=parts,
+        samples=samples,
+        scores=scores,
+        copies=copies,
+        nearest=nearest,
+        counts=counts,
+        moments=trained.moments,
+        rehearsal=rehearsed,
+    )
+    record = close(run, book, made)
     if publish_to:
         record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else publish_to)
     show_in_ui(record)
@@ -424,22 +433,32 @@ def begin(plan: Plan, phase: PhaseOne, order: Order, inputs: Inputs, frame: Fram
     return frame.stage(private.train_phase_one)(order, phase, inputs, noised)
 
 
-def draw(
-    settings: Settings, plan: Plan, parts: PublicParts, trained: PrivateParts, order: Order, book: Journal
-) -> tuple[Samples, dict[str, Samples]]:
+@dataclass(frozen=True)
+class Drawing:
+    """What the images of a run are drawn from, and in which terms."""
+
+    run: PlannedRun
+    parts: PublicParts
+    trained: PrivateParts
+    order: Order
+    book: Journal
+
+
+def draw(drawing: Drawing) -> tuple[Samples, dict[str, Samples]]:
     """The run's images, and the sets to compare them with, by name, where a judge changed them."""
+    settings, plan, trained, book = drawing.run.settings, drawing.run.plan, drawing.trained, drawing.book
     description = RunDescription(settings=public_settings(settings), plan=plan)
     judge, machine = trained.judge, settings.machine
     wanted = Wanted(
         generation=settings.generation, facts=plan.facts, images=settings.generation.images, counts=trained.counts
     )
     if not judge or not plan.judge:
-        return draw_unjudged(settings, plan, parts, trained, order, book, wanted.images, description), {}
+        return draw_unjudged(drawing, wanted.images, description), {}
     use, images = plan.judge.use, to_draw(plan.judge, wanted.images)
     if use == "guide":
-        drawn = draw_unjudged(settings, plan, parts, trained, order, book, images, description, judge)
+        drawn = draw_unjudged(drawing, images, description, judge)
     else:
-        drawn = draw_unjudged(settings, plan, parts, trained, order, book, images, None)
+        drawn = draw_unjudged(drawing, images, None)
     agreeing = book.stage(release.judge_images, note=AGREEING)(drawn, judge, wanted, "agreeing", machine)
     beside = {AGREEING: agreeing} if release.comparable(agreeing) else {}
     if use == "guide" or use == "none":
@@ -449,22 +468,16 @@ def draw(
 
 
 def draw_unjudged(
-    settings: Settings,
-    plan: Plan,
-    parts: PublicParts,
-    trained: PrivateParts,
-    order: Order,
-    book: Journal,
-    images: int,
-    description: RunDescription | None,
-    guide: Judging | None = None,
+    drawing: Drawing, images: int, description: RunDescription | None, guide: Judging | None = None
 ) -> Samples:
     """Images drawn from the trained models, or by a sampler that pays for each of them; a judge may guide the first."""
+    settings, plan, trained = drawing.run.settings, drawing.run.plan, drawing.trained
+    order, book = drawing.order, drawing.book
     recipe = settings.only("schedule", "method", "generation", "seed", *(["judge"] if guide else []))
     inputs = Inputs(
         settings=recipe,
         facts=plan.facts,
-        public=parts,
+        public=drawing.parts,
         votes=trained.votes,
         tuned=trained.tuned,
         members=trained.members,

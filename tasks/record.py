@@ -12,12 +12,12 @@ from artifacts.reports import run as report
 from artifacts.reports.rehearsal import findings_of
 from artifacts.tracking import page_of
 from sfumato.class_shares import class_shares
-from sfumato.config import Alignment
+from sfumato.config import Alignment, Section
 from sfumato.evaluation.findings import CopyCheck
 from sfumato.methods import METHODS
-from sfumato.methods.plan import Plan
 from sfumato.settings import Settings
 from tasks.inputs import PublicParts
+from tasks.planning import PlannedRun
 from tasks.release import finish
 from tasks.runtime.environment import account, mlflow_pages, where
 from tasks.runtime.run import Journal
@@ -33,21 +33,23 @@ def baseline_settings(settings: Settings) -> Settings | None:
     return settings.model_copy(update={"method": METHODS[BASELINE_METHOD].section(), "alignment": Alignment()})
 
 
-def close(
-    settings: Settings,
-    plan: Plan,
-    preset: str,
-    book: Journal,
-    parts: PublicParts,
-    samples: Samples,
-    scores: Judgement,
-    copies: Copies,
-    nearest: NearestPublic,
-    counts: ClassCounts | None = None,
-    moments: ClassMoments | None = None,
-    rehearsed: Rehearsal | None = None,
-) -> RunRecord:
+class Finished(Section):
+    """References to what a run made, as its record tells of them."""
+
+    public: PublicParts
+    samples: Samples
+    scores: Judgement
+    copies: Copies
+    nearest: NearestPublic
+    counts: ClassCounts | None = None
+    moments: ClassMoments | None = None
+    rehearsal: Rehearsal | None = None
+
+
+def close(run: PlannedRun, book: Journal, made: Finished) -> RunRecord:
     """Price the samples from the ledger's own entries, and write record and reports."""
+    settings, plan, parts, samples = run.settings, run.plan, made.public, made.samples
+    counts, moments, rehearsed = made.counts, made.moments, made.rehearsal
     place = where()
     store = place.store()
     with place.ledger() as ledger:
@@ -62,7 +64,7 @@ def close(
     record = RunRecord(
         run=book.context.run,
         method=plan.method,
-        preset=preset,
+        preset=run.preset,
         label=samples.label,
         settings=settings.what(),
         plan=plan,
@@ -77,13 +79,13 @@ def close(
             "spends": total.spends,
             "left": total.left,
         },
-        metrics=serialization.load(store.folder(scores))[1],
+        metrics=serialization.load(store.folder(made.scores))[1],
         retrieval=store.manifest(parts.base)["summary"] if parts.base else {},
         latents=store.manifest(parts.autoencoder)["summary"] if parts.autoencoder else {},
         alignment=store.manifest(moments)["summary"] if moments else {},
         stages=book.stages,
         samples_artifact=samples.digest,
-        nearest_artifact=nearest.digest,
+        nearest_artifact=made.nearest.digest,
         report=str(folder / report.REPORT),
         internal_report=str(folder / report.INTERNAL_REPORT),
         samples=str(folder / report.SAMPLES),
@@ -99,10 +101,10 @@ def close(
         rehearsal=findings_of(store, rehearsed.digest) if rehearsed else None,
         rehearsal_artifact=rehearsed.digest if rehearsed else "",
         account=account(),
-        copies=CopyCheck.model_validate(serialization.load(store.folder(copies))[1]),
+        copies=CopyCheck.model_validate(serialization.load(store.folder(made.copies))[1]),
     )
-    shutil.copyfile(store.folder(scores) / report.REAL_PICTURE, folder / report.REAL_PICTURE)
-    shutil.copyfile(store.folder(copies) / report.COPIES_PICTURE, folder / report.COPIES_PICTURE)
+    shutil.copyfile(store.folder(made.scores) / report.REAL_PICTURE, folder / report.REAL_PICTURE)
+    shutil.copyfile(store.folder(made.copies) / report.COPIES_PICTURE, folder / report.COPIES_PICTURE)
     curves = {title: serialization.load_curve(store.folder(ref)) for title, ref in trained.items() if ref}
     return finish(record, samples, curves)
 

@@ -10,8 +10,6 @@ WIDE = {
     "flows/cli/compare.py": {"compare", "sweep"},
     "flows/cli/run.py": {"run"},
     "flows/compare.py": {"compare"},
-    "flows/synthesize.py": {"draw_unjudged"},
-    "tasks/record.py": {"close"},
     "tasks/server/serve.py": {"_watch"},
     "artifacts/certify.py": {"accept"},
     "artifacts/reports/comparison_plots.py": {"_bars"},
