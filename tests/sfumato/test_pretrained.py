@@ -32,22 +32,22 @@ def settled(*changes):
 
 
 def test_schedule_size_and_prediction_follow_from_the_folder(folder):
-    found = settled(f"network.from={folder}", f"latent.from={folder}", WHY)
-    assert found.schedule.timesteps == 50 and found.network.prediction == "velocity"
-    assert (found.network.kind, found.network.width, found.network.multipliers) == ("unet", 8, (1, 2))
-    assert (found.latent.kind, found.latent.channels, found.latent.multipliers) == ("kl", 2, (1, 2))
-    assert found.pretraining.steps == 0, "it came trained"
+    settings = settled(f"network.from={folder}", f"latent.from={folder}", WHY)
+    assert settings.schedule.timesteps == 50 and settings.network.prediction == "velocity"
+    assert (settings.network.kind, settings.network.width, settings.network.multipliers) == ("unet", 8, (1, 2))
+    assert (settings.latent.kind, settings.latent.channels, settings.latent.multipliers) == ("kl", 2, (1, 2))
+    assert settings.pretraining.steps == 0, "it came trained"
     assert settled(f"network.from={folder}", WHY, "pretraining.steps=7").pretraining.steps == 7
-    assert with_pretrained(found) == found
+    assert with_pretrained(settings) == settings
     assert settled() == resolve("dp-sgd")
 
 
 def test_what_leaves_says_the_name_of_the_folder_and_not_where_it_lies(folder):
-    found = settled(f"network.from={folder}", f"latent.from={folder}", WHY)
-    assert str(folder.parent) not in json.dumps(found.what())
-    assert [one.folder for one in brought(found)] == ["model", "model"]
-    assert brought(found)[0].sentence().startswith("network.from=model (UNet2DModel, SHA-256 ")
-    assert brought(found)[0].sentence().endswith('counts as public because: "made by a test"')
+    settings = settled(f"network.from={folder}", f"latent.from={folder}", WHY)
+    assert str(folder.parent) not in json.dumps(settings.what())
+    assert [one.folder for one in brought(settings)] == ["model", "model"]
+    assert brought(settings)[0].sentence().startswith("network.from=model (UNet2DModel, SHA-256 ")
+    assert brought(settings)[0].sentence().endswith('counts as public because: "made by a test"')
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_a_method_with_a_network_of_its_own_takes_no_other(folder):
 
 
 def test_weights_come_back_from_our_own_folder_without_theirs(folder, tmp_path):
-    found = settled(f"network.from={folder}", WHY)
-    model = load_elsewhere(found.network, found.schedule, (2, 4, 4), 3, limit=1.0)
-    save_denoiser(tmp_path, model, found.network, (2, 4, 4), 3)
+    settings = settled(f"network.from={folder}", WHY)
+    model = load_elsewhere(settings.network, settings.schedule, (2, 4, 4), 3, limit=1.0)
+    save_denoiser(tmp_path, model, settings.network, (2, 4, 4), 3)
     assert str(folder) not in (tmp_path / "facts.json").read_text()
     again = load_denoiser(tmp_path, torch.device("cpu"))
     x, t, y = torch.randn(3, 2, 4, 4), torch.tensor([1, 20, 50]), torch.tensor([0, 2, -1])
@@ -85,20 +85,20 @@ def test_weights_come_back_from_our_own_folder_without_theirs(folder, tmp_path):
 
 
 def test_files_that_changed_since_the_plan_are_refused(folder):
-    found = settled(f"network.from={folder}", f"latent.from={folder}", WHY)
+    settings = settled(f"network.from={folder}", f"latent.from={folder}", WHY)
     for part in ("unet", "vae"):
         config = folder / part / "config.json"
         config.write_text(config.read_text() + " ")
     with pytest.raises(BadInput, match="network.from=.*its files changed since the plan was made"):
-        load_elsewhere(found.network, found.schedule, (2, 4, 4), 3, limit=1.0)
+        load_elsewhere(settings.network, settings.schedule, (2, 4, 4), 3, limit=1.0)
     with pytest.raises(BadInput, match="latent.from=.*its files changed since the plan was made"):
-        load_latents(found.latent, PUBLIC, own_scale=True)
+        load_latents(settings.latent, PUBLIC, own_scale=True)
 
 
 @pytest.mark.parametrize("own_scale", [True, False])
 def test_latents_are_scaled_by_the_folder_or_to_unit_variance(folder, tmp_path, own_scale):
-    found = settled(f"latent.from={folder}", WHY, "latent.bound=1000")
-    codec = load_latents(found.latent, PUBLIC, own_scale=own_scale)
+    settings = settled(f"latent.from={folder}", WHY, "latent.bound=1000")
+    codec = load_latents(settings.latent, PUBLIC, own_scale=own_scale)
     z = codec.encode(PUBLIC)
     assert codec.shape(SHAPE) == z.shape[1:] == (2, 4, 4)
     if own_scale:
@@ -111,13 +111,13 @@ def test_latents_are_scaled_by_the_folder_or_to_unit_variance(folder, tmp_path, 
 
 
 def test_images_of_another_size_or_colour_are_refused(folder):
-    found = settled(f"latent.from={folder}", WHY)
+    settings = settled(f"latent.from={folder}", WHY)
     with pytest.raises(BadInput, match=r"halves images 1 times, which 7x7 pixels do not allow: use data.size=6"):
-        load_latents(found.latent, PUBLIC[:, :, :7, :7], own_scale=True).shape((1, 7, 7))
+        load_latents(settings.latent, PUBLIC[:, :, :7, :7], own_scale=True).shape((1, 7, 7))
     with pytest.raises(
         BadInput, match=r"AutoencoderKL of 1 channels in and 1 out, and the images have 3: use --set data.channels=1"
     ):
-        load_latents(found.latent, PUBLIC.expand(-1, 3, -1, -1), own_scale=True)
+        load_latents(settings.latent, PUBLIC.expand(-1, 3, -1, -1), own_scale=True)
 
 
 def test_by_either_name_a_folder_is_the_same_setting():

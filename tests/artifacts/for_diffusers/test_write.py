@@ -76,21 +76,21 @@ def put(folder, settings, shape, *, model=None, codec=None, maps=None, method="t
         save_maps(place / "moments", nothing, maps, FACTS.classes)
         parts.append("moments")
     (place / "model.json").write_text(json.dumps(description(settings.what(), FACTS, parts)))
-    found = read_model(place, make_certificate(), torch.device("cpu"))
-    assert lacking(found.settings, parts) == ""
-    write_pipeline(folder, found.settings, found.parts, {name: place / name for name in parts}, found.shares)
-    return found
+    model = read_model(place, make_certificate(), torch.device("cpu"))
+    assert lacking(model.settings, parts) == ""
+    write_pipeline(folder, model.settings, model.parts, {name: place / name for name in parts}, model.shares)
+    return model
 
 
-def same(folder, model, **asked):
+def same(folder, model, **chosen):
     """Whether diffusers draws what the model draws; how many different values its images have."""
-    pixels, labels = model.draw(7, seed=3, **asked)
+    pixels, labels = model.draw(7, seed=3, **chosen)
     pipeline = diffusers.DiffusionPipeline.from_pretrained(folder, trust_remote_code=True)
     pipeline.set_progress_bar_config(disable=True)
-    drawn = pipeline(7, seed=3, output_type="pt", **asked)
+    drawn = pipeline(7, seed=3, output_type="pt", **chosen)
     assert np.array_equal(drawn.labels.numpy(), labels) and list(drawn.classes) == list(FACTS.classes)
     assert np.array_equal(drawn.images.numpy(), pixels)
-    pictures = pipeline(7, seed=3, **asked).images
+    pictures = pipeline(7, seed=3, **chosen).images
     assert np.array_equal(np.stack([np.asarray(one) for one in pictures]), pixels[:, 0])
     return len(np.unique(pixels))
 
@@ -124,8 +124,8 @@ def test_the_drawing_is_that_of_the_run(tmp_path, changes):
 
 def test_classes_are_chosen_by_name_or_position(tmp_path):
     model = put(tmp_path, resolve("dp-sgd", "", ["network.kind=mlp", "network.width=16", *SMALL]), SHAPE)
-    for asked in (["eel"], ["dog", 0], "cat"):
-        same(tmp_path, model, classes=asked)
+    for classes in (["eel"], ["dog", 0], "cat"):
+        same(tmp_path, model, classes=classes)
 
 
 @pytest.mark.parametrize("make", [elsewhere.unet, elsewhere.dit], ids=["unet", "dit"])
@@ -205,12 +205,12 @@ def test_the_code_in_the_folder_imports_torch_and_diffusers_alone_and_runs_witho
         "denoiser/sfumato_denoiser.py", "pipeline.py", "vae/sfumato_autoencoder.py"
     ]  # fmt: skip
     for path in files:
-        found = set()
+        modules = set()
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-                found |= {name.split(".")[0] for name in names}
-        assert found - STANDARD - {"__future__"} <= {"torch", "diffusers"}, path
+                modules |= {name.split(".")[0] for name in names}
+        assert modules - STANDARD - {"__future__"} <= {"torch", "diffusers"}, path
     code = (
         "import sys, diffusers\n"
         "sys.modules['sfumato'] = sys.modules['artifacts'] = None\n"
@@ -219,6 +219,12 @@ def test_the_code_in_the_folder_imports_torch_and_diffusers_alone_and_runs_witho
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.stdout.strip() == "(8, 8)", done.stderr
+
+
+def test_to_write_our_own_networks_takes_no_diffusers(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    put(tmp_path, resolve("dp-sgd", "", ["network.kind=mlp", "network.width=16", *SMALL]), SHAPE)
+    assert (tmp_path / "pipeline.py").is_file()
 
 
 def test_the_noise_of_the_scheduler_beside_it_is_the_runs(tmp_path):

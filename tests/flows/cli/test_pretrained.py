@@ -16,8 +16,8 @@ def brought(tmp_path):
 def test_the_plan_says_what_was_brought_and_who_answers(sfumato, brought):
     done = sfumato("plan", "dp-sgd", "--set", f"network.from={brought}", *WHY)
     assert done.code == 0, done.err
-    told = " ".join(done.out.replace("│", " ").split())
-    assert "from elsewhere, 0 steps" in told and "network.from=unet (UNet2DModel" in told and "saw nobody" in told
+    shown = " ".join(done.out.replace("│", " ").split())
+    assert "from elsewhere, 0 steps" in shown and "network.from=unet (UNet2DModel" in shown and "saw nobody" in shown
 
 
 def test_mistakes_are_one_line(sfumato, brought, tmp_path):

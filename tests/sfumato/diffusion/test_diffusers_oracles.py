@@ -34,7 +34,7 @@ def test_ddim_is_that_of_diffusers(settings, theirs, steps):
     scheduler.set_timesteps(steps)
     x = torch.randn(SHAPE, generator=torch.Generator().manual_seed(0))
     times = [int(time) + 1 for time in scheduler.timesteps]
-    found = ddim(
+    drawn = ddim(
         schedule,
         lambda x, t, y: net(x, t),
         x,
@@ -44,11 +44,11 @@ def test_ddim_is_that_of_diffusers(settings, theirs, steps):
     )
     expected = x
     for time in scheduler.timesteps:
-        said = net(expected, torch.full((4,), int(time) + 1))
+        noise = net(expected, torch.full((4,), int(time) + 1))
         # Both clamp the image, and then take the noise that goes with it.
-        expected = scheduler.step(said, int(time), expected, eta=0.0, use_clipped_model_output=True).prev_sample
+        expected = scheduler.step(noise, int(time), expected, eta=0.0, use_clipped_model_output=True).prev_sample
     # Theirs stops at a time one step short of 0, whose level is 1 by `set_alpha_to_one`.
-    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
+    torch.testing.assert_close(drawn, expected, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize(("settings", "theirs"), SCHEDULES, ids=lambda value: getattr(value, "kind", ""))

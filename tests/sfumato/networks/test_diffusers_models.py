@@ -25,9 +25,9 @@ NOBODY = torch.full((5,), -1)
 
 
 def loaded(folder, classes):
-    found = model_folder(folder, "network.from", DENOISERS)
-    settings = Network(config=plain(found))
-    return diffusers_models.load_denoiser(settings, found.path, SHAPE, classes), settings
+    read = model_folder(folder, "network.from", DENOISERS)
+    settings = Network(config=plain(read))
+    return diffusers_models.load_denoiser(settings, read.path, SHAPE, classes), settings
 
 
 @pytest.fixture(params=["unet", "transformer"])
@@ -78,8 +78,8 @@ def test_it_is_clipped_as_record_by_record(pair, groups):
     trainable = trainable_parameters(ours, groups)
     assert survey(ours, trainable, SHAPE).missing == ""
     examples = pictures(3, 2, SHAPE)
-    found = clipped_sum(ours, trainable, examples, clip=0.5, chunk=2)
-    assert distance(found, clipped(loop(ours, trainable, examples), 0.5)) < 1e-4
+    total = clipped_sum(ours, trainable, examples, clip=0.5, chunk=2)
+    assert distance(total, clipped(loop(ours, trainable, examples), 0.5)) < 1e-4
 
 
 def test_adapters_stand_beside_its_linear_layers_and_merge(pair):
