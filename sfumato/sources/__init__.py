@@ -304,7 +304,7 @@ def open_one(source: str, reading: Reading) -> Catalogue:
     if catalogue.files is None and reading.decoding.window != AUTO_WINDOW:
         raise BadInput(
             f"data.window={reading.decoding.window} is for pictures in files of their own or in tables, and {source!r} holds numbers of 8 "
-            "bits, or floats with their range; leave it at auto"
+            "bits, or numbers with their range; leave it at auto (data.public_window on the public side)"
         )
     return catalogue
 

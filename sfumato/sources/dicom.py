@@ -4,8 +4,9 @@ Only the elements named here are ever read (`ELEMENTS`, and `PERSON` where patie
 header do not reach the program. The values are taken through the modality table or rescaling of the file, for `auto` also
 through its first window or table of values of interest; `MONOCHROME1` is turned round.
 
-Not covered: several frames, colour, overlays, pixels that are not square, several windows (the first is taken), and text that
-is burned into a picture, of which a header may tell (`burned_in`) and often does not.
+Not covered: several frames, colour, overlays, pixels that are not square, several windows (the first is taken), values that only pad
+a picture (they count among its percentiles), and text that is burned into a picture, of which a header may tell (`burned_in`) and often
+does not.
 """
 
 import hashlib

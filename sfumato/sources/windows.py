@@ -79,7 +79,8 @@ def no_range(where: str, unit: str) -> BadInput:
 
 def not_grey(where: str, window: str) -> BadInput:
     """The error for a picture in colour under a window."""
+    way = "leave it at auto (data.public_window on the public side)"
     return BadInput(
-        f"the image {where!r} is in colour, and data.window={window} is for grey: leave it at auto",
-        nameless=f"holds an image in colour, and data.window={window} is for grey: leave it at auto",
+        f"the image {where!r} is in colour, and data.window={window} is for grey: {way}",
+        nameless=f"holds an image in colour, and data.window={window} is for grey: {way}",
     )

@@ -1,5 +1,6 @@
 """DICOM files: their pixels as pydicom has them, no word of their headers, and every way in which they can be wrong."""
 
+import io
 import logging
 import warnings
 
@@ -16,6 +17,8 @@ from pydicom.uid import JPEGLSLossless  # noqa: E402
 
 from sfumato.config import Columns, Decoding  # noqa: E402
 from sfumato.errors import BadInput  # noqa: E402
+from sfumato.preflight import preflight  # noqa: E402
+from sfumato.settings import resolve  # noqa: E402
 from sfumato.sources import Reading, describe, inspect, load, source_digest  # noqa: E402
 from sfumato.sources.catalogue import group_number  # noqa: E402
 from sfumato.sources.decoding import decode  # noqa: E402
@@ -216,6 +219,35 @@ def test_run_length_encoding_is_read(tmp_path):
     assert np.array_equal(decode(path).pixels, plain)
 
 
+def test_jpeg_inside_is_read(tmp_path, data):
+    pixels = xrays(data, 1)[0][0]
+    path = write_dicom(tmp_path / "one.dcm", pixels)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=95)
+    packed = pydicom.dcmread(path)
+    packed.file_meta.TransferSyntaxUID = pydicom.uid.JPEGBaseline8Bit
+    packed.PixelData = pydicom.encaps.encapsulate([file.getvalue()])
+    packed["PixelData"].VR = "OB"
+    packed.save_as(path, enforce_file_format=True)
+    assert np.abs(decode(path).pixels[:, :, 0].astype(int) - pixels).max() < 20
+
+
+def test_patients_that_nobody_asked_for_are_told_of(tmp_path, data):
+    root = write_xrays(tmp_path / "scans", data)
+    settled = {
+        group: preflight(resolve("dp-sgd", changes=[f"data.private={root}", f"data.group={group}"]))
+        for group in ("", "none", "patient")
+    }
+    told = {
+        group: "data.group=patient protects a patient" in " ".join(warnings)
+        for group, (_, _, warnings) in settled.items()
+    }
+    assert told == {"": True, "none": False, "patient": False}
+    assert settled["patient"][1].unit == "person" and settled["patient"][1].whole.records == 30
+    again, _, _ = preflight(settled["patient"][0])
+    assert again.data.group == "patient", "a stage reads the set by the same groups"
+
+
 def test_two_units_under_one_declared_window_are_refused(tmp_path, data):
     root = write_xrays(tmp_path / "scans", data, count=4)
     eight = xrays(data, 1)[0][0]
@@ -253,8 +285,6 @@ def test_without_the_library_one_line_says_what_to_install(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("window", ["5", "a,b", "7,7", "9,3", "nan,1", "0,inf", "1,2,3", ""])
 def test_a_window_that_is_none_is_refused_when_it_is_set(window):
-    from sfumato.settings import resolve
-
     with pytest.raises(BadInput, match="lo,hi of which the first is the smaller") as told:
         resolve("dp-sgd", changes=[f"data.window={window}"])
     assert "\n" not in str(told.value)
