@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sfumato.alignment import refuse_size
-from sfumato.class_shares import number_of_classes
 from sfumato.config import Choice, Section
 from sfumato.costs import (
     COSTS,
@@ -521,11 +520,7 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
         noise = VOTE_NOISE * max(1.0, VOTES_FROM / epsilon)
         yield Pick("method.vote_noise", noise, f"small beside epsilon {epsilon:g}")
         distinct = facts.public_classes >= 2 * len(facts.classes) and not aligned
-        yield Pick(
-            "method.distinct",
-            distinct,
-            f"for {number_of_classes(len(facts.classes))} there are {facts.public_classes} public ones",
-        )
+        yield Pick("method.distinct", distinct, f"classes: {facts.public_classes} public, {len(facts.classes)} private")
         yield Pick("method.reference", 0.3, "the rest of the public images trains the denoiser")
     if chosen_method.has_members:
         members = max(4, min(142, facts.records // 100))
