@@ -235,7 +235,7 @@ class Data(Section):
     side; whoever chooses them should say so."""
 
     def decoding(self, side: Literal["private", "public"]) -> Decoding:
-        """The window and slices of that side."""
+        """The decoding of that side's files."""
         window = self.window if side == "private" else self.public_window
         return Decoding(window=window, slices=self.slices, labels=self.unlabelled not in (side, "both"))
 

@@ -350,7 +350,7 @@ def weaknesses(privacy: Privacy, facts: Facts) -> tuple[str, ...]:
         )
     if privacy.delta > LARGE_DELTA:
         warnings.append(
-            f"privacy.delta={privacy.delta:.4g} is above {LARGE_DELTA:g}: with so large a chance all may come out about any of the "
+            f"privacy.delta={privacy.delta:.4g} is above {LARGE_DELTA:g}: with so large a probability everything may come out about any of the "
             f"{facts.private}"
         )
     if privacy.epsilon > WEAK_EPSILON:
@@ -451,7 +451,7 @@ def _check_judge(settings: Settings, plan: Plan) -> None:
     use = f"judge.use={judge.use}"
     if len(facts.classes) < LEAST_CLASSES:
         raise BadInput(
-            f"{use}: the private images are of {len(facts.classes)} class, of which a judge tells nothing: judge.use=none"
+            f"{use}: the private images are of {len(facts.classes)} class, which leaves a judge nothing to learn: judge.use=none"
         )
     if judge.directions > (width := features_of(settings.backbone)):
         raise BadInput(

@@ -466,7 +466,7 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick(
             "judge.use",
             "weigh",
-            f"{facts.public_classes} public classes teach it what to look at; its word and the class drawn for are weighed",
+            f"{facts.public_classes} public classes teach it what to look at; its label is weighed against the class drawn for",
         )
         yield Pick("judge.share", round(share, 4), f"epsilon {share * epsilon:.2f} by itself")
 

@@ -143,7 +143,7 @@ def shared_note(names: Sequence[str]) -> str:
     return (
         f"class moments: too few records, or too much noise, for a covariance of {', '.join(names[:MOST_NAMED])}"
         + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
-        + ": what all classes have in common stands in"
+        + ": they share the covariance of all classes"
     )
 
 

@@ -283,7 +283,7 @@ def telling(record: RunRecord) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        CONSOLE.print(f"{record.run}: kept, but MLflow could not be told ({type(error).__name__})")
+        CONSOLE.print(f"{record.run}: stored, but not written to MLflow ({type(error).__name__})")
 
 
 def show_run(record: RunRecord) -> None:

@@ -145,7 +145,7 @@ def forecast(cells: "Sequence[Cell]") -> "Iterator[str]":
     public_halves = {(cell.variant, cell.run.settings.seed) for cell in cells}
     minutes = sum(expected[cell.variant].minutes - expected[cell.variant].public_minutes for cell in cells)
     minutes += sum(expected[variant].public_minutes for variant, _ in public_halves)
-    yield f"time: about {minutes:.0f} min at most, what was made before not counted"
+    yield f"time: about {minutes:.0f} min at most, stages in the cache not deducted"
     for name in dict.fromkeys(cell.run.settings.data.name for cell in cells):
         yield f"cost: {priced_together(name, [cell for cell in cells if cell.run.settings.data.name == name])}"
 

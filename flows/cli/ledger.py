@@ -224,10 +224,10 @@ def replay(
         ]
         if wrong:
             raise Refused(
-                f"{len(wrong)} certificates are not found again: another accountant version, or an entry that was forged"
+                f"{len(wrong)} certificates cannot be reproduced: another accountant version, or an entry that was forged"
             )
         priced = sum(entry.kind in ("reserve", "recovered", "commit") for entry in ledger.entries())
-    verdict = f"{len(different)} above what dp-accounting finds, none below" if different else "every one found again"
+    verdict = f"{len(different)} above dp-accounting's price, none below" if different else "all reproduced"
     OUT.print(f"{priced} certificates, {verdict}")
 
 

@@ -110,8 +110,8 @@ def _judge(plan: Plan) -> str:
     if not judge:
         return ""
     does = {
-        "relabel": "gives each image its own class; the class drawn for is kept beside",
-        "weigh": "gives each image its own class where that is likelier than the class drawn for, which is kept beside",
+        "relabel": "gives each image its own class; the class drawn for is stored too",
+        "weigh": "gives each image its own class where that is likelier than the class drawn for, which is stored too",
         "filter": f"keeps the surest {judge.keep:.0%} of what is drawn, class by class",
         "guide": f"pulls each image towards its class, weight {judge.pull:g}",
     }
@@ -123,7 +123,7 @@ def _aligned(plan: Plan) -> str:
     if not plan.moments:
         return ""
     cells = f", each in {plan.moments.clusters} cells" if plan.moments.clusters > 1 else ""
-    return f"{number_of_classes(len(plan.facts.classes))}{cells}, by noisy means and covariances, to where the public images lie, and back"
+    return f"{number_of_classes(len(plan.facts.classes))}{cells}, mapped by noisy means and covariances to the public images, and back"
 
 
 def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str:

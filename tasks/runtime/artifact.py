@@ -128,7 +128,7 @@ def making(
         )
         draft.stored = ref.model_copy(update={"tracked": tracked})
     except Exception as error:  # the result is stored and perhaps paid for: a lost log line must not lose it
-        CONSOLE.print(f"{title}: kept, but MLflow could not be told ({type(error).__name__})")
+        CONSOLE.print(f"{title}: stored, but not written to MLflow ({type(error).__name__})")
 
 
 def bind(place: Where, draft: Draft[Any], ref: Ref, title: str, context: RunContext) -> list[int]:
@@ -149,7 +149,7 @@ def bind(place: Where, draft: Draft[Any], ref: Ref, title: str, context: RunCont
             return [entry.seq for entry in ledger.entries_by_hash(draft.entries)]
     except BadInput as error:
         raise BadInput(
-            f"{title} is done, but the ledger could not be told, so that it counts for nothing: {error}"
+            f"{title} is done, but its entry could not be written to the ledger, so that it cannot be used: {error}"
         ) from error
 
 

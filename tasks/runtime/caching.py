@@ -317,7 +317,7 @@ def lacking(place: Where, ref: Ref) -> str:
     """The reason why a cached result may not be used: missing, damaged, or not bound to the ledger in use; empty where it may."""
     store = place.store()
     if not store.intact(ref):
-        return "it is gone or damaged"
+        return "it is missing or damaged"
     if ref.label == Label.PUBLIC and not touches(store, ref):
         return ""
     with place.ledger() as ledger:

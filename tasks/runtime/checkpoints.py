@@ -43,7 +43,7 @@ class FolderKeeper:
         """The last complete state."""
         state = load_state(self.folder)
         if state and (why := strange(state)):
-            CONSOLE.print(f"what was kept of this training is not gone on with: {why}")
+            CONSOLE.print(f"the stored state of this training cannot be resumed: {why}")
             return None
         if state:
             CONSOLE.print(f"going on after step {state.step}")

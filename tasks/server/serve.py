@@ -102,7 +102,7 @@ def _watch(
         if worker and (WORKER not in started or started[WORKER].poll() is not None):
             if WORKER in started:
                 if time.monotonic() - begun < SHORT_SECONDS:
-                    raise BadInput(f"the worker ends as soon as it is started: see {place.home / LOG}")
+                    raise BadInput(f"the worker ends right after its start: see {place.home / LOG}")
                 console.print("the worker ended: it is started again")
             for line in recovery.mend(place, api):
                 console.print(line, markup=False, soft_wrap=True, highlight=False)

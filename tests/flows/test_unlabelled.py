@@ -119,7 +119,7 @@ def test_what_needs_classes_is_refused_in_one_line(sides):
     private, public = sides
     changes = [f"data.private={private}", f"data.public={public}", "data.unlabelled=both", "evaluation.features=cnn"]
     for method, change, words in [
-        ("dp-sgd", "judge.use=weigh", "the private images are of 1 class, of which a judge tells nothing"),
+        ("dp-sgd", "judge.use=weigh", "the private images are of 1 class, which leaves a judge nothing to learn"),
         ("rapid", "method.votes=true", "the public images are one class"),
     ]:
         with pytest.raises(BadInput, match=words) as told:

@@ -596,7 +596,7 @@ def test_published_samples_are_noted_in_the_record(sfumato, folder, tmp_path):
     record = save(folder, record=paid_record(where(), folder / "runs" / "one"))
     done = sfumato("publish", record.run, "--to", tmp_path / "out")
     assert done.code == 0 and str(tmp_path / "out") in done.out
-    assert done.err == f"{record.run}: kept, but MLflow could not be told (BadInput)\n", "which knows no such run"
+    assert done.err == f"{record.run}: stored, but not written to MLflow (BadInput)\n", "which knows no such run"
     assert load_record(folder / "runs").published == str(tmp_path / "out")
     assert PRIVATE_PATH not in (tmp_path / "out" / "card.json").read_text()
     assert sfumato("publish", record.run, "--to", tmp_path / "out").is_one_line(str(tmp_path / "out"), "--to")
@@ -707,18 +707,18 @@ def test_verify_finds_an_edited_entry(sfumato, folder):
 
 
 def test_replay_finds_every_certificate_or_says_which_not(sfumato, spent, monkeypatch):
-    assert "2 certificates, every one found again" in sfumato("ledger", "replay").out
+    assert "2 certificates, all reproduced" in sfumato("ledger", "replay").out
     slow = sfumato("ledger", "replay", "--slow")
-    assert slow.code == 0 and "2 certificates, every one found again" in slow.out
+    assert slow.code == 0 and "2 certificates, all reproduced" in slow.out
     monkeypatch.setattr("artifacts.card.slow_price", lambda *terms: 0.5)
     slow = sfumato("ledger", "replay", "--slow")
-    assert slow.code == 0 and "2 above what dp-accounting finds, none below" in slow.out
+    assert slow.code == 0 and "2 above dp-accounting's price, none below" in slow.out
     monkeypatch.setattr("artifacts.card.slow_price", lambda *terms: 5.0)
     assert sfumato("ledger", "replay", "--slow").code == 3
     monkeypatch.setattr(Ledger, "_epsilon", lambda self, events, delta, relation, price=None: 0.5)
     told = sfumato("ledger", "replay")
     assert told.code == 3 and "entry 2 of 'scans' (add_remove): recorded" in told.out and "replayed 0.5" in told.out
-    assert "are not found again" in told.err
+    assert "cannot be reproduced" in told.err
 
 
 @pytest.mark.parametrize("name", METHODS)
