@@ -79,7 +79,7 @@ def described_latent(latent: Latent) -> Latent:
     config = folder.config
     channels = config.get("encoder_block_out_channels") or config["block_out_channels"]
     blocks = config.get("layers_per_block") or max(config.get("num_encoder_blocks", [1]))
-    shape = {
+    architecture = {
         "kind": "kl",
         "channels": diffusers_models.latent_channels(config),
         "width": channels[0],
@@ -87,15 +87,17 @@ def described_latent(latent: Latent) -> Latent:
         "blocks": blocks,
     }
     origin = {"from": latent.from_, "bound": latent.bound, "config": plain(folder), "weights": folder.digest()}
-    whole = Latent.model_validate(shape | origin)
+    whole = Latent.model_validate(architecture | origin)
     _refuse_own(latent, whole, LATENT)
     return whole
 
 
 def plain(folder: ModelFolder) -> str:
     """The settings of a model's class as JSON, without its former place."""
-    public = {name: value for name, value in folder.config.items() if not name.startswith("_") or name == "_class_name"}
-    return json.dumps(public, sort_keys=True)
+    settings = {
+        name: value for name, value in folder.config.items() if not name.startswith("_") or name == "_class_name"
+    }
+    return json.dumps(settings, sort_keys=True)
 
 
 def _shape_of_denoiser(folder: ModelFolder) -> dict[str, Any]:
