@@ -31,7 +31,7 @@ from sfumato.networks.diffusers_folder import (
 from sfumato.networks.prediction import predicting
 from sfumato.settings import Settings, written
 
-NETWORK, LATENT, BECAUSE = "network.from", "latent.from", "privacy.public_because"
+NETWORK, LATENT = "network.from", "latent.from"
 CHANGED = "its files changed since the plan was made: start again"
 
 
@@ -61,16 +61,20 @@ def with_pretrained(settings: Settings) -> Settings:
         raise BadInput(
             f"{NETWORK}={network.from_}: method.name={settings.method.name} trains a network of its own, and uses no other"
         )
+    described, schedule = described_network(network, settings.schedule)
+    return settings.model_copy(update={"network": described, "schedule": schedule})
+
+
+def described_network(network: Network, schedule: Schedule) -> tuple[Network, Schedule]:
+    """The sections of the denoiser in its folder, and of the schedule that it was trained with."""
     folder = model_folder(network.from_, NETWORK, DENOISERS)
     levels = scheduler_file(folder, NETWORK)
-    schedule, prediction = schedule_of(levels)
-    _refuse_other(settings.schedule, schedule, levels)
-    described = Network.model_validate(
-        _shape_of_denoiser(folder)
-        | {"from": network.from_, "prediction": prediction, "config": plain(folder), "weights": folder.digest(levels)}
-    )
+    its_own, prediction = schedule_of(levels)
+    _refuse_other(schedule, its_own, levels)
+    origin = {"from": network.from_, "config": plain(folder), "weights": folder.digest(levels)}
+    described = Network.model_validate(_shape_of_denoiser(folder) | origin | {"prediction": prediction})
     _refuse_own(network, described, NETWORK)
-    return settings.model_copy(update={"network": described, "schedule": schedule})
+    return described, its_own
 
 
 def described_latent(latent: Latent) -> Latent:

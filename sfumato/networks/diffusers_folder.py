@@ -4,15 +4,16 @@ Only JSON and safetensors are read; a folder whose weights are pickles, which co
 weights were trained on, which the person who brings them must say.
 """
 
+import contextlib
 import hashlib
 import importlib
-import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from sfumato.config import Schedule
 from sfumato.diffusion.schedule import signal_levels
@@ -88,12 +89,33 @@ def model_folder(folder: str | Path, setting: str, kinds: Mapping[str, str]) -> 
         pickled = next((file.name for end in PICKLES for file in sorted(place.glob(end))), "")
         why = f"holds pickles ({pickled}), which can run programs, and no" if pickled else "holds no"
         raise BadInput(f"{option} {why} safetensors: save the model with save_pretrained(..., safe_serialization=True)")
-    usual = {
-        name: parameter.default
-        for name, parameter in inspect.signature(getattr(diffusers(), str(kind)).__init__).parameters.items()
-        if parameter.default is not parameter.empty
-    }
-    return ModelFolder(place, {**usual, **config}, files)
+    return ModelFolder(place, completed(config, place / CONFIG), files)
+
+
+def completed(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The settings of a model with those that its file leaves out; `BadInput` where diffusers can build nothing of them."""
+    library = diffusers()
+    try:
+        with torch.device("meta"), quiet():
+            model = getattr(library, config["_class_name"]).from_config(config)
+    except Exception as error:  # whatever a class makes of values that it does not expect
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(
+            f"{path} describes no {config['_class_name']} that diffusers can build ({reason}): save the model again"
+        ) from None
+    return {**model.config, "_class_name": config["_class_name"]}
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the notes of diffusers; errors say what a person needs."""
+    logging = diffusers().utils.logging
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -5,18 +5,18 @@ have; they are zero where it knew no classes, and those of no class, or the mean
 learnt variance the mean's half is used. Not covered: text, time embeddings by Fourier features, class embeddings that are no table.
 """
 
-import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from sfumato.config import Latent, Network, ParameterGroup
 from sfumato.errors import BadInput
-from sfumato.networks.diffusers_folder import diffusers
+from sfumato.networks.diffusers_folder import diffusers, quiet
 from sfumato.networks.layers import rows_of
 from sfumato.networks.prediction import NoisePrediction
 
@@ -254,7 +254,7 @@ def _loaded(config: Mapping[str, Any], folder: Path) -> nn.Module:
             model, report = _class_of(config).from_pretrained(
                 folder, use_safetensors=True, local_files_only=True, output_loading_info=True, low_cpu_mem_usage=False
             )
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
+        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
             raise BadInput(f"{folder} cannot be loaded by diffusers: {str(error).splitlines()[0]}") from None
     for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if report[problem]:
@@ -263,15 +263,3 @@ def _loaded(config: Mapping[str, Any], folder: Path) -> nn.Module:
             )
     loaded: nn.Module = model.float().eval()
     return loaded
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silence diffusers' messages inside the block; faults raise errors."""
-    logging = diffusers().utils.logging
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)

@@ -99,6 +99,12 @@ def broken(folder):
     (folder / "config.json").write_text("{")
 
 
+def of_no_shape(folder):
+    elsewhere.save(folder, elsewhere.unet())
+    path = folder / "unet" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"block_out_channels": "wide"}))
+
+
 def pickled(folder):
     elsewhere.unet().save_pretrained(folder / "unet", safe_serialization=False)
 
@@ -118,6 +124,7 @@ def without_weights(folder):
             "holds a model of class UNet2DConditionModel: what can be read here is UNet2DModel, DiTTransformer2DModel",
         ),
         (broken, "config.json cannot be read"),
+        (of_no_shape, "config.json describes no UNet2DModel that diffusers can build"),
         (pickled, "holds pickles (diffusion_pytorch_model.bin), which can run programs, and no safetensors"),
         (without_weights, "holds no safetensors: save the model with save_pretrained(..., safe_serialization=True)"),
     ],

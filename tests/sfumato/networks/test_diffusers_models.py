@@ -142,3 +142,12 @@ def test_weights_of_other_settings_are_refused(tmp_path):
         BadInput, match=r"the weights are not those of its config.json \(missing_keys: class_embedding.weight\)"
     ):
         loaded(folder, 4)
+
+
+def test_weights_that_were_cut_short_are_refused(tmp_path):
+    folder = elsewhere.save(tmp_path, elsewhere.unet())
+    (weights,) = (folder / "unet").glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(BadInput, match="unet cannot be loaded by diffusers: ") as refusal:
+        loaded(folder, 4)
+    assert "\n" not in str(refusal.value)
