@@ -24,7 +24,7 @@ NOTHING_CERTIFIED = "This run has no certificate, so that there is nothing that 
 
 
 def statement(record: RunRecord) -> str:
-    """The statement on the images of a run: the certificate, or that there is none."""
+    """The statement on the images of a run: the certificate, or its absence."""
     if record.certificate is not None:
         return record.certificate.sentence()
     if record.label == Label.PUBLIC:

@@ -97,7 +97,7 @@ class Record(NamedTuple):
     group: str = ""
     """Name of the group that it belongs to; empty where it stands for itself."""
     known_as: np.ndarray | None = None
-    """The picture by which it is known whatever window is asked for, uint8 `[h, w, c]`; None where that is `pixels`."""
+    """The picture that identifies it under any window, uint8 `[h, w, c]`; None where that is `pixels`."""
     unit: str = ""
     """Unit of the values in its file, such as `16 bits` or `HU`; empty where it is unknown."""
 

@@ -16,7 +16,7 @@ class Decoded(NamedTuple):
     pixels: np.ndarray
     """uint8 `[h, w, 1 or 3]`."""
     known_as: np.ndarray | None
-    """The same where no window is asked for; None if it is `pixels`."""
+    """The picture that identifies its record under any window (`Grey.stored`); None if it is `pixels`."""
     unit: str
 
 

@@ -143,7 +143,7 @@ def group_held_out(name: str, share: float) -> bool:
 
 
 def used_by_hash(pixels: np.ndarray, name: str, share: float) -> bool:
-    """Whether a training record is used where a `share` of them is asked for; a record that a smaller share takes, a larger one does too.
+    """Whether a training record is in a `share` of them; a larger share contains every smaller one.
 
     Like its side of the split, this depends on its own bytes alone, under another key, so that the two are independent. A fixed number
     of records cannot be chosen in this way: whichever records it takes, removing one pulls another in.

@@ -32,7 +32,7 @@ def is_volume(path: Place) -> TypeGuard[Path]:
 
 
 def slices_of(path: Path, slices: Slices) -> list[Slice]:
-    """The slices that are asked for of a volume, which is not opened: evenly spread from `first` to `last`."""
+    """The requested slices of a volume, which is not opened: evenly spread from `first` to `last`."""
     step = (slices.last - slices.first) / slices.count
     return [Slice(path, slices.axis, slices.first + (at + 0.5) * step) for at in range(slices.count)]
 

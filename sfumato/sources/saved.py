@@ -3,7 +3,7 @@
 `state.json` names the files of a set, `dataset_dict.json` the splits below which there is one each. Read by PyArrow; the library itself
 is not needed, and nothing in the files can run code.
 
-Not covered: an order or choice of rows that is kept apart (older versions wrote `indices`), which is refused.
+Not covered: an order or choice of rows in a separate file (older versions wrote `indices`), which is refused.
 """
 
 import json
@@ -18,7 +18,7 @@ from sfumato.sources.listing import check_inside, entries
 SUFFIX = ".arrow"
 STATE, SPLITS_OF = "state.json", "dataset_dict.json"
 CHOSEN = ("_indices_files", "_indices_data_files")
-"""Keys under which older versions kept a choice of rows."""
+"""Keys under which older versions stored a choice of rows."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ArrowTable:
         return sum(batch.num_rows for batch in self._batches())
 
     def iter_batches(self, columns: Sequence[str], batch_size: int) -> Iterator[Any]:
-        """These columns in batches of at most so many rows."""
+        """These columns in batches of at most `batch_size` rows."""
         for batch in self._batches():
             chosen = batch.select(list(columns))
             for start in range(0, batch.num_rows, batch_size):

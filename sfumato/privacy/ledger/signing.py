@@ -130,7 +130,7 @@ class Keys:
         return ledger, signer
 
     def new_key(self, ledger: str, public_key: str) -> Signer:
-        """The key given from outside, or else a new one, for a ledger whose key is lost; `BadInput` where that is there."""
+        """The key from outside, or else a new one, for a ledger whose key is lost; `BadInput` where its key exists."""
         try:
             self.signer(ledger, public_key)
         except BadInput:
