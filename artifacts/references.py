@@ -59,6 +59,14 @@ class ClassVotes(Ref):
     """The noisy histogram of votes."""
 
 
+class Candidates(Ref):
+    """Images that private records vote for, as the denoisers work on them."""
+
+
+class CandidateVotes(Ref):
+    """The noisy votes of private records for candidates."""
+
+
 class ClassCounts(Ref):
     """The number of private records of each class, with noise."""
 

@@ -13,6 +13,7 @@ import torch
 
 from sfumato import formats
 from sfumato.errors import BadInput
+from sfumato.evolution import Population
 from sfumato.formats import (
     FACTS,
     TENSORS,
@@ -58,6 +59,7 @@ __all__ = [
     "load_images",
     "load_judge",
     "load_maps",
+    "load_population",
     "load_reference",
     "refuse_other_images",
     "save",
@@ -71,6 +73,7 @@ __all__ = [
     "save_images",
     "save_judge",
     "save_maps",
+    "save_population",
     "save_reference",
     "save_relabelled",
 ]
@@ -121,6 +124,16 @@ def load_canaries(folder: Path) -> tuple[Canaries, ImageSet]:
     tensors, facts = load(folder)
     canaries = Canaries(**{name: value.numpy() for name, value in tensors.items()})
     return canaries, canaries.joined(facts["classes"])
+
+
+def save_population(folder: Path, population: Population, classes: Sequence[str]) -> None:
+    """Candidates, class by class, as the denoisers work on them."""
+    save(folder, {"x": population.x.cpu()}, {"classes": list(classes)})
+
+
+def load_population(folder: Path, device: torch.device) -> Population:
+    """Read what `save_population` wrote."""
+    return Population(load(folder)[0]["x"].to(device))
 
 
 def save_curve(folder: Path, losses: Sequence[float]) -> None:

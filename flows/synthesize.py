@@ -34,6 +34,7 @@ from artifacts.references import (
     Ref,
     Rehearsal,
     Samples,
+    TunedModel,
 )
 from artifacts.reports.rehearsal import REHEARSAL
 from sfumato import sources
@@ -61,6 +62,7 @@ from sfumato.methods.plan import (
     STAGE_TRAINING,
     STAGE_TUNING,
     STAGE_VOTES,
+    Evolution,
     Members,
     PhaseOne,
     Plan,
@@ -75,8 +77,9 @@ from sfumato.privacy.accounting.events import (
     SubsampledGaussian,
     Uncertified,
 )
+from sfumato.recipe import needs_backbone
 from sfumato.settings import Settings
-from tasks import audit, checks, pretrained, private, public, rehearsal, release
+from tasks import audit, checks, evolution, pretrained, private, public, rehearsal, release
 from tasks.editions import next_edition
 from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicParts, RunDescription, TrainingSet, Wanted
 from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_run
@@ -241,7 +244,9 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
         moments = book.stage(public.measure)(shown, plan.moments.seen_by(MEASURING))
     if plan.retrieval is None:
         needed = images if plan.public_images else None
-        return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments)
+        compared = plan.evolution and plan.evolution.features == "backbone"
+        backbone = train_backbone(settings, images, book) if compared else None
+        return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments, backbone=backbone)
     # The extractor does not depend on the settings of the base, and is reused where these alone change.
     extractor = book.stage(public.train_extractor)(shown, model, schedule, plan.retrieval.seen_by(EXTRACTOR))
     base = book.stage(public.build_knowledge_base)(shown, model, extractor, schedule, plan.retrieval)
@@ -263,8 +268,7 @@ def backbone_of(
     """The public backbone, in whose features images are compared too, where the run has trained one."""
     if judge:
         return judge.backbone
-    learnt = settings.latent.kind != "none" and settings.latent.perceptual > 0
-    return train_backbone(settings, images, book) if learnt else None
+    return train_backbone(settings, images, book) if needs_backbone(settings) else None
 
 
 def rehearse(
@@ -353,6 +357,12 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
         rest = plan.events(STAGE_TUNING) + plan.events(STAGE_DRAWING)
         ballot = plan.event_of(DiscreteHistogram, STAGE_VOTES)
         votes = frame.stage(private.take_votes)(order.following(*rest), ballot, inputs)
+    if plan.evolution:
+        own = settings.only("schedule", "network", "generation", "seed")
+        own = own.model_copy(update={"generation": settings.generation.seen_by(PROTOTYPES)})
+        drawing = inputs.model_copy(update={"settings": own})
+        tuned = evolve(plan, plan.evolution, order, drawing, frame)
+        return PrivateParts(tuned=tuned, moments=moments)
     if not plan.fine_tuning:
         return PrivateParts(votes=votes, moments=moments)
     started = None
@@ -380,6 +390,20 @@ class Frame:
 def note_of(order: Order) -> str:
     """The note that distinguishes the stages of an audit or a comparison from those of the run."""
     return "canaries" if order.canaries else BASELINE if order.terms.comparison else ""
+
+
+def evolve(plan: Plan, how: Evolution, order: Order, inputs: Inputs, frame: Frame) -> TunedModel:
+    """Rounds of votes for drawn candidates, and the denoiser that learns from those with votes."""
+    events, machine = plan.events_of(DiscreteHistogram, STAGE_VOTES), order.machine
+    candidates, votes = frame.stage(evolution.populate)(inputs, how, machine), None
+    for number, event in enumerate(events):
+        if votes:
+            candidates = frame.stage(evolution.vary)(inputs, candidates, votes, how, number, machine)
+        rest = order.following(*events[number + 1 :])
+        votes = frame.stage(evolution.vote)(rest, event, inputs, candidates, how)
+    if votes is None:
+        raise ValueError("the plan has an evolution without a round of votes")
+    return frame.stage(evolution.distil)(inputs, candidates, votes, how, machine)
 
 
 def align(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> ClassMoments | None:

@@ -37,7 +37,7 @@ from sfumato.evaluation.nearest import MOST_PUBLIC
 from sfumato.held_out import MOST, SHARE
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import design
-from sfumato.methods.plan import Plan
+from sfumato.methods.plan import STAGE_VOTES, Plan
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.backbone import BackboneNetwork
 from sfumato.networks.build import build
@@ -188,6 +188,13 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     if plan.phase_one:
         training = plan.phase_one.training
         stages["first phase"] = training.steps * (training.batch * denoise + _update(probe, work))
+    if how := plan.evolution:
+        rounds, drawn_each = len(plan.events(STAGE_VOTES)), settings.generation.steps * forward
+        shown = coder_forward / 2 + backbone / TRAINING
+        stages["candidates"] = how.candidates * (drawn_each + rounds * (shown + how.variation * drawn_each))
+        stages["votes"] = rounds * (facts.images or facts.records) * (backbone / TRAINING + coder_forward / 2)
+        training = how.training
+        stages["distillation"] = training.steps * (training.batch * denoise + _update(probe, work))
     if plan.plain:
         stages["training"] = plan.plain.steps * (plan.plain.batch * own + _update(probe, own_work))
     if plan.members:

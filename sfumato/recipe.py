@@ -16,6 +16,7 @@ from sfumato.config import Choice, Section
 from sfumato.costs import (
     COSTS,
     PER_RECORD,
+    TRAINING,
     Cost,
     Work,
     autoencoder_work,
@@ -53,11 +54,17 @@ CROWDED = {4: 4}
 """The most where there are more than `UNET_UP_TO` positions a side: 16x16x6 numbers would be too many for class moments."""
 WIDTHS = ((64, 192, 2), (128, 384, 3), (256, 512, 4), (512, 640, 4), (math.inf, 768, 4))
 """Numbers in an image or latent up to which an MLP has this width and this many blocks."""
-SHARES = {"latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.2, "drawing": 0.12}
+SHARES = {
+    "latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.2, "drawing": 0.12, "candidates": 0.1, "distillation": 0.2,
+}  # fmt: skip
 """Shares of the time, stage by stage; what they leave is the public denoiser's."""
-FEWEST = {"latent": 500, "backbone": 300, "pretraining": 1000, "extractor": 50, "fine_tuning": 40}
+FEWEST = {
+    "latent": 500, "backbone": 300, "pretraining": 1000, "extractor": 50, "fine_tuning": 40, "candidates": 200, "distillation": 300,
+}  # fmt: skip
 """Steps below which a stage is not worth beginning."""
-MOST = {"latent": 4000, "backbone": 2200, "pretraining": 60000, "extractor": 400, "fine_tuning": 500}
+MOST = {
+    "latent": 4000, "backbone": 2200, "pretraining": 60000, "extractor": 400, "fine_tuning": 500, "candidates": 30000, "distillation": 8000,
+}  # fmt: skip
 """Steps beyond which more bring little."""
 IMAGES = (1000, 30000)
 """Fewest and most images that the recipe draws."""
@@ -110,6 +117,10 @@ ENOUGH_RECORDS = 50
 """Records in a class, on average, from which its moments and a judge pay."""
 MANY_RECORDS, CELLS = 2000, 12
 """Records in a class from which it is split into so many cells with moments of their own, where nothing is trained on them."""
+VOTERS = 2
+"""Records for each candidate that they vote for, at least."""
+DISTILLATION_RATE = 0.25
+"""Of the rate at which the public denoiser learnt, where it goes on with candidates that have votes."""
 SAMPLING_STEPS = 30
 PUBLIC_BATCH = 256
 VOTES_FROM = 2.0
@@ -437,7 +448,7 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Class moments and the paid judge, where there are enough records in a class for them to pay."""
     facts, chosen, epsilon = declared.facts, METHODS[settings.method.name], settings.privacy.epsilon
     shape, each = latent_shape(settings.latent, declared.shape), facts.records / len(facts.classes)
-    trains = trains_privately(settings) or chosen.needs_moments
+    trains = trains_privately(settings) or chosen.needs_moments or chosen.evolves
     if not trains or chosen.labels or each < ENOUGH_RECORDS:
         yield Pick(
             "alignment.kind",
@@ -451,7 +462,7 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
             "alignment.kind", "moments", f"{each:.0f} records in a class: the strongest lever before any gradient"
         )
         if not alone:
-            most = forgets(settings, declared)
+            most = trains_privately(settings) and forgets(settings, declared)
             share = MOMENTS[2] if most else lever_share(MOMENTS, each, epsilon)
             why = "; few records teach more by their moments than by private steps" if most else ""
             yield Pick("alignment.share", round(share, 4), f"epsilon {share * epsilon:.2f} by itself{why}")
@@ -487,7 +498,11 @@ def eyes(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 def needs_backbone(settings: Settings) -> bool:
     """Whether a stage of these settings needs the public classifier."""
-    return settings.judge.use != "none" or (settings.latent.kind != "none" and settings.latent.perceptual > 0)
+    evolves = METHODS[settings.method.name].evolves
+    compared = evolves is not None and evolves(settings).features == "backbone"
+    return (
+        compared or settings.judge.use != "none" or (settings.latent.kind != "none" and settings.latent.perceptual > 0)
+    )
 
 
 def _alignable(shape: Shape, classes: int) -> bool:
@@ -522,6 +537,11 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
         distinct = facts.public_classes >= 2 * len(facts.classes) and not aligned
         yield Pick("method.distinct", distinct, f"classes: {facts.public_classes} public, {len(facts.classes)} private")
         yield Pick("method.reference", 0.3, "the rest of the public images trains the denoiser")
+    if chosen_method.evolves:
+        learnt = settings.pretraining
+        yield Pick("method.distillation.batch", learnt.batch, "as the public denoiser learnt")
+        rate = learnt.learning_rate * DISTILLATION_RATE
+        yield Pick("method.distillation.learning_rate", rate, "a part of the rate at which the public denoiser learnt")
     if chosen_method.has_members:
         members = max(4, min(142, facts.records // 100))
         yield Pick("method.members", members, f"about 100 of {facts.private} for each")
@@ -577,6 +597,8 @@ def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
         share = steps_for(name, SHARES[name] * seconds / usual)
         if name == "fine_tuning" and USUAL_EPSILON * records < SOME:
             share = min(share, FEW_STEPS)
+        if name == "candidates":
+            share = max(2 * len(declared.facts.classes), min(share, records // VOTERS))
         numbers[name] = stated(name, settings) if path_of(name) in set_fields else share
         left -= numbers[name] * usual
     if "pretraining" in stages:
@@ -590,9 +612,18 @@ def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick(path_of(name), number, why)
 
 
+PATHS = {
+    "drawing": "generation.images",
+    "extractor": "method.extractor.steps",
+    "candidates": "method.candidates",
+    "distillation": "method.distillation.steps",
+}
+"""Settings that say how long a stage is, where these are not its own `steps`."""
+
+
 def path_of(stage: str) -> str:
     """The setting with the number of steps of a stage."""
-    return {"drawing": "generation.images", "extractor": "method.extractor.steps"}.get(stage, f"{stage}.steps")
+    return PATHS.get(stage, f"{stage}.steps")
 
 
 def stated(stage: str, settings: Settings) -> int:
@@ -634,6 +665,13 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
         costs["backbone"] = training_seconds(table["backbone"], seen, settings.backbone.batch)
     if trains_privately(settings):
         costs["fine_tuning"] = private_step(settings, declared, cost, work)
+    if evolves := chosen_method.evolves:
+        costs["distillation"] = training_seconds(cost, work, evolves(settings).training.batch)
+        looked_at = (
+            drawing_of_codec(settings, declared, table)
+            + costs.get("backbone", 0.0) / settings.backbone.batch / TRAINING
+        )
+        costs["candidates"] = drawing_seconds(cost, work, settings.generation.steps) + looked_at
     if not chosen_method.draw_privately:
         walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
         costs["drawing"] = drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table)

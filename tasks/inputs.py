@@ -70,10 +70,12 @@ class PublicParts(Section):
     """Public images, where a drawing needs them beside the models."""
     moments: Annotated[PublicMoments | None, LATER] = None
     """Reference of the public images, where private classes are aligned with them."""
+    backbone: Annotated[PublicBackbone | None, LATER] = None
+    """Where private records are compared with drawn images in its features."""
 
     def refs(self) -> list[Ref]:
         """All that are there."""
-        every = (self.model, self.autoencoder, self.extractor, self.base, self.images, self.moments)
+        every = (self.model, self.autoencoder, self.extractor, self.base, self.images, self.moments, self.backbone)
         return [ref for ref in every if ref]
 
 

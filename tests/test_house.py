@@ -60,6 +60,7 @@ FLOORS = [
     {
         "sfumato.drawing",
         "sfumato.estimate",
+        "sfumato.evolution",
         "sfumato.preflight",
         "sfumato.pretrained",
         "sfumato.recipe",
@@ -714,7 +715,7 @@ def test_a_method_supplies_what_the_contract_asks(name):
     assert method.section.model_fields["name"].default == name
     supplied = {needed for needed in ("corrupt", "loss", "draw", "draw_privately") if getattr(method, needed)}
     ways = [{"corrupt", "draw"}, {"loss", "draw"}, {"draw_privately"}]
-    ways += [{"draw"}] if method.needs_moments else []
+    ways += [{"draw"}] if method.needs_moments or method.evolves else []
     assert any(way <= supplied for way in ways) and (method.draw_privately is None) == (method.worst_case is None)
     file = next(file for file in tree() if file.module == method.module)
     touched = {found for found, _, _ in library_imports(file)}

@@ -19,6 +19,7 @@ FILES = {
     "dp-ensemble": "dp_ensemble",
     "empirical-denoiser": "empirical_denoiser",
     "moments": "moments",
+    "private-evolution": "private_evolution",
     "dppm": "dppm",
 }
 """Name -> file; the first is the default."""

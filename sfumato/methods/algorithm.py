@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a list of methods and their settings needs no torch
 
     from sfumato.diffusion.objective import Corrupt, Randomness
     from sfumato.methods.parts import Parts
-    from sfumato.methods.plan import Blueprint, Claim, Facts, Plan
+    from sfumato.methods.plan import Blueprint, Claim, Evolution, Facts, Plan
     from sfumato.privacy.accounting.events import AnyEvent
     from sfumato.privacy.auditing.played import Play, Played
 
@@ -62,8 +62,8 @@ class Algorithm(Generic[M]):
     """The times that `draw` passes, where all it does is to follow one denoiser along them from noise to an image."""
     labels: Callable[[SettingsOf[M], Parts, Tensor], tuple[Tensor, Tensor]] | None = None
     """Splits the output of `draw` into images and labels, where the labels are not the requested y."""
-    ballot: Callable[[Parts], Callable[[Tensor], Tensor]] | None = None
-    """From private images to the public class that each votes for, where the plan has `votes`."""
+    ballot: Callable[[Parts], Callable[[Tensor, Tensor], Tensor]] | None = None
+    """From private images and their classes to the public class that each votes for, where the plan has `votes`."""
     distinct: Callable[[SettingsOf[M]], bool] | None = None
     """Whether no two private classes may share a public one that they voted for."""
     draw_privately: Callable[[SettingsOf[M], Parts, tuple[Tensor, Tensor], Tensor, Randomness], Tensor] | None = None
@@ -77,6 +77,8 @@ class Algorithm(Generic[M]):
     """The extractor by whose features it looks public trajectories up; None where it retrieves nothing."""
     has_members: bool = False
     """Whether it draws from denoisers of disjoint shards."""
+    evolves: Callable[[SettingsOf[M]], Evolution] | None = None
+    """What private records vote for, where the plan has an `evolution`."""
     needs_moments: bool = False
     """Whether the preflight aligns the classes for it, and gives the moments all that the budget has."""
 

@@ -214,6 +214,24 @@ class Members(Section):
     training: Pretraining
 
 
+class Evolution(Section):
+    """What private records vote for, and what a denoiser learns from the candidates with votes."""
+
+    candidates: int
+    """Images that are voted for in a round, of all classes together."""
+    features: Literal["backbone", "pixels"]
+    """In which features the nearest candidate is found."""
+    directions: int
+    """Directions of the backbone's features."""
+    threshold: float
+    """Deviations of the noise up to which votes count as none."""
+    largest: float
+    """Most votes that count, in means of those that its class gave to candidates whose votes count."""
+    variation: float
+    """Part of all times that a candidate is noised to for a variation."""
+    training: Pretraining
+
+
 class Spend(Section):
     """One planned access to private data and its cost; a stage may have several."""
 
@@ -295,6 +313,7 @@ class Plan(Section):
     moments: Annotated[Alignment | None, LATER] = None
     """How the classes are aligned with the public images; None where they are not."""
     votes: Votes | None = None
+    evolution: Annotated[Evolution | None, LATER] = None
     phase_one: PhaseOne | None = None
     members: Members | None = None
     prototypes: int = 0

@@ -190,8 +190,8 @@ def retrieved_noise(schedule: NoiseSchedule, x: Tensor, latent: Tensor, time: in
     return (latent - schedule.signal(t) * x) / schedule.noise(t)
 
 
-def ballot(parts: Parts) -> Callable[[Tensor], Tensor]:
-    """From images `[b, c, h, w]` to the public class of the nearest public reference image `[b]`, by pixels.
+def ballot(parts: Parts) -> Callable[[Tensor, Tensor], Tensor]:
+    """From images `[b, c, h, w]`, of whatever class, to the public class of the nearest public reference image `[b]`, by pixels.
 
     A base of latents is compared as the images that they decode to.
     """
@@ -202,7 +202,7 @@ def ballot(parts: Parts) -> Callable[[Tensor], Tensor]:
     base = planned(parts.base)
     images, labels = parts.codec.decode(base.images).flatten(1), base.labels
 
-    def vote(x: Tensor) -> Tensor:
+    def vote(x: Tensor, y: Tensor) -> Tensor:
         return labels[torch.cdist(x.flatten(1), images).argmin(1)]
 
     return vote

@@ -67,7 +67,7 @@ class Watched:
 def noisy_votes(
     access: Access,
     event: DiscreteHistogram,
-    ballot: Callable[[Tensor], Tensor],
+    ballot: Callable[[Tensor, Tensor], Tensor],
     *,
     classes: int,
     options: int,
@@ -78,8 +78,8 @@ def noisy_votes(
 
     Of a group one record votes, drawn at random, so that a group adds 1 to one cell too and all stays whole.
 
-    Price: `DiscreteHistogram(noise_multiplier)`, since one record or group adds 1 to one cell. `ballot` maps images `[b, c, h, w]` to options `[b]`, each image
-    by itself.
+    Price: `DiscreteHistogram(noise_multiplier)`, since one record or group adds 1 to one cell. `ballot` maps images `[b, c, h, w]` and
+    their classes `[b]` to options `[b]`, each image by itself.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=DISCRETE) as visit:
         arguments: dict[str, Any] = {"classes": classes, "options": options, "device": device}

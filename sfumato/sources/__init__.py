@@ -201,7 +201,9 @@ def stored_pictures(source: str | Path, reading: Reading = Reading()) -> Iterato
 
 def text_burned_in(source: str | Path, reading: Reading = Reading()) -> int:
     """Pictures of a source of DICOM files whose header says that text is burned into them; others say nothing, and are not opened."""
-    catalogue = open_source(source, Reading("all", columns=reading.columns, only=reading.only, forgiving=True))
+    catalogue = open_source(
+        source, Reading("all", folder=reading.folder, columns=reading.columns, only=reading.only, forgiving=True)
+    )
     if catalogue.files is None or catalogue.facts.grouping != PATIENT:
         return 0
     return sum(kind_of(file.path).endswith(BURNED_IN) for file in catalogue.files())

@@ -31,7 +31,7 @@ from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.ledger.chain import is_there
-from tasks import checks, planning, private, public, rehearsal, release
+from tasks import checks, evolution, planning, private, public, rehearsal, release
 from tasks.inputs import PrivateParts, PublicParts
 from tasks.planning import Wishes, plan_run
 from tasks.record import BASELINE_METHOD
@@ -423,7 +423,9 @@ def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch
 QUERIED = "generation.classes=queried"
 
 
-@pytest.mark.parametrize("method", ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments"])
+@pytest.mark.parametrize(
+    "method", ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments", "private-evolution"]
+)
 def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, method):
     members = ["method.members=2", "method.key=two"] if method == "dp-ensemble" else []
     run = planned(method, QUERIED, *members)
@@ -433,7 +435,7 @@ def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, meth
     in_terms = counted.given.order.terms
     assert counted.given.event == plan.spends[0].event and counted.paid and in_terms.claim is None
     assert in_terms.following == tuple(spend.event for spend in plan.spends[1:]), "the budget must bear the rest"
-    paying = [private.take_votes, private.fine_tune, release.generate_privately]
+    paying = [private.take_votes, private.fine_tune, evolution.vote, release.generate_privately]
     first = next(n for n, one in enumerate(book.asked) if one.stage is private.count_classes)
     assert all(n > first for n, one in enumerate(book.asked) if one.stage in paying)
     drawn, own = book.of(release.generate), book.of(release.generate_privately)
@@ -443,7 +445,9 @@ def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, meth
     assert alone is None and all(one == counts for one in baseline)
 
 
-@pytest.mark.parametrize("method", ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments"])
+@pytest.mark.parametrize(
+    "method", ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments", "private-evolution"]
+)
 def test_moments_are_taken_before_all_else_and_all_stands_on_them(book, method):
     own = {
         "rapid": ["method.votes=false"],
@@ -459,7 +463,13 @@ def test_moments_are_taken_before_all_else_and_all_stands_on_them(book, method):
     assert in_terms.following == tuple(spend.event for spend in plan.spends[3:]), "the budget must bear the rest"
     (measured,) = book.of(public.measure)
     assert taken.given.reference.digest and not measured.paid
-    stages = [private.train_phase_one, private.fine_tune, private.train_member, release.generate_privately]
+    stages = [
+        private.train_phase_one,
+        private.fine_tune,
+        private.train_member,
+        evolution.vote,
+        release.generate_privately,
+    ]
     standing = [one for stage in stages for one in book.of(stage) if one.note != BASELINE]
     refs = [one.given.inputs.moments for one in standing]
     refs += [one.given.moments for one in book.of(private.noise_once)]

@@ -74,7 +74,9 @@ def test_every_method_can_be_planned_as_it_is_chosen(method, monkeypatch):
             f"sfumato.privacy.accounting.{module}", lambda *_, **__: 1.0
         )  # the price plays no part here
     settings = recipe(method=method)
-    assert (settings.alignment.kind == "moments") == (method in ("rapid", "dp-sgd", "dp-promise", "moments"))
+    assert (settings.alignment.kind == "moments") == (
+        method in ("rapid", "dp-sgd", "dp-promise", "moments", "private-evolution")
+    )
     assert (settings.fine_tuning == FineTuning()) == (not trains_privately(settings))
 
 

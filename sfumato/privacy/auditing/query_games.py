@@ -125,7 +125,7 @@ def voting(event: DiscreteHistogram, *, each: int = 1) -> Query:
     known = torch.zeros(CLASSES, OPTIONS, dtype=torch.int64)
     known[:, 0] = torch.bincount(torch.arange(KNOWN) % CLASSES, minlength=CLASSES)
 
-    def ballot(x: Tensor) -> Tensor:
+    def ballot(x: Tensor, y: Tensor) -> Tensor:
         return (x.flatten(1).amax(1) > 0.5).long() * (OPTIONS - 1)
 
     def play(there: bool, source: Source) -> list[Part]:

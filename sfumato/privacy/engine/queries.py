@@ -38,7 +38,7 @@ def counted(images: ImageSet, event: DiscreteHistogram, *, classes: int, source:
 def voted(
     images: ImageSet,
     event: DiscreteHistogram,
-    ballot: Callable[[Tensor], Tensor],
+    ballot: Callable[[Tensor, Tensor], Tensor],
     *,
     classes: int,
     options: int,
@@ -51,7 +51,8 @@ def voted(
     """
     voters = one_of_each(images, source)
     x, y = to_unit(voters.pixels), torch.as_tensor(voters.labels)
-    chosen = torch.cat([ballot(part.to(device)).cpu() for part in x.split(CHUNK)])
+    parts = zip(x.split(CHUNK), y.split(CHUNK), strict=True)
+    chosen = torch.cat([ballot(part.to(device), of.to(device)).cpu() for part, of in parts])
     counts = torch.bincount(y * options + chosen, minlength=classes * options).view(classes, options)
     return counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
 

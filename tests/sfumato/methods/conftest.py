@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from sfumato import sources
+from sfumato import evolution, sources
 from sfumato.alignment import Reference, fitted, measured
 from sfumato.config import Extractor
 from sfumato.diffusion.schedule import make_schedule
@@ -50,6 +50,9 @@ TINY_TOO = {
         "method.network.blocks=1", "method.network.condition=8", "generation.hamiltonian.iterations=4",
     ],
     "dp-ensemble": ["method.members=2", "method.key=two", "method.training.steps=3"],
+    "private-evolution": [
+        "method.candidates=100", "method.features=pixels", "method.distillation.steps=30", "method.distillation.batch=32",
+    ],
 }  # fmt: skip
 """Further settings of methods that have more to make tiny."""
 CPU = torch.device("cpu")
@@ -82,8 +85,11 @@ class World:
             )  # fmt: skip
             parts = replace(parts, alignment=fitted(moments.result, self.reference))
             entries = dict(moments.entries)
-            if not plan.fine_tuning and not plan.events(STAGE_DRAWING):
+            if not (plan.fine_tuning or plan.evolution or plan.events(STAGE_DRAWING)):
                 return parts, entries
+        if plan.evolution:
+            parts, seen = self.evolve(access, parts, **others)
+            return parts, entries | seen
         if plan.votes:
             votes = noisy_votes(
                 access(STAGE_VOTES, self), plan.event(STAGE_VOTES), self.method.ballot(parts),
@@ -111,6 +117,23 @@ class World:
             codec=parts.codec, maps=parts.alignment, **others,
         )  # fmt: skip
         return replace(parts, tuned=tuned.result), entries | dict(tuned.entries)
+
+    def evolve(self, access: Callable[..., Access], parts: Parts, **others) -> tuple[Parts, dict[int, str]]:
+        """Every round of votes, by pixels, and the denoiser that learns from the candidates with votes."""
+        how, entries = self.plan.evolution, {}
+        population = evolution.first_population(self.settings, parts, how.candidates // len(self.facts.classes))
+        elected = None
+        for event in self.plan.events(STAGE_VOTES):
+            if elected:
+                population = evolution.next_population(self.settings, parts, elected, how.variation, 1)
+            ballot = evolution.ballot(lambda x: x.flatten(1), parts, population)
+            votes = noisy_votes(
+                access(STAGE_VOTES, self), event, ballot, classes=len(self.facts.classes), options=population.each, device=CPU,
+                **others,
+            )  # fmt: skip
+            elected = evolution.elected(population, votes.result, how, noise_multiplier=event.noise_multiplier)
+            entries |= dict(votes.entries)
+        return replace(parts, tuned=evolution.distilled(parts, elected, how.training, seed=0)[0]), entries
 
     def trained_members(self, access: Callable[..., Access], parts: Parts) -> tuple[torch.nn.Module, ...]:
         """The members of the plan, each trained on its own shard."""

@@ -138,7 +138,7 @@ def test_votes_compare_pixels(method, world):
     if not tiny.plan.votes:
         pytest.skip("this method takes no votes")
     base = tiny.parts.base
-    chosen = tiny.method.ballot(tiny.parts)(tiny.parts.codec.decode(base.images[:30]))
+    chosen = tiny.method.ballot(tiny.parts)(tiny.parts.codec.decode(base.images[:30]), base.labels[:30])
     assert base.images.shape[1:] == SHAPE and (chosen == base.labels[:30]).float().mean() > 0.9
 
 

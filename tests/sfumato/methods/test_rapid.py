@@ -183,11 +183,11 @@ def test_the_loss_pulls_no_gradient_through_the_public_network():
 
 
 def test_a_record_votes_for_the_class_of_the_nearest_public_image():
-    parts, (x, _) = make_parts(), records(50)
+    parts, (x, labels) = make_parts(), records(50)
     distance = (x[:, None] - parts.base.images[None]).flatten(2).norm(dim=2)
-    assert torch.equal(rapid.ballot(parts)(x), parts.base.labels[distance.argmin(1)])
-    one_by_one = torch.cat([rapid.ballot(parts)(image[None]) for image in x])
-    assert torch.equal(rapid.ballot(parts)(x), one_by_one), "each by itself"
+    assert torch.equal(rapid.ballot(parts)(x, labels), parts.base.labels[distance.argmin(1)])
+    one_by_one = torch.cat([rapid.ballot(parts)(image[None], labels[:1]) for image in x])
+    assert torch.equal(rapid.ballot(parts)(x, labels), one_by_one), "each by itself"
 
 
 def test_winners_stand_for_their_class_and_start_its_row():
