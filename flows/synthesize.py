@@ -77,8 +77,8 @@ from sfumato.privacy.accounting.events import (
     SubsampledGaussian,
     Uncertified,
 )
-from sfumato.recipe import needs_backbone
 from sfumato.settings import Settings
+from sfumato.stage_costs import needs_backbone
 from tasks import audit, checks, evolution, pretrained, private, public, rehearsal, release
 from tasks.editions import next_edition
 from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicParts, RunDescription, TrainingSet, Wanted

@@ -15,15 +15,6 @@ from sfumato.alignment import refuse_size
 from sfumato.config import Choice, Section
 from sfumato.costs import (
     COSTS,
-    PER_RECORD,
-    TRAINING,
-    Cost,
-    Work,
-    autoencoder_work,
-    backbone_work,
-    denoiser_work,
-    drawing_seconds,
-    training_seconds,
 )
 from sfumato.errors import BadInput
 from sfumato.evaluation.effort import Sizes, judging_seconds
@@ -33,6 +24,7 @@ from sfumato.networks.autoencoder import PATCHES, Shape, latent_shape
 from sfumato.networks.build import resolved
 from sfumato.settings import Settings, written
 from sfumato.sources import parts_of
+from sfumato.stage_costs import Declared, needs_backbone, stage_costs, trains_privately
 
 PIXELS_UP_TO = 16
 """Largest side in pixels that is drawn pixel by pixel; above, an autoencoder makes a few numbers of an image first."""
@@ -76,8 +68,6 @@ FULL_ALONE = 2
 """Sets that all classifiers learn from where plain DP-SGD is not set beside: what is drawn, and as many real images."""
 FEWEST_TAUGHT = 2000
 """Smallest number of drawn images that teach the classifiers."""
-VIEW_SECONDS = 2e-4
-"""Seconds per view of the extractor, its encoder included; on a CPU."""
 OVERHEAD_MINUTES = 0.5
 """Minutes for reading, rendering, starting and reporting."""
 SMALL_EPSILON = 1.5
@@ -128,21 +118,6 @@ VOTES_FROM = 2.0
 VOTE_NOISE = 6.0
 SIZES = (64, 48, 32, 28, 16, 8)
 """Sides that are tried where one is too large for the time."""
-
-
-@dataclass(frozen=True)
-class Declared:
-    """The facts that a recipe may depend on; all of them public or declared."""
-
-    facts: Facts
-    public_images: int
-    set_fields: frozenset[str] = frozenset()
-    """The settings that a person or a preset has set, as `section.field`."""
-
-    @property
-    def shape(self) -> Shape:
-        """Channels, height and width of an image."""
-        return self.facts.shape
 
 
 @dataclass(frozen=True)
@@ -433,17 +408,6 @@ def private_rates(settings: Settings, declared: Declared) -> Iterator[Pick]:
         yield Pick("fine_tuning.ema_decay", 0.98, "all layers at once")
 
 
-def trains_privately(settings: Settings) -> bool:
-    """Whether the method trains by DP-SGD."""
-    return METHODS[settings.method.name].corrupt is not None
-
-
-def batch_of(settings: Settings, declared: Declared) -> float:
-    """Expected records in a private step."""
-    tuning = settings.fine_tuning
-    return tuning.batch or tuning.sample_rate * declared.facts.records
-
-
 def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Class moments and the paid judge, where there are enough records in a class for them to pay."""
     facts, chosen, epsilon = declared.facts, METHODS[settings.method.name], settings.privacy.epsilon
@@ -494,15 +458,6 @@ def eyes(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if needs_backbone(settings) and declared.shape[0] == 3:
         yield Pick("backbone.mirror", True, "colour: photographs may be mirrored")
         yield Pick("backbone.edge", "reflection", "colour: photographs have no one ground")
-
-
-def needs_backbone(settings: Settings) -> bool:
-    """Whether a stage of these settings needs the public classifier."""
-    evolves = METHODS[settings.method.name].evolves
-    compared = evolves is not None and evolves(settings).features == "backbone"
-    return (
-        compared or settings.judge.use != "none" or (settings.latent.kind != "none" and settings.latent.perceptual > 0)
-    )
 
 
 def _alignable(shape: Shape, classes: int) -> bool:
@@ -643,54 +598,6 @@ def steps_for(stage: str, affordable: float) -> int:
 def fewest_of(stage: str, settings: Settings, set_fields: frozenset[str]) -> int:
     """The fewest steps of a stage, or those that a person has set."""
     return stated(stage, settings) if path_of(stage) in set_fields else steps_for(stage, 0)
-
-
-def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
-    """Seconds of one step of each stage that these settings have, and of one image, by the table."""
-    table, latent, facts = COSTS[settings.recipe.device], settings.latent, declared.facts
-    chosen_method = METHODS[settings.method.name]
-    shape = latent_shape(latent, declared.shape)
-    network = resolved(settings.network, shape[1])
-    cost, work = table[network.kind], denoiser_work(network, shape, facts.public_classes)
-    costs = {}
-    if latent.kind != "none" and not latent.from_:
-        costs["latent"] = training_seconds(table[latent.kind], autoencoder_work(latent, declared.shape), latent.batch)
-    if settings.pretraining.steps:
-        costs["pretraining"] = training_seconds(cost, work, settings.pretraining.batch)
-    if chosen_method.retrieves:
-        views = 2 * chosen_method.retrieves(settings).batch
-        costs["extractor"] = drawing_seconds(cost, work, views) + table["extractor"].step + views * VIEW_SECONDS
-    if needs_backbone(settings):
-        seen = backbone_work(settings.backbone, declared.shape, facts.public_classes)
-        costs["backbone"] = training_seconds(table["backbone"], seen, settings.backbone.batch)
-    if trains_privately(settings):
-        costs["fine_tuning"] = private_step(settings, declared, cost, work)
-    if evolves := chosen_method.evolves:
-        costs["distillation"] = training_seconds(cost, work, evolves(settings).training.batch)
-        looked_at = (
-            drawing_of_codec(settings, declared, table)
-            + costs.get("backbone", 0.0) / settings.backbone.batch / TRAINING
-        )
-        costs["candidates"] = drawing_seconds(cost, work, settings.generation.steps) + looked_at
-    if not chosen_method.draw_privately:
-        walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
-        costs["drawing"] = drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table)
-    return costs
-
-
-def private_step(settings: Settings, declared: Declared, cost: Cost, work: Work) -> float:
-    """Seconds of one step of DP-SGD; a method with retrieval also evaluates the public denoiser."""
-    tuning = settings.fine_tuning
-    copies = batch_of(settings, declared) * tuning.draws * (tuning.images_per_group if declared.facts.unit else 1)
-    looked_up = drawing_seconds(cost, work, copies) if METHODS[settings.method.name].retrieves else 0.0
-    return training_seconds(cost, work, copies * PER_RECORD) + looked_up
-
-
-def drawing_of_codec(settings: Settings, declared: Declared, table: dict[str, Cost]) -> float:
-    """Seconds of decoding one image."""
-    if settings.latent.kind == "none":
-        return 0.0
-    return drawing_seconds(table[settings.latent.kind], autoencoder_work(settings.latent, declared.shape), 0.5)
 
 
 def _too_short(settings: Settings, declared: Declared, least: float) -> str:

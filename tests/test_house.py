@@ -64,6 +64,7 @@ FLOORS = [
         "sfumato.preflight",
         "sfumato.pretrained",
         "sfumato.recipe",
+        "sfumato.stage_costs",
         "sfumato.rehearsal",
         "sfumato.stored_parts",
     },

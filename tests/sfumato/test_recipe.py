@@ -19,8 +19,9 @@ from sfumato.networks.build import build
 from sfumato.preflight import preflight
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.validation import survey
-from sfumato.recipe import Declared, fold_of, follow, judged_sets, paths_set, stage_costs, trains_privately
+from sfumato.recipe import fold_of, follow, judged_sets, paths_set
 from sfumato.settings import Settings, preset_for, resolve
+from sfumato.stage_costs import Declared, stage_costs, trains_privately
 from tests.examples import write_classes
 
 ROOT = Path(__file__).parents[2]

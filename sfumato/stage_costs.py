@@ -1,0 +1,110 @@
+"""What one step of each stage costs by the fixed table, for the recipe: seconds from declared facts and settings alone.
+
+Not covered: how long this machine takes, which is `sfumato.estimate`.
+"""
+
+from dataclasses import dataclass
+
+from sfumato.costs import (
+    COSTS,
+    PER_RECORD,
+    TRAINING,
+    Cost,
+    Work,
+    autoencoder_work,
+    backbone_work,
+    denoiser_work,
+    drawing_seconds,
+    training_seconds,
+)
+from sfumato.methods import METHODS
+from sfumato.methods.plan import Facts
+from sfumato.networks.autoencoder import Shape, latent_shape
+from sfumato.networks.build import resolved
+from sfumato.settings import Settings
+
+VIEW_SECONDS = 2e-4
+"""Seconds per view of the extractor, its encoder included; on a CPU."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The facts that a recipe may depend on; all of them public or declared."""
+
+    facts: Facts
+    public_images: int
+    set_fields: frozenset[str] = frozenset()
+    """The settings that a person or a preset has set, as `section.field`."""
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of an image."""
+        return self.facts.shape
+
+
+def trains_privately(settings: Settings) -> bool:
+    """Whether the method trains by DP-SGD."""
+    return METHODS[settings.method.name].corrupt is not None
+
+
+def batch_of(settings: Settings, declared: Declared) -> float:
+    """Expected records in a private step."""
+    tuning = settings.fine_tuning
+    return tuning.batch or tuning.sample_rate * declared.facts.records
+
+
+def needs_backbone(settings: Settings) -> bool:
+    """Whether a stage of these settings needs the public classifier."""
+    evolves = METHODS[settings.method.name].evolves
+    compared = evolves is not None and evolves(settings).features == "backbone"
+    return (
+        compared or settings.judge.use != "none" or (settings.latent.kind != "none" and settings.latent.perceptual > 0)
+    )
+
+
+def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
+    """Seconds of one step of each stage that these settings have, and of one image, by the table."""
+    table, latent, facts = COSTS[settings.recipe.device], settings.latent, declared.facts
+    chosen_method = METHODS[settings.method.name]
+    shape = latent_shape(latent, declared.shape)
+    network = resolved(settings.network, shape[1])
+    cost, work = table[network.kind], denoiser_work(network, shape, facts.public_classes)
+    costs = {}
+    if latent.kind != "none" and not latent.from_:
+        costs["latent"] = training_seconds(table[latent.kind], autoencoder_work(latent, declared.shape), latent.batch)
+    if settings.pretraining.steps:
+        costs["pretraining"] = training_seconds(cost, work, settings.pretraining.batch)
+    if chosen_method.retrieves:
+        views = 2 * chosen_method.retrieves(settings).batch
+        costs["extractor"] = drawing_seconds(cost, work, views) + table["extractor"].step + views * VIEW_SECONDS
+    if needs_backbone(settings):
+        seen = backbone_work(settings.backbone, declared.shape, facts.public_classes)
+        costs["backbone"] = training_seconds(table["backbone"], seen, settings.backbone.batch)
+    if trains_privately(settings):
+        costs["fine_tuning"] = private_step(settings, declared, cost, work)
+    if evolves := chosen_method.evolves:
+        costs["distillation"] = training_seconds(cost, work, evolves(settings).training.batch)
+        looked_at = (
+            drawing_of_codec(settings, declared, table)
+            + costs.get("backbone", 0.0) / settings.backbone.batch / TRAINING
+        )
+        costs["candidates"] = drawing_seconds(cost, work, settings.generation.steps) + looked_at
+    if not chosen_method.draw_privately:
+        walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
+        costs["drawing"] = drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table)
+    return costs
+
+
+def private_step(settings: Settings, declared: Declared, cost: Cost, work: Work) -> float:
+    """Seconds of one step of DP-SGD; a method with retrieval also evaluates the public denoiser."""
+    tuning = settings.fine_tuning
+    copies = batch_of(settings, declared) * tuning.draws * (tuning.images_per_group if declared.facts.unit else 1)
+    looked_up = drawing_seconds(cost, work, copies) if METHODS[settings.method.name].retrieves else 0.0
+    return training_seconds(cost, work, copies * PER_RECORD) + looked_up
+
+
+def drawing_of_codec(settings: Settings, declared: Declared, table: dict[str, Cost]) -> float:
+    """Seconds of decoding one image."""
+    if settings.latent.kind == "none":
+        return 0.0
+    return drawing_seconds(table[settings.latent.kind], autoencoder_work(settings.latent, declared.shape), 0.5)
