@@ -99,6 +99,7 @@ GATES = (
 OTHERWISE: Mapping[str, str] = {
     "artifacts": "the store, the run's record, and the place that is published to",
     "sfumato.backbone": "the shape of images",
+    "sfumato.released": "the version that a published model was written by",
     "sfumato.sources.glyphs": "settings",
     "sfumato.latents": "the shape of images",
     "sfumato.methods": "settings, and what was paid",

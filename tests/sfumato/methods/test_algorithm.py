@@ -55,6 +55,17 @@ def test_the_method_of_the_page_plans_pays_and_draws(late_times, world, access_t
 def test_a_method_is_a_frozen_value_and_what_it_does_not_name_it_cannot_do(late_times):
     assert isinstance(late_times, Algorithm)
     absent = {field.name for field in fields(late_times) if getattr(late_times, field.name) is None}
-    assert absent == {"loss", "labels", "ballot", "distinct", "draw_privately", "worst_case", "blueprint", "evolves"}
+    assert absent == {
+        "loss",
+        "labels",
+        "ballot",
+        "distinct",
+        "draw_privately",
+        "worst_case",
+        "blueprint",
+        "evolves",
+        "walk",
+        "retrieves",
+    }
     with pytest.raises(FrozenInstanceError):
         late_times.labels = print
