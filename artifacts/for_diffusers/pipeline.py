@@ -20,6 +20,7 @@ from diffusers.utils import BaseOutput
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.samplers import NO_CLASS, guided, solve
 from sfumato.diffusion.schedule import NoiseSchedule
+from sfumato.networks.layers import rows_of
 from sfumato.networks.prediction import PREDICTIONS
 
 CHUNK, DECODED = 1000, 512
@@ -81,7 +82,11 @@ class SfumatoPipeline(DiffusionPipeline):
         x = normal(torch.empty(len(y), *drawing.shape, device=y.device), generator)
         classes = y if drawing.conditional else torch.full_like(y, NO_CLASS)
         how: Any = SimpleNamespace(solver=drawing.solver, eta=drawing.eta)
+        tables = [self.denoiser.get_submodule(place) for place in drawing.tables]
+        hooks = [table.register_forward_hook(read_as_here) for table in tables]
         x = solve(how, schedule, guided(denoise, drawing.guidance), x, classes, drawing.times, generator=generator)
+        for hook in hooks:
+            hook.remove()
         if self.alignment is not None:
             x = self.alignment.to_private(x, y, generator)
         if self.vae is not None:
@@ -89,6 +94,12 @@ class SfumatoPipeline(DiffusionPipeline):
             own = x * spread + mean
             x = torch.cat([self.vae.decode(part, return_dict=False)[0] for part in own.split(DECODED)]).clamp(-1, 1)
         return ((x.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+
+
+def read_as_here(table, labels, rows):
+    """The rows of classes, of which the last is that of no class, by the product that Sfumato takes: a sum in another order would round otherwise."""
+    own = table.weight[:-1]
+    return rows_of(own, torch.where(labels[0] == len(own), NO_CLASS, labels[0]))
 
 
 def signal_levels(schedule):

@@ -24,7 +24,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts
 from sfumato.networks.build import resolved
 from sfumato.networks.denoiser import class_rows
-from sfumato.networks.diffusers_models import DiffusersAutoencoder, DiffusersDenoiser, exported
+from sfumato.networks.diffusers_models import DiffusersAutoencoder, DiffusersDenoiser, exported, exported_tables
 from sfumato.settings import Settings
 
 VERSION = "0.42.0"
@@ -85,6 +85,7 @@ def write_pipeline(
         "conditional": tuned,
         "predicts": "noise" if ours else network.prediction,
         "nobody": -1 if ours else len(class_rows(model)),
+        "tables": exported_tables(model) if isinstance(model, DiffusersDenoiser) else [],
         "solver": generation.solver,
         "eta": generation.eta,
         "guidance": generation.guidance if tuned else 0.0,

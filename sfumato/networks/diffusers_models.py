@@ -128,6 +128,12 @@ def load_denoiser(settings: Network, folder: Path, shape: Shape, classes: int) -
     return DiffusersDenoiser(_loaded(config, folder), shape[0], classes)
 
 
+def exported_tables(model: DiffusersDenoiser) -> list[str]:
+    """The names of the tables of classes in diffusers' own class."""
+    own = type(model.inner).__name__ == UNET
+    return [place if own else f"{place}.embedding_table" for place in model.tables]
+
+
 @torch.no_grad()
 def exported(model: DiffusersDenoiser) -> nn.Module:
     """The denoiser as diffusers' own class, with a table of its class rows and, after them, one of no class, their mean."""
@@ -137,12 +143,11 @@ def exported(model: DiffusersDenoiser) -> nn.Module:
     config = dict(inner.config) | embeds
     with quiet():
         plain = type(inner).from_config(config)
-    names = {"class_embedding": "weight"} if type(inner).__name__ == UNET else {}
     tensors = inner.state_dict()
-    for place in model.tables:
+    for place, there in zip(model.tables, exported_tables(model), strict=True):
         table = tensors.pop(f"{place}{ROWS}")
         whole = torch.cat([table, rows_of(table, torch.tensor([-1], device=table.device))])
-        tensors[f"{place}.{names.get(place, 'embedding_table.weight')}"] = whole
+        tensors[f"{there}.weight"] = whole
     plain.load_state_dict(tensors)
     done: nn.Module = plain.eval()
     return done
