@@ -27,6 +27,7 @@ from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
 from tasks.checks import agreed_delta, known_constants
+from tasks.planning import plan_run
 from tasks.runtime.environment import where
 from tasks.server import embedded
 from tests import elsewhere
@@ -273,16 +274,18 @@ def test_the_table_of_commands_that_no_test_runs_names_those_that_there_are():
 def tiny_flows(no_servers, monkeypatch):
     """The commands start flows without servers, with tiny settings put after those that a person gives."""
 
-    def synthesize(*, method, preset, changes, publish_to, new_version, go_on):
-        how = {"publish_to": publish_to, "new_version": new_version, "go_on": go_on}
-        return flow.run_changed(method, preset, [*changes, *settable(method, changes)], **how)
+    def tiny(run):
+        return [*run.changes, *settable(run.method, run.changes)]
 
-    def rehearse(*, method, preset, changes):
-        rehearsing.rehearse_public(method, preset, [*changes, *settable(method, changes)], "rehearsal-of-the-pages")
+    def synthesize(run, wishes):
+        return flow.run_changed(run.method, run.preset, tiny(run), wishes)
+
+    def rehearse(run):
+        rehearsing.rehearse_public(plan_run(run.method, run.preset, tiny(run)), "rehearsal-of-the-pages")
 
     monkeypatch.setattr(embedded, "begin_server", answered)
-    monkeypatch.setattr(flow, "synthesize", synthesize)
-    monkeypatch.setattr(rehearsing, "rehearse", rehearse)
+    monkeypatch.setattr(flow, "synthesize_planned", synthesize)
+    monkeypatch.setattr(rehearsing, "rehearse_planned", rehearse)
     audit = auditing.audit_run.fn
     monkeypatch.setattr(auditing, "audit_run", lambda run, _, changes: audit(run, 40, changes))
 
