@@ -95,8 +95,9 @@ def form_of(values: Section, *path: str) -> type[Section]:
                 kind, WithJsonSchema({"type": "integer"})
             ]  # Prefect's form shows no 0 in a list to choose from
         about = field.description or (type(value).__doc__ if isinstance(value, Section) else "") or ""
-        title = name.replace("_", " ").capitalize()
-        fields[name] = (kind, Field(default=value, title=title, description=" ".join([about, *bounds(field)])))
+        typed = field.alias or name
+        title, text = typed.replace("_", " ").capitalize(), " ".join([about, *bounds(field)])
+        fields[name] = (kind, Field(default=value, title=title, description=text, alias=field.alias))
     return create_model("-".join(path) or "settings", __base__=Section, __doc__=type(values).__doc__, **fields)
 
 
@@ -115,12 +116,13 @@ def bounds(field: FieldInfo) -> Iterator[str]:
 def changes(section: Section, start: Section, *path: str) -> Iterator[str]:
     """The differences from the form's initial values, as `section.field=value`."""
     shown = section.model_dump(mode="json")
-    for name in type(section).model_fields:
+    for name, field in type(section).model_fields.items():
         value, before = getattr(section, name), getattr(start, name)
         if isinstance(value, Section) and isinstance(before, Section):
             yield from changes(value, before, *path, name)
         elif value != before:
-            yield f"{'.'.join([*path, name])}={json.dumps(shown[name])}"
+            typed = field.alias or name
+            yield f"{'.'.join([*path, typed])}={json.dumps(shown[typed])}"
 
 
 @flow(name="prepare", flow_run_name="prepare-{method}", persist_result=False, validate_parameters=True)

@@ -43,7 +43,7 @@ FOREIGN = {"source", "pip", "python", "ray", "moto_server", "export", "openssl"}
 """Programs of others that the pages show; what is said of them is not checked."""
 PLANNED = {"run", "plan", "rehearse"}
 COMPARED = {"compare", "sweep"}
-NOTHING_TO_RUN = {"source", "export"}
+NOTHING_TO_RUN = {"source", "export", "pip"}
 TINY = [
     *UNCHOSEN,
     *UNREHEARSED,

@@ -60,7 +60,7 @@ def leaves(kind: type[Section], *path: str) -> dict[tuple[str, ...], FieldInfo]:
 def in_schema(schema: dict, path: tuple[str, ...]) -> dict:
     at = schema["definitions"]["settings"]
     for name in path:
-        at = at["properties"][name]
+        at = at["properties"][name.removesuffix("_")]  # `from_` is typed as `from`
         at = schema["definitions"][at["$ref"].split("/")[-1]] if "$ref" in at else at
     return at
 
@@ -93,7 +93,11 @@ def test_the_form_shows_title_help_bounds_and_the_values_that_the_run_will_have(
             continue
         entry, shown = in_schema(schema, path), shown + 1
         assert entry["title"] and entry["description"].startswith(field.description), path
-        assert entry["default"] == start.model_dump(mode="json")[path[0]][path[1]] if len(path) == 2 else True, path
+        assert (
+            entry["default"] == start.model_dump(mode="json", by_alias=True)[path[0]][path[1].removesuffix("_")]
+            if len(path) == 2
+            else True
+        ), path
         for name, key in (("ge", "minimum"), ("gt", "exclusiveMinimum"), ("le", "maximum"), ("lt", "exclusiveMaximum")):
             for bound in (getattr(part, name) for part in field.metadata if hasattr(part, name)):
                 assert bound in (entry.get(key), *(one.get(key) for one in entry.get("anyOf", []))), path
@@ -104,6 +108,12 @@ def test_the_form_shows_title_help_bounds_and_the_values_that_the_run_will_have(
 def test_a_bound_can_be_read():
     found = in_schema(schema_of("rapid"), ("fine_tuning", "sample_rate"))["description"]
     assert found.endswith("(above 0, at most 1)")
+
+
+def test_a_setting_that_python_has_no_name_for_is_filled_in_as_it_is_typed():
+    form = form_of(resolve("rapid"))
+    assert list(changes(form.model_validate({"network": {"from": "unet/"}}), form())) == ['network.from="unet/"']
+    assert in_schema(schema_of("rapid"), ("network", "from"))["title"] == "From"
 
 
 def test_a_choice_among_numbers_is_a_number_in_the_form_and_no_other_is_taken():

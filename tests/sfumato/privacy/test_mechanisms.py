@@ -253,7 +253,7 @@ def test_each_record_votes_once_in_its_class(ledger):
 def test_votes_come_in_pieces_of_bounded_size(ledger, monkeypatch):
     monkeypatch.setattr("sfumato.privacy.engine.queries.CHUNK", 30)
     sizes = []
-    vote(access(ledger), lambda x: sizes.append(len(x)) or vote_zero(x))
+    vote(access(ledger), lambda x, y: sizes.append(len(x)) or vote_zero(x, y))
     assert sizes == [30] * 6 + [20]
 
 
@@ -261,8 +261,8 @@ def test_one_record_more_changes_one_count_by_one(ledger):
     """The sensitivity that the price is for."""
     source = [seeded_source() for _ in range(2)]
     fewer = PrivateSet(name="digits", source="digits", share=0.1385)
-    a = vote(access(ledger), lambda x: x[:, 0, 4, 4].gt(0).long(), source=source[0]).result
-    b = vote(access(ledger, fewer), lambda x: x[:, 0, 4, 4].gt(0).long(), source=source[1]).result
+    a = vote(access(ledger), lambda x, y: x[:, 0, 4, 4].gt(0).long(), source=source[0]).result
+    b = vote(access(ledger, fewer), lambda x, y: x[:, 0, 4, 4].gt(0).long(), source=source[1]).result
     changed = (a - b).flatten().sort().values
     assert changed[-1] == 1 and not changed[:-1].any()
 

@@ -222,7 +222,7 @@ def votes(asked, noise=1e-3):
     paid = mechanisms.noisy_votes(
         asked,
         DiscreteHistogram(noise_multiplier=noise),
-        lambda x: (x.flatten(1).mean(1) > 0).long(),
+        lambda x, y: (x.flatten(1).mean(1) > 0).long(),
         classes=2,
         options=2,
         device=CPU,
