@@ -1,7 +1,7 @@
 """A public model made with diffusers alone, through Sfumato and back: trained, saved, loaded, aligned, fine-tuned privately, published, drawn.
 
     .venv/bin/python benchmarks/pretrained.py unet --folder data      # or dit; data/tiny-imagenet-32 below it
-    .venv/bin/python benchmarks/pretrained.py dit --folder data --work /tmp/dit --steps 2000
+    .venv/bin/python benchmarks/pretrained.py dit --folder data --work shown/dit --steps 2000
 
 Public are 195 classes of Tiny ImageNet at 32x32, private the five others. An `AutoencoderKL` and then a `UNet2DModel` or a
 `DiTTransformer2DModel` of its latents learn from the public classes by diffusers' own schedule, on a CPU in minutes; `sfumato run` takes

@@ -15,10 +15,7 @@ from torch import Tensor, nn
 
 from sfumato.backbone import Backbone
 from sfumato.config import Generation, Pretraining
-from sfumato.diffusion.objective import normal
-from sfumato.diffusion.samplers import NO_CLASS, solve
-from sfumato.diffusion.schedule import add_noise, time_grid
-from sfumato.drawing import CHUNK, draw_public
+from sfumato.drawing import CHUNK, draw_public, refined
 from sfumato.images import ImageSet, to_pixels
 from sfumato.methods.parts import Parts, untuned
 from sfumato.methods.plan import Evolution
@@ -154,16 +151,10 @@ def next_population(settings: Settings, parts: Parts, elected: Elected, variatio
     return Population(x.view(population.x.shape))
 
 
-@torch.inference_mode()
 def varied(generation: Generation, parts: Parts, x: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """x `[b, c, h, w]` noised to a `share` of all times and denoised by the public model of no class."""
+    """x `[b, c, h, w]` noised to a `share` of all times and denoised by the public model of no class, in that share of the sampling steps."""
     steps = max(2, round(share * generation.steps))
-    walk = time_grid(max(1, round(share * parts.schedule.timesteps)), 0, steps)
-    times = torch.full((len(x),), walk[0], device=x.device)
-    noised = add_noise(parts.schedule, x, times, normal(torch.empty_like(x), generator))
-    return solve(
-        generation, parts.schedule, parts.public, noised, torch.full_like(times, NO_CLASS), walk, generator=generator
-    )
+    return refined(generation.model_copy(update={"refine": share, "refine_steps": steps}), parts, x, generator)
 
 
 def with_most_votes(parts: Parts, elected: Elected) -> ImageSet:
