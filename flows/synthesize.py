@@ -68,7 +68,7 @@ from sfumato.methods.plan import (
     Plan,
 )
 from sfumato.named_settings import DEFAULT_METHOD
-from sfumato.preflight import brought_to, plan_for, private_set, public_name
+from sfumato.preflight import brought_to, private_set, public_name
 from sfumato.privacy.accounting.events import (
     AnyEvent,
     DiscreteHistogram,
@@ -82,7 +82,7 @@ from sfumato.stage_costs import needs_backbone
 from tasks import audit, checks, evolution, pretrained, private, public, rehearsal, release
 from tasks.editions import next_edition
 from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicParts, RunDescription, TrainingSet, Wanted
-from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_run
+from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_comparison, plan_run
 from tasks.record import Finished, baseline_settings, close, pages_of
 from tasks.release import JudgedSets
 from tasks.runtime.caching import Stage
@@ -559,7 +559,7 @@ def compare(
     inputs = Inputs(settings=plain, facts=plan.facts, public=alone)
     sets = {PUBLIC_ONLY: book.stage(release.generate, note=PUBLIC_ONLY)(inputs, min(images, FEW), machine)}
     if other := baseline_settings(settings):
-        trained = pay(other, plan_for(other, plan.facts), alone, look, book)
+        trained = pay(other, plan_comparison(other, plan.facts), alone, look, book)
         recipe = other.only("schedule", "method", "generation", "seed")
         inputs = inputs.model_copy(update={"settings": recipe, "tuned": trained.tuned})
         sets[BASELINE] = book.stage(release.generate, note=BASELINE)(inputs, images, machine, counts)

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sfumato.methods.plan import Plan
+from sfumato.methods.plan import Facts, Plan
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.settings import Settings, preset_for, resolve
 from tasks.checks import agreed_delta, known_constants
+from tasks.prices import cached_prices
 from tasks.runtime.artifact import device_of
 from tasks.runtime.environment import where
 
@@ -73,3 +74,9 @@ def plan_run(method: str, preset: str = "", changes: Sequence[str] = (), *, new_
         changes=tuple(changes),
         warnings=tuple(warnings),
     )
+
+
+def plan_comparison(settings: Settings, facts: Facts) -> Plan:
+    """The plan of a method that a run is compared with: it pays nothing, so that its prices bind nobody and may be cached ones."""
+    with cached_prices(where()):
+        return plan_for(settings, facts)

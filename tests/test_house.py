@@ -103,7 +103,7 @@ METHOD_NAMERS = {
 """Who may name a method besides its own file."""
 ENVIRONMENT = {
     "tasks/runtime/environment.py": "the places",
-    "tasks/server/serve.py": "hands it on to the servers that it starts",
+    **dict.fromkeys(("tasks/server/serve.py", "tasks/server/embedded.py"), "hand it on to the servers that they start"),
     "artifacts/tracking.py": "switches telemetry off before MLflow is imported",
 }
 MLFLOW = {

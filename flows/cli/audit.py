@@ -24,10 +24,12 @@ def audit(
     from artifacts.reports.audit import AUDIT_PICTURE, AUDIT_REPORT, verdict
 
     configure()
-    from flows.audit import audit_run
-    from tasks.server.embedded import start_server
+    from tasks.server.embedded import begin_server
 
-    start_server()
+    answering = begin_server()
+    from flows.audit import audit_run
+
+    answering.wait()
     record = audit_run(run, canaries, changes)
     result, folder = record.audit, run_folder(record)
     assert result  # the audit has just stored it

@@ -126,11 +126,12 @@ def _carry_out(grid: "RunGrid", *, go_on: bool, yes: bool) -> None:
     if not yes and sys.stdin.isatty() and not typer.confirm("Begin?"):
         OUT.print("nothing was begun")
         return
-    from tasks.server.embedded import start_server
+    from tasks.server.embedded import begin_server
 
-    start_server()
+    answering = begin_server()
     from flows.compare import compare_planned
 
+    answering.wait()
     show(compare_planned(grid, cells, go_on=go_on))
 
 

@@ -41,7 +41,7 @@ def show(
 ) -> None:
     """Show what was reserved, spent, looked at and reused, and what is left."""
     from flows.cli.ledger_screen import ledger_lines, ledger_object
-    from flows.cli.prices import cached_prices
+    from tasks.prices import cached_prices
 
     place = configure()
     with cached_prices(place), place.ledger() as ledger:

@@ -1,6 +1,5 @@
 """`sfumato run`, `plan` and `rehearse`: what a run would do, its public half alone, and all of it."""
 
-import contextlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,27 +36,34 @@ def run(
 
     Example with your own images: sfumato run rapid --set data.private=scans/ --set data.public=textures/
     """
-    from flows.cli.prices import cached_prices
+    from sfumato.settings import resolve
     from tasks.checks import refuse_publishing
     from tasks.planning import RUN_FOLDER, Wishes, plan_run
+    from tasks.prices import cached_prices
+    from tasks.server.embedded import begin_server
 
     place, all_changes = configure(), with_short(changes, epsilon, public_because)
-    with cached_prices(place) if dry_run else contextlib.nullcontext():
+
+    def shown() -> "PlannedRun":
         planned = plan_run(method, preset, all_changes, new_version=new_version)
         _show(place, planned)
-    if publish or publish_to:
-        refuse_publishing(planned.plan)
+        if publish or publish_to:
+            refuse_publishing(planned.plan)
+        return planned
+
     if dry_run:
+        with cached_prices(place):
+            shown()
         return
+    resolve(method, preset, all_changes)  # mistakes in settings end here, before a server is started
+    answering = begin_server()
+    planned = shown()
     place.store()
     place.ledger().close()
     if publish_to:
         from artifacts.publish import destination
 
         destination(publish_to)
-    from tasks.server.embedded import begin_server
-
-    answering = begin_server()
     from flows.cli.results import summary
     from flows.synthesize import synthesize_planned
 
@@ -79,8 +85,8 @@ def plan(
     public_because: PublicBecause = "",
 ) -> None:
     """Show what a run would train, the noise it needs and the certificate it would earn; opens no private image."""
-    from flows.cli.prices import cached_prices
     from tasks.planning import plan_run
+    from tasks.prices import cached_prices
 
     place = configure()
     with cached_prices(place):
@@ -97,14 +103,15 @@ def rehearse(
 
     Opens no private image and writes nothing into the ledger. The run with the same settings finds all of it again.
     """
+    from sfumato.settings import resolve
     from tasks.planning import plan_run
-
-    place = configure()
-    planned = plan_run(method, preset, with_short(changes, public_because=public_because))
-    place.store()
     from tasks.server.embedded import begin_server
 
+    place, all_changes = configure(), with_short(changes, public_because=public_because)
+    resolve(method, preset, all_changes)
     answering = begin_server()
+    planned = plan_run(method, preset, all_changes)
+    place.store()
     from flows.rehearse import rehearse_planned
 
     answering.wait()

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.metrics import roc_curve
 from torch import Tensor, nn
 
 from sfumato.diffusion.objective import Corrupt, normal, record_losses
@@ -56,6 +55,8 @@ def membership(
     name: str, members: Tensor | np.ndarray, others: Tensor | np.ndarray, *, t: int | None = None
 ) -> Membership:
     """Judge an attack by its scores of members [n] and of others [m], higher for "was a member"; n, m >= 10."""
+    from sklearn.metrics import roc_curve  # takes a second, and those who only read a result need none of it
+
     members, others = _scores(name, members, "members"), _scores(name, others, "others")
     truth = np.r_[np.ones(len(members)), np.zeros(len(others))]
     scores = np.r_[members, others]

@@ -219,8 +219,8 @@ def code_behind(function: Callable[..., Any], extra: frozenset[str] = frozenset(
     space = vars(sys.modules[function.__module__])
     while todo:
         current = todo.pop()
-        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(current)))
-        helpers[current.__qualname__] = ast.dump(_without_docstrings(tree))
+        tree = _own_tree(current)
+        helpers[current.__qualname__] = ast.dump(tree)
         for name in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(space):
             thing = space[name]
             home = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", "") or ""
@@ -248,19 +248,29 @@ def _ours(name: str) -> bool:
 @functools.cache
 def module_digest(name: str) -> str:
     """Digest of a module's code with comments and docstrings dropped."""
-    return hashlib.sha256(ast.dump(_without_docstrings(ast.parse(_source(name)))).encode()).hexdigest()
+    return hashlib.sha256(ast.dump(_tree(name)).encode()).hexdigest()
 
 
 @functools.cache
-def _source(name: str) -> str:
+def _tree(name: str) -> ast.Module:
+    """A module's code, parsed, with comments and docstrings dropped."""
     module = sys.modules.get(name) or importlib.import_module(name)
-    return Path(inspect.getfile(module)).read_text(encoding="utf-8")
+    return _without_docstrings(ast.parse(Path(inspect.getfile(module)).read_text(encoding="utf-8")))
+
+
+def _own_tree(thing: Callable[..., Any]) -> ast.Module:
+    """The same of a function or class of a module alone."""
+    for node in _tree(thing.__module__).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == thing.__qualname__:
+            return ast.Module(body=[node], type_ignores=[])
+    # Not at the top of its file. That `inspect` finds it there too takes it a hundred times as long.
+    return _without_docstrings(ast.parse(inspect.cleandoc("\n" + inspect.getsource(thing))))
 
 
 @functools.cache
 def _imports(name: str) -> frozenset[str]:
     names = set()
-    for node in ast.walk(ast.parse(_source(name))):
+    for node in ast.walk(_tree(name)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -277,7 +287,7 @@ def _is_module(name: str) -> bool:
         return False
 
 
-def _without_docstrings(tree: ast.AST) -> ast.AST:
+def _without_docstrings(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):

@@ -172,10 +172,26 @@ def running_server(place: Where) -> str:
     """Address of the Prefect server that `sfumato serve` started on this home and that still answers; empty otherwise."""
     try:
         api = _served(place, "api")
-        with urllib.request.urlopen(f"{api}/health", timeout=HEALTH_SECONDS) as answer:
-            return api if answer.status == OK else ""
     except (OSError, ValueError, KeyError):
         return ""
+    return api if answers(api) else ""
+
+
+def answers(api: str) -> bool:
+    """Whether a Prefect server answers at this address of its API."""
+    try:
+        with urllib.request.urlopen(f"{api}/health", timeout=HEALTH_SECONDS) as answer:
+            return bool(answer.status == OK)
+    except (OSError, ValueError):
+        return False
+
+
+def use_server(api: str) -> None:
+    """Point Prefect, which may be imported already, at the server at this address, in this process and those that it starts."""
+    os.environ["PREFECT_API_URL"] = api
+    from prefect.context import refresh_global_settings_context
+
+    refresh_global_settings_context()
 
 
 def mlflow_pages(place: Where) -> str:

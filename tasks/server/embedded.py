@@ -1,58 +1,139 @@
-"""The Prefect server inside a run: it lives as long as the run, whatever signal reaches all processes at once.
+"""The Prefect server of a run: a process of its own that lives as long as the run, whatever signal reaches all processes at once.
 
-At its end the run saves its state and then reports to the server; if the server had stopped before, the run would wait and seem
-to hang. Ctrl-C in a terminal reaches the server too, which ignores it. SIGTERM, which service managers and torchrun send to all,
-ends it; it is started again at the same port. And when the run is killed, its server must not stay behind.
+It starts while the run is planned, and the run itself loads none of its code. At its end the run saves its state and then reports to
+the server; if the server had stopped before, the run would wait and seem to hang. Ctrl-C in a terminal reaches the server too, which
+ignores it. SIGTERM, which service managers and torchrun send to all, ends it; it is started again at the same port. And when the run
+is killed, its server must not stay behind.
 """
 
 import atexit
 import contextlib
 import os
 import signal
+import socket
 import subprocess
+import sys
 import threading
+import time
+from collections.abc import Mapping
 
-from prefect.server.api.server import SubprocessASGIServer
-from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_EPHEMERAL_ENABLED
+from tasks.runtime.environment import answers, use_server
 
+HOST = "127.0.0.1"
+SERVER = [
+    "-m",
+    "uvicorn",
+    "--factory",
+    "prefect.server.api.server:create_app",
+    "--log-level",
+    "error",
+    "--lifespan",
+    "on",
+]
+"""Command line of Python that serves Prefect's API."""
+EPHEMERAL = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+"""Settings by which Prefect serves neither pages nor schedules."""
+TRIES = 3
+"""Ports on which a server may fail to start."""
+POLL_SECONDS, STOP_SECONDS = 0.1, 5.0
 GRACE_SECONDS = 1.0
 """Seconds that a run at its own end may outlive its server."""
 
 
 def start_server() -> None:
-    """Start the server where no other is named, with SIGINT ignored; Prefect ends it with the run. Takes seconds, once."""
+    """Start the server where no other is named, and wait until it answers. Takes seconds, once."""
     begin_server().wait()
 
 
 def begin_server() -> threading.Event:
-    """Start the server without waiting: the event is set once it answers, or has failed. A command loads its flow in the meantime."""
-    started = threading.Event()
+    """Start the server without waiting: the event is set once it answers, or has failed. A command plans its run in the meantime."""
+    from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_EPHEMERAL_ENABLED, get_current_settings
+
+    settings = get_current_settings()
+    server = Server({**os.environ, **EPHEMERAL, **settings.to_environment_variables(exclude_unset=True)})
     if PREFECT_API_URL.value() or not PREFECT_SERVER_EPHEMERAL_ENABLED.value():
-        started.set()
+        server.answering.set()
     else:
-        threading.Thread(target=_keep, args=(started,), daemon=True).start()
-    return started
+        atexit.register(server.end)
+        patience = settings.server.ephemeral.startup_timeout_seconds
+        threading.Thread(target=_keep, args=(server, patience), daemon=True).start()
+    return server.answering
 
 
-def _keep(started: threading.Event) -> None:
-    """Start the server, and again whenever it ends before the run does."""
+class Server:
+    """The process of a server: one at a time, and none any more once the run ends."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.answering = threading.Event()
+        """Set once it answers, or has failed."""
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._over, self._turn = threading.Event(), threading.Lock()
+
+    def start(self, port: int, patience: float) -> subprocess.Popen[bytes] | None:
+        """The process once it answers at `port`; None where it ends before, takes longer than `patience` seconds, or the run ends."""
+        command = [sys.executable, *SERVER, "--host", HOST, "--port", str(port)]
+        with self._turn:
+            if self._over.is_set():
+                return None
+            process = self._process = subprocess.Popen(command, env=self._environment)
+        _end_with_us(process.pid)
+        deadline = time.monotonic() + patience
+        while process.poll() is None and not self._over.is_set():
+            if answers(api_at(port)):
+                return process
+            if time.monotonic() > deadline:
+                process.kill()
+            time.sleep(POLL_SECONDS)
+        return None
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether the run ends within `seconds`."""
+        return self._over.wait(seconds)
+
+    def end(self) -> None:
+        """End the process. One that still starts is not waited for: it ends by itself once its database is laid out."""
+        with self._turn:
+            self._over.set()
+        if not self._process:
+            return
+        self._process.terminate()
+        if self.answering.is_set():
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+def _keep(server: Server, patience: float) -> None:
+    """Start the server, point Prefect at it, and start it again whenever it ends before the run does."""
     # The server's process gets the signal mask of the thread that starts it; the main thread goes on hearing Ctrl-C.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    server, over = SubprocessASGIServer(), threading.Event()
-    # Where it does not start, the flow tries again and says why.
-    with contextlib.suppress(Exception):
-        while not over.wait(0):
-            server.start()
-            process = server.server_process
-            started.set()
-            if process is None:
+    # Where it does not start, Prefect tries again at its first call and says why.
+    with contextlib.suppress(OSError):
+        for _ in range(TRIES):
+            port = _free_port()
+            if process := server.start(port, patience):
                 break
-            _end_with_us(process.pid)
-            atexit.register(over.set)  # heard before Prefect's own, which ends the server
+        if process:
+            use_server(api_at(port))
+        server.answering.set()
+        while process:
             process.wait()
-            over.wait(GRACE_SECONDS)
-            server.running = False
-    started.set()
+            process = None if server.is_over(GRACE_SECONDS) else server.start(port, patience)
+    server.answering.set()
+
+
+def api_at(port: int) -> str:
+    """The address of Prefect's API on this machine."""
+    return f"http://{HOST}:{port}/api"
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind((HOST, 0))
+        return int(one.getsockname()[1])
 
 
 def _end_with_us(pid: int) -> None:

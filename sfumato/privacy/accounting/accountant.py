@@ -113,6 +113,12 @@ def dp_accounting_name() -> str:
     return f"dp-accounting {version('dp-accounting')} PLD"
 
 
+def _opacus_name(accountant: str) -> str:
+    from importlib.metadata import version
+
+    return f"Opacus {version('opacus')} {accountant}"
+
+
 _cache: ContextVar[MutableMapping[str, Priced] | None] = ContextVar("cache", default=None)
 
 
@@ -128,6 +134,16 @@ def cached_prices(prices: MutableMapping[str, Priced]) -> Iterator[None]:
         yield
     finally:
         _cache.reset(token)
+
+
+def _cached(name: str, compute: Callable[[], Priced]) -> Priced:
+    """The price of this name from the cache, if there is one, else as computed."""
+    prices = _cache.get()
+    if prices is None:
+        return compute()
+    if name not in prices:
+        prices[name] = compute()
+    return prices[name]
 
 
 # ------------------------------------------------------------------------------------------------------ certificates
@@ -220,12 +236,16 @@ def dp_sgd_epsilon(
         return 0.0
     if accountant == "clt":
         return gdp_epsilon(poisson_clt([1 / noise], rate, steps), delta)
-    from opacus.accountants import PRVAccountant, RDPAccountant
 
-    opacus = PRVAccountant() if accountant == "prv" else RDPAccountant()
-    opacus.history = [(noise, rate, steps)]
-    options = {"eps_error": PRV_EPSILON_ERROR} if accountant == "prv" else {}
-    return float(opacus.get_epsilon(delta, **options))
+    def by_opacus() -> Priced:
+        from opacus.accountants import PRVAccountant, RDPAccountant
+
+        opacus = PRVAccountant() if accountant == "prv" else RDPAccountant()
+        opacus.history = [(noise, rate, steps)]
+        options = {"eps_error": PRV_EPSILON_ERROR} if accountant == "prv" else {}
+        return Priced(float(opacus.get_epsilon(delta, **options)), _opacus_name(accountant))
+
+    return _cached(f"{_opacus_name(accountant)} {(noise, rate, steps, delta)!r}", by_opacus).epsilon
 
 
 # ------------------------------------------------------------------------------------------------------- calibration
@@ -351,13 +371,7 @@ def _certify(
 ) -> Priced:
     """Price Gaussians and subsampled Gaussians, mus relative to one record's norm, and histograms of integers, with a cache."""
     terms = (*_merged(gaussian_mus, steps, histograms), checked_delta(delta), checked_relation(relation))
-    prices = _cache.get()
-    if prices is None:
-        return _certified(*terms)
-    name = f"{dp_accounting_name()} {terms!r}"
-    if name not in prices:
-        prices[name] = _certified(*terms)
-    return prices[name]
+    return _cached(f"{dp_accounting_name()} {terms!r}", lambda: _certified(*terms))
 
 
 def _merged(

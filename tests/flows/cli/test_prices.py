@@ -1,5 +1,6 @@
 """What a plan loads, and prices that screens keep: they show again what they showed, and bind nobody."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -7,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import prices
 from sfumato.errors import Refused
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import Gaussian
+from tasks import prices
 from tasks.runtime.environment import where
 
 ROOT = Path(__file__).parents[3]
@@ -66,11 +67,29 @@ def test_a_price_that_is_kept_and_wrong_binds_nobody(folder):
             ledger.check_budget("scans", events, "add_remove", 1e-5)
 
 
-def test_only_screens_know_of_cached_prices():
+def test_only_screens_and_the_plan_of_a_comparison_know_of_cached_prices():
     folders = ("flows", "tasks", "artifacts", "sfumato")
     files = {path.relative_to(ROOT).as_posix(): path for folder in folders for path in (ROOT / folder).rglob("*.py")}
     knowing = {
-        name for name, path in files.items() if "cached_prices" in path.read_text() or "cli.prices" in path.read_text()
+        name
+        for name, path in files.items()
+        if "cached_prices" in path.read_text() or "tasks.prices" in path.read_text()
     }
-    screens = {"flows/cli/prices.py", "flows/cli/run.py", "flows/cli/ledger.py"}
-    assert knowing == {"sfumato/privacy/accounting/accountant.py", *screens}
+    screens = {"tasks/prices.py", "flows/cli/run.py", "flows/cli/ledger.py"}
+    assert knowing == {"sfumato/privacy/accounting/accountant.py", "tasks/planning.py", *screens}
+    planning = ast.parse(files["tasks/planning.py"].read_text())
+    users = [
+        node.name for node in planning.body if "with cached_prices(" in ast.unparse(node) and hasattr(node, "name")
+    ]
+    assert users == ["plan_comparison"]
+
+
+def test_the_claim_that_opacus_computes_is_cached_too(folder):
+    where().home.mkdir(parents=True, exist_ok=True)
+    steps = {"noise_multiplier": 2.0, "sample_rate": 0.1, "steps": 10, "delta": 1e-5}
+    claim = accountant.dp_sgd_epsilon(**steps, accountant="rdp")
+    for _ in range(2):
+        with prices.cached_prices(where()):
+            assert accountant.dp_sgd_epsilon(**steps, accountant="rdp") == claim
+            assert accountant.dp_sgd_epsilon(**steps, accountant="prv") != claim
+    assert [name for name in json.loads((where().home / prices.FILE).read_text())["prices"] if "Opacus" in name]

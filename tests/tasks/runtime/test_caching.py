@@ -87,7 +87,7 @@ def digest(tmp_path, monkeypatch):
     def forget():
         for name in [name for name in sys.modules if name.split(".")[0] == "stagebox"]:
             del sys.modules[name]
-        for cached in (caching.code_digest, caching.module_digest, caching._source, caching._imports):
+        for cached in (caching.code_digest, caching.module_digest, caching._tree, caching._imports):
             cached.cache_clear()
 
     def make(stage="work", before=(), **changes):
@@ -252,9 +252,10 @@ WINGS = {
 
 @pytest.mark.parametrize(("module", "pays"), WINGS.items())
 def test_a_line_in_a_wing_makes_a_run_pay_again_where_it_shapes_a_result(module, pays, monkeypatch):
-    stages, read = (private.fine_tune.fn, private.take_votes.fn, release.generate_privately.fn), caching._source
+    stages, read = (private.fine_tune.fn, private.take_votes.fn, release.generate_privately.fn), caching._tree
     before = [caching.code_digest.__wrapped__(one) for one in stages]
-    monkeypatch.setattr(caching, "_source", lambda name: read(name) + "\nEDITED = 1\n" * (name == module))
+    edited = ast.Module(body=[*read(module).body, *ast.parse("EDITED = 1").body], type_ignores=[])
+    monkeypatch.setattr(caching, "_tree", lambda name: edited if name == module else read(name))
     for cached in (caching.module_digest, caching._imports):
         monkeypatch.setattr(caching, cached.__name__, cached.__wrapped__)
     after = [caching.code_digest.__wrapped__(one) for one in stages]
@@ -264,7 +265,7 @@ def test_a_line_in_a_wing_makes_a_run_pay_again_where_it_shapes_a_result(module,
 def test_modules_that_only_declare_hold_no_loop_and_no_tensor():
     """Settings, plans, events and kinds: a field that shapes a result must reach the key by its value."""
     for name in caching.DECLARATIONS:
-        tree = ast.parse(caching._source(name))
+        tree = caching._tree(name)
         assert not [node for node in ast.walk(tree) if isinstance(node, ast.While)], name
         imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
         assert not imported & {"torch", "numpy"}, name

@@ -1,4 +1,5 @@
-"""A cache of the prices on screens, stored in the home, so that `plan` and `ledger show` answer at once the second time.
+"""A cache of prices that bind nobody, stored in the home: of screens, so that `plan` and `ledger show` answer at once the second time,
+and of comparisons, which pay nothing.
 
 Binding prices are always computed: a run, a payment, a card and every check of the ledger know nothing of this file. Prices of other
 code, by its digest, are not read; a damaged file counts as empty.
@@ -22,7 +23,7 @@ FILE, MOST = "shown-prices.json", 1000
 
 @contextlib.contextmanager
 def cached_prices(place: Where) -> Iterator[None]:
-    """Inside the block a screen uses the home's cache of prices; new ones are stored where the home exists and can be written."""
+    """Inside the block a screen or a comparison uses the home's cache of prices; new ones are stored where the home exists and can be written."""
     path, code = place.home / FILE, _code()
     prices = _read(path, code)
     before = len(prices)

@@ -1,0 +1,109 @@
+"""The server of a run starts beside it, comes again when it ends, and goes with it. A stand-in answers in place of Prefect's, which takes seconds."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tasks.runtime.environment import answers
+from tasks.server import embedded
+from tests.tasks.server.test_serve import lives
+
+PATIENCE_SECONDS = 60
+STAND_IN = """
+import http.server, sys
+class Health(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/api/health" else 404)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer((sys.argv[2], int(sys.argv[4])), Health).serve_forever()
+"""
+LOADED = """
+import sys
+import flows.synthesize, tasks.server.embedded
+print([name for name in sys.modules if name.startswith(("prefect.server", "uvicorn", "fastapi"))])
+"""
+
+
+def soon(holds) -> bool:
+    """Whether it holds before patience ends."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (there := holds()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return bool(there)
+
+
+@pytest.fixture
+def addresses(monkeypatch):
+    """Where Prefect was pointed to."""
+    addresses: list[str] = []
+    monkeypatch.setattr(embedded, "use_server", addresses.append)
+    return addresses
+
+
+@pytest.fixture
+def keep(addresses, monkeypatch):
+    """A way to keep a server of this program running in the background; it ends with the test."""
+    servers = []
+
+    def keep(program: str) -> embedded.Server:
+        monkeypatch.setattr(embedded, "SERVER", ["-c", program])
+        monkeypatch.setattr(embedded, "GRACE_SECONDS", 0.2)
+        server = embedded.Server(dict(os.environ))
+        servers.append(server)
+        threading.Thread(target=embedded._keep, args=(server, PATIENCE_SECONDS), daemon=True).start()
+        return server
+
+    yield keep
+    for server in servers:
+        server.end()
+
+
+def test_a_server_that_ends_before_its_run_is_started_again_at_the_same_address(keep, addresses):
+    server = keep(STAND_IN)
+    assert server.answering.wait(PATIENCE_SECONDS) and len(addresses) == 1 and answers(addresses[0])
+    first = server._process
+    first.terminate()
+    assert soon(lambda: server._process is not first and answers(addresses[0])) and len(addresses) == 1
+
+
+def test_a_server_goes_with_its_run_and_does_not_come_again(keep, addresses):
+    server = keep(STAND_IN)
+    assert server.answering.wait(PATIENCE_SECONDS)
+    process = server._process
+    server.end()
+    assert not lives(process.pid) and server.start(1, PATIENCE_SECONDS) is None and server._process is process
+    assert not answers(addresses[0])
+
+
+def test_a_run_that_ends_while_its_server_starts_does_not_wait_for_it(keep):
+    server = keep("import time; time.sleep(600)")
+    assert soon(lambda: server._process)
+    server.end()
+    assert soon(lambda: not lives(server._process.pid)) and server.answering.wait(PATIENCE_SECONDS)
+
+
+def test_where_no_server_starts_prefect_is_left_as_it_is(keep, addresses):
+    server = keep("raise SystemExit(1)")
+    assert server.answering.wait(PATIENCE_SECONDS) and addresses == []
+
+
+def test_a_server_that_is_named_is_used(monkeypatch):
+    monkeypatch.setattr(embedded, "_keep", lambda *_: pytest.fail("a server was started"))
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    from prefect.context import refresh_global_settings_context
+
+    refresh_global_settings_context()
+    assert embedded.begin_server().is_set()
+    monkeypatch.undo()
+    refresh_global_settings_context()
+
+
+def test_a_run_loads_none_of_the_servers_code():
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
