@@ -14,6 +14,7 @@ import torch
 from sfumato import formats
 from sfumato.errors import BadInput
 from sfumato.evolution import Population
+from sfumato.findings import RetrievalFindings
 from sfumato.formats import (
     FACTS,
     TENSORS,
@@ -61,6 +62,7 @@ __all__ = [
     "load_maps",
     "load_population",
     "load_reference",
+    "load_retrieval",
     "refuse_other_images",
     "save",
     "save_autoencoder",
@@ -76,8 +78,9 @@ __all__ = [
     "save_population",
     "save_reference",
     "save_relabelled",
+    "save_retrieval",
 ]
-CURVE = "curve.json"
+CURVE, RETRIEVAL = "curve.json", "retrieval.json"
 DRAWN = "drawn"
 """Labels that images were drawn for, where a judge gave them others."""
 
@@ -134,6 +137,16 @@ def save_population(folder: Path, population: Population, classes: Sequence[str]
 def load_population(folder: Path, device: torch.device) -> Population:
     """Read what `save_population` wrote."""
     return Population(load(folder)[0]["x"].to(device))
+
+
+def save_retrieval(folder: Path, findings: Sequence[RetrievalFindings]) -> None:
+    """Write the accuracy of retrieval at each measured time beside a knowledge base."""
+    (folder / RETRIEVAL).write_text(json.dumps([one.model_dump(mode="json") for one in findings]), encoding="utf-8")
+
+
+def load_retrieval(folder: Path) -> tuple[RetrievalFindings, ...]:
+    """Read what `save_retrieval` wrote."""
+    return tuple(map(RetrievalFindings.model_validate, json.loads((folder / RETRIEVAL).read_text(encoding="utf-8"))))
 
 
 def save_curve(folder: Path, losses: Sequence[float]) -> None:

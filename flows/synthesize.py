@@ -243,12 +243,14 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
     if plan.moments:
         moments = book.stage(public.measure)(shown, plan.moments.seen_by(MEASURING))
     if plan.retrieval is None:
-        needed = images if plan.public_images else None
+        needed = images if plan.public_images or plan.images_of_ballot else None
         compared = plan.evolution and plan.evolution.features == "backbone"
         backbone = train_backbone(settings, images, book) if compared else None
         return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments, backbone=backbone)
-    # The extractor does not depend on the settings of the base, and is reused where these alone change.
-    extractor = book.stage(public.train_extractor)(shown, model, schedule, plan.retrieval.seen_by(EXTRACTOR))
+    extractor = None
+    if plan.retrieval.time:
+        # The extractor does not depend on the settings of the base, and is reused where these alone change.
+        extractor = book.stage(public.train_extractor)(shown, model, schedule, plan.retrieval.seen_by(EXTRACTOR))
     base = book.stage(public.build_knowledge_base)(shown, model, extractor, schedule, plan.retrieval)
     return PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base, moments=moments)
 
@@ -507,6 +509,8 @@ def draw_unjudged(
         members=trained.members,
         moments=trained.moments,
     )
+    if plan.images_of_ballot:
+        inputs = inputs.model_copy(update={"public": drawing.parts.model_copy(update={"images": None})})
     counts = trained.counts
     if events := plan.events(STAGE_DRAWING):
         if not plan.prototypes:

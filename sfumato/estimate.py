@@ -169,8 +169,12 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
             )
         step = probe.per_image("extractor", seen, lambda n: _read(encoder, n, shape))
         view = step + forward + coder_forward / 2 + math.prod(image) * VIEW_SECONDS
-        stages["extractor"] = extractor.steps * (2 * extractor.batch * view + CONTRAST_SECONDS * extractor.batch**2)
-        stages["knowledge base"] = public * plan.retrieval.reference * (forward + step / 3 + coder_forward / 2)
+        if plan.retrieval.time:
+            stages["extractor"] = extractor.steps * (2 * extractor.batch * view + CONTRAST_SECONDS * extractor.batch**2)
+        looks = len(plan.retrieval.measured_times) * plan.retrieval.query.key_draws if plan.retrieval.time else 0
+        stages["knowledge base"] = (
+            public * plan.retrieval.reference * (looks * (forward + step / 3) + coder_forward / 2)
+        )
 
     if settings.alignment.kind != "none":
         each = coder_forward / 2 + math.prod(shape) ** 2 * probe.table["mlp"].work / 1e9
@@ -207,7 +211,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         private += facts.records * coder_forward / 2
         if plan.fine_tuning:
             tuning = settings.fine_tuning
-            looked_up = tuning.steps * _copies(settings, plan) * forward * bool(plan.retrieval)
+            looked_up = tuning.steps * _copies(settings, plan) * forward * bool(plan.retrieval and plan.retrieval.time)
             stages["DP-SGD"] = private + looked_up
 
     chosen_from = plan.judge.keep if plan.judge and plan.judge.use == "filter" else 1.0

@@ -6,6 +6,31 @@ LEAST_UNIT = 1e-9
 """Distances below this count as 0."""
 
 
+class RetrievalFindings(Section):
+    """Retrieval of held-out public images at one time k; shares of queries."""
+
+    time: int
+    """k."""
+    share: float
+    """k as a share of T."""
+    first: float
+    """The nearest key is of the query's own class."""
+    five: float
+    """One of the nearest five is."""
+    chance: float
+    """`first` by chance."""
+    chance_five: float
+    """`five` by chance."""
+    reference: float
+    """The likeliest class under the base's own images is the query's; no upper bound."""
+    labelled_first: float
+    """`first` where the query was asked for its own class, as the paper measures it."""
+    labelled_five: float
+    """`five` of the same."""
+    echo: float
+    """`labelled_first` of queries that are nothing but noise: what the label alone brings back."""
+
+
 class RehearsalFindings(Section):
     """The numbers of a rehearsal; None where there was nothing to measure."""
 
@@ -35,12 +60,16 @@ class RehearsalFindings(Section):
     """Share of held-out images that find a key of their own class."""
     chance: float | None = None
     """The same share by chance."""
+    by_time: tuple[RetrievalFindings, ...] = ()
+    """Retrieval at each time that was measured, largest first."""
+    query_time: int | None = None
+    """The time at which trajectories are looked up; 0 where they are taken at random."""
     model: bool = True
     """Whether there is a public model to draw from."""
 
     def numbers(self) -> dict[str, float]:
         """All measured numbers, by name."""
-        values = {"nearness": self.nearness, **self.model_dump()}
+        values = {"nearness": self.nearness, **self.model_dump(exclude={"by_time"})}
         return {name: float(value) for name, value in values.items() if value is not None}
 
     @property

@@ -191,10 +191,11 @@ def load_encoder(folder: Path, device: torch.device) -> nn.Module:
 def save_base(folder: Path, base: KnowledgeBase) -> None:
     """Write keys, images, noise and labels; loading builds the indices again, which takes .4 s for a million keys."""
     tensors = {"keys": base.keys, "images": base.images, "noise": base.noise, "labels": base.labels}
-    save(folder, tensors, {"by_class": base.by_class})
+    save(folder, tensors, {"by_class": base.by_class, "time": base.time})
 
 
 def load_base(folder: Path, device: torch.device) -> KnowledgeBase:
     """Read what `save_base` wrote."""
     tensors, facts = load(folder)
-    return KnowledgeBase(**{name: value.to(device) for name, value in tensors.items()}, by_class=facts["by_class"])
+    placed = {name: value.to(device) for name, value in tensors.items()}
+    return KnowledgeBase(**placed, by_class=facts["by_class"], time=facts.get("time", 0))

@@ -22,6 +22,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts
 from sfumato.networks.autoencoder import PATCHES, Shape, latent_shape
 from sfumato.networks.build import resolved
+from sfumato.retrieval.choice import recipe_of
 from sfumato.settings import Settings, written
 from sfumato.sources import parts_of
 from sfumato.stage_costs import Declared, needs_backbone, stage_costs, trains_privately
@@ -492,6 +493,11 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
         distinct = facts.public_classes >= 2 * len(facts.classes) and not aligned
         yield Pick("method.distinct", distinct, f"classes: {facts.public_classes} public, {len(facts.classes)} private")
         yield Pick("method.reference", 0.3, "the rest of the public images trains the denoiser")
+        own: Any = settings.method
+        v = own.v if "method.v" in declared.set_fields else v
+        if not {"method.k", "method.neighbour"} & declared.set_fields:
+            for name, value, why in recipe_of(v, facts.public_classes, declared.shape[0]):
+                yield Pick(f"method.{name}", value, why)
     if chosen_method.evolves:
         learnt = settings.pretraining
         yield Pick("method.distillation.batch", learnt.batch, "as the public denoiser learnt")
@@ -665,8 +671,7 @@ def judging(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 def judged_sets(settings: Settings, facts: Facts) -> Sizes:
     """The number of sets that a run judges, and the sizes of the real ones."""
-    # Plain DP-SGD, which has no settings of its own, is not compared with itself.
-    other = settings.evaluation.baseline and len(type(settings.method).model_fields) > 1
+    other = settings.evaluation.baseline and not METHODS[settings.method.name].is_baseline
     return Sizes(
         image=facts.shape,
         classes=len(facts.classes),

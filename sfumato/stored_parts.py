@@ -61,6 +61,7 @@ def read_parts(settings: Settings, facts: Facts, folders: PartFolders, device: t
         encoder=formats.load_encoder(folders.extractor, device) if folders.extractor else None,
         base=formats.load_base(folders.base, device) if folders.base else None,
         images=codec.encode(to_unit(shown.pixels).to(device)) if shown else None,
+        image_classes=torch.as_tensor(shown.labels).to(device) if shown else None,
     )
     if folders.votes is None:
         return parts

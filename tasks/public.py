@@ -32,13 +32,14 @@ from sfumato.config import (
 )
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.evaluation.classifier import classifier_of, features_and_classes
+from sfumato.findings import RetrievalFindings
 from sfumato.held_out import held_out
 from sfumato.images import ImageSet, captioned, enlargement, pairs_picture, save_png, to_unit
 from sfumato.methods.plan import Retrieval
 from sfumato.networks.build import build
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.progress import Progress
-from sfumato.retrieval import features, knowledge_base, split
+from sfumato.retrieval import accuracy, features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
 from sfumato.turns import training_name
 from tasks.inputs import TrainingSet
@@ -197,12 +198,14 @@ def train_extractor(
         making(FeatureExtractor, "feature extractor", context, parents=parents, params=params, images=batch) as draft,
     ):
         parts = dealt(draft, public, retrieval.reference)
+        denoise = serialization.load_denoiser(draft.open(model), device_of(public.machine))
+        levels = make_schedule(schedule, parts.codec.limit)
         encoder, losses = features.train_extractor(
             retrieval.extractor,
-            make_schedule(schedule, parts.codec.limit),
-            serialization.load_denoiser(draft.open(model), device_of(public.machine)),
+            features.OneStep(levels, denoise, retrieval.conditional),
             parts.reference_images,
-            time=retrieval.time,
+            parts.reference[1],
+            times=retrieval.measured_times,
             seed=public.seed,
             codec=parts.codec,
             progress=draft.show,
@@ -234,34 +237,47 @@ def build_knowledge_base(
     context: RunContext,
     public: TrainingSet,
     model: PublicModel,
-    extractor: FeatureExtractor,
+    extractor: FeatureExtractor | None,
     schedule: Schedule,
     retrieval: Retrieval,
 ) -> Trajectories:
-    """Build the trajectories of D_ref and measure how well retrieval separates classes."""
-    with making(Trajectories, "knowledge base", context, parents=[*public.refs(), model, extractor]) as draft:
-        device, seed, time = device_of(public.machine), public.seed, retrieval.time
+    """Build the trajectories of D_ref, and measure at each time of the plan how well retrieval separates classes; where several are
+    measured, the base is that of the chosen one. Without an extractor trajectories are taken at random."""
+    parents = [*public.refs(), model, *([extractor] if extractor else [])]
+    with making(Trajectories, "knowledge base", context, parents=parents) as draft:
+        device, seed = device_of(public.machine), public.seed
         parts = dealt(draft, public, retrieval.reference)
         levels = make_schedule(schedule, parts.codec.limit)
-        denoise = serialization.load_denoiser(draft.open(model), device)
-        encoder = serialization.load_encoder(draft.open(extractor), device)
-        base = knowledge_base.build_knowledge_base(
-            levels,
-            denoise,
-            encoder,
-            *parts.reference,
-            by_class=retrieval.by_class,
-            most=retrieval.trajectories,
-            time=time,
-            seed=seed,
-        )
-        accuracy, chance = knowledge_base.retrieval_accuracy(
-            base, levels, denoise, encoder, *parts.queries, time=time, seed=seed
-        )
-        recall = knowledge_base.search_recall(base, levels, denoise, encoder, parts.queries[0], time=time, seed=seed)
+        measured: tuple[RetrievalFindings, ...] = ()
+        recall = 1.0
+        if extractor:
+            denoise = serialization.load_denoiser(draft.open(model), device)
+            encoder = serialization.load_encoder(draft.open(extractor), device)
+            one_step = features.OneStep(levels, denoise, retrieval.conditional)
+            seen = features.FeatureMap(one_step, encoder)
+            bases = [
+                knowledge_base.build_knowledge_base(
+                    seen,
+                    *parts.reference,
+                    time=time,
+                    by_class=retrieval.by_class,
+                    seed=seed,
+                    most=retrieval.trajectories,
+                    query=retrieval.query,
+                )
+                for time in retrieval.measured_times
+            ]
+            measured = tuple(accuracy.measured(one, seen, *parts.queries, seed=seed) for one in bases)
+            base = accuracy.chosen(bases, measured) if retrieval.times else bases[0]
+            recall = knowledge_base.search_recall(base, seen, parts.queries[0], seed=seed)
+        else:
+            base = knowledge_base.base_without_keys(
+                *parts.reference, by_class=retrieval.by_class, seed=seed, most=retrieval.trajectories
+            )
         serialization.save_base(draft.folder, base)
-        draft.metrics = {"keys": len(base.keys), "search_recall": recall}
-        draft.metrics |= {"retrieval_accuracy": accuracy, "retrieval_chance": chance}
+        serialization.save_retrieval(draft.folder, measured)
+        draft.metrics = {"keys": len(base.keys), "search_recall": recall, "query_time": base.time}
+        draft.metrics |= accuracy.numbers(base, measured)
     return draft.ref
 
 
@@ -301,8 +317,12 @@ def rehearse(
         )
         if base:
             known = draft.store.manifest(base)["summary"]
-            able = {"retrieval": known["retrieval_accuracy"], "chance": known["retrieval_chance"]}
-            findings = findings.model_copy(update=able)
+            able = {"retrieval": known.get("retrieval_accuracy"), "chance": known.get("retrieval_chance")}
+            by_time = {
+                "by_time": serialization.load_retrieval(draft.open(base)),
+                "query_time": int(known["query_time"]),
+            }
+            findings = findings.model_copy(update=able | by_time)
         serialization.save(draft.folder, {}, findings.model_dump(mode="json"))
         save_png(draft.folder / REHEARSAL, captioned(shown, COLUMNS, enlargement(parted.withheld.pixels.shape[2])))
         draft.files = [draft.folder / REHEARSAL]

@@ -8,8 +8,9 @@ from artifacts.reports.page import PageSection, Picture, Text
 from artifacts.store import Store
 from sfumato.config import RehearsalSettings
 from sfumato.errors import BadInput
-from sfumato.findings import RehearsalFindings
+from sfumato.findings import RehearsalFindings, RetrievalFindings
 from sfumato.rehearsal import FEWEST
+from sfumato.retrieval.choice import retrieves
 
 REHEARSAL = "rehearsal.png"
 SHOWS = "What the public half can do: made from public images alone."
@@ -49,16 +50,35 @@ def lines(findings: RehearsalFindings, wanted: RehearsalSettings) -> Iterator[tu
             f"{survives}right before {findings.read:.1%}, after {findings.read_after:.1%}; error {findings.error:.3f} a pixel (mean image "
             f"{findings.spread:.3f})",
         )
-    if findings.retrieval is not None and findings.chance is not None:
-        able = (
-            "above chance"
-            if findings.retrieval > NEAR_CHANCE * findings.chance
-            else "near chance: nothing to retrieve by"
-        )
+    yield from (("retrieval", text) for text in retrieval_lines(findings))
+
+
+def retrieval_lines(findings: RehearsalFindings) -> Iterator[str]:
+    """Retrieval at each time that was measured, and what came of it."""
+    for one in findings.by_time:
         yield (
-            "retrieval",
-            f"{findings.retrieval:.1%} of held-out queries find a key of their class; chance {findings.chance:.1%} ({able})",
+            f"at k = {one.share:g} T a held-out query finds its class first {one.first:.1%} of the time (chance {one.chance:.1%}, likelihood "
+            f"reference {one.reference:.1%}: {verdict(one)}) and among five {one.five:.1%} (chance {one.chance_five:.1%}). Asked for its own "
+            f"class, as the paper measures it, {one.labelled_first:.1%} and {one.labelled_five:.1%}; but pure noise, asked for a class, "
+            f"finds that {one.echo:.1%} of the time: an echo of the label"
         )
+    if findings.by_time and findings.query_time == 0:
+        yield "near chance at every k: trajectories are taken at random, and the walk from T to k is skipped"
+    elif len(findings.by_time) > 1:
+        chosen = next(one.share for one in findings.by_time if one.time == findings.query_time)
+        yield f"k = {chosen:g} T is the largest at which it works"
+    elif not findings.by_time and findings.query_time == 0:
+        yield "none: trajectories are taken at random"
+
+
+def verdict(one: RetrievalFindings) -> str:
+    """Accuracy beside chance, in words."""
+    if retrieves(one.first, one.chance):
+        return "it works"
+    if one.first > NEAR_CHANCE * one.chance:
+        return "above chance, and mostly wrong"
+    reason = "" if retrieves(one.reference, one.chance) else ", where a noised image hardly holds its class"
+    return f"near chance: nothing to retrieve by{reason}"
 
 
 def section(findings: RehearsalFindings, wanted: RehearsalSettings, failed: str = "") -> PageSection:

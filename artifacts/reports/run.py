@@ -228,7 +228,7 @@ def _making(record: RunRecord) -> PageSection:
     facts, noise = record.plan.facts, record.plan.noise_multiplier
     blocks: list[Text | Table | Picture] = [
         Text(
-            f"{record.plan.evaluations} network evaluations per image; "
+            f"{record.plan.evaluations_in_words} per image; ".capitalize()
             + ("" if noise is None else f"noise multiplier {noise:.3f}; ")
             + f"{facts.private} in {number_of_classes(len(facts.classes))}."
         ),
@@ -252,18 +252,30 @@ def _making(record: RunRecord) -> PageSection:
         )
         blocks.append(Text(sentence, "Alignment."))
     if numbers := record.retrieval:
-        accuracy, chance, recall = (
-            numbers["retrieval_accuracy"],
-            numbers["retrieval_chance"],
-            numbers.get("search_recall", 1.0),
-        )
-        verdict = (
-            "above chance" if accuracy > 2 * chance else "near chance: at this k a latent hardly tells classes apart"
-        )
-        search = "" if recall == 1 else f" Search is approximate: it finds the nearest key {recall:.1%} of the time."
-        sentence = f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%} ({verdict})."
-        blocks.append(Text(sentence + search, "Retrieval."))
+        blocks.append(Text(retrieval_sentence(numbers), "Retrieval."))
     return PageSection("How it was made", blocks)
+
+
+def retrieval_sentence(numbers: dict[str, float]) -> str:
+    """How well retrieval tells public classes apart, and what came of it."""
+    at_random = " Trajectories are taken at random, and images are drawn from there on, without the walk from T to k."
+    if "retrieval_accuracy" not in numbers:
+        return f"None.{at_random}"
+    accuracy, chance, recall = (
+        numbers["retrieval_accuracy"],
+        numbers["retrieval_chance"],
+        numbers.get("search_recall", 1.0),
+    )
+    verdict = "above chance" if accuracy > 2 * chance else "near chance: at this k a latent hardly tells classes apart"
+    reference = numbers.get("retrieval_reference")
+    compared = (
+        ""
+        if reference is None
+        else f"; the likeliest class under the base's own images is right {reference:.1%} of the time"
+    )
+    search = "" if recall == 1 else f" Search is approximate: it finds the nearest key {recall:.1%} of the time."
+    skipped = at_random if numbers.get("query_time") == 0 else ""
+    return f"A public query finds a key of its own class {accuracy:.1%} of the time; chance is {chance:.1%}{compared} ({verdict}).{search}{skipped}"
 
 
 def labels_note(record: RunRecord) -> str:

@@ -45,12 +45,18 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         + f"denoiser ({sum(sizes.values()):,} parameters), "
         + ("from elsewhere, " if settings.network.from_ else "")
         + f"{settings.pretraining.steps} steps"
-        + (f"; extractor, {plan.retrieval.extractor.steps} steps; knowledge base" if plan.retrieval else ""),
+        + (
+            f"; extractor, {plan.retrieval.extractor.steps} steps; knowledge base"
+            if plan.retrieval and plan.retrieval.time
+            else ""
+        )
+        + ("; knowledge base without keys" if plan.retrieval and not plan.retrieval.time else ""),
+        "retrieval": plan.retrieval.sentence() if plan.retrieval else "",
         "from elsewhere": "; ".join(one.sentence() for one in plan.brought),
         "trained on private": _trained(settings, plan, shape) or "nothing",
         "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {plan.fine_tuning.clip:g})" if plan.fine_tuning else "",
         "paid": _paid([f"{spend.what} ({_short(spend.event)})" for spend in plan.spends]),
-        "drawn": f"{plan.generation.images} images, {plan.evaluations} network evaluations each",
+        "drawn": f"{plan.generation.images} images, {plan.evaluations_in_words} each",
         "judge": _judge(plan),
         "classes": _classes(plan),
         "aligned": _aligned(plan),

@@ -79,6 +79,10 @@ class Algorithm(Generic[M]):
     """Whether it draws from denoisers of disjoint shards."""
     evolves: Callable[[SettingsOf[M]], Evolution] | None = None
     """What private records vote for, where the plan has an `evolution`."""
+    controls: tuple[str, ...] = ()
+    """Settings under which it stands beside itself in a comparison with runs that take votes."""
+    is_baseline: bool = False
+    """Whether it is the baseline itself, which has none."""
     needs_moments: bool = False
     """Whether the preflight aligns the classes for it, and gives the moments all that the budget has."""
 

@@ -2,18 +2,19 @@
 
 After Dockhorn et al. 2023 (noise multiplicity K) and Ghalebikesabi et al. 2023 (public pretraining): all diffusion
 times, K noised copies per record averaged before clipping. The trained parameters are a setting (`fine_tuning.trainable`,
-`fine_tuning.rank`), so that the presets `dpdm`, `dp-diffusion`, `dp-ldm` and `lora` are this one method. Certificate:
-PLD.
+`fine_tuning.rank`), so that the presets `dpdm`, `dp-diffusion`, `dp-ldm` and `lora` are this one method. Votes for public classes, from
+whose rows the private ones then start, are an option beyond the papers: the control for any method that takes them. Certificate: PLD.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from sfumato.config import MethodSection, SettingsOf
+from sfumato.config import SettingsOf
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated, shared_spends
+from sfumato.methods.voting import VotingSection, asked, asks_distinct, nearest_class
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import SubsampledGaussian
 
@@ -33,8 +34,8 @@ nothing here. Exchanging a record instead of adding or removing one costs more, 
 """The papers' claim, the certificate, and why they differ (Markdown)."""
 
 
-class Method(MethodSection):
-    """Plain DP-SGD has no settings of its own."""
+class Method(VotingSection):
+    """Plain DP-SGD has no settings of its own but votes, which no paper takes with it."""
 
     name: Literal["dp-sgd"] = "dp-sgd"
     """DP-SGD on all diffusion times."""
@@ -52,16 +53,18 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
     tuning, privacy = settings.fine_tuning, settings.privacy
     shared = shared_spends(settings)
+    votes, ask = asked(settings, facts, 0)
 
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
         tune = Spend(stage=STAGE_TUNING, what="DP-SGD on all diffusion times", event=steps)
-        return [*shared, tune]
+        return [*shared, *ask, tune]
 
     noise, certificate = calibrated(privacy, spends)
     return Plan(
         method=settings.method.name,
         facts=facts,
+        votes=votes,
         fine_tuning=tuning,
         noise_multiplier=noise,
         generation=settings.generation,
@@ -78,6 +81,13 @@ def walk(settings: SettingsOf[Method]) -> Sequence[int]:
     from sfumato.diffusion.schedule import time_grid
 
     return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
+
+
+def ballot(parts: Parts) -> Callable[[Tensor, Tensor], Tensor]:
+    """From images `[b, c, h, w]`, of whatever class, to the public class of the nearest public image `[b]`, by pixels."""
+    from sfumato.methods.parts import planned
+
+    return nearest_class(parts, planned(parts.images), planned(parts.image_classes))
 
 
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
@@ -116,4 +126,8 @@ ALGORITHM = Algorithm(
     draw=draw,
     walk=walk,
     corrupt=corrupt,
+    ballot=ballot,
+    distinct=asks_distinct,
+    controls=("method.votes=true",),
+    is_baseline=True,
 )

@@ -50,6 +50,8 @@ class Parts:
     """`[classes]`, the public class that each private class voted for."""
     images: Tensor | None = None
     """Public images `[n, c, h, w]` as the denoisers see them, where the plan asks for them."""
+    image_classes: Tensor | None = None
+    """`[n]`, their public classes."""
 
     @property
     def start(self) -> nn.Module:

@@ -29,6 +29,7 @@ from sfumato.config import (
     Network,
     Pretraining,
     Privacy,
+    Query,
     Relation,
     Section,
     SettingsOf,
@@ -176,7 +177,7 @@ class Votes(Section):
     noise_multiplier: float
     """Standard deviation of the noise on each count; one record changes one count by 1."""
     time: int
-    """k, the time of the knowledge base's keys; the ballot itself compares clean images."""
+    """k, the time of the knowledge base's keys, 0 without; the ballot itself compares clean images."""
 
 
 class Retrieval(Section):
@@ -184,13 +185,34 @@ class Retrieval(Section):
 
     extractor: Extractor
     time: int
-    """k, the time of the keys."""
+    """k, the time of the keys; 0 where trajectories are taken at random, without keys."""
+    times: Annotated[tuple[int, ...], LATER] = ()
+    """Times to measure in place of `time`, largest first; empty where that is fixed."""
+    query: Annotated[Query, LATER, not_for(EXTRACTOR)] = Query()
+    """How keys are made."""
+    conditional: Annotated[bool, LATER] = False
+    """Whether one-step images are asked for their class, by h too."""
     by_class: Annotated[bool, not_for(EXTRACTOR, at=False)]
     """One index per public class."""
     reference: float
     """Share of the public images kept out of pretraining for the base."""
     trajectories: Annotated[int, not_for(EXTRACTOR)] = 0
     """Largest number of trajectories in the base; 0: all of that share."""
+
+    @property
+    def measured_times(self) -> tuple[int, ...]:
+        """All times for which keys are made."""
+        return self.times or (self.time,)
+
+    def sentence(self) -> str:
+        """How a trajectory is found, where that is not by a fixed k."""
+        at_random = "a public trajectory is taken at random, and drawing begins with it, without the walk from T to k"
+        if not self.time:
+            return f"none: {at_random}"
+        if not self.times:
+            return ""
+        shown = ", ".join(map(str, self.times))
+        return f"k is measured on held-out public images, at times {shown}; where retrieval works at none, {at_random}"
 
 
 class PhaseOne(Section):
@@ -330,7 +352,7 @@ class Plan(Section):
     """Settings of the judge that learns from private records and labels, chooses or guides the drawn images; None without one."""
     generation: Generation
     evaluations: int
-    """Network evaluations per image during sampling, guidance counted."""
+    """Network evaluations per image during sampling, guidance counted; the most where k is still to be measured."""
     comparisons: int = 0
     """Private records that each image is compared with while it is drawn, summed over its steps."""
     spends: tuple[Spend, ...]
@@ -376,6 +398,17 @@ class Plan(Section):
         return event
 
     @property
+    def images_of_ballot(self) -> bool:
+        """Whether votes compare with the public images themselves, because there is no knowledge base."""
+        return self.votes is not None and self.retrieval is None
+
+    @property
+    def evaluations_in_words(self) -> str:
+        """The number of network evaluations per image."""
+        most = "at most " if self.retrieval and self.retrieval.times else ""
+        return f"{most}{self.evaluations} network evaluations"
+
+    @property
     def unit(self) -> str:
         """The unit of privacy in words."""
         return in_full(self.facts.unit)
@@ -395,7 +428,8 @@ class Plan(Section):
             ("private", f"{self.facts.private}, {number_of_classes(len(self.facts.classes))}, {shape}"),
             ("public", number_of_classes(self.facts.public_classes)),
             ("paid", "; ".join(paid)),
-            ("drawn", f"{self.generation.images} images, {self.evaluations} network evaluations each"),
+            *(("retrieval", text) for text in [self.retrieval.sentence() if self.retrieval else ""] if text),
+            ("drawn", f"{self.generation.images} images, {self.evaluations_in_words} each"),
             ("claim", f"epsilon {self.claim.epsilon:.3f}: {self.claim.source}"),
             *(("warning", warning) for warning in self.warnings),
             ("certificate", promise),

@@ -7,33 +7,34 @@ retrieval jumps from k to v, and the fine-tuned denoiser walks from v to 0 (sect
 
 Certificate: PLD of the DP-SGD steps and, where votes are taken, of their histogram. Beyond the paper: the votes (each
 private record names its nearest public class; the noisy winner starts the class row, guides T to k and confines
-retrieval; on request no two classes share one) and the mean of the m nearest. Not covered: trajectories other than the forward process.
+retrieval; on request no two classes share one), the mean of the m nearest, keys of several draws or of clean images, and a k that is
+measured on held-out public images (`sfumato.retrieval.accuracy`). Where no neighbour can be found, one is taken at random, and as the
+walk from T to k then decides nothing, it is skipped. Not covered: trajectories other than the forward process.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from sfumato.config import Extractor, MethodSection, SettingsOf
+from sfumato.config import LATER, Extractor, Query, SettingsOf
 from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
     STAGE_TUNING,
-    STAGE_VOTES,
     Claim,
     Facts,
     Plan,
     Retrieval,
     Spend,
-    Votes,
     calibrated,
     shared_spends,
 )
-from sfumato.privacy.accounting.events import DiscreteHistogram, SubsampledGaussian
+from sfumato.methods.voting import VotingSection, asked, asks_distinct, nearest_class
+from sfumato.privacy.accounting.events import SubsampledGaussian
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
 
 if TYPE_CHECKING:  # to list settings takes no torch
@@ -42,6 +43,8 @@ if TYPE_CHECKING:  # to list settings takes no torch
     from sfumato.diffusion.objective import Corrupt, Examples
     from sfumato.diffusion.schedule import NoiseSchedule
     from sfumato.methods.parts import Parts
+    from sfumato.retrieval.features import OneStep
+    from sfumato.retrieval.knowledge_base import KnowledgeBase
 
 PROMISE = """\
 The paper claims that one fine-tuning step with noise multiplier z is (alpha, 2 alpha / z^2)-RDP (Proposition 1), that \
@@ -54,28 +57,30 @@ images only. Votes for public classes, where taken, are paid for with noise of t
 """The paper's claim, the certificate, and why they differ (Markdown)."""
 
 
-class Method(MethodSection):
+class Method(VotingSection):
     """RAPID's own settings; the defaults are the paper's."""
 
     name: Literal["rapid"] = "rapid"
     """Retrieval-augmented DP fine-tuning."""
     k: float = Field(default=0.8, gt=0, le=1)
     """Time of the query, as a share of T."""
+    times: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], LATER] = ()
+    """Times of the query, as shares of T, that are measured on held-out public images, in place of `k`: the largest is taken at which the
+    nearest key is of the right class 5 times as often as by chance (with few classes: half the way from chance to certainty). Where it is
+    at none, trajectories are taken at random."""
     v: float = Field(default=0.2, gt=0, lt=1)
     """Time at which the retrieved trajectory is resumed, as a share of T; below k."""
+    neighbour: Annotated[Literal["nearest", "random"], LATER] = "nearest"
+    """`random`: a trajectory taken at random, of the voted class where votes are taken; the control for retrieval. There is no query then,
+    and no walk from T to k."""
+    query: Annotated[Query, LATER] = Query()
+    """How queries and keys are made."""
     reference: float = Field(default=0.5, gt=0, lt=1)
     """Share of the public images that form the knowledge base; the rest pretrains the denoiser."""
     trajectories: int = Field(default=0, ge=0)
     """Most trajectories in the knowledge base, drawn at random from the reference share; 0 takes them all."""
     nearest: int = Field(default=1, ge=1)
     """Number m of nearest trajectories that are averaged."""
-    votes: bool = False
-    """Take votes for the public class that resembles each private class; needed for retrieval by class."""
-    vote_noise: float = Field(default=6.0, gt=0)
-    """Noise on each count of the votes, in records."""
-    distinct: bool = False
-    """Give each private class a public class of its own, by the assignment with the most votes. It reads the noisy votes alone. Classes
-    that share a winner start from one row and retrieve the same images, and little training tells them apart poorly."""
     extractor: Extractor = Extractor()
     """The contrastive feature extractor."""
 
@@ -97,63 +102,28 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where k, v or the budget do not fit."""
     from sfumato.diffusion.samplers import evaluations
 
-    method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
-    if method.v >= method.k:
-        raise BadInput(
-            f"method.v={method.v} is not below method.k={method.k}: resume (v) later than you query (k), v < k <= 1"
-        )
-    query_time, resume_time = times(settings)
-    if resume_time >= query_time:
-        raise BadInput(
-            f"method.v={method.v} and method.k={method.k} are times {resume_time} and {query_time} of "
-            f"{settings.schedule.timesteps}: move them apart, or raise schedule.timesteps"
-        )
-    if method.votes and method.distinct and facts.public_classes < len(facts.classes):
-        raise BadInput(
-            f"method.distinct=true needs {len(facts.classes)} public classes, one for each private class, and there are "
-            f"{facts.public_classes}: use more public classes, or method.distinct=false"
-        )
-    if method.votes and facts.public_classes < 2:
-        raise BadInput(
-            "method.votes=true asks which public class each private class resembles, and the public images are one class: use --set "
-            "method.votes=false"
-        )
-    if method.votes and settings.alignment.kind != "none":
-        raise BadInput(
-            "method.votes=true asks which public class each private class resembles, and alignment.kind=moments takes each to where all "
-            "public ones lie: use --set method.votes=false, or alignment.kind=none"
-        )
-    votes = Votes(noise_multiplier=method.vote_noise, time=query_time) if method.votes else None
-    ask = Spend(
-        stage=STAGE_VOTES, what="votes for public classes", event=DiscreteHistogram(noise_multiplier=method.vote_noise)
-    )
-
+    tuning, privacy = settings.fine_tuning, settings.privacy
+    retrieval = planned_retrieval(settings, facts)
+    votes, ask = asked(settings, facts, retrieval.time)
     shared = shared_spends(settings)
 
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
         tune = Spend(stage=STAGE_TUNING, what="DP-SGD with retrieved trajectories (Eq. 5)", event=steps)
-        return [*shared, *([ask] if method.votes else []), tune]
+        return [*shared, *ask, tune]
 
     noise, certificate = calibrated(privacy, spends)
-    early, late = walks(settings)
+    early, late = walks(settings, min(retrieval.measured_times))
+    query = evaluations(settings.generation, early) + 1 if retrieval.time else 0
     return Plan(
-        method=method.name,
+        method=settings.method.name,
         facts=facts,
-        retrieval=Retrieval(
-            extractor=method.extractor,
-            time=query_time,
-            by_class=method.votes,
-            reference=method.reference,
-            trajectories=method.trajectories,
-        ),
+        retrieval=retrieval,
         votes=votes,
         fine_tuning=tuning,
         noise_multiplier=noise,
         generation=settings.generation,
-        evaluations=evaluations(settings.generation, early)
-        + 1
-        + evaluations(settings.generation, late) * (2 if settings.generation.guidance else 1),
+        evaluations=query + evaluations(settings.generation, late) * (2 if settings.generation.guidance else 1),
         spends=tuple(spends(noise)),
         privacy=privacy,
         certificate=certificate,
@@ -161,17 +131,74 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     )
 
 
-def times(settings: SettingsOf[Method]) -> tuple[int, int]:
-    """k and v as diffusion times."""
-    horizon = settings.schedule.timesteps
-    return max(2, round(settings.method.k * horizon)), max(1, round(settings.method.v * horizon))
+def planned_retrieval(settings: SettingsOf[Method], facts: Facts) -> Retrieval:
+    """The knowledge base; `BadInput` where times or keys do not fit."""
+    method, resume = settings.method, resume_time(settings)
+    shares = sorted(set(method.times or (method.k,)), reverse=True)
+    for share in shares:
+        name = "method.times" if method.times else "method.k"
+        if method.v >= share:
+            raise BadInput(
+                f"method.v={method.v} is not below {name}={share}: resume (v) later than you query (k), v < k <= 1"
+            )
+        if resume >= time_of(settings, share):
+            raise BadInput(
+                f"method.v={method.v} and {name}={share} are times {resume} and {time_of(settings, share)} of "
+                f"{settings.schedule.timesteps}: move them apart, or raise schedule.timesteps"
+            )
+    if facts.public_classes < 2 and (method.times or method.extractor.contrast == "classes"):
+        name, instead = ("times", "k=0.8") if method.times else ("extractor.contrast", "extractor.contrast=views")
+        raise BadInput(
+            f"method.{name} goes by public classes, and the knowledge base has one: use --set method.{instead}"
+            + (" --set method.times=[]" if method.times else "")
+        )
+    if method.query.clean_keys and method.query.key_draws > 1:
+        raise BadInput(
+            f"method.query.key_draws={method.query.key_draws} averages noised keys, and method.query.clean_keys=true has none: choose one"
+        )
+    if method.query.conditional and not method.votes:
+        raise BadInput(
+            "method.query.conditional=true asks for the public class of a private record, which votes alone say: use --set "
+            "method.votes=true, or method.query.conditional=false"
+        )
+    if method.query.conditional and method.times:
+        raise BadInput(
+            "method.query.conditional=true brings back the class that was asked for, at every k, so method.times measures nothing: use "
+            "--set method.times=[]"
+        )
+    times = tuple(time_of(settings, share) for share in shares) if method.neighbour == "nearest" else (0,)
+    return Retrieval(
+        extractor=method.extractor,
+        time=times[0],
+        times=times if method.times and times[0] else (),
+        query=method.query,
+        conditional=method.query.conditional,
+        by_class=method.votes,
+        reference=method.reference,
+        trajectories=method.trajectories,
+    )
 
 
-def walks(settings: SettingsOf[Method]) -> tuple[list[int], list[int]]:
-    """The two lists of times: T to k by the public denoiser, v to 0 by the fine-tuned one."""
+def time_of(settings: SettingsOf[Method], share: float) -> int:
+    """A time of the query, as a diffusion time."""
+    return max(2, round(share * settings.schedule.timesteps))
+
+
+def resume_time(settings: SettingsOf[Method]) -> int:
+    """v as a diffusion time."""
+    return max(1, round(settings.method.v * settings.schedule.timesteps))
+
+
+def query_time(settings: SettingsOf[Method], base: KnowledgeBase) -> int:
+    """k as a diffusion time: that of the base's keys."""
+    return base.time or time_of(settings, settings.method.k)
+
+
+def walks(settings: SettingsOf[Method], query: int) -> tuple[list[int], list[int]]:
+    """The two lists of times: T to k = `query` by the public denoiser, v to 0 by the fine-tuned one."""
     from sfumato.diffusion.schedule import time_grid
 
-    (query, resume), horizon, generation = times(settings), settings.schedule.timesteps, settings.generation
+    resume, horizon, generation = resume_time(settings), settings.schedule.timesteps, settings.generation
 
     def share(way: int) -> int:
         return max(1, round(generation.steps * way / horizon))
@@ -191,21 +218,11 @@ def retrieved_noise(schedule: NoiseSchedule, x: Tensor, latent: Tensor, time: in
 
 
 def ballot(parts: Parts) -> Callable[[Tensor, Tensor], Tensor]:
-    """From images `[b, c, h, w]`, of whatever class, to the public class of the nearest public reference image `[b]`, by pixels.
-
-    A base of latents is compared as the images that they decode to.
-    """
-    import torch
-
+    """From images `[b, c, h, w]`, of whatever class, to the public class of the nearest public reference image `[b]`, by pixels."""
     from sfumato.methods.parts import planned
 
     base = planned(parts.base)
-    images, labels = parts.codec.decode(base.images).flatten(1), base.labels
-
-    def vote(x: Tensor, y: Tensor) -> Tensor:
-        return labels[torch.cdist(x.flatten(1), images).argmin(1)]
-
-    return vote
+    return nearest_class(parts, base.images, base.labels)
 
 
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
@@ -213,21 +230,32 @@ def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     import torch
 
     from sfumato.diffusion.objective import grouped, repeat_records, uniform_times
-    from sfumato.retrieval.features import one_step_image
+    from sfumato.methods.parts import planned
 
-    schedule, draws = parts.schedule, settings.fine_tuning.draws
-    query_time, resume_time = times(settings)
+    schedule, draws, base = parts.schedule, settings.fine_tuning.draws, planned(parts.base)
+    resume = resume_time(settings)
 
     def examples(x: Tensor, y: Tensor, generator: Generator) -> Examples:
         copies, labels = repeat_records(x, y, draws)
         with torch.no_grad():
-            clean, _ = one_step_image(schedule, parts.public, copies, query_time, generator)
-            latent = look_up(settings, parts, clean, labels)
-        noise = retrieved_noise(schedule, copies, latent, resume_time)
-        t = uniform_times(len(copies), 1, resume_time, generator, x.device)
+            if base.has_keys:
+                one_step, query = one_step_of(settings, parts), query_time(settings, base)
+                clean, _ = one_step.image(copies, query, generator, parts.public_class(labels))
+                latent = look_up(settings, parts, clean, labels)
+            else:
+                latent = take(settings, parts, labels, generator)
+        noise = retrieved_noise(schedule, copies, latent, resume)
+        t = uniform_times(len(copies), 1, resume, generator, x.device)
         return grouped(schedule.signal(t) * copies + schedule.noise(t) * noise, t, labels, noise, draws=draws)
 
     return examples
+
+
+def one_step_of(settings: SettingsOf[Method], parts: Parts) -> OneStep:
+    """The public denoiser as h looks through it."""
+    from sfumato.retrieval.features import OneStep
+
+    return OneStep(parts.schedule, parts.public, settings.method.query.conditional)
 
 
 def look_up(settings: SettingsOf[Method], parts: Parts, clean: Tensor, y: Tensor) -> Tensor:
@@ -237,24 +265,35 @@ def look_up(settings: SettingsOf[Method], parts: Parts, clean: Tensor, y: Tensor
     classes = parts.public_class(y) if settings.method.votes else None
     base = planned(parts.base)
     rows = base.search(planned(parts.encoder)(clean), settings.method.nearest, classes)
-    return base.value(parts.schedule, rows, times(settings)[1])
+    return base.value(parts.schedule, rows, resume_time(settings))
+
+
+def take(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
+    """Latents at time v of trajectories taken at random, of the public classes that stand for private classes y `[b]`."""
+    from sfumato.methods.parts import planned
+
+    base = planned(parts.base)
+    rows = base.taken(settings.method.nearest, parts.public_class(y), generator)
+    return base.value(parts.schedule, rows, resume_time(settings))
 
 
 @without_gradients
 def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
-    """Images or latents `[b, c, h, w]` of the private classes y `[b]`: walk, retrieve, resume (section 3.4)."""
+    """Images or latents `[b, c, h, w]` of the private classes y `[b]`: walk, retrieve, resume (section 3.4); or take at random, resume."""
     import torch
 
     from sfumato.diffusion.objective import normal
     from sfumato.diffusion.samplers import guided, solve
     from sfumato.methods.parts import planned
-    from sfumato.retrieval.features import clean_guess
 
-    schedule, generation = parts.schedule, settings.generation
-    early, late = walks(settings)
-    x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
-    x = solve(generation, schedule, parts.public, x, parts.public_class(y), early, generator=generator)
-    latent = look_up(settings, parts, clean_guess(schedule, parts.public, x, early[-1]), y)
+    schedule, generation, base = parts.schedule, settings.generation, planned(parts.base)
+    early, late = walks(settings, query_time(settings, base))
+    if base.has_keys:
+        x, public = normal(torch.empty(len(y), *parts.shape, device=y.device), generator), parts.public_class(y)
+        x = solve(generation, schedule, parts.public, x, public, early, generator=generator)
+        latent = look_up(settings, parts, one_step_of(settings, parts).guess(x, early[-1], public), y)
+    else:
+        latent = take(settings, parts, y, generator)
     tuned = guided(planned(parts.tuned), generation.guidance)
     return solve(generation, schedule, tuned, latent, y, late, generator=generator)
 
@@ -267,6 +306,6 @@ ALGORITHM = Algorithm(
     draw=draw,
     corrupt=corrupt,
     ballot=ballot,
-    distinct=lambda settings: settings.method.distinct,
+    distinct=asks_distinct,
     retrieves=lambda settings: settings.method.extractor,
 )

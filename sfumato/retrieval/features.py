@@ -3,10 +3,13 @@
 Two views of a public image are noised to time k and denoised in one step by the frozen public denoiser before h sees
 them, so that a key made from a noisy latent and a query made during sampling live in the same space (Jiang et al.
 2025, Algorithm 1 and section 3.3). Where the denoiser works on an autoencoder's latents, so does h, and the views are
-made of the images before. Loss and projection head are lightly's (NT-Xent, Chen et al. 2020).
+made of the images before. Projection head and the loss of two views are lightly's (NT-Xent, Chen et al. 2020). Beyond the
+paper: views of one class count as alike (Khosla et al. 2020), and h learns for several times k at once.
 """
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +29,8 @@ SMALLEST_SIDE = 2
 """Side in pixels at which the encoder stops halving."""
 EMA_DECAY = 0.99
 """Decay of the moving average over the extractor's short training."""
+FILLED = {"background": "zeros", "border": "border"}
+"""What `Extractor.edge` is called by torch, for images whose background is 0."""
 
 
 class Encoder(nn.Module):
@@ -53,52 +58,104 @@ def make_encoder(settings: Extractor, shape: tuple[int, int, int], *, seed: int 
         return encoder
 
 
-def one_step_image(
-    schedule: NoiseSchedule, denoise: NoisePredictor, x: Tensor, time: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Noise images `[b, c, h, w]` to `time` and denoise them in one step; returns the result and the noise used."""
-    noise = normal(x, generator)
-    x_t = add_noise(schedule, x, torch.full((len(x),), time, device=x.device), noise)
-    return clean_guess(schedule, denoise, x_t, time), noise
+@dataclass(frozen=True)
+class OneStep:
+    """The frozen public denoiser as h looks through it: from noised images to the clean ones that they denoise to in one step."""
+
+    schedule: NoiseSchedule
+    denoise: NoisePredictor
+    conditional: bool = False
+    """Whether it is asked for an image's class, where that is known."""
+
+    def image(self, x: Tensor, time: int, generator: torch.Generator, y: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Noise images `[b, c, h, w]` of public classes y `[b]` to `time` and denoise them in one step; returns result and noise."""
+        noise = normal(x, generator)
+        x_t = add_noise(self.schedule, x, torch.full((len(x),), time, device=x.device), noise)
+        return self.guess(x_t, time, y), noise
+
+    def guess(self, x_t: Tensor, time: int, y: Tensor | None = None) -> Tensor:
+        """The image `[b, c, h, w]` that latents at `time` denoise to in one step: what h sees."""
+        t = torch.full((len(x_t),), time, device=x_t.device)
+        classes = torch.full_like(t, NO_CLASS) if y is None or not self.conditional else y
+        return predicted_image(self.schedule, x_t, t, self.denoise(x_t, t, classes))
 
 
-def clean_guess(schedule: NoiseSchedule, denoise: NoisePredictor, x_t: Tensor, time: int) -> Tensor:
-    """The image `[b, c, h, w]` that latents at `time` denoise to in one step, without a class: what h sees."""
-    t = torch.full((len(x_t),), time, device=x_t.device)
-    return predicted_image(schedule, x_t, t, denoise(x_t, t, torch.full_like(t, NO_CLASS)))
+@dataclass(frozen=True)
+class FeatureMap:
+    """From images noised to a time to their unit features: the one-step image, as h sees it."""
+
+    one_step: OneStep
+    encoder: nn.Module
+
+    def noised(
+        self, x: Tensor, time: int, generator: torch.Generator, y: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Features `[b, features]` of images `[b, c, h, w]` of classes `[b]`, noised afresh, and the noise used."""
+        clean, noise = self.one_step.image(x, time, generator, y)
+        return self.encoder(clean), noise
 
 
 def random_views(x: Tensor, settings: Extractor, generator: torch.Generator) -> Tensor:
-    """Randomly rotated, scaled and shifted copies of images `[b, c, h, w]` in [-1, 1]; what moves in is background (-1)."""
+    """Randomly moved, cropped, mirrored and coloured copies of images `[b, c, h, w]` in [-1, 1], as the settings say."""
+
+    def uniform() -> Tensor:
+        return torch.rand(len(x), generator=generator, device=x.device)
 
     def symmetric(limit: float) -> Tensor:
-        return (2 * torch.rand(len(x), generator=generator, device=x.device) - 1) * limit
+        return (2 * uniform() - 1) * limit
 
     angle, scale = symmetric(math.radians(settings.rotation)), 1 + symmetric(settings.scale)
-    cos, sin = angle.cos() * scale, angle.sin() * scale
     across, down = symmetric(2 * settings.shift), symmetric(2 * settings.shift)
-    affine = torch.stack([torch.stack([cos, -sin, across], 1), torch.stack([sin, cos, down], 1)], 1)
+    if settings.crop:
+        share = 1 - uniform() * settings.crop
+        across, down, scale = across + (1 - share) * symmetric(1), down + (1 - share) * symmetric(1), scale * share
+    cos, sin = angle.cos() * scale, angle.sin() * scale
+    flip = (uniform() < 0.5) * -2.0 + 1 if settings.mirror else torch.ones_like(cos)
+    affine = torch.stack([torch.stack([cos * flip, -sin, across], 1), torch.stack([sin * flip, cos, down], 1)], 1)
     grid = F.affine_grid(affine, list(x.shape), align_corners=False)
-    return F.grid_sample(x + 1, grid, align_corners=False) - 1
+    view = F.grid_sample(x + 1, grid, align_corners=False, padding_mode=FILLED[settings.edge]) - 1
+    return coloured(view, settings.jitter, generator) if settings.jitter else view
+
+
+def coloured(x: Tensor, jitter: float, generator: torch.Generator) -> Tensor:
+    """Images `[b, c, h, w]` in [-1, 1] with brightness, contrast and each channel changed by a share of up to `jitter`."""
+
+    def factor(channels: int) -> Tensor:
+        shape = (len(x), channels, 1, 1)
+        return 1 + jitter * (2 * torch.rand(shape, generator=generator, device=x.device) - 1)
+
+    light = (x + 1) / 2 * factor(1) * factor(x.shape[1])
+    mean = light.mean((1, 2, 3), keepdim=True)
+    return (2 * (mean + (light - mean) * factor(1)) - 1).clamp(-1, 1)
+
+
+def class_contrast(features: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """Loss by which views `[b, d]` of one class attract each other and all others repel (Khosla et al. 2020, Eq. 2: outside the log)."""
+    unit = F.normalize(features, dim=1)
+    itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
+    likeness = (unit @ unit.T / temperature).masked_fill(itself, -torch.inf)
+    alike = (labels[:, None] == labels[None]) & ~itself
+    shares = (likeness - likeness.logsumexp(1, keepdim=True)).masked_fill(~alike, 0)
+    return -(shares.sum(1) / alike.sum(1).clamp(min=1)).mean()
 
 
 def train_extractor(
     settings: Extractor,
-    schedule: NoiseSchedule,
-    denoise: NoisePredictor,
+    one_step: OneStep,
     images: Tensor,
+    labels: Tensor,
     *,
-    time: int,
+    times: Sequence[int],
     seed: int,
     codec: Codec = PIXELS,
     progress: Progress = silent,
     keeper: Keeper | None = None,
 ) -> tuple[nn.Module, list[float]]:
-    """Train h on public images `[n, c, h, w]`, as the codec encodes them, for latents at `time` = k; returns it and its losses (Eq. 4).
+    """Train h on public images `[n, c, h, w]` of classes `[n]`, as the codec encodes them, for latents at each of `times`; returns it
+    and its losses (Eq. 4).
 
     Many parameters: each is a tensor, or a number of one formula.
     """
-    from lightly.loss import NTXentLoss
     from lightly.models.modules.heads import SimCLRProjectionHead
 
     generator = torch.Generator(images.device).manual_seed(seed)
@@ -106,17 +163,21 @@ def train_extractor(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         head = SimCLRProjectionHead(settings.features, settings.features, settings.features).to(images.device)
-    contrast = NTXentLoss(temperature=settings.temperature)
+    contrast = contrast_of(settings)
     feed = batches(len(images), settings.batch, torch.Generator().manual_seed(seed))
 
     def loss_of_step() -> Tensor:
         index = next(feed).to(images.device)
+        time = (
+            times[0]
+            if len(times) == 1
+            else times[int(torch.randint(len(times), (1,), generator=generator, device=images.device))]
+        )
         with torch.no_grad():
-            both = torch.cat([images[index], images[index]])
+            both, y = torch.cat([images[index], images[index]]), labels[index].repeat(2)
             seen = codec.encode(random_views(both, settings, generator))
-            clean, _ = one_step_image(schedule, denoise, seen, time, generator)
-        one, two = head(encoder(clean)).chunk(2)
-        return contrast(one, two)
+            clean, _ = one_step.image(seen, time, generator, y)
+        return contrast(head(encoder(clean)), y)
 
     trained, losses = train(
         nn.ModuleList([encoder, head]),
@@ -130,3 +191,13 @@ def train_extractor(
         resumable=Resumable(keeper, feed, generator) if keeper else None,
     )
     return trained[0].eval().requires_grad_(False), losses
+
+
+def contrast_of(settings: Extractor) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss of projected features of two views each, `[2 b, d]`, first views first, of classes `[2 b]`."""
+    if settings.contrast == "classes":
+        return lambda projected, y: class_contrast(projected, y, settings.temperature)
+    from lightly.loss import NTXentLoss
+
+    pairs = NTXentLoss(temperature=settings.temperature)
+    return lambda projected, y: pairs(*projected.chunk(2))

@@ -2,7 +2,8 @@
 
 For each public reference image one noise draw makes the whole trajectory: x_k and x_v with the *same* noise, k > v
 (Jiang et al. 2025, section 3.3). Keys are the unit features of the image that x_k denoises to in one step; values are
-x_v. Search is exact (FAISS, inner product of unit vectors = cosine), with one index per class where retrieval is by class.
+x_v. Beyond the paper, a key may be averaged over several noise draws, or be that of the clean image; and a base without keys
+gives trajectories at random, where no key would tell more. Search is exact (FAISS, inner product of unit vectors = cosine), with one index per class where retrieval is by class.
 An index of more than `EXACT_KEYS` keys is an inverted file instead, which misses some neighbours: its recall is measured and
 reported. Where FAISS is not installed, as for the recipient of a model, every search is exact, by a matrix product.
 Not covered: bases that do not fit into memory.
@@ -10,16 +11,18 @@ Not covered: bases that do not fit into memory.
 
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import functional as F
 
-from sfumato.diffusion.samplers import NoisePredictor
+from sfumato.config import Query
+from sfumato.diffusion.objective import normal
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
-from sfumato.retrieval.features import one_step_image
+from sfumato.retrieval.features import FeatureMap
 
 BLAS_QUERIES_PER_THREAD = 800
 """FAISS leaves BLAS below 1,000 queries a call with few threads, which makes small batches 12 to 20 times slower."""
@@ -75,7 +78,7 @@ class KnowledgeBase:
     """Keys, trajectories and the indices over them."""
 
     keys: Tensor
-    """`[n, features]`, unit vectors."""
+    """`[n, features]`, unit vectors; `[n, 0]` where trajectories are taken at random."""
     images: Tensor
     """`[n, c, h, w]`, the clean public images, or their latents where the denoiser works on these."""
     noise: Tensor
@@ -84,8 +87,12 @@ class KnowledgeBase:
     """`[n]`, public classes."""
     by_class: bool
     """Whether a query may be confined to one public class."""
-    indices: dict[int, tuple[Index, np.ndarray]] = field(init=False, repr=False, compare=False)
-    """Class (-1: all) -> index and the row numbers of its keys."""
+    time: int = 0
+    """k, the time of the keys; 0 in bases of earlier versions, where the settings say it, and without keys."""
+    rows: dict[int, np.ndarray] = field(init=False, repr=False, compare=False)
+    """Class (-1: all) -> its row numbers."""
+    indices: dict[int, Index] = field(init=False, repr=False, compare=False)
+    """Class (-1: all) -> index over its keys; empty without keys."""
 
     def __post_init__(self) -> None:
         rows = {-1: np.arange(len(self.keys))}
@@ -93,7 +100,28 @@ class KnowledgeBase:
             labels = self.labels.cpu().numpy()
             rows |= {int(label): np.flatnonzero(labels == label) for label in np.unique(labels)}
         keys = self.keys.cpu().numpy()
-        object.__setattr__(self, "indices", {label: (_index(keys[part]), part) for label, part in rows.items()})
+        object.__setattr__(self, "rows", rows)
+        indices = {label: _index(keys[part]) for label, part in rows.items()} if self.has_keys else {}
+        object.__setattr__(self, "indices", indices)
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether a trajectory is looked up; otherwise it is taken at random."""
+        return self.keys.shape[1] > 0
+
+    def without_keys(self) -> "KnowledgeBase":
+        """The same trajectories, to be taken at random."""
+        return replace(self, keys=self.keys[:, :0], time=0)
+
+    def taken(self, count: int, classes: Tensor, generator: torch.Generator) -> Tensor:
+        """Rows `[b, count]`, each taken at random from its public class of `classes` `[b]`; from all where there is no such class."""
+        wanted = classes.cpu().numpy()
+        uniform = torch.rand(len(wanted), count, generator=generator, device=generator.device).cpu().numpy()
+        rows = np.empty(uniform.shape, dtype=np.int64)
+        for label in np.unique(wanted):
+            among, mine = self.rows.get(int(label), self.rows[-1]), np.flatnonzero(wanted == label)
+            rows[mine] = among[(uniform[mine] * len(among)).astype(np.int64).clip(max=len(among) - 1)]
+        return torch.as_tensor(rows, device=classes.device)
 
     def search(self, queries: Tensor, count: int, classes: Tensor | None = None) -> Tensor:
         """Rows of the `count` nearest keys to `queries` `[b, features]`: `[b, count]`, nearest first.
@@ -105,8 +133,8 @@ class KnowledgeBase:
         vectors = np.ascontiguousarray(queries.detach().float().cpu().numpy())
         nearest = np.empty((len(vectors), count), dtype=np.int64)
         for label in np.unique(wanted):
-            index, rows = self.indices.get(int(label), self.indices[-1])
-            mine = np.flatnonzero(wanted == label)
+            known, mine = int(label) if int(label) in self.rows else -1, np.flatnonzero(wanted == label)
+            index, rows = self.indices[known], self.rows[known]
             near = index.search(vectors[mine], min(count, len(rows)))[1]
             near = np.where(near < 0, near[:, :1], near)
             nearest[mine] = rows[np.pad(near, ((0, 0), (0, count - near.shape[1])), mode="wrap")]
@@ -153,9 +181,7 @@ def inverted_index(keys: np.ndarray) -> Index:
 
 @torch.no_grad()
 def build_knowledge_base(
-    schedule: NoiseSchedule,
-    denoise: NoisePredictor,
-    encoder: nn.Module,
+    features: FeatureMap,
     images: Tensor,
     labels: Tensor,
     *,
@@ -163,6 +189,7 @@ def build_knowledge_base(
     by_class: bool,
     seed: int,
     most: int = 0,
+    query: Query = Query(),
 ) -> KnowledgeBase:
     """The knowledge base of public reference `images` `[n, c, h, w]`, or of the first `most`, with keys at `time` = k.
 
@@ -170,62 +197,37 @@ def build_knowledge_base(
     """
     images, labels = images[: most or None], labels[: most or None]
     generator = torch.Generator(images.device).manual_seed(seed)
-    keys, noises = [], []
-    for x in images.split(CHUNK):
-        clean, noise = one_step_image(schedule, denoise, x, time, generator)
-        keys.append(encoder(clean))
+    made, noises = [], []
+    for x, y in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
+        first, noise = features.noised(x, time, generator, y)
+        if query.clean_keys:
+            first = features.encoder(x)
+        elif query.key_draws > 1:
+            others = (features.noised(x, time, generator, y)[0] for _ in range(query.key_draws - 1))
+            first = F.normalize(sum(others, first), dim=1)
+        made.append(first)
         noises.append(noise)
-    return KnowledgeBase(torch.cat(keys), images, torch.cat(noises), labels, by_class)
+    return KnowledgeBase(torch.cat(made), images, torch.cat(noises), labels, by_class, time)
+
+
+def base_without_keys(images: Tensor, labels: Tensor, *, by_class: bool, seed: int, most: int = 0) -> KnowledgeBase:
+    """The trajectories of public reference `images` `[n, c, h, w]`, or of the first `most`, to be taken at random."""
+    images, labels = images[: most or None], labels[: most or None]
+    generator = torch.Generator(images.device).manual_seed(seed)
+    return KnowledgeBase(images.new_empty(len(images), 0), images, normal(images, generator), labels, by_class)
 
 
 @torch.no_grad()
-def search_recall(
-    base: KnowledgeBase,
-    schedule: NoiseSchedule,
-    denoise: NoisePredictor,
-    encoder: nn.Module,
-    images: Tensor,
-    *,
-    time: int,
-    seed: int,
-) -> float:
+def search_recall(base: KnowledgeBase, features: FeatureMap, images: Tensor, *, seed: int) -> float:
     """Share of public queries `[n, c, h, w]` for which the search of all keys finds the exactly nearest one.
 
     1 without measuring where that search is exact. Searches within a class are not measured by themselves.
-
-    Many parameters: each is a tensor, or a number of one formula.
     """
     library = searching()
-    if library is None or len(base.keys) <= EXACT_KEYS:
+    if library is None or not base.has_keys or len(base.keys) <= EXACT_KEYS:
         return 1.0
     generator = torch.Generator(images.device).manual_seed(seed)
-    queries = encoder(one_step_image(schedule, denoise, images, time, generator)[0])
+    queries = features.noised(images, base.time, generator)[0]
     vectors, keys = (np.ascontiguousarray(part.float().cpu().numpy()) for part in (queries, base.keys))
     nearest = library.knn(vectors, keys, 1, metric=library.METRIC_INNER_PRODUCT)[1]
     return float((base.search(queries, 1).cpu().numpy() == nearest).mean())
-
-
-@torch.no_grad()
-def retrieval_accuracy(
-    base: KnowledgeBase,
-    schedule: NoiseSchedule,
-    denoise: NoisePredictor,
-    encoder: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    *,
-    time: int,
-    seed: int,
-) -> tuple[float, float]:
-    """Share of public queries `[n, c, h, w]` whose nearest key has their class, and what chance would give.
-
-    Near chance, time k is so noisy that retrieval only picks at random. The queries must not be in the base.
-
-    Many parameters: each is a tensor, or a number of one formula.
-    """
-    generator = torch.Generator(images.device).manual_seed(seed)
-    clean, _ = one_step_image(schedule, denoise, images, time, generator)
-    near = base.labels[base.search(encoder(clean), 1)[:, 0].to(base.labels.device)]
-    shares = torch.bincount(base.labels).float() / len(base.labels)
-    mine = torch.bincount(labels.to(shares.device), minlength=len(shares)).float()[: len(shares)] / len(labels)
-    return float((near == labels.to(near.device)).float().mean()), float((shares * mine).sum())

@@ -15,7 +15,7 @@ from sfumato.images import ImageSet
 from sfumato.latents import train_autoencoder
 from sfumato.networks.build import build
 from sfumato.resuming import TrainingState
-from sfumato.retrieval.features import train_extractor
+from sfumato.retrieval.features import OneStep, train_extractor
 from sfumato.training import pretrain
 
 STEPS, IMAGES = 12, 90
@@ -76,7 +76,7 @@ def backbone(**how):
 
 def extractor(**how):
     settings = Extractor(steps=STEPS, batch=16, width=8, features=8)
-    return train_extractor(settings, SCHEDULE, network(), unit()[0], time=10, seed=1, **how)
+    return train_extractor(settings, OneStep(SCHEDULE, network()), *unit(), times=[10], seed=1, **how)
 
 
 @pytest.mark.parametrize("train", [pretrained, autoencoder, backbone, extractor])

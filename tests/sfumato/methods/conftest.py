@@ -32,8 +32,8 @@ from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy.door import Access
 from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_moments, noisy_votes, unprotected
 from sfumato.privacy.shards import shard_trained
-from sfumato.retrieval.features import train_extractor
-from sfumato.retrieval.knowledge_base import build_knowledge_base
+from sfumato.retrieval.features import FeatureMap, OneStep, train_extractor
+from sfumato.retrieval.knowledge_base import base_without_keys, build_knowledge_base
 from sfumato.retrieval.split import split_public
 from sfumato.settings import Settings, resolve
 from sfumato.training import denoiser_training, pretrain, train_on_noised, unlabelled_losses
@@ -211,22 +211,27 @@ def public_half(method: str, *changes: str) -> tuple[Parts, Reference | None]:
     public = split_public(found, plan.retrieval.reference if plan.retrieval else 0.0, 0, CPU, codec)
     model = build(settings.network, public.shape, facts.public_classes, alpha_bar=schedule.alpha_bar)
     denoiser, _ = pretrain(model, schedule, *public.pre, settings.pretraining, seed=0)
-    shown = codec.encode(to_unit(found.pixels)) if plan.public_images else None
-    parts = Parts(schedule=schedule, shape=public.shape, facts=facts, public=denoiser, codec=codec, images=shown)
+    shown = codec.encode(to_unit(found.pixels)) if plan.public_images or plan.images_of_ballot else None
+    parts = Parts(
+        schedule=schedule, shape=public.shape, facts=facts, public=denoiser, codec=codec, images=shown,
+        image_classes=None if shown is None else torch.from_numpy(found.labels),
+    )  # fmt: skip
     if plan.retrieval:
-        little: Extractor = plan.retrieval.extractor.model_copy(update=LITTLE)
-        encoder, _ = train_extractor(
-            little, schedule, denoiser, public.reference_images, time=plan.retrieval.time, seed=0, codec=codec
-        )
-        base = build_knowledge_base(
-            schedule,
-            denoiser,
-            encoder,
-            *public.reference,
-            time=plan.retrieval.time,
-            by_class=plan.retrieval.by_class,
-            seed=0,
-        )
+        one_step, encoder = OneStep(schedule, denoiser, plan.retrieval.conditional), None
+        time, by_class = plan.retrieval.time, plan.retrieval.by_class
+        base = base_without_keys(*public.reference, by_class=by_class, seed=0)
+        if time:
+            little: Extractor = plan.retrieval.extractor.model_copy(update=LITTLE)
+            seen = public.reference_images, public.reference[1]
+            encoder, _ = train_extractor(little, one_step, *seen, times=[time], seed=0, codec=codec)
+            base = build_knowledge_base(
+                FeatureMap(one_step, encoder),
+                *public.reference,
+                time=time,
+                by_class=by_class,
+                seed=0,
+                query=plan.retrieval.query,
+            )
         parts = replace(parts, encoder=encoder, base=base)
     reference = None
     if plan.moments:

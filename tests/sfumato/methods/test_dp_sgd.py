@@ -4,6 +4,7 @@ import pytest
 import torch
 from opacus.accountants import RDPAccountant
 
+from sfumato.errors import BadInput
 from sfumato.methods import dp_sgd
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
@@ -35,3 +36,28 @@ def test_the_claim_is_opacus_rdp_of_the_same_steps():
         theirs.history.append((plan.noise_multiplier, plan.fine_tuning.sample_rate, 50))
     assert plan.claim.epsilon == pytest.approx(theirs.get_epsilon(plan.certificate.delta), rel=1e-6)
     assert plan.claim.epsilon > plan.certificate.epsilon, "Renyi accounting is the looser of the two"
+
+
+def test_votes_compare_with_the_public_images_start_the_rows_and_are_paid_for(world):
+    plain, voting = world("dp-sgd"), world("dp-sgd", "method.votes=true", "method.vote_noise=7")
+    assert voting.plan.images_of_ballot and not plain.plan.images_of_ballot
+    assert [spend.stage for spend in voting.plan.spends] == ["votes", "fine_tuning"]
+    assert voting.plan.event("votes").noise_multiplier == 7.0
+    assert voting.plan.noise_multiplier > plain.plan.noise_multiplier, "out of the same epsilon"
+    x, parts = torch.rand(30, 1, 8, 8) * 2 - 1, voting.parts
+    near = (x[:, None] - parts.images[None]).flatten(2).norm(dim=2).argmin(1)
+    assert torch.equal(dp_sgd.ballot(parts)(x, torch.zeros(30, dtype=torch.long)), parts.image_classes[near])
+
+
+@pytest.mark.parametrize(
+    ("changes", "public", "culprit"),
+    [
+        (["alignment.kind=moments"], 52, "takes each to where all public ones lie"),
+        (["method.distinct=true"], 3, "needs 10 public classes"),
+        ([], 1, "the public images are one class"),
+    ],
+)
+def test_votes_with_nothing_to_choose_are_refused(changes, public, culprit):
+    settings, facts, _ = preflight(resolve("dp-sgd", changes=["method.votes=true", *changes]))
+    with pytest.raises(BadInput, match=culprit):
+        plan_for(settings, facts.model_copy(update={"public_classes": public}))

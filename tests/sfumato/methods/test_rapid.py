@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 from torch.nn import functional as F
 
+from sfumato.config import Query
 from sfumato.diffusion.samplers import NO_CLASS, ddim
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
@@ -281,8 +282,8 @@ def test_a_claim_on_bad_input_is_refused_in_one_line(run, culprit):
 )
 def test_the_walks_run_from_T_to_k_and_from_v_to_0(k, v, timesteps, steps):
     settings = changed(f"schedule.timesteps={timesteps}", f"method.k={k}", f"method.v={v}", f"generation.steps={steps}")
-    query, resume = rapid.times(settings)
-    early, late = rapid.walks(settings)
+    query, resume = rapid.time_of(settings, k), rapid.resume_time(settings)
+    early, late = rapid.walks(settings, query)
     assert (query, resume) == (round(k * timesteps), max(1, round(v * timesteps))) and resume < query
     assert (early[0], early[-1]) == (timesteps, query), "noise is walked to time k, however few the steps"
     assert (late[0], late[-1]) == (resume, 0)
@@ -292,15 +293,15 @@ def test_the_walks_run_from_T_to_k_and_from_v_to_0(k, v, timesteps, steps):
 def test_retrieval_skips_the_share_of_the_way_between_k_and_v():
     """The paper's k = 0.8 T and v = 0.2 T leave 40 of 100 steps (section 3.4)."""
     paper = changed("schedule.timesteps=1000", "generation.steps=100", "method.k=0.8", "method.v=0.2")
-    early, late = rapid.walks(paper)
+    early, late = rapid.walks(paper, rapid.time_of(paper, 0.8))
     assert (len(early) - 1, len(late) - 1) == (20, 20)
 
 
 @pytest.mark.parametrize(("early_steps", "late_steps"), [(0, 0), (1, 0), (0, 1), (2, 3), (7, 4), (500, 500)])
 def test_each_walk_may_be_given_its_own_number_of_steps(early_steps, late_steps):
     settings = changed(f"generation.early_steps={early_steps}", f"generation.late_steps={late_steps}")
-    early, late = rapid.walks(settings)
-    usual_early, usual_late = rapid.walks(SETTINGS)
+    early, late = rapid.walks(settings, K)
+    usual_early, usual_late = rapid.walks(SETTINGS, K)
     assert len(early) - 1 == (min(early_steps, T - K) or len(usual_early) - 1), "0: its share; never more than times"
     assert len(late) - 1 == (min(late_steps, V) or len(usual_late) - 1)
     assert (early[0], early[-1], late[0], late[-1]) == (T, K, V, 0)
@@ -330,7 +331,7 @@ def test_the_public_model_walks_above_k_and_the_tuned_one_below_v(votes, guidanc
     winners = torch.tensor([5, 0, 5, 2]) if votes else None
     parts, y = make_parts(by_class=votes, winners=winners), torch.arange(12) % CLASSES
     rapid.draw(settings, parts, y, generator())
-    early, late = rapid.walks(settings)
+    early, late = rapid.walks(settings, K)
     *walked, (_, guessed_at, guessed_for) = parts.public.asked
     assert [set(t.tolist()) for _, t, _ in walked] == [{t} for t in early[:-1]]
     expected = winners[y].tolist() if votes else [NO_CLASS] * 12
@@ -363,6 +364,57 @@ def test_a_query_at_T_takes_no_public_step():
     assert [set(t.tolist()) for _, t, _ in parts.public.asked] == [{T}], "one guess for the key, no step"
 
 
+# Trajectories at random
+
+
+@pytest.mark.parametrize("votes", [False, True])
+def test_without_keys_drawing_begins_with_a_trajectory_at_random_and_asks_no_public_network(votes):
+    settings = changed(f"method.votes={json.dumps(votes)}", "generation.guidance=0", "method.nearest=2")
+    winners = torch.tensor([5, 0, 5, 2]) if votes else None
+    parts, y = make_parts(by_class=votes, winners=winners, encoder=None), torch.arange(12) % CLASSES
+    parts = replace(parts, base=parts.base.without_keys())
+    rapid.draw(settings, parts, y, generator(7))
+    rows = parts.base.taken(2, parts.public_class(y), generator(7))
+    assert not votes or torch.equal(parts.base.labels[rows], winners[y][:, None].expand(-1, 2))
+    torch.testing.assert_close(parts.tuned.asked[0][0], latents(parts.base, rows, 2), rtol=1e-5, atol=1e-5)
+    assert parts.public.asked == [], "no walk from T to k, and no query"
+    assert [set(t.tolist()) for _, t, _ in parts.tuned.asked] == [{t} for t in rapid.walks(settings, K)[1][:-1]]
+
+
+def test_without_keys_records_learn_from_trajectories_at_random():
+    parts, (x, y) = make_parts(encoder=None), records()
+    parts = replace(parts, base=parts.base.without_keys())
+    examples = rapid.corrupt(SETTINGS, parts)(x, y, generator())
+    copies = x.repeat_interleave(3, 0)
+    rows = parts.base.taken(1, torch.full((24,), NO_CLASS), generator())
+    ehat = (latents(parts.base, rows) - math.sqrt(level(V)) * copies) / math.sqrt(1 - level(V))
+    torch.testing.assert_close(examples.target.flatten(0, 1), ehat, rtol=1e-4, atol=1e-4)
+    assert parts.public.asked == []
+
+
+def test_the_query_is_made_at_the_time_of_the_bases_keys():
+    parts, (x, y) = make_parts(), records()
+    parts = replace(parts, base=replace(parts.base, time=22))
+    rapid.corrupt(SETTINGS, parts)(x, y, generator())
+    assert set(parts.public.asked[0][1].tolist()) == {22}
+    parts.public.asked.clear()
+    rapid.draw(SETTINGS, parts, y, generator())
+    assert set(parts.public.asked[-1][1].tolist()) == {22}
+
+
+def test_a_conditional_query_asks_for_the_winners_class():
+    settings = changed("method.votes=true")
+    settings = settings.model_copy(
+        update={"method": settings.method.model_copy(update={"query": Query(conditional=True)})}
+    )
+    winners = torch.tensor([5, 0, 5, 2])
+    parts, (x, y) = make_parts(by_class=True, winners=winners), records()
+    rapid.corrupt(settings, parts)(x, y, generator())
+    assert torch.equal(parts.public.asked[0][2], winners[y].repeat_interleave(3))
+    rapid.draw(settings, parts, y, generator())
+    assert torch.equal(parts.public.asked[-1][2], winners[y])
+
+
 # The plan
 
 
@@ -384,3 +436,47 @@ def test_the_plan_says_what_retrieval_and_votes_need():
     tuning = voting.event("fine_tuning")
     assert (tuning.steps, tuning.sample_rate) == (SETTINGS.fine_tuning.steps, SETTINGS.fine_tuning.sample_rate)
     assert voting.claim == rapid.claim(voting.noise_multiplier, tuning.steps, 1e-4)
+
+
+PAPERS = ["privacy.delta=1e-4", "method.k=0.8", "method.v=0.2", "method.votes=false", "method.nearest=1"]
+WHOLE = Facts(records=1000, classes=tuple("abcd"), public_classes=PUBLIC, shape=SHAPE)
+
+
+def planned(*changes, facts=WHOLE):
+    """The plan of settings with changes."""
+    return rapid.plan(resolve("rapid", changes=[*PAPERS, *changes]), facts)
+
+
+def test_a_plan_says_that_trajectories_are_taken_at_random_and_skips_the_walk():
+    nearest, at_random = planned(), planned("method.neighbour=random")
+    assert at_random.retrieval.time == 0 and nearest.retrieval.time == 800
+    assert at_random.evaluations < nearest.evaluations
+    assert (
+        "taken at random" in str(at_random) and "without the walk" in str(at_random) and "retrieval" not in str(nearest)
+    )
+    assert at_random.spends == nearest.spends and at_random.certificate == nearest.certificate, "the price is the same"
+
+
+def test_a_plan_names_the_times_to_measure_and_the_most_that_drawing_takes():
+    plan = planned("method.times=[0.5,0.8,0.5,0.3]")
+    assert plan.retrieval.times == (800, 500, 300) and plan.retrieval.time == 800
+    assert plan.evaluations == planned("method.k=0.3").evaluations
+    assert "800, 500, 300" in str(plan) and f"at most {plan.evaluations} network" in str(plan)
+    assert plan.spends == planned().spends, "no price depends on what will be measured"
+
+
+@pytest.mark.parametrize(
+    ("changes", "public", "culprit"),
+    [
+        (["method.times=[0.8,0.2]"], 6, r"method.v=0.2 is not below method.times=0.2"),
+        (["method.times=[0.8]"], 1, r"method.times goes by public classes.*has one: use --set method.k=0.8"),
+        (["method.extractor.contrast=classes"], 1, r"method.extractor.contrast goes by public classes"),
+        (["method.query.clean_keys=true", "method.query.key_draws=4"], 6, r"method.query.key_draws=4 averages noised"),
+        (["method.query.conditional=true"], 6, r"which votes alone say: use --set method.votes=true"),
+        (["method.votes=true", "method.query.conditional=true", "method.times=[0.8]"], 6, r"measures nothing"),
+    ],
+)
+def test_a_plan_refuses_what_does_not_fit_in_one_line(changes, public, culprit):
+    with pytest.raises(BadInput, match=culprit) as refusal:
+        planned(*changes, facts=WHOLE.model_copy(update={"public_classes": public}))
+    assert "\n" not in str(refusal.value)

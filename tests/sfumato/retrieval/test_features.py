@@ -1,5 +1,7 @@
 """The extractor: what h is shown, how views move, and that training by contrast brings like images together."""
 
+import math
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -7,10 +9,11 @@ from sklearn.datasets import load_digits
 from sfumato.config import Extractor, Schedule
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.retrieval.features import clean_guess, make_encoder, one_step_image, random_views, train_extractor
+from sfumato.retrieval.features import OneStep, class_contrast, make_encoder, random_views, train_extractor
 
 SCHEDULE = make_schedule(Schedule(timesteps=50))
 STILL = Extractor(rotation=0, scale=0, shift=0)
+LITTLE = Extractor(steps=2, batch=16, width=4, features=4)
 
 
 def generator(seed=0):
@@ -35,7 +38,7 @@ def test_the_denoiser_is_asked_at_the_wanted_time_without_a_class():
         return torch.zeros_like(x)
 
     x = torch.rand(5, 1, 4, 4)
-    clean, noise = one_step_image(SCHEDULE, denoise, x, 30, generator())
+    clean, noise = OneStep(SCHEDULE, denoise).image(x, 30, generator())
     ((x_t, t, y),) = asked
     level = SCHEDULE.alpha_bar[30]
     torch.testing.assert_close(x_t, level.sqrt() * x + (1 - level).sqrt() * noise)
@@ -50,10 +53,11 @@ def test_a_perfect_denoiser_gives_the_image_back():
     def oracle(x_t, t, y):
         return (x_t - level.sqrt() * x) / (1 - level).sqrt()
 
-    clean, noise = one_step_image(SCHEDULE, oracle, x, 40, generator())
+    one_step = OneStep(SCHEDULE, oracle)
+    clean, noise = one_step.image(x, 40, generator())
     torch.testing.assert_close(clean, x, rtol=1e-4, atol=1e-4)
     assert float(noise.std()) == pytest.approx(1, abs=0.3) and len(noise.unique()) == noise.numel()
-    torch.testing.assert_close(clean_guess(SCHEDULE, oracle, level.sqrt() * x + (1 - level).sqrt() * noise, 40), clean)
+    torch.testing.assert_close(one_step.guess(level.sqrt() * x + (1 - level).sqrt() * noise, 40), clean)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 7, 7), (1, 28, 28), (1, 2, 2), (1, 9, 5)])
@@ -109,7 +113,7 @@ def test_training_pulls_views_together_and_is_repeatable():
 
     def run(seed):
         torch.manual_seed(99 + seed)
-        return train_extractor(settings, SCHEDULE, silent_denoiser, x, time=5, seed=seed)
+        return train_extractor(settings, OneStep(SCHEDULE, silent_denoiser), x, y, times=[5], seed=seed)
 
     (one, losses), (two, again), (other, _) = run(3), run(3), run(4)
     assert len(losses) == 40 and sum(losses[-10:]) < 0.95 * sum(losses[:10])
@@ -129,7 +133,79 @@ def test_h_learns_from_latents_at_its_time():
         asked.append((len(x), set(t.tolist()), set(y.tolist())))
         return torch.zeros_like(x)
 
-    train_extractor(
-        Extractor(steps=2, batch=16, width=4, features=4), SCHEDULE, denoise, digits(40)[0], time=37, seed=0
-    )
+    train_extractor(LITTLE, OneStep(SCHEDULE, denoise), *digits(40), times=[37], seed=0)
     assert asked == [(32, {37}, {NO_CLASS})] * 2
+
+
+def test_h_may_learn_for_several_times_and_for_the_class():
+    asked = []
+
+    def denoise(x, t, y):
+        asked.append((set(t.tolist()), set(y.tolist())))
+        return torch.zeros_like(x)
+
+    x, y = digits(40)
+    long = LITTLE.model_copy(update={"steps": 30})
+    train_extractor(long, OneStep(SCHEDULE, denoise, conditional=True), x, y, times=[37, 20, 5], seed=0)
+    assert {time for times, _ in asked for time in times} == {37, 20, 5} and all(len(times) == 1 for times, _ in asked)
+    assert {label for _, labels in asked for label in labels} == set(y.tolist())
+
+
+def test_contrast_of_classes_is_the_formula_and_ignores_a_view_without_a_fellow():
+    """Khosla et al. 2020, Eq. 2, view by view."""
+    features, labels = torch.randn(7, 5, generator=generator()), torch.tensor([0, 1, 0, 2, 1, 0, 3])
+    unit, terms = features / features.norm(dim=1, keepdim=True), []
+    for one in range(7):
+        others = [other for other in range(7) if other != one]
+        whole = sum(math.exp(float(unit[one] @ unit[other]) / 0.3) for other in others)
+        alike = [other for other in others if labels[other] == labels[one]]
+        shares = [math.log(math.exp(float(unit[one] @ unit[other]) / 0.3) / whole) for other in alike]
+        terms.append(-sum(shares) / max(1, len(shares)))
+    assert float(class_contrast(features, labels, 0.3)) == pytest.approx(sum(terms) / 7, rel=1e-5)
+
+
+def test_contrast_of_classes_learns_where_that_of_views_does_not():
+    """At a time where two views of an image share hardly anything, the classes still do."""
+    x, y = digits(900)
+
+    def found(contrast):
+        settings = Extractor(steps=60, batch=128, width=8, features=16, contrast=contrast)
+        encoder, _ = train_extractor(settings, OneStep(SCHEDULE, silent_denoiser), x[:600], y[:600], times=[8], seed=0)
+        near = (encoder(x[600:]) @ encoder(x[:600]).T).argmax(1)
+        return float((y[:600][near] == y[600:]).float().mean())
+
+    assert found("classes") > found("views")
+
+
+PHOTO = STILL.model_copy(update={"edge": "border"})
+
+
+def test_an_edge_is_drawn_out_where_the_settings_say_so():
+    white = torch.ones(50, 3, 16, 16)
+    moved = PHOTO.model_copy(update={"rotation": 20, "scale": 0.3, "shift": 0.3})
+    torch.testing.assert_close(random_views(white, moved, generator()), white)
+
+
+def test_half_of_the_views_are_mirrored():
+    x = torch.rand(1, 3, 8, 8, generator=generator()).repeat(200, 1, 1, 1)
+    seen = random_views(x, PHOTO.model_copy(update={"mirror": True}), generator())
+    same = (seen - x).abs().flatten(1).amax(1) < 1e-5
+    mirrored = (seen - x.flip(3)).abs().flatten(1).amax(1) < 1e-5
+    assert (same ^ mirrored).all() and 60 < int(same.sum()) < 140
+
+
+def test_a_crop_shows_a_part_of_the_image_alone():
+    ramp = torch.linspace(-1, 1, 32).expand(300, 1, 32, 32)
+    seen = random_views(ramp, PHOTO.model_copy(update={"crop": 0.5}), generator())[:, 0, 0]
+    span = seen[:, -1] - seen[:, 0]
+    assert 0.9 < span.min() < 1.2 and 1.7 < span.max() < 2, "between half the side and all of it"
+    assert seen.min() < -0.95 and seen.max() > 0.95, "wherever it lies"
+
+
+def test_jitter_changes_light_and_colour_and_stays_in_range():
+    grey = torch.zeros(400, 3, 4, 4)
+    seen = random_views(grey, PHOTO.model_copy(update={"jitter": 0.3}), generator())
+    assert seen.abs().max() <= 1 and len(seen[:, :, 0, 0].unique(dim=0)) == 400
+    channels = seen[:, :, 0, 0]
+    assert (channels[:, 0] - channels[:, 1]).abs().max() > 0.1, "channels change apart"
+    assert torch.equal(seen[:, :, 0, 0], seen[:, :, 3, 3]), "and pixels do not"

@@ -1,5 +1,6 @@
 """Search against brute force, trajectories against their formula, and a base that comes back from disk as it was."""
 
+import json
 import math
 import os
 
@@ -11,16 +12,17 @@ from torch import nn
 from torch.nn import functional as F
 
 from artifacts import serialization
-from sfumato.config import Schedule
+from sfumato.config import Query, Schedule
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.retrieval import knowledge_base as module
+from sfumato.retrieval.features import FeatureMap, OneStep
 from sfumato.retrieval.knowledge_base import (
     BLAS_QUERIES_PER_THREAD,
     KnowledgeBase,
     MatrixIndex,
+    base_without_keys,
     build_knowledge_base,
-    retrieval_accuracy,
     search_recall,
 )
 
@@ -78,6 +80,14 @@ class Chance(nn.Module):
 def nothing(x, t, y):
     """A denoiser that predicts no noise."""
     return torch.zeros_like(x)
+
+
+def through(denoise, encoder=None, schedule=SCHEDULE):
+    """Features of one-step images."""
+    return FeatureMap(OneStep(schedule, denoise), encoder or Pixels())
+
+
+PIXELS = through(nothing)
 
 
 @pytest.mark.usefixtures("searched")
@@ -165,7 +175,7 @@ def test_keys_and_values_lie_on_one_trajectory(chunk, monkeypatch):
         return torch.zeros_like(x)
 
     x, y = digits(50)
-    knowledge = build_knowledge_base(SCHEDULE, denoise, Pixels(), x, y, time=30, by_class=False, seed=4)
+    knowledge = build_knowledge_base(through(denoise), x, y, time=30, by_class=False, seed=4)
     x_k = torch.cat(seen)
     eps = (x_k - math.sqrt(level(30)) * x) / math.sqrt(1 - level(30))
     x_v = math.sqrt(level(8)) * x + math.sqrt(1 - level(8)) * eps
@@ -177,18 +187,13 @@ def test_keys_and_values_lie_on_one_trajectory(chunk, monkeypatch):
 
 def test_the_seed_decides_the_trajectories():
     x, y = digits(30)
-    bases = [
-        build_knowledge_base(SCHEDULE, nothing, Pixels(), x, y, time=30, by_class=False, seed=s) for s in (4, 4, 5)
-    ]
+    bases = [build_knowledge_base(PIXELS, x, y, time=30, by_class=False, seed=s) for s in (4, 4, 5)]
     assert torch.equal(bases[0].noise, bases[1].noise) and not torch.equal(bases[0].noise, bases[2].noise)
 
 
 def test_a_smaller_base_holds_the_first_trajectories_alone():
     x, y = digits(30)
-    whole, small = (
-        build_knowledge_base(SCHEDULE, nothing, Pixels(), x, y, time=30, by_class=True, seed=4, most=most)
-        for most in (0, 7)
-    )
+    whole, small = (build_knowledge_base(PIXELS, x, y, time=30, by_class=True, seed=4, most=most) for most in (0, 7))
     assert len(whole.keys) == 30 and len(small.keys) == len(small.noise) == 7
     assert torch.equal(small.images, x[:7]) and torch.equal(small.labels, y[:7])
 
@@ -207,43 +212,68 @@ def test_a_base_comes_back_from_disk_as_it_was(tmp_path, by_class):
     assert torch.equal(again.value(SCHEDULE, rows, 5), knowledge.value(SCHEDULE, rows, 5))
 
 
-def test_retrieval_is_right_where_classes_are_apart_and_chance_where_features_say_nothing():
-    bright = torch.linspace(-0.9, 0.9, 10)
-    y = torch.arange(600) % 10
-    x = torch.zeros(600, 1, 8, 8)
-    for label in range(10):
-        x[y == label, :, :, label % 8] = bright[label] + 0.05
-    common = {"time": 1, "seed": 0}
-    apart = build_knowledge_base(SCHEDULE, nothing, Pixels(), x[:400], y[:400], by_class=False, **common)
-    clear = make_schedule(Schedule(timesteps=T, beta_start=1e-6, beta_end=0.1))
-    accuracy, chance = retrieval_accuracy(apart, clear, nothing, Pixels(), x[400:], y[400:], **common)
-    assert accuracy > 0.97 and chance == pytest.approx(0.1)
+def test_keys_are_averaged_over_draws_and_the_trajectory_keeps_its_noise():
+    x, y = digits(30)
 
-    mixed = KnowledgeBase(unit(400, seed=11), x[:400], x[:400], y[:400], False)
-    accuracy, chance = retrieval_accuracy(mixed, clear, nothing, Chance(), x[400:], y[400:], **common)
-    assert accuracy == pytest.approx(chance, abs=5 * math.sqrt(0.1 * 0.9 / 200))
+    def keys(**query):
+        return build_knowledge_base(PIXELS, x, y, time=30, by_class=False, seed=4, query=Query(**query))
+
+    one, many, clean = keys(), keys(key_draws=3), keys(clean_keys=True)
+    assert torch.equal(one.noise, many.noise) and torch.equal(one.noise, clean.noise)
+    generated = torch.Generator().manual_seed(4)
+    draws = [PIXELS.noised(x, 30, generated)[0] for _ in range(3)]
+    torch.testing.assert_close(draws[0], one.keys)
+    torch.testing.assert_close(many.keys, F.normalize(sum(draws), dim=1))
+    torch.testing.assert_close(clean.keys, Pixels()(x))
 
 
-def test_real_digits_are_found_again_at_little_noise_and_not_at_much():
-    x, y = digits(900)
-    quiet, loud = 2, T
+def test_a_conditional_key_is_asked_for_its_class():
+    asked = []
 
-    def accuracy(time):
-        knowledge = build_knowledge_base(
-            SCHEDULE, nothing, Pixels(), x[:600], y[:600], time=time, by_class=False, seed=0
-        )
-        return retrieval_accuracy(knowledge, SCHEDULE, nothing, Pixels(), x[600:], y[600:], time=time, seed=1)[0]
+    def denoise(x, t, y):
+        asked.append(y)
+        return torch.zeros_like(x)
 
-    assert accuracy(quiet) > 0.85 and accuracy(loud) < 0.35
+    x, y = digits(30)
+    seen = FeatureMap(OneStep(SCHEDULE, denoise, conditional=True), Pixels())
+    build_knowledge_base(seen, x, y, time=30, by_class=False, seed=4)
+    assert torch.equal(asked[0], y)
 
 
-def test_chance_follows_the_shares_of_the_classes():
-    y = torch.tensor([0] * 90 + [1] * 10)
-    knowledge = KnowledgeBase(unit(100), torch.zeros(100, 1, 2, 2), torch.zeros(100, 1, 2, 2), y, False)
-    queries = torch.zeros(10, 1, 2, 2)
-    asked = torch.tensor([0] * 5 + [1] * 5)
-    _, chance = retrieval_accuracy(knowledge, SCHEDULE, nothing, Chance(), queries, asked, time=1, seed=0)
-    assert chance == pytest.approx(0.9 * 0.5 + 0.1 * 0.5)
+def test_without_keys_trajectories_are_taken_evenly_from_the_class():
+    images, labels = torch.zeros(40, 1, 2, 2), torch.arange(40) % 4
+    knowledge = base_without_keys(images, labels, by_class=True, seed=3)
+    assert not knowledge.has_keys and knowledge.time == 0 and len(knowledge.noise.flatten(1).unique(dim=0)) == 40
+    wanted = torch.tensor([2] * 3000 + [NO_CLASS] * 3000 + [9] * 10)
+    rows = knowledge.taken(2, wanted, generator())
+    counts = torch.bincount(rows[:3000].flatten(), minlength=40)
+    assert (labels[rows[:3000]] == 2).all() and (counts[labels == 2] - 600).abs().max() < 5 * 600**0.5
+    assert len(rows[3000:].unique()) == 40, "no class, or one that has no image: from all"
+    assert torch.equal(rows, knowledge.taken(2, wanted, generator())), "the generator decides"
+    one = base_without_keys(images, labels, by_class=False, seed=3)
+    assert len(one.taken(1, wanted, generator()).unique()) == 40, "a base that is not split by class takes from all"
+
+
+def test_a_base_that_loses_its_keys_keeps_its_trajectories():
+    knowledge = base()
+    bare = knowledge.without_keys()
+    assert torch.equal(bare.images, knowledge.images) and torch.equal(bare.noise, knowledge.noise)
+    assert not bare.has_keys and bare.time == 0 and knowledge.has_keys
+
+
+def test_a_base_without_keys_comes_back_from_disk(tmp_path):
+    serialization.save_base(tmp_path, base().without_keys())
+    again = serialization.load_base(tmp_path, torch.device("cpu"))
+    wanted = torch.arange(30) % 6
+    assert not again.has_keys
+    assert torch.equal(again.taken(2, wanted, generator()), base().without_keys().taken(2, wanted, generator()))
+
+
+def test_a_base_of_an_earlier_version_has_no_time(tmp_path):
+    serialization.save_base(tmp_path, base())
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    (tmp_path / "facts.json").write_text(json.dumps({"by_class": facts["by_class"]}))
+    assert serialization.load_base(tmp_path, torch.device("cpu")).time == 0
 
 
 def test_small_batches_of_queries_use_blas():
@@ -264,18 +294,18 @@ def clustered(count, classes=20, spread=0.4, seed=0):
 
 def large(count=3000, by_class=False):
     keys, labels = clustered(count)
-    return KnowledgeBase(keys, torch.zeros(count, 1, 4, 4), torch.zeros(count, 1, 4, 4), labels, by_class)
+    return KnowledgeBase(keys, torch.zeros(count, 1, 4, 4), torch.zeros(count, 1, 4, 4), labels, by_class, time=3)
 
 
 def test_search_is_exact_up_to_a_million_keys():
     assert module.EXACT_KEYS == 1_000_000
-    assert all(isinstance(index, faiss.IndexFlat) for index, _ in large(by_class=True).indices.values())
+    assert all(isinstance(index, faiss.IndexFlat) for index in large(by_class=True).indices.values())
 
 
 def test_beyond_that_an_inverted_file_finds_nearly_all_nearest_keys(monkeypatch):
     monkeypatch.setattr(module, "EXACT_KEYS", 2999)
     knowledge, (queries, _) = large(), clustered(500, seed=9)
-    ((index, _),) = knowledge.indices.values()
+    (index,) = knowledge.indices.values()
     assert isinstance(index, faiss.IndexIVF) and 1 < index.nprobe < index.nlist
     found = knowledge.search(queries, 1)[:, 0]
     exact = (queries.double() @ knowledge.keys.double().T).argmax(1)
@@ -286,7 +316,7 @@ def test_beyond_that_an_inverted_file_finds_nearly_all_nearest_keys(monkeypatch)
 
 def test_only_a_class_with_too_many_keys_is_searched_approximately(monkeypatch):
     monkeypatch.setattr(module, "EXACT_KEYS", 150)
-    kinds = {label: type(index) for label, (index, _) in large(by_class=True).indices.items()}
+    kinds = {label: type(index) for label, index in large(by_class=True).indices.items()}
     assert kinds.pop(-1) is faiss.IndexIVFFlat and set(kinds.values()) == {faiss.IndexFlatIP}
 
 
@@ -298,15 +328,15 @@ def test_an_inverted_file_of_a_few_keys_still_answers(monkeypatch):
 
 def test_recall_is_measured_against_brute_force_where_search_is_approximate(monkeypatch):
     images = torch.rand(400, 1, 4, 4, generator=generator(6)) * 2 - 1
-    asked = (SCHEDULE, nothing, Pixels(), images)
-    assert search_recall(large(), *asked, time=3, seed=2) == 1.0
+    asked = (PIXELS, images)
+    assert search_recall(large(), *asked, seed=2) == 1.0
     monkeypatch.setattr(module, "EXACT_KEYS", 2999)
     knowledge = large()
     shown = images * math.sqrt(level(3)) + math.sqrt(1 - level(3)) * torch.randn(images.shape, generator=generator(2))
     queries = F.normalize((shown / math.sqrt(level(3))).clamp(-1, 1).flatten(1), dim=1)
     near = (queries.double() @ knowledge.keys.double().T).argmax(1)
     expected = float((knowledge.search(queries, 1)[:, 0] == near).float().mean())
-    assert search_recall(knowledge, *asked, time=3, seed=2) == pytest.approx(expected, abs=0.01)
+    assert search_recall(knowledge, *asked, seed=2) == pytest.approx(expected, abs=0.01)
     assert 0.2 < expected < 1, "queries far from every cluster are missed most"
 
 
@@ -314,5 +344,5 @@ def test_without_a_library_every_search_is_exact(monkeypatch):
     monkeypatch.setattr(module, "searching", lambda: None)
     monkeypatch.setattr(module, "EXACT_KEYS", 10)
     knowledge, x = base(), torch.zeros(4, 1, 3, 3)
-    assert all(isinstance(index, MatrixIndex) for index, _ in knowledge.indices.values())
-    assert search_recall(knowledge, SCHEDULE, nothing, Pixels(), x, time=1, seed=0) == 1.0
+    assert all(isinstance(index, MatrixIndex) for index in knowledge.indices.values())
+    assert search_recall(knowledge, PIXELS, x, seed=0) == 1.0

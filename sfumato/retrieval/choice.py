@@ -1,0 +1,44 @@
+"""Which time k of the query `auto` measures, and when retrieval counts as working at one.
+
+A choice by measurement is made by the public stage that builds the knowledge base. The plan names the times, and its price depends on none
+of them; what is trained, paid and drawn afterwards depends on the base, whose content holds the chosen one. So neither a cache key nor a
+plan says anything that is not yet known.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+TIMES_CHANCE = 5.0
+"""Times chance that held-out accuracy must reach; half the way from chance to certainty where that is less, with few classes."""
+HIGHEST, PARTS = 8, 10
+"""The largest k that `auto` measures, the paper's, and its spacing, in tenths of T."""
+KEY_DRAWS = 8
+"""Noise draws of a key in the recipe: 32 find little more and cost four times as much (`benchmarks/retrieval.py`)."""
+PHOTOGRAPHS = {"crop": 0.3, "mirror": True, "jitter": 0.3, "edge": "border"}
+"""How views of photographs differ."""
+
+
+def retrieves(accuracy: float, chance: float) -> bool:
+    """Whether accuracy is so far above chance that a neighbour means something."""
+    return accuracy >= min(TIMES_CHANCE * chance, (1 + chance) / 2)
+
+
+def times_above(v: float) -> tuple[float, ...]:
+    """The times of the query that `auto` measures, largest first, as shares of T, above the time v at which drawing resumes."""
+    return tuple(tenth / PARTS for tenth in range(HIGHEST, 0, -1) if tenth / PARTS > v)
+
+
+def recipe_of(v: float, public_classes: int, channels: int) -> Iterator[tuple[str, Any, str]]:
+    """The settings of a method with retrieval that `auto` chooses, each with its value and the reason, by declared facts alone."""
+    if public_classes > 1:
+        yield "extractor.contrast", "classes", "public classes teach it what is alike"
+        yield "query.key_draws", KEY_DRAWS, "one noised image tells little of what it was"
+        if times := times_above(v):
+            yield (
+                "times",
+                times,
+                "the largest at which held-out public images find their class; at none, no neighbour means anything",
+            )
+    if channels > 1:
+        for name, value in PHOTOGRAPHS.items():
+            yield f"extractor.{name}", value, "colour: photographs differ by light and frame"
