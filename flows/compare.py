@@ -38,7 +38,8 @@ def compare(
     """Run every variant at every budget with every seed, and lay the results side by side.
 
     Args:
-        variants: Methods, each followed by settings of its own, for example `rapid method.k=0.3`; empty takes all methods.
+        variants: Methods, each followed by settings of its own, for example `rapid method.k=0.3`; empty takes all methods, and the
+            controls for what they take beside.
         preset: Named settings to start from; empty takes `digits` for the embedded digits and `auto` for other data.
         epsilons: Target epsilons; empty takes that of the settings.
         seeds: Seeds of the public stages.
@@ -49,7 +50,9 @@ def compare(
     """
     configure()
     wanted = variants_of(axes or {}) or variants or list(METHODS)
-    grid = RunGrid(wanted, preset, epsilons or (), seeds or (0,), changes or (), title, axes or {})
+    grid = RunGrid(
+        wanted, preset, epsilons or (), seeds or (0,), changes or (), title, axes or {}, controls=not (axes or variants)
+    )
     return compare_cells(grid, planned(grid), go_on=go_on)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfumato.errors import BadInput
+from sfumato.methods import METHODS
 from sfumato.named_settings import DEFAULT_METHOD, known, sweeps
 from sfumato.preflight import one_extractor
 from tasks.planning import PlannedRun, plan_run
@@ -48,6 +49,8 @@ class RunGrid:
     title: str = "compare"
     axes: Axes = field(default_factory=dict)
     """The axes of a sweep."""
+    controls: bool = False
+    """Whether the controls of methods join, where one of the runs takes votes: they show what votes do by themselves."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,20 @@ def planned(grid: RunGrid) -> list[Cell]:
         raise BadInput(f"variants {', '.join(variants)}: one is there twice; give each once")
     if not all(variant.split() for variant in variants):
         raise BadInput("--method '' names no method: write a method's name, and settings of its own after it")
+    cells = cells_of(grid, variants)
+    if grid.controls and any(cell.run.plan.votes for cell in cells):
+        cells += cells_of(grid, [variant for variant in controls() if variant not in variants])
+    one_extractor((cell.run.settings, cell.run.plan.facts) for cell in cells)
+    return cells
+
+
+def controls() -> list[str]:
+    """The variants that methods declare as controls."""
+    return [" ".join([name, *method.controls]) for name, method in METHODS.items() if method.controls]
+
+
+def cells_of(grid: RunGrid, variants: Sequence[str]) -> list[Cell]:
+    """Every variant at every budget with every seed, planned."""
     cells = []
     targets = [f"privacy.epsilon={epsilon}" for epsilon in grid.epsilons] or [""]
     for variant, target, seed in itertools.product(variants, targets, grid.seeds):
@@ -74,7 +91,6 @@ def planned(grid: RunGrid) -> list[Cell]:
         own = [text for text in own if not text.startswith(PRESET)]
         all_changes = [*grid.changes, *own, *filter(None, [target]), f"seed={seed}", ALONE]
         cells.append(Cell(variant, plan_run(method, start, all_changes)))
-    one_extractor((cell.run.settings, cell.run.plan.facts) for cell in cells)
     return cells
 
 

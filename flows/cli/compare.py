@@ -40,7 +40,8 @@ def compare(
         typer.Option(
             "--method",
             metavar="'NAME [SECTION.FIELD=VALUE ...]'",
-            help=f"A method, with settings of its own, preset=NAME among them; repeatable. Default: all of {', '.join(METHODS)}.",
+            help=f"A method, with settings of its own, preset=NAME among them; repeatable. Default: all of {', '.join(METHODS)}, "
+            "and where one takes votes, the control that takes them too.",
         ),
     ] = None,
     preset: PresetName = "",
@@ -60,7 +61,9 @@ def compare(
     from flows.variants import RunGrid
 
     targets, starts = _targets(epsilons), _seeds(seeds)
-    _carry_out(RunGrid(variants or list(METHODS), preset, targets, starts, changes or []), go_on=go_on, yes=yes)
+    every = variants or list(METHODS)
+    grid = RunGrid(every, preset, targets, starts, changes or [], controls=not variants)
+    _carry_out(grid, go_on=go_on, yes=yes)
 
 
 def sweep(
