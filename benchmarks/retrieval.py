@@ -16,22 +16,23 @@ import torch
 from torch import nn
 
 from sfumato import sources
-from sfumato.config import Extractor, Network, Pretraining, Query, Schedule
+from sfumato.config import Network, Pretraining, Schedule
 from sfumato.diffusion.schedule import NoiseSchedule, make_schedule
 from sfumato.findings import RetrievalFindings
 from sfumato.networks.build import build
 from sfumato.retrieval.accuracy import measured
 from sfumato.retrieval.features import FeatureMap, OneStep, make_encoder, train_extractor
 from sfumato.retrieval.knowledge_base import build_knowledge_base
+from sfumato.retrieval.settings import Extractor, QuerySettings
 from sfumato.retrieval.split import PublicSplit, split_public
 from sfumato.training import pretrain
 
 CPU = torch.device("cpu")
 KEYS = {
-    "one draw": Query(),
-    "8 draws": Query(key_draws=8),
-    "32 draws": Query(key_draws=32),
-    "clean": Query(clean_keys=True),
+    "one draw": QuerySettings(),
+    "8 draws": QuerySettings(key_draws=8),
+    "32 draws": QuerySettings(key_draws=32),
+    "clean": QuerySettings(clean_keys=True),
 }
 SCHEDULES = {
     "linear": Schedule(),
@@ -79,7 +80,7 @@ def encoders(letters: Letters, public: PublicSplit, one_step: OneStep) -> dict[t
     return made
 
 
-def found(features: FeatureMap, public: PublicSplit, share: float, query: Query) -> RetrievalFindings:
+def found(features: FeatureMap, public: PublicSplit, share: float, query: QuerySettings) -> RetrievalFindings:
     """Retrieval at one k with one kind of keys."""
     k = round(share * features.one_step.schedule.timesteps)
     base = build_knowledge_base(features, *public.reference, time=k, by_class=False, seed=0, query=query)
@@ -125,7 +126,9 @@ def show(letters: Letters, per_class: int) -> None:
             ]
             print(f"| {' | '.join(row)} |", flush=True)
             if h == "views":
-                asked = found(replace(features, one_step=replace(one_step, conditional=True)), public, share, Query())
+                asked = found(
+                    replace(features, one_step=replace(one_step, conditional=True)), public, share, QuerySettings()
+                )
                 echoes.append((share, one, asked))
     print("\n| k | first | of five | given the class | of five, given it | echo | keys given it too | echo of these |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
@@ -137,7 +140,7 @@ def show(letters: Letters, per_class: int) -> None:
     for name, schedule in (("linear", levels), ("latent diffusion's", other)):
         features = FeatureMap(OneStep(schedule, denoiser), made["random", 0.8])
         print(
-            f"| {name} | 0.8 | {level(schedule, 0.8)} | {found(features, public, 0.8, Query()).reference:.3f} |",
+            f"| {name} | 0.8 | {level(schedule, 0.8)} | {found(features, public, 0.8, QuerySettings()).reference:.3f} |",
             flush=True,
         )
     print(f"\n{letters.size}x{letters.size}: {time.process_time() - started:.0f} CPU s", flush=True)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from sfumato import config
 from sfumato.alignment import ClassMaps, Moments, Reference, encoded
 from sfumato.backbone import Backbone
-from sfumato.config import Extractor, Latent, Network
+from sfumato.config import Latent, Network
 from sfumato.images import ImageSet
 from sfumato.judge import LinearJudge
 from sfumato.latents import PIXELS, Codec, Latents
@@ -29,6 +29,7 @@ from sfumato.networks.build import build
 from sfumato.networks.prediction import LEVELS
 from sfumato.retrieval.features import make_encoder
 from sfumato.retrieval.knowledge_base import KnowledgeBase
+from sfumato.retrieval.settings import Extractor
 
 OF_REFERENCE, OF_MAPS = ("mean", "covariance", "inner", "centroids"), ("centres", "there", "back", "weights", "own")
 """Tensors of a reference and of maps."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar, TypeVarTuple
 
-from sfumato.config import Extractor, MethodSection, SettingsOf
+from sfumato.config import MethodSection, SettingsOf
+from sfumato.retrieval.settings import Extractor
 
 if TYPE_CHECKING:  # a list of methods and their settings needs no torch
     from torch import Generator, Tensor, nn

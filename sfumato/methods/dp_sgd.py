@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from sfumato.config import SettingsOf
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated, shared_spends
-from sfumato.methods.voting import VotingSection, asked, asks_distinct, nearest_class
+from sfumato.methods.voting import VotingSection, asks_distinct, nearest_class, voting
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import SubsampledGaussian
 
@@ -53,7 +53,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
     tuning, privacy = settings.fine_tuning, settings.privacy
     shared = shared_spends(settings)
-    votes, ask = asked(settings, facts, 0)
+    votes, ask = voting(settings, facts, 0)
 
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)

@@ -21,7 +21,6 @@ from sfumato.config import (
     LATER,
     Alignment,
     Constants,
-    Extractor,
     FineTuning,
     Generation,
     Judge,
@@ -29,7 +28,6 @@ from sfumato.config import (
     Network,
     Pretraining,
     Privacy,
-    Query,
     Relation,
     Section,
     SettingsOf,
@@ -39,6 +37,7 @@ from sfumato.errors import BadInput
 from sfumato.marks import EXTRACTOR, not_for
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Event, Gaussian
+from sfumato.retrieval.settings import Extractor, QuerySettings
 
 AnEvent = TypeVar("AnEvent", bound=Event)
 
@@ -188,7 +187,7 @@ class Retrieval(Section):
     """k, the time of the keys; 0 where trajectories are taken at random, without keys."""
     times: Annotated[tuple[int, ...], LATER] = ()
     """Times to measure in place of `time`, largest first; empty where that is fixed."""
-    query: Annotated[Query, LATER, not_for(EXTRACTOR)] = Query()
+    query: Annotated[QuerySettings, LATER, not_for(EXTRACTOR)] = QuerySettings()
     """How keys are made."""
     conditional: Annotated[bool, LATER] = False
     """Whether one-step images are asked for their class, by h too."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from sfumato.config import LATER, Extractor, Query, SettingsOf
+from sfumato.config import LATER, SettingsOf
 from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
@@ -33,9 +33,10 @@ from sfumato.methods.plan import (
     calibrated,
     shared_spends,
 )
-from sfumato.methods.voting import VotingSection, asked, asks_distinct, nearest_class
+from sfumato.methods.voting import VotingSection, asks_distinct, nearest_class, voting
 from sfumato.privacy.accounting.events import SubsampledGaussian
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
+from sfumato.retrieval.settings import Extractor, QuerySettings
 
 if TYPE_CHECKING:  # to list settings takes no torch
     from torch import Generator, Tensor
@@ -73,7 +74,7 @@ class Method(VotingSection):
     neighbour: Annotated[Literal["nearest", "random"], LATER] = "nearest"
     """`random`: a trajectory taken at random, of the voted class where votes are taken; the control for retrieval. There is no query then,
     and no walk from T to k."""
-    query: Annotated[Query, LATER] = Query()
+    query: Annotated[QuerySettings, LATER] = QuerySettings()
     """How queries and keys are made."""
     reference: float = Field(default=0.5, gt=0, lt=1)
     """Share of the public images that form the knowledge base; the rest pretrains the denoiser."""
@@ -104,7 +105,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
     tuning, privacy = settings.fine_tuning, settings.privacy
     retrieval = planned_retrieval(settings, facts)
-    votes, ask = asked(settings, facts, retrieval.time)
+    votes, ask = voting(settings, facts, retrieval.time)
     shared = shared_spends(settings)
 
     def spends(noise: float) -> list[Spend]:

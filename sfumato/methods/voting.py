@@ -36,7 +36,7 @@ class VotingSection(MethodSection):
     that share a winner start from one row and retrieve the same images, and little training tells them apart poorly."""
 
 
-def asked(settings: SettingsOf[VotingSection], facts: Facts, time: int) -> tuple[Votes | None, list[Spend]]:
+def voting(settings: SettingsOf[VotingSection], facts: Facts, time: int) -> tuple[Votes | None, list[Spend]]:
     """The votes of a plan whose keys are at `time` (0: it has none), and their spend; `BadInput` where they have nothing to choose from."""
     method = settings.method
     if not method.votes:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sfumato.config import Extractor
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.samplers import NO_CLASS, NoisePredictor
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise, predicted_image
@@ -23,6 +22,7 @@ from sfumato.images import shape_of
 from sfumato.latents import PIXELS, Codec
 from sfumato.progress import Progress, silent
 from sfumato.resuming import Keeper
+from sfumato.retrieval.settings import Extractor
 from sfumato.training import Resumable, batches, train
 
 SMALLEST_SIDE = 2

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sfumato.config import Query
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
 from sfumato.retrieval.features import FeatureMap
+from sfumato.retrieval.settings import QuerySettings
 
 BLAS_QUERIES_PER_THREAD = 800
 """FAISS leaves BLAS below 1,000 queries a call with few threads, which makes small batches 12 to 20 times slower."""
@@ -189,7 +189,7 @@ def build_knowledge_base(
     by_class: bool,
     seed: int,
     most: int = 0,
-    query: Query = Query(),
+    query: QuerySettings = QuerySettings(),
 ) -> KnowledgeBase:
     """The knowledge base of public reference `images` `[n, c, h, w]`, or of the first `most`, with keys at `time` = k.
 

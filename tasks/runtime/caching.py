@@ -42,6 +42,7 @@ DECLARATIONS = (
     "sfumato.settings",
     "sfumato.config",
     "sfumato.marks",
+    "sfumato.retrieval.settings",
     "sfumato.methods",
     "sfumato.methods.plan",
     "sfumato.privacy.accounting.events",

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sfumato import formats
-from sfumato.config import Extractor, Latent, Network
+from sfumato.config import Latent, Network
 from sfumato.images import ImageSet
 from sfumato.latents import scaled
 from sfumato.networks.autoencoder import build_autoencoder
@@ -16,6 +16,7 @@ from sfumato.networks.build import build
 from sfumato.networks.denoiser import with_classes
 from sfumato.retrieval.features import make_encoder
 from sfumato.retrieval.knowledge_base import KnowledgeBase
+from sfumato.retrieval.settings import Extractor
 from tests.examples import picture_set
 
 CPU = torch.device("cpu")

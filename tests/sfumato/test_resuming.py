@@ -8,7 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from sfumato.backbone import train_backbone
-from sfumato.config import BackboneSettings, Extractor, Latent, Network, Pretraining, Schedule
+from sfumato.config import BackboneSettings, Latent, Network, Pretraining, Schedule
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import Stopped
 from sfumato.images import ImageSet
@@ -16,6 +16,7 @@ from sfumato.latents import train_autoencoder
 from sfumato.networks.build import build
 from sfumato.resuming import TrainingState
 from sfumato.retrieval.features import OneStep, train_extractor
+from sfumato.retrieval.settings import Extractor
 from sfumato.training import pretrain
 
 STEPS, IMAGES = 12, 90

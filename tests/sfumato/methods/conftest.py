@@ -9,7 +9,6 @@ import torch
 
 from sfumato import evolution, sources
 from sfumato.alignment import Reference, fitted, measured
-from sfumato.config import Extractor
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.drawing import private_drawing
 from sfumato.images import ImageSet, to_unit
@@ -34,6 +33,7 @@ from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_
 from sfumato.privacy.shards import shard_trained
 from sfumato.retrieval.features import FeatureMap, OneStep, train_extractor
 from sfumato.retrieval.knowledge_base import base_without_keys, build_knowledge_base
+from sfumato.retrieval.settings import Extractor
 from sfumato.retrieval.split import split_public
 from sfumato.settings import Settings, resolve
 from sfumato.training import denoiser_training, pretrain, train_on_noised, unlabelled_losses

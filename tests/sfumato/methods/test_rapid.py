@@ -11,7 +11,6 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 from torch.nn import functional as F
 
-from sfumato.config import Query
 from sfumato.diffusion.samplers import NO_CLASS, ddim
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
@@ -20,6 +19,7 @@ from sfumato.methods.parts import Parts, add_votes, private_rows
 from sfumato.methods.plan import Facts
 from sfumato.networks.layers import Condition, Conditioned
 from sfumato.retrieval.knowledge_base import KnowledgeBase
+from sfumato.retrieval.settings import QuerySettings
 from sfumato.settings import resolve
 from tests.vectors import facts
 
@@ -405,7 +405,7 @@ def test_the_query_is_made_at_the_time_of_the_bases_keys():
 def test_a_conditional_query_asks_for_the_winners_class():
     settings = changed("method.votes=true")
     settings = settings.model_copy(
-        update={"method": settings.method.model_copy(update={"query": Query(conditional=True)})}
+        update={"method": settings.method.model_copy(update={"query": QuerySettings(conditional=True)})}
     )
     winners = torch.tensor([5, 0, 5, 2])
     parts, (x, y) = make_parts(by_class=True, winners=winners), records()

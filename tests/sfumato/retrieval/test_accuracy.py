@@ -8,13 +8,14 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-from sfumato.config import Query, Schedule
+from sfumato.config import Schedule
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.findings import RetrievalFindings
 from sfumato.retrieval.accuracy import chosen, likeliest_class, measured, numbers
 from sfumato.retrieval.choice import recipe_of, retrieves, times_above
 from sfumato.retrieval.features import FeatureMap, OneStep
 from sfumato.retrieval.knowledge_base import KnowledgeBase, build_knowledge_base
+from sfumato.retrieval.settings import QuerySettings
 
 T = 40
 SCHEDULE = make_schedule(Schedule(timesteps=T, beta_start=0.01, beta_end=0.2))
@@ -164,4 +165,4 @@ def test_auto_measures_the_papers_time_and_every_tenth_below_above_v():
 
 
 def test_settings_of_the_recipe_are_settings():
-    assert Query(key_draws=dict((n, v) for n, v, _ in recipe_of(0.6, 52, 1))["query.key_draws"]).key_draws == 8
+    assert QuerySettings(key_draws=dict((n, v) for n, v, _ in recipe_of(0.6, 52, 1))["query.key_draws"]).key_draws == 8

@@ -6,10 +6,11 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from sfumato.config import Extractor, Schedule
+from sfumato.config import Schedule
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.retrieval.features import OneStep, class_contrast, make_encoder, random_views, train_extractor
+from sfumato.retrieval.settings import Extractor
 
 SCHEDULE = make_schedule(Schedule(timesteps=50))
 STILL = Extractor(rotation=0, scale=0, shift=0)

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from artifacts import serialization
-from sfumato.config import Query, Schedule
+from sfumato.config import Schedule
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.retrieval import knowledge_base as module
@@ -25,6 +25,7 @@ from sfumato.retrieval.knowledge_base import (
     build_knowledge_base,
     search_recall,
 )
+from sfumato.retrieval.settings import QuerySettings
 
 T = 40
 SCHEDULE = make_schedule(Schedule(timesteps=T, beta_start=0.01, beta_end=0.2))
@@ -216,7 +217,7 @@ def test_keys_are_averaged_over_draws_and_the_trajectory_keeps_its_noise():
     x, y = digits(30)
 
     def keys(**query):
-        return build_knowledge_base(PIXELS, x, y, time=30, by_class=False, seed=4, query=Query(**query))
+        return build_knowledge_base(PIXELS, x, y, time=30, by_class=False, seed=4, query=QuerySettings(**query))
 
     one, many, clean = keys(), keys(key_draws=3), keys(clean_keys=True)
     assert torch.equal(one.noise, many.noise) and torch.equal(one.noise, clean.noise)
