@@ -1,5 +1,6 @@
 """`sfumato run`, `plan` and `rehearse`: what a run would do, its public half alone, and all of it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,8 @@ from sfumato.named_settings import DEFAULT_METHOD
 from tasks.runtime.environment import Where, configure
 
 if TYPE_CHECKING:
+    import threading
+
     from tasks.planning import PlannedRun
 
 
@@ -36,13 +39,11 @@ def run(
 
     Example with your own images: sfumato run rapid --set data.private=scans/ --set data.public=textures/
     """
-    from sfumato.settings import resolve
+    place, all_changes = configure(), with_short(changes, epsilon, public_because)
+    answering = None if dry_run else _server_for(method, preset, all_changes)
     from tasks.checks import refuse_publishing
     from tasks.planning import RUN_FOLDER, Wishes, plan_run
     from tasks.prices import cached_prices
-    from tasks.server.embedded import begin_server
-
-    place, all_changes = configure(), with_short(changes, epsilon, public_because)
 
     def shown() -> "PlannedRun":
         planned = plan_run(method, preset, all_changes, new_version=new_version)
@@ -51,12 +52,10 @@ def run(
             refuse_publishing(planned.plan)
         return planned
 
-    if dry_run:
+    if not answering:
         with cached_prices(place):
             shown()
         return
-    resolve(method, preset, all_changes)  # mistakes in settings end here, before a server is started
-    answering = begin_server()
     planned = shown()
     place.store()
     place.ledger().close()
@@ -103,19 +102,25 @@ def rehearse(
 
     Opens no private image and writes nothing into the ledger. The run with the same settings finds all of it again.
     """
-    from sfumato.settings import resolve
-    from tasks.planning import plan_run
-    from tasks.server.embedded import begin_server
-
     place, all_changes = configure(), with_short(changes, public_because=public_because)
-    resolve(method, preset, all_changes)
-    answering = begin_server()
+    answering = _server_for(method, preset, all_changes)
+    from tasks.planning import plan_run
+
     planned = plan_run(method, preset, all_changes)
     place.store()
     from flows.rehearse import rehearse_planned
 
     answering.wait()
     rehearse_planned(planned)
+
+
+def _server_for(method: str, preset: str, changes: Sequence[str]) -> "threading.Event":
+    """Start the server that a run needs, which takes as long as its planning; mistakes in the settings end before that."""
+    from sfumato.settings import resolve
+    from tasks.server.embedded import begin_server
+
+    resolve(method, preset, changes)
+    return begin_server()
 
 
 def _show(place: Where, planned: "PlannedRun") -> None:
