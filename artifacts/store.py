@@ -25,9 +25,9 @@ from artifacts.remote import MANIFEST, Remote
 from sfumato.errors import BadInput
 
 Kind = TypeVar("Kind", bound=Ref)
-VERSION = 3
-"""Layout of the store; any other version is refused. Manifests of version 1 name ledger entries by number; cache keys of version 2 hold
-names of modules that have moved."""
+VERSION = 4
+"""Layout of the store, and what cache keys are made of; any other version is refused. Manifests of version 1 name ledger entries by number;
+cache keys of version 2 hold names of modules that have moved, those of version 3 names of parameters and fields."""
 EARLIER = range(1, VERSION)
 """Versions that `Store.migrate` takes over."""
 
@@ -89,7 +89,7 @@ class Store:
 
         No artifact in it is bound again. Manifests of version 1 give numbers of ledger entries, and looking these up in the present ledger
         might accept an artifact that another ledger paid for: such an artifact can be shown, counts as missing, and cannot be published.
-        Artifacts of version 2 stay valid, but no run finds them again.
+        Artifacts of versions 2 and 3 stay valid, but no run finds them again.
         """
         changed = Remote.migrate(remote, EARLIER, VERSION) if remote else False
         mark = Path(root) / "store.json"

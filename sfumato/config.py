@@ -37,7 +37,7 @@ Clipping = Literal["flat", "per_group", "automatic"]
 
 
 LATER = "later"
-"""Marks a field that came when there were cache keys without it. At its default, which therefore never changes, it is left out
+"""Marks a field, or a parameter of a stage, that came when there were cache keys without it. At its default, which therefore never changes, it is left out
 of a key, so that nobody pays again for what an earlier version has paid."""
 NOT_HASHED = "not hashed"
 """Marks a field, or a parameter of a stage, that says how fast, where or on whose behalf, not what: it is left out of every key."""

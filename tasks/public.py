@@ -19,6 +19,7 @@ from sfumato import latents, rehearsal, sources
 from sfumato.alignment import measured
 from sfumato.backbone import train_backbone as train_classes
 from sfumato.config import (
+    LATER,
     NOT_HASHED,
     Alignment,
     BackboneSettings,
@@ -162,7 +163,7 @@ def pretrain(
     network: Network,
     pretraining: Pretraining,
     reference: float,
-    start: PublicModel | None = None,
+    start: Annotated[PublicModel | None, LATER] = None,
 ) -> PublicModel:
     """Train the denoiser on D_pre, the public images outside the reference share; or train a given one further from `start`."""
     params, seed, machine = pretraining.model_dump(), public.seed, public.machine

@@ -2,7 +2,8 @@
 
 The cache key is a digest of the stage's name, the code that it uses (its own source and the project modules behind the
 names in it, comments and docstrings dropped), the versions of the libraries that shape results, and its inputs as
-canonical JSON. Parameters and fields annotated with `NOT_HASHED` concern speed, places or the run, not the result. A
+canonical JSON. Parameters and fields annotated with `NOT_HASHED` concern speed, places or the run, not the result; those with `LATER` are
+newer than some keys, which imply their default. A
 reference whose artifact is missing or damaged is made again.
 """
 
@@ -147,8 +148,13 @@ def _key(function: Callable[..., Ref], _: Any, inputs: dict[str, Any]) -> str:
 
 def cache_key(function: Callable[..., Any], inputs: Mapping[str, object]) -> str:
     """The key of this stage's result for these inputs; the run is none of them."""
-    unhashed = _unhashed(function)
-    hashed = {name: value for name, value in inputs.items() if name not in unhashed}
+    marked, given = marks(function), inspect.signature(function).parameters
+    hashed = {
+        name: value
+        for name, value in inputs.items()
+        if NOT_HASHED not in marked.get(name, ())
+        and not (LATER in marked.get(name, ()) and value == given[name].default)
+    }
     plain = {name: canonical(value) for name, value in hashed.items()}
     extra = frozenset(module for value in hashed.values() for module in method_modules(value))
     parts = [function.__name__, code_digest(function, extra), library_versions(), plain]
@@ -156,12 +162,10 @@ def cache_key(function: Callable[..., Any], inputs: Mapping[str, object]) -> str
 
 
 @functools.cache
-def _unhashed(function: Callable[..., Any]) -> frozenset[str]:
-    """Parameters that concern speed, places or the run."""
+def marks(function: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
+    """The marks of parameters that no key holds, or none while they have their default: `NOT_HASHED`, `LATER`."""
     hints = get_type_hints(function, include_extras=True)
-    return frozenset(
-        name for name, hint in hints.items() if get_origin(hint) is Annotated and NOT_HASHED in hint.__metadata__
-    )
+    return {name: hint.__metadata__ for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
 def canonical(value: Any) -> Any:

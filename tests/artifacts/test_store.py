@@ -338,7 +338,7 @@ def test_a_store_without_write_permission_is_refused_before_any_work(store, monk
         Store.open(store.root)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_store_of_an_earlier_format_is_refused_in_one_line_until_it_is_migrated(tmp_path, version):
     root = tmp_path / "home" / "store"
     store = Store.open(root)
