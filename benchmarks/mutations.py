@@ -342,6 +342,7 @@ FAULTS = (
     # stages and flow
     Fault("cache: the code is not in the key", "tasks/runtime/caching.py", "code_digest(function, extra), library_versions()", "library_versions()", "tasks/runtime/test_caching.py"),
     Fault("cache: versions are not in the key", "tasks/runtime/caching.py", "library_versions(), plain]", "plain]", "tasks/runtime/test_caching.py"),
+    Fault("cache: a parameter that came later is in no key", "tasks/runtime/caching.py", "(LATER in marked.get(name, ()) and value == given[name].default)", "(LATER in marked.get(name, ()))", "tasks/runtime/test_keys.py"),
     Fault("cache: a damaged result is used", "tasks/runtime/caching.py", "if cached and (why := lacking(place, ref)):", 'if cached and (why := ""):', "tasks/runtime/test_caching.py"),
     Fault("stage: what is kept is not committed", "tasks/runtime/artifact.py", "                payment.commit(ledger, ref.digest)", "                pass", "tasks/test_judging.py"),
     Fault("flow: a failed rehearsal stops nothing", "flows/synthesize.py", "if worse and not go_on:", "if False:", "flows/test_synthesize.py"),

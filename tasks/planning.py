@@ -9,7 +9,7 @@ from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.settings import Settings, preset_for, resolve
 from tasks.checks import agreed_delta, known_constants
 from tasks.prices import cached_prices
-from tasks.runtime.artifact import device_of
+from tasks.runtime.artifact import device_of, one_thread
 from tasks.runtime.environment import where
 
 RUN_FOLDER = "."
@@ -65,7 +65,9 @@ def plan_run(method: str, preset: str = "", changes: Sequence[str] = (), *, new_
     """
     place = where()
     known = (lambda name: None) if new_version else known_constants
-    settings, facts, warnings = preflight(resolve(method, preset, changes), str(place.data), known, agreed_delta)
+    settings = resolve(method, preset, changes)
+    with one_thread():  # the networks that it tries are small, and threads would only wait for each other
+        settings, facts, warnings = preflight(settings, str(place.data), known, agreed_delta)
     device_of(settings.machine)
     return PlannedRun(
         settings=settings,
