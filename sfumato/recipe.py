@@ -22,7 +22,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.plan import Facts
 from sfumato.networks.autoencoder import PATCHES, Shape, latent_shape
 from sfumato.networks.build import resolved
-from sfumato.retrieval.choice import recipe_of
+from sfumato.retrieval.choice import recipe_of, times_above
 from sfumato.settings import Settings, written
 from sfumato.sources import parts_of
 from sfumato.stage_costs import Declared, needs_backbone, stage_costs, trains_privately
@@ -478,7 +478,14 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if chosen_method.retrieves:
         pixels = settings.latent.kind == "none" and math.prod(declared.shape) <= 64
         k, v = (0.5, 0.4) if pixels else (0.7, 0.6)
-        yield Pick("method.k", k, "at larger times a latent is noise, and retrieval a guess")
+        own: Any = settings.method
+        above = own.v if "method.v" in declared.set_fields else v
+        chosen_by_hand = {"method.k", "method.neighbour"} & declared.set_fields
+        times = () if chosen_by_hand else times_above(above, facts.public_classes)
+        if not times:
+            yield Pick("method.k", k, "at larger times a latent is noise, and retrieval a guess")
+        for name, value, why in recipe_of(times, facts.public_classes, declared.shape[0]):
+            yield Pick(f"method.{name}", value, why)
         yield Pick("method.v", v, "a long private walk learns more")
         yield Pick("method.nearest", 5, "the mean of five neighbours is steadier than one")
         aligned = settings.alignment.kind != "none"
@@ -493,11 +500,6 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
         distinct = facts.public_classes >= 2 * len(facts.classes) and not aligned
         yield Pick("method.distinct", distinct, f"classes: {facts.public_classes} public, {len(facts.classes)} private")
         yield Pick("method.reference", 0.3, "the rest of the public images trains the denoiser")
-        own: Any = settings.method
-        v = own.v if "method.v" in declared.set_fields else v
-        if not {"method.k", "method.neighbour"} & declared.set_fields:
-            for name, value, why in recipe_of(v, facts.public_classes, declared.shape[0]):
-                yield Pick(f"method.{name}", value, why)
     if chosen_method.evolves:
         learnt = settings.pretraining
         yield Pick("method.distillation.batch", learnt.batch, "as the public denoiser learnt")

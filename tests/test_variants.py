@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import sfumato
 from artifacts.certify import spends_of
 from artifacts.labels import Label
 from flows.audit import audit_run
@@ -49,6 +50,29 @@ def test_a_corrupt_private_image_is_named_before_any_work(no_servers, tmp_path):
             method="rapid", preset="auto", changes=[*TINY, *UNCHOSEN, f"data.private={folder}", "data.share=1"]
         )
     assert str(bad) in told.value.internal and str(bad) not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "changes", [["method.votes=true"], ["method.neighbour=random"], ["method.times=[0.8,0.5]"]], ids=str
+)
+def test_every_way_to_find_a_trajectory_is_released_with_a_model_that_draws(no_servers, tmp_path, changes):
+    record = synthesize.fn(method="rapid", preset="digits", changes=[*TINY, "evaluation.baseline=false", *changes])
+    assert record.label == Label.DP and record.retrieval["query_time"] in (500, 0)
+    assert [one.time for one in record.rehearsal.by_time] == (
+        [] if "random" in changes[0] else [800, 500] if "times" in changes[0] else [500]
+    )
+    publish_run(record, tmp_path / "out")
+    images, labels = sfumato.load(tmp_path / "out").draw(10, seed=3)
+    assert images.shape == (10, 1, 8, 8) and sorted(labels) == list(range(10))
+    assert (tmp_path / "out" / "model" / "extractor").exists() == ("random" not in changes[0])
+
+
+def test_plain_dp_sgd_with_votes_releases_no_public_images(no_servers, tmp_path):
+    changes = [c for c in TINY if not c.startswith("method.")]
+    record = synthesize.fn(method="dp-sgd", preset="digits", changes=[*changes, "method.votes=true"])
+    assert record.label == Label.DP and len(record.plan.spends) == 2
+    publish_run(record, tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out" / "model").iterdir()} == {"model.json", "public", "tuned", "votes"}
 
 
 def test_plain_dp_sgd_is_a_method_like_any_other(no_servers):

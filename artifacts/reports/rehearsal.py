@@ -67,6 +67,8 @@ def retrieval_lines(findings: RehearsalFindings) -> Iterator[str]:
     elif len(findings.by_time) > 1:
         chosen = next(one.share for one in findings.by_time if one.time == findings.query_time)
         yield f"k = {chosen:g} T is the largest at which it works"
+    elif not findings.by_time and findings.retrieval is not None:  # of an earlier version
+        yield f"{findings.retrieval:.1%} of held-out queries find a key of their class; chance {findings.chance or 0:.1%}"
     elif not findings.by_time and findings.query_time == 0:
         yield "none: trajectories are taken at random"
 

@@ -23,22 +23,21 @@ def retrieves(accuracy: float, chance: float) -> bool:
     return accuracy >= min(TIMES_CHANCE * chance, (1 + chance) / 2)
 
 
-def times_above(v: float) -> tuple[float, ...]:
-    """The times of the query that `auto` measures, largest first, as shares of T, above the time v at which drawing resumes."""
-    return tuple(tenth / PARTS for tenth in range(HIGHEST, 0, -1) if tenth / PARTS > v)
+def times_above(v: float, public_classes: int) -> tuple[float, ...]:
+    """The times of the query that `auto` measures, largest first, as shares of T, above the time v at which drawing resumes; none where
+    there is one public class, which every neighbour has."""
+    shares = (tenth / PARTS for tenth in range(HIGHEST, 0, -1))
+    return tuple(share for share in shares if share > v and public_classes > 1)
 
 
-def recipe_of(v: float, public_classes: int, channels: int) -> Iterator[tuple[str, Any, str]]:
+def recipe_of(times: tuple[float, ...], public_classes: int, channels: int) -> Iterator[tuple[str, Any, str]]:
     """The settings of a method with retrieval that `auto` chooses, each with its value and the reason, by declared facts alone."""
+    if times:
+        why = "the largest is taken at which held-out public images find their class; at none, no neighbour means anything"
+        yield "times", times, why
     if public_classes > 1:
         yield "extractor.contrast", "classes", "public classes teach it what is alike"
         yield "query.key_draws", KEY_DRAWS, "one noised image tells little of what it was"
-        if times := times_above(v):
-            yield (
-                "times",
-                times,
-                "the largest at which held-out public images find their class; at none, no neighbour means anything",
-            )
     if channels > 1:
         for name, value in PHOTOGRAPHS.items():
             yield f"extractor.{name}", value, "colour: photographs differ by light and frame"

@@ -47,7 +47,8 @@ class QuerySettings(Section):
     key_draws: int = Field(default=1, ge=1)
     """Noise draws over which a key is averaged; the first is that of the trajectory. Beyond the paper."""
     clean_keys: bool = False
-    """Keys of clean images, not of noised ones that were denoised in one step; then without draws. Beyond the paper."""
+    """Keys of clean images, not of noised ones that were denoised in one step; then without draws. Beyond the paper. A network that has
+    never been trained finds more by them; a trained h, which has seen noised images alone, finds less than by averaged keys."""
     conditional: bool = False
     """The one-step image of a query or a key is asked for its public class. The class that retrieval then "finds" is
     partly an echo of the one that was asked for; see `sfumato.retrieval.accuracy`."""

@@ -1,6 +1,7 @@
 """Which runs a comparison makes, that all are checked before the first begins, and in what order they pay."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ def test_every_variant_meets_every_budget_and_seed():
     assert len(cells) == 8 and cells[0].run.settings.method.k == 0.6 and cells[-1].run.settings.method.name == "dp-sgd"
     assert not any(cell.run.settings.evaluation.baseline for cell in cells)
     assert all(cell.run.plan.certificate.epsilon <= cell.epsilon for cell in cells)
+
+
+def test_what_votes_do_by_themselves_stands_beside_methods_that_take_them():
+    grid = RunGrid(["rapid", "dp-sgd"], "digits", [10.0], [0], QUICK, controls=True)
+    assert [cell.variant for cell in planned(grid)] == ["rapid", "dp-sgd", "dp-sgd method.votes=true"]
+    without = replace(grid, variants=["rapid method.votes=false", "dp-sgd"])
+    assert [cell.variant for cell in planned(without)] == without.variants, "none takes votes"
 
 
 def test_a_mistake_in_the_last_variant_stops_before_the_first_run():

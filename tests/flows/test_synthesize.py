@@ -164,6 +164,27 @@ def test_a_method_without_retrieval_has_no_knowledge_base_and_no_baseline_but_it
     ]
 
 
+def test_votes_of_a_method_without_a_base_compare_with_the_images_which_no_drawing_is_given(book):
+    run_plan(planned(BASELINE_METHOD, "method.votes=true"))
+    (loaded,), (asked,) = (book.of(stage) for stage in (public.load_public, private.take_votes))
+    assert loaded and asked.given.inputs.public.images == PublicImages(digest=f"{1:064d}", label="PUBLIC")
+    own, *_ = book.of(release.generate)
+    assert own.given.inputs.public.images is None and own.given.inputs.votes
+
+
+def test_without_a_query_nothing_learns_features(book):
+    run_plan(planned("rapid", "method.neighbour=random"))
+    (base,) = book.of(public.build_knowledge_base)
+    assert base.given.extractor is None and not book.of(public.train_extractor)
+
+
+def test_times_to_measure_are_given_to_the_stage_that_chooses_and_no_paid_stage_depends_on_more_than_its_base(book):
+    run_plan(planned("rapid", "method.times=[0.8,0.5]"))
+    (base,), (tuned, _) = book.of(public.build_knowledge_base), book.of(private.fine_tune)
+    assert base.given.retrieval.times == (800, 500)
+    assert tuned.given.inputs.public.base.digest == f"{stages(book).index('build-knowledge-base') + 1:064d}"
+
+
 def test_a_perceptual_term_alone_asks_for_the_backbone(book):
     run_plan(planned("dp-sgd", "latent.kind=kl", "latent.perceptual=.1"))
     begun = stages(book)

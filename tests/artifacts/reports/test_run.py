@@ -140,6 +140,15 @@ def test_retrieval_is_judged_against_chance(tmp_path, accuracy, words):
     assert "**Retrieval.**" not in public_report(make_record(tmp_path, retrieval={}))
 
 
+def test_a_walk_that_is_skipped_is_reported_with_what_was_measured(tmp_path):
+    measured = {"retrieval_accuracy": 0.03, "retrieval_chance": 0.019, "retrieval_reference": 0.068, "query_time": 0.0}
+    text = public_report(make_record(tmp_path, retrieval=measured))
+    assert "3.0%" in text and "right 6.8% of the time" in text and "without the walk from T to k" in text
+    bare = public_report(make_record(tmp_path, retrieval={"keys": 187.0, "query_time": 0.0, "search_recall": 1.0}))
+    assert "taken at random" in bare and "chance is" not in bare
+    assert "without the walk" not in public_report(make_record(tmp_path, retrieval=measured | {"query_time": 500.0}))
+
+
 def test_what_an_autoencoder_loses_is_told_beside_what_there_was(tmp_path):
     text = public_report(make_record(tmp_path, latents={"reconstruction_error": 0.0512, "spread": 0.5747}))
     assert "**Latents.**" in text and "reconstructions: 0.051; of the mean image: 0.575" in text

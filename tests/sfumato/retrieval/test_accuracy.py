@@ -15,7 +15,6 @@ from sfumato.retrieval.accuracy import chosen, likeliest_class, measured, number
 from sfumato.retrieval.choice import recipe_of, retrieves, times_above
 from sfumato.retrieval.features import FeatureMap, OneStep
 from sfumato.retrieval.knowledge_base import KnowledgeBase, build_knowledge_base
-from sfumato.retrieval.settings import QuerySettings
 
 T = 40
 SCHEDULE = make_schedule(Schedule(timesteps=T, beta_start=0.01, beta_end=0.2))
@@ -157,12 +156,16 @@ def test_retrieval_works_at_five_times_chance_or_half_way_to_certainty(accuracy,
 
 
 def test_auto_measures_the_papers_time_and_every_tenth_below_above_v():
-    assert times_above(0.4) == (0.8, 0.7, 0.6, 0.5) and times_above(0.6) == (0.8, 0.7) and times_above(0.8) == ()
-    grey, colour = (dict((name, value) for name, value, _ in recipe_of(0.6, 52, channels)) for channels in (1, 3))
-    assert grey["times"] == (0.8, 0.7) and grey["extractor.contrast"] == "classes" and "extractor.mirror" not in grey
+    assert (
+        times_above(0.4, 52) == (0.8, 0.7, 0.6, 0.5)
+        and times_above(0.6, 52) == (0.8, 0.7)
+        and times_above(0.8, 52) == ()
+    )
+    assert times_above(0.4, 1) == (), "where all are of one class, nothing can be measured"
+
+
+def test_the_recipe_of_retrieval_goes_by_declared_facts():
+    grey, colour = ({name: value for name, value, _ in recipe_of((0.8, 0.7), 52, channels)} for channels in (1, 3))
+    assert grey == {"times": (0.8, 0.7), "extractor.contrast": "classes", "query.key_draws": 8}
     assert colour["extractor.mirror"] is True and colour["extractor.edge"] == "border"
-    assert dict((name, value) for name, value, _ in recipe_of(0.6, 1, 1)) == {}, "one class teaches no contrast"
-
-
-def test_settings_of_the_recipe_are_settings():
-    assert QuerySettings(key_draws=dict((n, v) for n, v, _ in recipe_of(0.6, 52, 1))["query.key_draws"]).key_draws == 8
+    assert not list(recipe_of((), 1, 1)), "one class teaches no contrast"
