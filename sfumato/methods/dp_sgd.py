@@ -9,12 +9,14 @@ whose rows the private ones then start, are an option beyond the papers: the con
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from sfumato.config import SettingsOf
+from pydantic import Field
+
+from sfumato.config import LATER, MethodSection, SettingsOf
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated, shared_spends
-from sfumato.methods.voting import VotingSection, asks_distinct, nearest_class, voting
+from sfumato.methods.voting import nearest_class, voting
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import SubsampledGaussian
 
@@ -34,11 +36,17 @@ nothing here. Exchanging a record instead of adding or removing one costs more, 
 """The papers' claim, the certificate, and why they differ (Markdown)."""
 
 
-class Method(VotingSection):
+class Method(MethodSection):
     """Plain DP-SGD has no settings of its own but votes, which no paper takes with it."""
 
     name: Literal["dp-sgd"] = "dp-sgd"
     """DP-SGD on all diffusion times."""
+    votes: Annotated[bool, LATER] = False
+    """Take votes for the public class that resembles each private class, whose row it then starts from."""
+    vote_noise: Annotated[float, Field(gt=0), LATER] = 6.0
+    """Noise on each count of the votes, in records."""
+    distinct: Annotated[bool, LATER] = False
+    """Give each private class a public class of its own, by the assignment with the most votes. It reads the noisy votes alone."""
 
 
 def claim(noise_multiplier: float, sample_rate: float, steps: int, delta: float) -> Claim:
@@ -53,7 +61,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
     tuning, privacy = settings.fine_tuning, settings.privacy
     shared = shared_spends(settings)
-    votes, ask = voting(settings, facts, 0)
+    votes, ask = voting(settings.method, settings, facts, time=0)
 
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
@@ -127,7 +135,7 @@ ALGORITHM = Algorithm(
     walk=walk,
     corrupt=corrupt,
     ballot=ballot,
-    distinct=asks_distinct,
+    distinct=lambda settings: settings.method.distinct,
     controls=("method.votes=true",),
     is_baseline=True,
 )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from sfumato.config import LATER, SettingsOf
+from sfumato.config import LATER, MethodSection, SettingsOf
 from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
@@ -33,7 +33,7 @@ from sfumato.methods.plan import (
     calibrated,
     shared_spends,
 )
-from sfumato.methods.voting import VotingSection, asks_distinct, nearest_class, voting
+from sfumato.methods.voting import nearest_class, voting
 from sfumato.privacy.accounting.events import SubsampledGaussian
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
 from sfumato.retrieval.settings import Extractor, QuerySettings
@@ -58,19 +58,19 @@ images only. Votes for public classes, where taken, are paid for with noise of t
 """The paper's claim, the certificate, and why they differ (Markdown)."""
 
 
-class Method(VotingSection):
+class Method(MethodSection):
     """RAPID's own settings; the defaults are the paper's."""
 
     name: Literal["rapid"] = "rapid"
     """Retrieval-augmented DP fine-tuning."""
     k: float = Field(default=0.8, gt=0, le=1)
     """Time of the query, as a share of T."""
+    v: float = Field(default=0.2, gt=0, lt=1)
+    """Time at which the retrieved trajectory is resumed, as a share of T; below k."""
     times: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], LATER] = ()
     """Times of the query, as shares of T, that are measured on held-out public images, in place of `k`: the largest is taken at which the
     nearest key is of the right class 5 times as often as by chance (with few classes: half the way from chance to certainty). Where it is
     at none, trajectories are taken at random."""
-    v: float = Field(default=0.2, gt=0, lt=1)
-    """Time at which the retrieved trajectory is resumed, as a share of T; below k."""
     neighbour: Annotated[Literal["nearest", "random"], LATER] = "nearest"
     """`random`: a trajectory taken at random, of the voted class where votes are taken; the control for retrieval. There is no query then,
     and no walk from T to k."""
@@ -82,6 +82,13 @@ class Method(VotingSection):
     """Most trajectories in the knowledge base, drawn at random from the reference share; 0 takes them all."""
     nearest: int = Field(default=1, ge=1)
     """Number m of nearest trajectories that are averaged."""
+    votes: bool = False
+    """Take votes for the public class that resembles each private class; needed for retrieval by class."""
+    vote_noise: float = Field(default=6.0, gt=0)
+    """Noise on each count of the votes, in records."""
+    distinct: bool = False
+    """Give each private class a public class of its own, by the assignment with the most votes. It reads the noisy votes alone. Classes
+    that share a winner start from one row and retrieve the same images, and little training tells them apart poorly."""
     extractor: Extractor = Extractor()
     """The contrastive feature extractor."""
 
@@ -105,7 +112,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
     tuning, privacy = settings.fine_tuning, settings.privacy
     retrieval = planned_retrieval(settings, facts)
-    votes, ask = voting(settings, facts, retrieval.time)
+    votes, ask = voting(settings.method, settings, facts, time=retrieval.time)
     shared = shared_spends(settings)
 
     def spends(noise: float) -> list[Spend]:
@@ -307,6 +314,6 @@ ALGORITHM = Algorithm(
     draw=draw,
     corrupt=corrupt,
     ballot=ballot,
-    distinct=asks_distinct,
+    distinct=lambda settings: settings.method.distinct,
     retrieves=lambda settings: settings.method.extractor,
 )

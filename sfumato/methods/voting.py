@@ -7,11 +7,9 @@ one count by 1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Protocol
 
-from pydantic import Field
-
-from sfumato.config import LATER, MethodSection, SettingsOf
+from sfumato.config import MethodSection, SettingsOf
 from sfumato.errors import BadInput
 from sfumato.methods.plan import STAGE_VOTES, Facts, Spend, Votes
 from sfumato.privacy.accounting.events import DiscreteHistogram
@@ -24,21 +22,26 @@ if TYPE_CHECKING:  # to list settings takes no torch
     from sfumato.methods.parts import Parts
 
 
-class VotingSection(MethodSection):
-    """Settings of a method that may take votes."""
+class VotingSettings(Protocol):
+    """What a method that may take votes has among its settings."""
 
-    votes: Annotated[bool, LATER] = False
-    """Take votes for the public class that resembles each private class, whose row it then starts from; needed for retrieval by class."""
-    vote_noise: Annotated[float, Field(gt=0), LATER] = 6.0
-    """Noise on each count of the votes, in records."""
-    distinct: Annotated[bool, LATER] = False
-    """Give each private class a public class of its own, by the assignment with the most votes. It reads the noisy votes alone. Classes
-    that share a winner start from one row and retrieve the same images, and little training tells them apart poorly."""
+    @property
+    def votes(self) -> bool:
+        """Whether votes are taken for the public class that resembles each private class."""
+
+    @property
+    def vote_noise(self) -> float:
+        """Noise on each count of the votes, in records."""
+
+    @property
+    def distinct(self) -> bool:
+        """Whether each private class gets a public class of its own, by the assignment with the most votes."""
 
 
-def voting(settings: SettingsOf[VotingSection], facts: Facts, time: int) -> tuple[Votes | None, list[Spend]]:
+def voting(
+    method: VotingSettings, settings: SettingsOf[MethodSection], facts: Facts, *, time: int
+) -> tuple[Votes | None, list[Spend]]:
     """The votes of a plan whose keys are at `time` (0: it has none), and their spend; `BadInput` where they have nothing to choose from."""
-    method = settings.method
     if not method.votes:
         return None, []
     if method.distinct and facts.public_classes < len(facts.classes):
@@ -72,8 +75,3 @@ def nearest_class(parts: Parts, images: Tensor, labels: Tensor) -> Callable[[Ten
         return labels[torch.cdist(x.flatten(1), shown).argmin(1)]
 
     return vote
-
-
-def asks_distinct(settings: SettingsOf[VotingSection]) -> bool:
-    """Whether no two private classes may share a public one that they voted for."""
-    return settings.method.distinct
