@@ -5,7 +5,7 @@
 Rendered letters alone, 52 classes, nothing private: half of them train a denoiser, the other half are the base, and the letters held out
 from both are the queries. *h*: `random` has never been trained, `views` is the paper's, `classes` knows the public classes, `classes, all k`
 is one such h for all k, as the recipe trains it. *keys*: of one noise draw, as in the paper; averaged over 8 or 32; of clean images. *given the class*
-asks the one-step image for the query's own class, as the paper's accuracy does; *echo* is the same from pure noise. Eleven minutes on one core.
+asks the one-step image for the query's own class, as the paper's accuracy does; *echo* is the same from pure noise. Thirteen minutes on one core.
 """
 
 import argparse
