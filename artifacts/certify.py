@@ -105,6 +105,8 @@ def accept(
     """Write into the ledger what a person accepts, with each reason; `BadInput` where nothing needs acceptance.
 
     `record` comes from the gate (`artifacts.gate`), `copied` says whether the copy check reported copies.
+
+    Many parameters: each is a part of what a person accepts, and goes into one entry.
     """
     overrides: list[tuple[Literal["claim", "copies"], str, str]] = []
     if claim:

@@ -130,6 +130,8 @@ class Store:
 
         `behind` are artifacts that reached this one only through a mechanism that an entry pays for, as the private
         images themselves do; their labels are not handed on.
+
+        Many parameters: each is a field of the manifest that it writes.
         """
         entries = dict(entries or {})
         if behind and not entries:

@@ -133,6 +133,8 @@ class Tracker:
         `steps` is the step at which a series ends, else its points are counted; `inputs` are names of data with their
         digests; of a folder among `files` all goes below its name.
         `BadInput` where MLflow cannot be used, which the first call of a run finds before any work.
+
+        Many parameters: each is a part of a run as MLflow has it.
         """
         from mlflow.entities import Metric, Param, RunTag
 

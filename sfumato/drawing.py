@@ -53,6 +53,8 @@ def draw_images(
 
     Drawing is post-processing, for which a plain seed serves; where it is the mechanism itself, the caller gives the `source` of
     its noise. `labels` splits what was drawn into images and their labels.
+
+    Many parameters: a drawing takes all that a set is made of, and each is made elsewhere.
     """
     start = settings.seed + EDITIONS_APART * settings.generation.edition
     generator: Any = source or torch.Generator(device).manual_seed(start)
@@ -82,6 +84,8 @@ def draw_set(
 ) -> ImageSet:
     """Draw a set by the method of the settings from its parts, with a plain seed; without any part made from private data, by the public
     model alone. A judge as `guide` pulls each image towards its class.
+
+    Many parameters: a drawing takes all that a set is made of, and each is made elsewhere.
     """
     if guide:
         parts = steered(parts, guide, settings.judge.pull)
@@ -113,7 +117,10 @@ def private_drawing(
     progress: Progress = silent,
     shares: Sequence[float] = (),
 ) -> Callable[[Tensor, Tensor, Randomness], ImageSet]:
-    """The function that a mechanism calls to draw `count` images: from private records, their labels and the noise to the set."""
+    """The function that a mechanism calls to draw `count` images: from private records, their labels and the noise to the set.
+
+    Many parameters: a drawing takes all that a set is made of, and each is made elsewhere.
+    """
 
     def drawn(x: Tensor, y: Tensor, noise: Randomness) -> ImageSet:
         def once(settings: Settings, parts: Parts, wanted: Tensor, generator: Any) -> Tensor:

@@ -246,7 +246,10 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
 def private_seconds(
     settings: Settings, plan: Plan, model: nn.Module, shape: Shape, probe: Probe, kind: str, work: Work
 ) -> float:
-    """Seconds of DP-SGD with these settings: gradients clipped record by record, as they are computed on this machine, and noise."""
+    """Seconds of DP-SGD with these settings: gradients clipped record by record, as they are computed on this machine, and noise.
+
+    Many parameters: each is measured or planned by itself, and the time is their product.
+    """
     tuning, levels = settings.fine_tuning, make_schedule(settings.schedule)
     rows = class_rows(model).new_zeros(len(plan.facts.classes), class_rows(model).shape[1])
     tuned = with_classes(model, rows)

@@ -100,6 +100,8 @@ def rehearse(
 
     Without a `denoiser` there is no public model to draw from. At most `images` are drawn, of the classes of as many held-out
     images.
+
+    Many parameters: each is a public part that is measured, or how it is.
     """
     order = dealt(torch.from_numpy(public.withheld.labels), seed)
     withheld, y = to_unit(public.withheld.pixels).to(device)[order], torch.from_numpy(public.withheld.labels)[order]

@@ -97,6 +97,10 @@ def _draw_values(panel: Any, values: Mapping[str, str], rows: Sequence[Row], key
 def _bars(
     panel: Any, points: Sequence[tuple[float, Row]], key: str, colour: str, *, line: str, label: str, marker: str = "o"
 ) -> None:
+    """Bars of one score over the points of a line.
+
+    Many parameters: each says how matplotlib draws one line.
+    """
     scores = [row.scores[key] for _, row in points]
     bars = [score.half or 0.0 for score in scores] if any(score.half for score in scores) else None
     panel.errorbar(

@@ -457,6 +457,8 @@ def averaged(
     One member's vectors have norms of at most `radius`, so that the average moves by 2 radius / k at most, whatever the
     member predicts. Guidance combines a member's own predictions before they are clipped; what is not finite counts as
     zero; clamping the result brings two results no farther apart.
+
+    Many parameters: each is a tensor, or a number of one formula.
     """
     import torch
 

@@ -400,7 +400,10 @@ def _empirical(
     share: float,
     source: Randomness,
 ) -> Tensor:
-    """The kernel mean at `at` = (x, y); one record moves it by `share` at most."""
+    """The kernel mean at `at` = (x, y); one record moves it by `share` at most.
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
     from sfumato.methods.parts import planned
     from sfumato.privacy.engine.kernel_mean import kernel_mean, log_kernel_density, log_peak
 

@@ -87,6 +87,10 @@ class Transformer(Conditioned):
         patch: int,
         condition: int,
     ):
+        """A network for images of `shape` (c, h, w).
+
+        Many parameters: each is a size of the network, by the name of its setting.
+        """
         super().__init__()
         self.checkpointed = False
         self.patch, numbers = patch, shape[0] * patch**2

@@ -93,6 +93,10 @@ class UNet(Conditioned):
         attention: tuple[int, ...],
         condition: int,
     ):
+        """A network for images of `shape` (c, h, w).
+
+        Many parameters: each is a size of the network, by the name of its setting.
+        """
         super().__init__()
         self.checkpointed = False
         side, channels = shape[1], width

@@ -80,6 +80,8 @@ def noisy_votes(
 
     Price: `DiscreteHistogram(noise_multiplier)`, since one record or group adds 1 to one cell. `ballot` maps images `[b, c, h, w]` and
     their classes `[b]` to options `[b]`, each image by itself.
+
+    Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=DISCRETE) as visit:
         arguments: dict[str, Any] = {"classes": classes, "options": options, "device": device}
@@ -120,6 +122,8 @@ def noisy_head(
     Price: `Gaussian(noise_multiplier, count)`: the sum of a step holds one gradient of norm 1 at most of each record, or group, whose
     members' mean counts. `read` maps images `[b, c, h, w]` to features `[b, d]`, each image by itself. `records` is the public count of records, or of
     groups where they have some, which sums are divided by.
+
+    Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=ON_GRID) as visit:
         arguments: dict[str, Any] = {"classes": classes, "records": records, "device": device}
@@ -149,6 +153,8 @@ def noisy_moments(
 
     A group adds no more than a record: one of its records, drawn at random, says in which cell it counts, and the mean of
     those of its records that lie there stands for it, in the sum and in the second moment.
+
+    Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
     with spending(access, events, insecure=source is not None, arithmetic=f"{DISCRETE}; {ON_GRID}") as visit:
         arguments: dict[str, Any] = {"classes": classes, "codec": codec, "device": device, "progress": progress}
@@ -176,6 +182,8 @@ def noised_records(
     Exactly `records` of them are let out, a public constant (None: as many as there are): where fewer are there, grey images fill up,
     and of more a random choice is made. Otherwise the number would show that a record was exchanged for one which its hash
     holds out.
+
+    Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=ON_GRID) as visit:
         source = source or system_source()
@@ -210,6 +218,8 @@ def unprotected(
     """All of `model` trained plainly on the images: no clipping, no noise, the mean of `loss` over Poisson batches.
 
     Price: none that can be certified (`Uncertified`); the result is INTERNAL.
+
+    Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
     with spending(access, [event], insecure=source is not None) as visit:
         source = source or system_source()
@@ -240,6 +250,8 @@ def drawn(
     Price: `events`, which count every step of every image. `draw` maps the private records as `codec` has them and their
     labels to the images, with the noise of the source that it is given; how far one record moves a step is its
     method's to bound.
+
+    Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
     with spending(access, events, insecure=source is not None, arithmetic=OF_SAMPLER) as visit:
         x, y = encoded(visit.images, codec, maps, device)
@@ -275,6 +287,8 @@ def fine_tuned(
     the `maps` of aligned classes, which are paid for already. With `watch`, the steps' diagnostics without noise come beside the
     model and are INTERNAL. `gather` maps the hash of the reservation to the processes that train together, this one first among
     them, or to None.
+
+    Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     state = keeper.load() if keeper else None
@@ -330,6 +344,8 @@ def fine_tuned_beside(
     """Take part in `fine_tuned` as one of the other processes; the first one has reserved under this hash and pays for all.
 
     It returns nothing: the clipped sums go to the first process alone, which adds the noise.
+
+    Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
     settings = settings.model_copy(update={"steps": event.steps, "sample_rate": event.sample_rate})
     with joining(access, reservation) as visit:

@@ -48,6 +48,8 @@ def shard_trained(
 
     Returns the model and the entry of the look. The shard may lack classes, or be empty, and is trained on all the same: a run
     refused for the content of one shard would reveal single records, whatever its certificate says.
+
+    Many parameters: what is done to private records is named where it is called, and hides in no other value.
     """
     with looking(access, "train") as visit:
         own = visit.images.subset(dealt(visit.images, shards, key) == shard)

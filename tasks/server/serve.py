@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import IO
 
 from rich.console import Console
@@ -64,6 +65,7 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
     note, started = place.home / SERVER_FILE, {}
     place.tracker().check()  # MLflow's own server would leave a database that is half laid out where it is killed
     with (place.home / LOG).open("ab") as log, _interruptible():
+        site = Site(place, api, environment, log)
         try:
             for name, command in commands.items():
                 started[name] = _start(command, environment, log)
@@ -73,9 +75,9 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
                 console.print(f"{name:<8} http://{HOST}:{number}{PAGES[name]}", highlight=False)
             if worker:
                 console.print(f"{WORKER:<8} carries out the deployments of prefect.yaml")
-                _deploy(place, api, environment, log)
+                _deploy(site)
             console.print(f"{'log':<8} {place.home / LOG}\nCtrl-C closes all.", highlight=False, soft_wrap=True)
-            _watch(place, api, started, environment, log, console, worker)
+            _watch(site, started, console, worker)
         except KeyboardInterrupt:
             console.print("closing")
         finally:
@@ -83,45 +85,48 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
             _stop(place, api, started)
 
 
-def _watch(
-    place: Where,
-    api: str,
-    started: dict[str, subprocess.Popen[bytes]],
-    environment: dict[str, str],
-    log: IO[bytes],
-    console: Console,
-    worker: bool,
-) -> None:
+@dataclass(frozen=True)
+class Site:
+    """Where servers and worker run, and write."""
+
+    place: Where
+    api: str
+    environment: dict[str, str]
+    log: IO[bytes]
+
+
+def _watch(site: Site, started: dict[str, subprocess.Popen[bytes]], console: Console, worker: bool) -> None:
     """Wait for ever; a worker that ends is started again after its leavings are repaired."""
     command = [
         *[*PREFECT, "worker", "start", "--pool", recovery.POOL, "--type", "process"],
         *["--name", recovery.worker_name(), "--limit", str(RUNS_AT_ONCE)],
     ]
-    begun = 0.0
+    place, begun = site.place, 0.0
     while True:
         if worker and (WORKER not in started or started[WORKER].poll() is not None):
             if WORKER in started:
                 if time.monotonic() - begun < SHORT_SECONDS:
                     raise BadInput(f"the worker ends right after its start: see {place.home / LOG}")
                 console.print("the worker ended: it is started again")
-            for line in recovery.mend(place, api):
+            for line in recovery.mend(place, site.api):
                 console.print(line, markup=False, soft_wrap=True, highlight=False)
-            started[WORKER], begun = _start(command, environment, log), time.monotonic()
+            started[WORKER], begun = _start(command, site.environment, site.log), time.monotonic()
         for name, process in started.items():
             if name != WORKER and process.poll() is not None:
                 raise BadInput(f"the {name} server ended: see {place.home / LOG}")
         time.sleep(1)
 
 
-def _deploy(place: Where, api: str, environment: dict[str, str], log: IO[bytes]) -> None:
-    recovery.make_pool(api)
-    notifications.clear(api)
+def _deploy(site: Site) -> None:
+    place = site.place
+    recovery.make_pool(site.api)
+    notifications.clear(site.api)
     commands = {"the deployments of prefect.yaml": [*PREFECT, "--no-prompt", "deploy", "--all"]}
     if place.notify:
         commands["the automation for SFUMATO_NOTIFY"] = [sys.executable, "-m", "tasks.server.notifications"]
-    with recovery.keeping_schedules(place, api, CHECKOUT / "prefect.yaml"):
+    with recovery.keeping_schedules(place, site.api, CHECKOUT / "prefect.yaml"):
         for what, command in commands.items():
-            if subprocess.run(command, env=environment, stdout=log, stderr=log, cwd=CHECKOUT).returncode:
+            if subprocess.run(command, env=site.environment, stdout=site.log, stderr=site.log, cwd=CHECKOUT).returncode:
                 raise BadInput(f"{what} could not be made: see {place.home / LOG}")
 
 

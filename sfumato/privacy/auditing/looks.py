@@ -88,6 +88,8 @@ def judged(
     are read once. As many real images (`how.images`, or all where there are fewer) are judged too, and in latents the same
     after the autoencoder. `shown` held-out images of each class come back to be looked at. The sets named in `briefly`
     teach the fast classifiers alone.
+
+    Many parameters: one look serves all scores, so that the private images are read once.
     """
     with (
         looking(replace(access, purpose=f"{access.purpose}: train the judge"), "train") as train,
@@ -146,6 +148,8 @@ def attacked(
     """Run membership attacks on the released images, and on the model where one is released; also returns the looks' entries.
 
     At most `ATTACKED` records of each part, spread evenly over it, are attacked.
+
+    Many parameters: one look serves all attacks, so that the private images are read once.
     """
     with _both_parts(access, "attack") as (train, test, entries):
         members, others = tensors(train, ATTACKED), tensors(test, ATTACKED)
@@ -174,6 +178,8 @@ def guessed(
     """A lower bound on epsilon at `delta` from how well the denoiser `tuned` from `start` reveals the canaries' coins.
 
     A canary with several images gets the mean of their scores.
+
+    Many parameters: each stands in the statement of the game: what was trained, from what, on which canaries.
     """
     x, y = to_unit(canaries.pixels).to(device), torch.as_tensor(canaries.labels).to(device)
     x = aligned(codec.encode(x), y, codec.largest_norm(shape_of(x)), maps)

@@ -78,6 +78,8 @@ def play_training(
 
     Weights stand still meanwhile (a learning rate of 0). `each`: pictures of a group, where groups are the unit. `BadInput`
     where the engine refuses the model.
+
+    Many parameters: each is what the engine is given, and the entry that prices it.
     """
     canaries_made = make_canaries(2, shape=shape, classes=1)
     image = codec.encode(to_unit(canaries_made.pixels[:1]).to(device))

@@ -168,6 +168,10 @@ def _embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Call:
+    """A table of rows, read by index.
+
+    Many parameters: each is an argument of the function of torch whose place it takes.
+    """
     if max_norm is not None or scale_grad_by_freq or sparse:
         raise Unknown("a table with max_norm, scale_grad_by_freq or sparse is used by embedding")
     padding = -1 if padding_idx is None else padding_idx % len(weight)
@@ -199,6 +203,10 @@ def _conv(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Call:
+    """A convolution in one to three dimensions.
+
+    Many parameters: each is an argument of the function of torch whose place it takes.
+    """
     axes = weight.dim() - 2
     stride, dilation = each(stride, axes), each(dilation, axes)
     if padding == "same":
@@ -220,6 +228,10 @@ def _conv_transpose(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Call:
+    """A transposed convolution in one to three dimensions.
+
+    Many parameters: each is an argument of the function of torch whose place it takes.
+    """
     axes = weight.dim() - 2
     stride, padding, dilation = each(stride, axes), each(padding, axes), each(dilation, axes)
     return (

@@ -165,6 +165,8 @@ def help_training(
 
     `model`, `corrupt` and `settings` equal those of the first process; `source` samples records and `pairs` noises them, and both
     belong to this process alone. `units` are the units of its records, as in `train_privately`.
+
+    Many parameters: each is a parameter of `train_privately`, by the same name.
     """
     units = single_records(len(x), x.device) if units is None else units
     if settings.rank:

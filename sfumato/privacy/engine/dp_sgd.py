@@ -182,6 +182,8 @@ def train_privately(
     `corrupt` makes the noised examples of a batch. The progress callback receives step numbers alone: no loss, no norm. `note` is
     called once if a layer makes clipping slow. `watch` receives each step's diagnostics without noise: INTERNAL. `others` are
     processes that sample the records that are not in x. `BadInput` for a model that mixes records.
+
+    Many parameters: all that DP-SGD rests on is named where it is called: records, noise, clipping, randomness, and who watches.
     """
     if settings.rank:
         model = adapted(model, settings.trainable, settings.rank, pairs)

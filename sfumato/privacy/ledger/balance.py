@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -51,6 +51,19 @@ class Budget:
 
     epsilon: float
     delta: float
+
+
+class Overrun(NamedTuple):
+    """What a budget does not bear."""
+
+    planned: Sequence[Event]
+    spent: Sequence[Event]
+    owner: str
+    """The set whose budget it is."""
+    budget: Budget
+    relation: Relation
+    after: float
+    """Epsilon of all together."""
 
 
 @dataclass(frozen=True)

@@ -454,7 +454,10 @@ def _append(
     kind: str,
     body: dict[str, Any],
 ) -> Entry:
-    """Write one entry and its signed head."""
+    """Write one entry and its signed head.
+
+    Many parameters: each is a field of the entry that it writes, or where it goes.
+    """
     try:
         text = canonical({**body, "salt": secrets.token_hex(SALT_BYTES)})
     except (TypeError, ValueError) as error:

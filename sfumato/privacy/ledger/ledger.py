@@ -34,6 +34,7 @@ from sfumato.privacy.ledger.balance import (
     RELATIONS,
     Budget,
     Difference,
+    Overrun,
     Reservation,
     Spend,
     Total,
@@ -115,7 +116,7 @@ class Ledger(SignedLedger):
         """Raise `Refused` where `reserve` would for lack of budget; nothing is written."""
         planned = check_events(events)
         if overrun := self._overrun(self._chain.entries(), dataset, planned, relation, delta):
-            raise Refused(self._refusal(dataset, planned, *overrun))
+            raise Refused(self._refusal(dataset, overrun))
 
     # Versions of a set
 
@@ -262,7 +263,7 @@ class Ledger(SignedLedger):
             if overrun is None:
                 entry = write(dataset, "reserve", body)
         if overrun is not None:
-            raise Refused(self._refusal(dataset, rest, *overrun))
+            raise Refused(self._refusal(dataset, overrun))
         return Reservation(
             entry.seq,
             dataset,
@@ -393,6 +394,8 @@ class Ledger(SignedLedger):
 
         Without a digest (None) the entry names no content, for a look at a set that is still being put together. `constants`
         are those that hold from here on for this version of the set.
+
+        Many parameters: each is a field of the entry that it writes.
         """
         check_reason("a look at", dataset, reason)
         check_name(dataset)
@@ -462,6 +465,8 @@ class Ledger(SignedLedger):
         passed: for copies, that none is unexplained; for an audit, that it does not refute what is promised. spends:
         hashes of the reservations that the samples stand on; a refuting audit holds for all that stands on one of them.
         The last verdict on an artifact counts.
+
+        Many parameters: each is a field of the entry that it writes.
         """
         with self._chain.appending() as (entries, write):
             reserved = reserved_entries(entries, spends, dataset)
@@ -485,6 +490,8 @@ class Ledger(SignedLedger):
         """Write that a person let an artifact leave on a claim alone, or in spite of copies; or went on after a rehearsal that failed.
 
         `missing` says what is not promised, or was not shown.
+
+        Many parameters: each is a field of the entry that it writes.
         """
         check_reason("an override for", dataset, reason)
         with self._chain.appending() as (entries, write):
@@ -684,9 +691,8 @@ class Ledger(SignedLedger):
 
     def _overrun(
         self, entries: list[Entry], dataset: str, planned: Sequence[Event], relation: Relation, delta: float
-    ) -> tuple[list[Event], str, Budget, Relation, float] | None:
-        """None where the set's budget, and that of every set joined to it, bears the planned events too; else the spends, the owner of
-        the budget, the budget, the relation and the total."""
+    ) -> Overrun | None:
+        """None where the set's budget, and that of every set joined to it, bears the planned events too."""
         budgets = budgets_of(entries, dataset)
         if not budgets:
             return None
@@ -703,20 +709,12 @@ class Ledger(SignedLedger):
             if budget.delta not in after:
                 after[budget.delta] = self._epsilon([*spent, *planned], budget.delta, relation)
             if not after[budget.delta] <= budget.epsilon:
-                return spent, name, budget, relation, after[budget.delta]
+                return Overrun(planned, spent, name, budget, relation, after[budget.delta])
         return None
 
-    def _refusal(
-        self,
-        dataset: str,
-        planned: Sequence[Event],
-        spent: Sequence[Event],
-        owner: str,
-        budget: Budget,
-        relation: Relation,
-        after: float,
-    ) -> str:
+    def _refusal(self, dataset: str, overrun: Overrun) -> str:
         """The refusal in words: the rest of the budget, the planned cost, and what would fit. Needs several pricings."""
+        planned, spent, owner, budget, relation, after = overrun
         delta = budget.delta
         before = self._epsilon(spent, delta, relation)
         joined = "" if owner == dataset else f", which is joined to '{dataset}',"

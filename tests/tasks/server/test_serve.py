@@ -63,6 +63,6 @@ def test_the_worker_carries_out_a_few_runs_at_once_however_many_wait(tmp_path, m
     monkeypatch.setattr(serve, "_start", start)
     monkeypatch.setattr(serve.recovery, "mend", lambda *_: [])
     with home_at(tmp_path / "home"), pytest.raises(KeyboardInterrupt):
-        serve._watch(configure(), "", {}, {}, None, Console(), True)
+        serve._watch(serve.Site(configure(), "", {}, None), {}, Console(), True)
     (command,) = begun
     assert command[command.index("--limit") + 1] == str(serve.RUNS_AT_ONCE) == "2"
