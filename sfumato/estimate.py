@@ -332,8 +332,8 @@ def _read(network: nn.Module, images: int, shape: Shape) -> None:
 
 def _kernel_step(shape: Shape) -> None:
     x, records = torch.zeros(PROBE_IMAGES, *shape), torch.zeros(PROBE_RECORDS, *shape)
-    choice: dict[str, Any] = {"clip": 1.0, "expected": 1.0, "log_density": torch.zeros(PROBE_IMAGES), "centre": x}
-    kernel_mean(records, x, 1.0, **choice, source=system_source())
+    even = torch.zeros(PROBE_IMAGES)
+    kernel_mean(records, x, 1.0, clip=1.0, expected=1.0, log_density=even, centre=x, source=system_source())
 
 
 def _measure(step: Callable[[], None], images: int) -> float:

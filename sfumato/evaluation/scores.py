@@ -261,8 +261,8 @@ def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
     score, table = inception_score(probabilities)
     near = neighbours(bench.features, drawn, k=NEIGHBOURS)
     rows = {"coverage": near.covered, "precision": near.precise, "recall": near.recalled, "density": near.held}
-    sampling: dict[str, Any] = {"resamples": bench.how.resamples, "seed": bench.seed}
-    spans = {"kid": intervals.around(kid, error), "inception_score": intervals.score_interval(score, table, **sampling)}
+    around = intervals.score_interval(score, table, resamples=bench.how.resamples, seed=bench.seed)
+    spans = {"kid": intervals.around(kid, error), "inception_score": around}
     others = [(name, eyes.read(synthetic), bench.further_features[name]) for name, eyes in bench.further.items()]
     return _joined(
         ScoredSet({"kid": kid, "inception_score": score}, spans),
@@ -283,8 +283,8 @@ def _frechet(name: str, drawn: Tensor, real: Tensor, bench: Bench) -> ScoredSet:
     value = frechet_distance(real, drawn)
     if width > intervals.WIDEST:
         return ScoredSet({name: value})
-    sampling: dict[str, Any] = {"resamples": bench.how.resamples, "seed": bench.seed}
-    return ScoredSet({name: value}, {name: intervals.frechet_interval(value, real, drawn, **sampling)})
+    around = intervals.frechet_interval(value, real, drawn, resamples=bench.how.resamples, seed=bench.seed)
+    return ScoredSet({name: value}, {name: around})
 
 
 def _learnt(names: tuple[str, ...], synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> ScoredSet:
@@ -307,8 +307,9 @@ def _learnt(names: tuple[str, ...], synthetic: Tensor, labels: Tensor, bench: Be
 def _two_samples(synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> ScoredSet:
     """How well a classifier separates images from the real test images."""
     name = "two_sample_auc"
-    options: dict[str, Any] = {"seed": bench.seed, "device": bench.device, "progress": progress}
-    result = two_samples.two_sample_test(bench.images, bench.labels, synthetic, labels, **options)
+    result = two_samples.two_sample_test(
+        bench.images, bench.labels, synthetic, labels, seed=bench.seed, device=bench.device, progress=progress
+    )
     return (
         ScoredSet({name: None}, missing={name: result})
         if isinstance(result, str)

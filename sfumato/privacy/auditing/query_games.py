@@ -129,8 +129,8 @@ def voting(event: DiscreteHistogram, *, each: int = 1) -> Query:
         return (x.flatten(1).amax(1) > 0.5).long() * (OPTIONS - 1)
 
     def play(there: bool, source: Source) -> list[Part]:
-        sizes = {"classes": CLASSES, "options": OPTIONS}
-        noisy = queries.voted(made_up(there, each), event, ballot, **sizes, device=CPU, source=source)
+        voters = made_up(there, each)
+        noisy = queries.voted(voters, event, ballot, classes=CLASSES, options=OPTIONS, device=CPU, source=source)
         return [_whole(event, (noisy - known).flatten(), record=OPTIONS - 1)]
 
     return Query("class votes", (event,), play, ((0, (0,)),))
@@ -218,8 +218,9 @@ def learning_head(event: Gaussian, settings: Judge, *, each: int = 1) -> Query:
             residual = (noisy - KNOWN * known) / unit
             parts.append(Part(0, len(parts), residual.flatten(), (own / unit).flatten()))
 
-        sizes = {"classes": CLASSES, "records": KNOWN + 1}
-        queries.learnt_head(members, event, read, settings, **sizes, device=CPU, source=source, note=note)
+        queries.learnt_head(
+            members, event, read, settings, classes=CLASSES, records=KNOWN + 1, device=CPU, source=source, note=note
+        )
         return parts
 
     return Query("paid judge", (event,), play, ((0, (0,)),))
