@@ -114,6 +114,10 @@ def accept(
             raise BadInput(
                 f"run {record.run} has label {record.label}: there is no claim to accept, leave --accept-claim out"
             )
+        if record.claim.epsilon == math.inf:
+            raise BadInput(
+                f"run {record.run} is without noise (privacy.epsilon=inf), and nobody claims privacy for it: draw what leaves with a finite one"
+            )
         overrides.append(("claim", claim, missing(store, ledger, record.samples_artifact)))
     if copies:
         if not copied:

@@ -11,6 +11,7 @@ follows from declared facts, and was chosen on public or stand-in data.
 """
 
 import argparse
+import math
 import os
 import shutil
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", choices=list(TARGETS), help="which private set")
     parser.add_argument("--method", default="dp-sgd", help="method (default: dp-sgd)")
-    parser.add_argument("--epsilon", type=float, default=10.0, help="target epsilon (default: 10)")
+    parser.add_argument("--epsilon", type=float, default=10.0, help="target epsilon, inf for none (default: 10)")
     parser.add_argument("--minutes", type=float, default=60.0, help="what the recipe may take (default: 60)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the public stages (default: 0)")
     parser.add_argument("--set", nargs="+", default=[], metavar="SETTING", help="further section.field=value")
@@ -107,6 +108,8 @@ def main() -> None:
     target = TARGETS[arguments.target]
     changes = [change.format(data=place.data) for change in target.changes]
     changes += [f"privacy.epsilon={arguments.epsilon}", f"privacy.delta={target.delta}", f"seed={arguments.seed}"]
+    if arguments.epsilon == math.inf:
+        changes += ["privacy.reason=what the noise costs"]
     changes += [f"recipe.minutes={arguments.minutes}", *JUDGED, *arguments.set]
     from flows.synthesize import synthesize
     from tasks.server.embedded import start_server

@@ -13,6 +13,7 @@ from sfumato.methods.plan import (
     STAGE_MOMENTS,
     STAGE_TUNING,
     STAGE_VOTES,
+    UNCLAIMED,
 )
 from sfumato.preflight import private_set
 from sfumato.privacy.accounting.events import SubsampledGaussian
@@ -42,6 +43,10 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
     place = configure()
     record = load_record(place.runs, run)
     settings, plan = audited_settings(record, changes or []), record.plan
+    if plan.claim == UNCLAIMED:
+        raise BadInput(
+            f"run {record.run} is without noise (privacy.epsilon=inf): it promises nothing that an audit could refute"
+        )
     limit = int(1 / (2 * plan.privacy.delta))
     if not 2 <= canaries <= limit:
         raise BadInput(

@@ -62,6 +62,7 @@ from sfumato.methods.plan import (
     STAGE_TRAINING,
     STAGE_TUNING,
     STAGE_VOTES,
+    UNCLAIMED,
     Evolution,
     Members,
     PhaseOne,
@@ -572,7 +573,7 @@ def compare(
 
 def terms(plan: Plan, comparison: bool = False, following: tuple[AnyEvent, ...] = ()) -> Terms:
     """The terms in which the stages of a plan pay."""
-    claim = None if comparison else plan.claim.model_dump(mode="json")
+    claim = None if comparison or plan.claim == UNCLAIMED else plan.claim.model_dump(mode="json")
     return Terms(
         relation=plan.privacy.relation,
         delta=plan.privacy.delta,

@@ -287,7 +287,8 @@ class Privacy(Section):
     """The promise to be kept."""
 
     epsilon: float = Field(default=10.0, gt=0)
-    """Target epsilon of the whole release under `relation`, by the PLD accountant."""
+    """Target epsilon of the whole release under `relation`, by the PLD accountant; `inf` runs without noise, to see what noise costs, and all of
+    it is INTERNAL."""
     delta: Delta = AUTO
     """Target delta, above 0 and below 1, or `auto`, which a plan works out: the delta of the budget that binds the set, else records to the power of
     `delta_exponent`."""

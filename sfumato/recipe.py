@@ -133,6 +133,12 @@ class Pick:
 Rule = Callable[[Settings, Declared], Iterator[Pick]]
 
 
+def target_epsilon(settings: Settings) -> float:
+    """The target that choices follow; at an infinite one the usual, so that a run without noise has the recipe of one with noise."""
+    epsilon = settings.privacy.epsilon
+    return USUAL_EPSILON if epsilon == math.inf else epsilon
+
+
 def follow(settings: Settings, facts: Facts, public_images: int) -> Settings:
     """The settings with every choice that `recipe.kind=auto` leaves open; unchanged where that was done before.
 
@@ -358,7 +364,7 @@ def private_weights(settings: Settings, declared: Declared) -> Iterator[Pick]:
     facts = declared.facts
     if not trains_privately(settings):
         return
-    weight = settings.privacy.epsilon * facts.records
+    weight = target_epsilon(settings) * facts.records
     few = weight < SOME
     why = (
         "little can be learnt from many noisy steps: fewer, of more copies"
@@ -391,7 +397,7 @@ def over_positions(settings: Settings, declared: Declared) -> bool:
 
 def forgets(settings: Settings, declared: Declared) -> bool:
     """Whether private steps on more than the class rows would harm the public model more than they help."""
-    return settings.privacy.epsilon * declared.facts.records < SOME and over_positions(settings, declared)
+    return target_epsilon(settings) * declared.facts.records < SOME and over_positions(settings, declared)
 
 
 def private_rates(settings: Settings, declared: Declared) -> Iterator[Pick]:
@@ -411,7 +417,7 @@ def private_rates(settings: Settings, declared: Declared) -> Iterator[Pick]:
 
 def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Class moments and the paid judge, where there are enough records in a class for them to pay."""
-    facts, chosen, epsilon = declared.facts, METHODS[settings.method.name], settings.privacy.epsilon
+    facts, chosen, epsilon = declared.facts, METHODS[settings.method.name], target_epsilon(settings)
     shape, each = latent_shape(settings.latent, declared.shape), facts.records / len(facts.classes)
     trains = trains_privately(settings) or chosen.needs_moments or chosen.evolves
     if not trains or chosen.labels or each < ENOUGH_RECORDS:
@@ -474,7 +480,7 @@ def _alignable(shape: Shape, classes: int) -> bool:
 
 def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """The method's own settings, by what it declares of itself."""
-    chosen_method, facts, epsilon = METHODS[settings.method.name], declared.facts, settings.privacy.epsilon
+    chosen_method, facts, epsilon = METHODS[settings.method.name], declared.facts, target_epsilon(settings)
     if chosen_method.retrieves:
         pixels = settings.latent.kind == "none" and math.prod(declared.shape) <= 64
         k, v = (0.5, 0.4) if pixels else (0.7, 0.6)
@@ -528,9 +534,9 @@ def drawing(settings: Settings, declared: Declared) -> Iterator[Pick]:
         return
     yield Pick("generation.solver", "dpm++", f"made for few steps: {SAMPLING_STEPS} do")
     yield Pick("generation.steps", SAMPLING_STEPS, "more change little")
-    few = pixels and settings.privacy.epsilon * declared.facts.records < RICH
+    few = pixels and target_epsilon(settings) * declared.facts.records < RICH
     few = few and len(declared.facts.classes) > 1
-    guidance = (1.0 if settings.privacy.epsilon < SMALL_EPSILON else 0.5) if few else 0.0
+    guidance = (1.0 if target_epsilon(settings) < SMALL_EPSILON else 0.5) if few else 0.0
     why = (
         "little is learnt of the classes: guidance makes up for it"
         if guidance
@@ -569,9 +575,9 @@ def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
         numbers["pretraining"] = int(most)
     for name, number in numbers.items():
         why = f"{number * stages[name] / 60:.1f} of {time}"
-        if name == "fine_tuning" and settings.privacy.epsilon * records < SOME and number >= FEW_STEPS:
+        if name == "fine_tuning" and target_epsilon(settings) * records < SOME and number >= FEW_STEPS:
             number = FEW_STEPS
-            why = f"with epsilon {settings.privacy.epsilon:g} and {declared.facts.private} more steps add more noise than they teach"
+            why = f"with epsilon {target_epsilon(settings):g} and {declared.facts.private} more steps add more noise than they teach"
         yield Pick(path_of(name), number, why)
 
 

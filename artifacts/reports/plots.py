@@ -1,6 +1,7 @@
 """The pictures of a report: losses of public training, epsilon against delta, and (INTERNAL) scores against epsilon."""
 
 import io
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,9 +109,9 @@ def _alike(record: RunRecord, other: RunRecord) -> bool:
 
 def _point(panel: Any, record: RunRecord, key: str, colour: str, *, filled: bool) -> None:
     row = record.metrics[SYNTHETIC]
-    if row.get(key) is None:
-        return
     at, marker = (record.certificate.epsilon, "o") if record.certificate else (record.claim.epsilon, "x")
+    if row.get(key) is None or at == math.inf:
+        return
     bars = row.get("intervals", {}).get(key) if filled else None
     reach = [[max(0.0, row[key] - bars[0])], [max(0.0, bars[1] - row[key])]] if bars else None
     inner = {} if marker == "x" else {"markerfacecolor": colour if filled else "none"}

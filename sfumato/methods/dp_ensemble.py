@@ -43,6 +43,7 @@ from sfumato.methods.plan import (
     Members,
     Plan,
     Spend,
+    refuse_infinite,
     shared_spends,
 )
 from sfumato.privacy.accounting import accountant
@@ -289,6 +290,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where shards, sampler, window or budget do not fit."""
     method, privacy, generation = settings.method, settings.privacy, settings.generation
     _check(settings, facts)
+    refuse_infinite(privacy, f"method.name={method.name}", "the noise of its drawing is what hides a record")
     paid = method.prototypes * len(facts.classes) or generation.images
     own, shared = window(settings), shared_spends(settings)
     events = [spend.event for spend in shared]

@@ -24,6 +24,7 @@ from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
     STAGE_PHASE_ONE,
     STAGE_TUNING,
+    UNCLAIMED,
     Claim,
     Facts,
     PhaseOne,
@@ -213,7 +214,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
             Spend(stage=STAGE_TUNING, what=f"Phase II: DP-SGD on times 1 to {start - 1}", event=steps),
         ]
 
-    if method.phase_one == "paper":
+    if method.phase_one == "paper" and privacy.epsilon != math.inf:
         noise, certificate = noise_of_claim(settings, facts, base), None
     else:
         noise, certificate = calibrated(privacy, spends)
@@ -230,7 +231,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         spends=tuple(spends(noise)),
         privacy=privacy,
         certificate=certificate,
-        claim=claim_of(settings, facts, base, noise),
+        claim=claim_of(settings, facts, base, noise) if noise else UNCLAIMED,
     )
 
 

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from sfumato.config import LATER, MethodSection, SettingsOf
 from sfumato.methods.algorithm import Algorithm, without_gradients
-from sfumato.methods.plan import STAGE_TUNING, Claim, Facts, Plan, Spend, calibrated, shared_spends
+from sfumato.methods.plan import STAGE_TUNING, UNCLAIMED, Claim, Facts, Plan, Spend, calibrated, shared_spends
 from sfumato.methods.voting import nearest_class, voting
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import SubsampledGaussian
@@ -80,7 +80,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         spends=tuple(spends(noise)),
         privacy=privacy,
         certificate=certificate,
-        claim=claim(noise, tuning.sample_rate, tuning.steps, privacy.delta),
+        claim=claim(noise, tuning.sample_rate, tuning.steps, privacy.delta) if noise else UNCLAIMED,
     )
 
 

@@ -27,12 +27,14 @@ from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
     STAGE_TRAINING,
     STAGE_TUNING,
+    UNCLAIMED,
     Blueprint,
     Claim,
     Facts,
     Plan,
     Spend,
     calibrated,
+    refuse_infinite,
     shared_spends,
 )
 from sfumato.privacy.accounting.events import SubsampledGaussian, Uncertified
@@ -152,6 +154,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     sampling, shared = settings.generation.hamiltonian, shared_spends(settings)
     evaluations = sampling.iterations * (sampling.steps + 1)
     if method.mechanism == "randomised_response":
+        refuse_infinite(privacy, "method.mechanism=randomised_response", "the paper's training is its random answer")
         what = f"sliced score matching, projection vectors exchanged among {method.k}"
         return Plan(
             method=method.name,
@@ -181,7 +184,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         noise_multiplier=noise,
         spends=tuple(spends(noise)),
         certificate=certificate,
-        claim=Claim(epsilon=certificate.epsilon, source=source),
+        claim=Claim(epsilon=certificate.epsilon, source=source) if certificate else UNCLAIMED,
     )
 
 

@@ -26,7 +26,17 @@ from sfumato.class_shares import most_of_one
 from sfumato.config import MethodSection, Section, SettingsOf
 from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm, without_gradients
-from sfumato.methods.plan import STAGE_DRAWING, Certificate, Claim, Facts, Plan, Spend, calibrated, shared_spends
+from sfumato.methods.plan import (
+    STAGE_DRAWING,
+    Certificate,
+    Claim,
+    Facts,
+    Plan,
+    Spend,
+    calibrated,
+    refuse_infinite,
+    shared_spends,
+)
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_rate
@@ -210,6 +220,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     from sfumato.diffusion.edm import step_noise
 
     method, privacy = settings.method, settings.privacy
+    refuse_infinite(privacy, f"method.name={method.name}", "the noise of its drawing is what hides a record")
     if settings.generation.classes != "uniform" and not method.by_class:
         raise BadInput(
             f"method.by_class=false draws from all records, whatever class an image is drawn for, so generation.classes="
@@ -249,7 +260,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         comparisons=len(steps) * facts.records,
         spends=tuple(spends(relative)),
         privacy=privacy,
-        certificate=certificate.model_copy(update={"images": settings.generation.images}),
+        certificate=certificate and certificate.model_copy(update={"images": settings.generation.images}),
         claim=Claim(epsilon=paper_claim.epsilon, source=f"{paper_claim.source}, C = {clip:.4g}"),
     )
 
@@ -288,7 +299,7 @@ class Spends(Protocol):
         """All spends for `count` images of a class; by default as many as the settings request."""
 
 
-def _priced(settings: SettingsOf[Method], facts: Facts, spends: Spends) -> tuple[float, Certificate]:
+def _priced(settings: SettingsOf[Method], facts: Facts, spends: Spends) -> tuple[float, Certificate | None]:
     """expected / C and its certificate: calibrated where C is open, else checked against the budget."""
     from sfumato.privacy.engine.kernel_mean import contribution
 

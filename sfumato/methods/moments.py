@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sfumato.config import MethodSection, SettingsOf
 from sfumato.methods.algorithm import Algorithm, without_gradients
-from sfumato.methods.plan import STAGE_MOMENTS, Certificate, Claim, Facts, Plan, shared_spends
+from sfumato.methods.plan import STAGE_MOMENTS, UNCLAIMED, Claim, Facts, Plan, certified, shared_spends
 from sfumato.privacy.accounting import accountant
 
 if TYPE_CHECKING:  # to list settings takes no torch
@@ -65,12 +65,8 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         evaluations=evaluations(settings.generation, walk(settings)),
         spends=spends,
         privacy=privacy,
-        certificate=Certificate(
-            **accountant.priced(events, privacy.delta, privacy.relation)._asdict(),
-            delta=privacy.delta,
-            relation=privacy.relation,
-        ),
-        claim=claim(noise, privacy.delta),
+        certificate=certified(privacy, events),
+        claim=claim(noise, privacy.delta) if all(noise) else UNCLAIMED,
     )
 
 

@@ -108,6 +108,7 @@ class Claim(Section):
     """The epsilon that a paper's own analysis gives for these settings. Never a certificate."""
 
     epsilon: float
+    """Infinite where a run has no noise and nothing is claimed for it."""
     source: str
     """The paper's statement, with what it leaves out."""
 
@@ -120,6 +121,10 @@ def _up(value: float, decimals: int) -> float:
 def in_full(unit: str) -> str:
     """The unit of privacy in words, where a group of images is a `unit`; an empty one stands for single images."""
     return f"one {unit} with all images and labels" if unit else ONE_IMAGE
+
+
+UNCLAIMED = Claim(epsilon=math.inf, source="a run without noise, to compare with; no paper claims privacy for it")
+"""The claim where `privacy.epsilon` is infinite."""
 
 
 class Certificate(Section):
@@ -283,7 +288,7 @@ def judging(judge: Judge, privacy: Privacy) -> list[Spend]:
 @functools.lru_cache
 def _noise_of_judge(epsilon: float, delta: float, relation: Relation, steps: int) -> float:
     """The noise with which this number of steps alone costs `epsilon`."""
-    return accountant.calibrate(epsilon, delta, lambda noise: [Gaussian(noise_multiplier=noise, count=steps)], relation)
+    return least_noise(epsilon, delta, lambda noise: [Gaussian(noise_multiplier=noise, count=steps)], relation)
 
 
 def shared_spends(settings: SettingsOf[MethodSection]) -> list[Spend]:
@@ -314,7 +319,7 @@ def aligning(alignment: Alignment, privacy: Privacy, beside: tuple[AnyEvent, ...
 
     others = beside if alignment.share == 1 else ()
     target = alignment.share * privacy.epsilon
-    noise = accountant.calibrate(target, privacy.delta, lambda z: [*others, *events(z)], privacy.relation)
+    noise = least_noise(target, privacy.delta, lambda z: [*others, *events(z)], privacy.relation)
     return tuple(
         Spend(stage=STAGE_MOMENTS, what=f"{what} of each class", event=event)
         for what, event in zip(("count", "mean", "covariance"), events(noise), strict=True)
@@ -416,7 +421,7 @@ class Plan(Section):
     def lacking(self) -> str:
         """The reason why there is no certificate; empty where there is one."""
         reasons = [spend.event.uncertified(self.privacy.relation) for spend in self.spends]
-        return "; ".join(filter(None, reasons))
+        return "; ".join(dict.fromkeys(filter(None, reasons)))
 
     def __str__(self) -> str:
         """Spends, drawing and promise, a line each."""
@@ -455,15 +460,32 @@ def protecting_groups(plan: Plan) -> Plan:
     return plan.model_copy(update={"certificate": certificate, "claim": claim})
 
 
-def calibrated(privacy: Privacy, spends: Callable[[float], Sequence[Spend]]) -> tuple[float, Certificate]:
-    """The least noise with which all of `spends(noise)` together meet the target, and the certificate."""
+def least_noise(
+    epsilon: float, delta: float, events: Callable[[float], Sequence[AnyEvent]], relation: Relation
+) -> float:
+    """The least noise multiplier with which `events` cost at most `epsilon` together: none where that is infinite."""
+    return 0.0 if epsilon == math.inf else accountant.calibrate(epsilon, delta, events, relation)
+
+
+def refuse_infinite(privacy: Privacy, setting: str, why: str) -> None:
+    """Raise `BadInput` at an infinite target, where a method has no form without noise."""
+    if privacy.epsilon == math.inf:
+        raise BadInput(f"privacy.epsilon=inf has no meaning with {setting}: {why}; choose a finite one")
+
+
+def certified(privacy: Privacy, events: Sequence[AnyEvent]) -> Certificate | None:
+    """The certificate of `events` together; None at an infinite target, which is a run to compare with, and INTERNAL."""
+    if privacy.epsilon == math.inf:
+        return None
+    price = accountant.priced(events, privacy.delta, privacy.relation)
+    return Certificate(**price._asdict(), delta=privacy.delta, relation=privacy.relation)
+
+
+def calibrated(privacy: Privacy, spends: Callable[[float], Sequence[Spend]]) -> tuple[float, Certificate | None]:
+    """The least noise with which all of `spends(noise)` together meet the target, and the certificate; 0 and None at an infinite one."""
 
     def events(noise: float) -> list[AnyEvent]:
         return [spend.event for spend in spends(noise)]
 
-    noise = accountant.calibrate(privacy.epsilon, privacy.delta, events, privacy.relation)
-    return noise, Certificate(
-        **accountant.priced(events(noise), privacy.delta, privacy.relation)._asdict(),
-        delta=privacy.delta,
-        relation=privacy.relation,
-    )
+    noise = least_noise(privacy.epsilon, privacy.delta, events, privacy.relation)
+    return noise, certified(privacy, events(noise))

@@ -18,7 +18,7 @@ from pydantic import Field
 from sfumato.config import MethodSection, Pretraining, SettingsOf
 from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm, without_gradients
-from sfumato.methods.plan import STAGE_VOTES, Claim, Evolution, Facts, Plan, Spend, calibrated, shared_spends
+from sfumato.methods.plan import STAGE_VOTES, UNCLAIMED, Claim, Evolution, Facts, Plan, Spend, calibrated, shared_spends
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import DiscreteHistogram
 
@@ -97,7 +97,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         spends=tuple(spends(noise)),
         privacy=privacy,
         certificate=certificate,
-        claim=claim(noise, method.rounds, privacy.delta),
+        claim=claim(noise, method.rounds, privacy.delta) if noise else UNCLAIMED,
     )
 
 

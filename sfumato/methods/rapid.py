@@ -25,6 +25,7 @@ from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
     STAGE_TUNING,
+    UNCLAIMED,
     Claim,
     Facts,
     Plan,
@@ -135,7 +136,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         spends=tuple(spends(noise)),
         privacy=privacy,
         certificate=certificate,
-        claim=claim(noise, tuning.steps, privacy.delta),
+        claim=claim(noise, tuning.steps, privacy.delta) if noise else UNCLAIMED,
     )
 
 

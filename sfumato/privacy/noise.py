@@ -94,7 +94,9 @@ class Source:
         return exact.rounded_normals(self.words, math.prod(shape), scale).view(*shape)
 
     def discrete_gaussian(self, shape: Sequence[int], sigma: float) -> Tensor:
-        """Whole numbers of the discrete Gaussian law with parameter `sigma`, sampled exactly; int64 of `shape`."""
+        """Whole numbers of the discrete Gaussian law with parameter `sigma`, sampled exactly; int64 of `shape`, zeros where `sigma` is 0."""
+        if not sigma:
+            return torch.zeros(*shape, dtype=torch.int64)
         return torch.from_numpy(exact.discrete_gaussian(self.words, math.prod(shape), sigma)).view(*shape)
 
     def generator(self, device: torch.device | str = "cpu") -> torch.Generator:

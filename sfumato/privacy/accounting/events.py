@@ -12,20 +12,23 @@ from pydantic import Field
 
 from sfumato.config import NOT_HASHED, Relation, Section
 
+NO_NOISE = "epsilon is infinite, since nothing is noised"
+"""The reason of a mechanism without noise."""
+
 
 class Event(Section):
     """Base of all events: frozen, refuses unknown fields, serialises to JSON."""
 
     def uncertified(self, relation: Relation) -> str:
-        """The reason why no epsilon holds under `relation`; empty where one does."""
-        return ""
+        """The reason why no epsilon holds under `relation`; empty where one does. Noise of 0 hides nobody."""
+        return NO_NOISE if getattr(self, "noise_multiplier", None) == 0 else ""
 
 
 class Gaussian(Event):
     """A query on all records, each contributing a vector of l2 norm at most 1, plus Gaussian noise; `count` times."""
 
     kind: Literal["gaussian"] = "gaussian"
-    noise_multiplier: float = Field(gt=0)
+    noise_multiplier: float = Field(ge=0)
     count: int = Field(default=1, ge=0)
 
 
@@ -38,7 +41,7 @@ class Histogram(Event):
     """
 
     kind: Literal["histogram"] = "histogram"
-    noise_multiplier: float = Field(gt=0)
+    noise_multiplier: float = Field(ge=0)
 
 
 class DiscreteHistogram(Event):
@@ -51,14 +54,14 @@ class DiscreteHistogram(Event):
     """
 
     kind: Literal["discrete_histogram"] = "discrete_histogram"
-    noise_multiplier: float = Field(gt=0)
+    noise_multiplier: float = Field(ge=0)
 
 
 class SubsampledGaussian(Event):
     """DP-SGD: `steps` Gaussian queries, each on a Poisson sample that holds a record with probability `sample_rate`."""
 
     kind: Literal["subsampled_gaussian"] = "subsampled_gaussian"
-    noise_multiplier: float = Field(gt=0)
+    noise_multiplier: float = Field(ge=0)
     sample_rate: float = Field(gt=0, le=1)
     steps: int = Field(ge=0)
 
@@ -70,12 +73,12 @@ class NoisedRecords(Event):
     """
 
     kind: Literal["noised_records"] = "noised_records"
-    noise_multiplier: float = Field(gt=0)
+    noise_multiplier: float = Field(ge=0)
 
     def uncertified(self, relation: Relation) -> str:
         """Only an exchange leaves the number of vectors as it is."""
-        if relation == "replace_one":
-            return ""
+        if relation == "replace_one" or not self.noise_multiplier:
+            return super().uncertified(relation)
         return "the noised records show how many there are, so they are priced under replace_one alone"
 
 

@@ -221,3 +221,10 @@ def test_noise_too_large_for_its_grid_is_refused():
 
 def test_the_entries_words_name_what_is_done():
     assert "AES-256" in noise.GENERATOR and "grid" in noise.ON_GRID and "discrete" in noise.DISCRETE
+
+
+def test_noise_of_zero_leaves_the_rounded_value():
+    value = torch.tensor([0.3, -1.7])
+    (released,) = noised([value], noise_multiplier=0.0, norm=1.0, numbers=2, source=seeded_source())
+    assert torch.allclose(released, value, atol=grid(1.0, 2)) and not torch.equal(released, value)
+    assert system_source().discrete_gaussian((3,), 0).tolist() == [0, 0, 0]
