@@ -72,6 +72,7 @@ def run(
             "been paid for in both, and their budget binds them together (sfumato ledger show says which count together)"
         )
     wishes = Wishes(publish_to or (RUN_FOLDER if publish else ""), new_version, go_on=go_on)
+    place.tracker().check()  # MLflow loads while the server starts
     answering.wait()
     summary(synthesize_planned(planned, wishes))
 

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 
+from artifacts.tracking import Tracker
 from flows.cli import main
 from sfumato.preflight import preflight, private_set
 from sfumato.privacy.accounting.events import Gaussian, Uncertified
@@ -56,6 +57,7 @@ def sfumato(folder, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "flows.synthesize", flow)
     monkeypatch.setattr(serve, "serve", started)
     monkeypatch.setattr(embedded, "begin_server", answered)
+    monkeypatch.setattr(Tracker, "check", lambda tracker: None)
 
     def command(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["sfumato", *map(str, arguments)])
