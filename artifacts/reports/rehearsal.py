@@ -60,7 +60,7 @@ def retrieval_lines(findings: RehearsalFindings) -> Iterator[str]:
             f"at k = {one.share:g} T a held-out query finds its class first {one.first:.1%} of the time (chance {one.chance:.1%}, likelihood "
             f"reference {one.reference:.1%}: {verdict(one)}) and among five {one.five:.1%} (chance {one.chance_five:.1%}). Asked for its own "
             f"class, as the paper measures it, {one.labelled_first:.1%} and {one.labelled_five:.1%}; but pure noise, asked for a class, "
-            f"finds that {one.echo:.1%} of the time: an echo of the label"
+            f"finds it {one.echo:.1%} of the time, by echo alone"
         )
     if findings.by_time and findings.query_time == 0:
         yield "near chance at every k: trajectories are taken at random, and the walk from T to k is skipped"
@@ -75,6 +75,9 @@ def retrieval_lines(findings: RehearsalFindings) -> Iterator[str]:
 
 def verdict(one: RetrievalFindings) -> str:
     """Accuracy beside chance, in words."""
+    echoes = one.first == one.labelled_first and one.first > NEAR_CHANCE * one.chance
+    if echoes and one.echo > one.first / 2:
+        return "an echo of the label that it was asked for"
     if retrieves(one.first, one.chance):
         return "it works"
     if one.first > NEAR_CHANCE * one.chance:

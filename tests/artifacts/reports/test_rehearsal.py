@@ -38,6 +38,11 @@ def test_each_time_stands_with_chance_reference_and_echo():
     assert "k = 0.3 T is the largest" in chosen
 
 
+def test_a_query_that_was_asked_for_its_class_is_not_said_to_work():
+    (text,) = retrieval(by_time=(at(800, 0.78),), query_time=800)
+    assert "an echo of the label that it was asked for" in text and "it works" not in text
+
+
 @pytest.mark.parametrize(("reference", "why"), [(0.019, True), (0.4, False)])
 def test_near_chance_the_reference_says_whether_there_was_anything_to_find(reference, why):
     (text,) = retrieval(by_time=(at(800, 0.02, reference),), query_time=800)
