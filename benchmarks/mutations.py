@@ -366,9 +366,18 @@ def main() -> int:
             print(f"{finding:<7} {seconds:6.1f} s  {fault.name}", flush=True)
             if options.json:
                 options.json.write_text(json.dumps(findings, indent=1) + "\n", encoding="utf-8")
-    caught = sum(finding == "caught" for finding in findings.values())
-    print(f"{caught} of {len(findings)} caught")
-    return int(caught < len(findings))
+    print("\n".join(summary(findings)))
+    return int(set(findings.values()) != {"caught"})
+
+
+def summary(findings: dict[str, Finding]) -> Iterator[str]:
+    """A table of the parts of the program: how many faults were put into each, and how many were caught."""
+    yield "| part | faults | caught |\n| --- | --- | --- |"
+    parts = [name.partition(":")[0] for name in findings]
+    for part in dict.fromkeys(parts):
+        caught = sum(finding == "caught" for name, finding in findings.items() if name.startswith(f"{part}:"))
+        yield f"| {part} | {parts.count(part)} | {caught} |"
+    yield f"| all | {len(parts)} | {sum(finding == 'caught' for finding in findings.values())} |"
 
 
 def copy_to(copy: Path) -> None:

@@ -42,19 +42,19 @@ def main() -> None:
     parser.add_argument("--demo", action="store_true", help="make demo, and measure it when all of it is cached")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        homes = [Path(folder) / str(number) for number in range(given.rounds)]
-        same = [homes[0]] * given.rounds
+        new = [Path(folder) / str(number) for number in range(given.rounds)]
+        same, demo = [Path(folder) / "same"] * given.rounds, [Path(folder) / "demo"] * given.rounds
         plain, _, _ = measured(PLAIN, same)
         print("| command | CPU s | by the clock, s | times an empty Python | MB |\n| --- | --- | --- | --- | --- |")
         rows = [("`python -c pass`", PLAIN, same), ("`python -c 'import torch'`", TORCH, same)]
         rows += [(f"`sfumato {command}`", _sfumato(command), same) for command in (*COMMANDS, *given.command)]
         rows += [
-            (f"`sfumato {PLAN}`, the first time", _sfumato(PLAN), homes),
+            (f"`sfumato {PLAN}`, the first time", _sfumato(PLAN), new),
             (f"`sfumato {PLAN}`, the same again", _sfumato(PLAN), same),
         ]
         if given.demo:
-            measured(_sfumato(DEMO), homes[:1])
-            rows.append((f"`sfumato {DEMO}`, all of it cached", _sfumato(DEMO), same))
+            measured(_sfumato(DEMO), demo[:1])
+            rows.append((f"`sfumato {DEMO}`, all of it cached", _sfumato(DEMO), demo))
         for name, command, places in rows:
             seconds, clock, megabytes = measured(command, places)
             print(f"| {name} | {seconds:.2f} | {clock:.1f} | {seconds / plain:.0f} | {megabytes:.0f} |", flush=True)
