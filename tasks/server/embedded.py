@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Mapping
 
+from sfumato.errors import BadInput
 from tasks.runtime.environment import answers, use_server
 
 HOST = "127.0.0.1"
@@ -35,6 +36,8 @@ EPHEMERAL = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFE
 """Settings by which Prefect serves neither pages nor schedules."""
 TRIES = 3
 """Ports on which a server may fail to start."""
+PATIENCE_SECONDS, SILENT_SECONDS = 600.0, 45.0
+"""Seconds that a server may take to answer, which on a machine with much to do are many; and those after which a line says so."""
 POLL_SECONDS, STOP_SECONDS = 0.1, 5.0
 GRACE_SECONDS = 1.0
 """Seconds that a run at its own end may outlive its server."""
@@ -45,7 +48,26 @@ def start_server() -> None:
     begin_server().wait()
 
 
-def begin_server() -> threading.Event:
+class Answering(threading.Event):
+    """Set once the server answers, or has failed."""
+
+    is_late = False
+    """Whether it was given up while its process still started."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for it, and say so where it takes long; `BadInput` where it was given up."""
+        if timeout is None and not super().wait(SILENT_SECONDS):
+            print("Prefect's server is slow to start, as on a busy machine; waiting", file=sys.stderr, flush=True)
+        answers = super().wait(timeout)
+        if self.is_late:
+            raise BadInput(
+                f"Prefect's server did not answer within {PATIENCE_SECONDS:g} s, as on a machine with too much to do: give the same command "
+                "again when there is less"
+            )
+        return answers
+
+
+def begin_server() -> Answering:
     """Start the server without waiting: the event is set once it answers, or has failed. A command plans its run in the meantime."""
     from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_EPHEMERAL_ENABLED, get_current_settings
 
@@ -55,8 +77,7 @@ def begin_server() -> threading.Event:
         server.answering.set()
     else:
         atexit.register(server.end)
-        patience = settings.server.ephemeral.startup_timeout_seconds
-        threading.Thread(target=_keep, args=(server, patience), daemon=True).start()
+        threading.Thread(target=_keep, args=(server, PATIENCE_SECONDS), daemon=True).start()
     return server.answering
 
 
@@ -64,8 +85,7 @@ class Server:
     """The process of a server: one at a time, and none any more once the run ends."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self.answering = threading.Event()
-        """Set once it answers, or has failed."""
+        self.answering = Answering()
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._over, self._turn = threading.Event(), threading.Lock()
@@ -83,6 +103,7 @@ class Server:
             if answers(api_at(port)):
                 return process
             if time.monotonic() > deadline:
+                self.answering.is_late = True
                 process.kill()
             time.sleep(POLL_SECONDS)
         return None
@@ -114,7 +135,7 @@ def _keep(server: Server, patience: float) -> None:
     with contextlib.suppress(OSError):
         for _ in range(TRIES):
             port = _free_port()
-            if process := server.start(port, patience):
+            if (process := server.start(port, patience)) or server.answering.is_late:
                 break
         if process:
             use_server(api_at(port))

@@ -32,7 +32,7 @@ UNPAID = {"evaluation", "rehearsal", "recipe"}
 
 
 def shapes() -> dict[str, list[str]]:
-    """What each key holds: of stages the parameters, of values the fields, without those that a default leaves out."""
+    """What each key holds: of stages the parameters, of values the fields, without those that a default leaves out; a value may move."""
     stages = [one for module in MAKING for one in vars(module).values() if isinstance(one, Stage)]
     named = {f"{one.fn.__module__}.{one.fn.__name__}": one.fn for one in (*stages, *DRAWING)}
     held = {name: sorted(set(parameters(function)) - set(marks(function))) for name, function in named.items()}
@@ -47,7 +47,8 @@ def shapes() -> dict[str, list[str]]:
         if kind not in seen:
             seen.add(kind)
             todo += [inner for name in fields(kind) for inner in values_in(kind.model_fields[name].annotation)]
-    return held | {f"{kind.__module__}.{kind.__name__}": sorted(fields(kind)) for kind in seen}
+    own = {method.section: name for name, method in METHODS.items()}
+    return held | {own.get(kind, kind.__name__): sorted(fields(kind)) for kind in seen}
 
 
 def parameters(function: Any) -> list[str]:

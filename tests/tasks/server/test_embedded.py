@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from sfumato.errors import BadInput
 from tasks.runtime.environment import answers
 from tasks.server import embedded
 from tests.tasks.server.test_serve import lives
@@ -91,6 +92,16 @@ def test_a_run_that_ends_while_its_server_starts_does_not_wait_for_it(keep):
 def test_where_no_server_starts_prefect_is_left_as_it_is(keep, addresses):
     server = keep("raise SystemExit(1)")
     assert server.answering.wait(PATIENCE_SECONDS) and addresses == []
+
+
+def test_a_server_that_takes_too_long_is_given_up_in_one_line(keep, addresses, monkeypatch, capfd):
+    monkeypatch.setattr(sys.modules[__name__], "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(embedded, "SILENT_SECONDS", 0.1)
+    server = keep("import time; time.sleep(600)")
+    with pytest.raises(BadInput, match="did not answer within .* give the same command again") as refusal:
+        server.answering.wait()
+    assert "\n" not in str(refusal.value) and addresses == [] and not lives(server._process.pid)
+    assert "slow to start" in capfd.readouterr().err
 
 
 def test_a_server_that_is_named_is_used(monkeypatch):
