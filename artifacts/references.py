@@ -79,6 +79,14 @@ class ClassMoments(Ref):
     """Noisy moments of the private classes, and the maps computed from them."""
 
 
+class CentralSums(Ref):
+    """Noisy sums of the private images of each class, whose means are central images."""
+
+
+class WarmModel(Ref):
+    """The denoiser so far after a warm-up on central images, before DP-SGD."""
+
+
 class NoisedImages(Ref):
     """Private images noised once, in random order and without labels."""
 

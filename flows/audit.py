@@ -7,6 +7,7 @@ from artifacts.record import RunRecord, load_record
 from flows.synthesize import pay, terms
 from sfumato.errors import BadInput
 from sfumato.methods.plan import (
+    STAGE_CENTRAL,
     STAGE_COUNTS,
     STAGE_DRAWING,
     STAGE_JUDGE,
@@ -26,7 +27,7 @@ from tasks.runtime.heartbeat import attended
 from tasks.runtime.run import Journal
 from tasks.terms import Order
 
-QUERIED = (STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_JUDGE)
+QUERIED = (STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_JUDGE)
 """Stages that query the records once."""
 
 

@@ -23,6 +23,7 @@ from prefect.artifacts import create_markdown_artifact
 from artifacts.publish import below
 from artifacts.record import SYNTHETIC, UNTOLD, RunRecord, run_folder
 from artifacts.references import (
+    CentralSums,
     ClassCounts,
     ClassMoments,
     MemberModel,
@@ -54,6 +55,7 @@ from sfumato.marks import (
 from sfumato.methods import METHODS
 from sfumato.methods.plan import (
     SHARED_STAGES,
+    STAGE_CENTRAL,
     STAGE_COUNTS,
     STAGE_DRAWING,
     STAGE_JUDGE,
@@ -80,7 +82,7 @@ from sfumato.privacy.accounting.events import (
 )
 from sfumato.settings import Settings
 from sfumato.stage_costs import needs_backbone
-from tasks import audit, checks, evolution, pretrained, private, public, rehearsal, release
+from tasks import audit, central, checks, evolution, pretrained, private, public, rehearsal, release
 from tasks.editions import next_edition
 from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicParts, RunDescription, TrainingSet, Wanted
 from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_comparison, plan_run
@@ -241,8 +243,8 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
     if model is None or settings.pretraining.steps:
         model = book.stage(public.pretrain)(shown, schedule, network, settings.pretraining, reference, model)
     moments = None
-    if plan.moments:
-        moments = book.stage(public.measure)(shown, plan.moments.seen_by(MEASURING))
+    if plan.measured:
+        moments = book.stage(public.measure)(shown, plan.measured.seen_by(MEASURING))
     if plan.retrieval is None:
         needed = images if plan.public_images or plan.images_of_ballot else None
         compared = plan.evolution and plan.evolution.features == "backbone"
@@ -355,6 +357,7 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
         own = settings.only("schedule", "network", "seed")
         members = train_members(plan.members, order, inputs.model_copy(update={"settings": own}), book)
         return PrivateParts(members=members, moments=moments)
+    sums = sum_up(plan, parts, order, frame)
     votes = None
     if plan.votes:
         rest = plan.events(STAGE_TUNING) + plan.events(STAGE_DRAWING)
@@ -373,6 +376,11 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
         begun = inputs.model_copy(update={"settings": settings.only("schedule", "network", "seed")})
         started = begin(plan, plan.phase_one, order, begun, frame)
     inputs = inputs.model_copy(update={"votes": votes, "started": started})
+    if sums and plan.central:
+        seen = inputs.model_copy(update={"settings": settings.only("schedule", "network", "method", "seed")})
+        query, groups = queried_centrally(plan), plan.fine_tuning.trainable
+        warm = frame.stage(central.warm_up)(seen, sums, measured_of(parts), query, plan.central, groups, order.machine)
+        inputs = inputs.model_copy(update={"warm": warm})
     tuned = frame.stage(private.fine_tune)(order, plan.event_of(SubsampledGaussian, STAGE_TUNING), inputs)
     return PrivateParts(votes=votes, tuned=tuned, moments=moments)
 
@@ -427,10 +435,32 @@ def align(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> ClassMo
     )
 
 
+def sum_up(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> CentralSums | None:
+    """The noisy sums behind central images, where the plan has them; reused by every run with the same noise."""
+    if not plan.central:
+        return None
+    later = [spend.event for spend in plan.spends if spend.stage not in SHARED_STAGES]
+    return frame.stage(central.sum_up)(
+        order.unclaimed().following(*later),
+        queried_centrally(plan),
+        plan.facts.classes,
+        measured_of(parts),
+        parts.autoencoder,
+    )
+
+
+def queried_centrally(plan: Plan) -> Gaussian | SubsampledGaussian:
+    """The event of the plan's central images."""
+    event = plan.event(STAGE_CENTRAL)
+    if not isinstance(event, Gaussian | SubsampledGaussian):
+        raise ValueError(f"central images are no {event.kind}")
+    return event
+
+
 def measured_of(parts: PublicParts) -> PublicMoments:
-    """The reference of the public images, which a plan with moments has measured."""
+    """The reference of the public images, which a plan with moments or central images has measured."""
     if parts.moments is None:
-        raise ValueError("the plan takes moments: measure the public images first")
+        raise ValueError("the plan compares with the public images: measure the public images first")
     return parts.moments
 
 

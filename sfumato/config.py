@@ -9,10 +9,11 @@ import os.path
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from sfumato.marks import (
+    CENTRAL_IMAGES,
     COMPARING,
     JUDGE_TRAINING,
     MEASURING,
@@ -21,9 +22,11 @@ from sfumato.marks import (
     PROTOTYPES,
     PUBLIC_IMAGES,
     REHEARSING,
-    NotFor,
     not_for,
 )
+from sfumato.section import LATER as LATER
+from sfumato.section import NOT_HASHED as NOT_HASHED
+from sfumato.section import Section as Section
 
 Relation = Literal["add_remove", "replace_one"]
 """How neighbouring data sets differ: one record more or less, or one record exchanged. Never mixed inside one number."""
@@ -35,37 +38,8 @@ Crop = Literal["none", "centre"]
 Clipping = Literal["flat", "per_group", "automatic"]
 """How a record's gradient is scaled down; its contribution has a norm of at most `clip` under each rule."""
 
-
-LATER = "later"
-"""Marks a field, or a parameter of a stage, that came when there were cache keys without it. At its default, which therefore never changes, it is left out
-of a key, so that nobody pays again for what an earlier version has paid."""
-NOT_HASHED = "not hashed"
-"""Marks a field, or a parameter of a stage, that says how fast, where or on whose behalf, not what: it is left out of every key."""
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class Section(BaseModel):
-    """Base of all settings: frozen, unknown names refused, each field explained by the text under it."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        ser_json_inf_nan="constants",
-        validate_by_name=True,  # beside the alias of a field whose name Python keeps for itself
-        serialize_by_alias=True,
-    )
-
-    def seen_by(self, work: str) -> Self:
-        """The section as `work` sees it, and its cache keys hold it: fields marked `NotFor` it stand at one value for all runs."""
-        same = {
-            name: field.default if mark.at is None else mark.at
-            for name, field in type(self).model_fields.items()
-            for mark in field.metadata
-            if isinstance(mark, NotFor) and work in mark.works
-        }
-        return self.model_copy(update=same)
 
 
 def _names(value: Any) -> Any:
@@ -493,6 +467,26 @@ class Pretraining(Training):
     """Share of images shown without their class, so that the null row (the mean of the rows) is learnt too."""
 
 
+class Central(Section):
+    """Central images: noisy means of private images, on which the denoiser warms up by plain training before DP-SGD (Li et al. 2025)."""
+
+    images: int = Field(default=0, ge=0, le=256)
+    """Central images of each class; 0 leaves them out."""
+    of: Literal["cells", "samples"] = "cells"
+    """Means of what: `cells`, of the private images nearest to each of so many centroids of the public images, where a record lies in one; `samples`,
+    of so many Poisson samples of each class, where a record may lie in several and pays for each."""
+    sample_rate: float = Field(default=0.5, gt=0, le=1)
+    """For `samples`: probability that a record takes part in one."""
+    share: Annotated[float, not_for(CENTRAL_IMAGES)] = Field(default=0.1, gt=0, lt=1)
+    """Share of `privacy.epsilon` that they may cost by themselves; together with the rest they cost less."""
+    since: Annotated[float, not_for(CENTRAL_IMAGES)] = Field(default=0.5, ge=0, lt=1)
+    """Earliest time that the warm-up trains, as a share of T: what a mean lacks is seen at the times below."""
+    steps: Annotated[int, not_for(CENTRAL_IMAGES)] = Field(default=200, ge=1)
+    """Optimiser steps of the warm-up, on the groups of parameters that DP-SGD trains."""
+    learning_rate: Annotated[float, not_for(CENTRAL_IMAGES)] = Field(default=1e-3, gt=0)
+    """Peak learning rate of Adam."""
+
+
 class FineTuning(Section):
     """DP-SGD on private images."""
 
@@ -561,7 +555,7 @@ class Generation(Section):
     classes: Annotated[Literal["uniform", "declared", "queried"], LATER, OF_EACH_CLASS] = "uniform"
     """How many images of each class: `uniform`, as many of each; `declared`, in the proportions of `shares`, which the custodian
     vouches to be public knowledge; `queried`, in those of the private records, counted with noise and paid for (`count_noise`)."""
-    shares: Annotated[dict[str, Share], LATER, OF_EACH_CLASS] = {}
+    shares: Annotated[dict[str, Share], LATER, OF_EACH_CLASS] = Field(default={})
     """For `declared`: a share or a count for each class, by its name, or by its position from 0 on where no class is called so. Only the
     proportions count; a class that is left out gets no image."""
     count_noise: Annotated[float, Field(gt=0, allow_inf_nan=False), LATER, OF_EACH_CLASS] = 10.0
@@ -716,6 +710,7 @@ class SettingsOf(Section, Generic[OwnMethod]):
     pretraining: Pretraining = Pretraining()
     alignment: Annotated[Alignment, LATER] = Alignment()
     method: OwnMethod
+    central: Annotated[Central, LATER] = Central()
     fine_tuning: FineTuning = FineTuning()
     judge: Annotated[Judge, LATER] = Judge()
     generation: Generation = Generation()

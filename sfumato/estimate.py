@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from sfumato.central import BATCH as CENTRAL_BATCH
 from sfumato.costs import (
     COSTS,
     TRAINING,
@@ -176,7 +177,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
             public * plan.retrieval.reference * (looks * (forward + step / 3) + coder_forward / 2)
         )
 
-    if settings.alignment.kind != "none":
+    if settings.alignment.kind != "none" or plan.central:
         each = coder_forward / 2 + math.prod(shape) ** 2 * probe.table["mlp"].work / 1e9
         stages["moments"] = (public + (facts.images or facts.records)) * each
 
@@ -193,6 +194,8 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     if plan.phase_one:
         training = plan.phase_one.training
         stages["first phase"] = training.steps * (training.batch * denoise + _update(probe, work))
+    if warm := plan.central:
+        stages["warm-up"] = warm.steps * (CENTRAL_BATCH * denoise + _update(probe, work))
     if how := plan.evolution:
         rounds, drawn_each = len(plan.events(STAGE_VOTES)), settings.generation.steps * forward
         shown = coder_forward / 2 + backbone / TRAINING

@@ -10,14 +10,15 @@ Not covered: public images that are copies of private ones, which only the door 
 import difflib
 import functools
 import json
+import math
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from sfumato import sources
-from sfumato.alignment import refuse_size
+from sfumato.alignment import MOST_NUMBERS, refuse_size
 from sfumato.backbone import LEAST_CLASSES, features_of
 from sfumato.class_shares import with_shares
 from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy, Schedule
@@ -28,6 +29,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.parts import planned
 from sfumato.methods.plan import (
     SHARED_STAGES,
+    STAGE_CENTRAL,
     STAGE_DRAWING,
     STAGE_MOMENTS,
     Facts,
@@ -414,11 +416,14 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
     classes."""
     _check_classes(settings)
     _check_alignment(settings, facts)
+    _check_central(settings, facts)
     plan = METHODS[settings.method.name].plan(settings, facts)
     if [spend for spend in plan.spends if spend.stage in SHARED_STAGES] != shared_spends(settings):
         raise ValueError(f"the plan of {plan.method} does not price what the settings ask for: see `shared_spends`")
     judge = settings.judge if settings.judge.use != "none" else None
-    aligned = {"moments": settings.alignment} if plan.events(STAGE_MOMENTS) else {}
+    aligned: dict[str, Any] = {"moments": settings.alignment} if plan.events(STAGE_MOMENTS) else {}
+    if plan.events(STAGE_CENTRAL):
+        aligned["central"] = settings.central
     stated = {"warnings": weaknesses(plan.privacy, facts), "brought": brought(settings)}
     plan = plan.model_copy(update={**stated, "judge": judge, **aligned})
     _check_judge(settings, plan)
@@ -482,6 +487,39 @@ def _check_alignment(settings: Settings, facts: Facts) -> None:
             "takes back what was drawn for a known class: leave it at none"
         )
     refuse_size(latent_shape(settings.latent, facts.shape), len(facts.classes))
+
+
+FEWEST_IN_A_MEAN = 10
+"""The fewest records, were they evenly spread, of which a central image may be the mean."""
+
+
+def _check_central(settings: Settings, facts: Facts) -> None:
+    """Refuse central images for a method that they cannot warm up, of too few records, or of images with too many numbers."""
+    central, method = settings.central, METHODS[settings.method.name]
+    if not central.images:
+        return
+    use = f"central.images={central.images}"
+    if not method.corrupt or method.blueprint:
+        raise BadInput(
+            f"{use}: method.name={settings.method.name} does not train the public denoiser by DP-SGD, which alone they warm up: "
+            "central.images=0"
+        )
+    if settings.alignment.kind != "none":
+        raise BadInput(
+            f"{use}: alignment.kind={settings.alignment.kind} pays for the means of the classes already, and moves all classes to where the public "
+            "images lie: use alignment.kind=none, or central.images=0"
+        )
+    if (numbers := math.prod(latent_shape(settings.latent, facts.shape))) > MOST_NUMBERS:
+        raise BadInput(
+            f"{use} of {numbers} numbers each: at most {MOST_NUMBERS} are measured; denoise smaller latents (latent.kind=kl)"
+        )
+    sums = central.images if central.of == "cells" else 1 / central.sample_rate
+    if (each := facts.records / len(facts.classes) / sums) < FEWEST_IN_A_MEAN:
+        way = "use fewer" if central.of == "cells" else "raise central.sample_rate"
+        raise BadInput(
+            f"{use} (central.of={central.of}) of {len(facts.classes)} classes of {facts.private} would be means of {each:.3g}, and noise hides what "
+            f"fewer than {FEWEST_IN_A_MEAN} have in common: {way}, or central.images=0"
+        )
 
 
 def private_set(settings: Settings) -> PrivateSet:

@@ -428,7 +428,9 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
         )
         return
     alone = chosen.needs_moments
-    if _alignable(shape, len(facts.classes)):
+    if settings.central.images:
+        yield Pick("alignment.kind", "none", "central images pay for the means of the classes")
+    elif _alignable(shape, len(facts.classes)):
         yield Pick(
             "alignment.kind", "moments", f"{each:.0f} records in a class: the strongest lever before any gradient"
         )

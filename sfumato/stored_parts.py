@@ -32,6 +32,7 @@ class PartFolders:
     votes: Path | None = None
     moments: Path | None = None
     started: Path | None = None
+    warm: Path | None = None
     tuned: Path | None = None
     members: tuple[Path, ...] = ()
     prototypes: Path | None = None
@@ -56,6 +57,7 @@ def read_parts(settings: Settings, facts: Facts, folders: PartFolders, device: t
         public=formats.load_denoiser(folders.public, device),
         tuned=denoiser(folders.tuned),
         started=denoiser(folders.started),
+        warm=denoiser(folders.warm),
         members=tuple(formats.load_denoiser(member, device) for member in folders.members),
         prototypes=formats.load_encoded(drawn, codec, device, maps) if drawn else None,
         encoder=formats.load_encoder(folders.extractor, device) if folders.extractor else None,

@@ -34,7 +34,7 @@ from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import begun, worst_pair
 from sfumato.methods.parts import planned
-from sfumato.methods.plan import STAGE_COUNTS, STAGE_JUDGE, STAGE_MOMENTS, STAGE_VOTES, Facts
+from sfumato.methods.plan import STAGE_CENTRAL, STAGE_COUNTS, STAGE_JUDGE, STAGE_MOMENTS, STAGE_VOTES, Facts
 from sfumato.privacy.accounting.events import AnyEvent, SubsampledGaussian
 from sfumato.privacy.auditing import canaries, games, looks, query_games, white_box
 from sfumato.privacy.auditing.findings import AGAINST_QUERIES, AGAINST_SAMPLER, Audit
@@ -193,6 +193,7 @@ def play(
             queried.get(STAGE_JUDGE, ()),
             paid.judge,
             each=canaries.images_each(facts.records, facts.images) if facts.unit else 1,
+            central=queried.get(STAGE_CENTRAL, ()),
         ):
             query_fits, shown = query_games.play_queries(queries, delta=terms.delta, relation=terms.relation)
             fits += query_fits

@@ -22,6 +22,7 @@ from artifacts.references import (
     Samples,
     Trajectories,
     TunedModel,
+    WarmModel,
 )
 from sfumato.class_shares import shares_of
 from sfumato.config import LATER, NOT_HASHED, Generation, Machine, Section
@@ -122,6 +123,8 @@ class Inputs(Section):
     moments: ClassMoments | None = None
     started: PhaseOneModel | None = None
     """The public denoiser after a first phase."""
+    warm: Annotated[WarmModel | None, LATER] = None
+    """The denoiser so far after a warm-up on central images."""
     tuned: TunedModel | None = None
     members: tuple[MemberModel, ...] = ()
     """INTERNAL, for a priced drawing alone."""
@@ -129,7 +132,7 @@ class Inputs(Section):
 
     def refs(self) -> list[Ref]:
         """All that are there, but for the members, which stand behind a price."""
-        own = (self.votes, self.moments, self.started, self.tuned, self.prototypes)
+        own = (self.votes, self.moments, self.started, self.warm, self.tuned, self.prototypes)
         return [*self.public.refs(), *(ref for ref in own if ref)]
 
 
@@ -170,6 +173,7 @@ def load_parts(draft: Draft[Any], inputs: Inputs, machine: Machine) -> Parts:
         votes=there(inputs.votes),
         moments=there(inputs.moments),
         started=there(inputs.started),
+        warm=there(inputs.warm),
         tuned=there(inputs.tuned),
         members=tuple(draft.open(member) for member in inputs.members),
         prototypes=there(inputs.prototypes),

@@ -12,7 +12,7 @@ from artifacts.reports import run as report
 from artifacts.reports.rehearsal import findings_of
 from artifacts.tracking import page_of
 from sfumato.class_shares import class_shares
-from sfumato.config import Alignment, Section
+from sfumato.config import Alignment, Central, Section
 from sfumato.evaluation.findings import CopyCheck
 from sfumato.methods import METHODS
 from sfumato.settings import Settings
@@ -30,7 +30,9 @@ def baseline_settings(settings: Settings) -> Settings | None:
     """The same settings with plain DP-SGD as the method; None where there is no baseline."""
     if not settings.evaluation.baseline or settings.method.name == BASELINE_METHOD:
         return None
-    return settings.model_copy(update={"method": METHODS[BASELINE_METHOD].section(), "alignment": Alignment()})
+    return settings.model_copy(
+        update={"method": METHODS[BASELINE_METHOD].section(), "alignment": Alignment(), "central": Central()}
+    )
 
 
 class Finished(Section):

@@ -31,6 +31,7 @@ LONGEST_FILE = 750
 
 FLOORS = [
     {"sfumato.errors", "sfumato.marks", "sfumato.progress", "sfumato.resuming", "sfumato.verify_card"},
+    {"sfumato.section"},
     {"sfumato.config"},
     {
         "sfumato.diffusion",
@@ -59,7 +60,7 @@ FLOORS = [
     {"sfumato.settings", "sfumato.named_settings"},
     {
         "sfumato.drawing",
-        *("sfumato.estimate", "sfumato.evolution"),
+        *("sfumato.central", "sfumato.estimate", "sfumato.evolution"),
         "sfumato.preflight",
         "sfumato.pretrained",
         *("sfumato.recipe", "sfumato.stage_costs"),

@@ -60,6 +60,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "judge": _judge(plan),
         "classes": _classes(plan),
         "aligned": _aligned(plan),
+        "central images": _central(plan),
         "judged": f"{min(settings.evaluation.images, plan.generation.images)} images of each set, features: "
         f"{settings.evaluation.features}, classifiers: {settings.evaluation.classifiers}",
         "claim": f"epsilon {plan.claim.epsilon:.3f}: {plan.claim.source}",
@@ -130,6 +131,21 @@ def _aligned(plan: Plan) -> str:
         return ""
     cells = f", each in {plan.moments.clusters} cells" if plan.moments.clusters > 1 else ""
     return f"{number_of_classes(len(plan.facts.classes))}{cells}, mapped by noisy means and covariances to the public images, and back"
+
+
+def _central(plan: Plan) -> str:
+    """The central images and the warm-up on them; nothing where there are none."""
+    central = plan.central
+    if not central:
+        return ""
+    whose = {
+        "cells": "means of the private images nearest to each centroid of the public ones",
+        "samples": f"means of Poisson samples, rate {central.sample_rate:g}",
+    }
+    return (
+        f"{central.images} of each class, {whose[central.of]}; warm-up of {central.steps} steps on the times from {central.since:g} T; "
+        f"alone they cost epsilon {central.share * plan.privacy.epsilon:.3g}"
+    )
 
 
 def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str:

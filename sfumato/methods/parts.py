@@ -32,6 +32,8 @@ class Parts:
     """The denoiser trained on public images."""
     started: nn.Module | None = None
     """The same after a first phase on noised private images, where the plan has one."""
+    warm: nn.Module | None = None
+    """The denoiser so far, with rows for the private classes, after a warm-up on central images."""
     tuned: nn.Module | None = None
     """The denoiser after training on private records."""
     members: tuple[nn.Module, ...] = ()
@@ -93,4 +95,6 @@ def private_rows(parts: Parts) -> Tensor:
 
 def untuned(parts: Parts) -> nn.Module:
     """A copy of the denoiser so far with rows for the private classes: what fine-tuning starts from."""
+    if parts.warm is not None:
+        return copy.deepcopy(parts.warm)
     return with_classes(copy.deepcopy(parts.start), private_rows(parts))

@@ -20,6 +20,7 @@ from sfumato.class_shares import number_of_classes
 from sfumato.config import (
     LATER,
     Alignment,
+    Central,
     Constants,
     FineTuning,
     Generation,
@@ -36,13 +37,14 @@ from sfumato.config import (
 from sfumato.errors import BadInput
 from sfumato.marks import EXTRACTOR, not_for
 from sfumato.privacy.accounting import accountant
-from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Event, Gaussian
+from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Event, Gaussian, SubsampledGaussian
 from sfumato.retrieval.settings import Extractor, QuerySettings
 
 AnEvent = TypeVar("AnEvent", bound=Event)
 
 STAGE_COUNTS, STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "class_counts", "votes", "phase_one", "fine_tuning"
 STAGE_TRAINING, STAGE_DRAWING, STAGE_MOMENTS, STAGE_JUDGE = "training", "drawing", "moments", "judge"
+STAGE_CENTRAL = "central"
 """Names of the stages that spend."""
 ANY_NUMBER: Literal["any"] = "any"
 """Images covered by a certificate when a released model may draw as many as it likes."""
@@ -291,15 +293,38 @@ def _noise_of_judge(epsilon: float, delta: float, relation: Relation, steps: int
     return least_noise(epsilon, delta, lambda noise: [Gaussian(noise_multiplier=noise, count=steps)], relation)
 
 
+def centring(central: Central, privacy: Privacy) -> list[Spend]:
+    """The spend for central images, where they are used: its share of the target epsilon."""
+    if not central.images:
+        return []
+    event = _central_event(central, central.share * privacy.epsilon, privacy.delta, privacy.relation)
+    whose = "cells" if central.of == "cells" else "Poisson samples"
+    what = f"central images: sums of the images of each class in {central.images} {whose}, with noise"
+    return [Spend(stage=STAGE_CENTRAL, what=what, event=event)]
+
+
+@functools.lru_cache
+def _central_event(central: Central, epsilon: float, delta: float, relation: Relation) -> Gaussian | SubsampledGaussian:
+    """The query of central images with which it alone costs `epsilon`: cells have no record in common, samples do."""
+
+    def event(noise: float) -> Gaussian | SubsampledGaussian:
+        if central.of == "cells":
+            return Gaussian(noise_multiplier=noise)
+        return SubsampledGaussian(noise_multiplier=noise, sample_rate=central.sample_rate, steps=central.images)
+
+    return event(least_noise(epsilon, delta, lambda noise: [event(noise)], relation))
+
+
 def shared_spends(settings: SettingsOf[MethodSection]) -> list[Spend]:
-    """The spends of resolved settings for any method: the number of records of each class, their moments, and the judge of drawn
-    images.
+    """The spends of resolved settings for any method: the number of records of each class, their moments, central images, and the judge of
+    drawn images.
 
     A plan computes them once, not for each noise that a calibration tries.
     """
     counts, judge = counting(settings.generation), judging(settings.judge, settings.privacy)
-    others = tuple(spend.event for spend in (*counts, *judge))
-    return [*counts, *aligning(settings.alignment, settings.privacy, others), *judge]
+    central = centring(settings.central, settings.privacy)
+    others = tuple(spend.event for spend in (*counts, *central, *judge))
+    return [*counts, *aligning(settings.alignment, settings.privacy, others), *central, *judge]
 
 
 @functools.lru_cache(maxsize=64)
@@ -326,7 +351,7 @@ def aligning(alignment: Alignment, privacy: Privacy, beside: tuple[AnyEvent, ...
     )
 
 
-SHARED_STAGES = (STAGE_COUNTS, STAGE_MOMENTS, STAGE_JUDGE)
+SHARED_STAGES = (STAGE_COUNTS, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_JUDGE)
 """The stages of `shared_spends`."""
 
 
@@ -338,6 +363,8 @@ class Plan(Section):
     retrieval: Retrieval | None = None
     moments: Annotated[Alignment | None, LATER] = None
     """How the classes are aligned with the public images; None where they are not."""
+    central: Annotated[Central | None, LATER] = None
+    """Central images, on which the denoiser warms up before DP-SGD; None without them."""
     votes: Votes | None = None
     evolution: Annotated[Evolution | None, LATER] = None
     phase_one: PhaseOne | None = None
@@ -369,6 +396,13 @@ class Plan(Section):
     """Warnings about the promise before a person agrees to it, shown by screen, report and card alike."""
     brought: tuple[BroughtModel, ...] = ()
     """Public models that were not trained here."""
+
+    @property
+    def measured(self) -> Alignment | None:
+        """What is measured of the public images: for the maps of the classes, or for central images their mean, a bound and centroids."""
+        if not self.central:
+            return self.moments
+        return Alignment(kind="moments", clusters=self.central.images if self.central.of == "cells" else 1)
 
     @property
     def reason(self) -> str:

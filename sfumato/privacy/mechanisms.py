@@ -163,6 +163,32 @@ def noisy_moments(
     return Paid(moments, entries, visit.payment)
 
 
+def noisy_sums(
+    access: Access,
+    event: Gaussian | SubsampledGaussian,
+    reference: Reference,
+    *,
+    classes: int,
+    codec: Codec = PIXELS,
+    device: torch.device = CPU,
+    source: Source | None = None,
+) -> Paid[Tensor]:
+    """Sums of the records of each class and cell, in deviations from the public mean, with noise: float64 `[rounds, classes, cells, d]`.
+
+    Price: `event`. A record lies in one class and one cell, and adds there a vector of norm R at most, which is public: the norm is bounded
+    after the subtraction, and what is not finite counts as zero. Of a group the mean of all its members counts, which adds R at most over all
+    classes and cells together. A record that may be in m sums, of m Poisson samples, pays for m. An exchange moves a sum by 2 R at most. No number
+    of records is used: who divides the sums does it by a public constant.
+
+    Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
+    """
+    with spending(access, [event], insecure=source is not None, arithmetic=ON_GRID) as visit:
+        arguments: dict[str, Any] = {"classes": classes, "codec": codec, "device": device}
+        sums = queries.central_sums(visit.images, event, reference, **arguments, source=source or system_source())
+        entries = visit.entries
+    return Paid(sums, entries, visit.payment)
+
+
 def noised_records(
     access: Access,
     event: NoisedRecords,

@@ -74,12 +74,15 @@ def every_few(images: ImageSet, part: slice) -> ImageSet:
 
 def speakers(images: ImageSet, source: Source) -> tuple[Tensor, Tensor]:
     """One record of each unit, all of its records equally likely, `[u]`, and the unit of each record, `[n]`."""
-    if images.groups is None:
-        every = torch.arange(len(images))
-        return every, every
     units = units_of(images, each=1)
-    _, unit = np.unique(images.groups, return_inverse=True)
-    return units.pick(torch.arange(len(units)), source)[:, 0], torch.from_numpy(unit)
+    return units.pick(torch.arange(len(units)), source)[:, 0], owners(images)
+
+
+def owners(images: ImageSet) -> Tensor:
+    """The unit of each record, int64 `[n]`, from 0 on."""
+    if images.groups is None:
+        return torch.arange(len(images))
+    return torch.from_numpy(np.unique(images.groups, return_inverse=True)[1])
 
 
 def one_of_each(images: ImageSet, source: Source) -> ImageSet:

@@ -10,7 +10,7 @@ from artifacts.labels import Label
 from flows import audit as audit_flow
 from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
-from sfumato.methods.plan import UNCLAIMED, judging
+from sfumato.methods.plan import UNCLAIMED, centring, judging
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting.accountant import epsilon
 from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, NoisedRecords, SubsampledGaussian
@@ -66,6 +66,8 @@ def test_no_noise_has_no_epsilon_whatever_stands_beside(event, relation):
 def test_shares_of_an_infinite_target_are_infinite_too():
     settings = resolve("dp-sgd", changes=[*INFINITE, "judge.use=weigh", "privacy.delta=1e-5"])
     assert [spend.event.noise_multiplier for spend in judging(settings.judge, settings.privacy)] == [0]
+    central = settings.central.model_copy(update={"images": 2})
+    assert [spend.event.noise_multiplier for spend in centring(central, settings.privacy)] == [0]
 
 
 def test_the_recipe_is_that_of_the_usual_target():

@@ -106,6 +106,27 @@ def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_
     assert kinds["ClassCounts"] == kinds["TunedModel"] == Label.DP
 
 
+def test_central_images_of_persons_are_published_audited_and_paid_for_once(no_servers, tmp_path, scans):
+    asked = [f"data.private={scans}", "central.images=2", "central.steps=5", *TINY]
+    record = run("dp-sgd", asked, f"file://{tmp_path}/out")
+    assert record.label == Label.DP and 9.8 < record.certificate.epsilon <= 10
+    with where().ledger() as ledger:
+        reserved = [entry for entry in ledger.entries() if entry.kind == "reserve"]
+        assert [entry.body["stage"] for entry in reserved] == ["central", "fine_tuning"]
+        assert {entry.body["unit"] for entry in reserved} == {"person"}
+        assert record.certificate.entries == tuple(entry.seq for entry in reserved)
+        assert record.certificate.epsilon == pytest.approx(ledger.total("scans.npz").epsilon, rel=1e-6)
+        assert ledger.verify() == [] and ledger.replay() == []
+    assert redrawn(tmp_path / "out", record.samples_artifact, 60), "the warm model is part of the released one"
+    kinds = {m["kind"]: m["label"] for _, m in where().store().ancestry(record.samples_artifact)}
+    assert kinds["CentralSums"] == kinds["WarmModel"] == kinds["TunedModel"] == Label.DP
+
+    found = audited(record)
+    assert "central images" in [fit.what for fit in found.fits] and not found.refuted
+    again = run("dp-sgd", [*asked, "central.steps=6", "central.learning_rate=2e-3"])
+    assert {stage.name: stage.cached for stage in again.stages}["sum-up"], "another warm-up takes the same sums"
+
+
 def test_declared_classes_may_have_none_and_a_priced_drawing_follows_what_was_counted(no_servers):
     shares = "generation.shares={3: 5, 7: 1, 1: 0.01}"
     named = ["data.share=0.1395", *TINY]

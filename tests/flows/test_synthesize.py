@@ -31,7 +31,7 @@ from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.ledger.chain import is_there
-from tasks import checks, evolution, planning, private, public, rehearsal, release
+from tasks import central, checks, evolution, planning, private, public, rehearsal, release
 from tasks.inputs import PrivateParts, PublicParts
 from tasks.planning import Wishes, plan_run
 from tasks.record import BASELINE_METHOD
@@ -498,6 +498,29 @@ def test_moments_are_taken_before_all_else_and_all_stands_on_them(book, method):
     assert refs and {type(ref) for ref in refs} == {ClassMoments} and len({ref.digest for ref in refs}) == 1
     others = [one.given.inputs for one in book.of(release.generate) if one.note in (PUBLIC_ONLY, BASELINE)]
     assert others and all(inputs.moments is None for inputs in others), "plain DP-SGD is compared with, unaligned"
+
+
+def made(book, asked):
+    """Address of what a stage was asked for."""
+    return next(f"{number:064d}" for number, one in enumerate(book.asked, 1) if one is asked)
+
+
+@pytest.mark.parametrize("method", ["rapid", "dp-sgd", "dp-promise"])
+def test_central_images_are_summed_before_all_else_and_private_training_begins_warm(book, method):
+    own = ["method.phase_one=noised_once", "privacy.relation=replace_one"] if method == "dp-promise" else []
+    run = planned(method, "central.images=2", *own)
+    plan = run.plan
+    run_plan(run)
+    (summed,), (warmed,) = book.of(central.sum_up), book.of(central.warm_up)
+    assert summed.given.event == plan.event("central") and summed.paid and summed.given.order.terms.claim is None
+    assert summed.given.order.terms.following == tuple(spend.event for spend in plan.spends[1:])
+    assert warmed.given.sums.digest == made(book, summed) and warmed.given.groups == plan.fine_tuning.trainable
+    assert (warmed.given.inputs.votes is not None) == (plan.votes is not None)
+    assert (warmed.given.inputs.started is not None) == (plan.phase_one is not None)
+    tuned = [one for one in book.of(private.fine_tune) if one.note != BASELINE]
+    assert [one.given.inputs.warm.digest for one in tuned] == [made(book, warmed)]
+    others = [one.given.inputs.warm for one in book.of(private.fine_tune) if one.note == BASELINE]
+    assert others == [None] * len(others), "plain DP-SGD is compared with, cold"
 
 
 def test_prototypes_and_the_public_model_know_nothing_of_the_classes(book):

@@ -1,4 +1,4 @@
-"""Games against the priced queries: class counts, votes, moments of classes, the gradients of the paid judge.
+"""Games against the priced queries: class counts, votes, moments of classes, central images, the gradients of the paid judge.
 
 The attacker knows all records but one, sees every noisy number that a query releases, and looks for a record that weighs as
 much as the query allows: in a count, a sum and a second moment at once, or with a gradient that is clipped in every step. A game
@@ -145,10 +145,8 @@ def _whole(event: DiscreteHistogram, residual: Tensor, *, record: int) -> Part:
 def taking_moments(events: tuple[DiscreteHistogram, Gaussian, Gaussian], *, each: int = 1) -> Query:
     """Moments of classes; the record lies so far out that it weighs R in its sum and r^2 in its second moment."""
     of_counts, of_sums, of_seconds = (event.noise_multiplier for event in (events[0], events[1], events[2]))
-    numbers = SIDE**2
-    eye, centroids = torch.eye(numbers, dtype=torch.float64), torch.zeros(CELLS, numbers, dtype=torch.float64)
-    centroids[:, 0] = torch.linspace(-0.5, 0.5, CELLS)
-    where = Reference(torch.zeros(numbers, dtype=torch.float64), eye, eye, centroids, RADIUS, RESIDUAL)
+    numbers, where = SIDE**2, _reference()
+    centroids = where.centroids
     row, column = torch.triu_indices(numbers, numbers)
     diagonal = row == column
 
@@ -197,8 +195,36 @@ def taking_moments(events: tuple[DiscreteHistogram, Gaussian, Gaussian], *, each
     return Query("class moments", events, play, ((0, (0, 1, 2)), (2, (2,))))
 
 
+def _reference() -> Reference:
+    """Made-up public images with cells."""
+    numbers = SIDE**2
+    eye, centroids = torch.eye(numbers, dtype=torch.float64), torch.zeros(CELLS, numbers, dtype=torch.float64)
+    centroids[:, 0] = torch.linspace(-0.5, 0.5, CELLS)
+    return Reference(torch.zeros(numbers, dtype=torch.float64), eye, eye, centroids, RADIUS, RESIDUAL)
+
+
 def _shortened(v: Tensor, most: float) -> Tensor:
     return v * min(1.0, most / max(float(v.norm()), 1 / MOST))
+
+
+def summing(event: Gaussian, *, each: int = 1) -> Query:
+    """Central images of cells; the record lies so far out that it weighs R in its sum."""
+    where = _reference()
+
+    def play(there: bool, source: Source) -> list[Part]:
+        members = made_up(there, each, classes=ALIGNED)
+        sums = queries.central_sums(members, event, where, classes=ALIGNED, codec=PIXELS, device=CPU, source=source)
+        residual, shift = sums[0], torch.zeros_like(sums[0])
+        others, record = made_up(False, classes=ALIGNED), made_up(True).subset(slice(1))
+        for of, sign, to in ((others, -1, residual), (record, 1, shift)):
+            for pixels, label in zip(of.pixels, of.labels.tolist(), strict=True):
+                v = torch.from_numpy(pixels).flatten().double() / 127.5 - 1
+                cell = int((v - where.centroids).norm(dim=1).argmin())
+                to[label, cell] += sign * _shortened(v, RADIUS)
+        unit = event.noise_multiplier * RADIUS
+        return [Part(0, 0, (residual / unit).flatten(), (shift / unit).flatten())]
+
+    return Query("central images", (event,), play, ((0, (0,)),))
 
 
 def learning_head(event: Gaussian, settings: Judge, *, each: int = 1) -> Query:
@@ -258,8 +284,10 @@ def queries_of(
     settings: Judge | None,
     *,
     each: int,
+    central: Sequence[AnyEvent] = (),
 ) -> list[Query]:
-    """The queries that a run paid for with these events; kinds of events that only earlier versions had are not played."""
+    """The queries that a run paid for with these events; kinds of events that only earlier versions had are not played, nor are central images
+    of Poisson samples, whose coins a game does not know."""
     queries_paid = [
         make(event, each=each)
         for make, events in ((counting, counts), (voting, votes))
@@ -270,6 +298,7 @@ def queries_of(
         first, second, third = moments
         if isinstance(first, DiscreteHistogram) and isinstance(second, Gaussian) and isinstance(third, Gaussian):
             queries_paid.append(taking_moments((first, second, third), each=each))
+    queries_paid += [summing(event, each=each) for event in central if isinstance(event, Gaussian)]
     usual = settings or Judge()
     return [*queries_paid, *(learning_head(event, usual, each=each) for event in judge if isinstance(event, Gaussian))]
 

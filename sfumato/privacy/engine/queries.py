@@ -1,4 +1,4 @@
-"""The priced queries behind the open door: class counts, votes, moments of classes, a linear head.
+"""The priced queries behind the open door: class counts, votes, moments of classes, central images, a linear head.
 
 This file bounds and noises each query, apart from the door and the ledger (`sfumato.privacy.mechanisms` calls the queries and
 states their prices), so that an audit can run on made-up records the very code that a run pays for.
@@ -16,10 +16,10 @@ from sfumato.config import Judge
 from sfumato.images import ImageSet, to_unit
 from sfumato.judge import unit
 from sfumato.latents import Codec, within
-from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian
+from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, SubsampledGaussian
 from sfumato.privacy.engine.linear_head import train_head
 from sfumato.privacy.noise import Source, noised, reach
-from sfumato.privacy.units import one_of_each, speakers, units_of
+from sfumato.privacy.units import one_of_each, owners, speakers, units_of
 from sfumato.progress import Progress, silent
 
 CHUNK = 1024
@@ -145,3 +145,41 @@ def moments_of(
         progress(label + 1, classes)
     noise = of_counts.noise_multiplier, mean_noise, of_seconds.noise_multiplier * reach(largest, size)
     return Moments(counts.view(shape), sums.view(*shape, -1), torch.stack(seconds), *noise)
+
+
+def central_sums(
+    images: ImageSet,
+    event: Gaussian | SubsampledGaussian,
+    reference: Reference,
+    *,
+    classes: int,
+    codec: Codec,
+    device: torch.device,
+    source: Source,
+) -> Tensor:
+    """Sums of each class and cell as `codec` has the records, in deviations from the public mean, with noise: float64 `[rounds, classes, cells, d]`.
+
+    A `Gaussian` takes everybody, once; a `SubsampledGaussian` another Poisson sample of the units in each of its steps.
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
+    y, owner = torch.as_tensor(images.labels), owners(images)
+    cells, numbers = len(reference.centroids), len(reference.mean)
+    latents = codec.encode(to_unit(images.pixels).to(device)).flatten(1).cpu()
+    away = (latents - reference.mean.to(latents)).nan_to_num(0.0, 0.0, 0.0)
+    place = y * cells + reference.cells(away)
+    away = within(away, reference.radius)
+    # The members of a unit share a weight of 1, whatever their classes and cells, so that it adds a norm of R at most.
+    members = torch.bincount(owner)
+    weight = 1 / members[owner].double()
+
+    rounds, rate = (event.steps, event.sample_rate) if isinstance(event, SubsampledGaussian) else (1, 1.0)
+    released = []
+    for _ in range(rounds):
+        taken = source.coins((len(members),), rate)[owner]
+        total = torch.zeros(classes * cells, numbers, dtype=torch.float64)
+        for part in taken.nonzero()[:, 0].split(alignment.CHUNK):
+            total.index_add_(0, place[part], weight[part, None] * away[part].double())
+        noise = event.noise_multiplier
+        released += noised([total], noise_multiplier=noise, norm=reference.radius, numbers=total.numel(), source=source)
+    return torch.stack(released).view(rounds, classes, cells, numbers)

@@ -9,6 +9,7 @@ import torch
 
 from sfumato import evolution, sources
 from sfumato.alignment import Reference, fitted, measured
+from sfumato.central import central_images, warmed
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.drawing import private_drawing
 from sfumato.images import ImageSet, to_unit
@@ -17,6 +18,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.algorithm import begun
 from sfumato.methods.parts import Parts, add_votes, untuned
 from sfumato.methods.plan import (
+    STAGE_CENTRAL,
     STAGE_DRAWING,
     STAGE_MOMENTS,
     STAGE_PHASE_ONE,
@@ -29,7 +31,15 @@ from sfumato.methods.plan import (
 from sfumato.networks.build import build
 from sfumato.preflight import plan_for, preflight, private_set
 from sfumato.privacy.door import Access
-from sfumato.privacy.mechanisms import drawn, fine_tuned, noised_records, noisy_moments, noisy_votes, unprotected
+from sfumato.privacy.mechanisms import (
+    drawn,
+    fine_tuned,
+    noised_records,
+    noisy_moments,
+    noisy_sums,
+    noisy_votes,
+    unprotected,
+)
 from sfumato.privacy.shards import shard_trained
 from sfumato.retrieval.features import FeatureMap, OneStep, train_extractor
 from sfumato.retrieval.knowledge_base import base_without_keys, build_knowledge_base
@@ -90,6 +100,15 @@ class World:
         if plan.evolution:
             parts, seen = self.evolve(access, parts, **others)
             return parts, entries | seen
+        if plan.central:
+            event = plan.event(STAGE_CENTRAL)
+            sums = noisy_sums(
+                access(STAGE_CENTRAL, self), event, self.reference, classes=len(self.facts.classes), codec=parts.codec, **others
+            )  # fmt: skip
+            entries = entries | dict(sums.entries)
+            central = central_images(
+                sums.result, event, self.reference, records=self.facts.records, shape=parts.shape, limit=parts.codec.limit
+            )  # fmt: skip
         if plan.votes:
             votes = noisy_votes(
                 access(STAGE_VOTES, self), plan.event(STAGE_VOTES), self.method.ballot(parts),
@@ -110,6 +129,9 @@ class World:
             parts = replace(parts, members=self.trained_members(access, parts))
         if plan.events(STAGE_DRAWING):
             return parts, entries | self.draw_privately(access(STAGE_DRAWING, self), parts, **others)[1]
+        if plan.central:
+            groups = plan.fine_tuning.trainable
+            parts = replace(parts, warm=warmed(parts, central, plan.central, groups, seed=0)[0])
         model, _ = begun(self.method, self.settings, parts)
         tuned = fine_tuned(
             access(STAGE_TUNING, self), plan.event(STAGE_TUNING), model, self.method.corrupt(self.settings, parts),
@@ -234,8 +256,8 @@ def public_half(method: str, *changes: str) -> tuple[Parts, Reference | None]:
             )
         parts = replace(parts, encoder=encoder, base=base)
     reference = None
-    if plan.moments:
-        reference = measured(codec.encode(to_unit(found.pixels)), torch.from_numpy(found.labels), plan.moments, seed=0)
+    if plan.measured:
+        reference = measured(codec.encode(to_unit(found.pixels)), torch.from_numpy(found.labels), plan.measured, seed=0)
     return parts, reference
 
 

@@ -14,7 +14,15 @@ from sfumato import sources
 from sfumato.errors import BadInput
 from sfumato.images import to_unit
 from sfumato.methods import METHODS
-from sfumato.methods.plan import ANY_NUMBER, STAGE_COUNTS, STAGE_DRAWING, STAGE_MOMENTS, Certificate, Plan
+from sfumato.methods.plan import (
+    ANY_NUMBER,
+    STAGE_CENTRAL,
+    STAGE_COUNTS,
+    STAGE_DRAWING,
+    STAGE_MOMENTS,
+    Certificate,
+    Plan,
+)
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import DiscreteHistogram
@@ -391,6 +399,67 @@ def test_every_method_trains_and_draws_on_aligned_classes(method, world, access_
     spends = ledger.spends("digits")
     assert spends[0][0].body["stage"] == STAGE_MOMENTS and spends[0][1] == tiny.plan.events(STAGE_MOMENTS)
     assert set(entries.values()) == {"DP"} and parts.alignment is not None
+    total = ledger.total("digits", tiny.plan.privacy.delta, tiny.plan.privacy.relation)
+    assert total.epsilon == pytest.approx(tiny.plan.certificate.epsilon, rel=1e-9)
+
+
+CENTRAL = ["central.images=1", "privacy.epsilon=3"]
+WARMED = ("dp-promise", "dp-sgd", "rapid")
+
+
+@pytest.mark.parametrize("method", WARMED)
+@pytest.mark.parametrize("of", ["cells", "samples"])
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_central_images_are_priced_with_everything_else(method, of, relation):
+    """Alone they cost their share of the target; three samples of a class more than one, three cells no more."""
+    terms = ["privacy.epsilon=3", f"privacy.relation={relation}", f"central.of={of}", "central.share=0.2"]
+    plan = planned(method, "central.images=3", *terms)
+    event = plan.event(STAGE_CENTRAL)
+    assert accountant.epsilon([event], plan.privacy.delta, relation) == pytest.approx(0.6, rel=0.01)
+    assert 2.97 <= plan.certificate.epsilon <= 3
+    priced = accountant.epsilon([spend.event for spend in plan.spends], plan.privacy.delta, relation)
+    assert plan.certificate.epsilon == pytest.approx(priced, rel=1e-9)
+    single = planned(method, "central.images=1", *terms).event(STAGE_CENTRAL)
+    if of == "cells":
+        assert event == single and event.count == 1
+    else:
+        assert (event.steps, single.steps) == (3, 1) and event.noise_multiplier > 1.3 * single.noise_multiplier
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - set(WARMED)))
+def test_a_method_without_dp_sgd_of_the_public_denoiser_takes_no_central_images(method):
+    with pytest.raises(BadInput, match=r"central\.images=1: method\.name=.* does not train the public") as refusal:
+        planned(method, "central.images=1")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (["central.images=40"], "would be means of 3.59, .* use fewer"),
+        (["central.of=samples", "central.sample_rate=0.05"], "raise central.sample_rate"),
+        (["alignment.kind=moments"], "use alignment.kind=none"),
+        (["data.size=64"], "latent.kind=kl"),
+    ],
+)
+def test_central_images_that_cannot_serve_are_refused_in_one_line(changes, says):
+    with pytest.raises(BadInput, match=says) as refusal:
+        planned("dp-sgd", "central.images=4", *changes)
+    assert "\n" not in str(refusal.value)
+
+
+def test_without_central_images_nothing_is_planned_for_them():
+    plan = planned("dp-sgd", "central.share=0.5")
+    assert plan == planned("dp-sgd") and plan.central is None and plan.measured is None
+
+
+@pytest.mark.parametrize("method", WARMED)
+def test_every_method_that_trains_by_dp_sgd_warms_up_on_central_images(method, world, access_to, ledger):
+    tiny = world(method, *CENTRAL, "data.share=0.1", "central.steps=3")
+    parts, entries = tiny.pay(access_to(ledger))
+    spends = ledger.spends("digits")
+    assert spends[0][0].body["stage"] == STAGE_CENTRAL and spends[0][1] == tiny.plan.events(STAGE_CENTRAL)
+    assert set(entries.values()) == {"DP"} and parts.warm is not None and parts.tuned is not None
     total = ledger.total("digits", tiny.plan.privacy.delta, tiny.plan.privacy.relation)
     assert total.epsilon == pytest.approx(tiny.plan.certificate.epsilon, rel=1e-9)
 

@@ -7,7 +7,7 @@ import torch
 
 from sfumato import alignment
 from sfumato.config import Judge
-from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian
+from sfumato.privacy.accounting.events import DiscreteHistogram, Gaussian, SubsampledGaussian
 from sfumato.privacy.auditing import query_games
 from sfumato.privacy.auditing.findings import FALSE_ALARM
 from sfumato.privacy.auditing.query_games import (
@@ -15,6 +15,7 @@ from sfumato.privacy.auditing.query_games import (
     learning_head,
     play_queries,
     queries_of,
+    summing,
     taking_moments,
     voting,
 )
@@ -30,6 +31,7 @@ QUERIES = {
     "class counts": lambda each: counting(COUNTS, each=each),
     "class votes": lambda each: voting(COUNTS, each=each),
     "class moments": lambda each: taking_moments(MOMENTS, each=each),
+    "central images": lambda each: summing(MOMENTS[1], each=each),
     "paid judge": lambda each: learning_head(GRADIENTS, Judge(), each=each),
 }
 """Each about epsilon 1."""
@@ -119,6 +121,14 @@ def test_records_whose_norm_is_not_bounded_are_found(monkeypatch):
     assert "one record moved the gaussian by 2.0" in faults, "4 for a radius of 2"
 
 
+def test_a_central_image_of_unbounded_records_or_of_all_of_a_group_is_found(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(queries, "within", lambda x, most: x)
+        assert "one record moved the gaussian by 2.0" in " ".join(fit_of("central images")[0].faults)
+    monkeypatch.setattr(queries, "owners", lambda images: torch.arange(len(images)))
+    assert "one record moved the gaussian by 3" in " ".join(fit_of("central images", each=3)[0].faults)
+
+
 def test_a_second_moment_of_the_wrong_norm_is_found(monkeypatch):
     """What is off the diagonal counted twice, as it stands in a matrix, against a noise for the matrix's norm."""
     real = alignment.packed
@@ -194,6 +204,9 @@ def test_centres_that_know_the_sums_before_their_noise_are_found(monkeypatch):
 def test_queries_of_earlier_kinds_are_not_played():
     found = queries_of([Gaussian(noise_multiplier=3.0)], [COUNTS], MOMENTS[:2], [GRADIENTS], None, each=2)
     assert [query.what for query in found] == ["class votes", "paid judge"]
+    sampled = SubsampledGaussian(noise_multiplier=3.0, sample_rate=0.5, steps=2)
+    found = queries_of([], [], [], [], None, each=1, central=[MOMENTS[1], sampled])
+    assert [query.what for query in found] == ["central images"], "coins of samples are not known to a game"
 
 
 def test_all_queries_of_a_run_are_guessed_by_together():
