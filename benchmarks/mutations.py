@@ -131,6 +131,27 @@ FAULTS = (
         "sfumato/privacy/test_noisy_moments.py sfumato/privacy/auditing/test_query_games.py",
     ),
     Fault(
+        "central images: records without a bound",
+        MECHANISMS,
+        "bounded = within(away, reference.radius)",
+        "bounded = away * 1.0",
+        "sfumato/privacy/test_noisy_sums.py",
+    ),
+    Fault(
+        "central images: every member of a group counts in full",
+        MECHANISMS,
+        "weight = 1 / members[owner].double()",
+        "weight = 1 / members[owner].double().clamp(max=1)",
+        "sfumato/privacy/test_noisy_sums.py",
+    ),
+    Fault(
+        "central images: samples at twice the rate",
+        MECHANISMS,
+        "source.coins((len(members),), rate)",
+        "source.coins((len(members),), min(1.0, 2 * rate))",
+        "sfumato/privacy/test_noisy_sums.py",
+    ),
+    Fault(
         "noised records: in the order of the source",
         "sfumato/privacy/mechanisms.py",
         "order = source.order(max(len(images), released))[:released]",

@@ -64,7 +64,10 @@ def warm_up(
     groups: tuple[ParameterGroup, ...],
     machine: Annotated[Machine, NOT_HASHED],
 ) -> WarmModel:
-    """Train the denoiser so far on central images, which costs nothing more."""
+    """Train the denoiser so far on central images, which costs nothing more.
+
+    Many parameters: its key holds all that the warm-up follows from, and nothing else.
+    """
     facts, parents = inputs.facts, [*inputs.refs(), sums, reference]
     params, title = settings.model_dump() | {"groups": groups}, "warm-up on central images"
     with making(WarmModel, title, context, parents=parents, params=params, images=central.BATCH) as draft:

@@ -183,8 +183,10 @@ def noisy_sums(
     Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=ON_GRID) as visit:
-        arguments: dict[str, Any] = {"classes": classes, "codec": codec, "device": device}
-        sums = queries.central_sums(visit.images, event, reference, **arguments, source=source or system_source())
+        source = source or system_source()
+        sums = queries.central_sums(
+            visit.images, event, reference, classes=classes, codec=codec, device=device, source=source
+        )
         entries = visit.entries
     return Paid(sums, entries, visit.payment)
 

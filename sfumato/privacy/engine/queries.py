@@ -168,7 +168,7 @@ def central_sums(
     latents = codec.encode(to_unit(images.pixels).to(device)).flatten(1).cpu()
     away = (latents - reference.mean.to(latents)).nan_to_num(0.0, 0.0, 0.0)
     place = y * cells + reference.cells(away)
-    away = within(away, reference.radius)
+    bounded = within(away, reference.radius)
     # The members of a unit share a weight of 1, whatever their classes and cells, so that it adds a norm of R at most.
     members = torch.bincount(owner)
     weight = 1 / members[owner].double()
@@ -179,7 +179,7 @@ def central_sums(
         taken = source.coins((len(members),), rate)[owner]
         total = torch.zeros(classes * cells, numbers, dtype=torch.float64)
         for part in taken.nonzero()[:, 0].split(alignment.CHUNK):
-            total.index_add_(0, place[part], weight[part, None] * away[part].double())
+            total.index_add_(0, place[part], weight[part, None] * bounded[part].double())
         noise = event.noise_multiplier
         released += noised([total], noise_multiplier=noise, norm=reference.radius, numbers=total.numel(), source=source)
     return torch.stack(released).view(rounds, classes, cells, numbers)
