@@ -287,7 +287,10 @@ def queries_of(
     central: Sequence[AnyEvent] = (),
 ) -> list[Query]:
     """The queries that a run paid for with these events; kinds of events that only earlier versions had are not played, nor are central images
-    of Poisson samples, whose coins a game does not know."""
+    of Poisson samples, whose coins a game does not know.
+
+    Many parameters: the events of each stage by its name.
+    """
     queries_paid = [
         make(event, each=each)
         for make, events in ((counting, counts), (voting, votes))
