@@ -438,7 +438,7 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
             most = trains_privately(settings) and forgets(settings, declared)
             share = MOMENTS[2] if most else lever_share(MOMENTS, each, epsilon)
             why = "; few records teach more by their moments than by private steps" if most else ""
-            yield Pick("alignment.share", round(share, 4), f"epsilon {share * epsilon:.2f} by itself{why}")
+            yield Pick("alignment.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself{why}")
         if alone and each >= MANY_RECORDS:  # beside training, cells were never measured on a stand-in
             yield Pick(
                 "alignment.clusters", CELLS, f"{each:.0f} records in a class bear a mean for each of {CELLS} cells"
@@ -452,7 +452,7 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
             "weigh",
             f"{facts.public_classes} public classes teach it what to look at; its label is weighed against the class drawn for",
         )
-        yield Pick("judge.share", round(share, 4), f"epsilon {share * epsilon:.2f} by itself")
+        yield Pick("judge.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself")
 
 
 def lever_share(cost: tuple[float, float, float], each: float, epsilon: float) -> float:

@@ -53,6 +53,11 @@ def test_what_is_chosen_fits_together_and_the_engine_knows_it(shape, method):
     assert settings.pretraining.steps >= 1000 and settings.fine_tuning.batch <= 10_000 / 2
 
 
+def test_shares_of_a_very_large_target_are_small_and_not_none():
+    settings = recipe("privacy.epsilon=1e6", records=60_000)
+    assert 0 < settings.judge.share < 1e-4 and 0 < settings.alignment.share < 1e-4
+
+
 @pytest.mark.parametrize("method", ["rapid", "dp-ensemble", "moments", "dppm"])
 def test_every_method_has_a_recipe_with_a_reason_for_each_choice(method):
     settings = recipe(method=method, shape=(1, 8, 8))
