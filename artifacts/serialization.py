@@ -5,11 +5,13 @@ alone; artifacts that only the store holds have theirs here.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
 
 from sfumato import formats
 from sfumato.errors import BadInput
@@ -66,6 +68,7 @@ __all__ = [
     "refuse_other_images",
     "save",
     "save_autoencoder",
+    "save_averages",
     "save_backbone",
     "save_base",
     "save_canaries",
@@ -79,8 +82,9 @@ __all__ = [
     "save_reference",
     "save_relabelled",
     "save_retrieval",
+    "with_average",
 ]
-CURVE, RETRIEVAL = "curve.json", "retrieval.json"
+CURVE, RETRIEVAL, AVERAGES = "curve.json", "retrieval.json", "averages.safetensors"
 DRAWN = "drawn"
 """Labels that images were drawn for, where a judge gave them others."""
 
@@ -101,6 +105,26 @@ def refuse_other_images(folder: Path | None, trained_on: Collection[str]) -> Non
             f"the autoencoder {folder.name[:12]} was trained on the public images {digest[:12]}, not on those of this run: "
             "train one on these, which a run with latent.kind=kl does by itself"
         )
+
+
+def save_averages(folder: Path, averages: Mapping[float, nn.Module]) -> None:
+    """Write further moving averages of a denoiser beside it, by their decay; nothing where there are none."""
+    tensors = {
+        f"{decay!r}/{name}": value.detach().cpu().contiguous().clone()
+        for decay, model in averages.items()
+        for name, value in model.state_dict().items()
+    }
+    if tensors:
+        save_file(tensors, folder / AVERAGES)
+
+
+def with_average(folder: Path, model: nn.Module, decay: float) -> nn.Module:
+    """The denoiser of a folder, as it was read from there, with the weights of its further average of this decay."""
+    before = f"{decay!r}/"
+    tensors = load_file(folder / AVERAGES)
+    own = {name.removeprefix(before): value for name, value in tensors.items() if name.startswith(before)}
+    model.load_state_dict(own)
+    return model
 
 
 def save_relabelled(folder: Path, images: ImageSet, drawn: np.ndarray) -> None:

@@ -178,7 +178,9 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
     counts = count(plan, order, book)
     judge = train_judge(settings, plan, public_images, order, book)
     trained = pay(settings, plan, parts, order, book).model_copy(update={"counts": counts, "judge": judge})
-    samples, beside = draw(Drawing(run=run, parts=parts, trained=trained, order=order, book=book))
+    drawing = Drawing(run=run, parts=parts, trained=trained, order=order, book=book)
+    samples, beside = draw(drawing)
+    beside |= draw_averages(drawing)
     book.refusal = ""
 
     look = order.model_copy(update={"terms": terms(plan, comparison=True)})
@@ -528,20 +530,9 @@ def draw_unjudged(
     drawing: Drawing, images: int, description: RunDescription | None, guide: Judging | None = None
 ) -> Samples:
     """Images drawn from the trained models, or by a sampler that pays for each of them; a judge may guide the first."""
-    settings, plan, trained = drawing.run.settings, drawing.run.plan, drawing.trained
-    order, book = drawing.order, drawing.book
-    recipe = settings.only("schedule", "method", "generation", "seed", *(["judge"] if guide else []))
-    inputs = Inputs(
-        settings=recipe,
-        facts=plan.facts,
-        public=drawing.parts,
-        votes=trained.votes,
-        tuned=trained.tuned,
-        members=trained.members,
-        moments=trained.moments,
-    )
-    if plan.images_of_ballot:
-        inputs = inputs.model_copy(update={"public": drawing.parts.model_copy(update={"images": None})})
+    plan, trained, order, book = drawing.run.plan, drawing.trained, drawing.order, drawing.book
+    settings, inputs = drawing.run.settings, drawn_from(drawing, guided=guide is not None)
+    recipe = inputs.settings
     counts = trained.counts
     if events := plan.events(STAGE_DRAWING):
         if not plan.prototypes:
@@ -558,6 +549,35 @@ def draw_unjudged(
         inputs = inputs.model_copy(update={"prototypes": prototypes, "members": ()})
     book.refusal = ""  # paid models may draw again
     return book.stage(release.generate, paid=True)(inputs, images, settings.machine, counts, guide, description)
+
+
+def drawn_from(drawing: Drawing, *, guided: bool = False) -> Inputs:
+    """What images are drawn from; the settings hold the judge where one guides."""
+    plan, trained, parts = drawing.run.plan, drawing.trained, drawing.parts
+    return Inputs(
+        settings=drawing.run.settings.only("schedule", "method", "generation", "seed", *(["judge"] if guided else [])),
+        facts=plan.facts,
+        public=parts.model_copy(update={"images": None}) if plan.images_of_ballot else parts,
+        votes=trained.votes,
+        tuned=trained.tuned,
+        members=trained.members,
+        moments=trained.moments,
+    )
+
+
+def draw_averages(drawing: Drawing) -> dict[str, Samples]:
+    """The sets that further moving averages of the trained model draw, by name, to be scored beside the run's own."""
+    settings, plan, tuned = drawing.run.settings, drawing.run.plan, drawing.trained.tuned
+    if not plan.fine_tuning or not tuned:
+        return {}
+    images, inputs = min(settings.evaluation.images, settings.generation.images), drawn_from(drawing)
+    names = {decay: f"moving average {decay:g}" for decay in plan.fine_tuning.averages}
+    return {
+        name: drawing.book.stage(release.generate, note=name)(
+            inputs.model_copy(update={"average": decay}), images, settings.machine, drawing.trained.counts
+        )
+        for decay, name in names.items()
+    }
 
 
 def public_settings(settings: Settings) -> dict[str, Any]:

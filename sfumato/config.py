@@ -523,7 +523,10 @@ class FineTuning(Section):
     final_rate: float = Field(default=0.1, ge=0, le=1)
     """Share of the peak learning rates at the last step."""
     ema_decay: float = Field(default=0.97, ge=0, lt=1)
-    """Decay of the moving average of the weights."""
+    """Decay of the moving average of the weights, from which images are drawn."""
+    averages: Annotated[tuple[Annotated[float, Field(ge=0, lt=1)], ...], LATER] = ()
+    """Decays of further moving averages of the same steps, which cost nothing more: kept beside the model and scored (INTERNAL). Images are drawn from that of
+    `ema_decay`, whatever the scores say; another choice is for the next private set."""
 
 
 class Hamiltonian(Section):

@@ -228,6 +228,8 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     each = walk * forward + coder_forward / 2
     judged, sizes = min(settings.evaluation.images, plan.generation.images), judged_sets(settings, facts)
     stages["drawing for comparison"] = min(judged, FEW) * each
+    if plan.fine_tuning:
+        stages["drawing for comparison"] += len(plan.fine_tuning.averages) * judged * each
     if sizes.full > FULL_ALONE:
         stages["drawing for comparison"] += judged * each + private
     read = reading_seconds(image, len(facts.classes), probe)

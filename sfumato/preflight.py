@@ -323,6 +323,11 @@ def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
         )
     if tuning.batch:
         tuning = tuning.model_copy(update={"sample_rate": tuning.batch / facts.records, "batch": 0})
+    decays = [tuning.ema_decay, *tuning.averages]
+    if len(set(decays)) < len(decays):
+        raise BadInput(
+            f"fine_tuning.averages={list(tuning.averages)} beside fine_tuning.ema_decay={tuning.ema_decay:g} names a decay twice: name each once"
+        )
     if privacy.delta == AUTO:
         privacy = privacy.model_copy(update={"delta": agreed or facts.records**privacy.delta_exponent})
     if privacy.epsilon > NEEDS_REASON and not privacy.reason.strip():

@@ -687,7 +687,7 @@ def judged_sets(settings: Settings, facts: Facts) -> Sizes:
         classes=len(facts.classes),
         records=facts.images or facts.records,
         full=FULL_ALONE + other,
-        brief=2 * (settings.judge.use != "none"),
+        brief=2 * (settings.judge.use != "none") + len(settings.fine_tuning.averages) * trains_privately(settings),
         ceilings=int(settings.latent.kind != "none"),
     )
 

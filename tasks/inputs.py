@@ -1,5 +1,6 @@
 """Inputs of stages: references to the artifacts of earlier stages, and the parts read from the store behind them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,6 +127,8 @@ class Inputs(Section):
     warm: Annotated[WarmModel | None, LATER] = None
     """The denoiser so far after a warm-up on central images."""
     tuned: TunedModel | None = None
+    average: Annotated[float | None, LATER] = None
+    """Decay of the further average of `tuned` that stands in its place; None for that which the run draws from."""
     members: tuple[MemberModel, ...] = ()
     """INTERNAL, for a priced drawing alone."""
     prototypes: Samples | None = None
@@ -179,4 +182,7 @@ def load_parts(draft: Draft[Any], inputs: Inputs, machine: Machine) -> Parts:
         prototypes=there(inputs.prototypes),
     )
     serialization.refuse_other_images(folders.autoencoder, draft.store.manifest(public.model)["parents"])
-    return read_parts(inputs.settings, inputs.facts, folders, device_of(machine))
+    parts = read_parts(inputs.settings, inputs.facts, folders, device_of(machine))
+    if inputs.average is None or folders.tuned is None or parts.tuned is None:
+        return parts
+    return replace(parts, tuned=serialization.with_average(folders.tuned, parts.tuned, inputs.average))

@@ -294,6 +294,7 @@ def fine_tune(context: RunContext, order: Order, event: SubsampledGaussian, inpu
                 gather=gathering(job),
             )
         serialization.save_denoiser(draft.folder, paid.result, built.network, built.shape, built.classes)
+        serialization.save_averages(draft.folder, paid.averages)
         draft.stands_on(paid)
     if paid.watched:
         keep_watched(paid.watched, draft.ref, title, context)

@@ -30,9 +30,9 @@ def baseline_settings(settings: Settings) -> Settings | None:
     """The same settings with plain DP-SGD as the method; None where there is no baseline."""
     if not settings.evaluation.baseline or settings.method.name == BASELINE_METHOD:
         return None
-    return settings.model_copy(
-        update={"method": METHODS[BASELINE_METHOD].section(), "alignment": Alignment(), "central": Central()}
-    )
+    tuning = settings.fine_tuning.model_copy(update={"averages": ()})
+    own = {"method": METHODS[BASELINE_METHOD].section(), "fine_tuning": tuning}
+    return settings.model_copy(update={**own, "alignment": Alignment(), "central": Central()})
 
 
 class Finished(Section):

@@ -6,7 +6,7 @@ that stands beside the mechanism, reserved in the ledger before the door opens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -54,6 +54,8 @@ class Paid(Generic[Result]):
     payment: Payment | None = None
     """The payment to commit once the result is stored."""
     watched: "Watched | None" = None
+    averages: Mapping[float, nn.Module] = field(default_factory=dict)
+    """Of DP-SGD: further moving averages of the same steps, by their decay."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +315,7 @@ def fine_tuned(
     public count of records, or of groups where they have some, which sets the expected batch by which sums are divided.
     `codec` turns each record, by itself, into the model's space; it costs nothing, since it was made without private data. Nor do
     the `maps` of aligned classes, which are paid for already. With `watch`, the steps' diagnostics without noise come beside the
-    model and are INTERNAL. `gather` maps the hash of the reservation to the processes that train together, this one first among
+    model and are INTERNAL. `settings.averages` are post-processing of the same noisy steps. `gather` maps the hash of the reservation to the processes that train together, this one first among
     them, or to None.
 
     Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
@@ -327,7 +329,7 @@ def fine_tuned(
         watched = Watched([], note_look(access, f"{access.purpose}: losses and norms")) if watch else None
         team = gather(visit.hash)
         x, y, units = _records(visit, codec, maps, settings, device, team)
-        source = source or system_source()
+        source, averages = source or system_source(), dict[float, nn.Module]()
         try:
             trained = train_privately(
                 model.to(device),
@@ -347,11 +349,12 @@ def fine_tuned(
                 watch=watched.steps.append if watched else None,
                 units=units,
                 others=team,
+                keep=averages.__setitem__,
             )
         finally:
             if team:
                 team.dismiss()
-    return Paid(trained, entries, visit.payment, watched)
+    return Paid(trained, entries, visit.payment, watched, averages)
 
 
 def fine_tuned_beside(

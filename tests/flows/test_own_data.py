@@ -127,6 +127,18 @@ def test_central_images_of_persons_are_published_audited_and_paid_for_once(no_se
     assert {stage.name: stage.cached for stage in again.stages}["sum-up"], "another warm-up takes the same sums"
 
 
+def test_further_averages_are_scored_beside_and_never_leave(no_servers, tmp_path):
+    asked = ["data.share=0.1395", "fine_tuning.averages=[0.5,0.0]", "fine_tuning.ema_decay=0.9", *TINY]
+    record = run("dp-sgd", asked, f"file://{tmp_path}/out")
+    names = {"moving average 0.5", "moving average 0"}
+    assert names < set(record.metrics) and record.metrics["moving average 0.5"]["coverage"] is not None
+    assert len(record.entries) == 1, "one training, which is paid for once"
+    assert redrawn(tmp_path / "out", record.samples_artifact, 60), "the decay that was set beforehand draws"
+    assert not list((tmp_path / "out").rglob("averages*"))
+    tuned = next(digest for digest, m in where().store().ancestry(record.samples_artifact) if m["kind"] == "TunedModel")
+    assert "averages.safetensors" in where().store().manifest(tuned)["files"]
+
+
 def test_declared_classes_may_have_none_and_a_priced_drawing_follows_what_was_counted(no_servers):
     shares = "generation.shares={3: 5, 7: 1, 1: 0.01}"
     named = ["data.share=0.1395", *TINY]

@@ -32,6 +32,8 @@ from sfumato.training import moving_average, warm_then_decay
 
 NO_MEMORY = "allocate memory"
 """Words of torch's error where a CPU has no memory left."""
+DRAWN_FROM = "average"
+"""Name, in a state, of the moving average that images are drawn from."""
 AVERAGED = "averaged"
 """Name, in a state, of the number of steps in the moving average."""
 
@@ -81,13 +83,17 @@ class Checkpoint(Protocol):
 
 
 def state_of(
-    trainable: Mapping[str, nn.Parameter], average: AveragedModel, optimiser: torch.optim.Optimizer
+    trainable: Mapping[str, nn.Parameter],
+    averages: Mapping[str, AveragedModel],
+    optimiser: torch.optim.Optimizer,
 ) -> dict[str, Tensor]:
-    """The state of a training by name: weights, moving average, moments; copies on the CPU."""
-    averaged = dict(average.module.named_parameters())
-    state: dict[str, Tensor] = {AVERAGED: average.n_averaged}
+    """The state of a training by name: weights, moving averages, moments; copies on the CPU."""
+    state: dict[str, Tensor] = {AVERAGED: averages[DRAWN_FROM].n_averaged}
+    for kind, average in averages.items():
+        averaged = dict(average.module.named_parameters())
+        state |= {f"{kind}/{name}": averaged[name] for name in trainable}
     for name, parameter in trainable.items():
-        state[f"weight/{name}"], state[f"average/{name}"] = parameter, averaged[name]
+        state[f"weight/{name}"] = parameter
         state |= {f"adam-{key}/{name}": value for key, value in optimiser.state[parameter].items()}
     return {name: value.detach().cpu().clone() for name, value in state.items()}
 
@@ -96,16 +102,18 @@ def state_of(
 def restore(
     tensors: Mapping[str, Tensor],
     trainable: Mapping[str, nn.Parameter],
-    average: AveragedModel,
+    averages: Mapping[str, AveragedModel],
     optimiser: torch.optim.Optimizer,
 ) -> None:
     """Put back what `state_of` copied."""
-    averaged = dict(average.module.named_parameters())
-    average.n_averaged.copy_(tensors[AVERAGED])
+    for kind, average in averages.items():
+        averaged = dict(average.module.named_parameters())
+        average.n_averaged.copy_(tensors[AVERAGED])
+        for name in trainable:
+            averaged[name].copy_(tensors[f"{kind}/{name}"])
     moments = {key.split("/", 1)[0] for key in tensors if key.startswith("adam-")}
     for name, parameter in trainable.items():
         parameter.copy_(tensors[f"weight/{name}"])
-        averaged[name].copy_(tensors[f"average/{name}"])
         optimiser.state[parameter] = {
             # Adam counts its steps on the CPU, its moments lie beside the weights
             key.removeprefix("adam-"): tensors[f"{key}/{name}"].to("cpu" if key == "adam-step" else parameter.device)
@@ -171,6 +179,7 @@ def train_privately(
     watch: Watch | None = None,
     units: Units | None = None,
     others: Others | None = None,
+    keep: Callable[[float, nn.Module], None] | None = None,
 ) -> nn.Module:
     """Fine-tune `model` on records x `[n, c, h, w]`, y `[n]`; returns the averaged model.
 
@@ -181,7 +190,8 @@ def train_privately(
 
     `corrupt` makes the noised examples of a batch. The progress callback receives step numbers alone: no loss, no norm. `note` is
     called once if a layer makes clipping slow. `watch` receives each step's diagnostics without noise: INTERNAL. `others` are
-    processes that sample the records that are not in x. `BadInput` for a model that mixes records.
+    processes that sample the records that are not in x. `keep` receives each further average, with its decay. `BadInput` for a model that
+    mixes records.
 
     Many parameters: all that DP-SGD rests on is named where it is called: records, noise, clipping, randomness, and who watches.
     """
@@ -196,11 +206,12 @@ def train_privately(
     groups = [{"params": rows, "lr": settings.rate_rows}, {"params": other, "lr": settings.rate_other}]
     groups = [{**group, "initial_lr": group["lr"]} for group in groups if group["params"]]
     optimiser = torch.optim.Adam(groups)
-    average = moving_average(model, settings.ema_decay)
+    averages = {DRAWN_FROM: moving_average(model, settings.ema_decay)}
+    averages |= {further(decay): moving_average(model, decay) for decay in settings.averages}
     units = single_records(len(x), x.device) if units is None else units
     first = start.step if start else 0
     if start:
-        restore(start.tensors, trainable, average, optimiser)
+        restore(start.tensors, trainable, averages, optimiser)
     factor = warm_then_decay(settings.warm_up, settings.steps, settings.final_rate)
     rate = torch.optim.lr_scheduler.LambdaLR(optimiser, factor, last_epoch=first - 1)
     if others:
@@ -208,7 +219,7 @@ def train_privately(
     until, checks = first, checked_steps(settings.steps, settings.checked)
     for step in range(first, settings.steps):
         if checkpoint and (step == until or checkpoint.stopping()):
-            until = checkpoint.go_on(step, lambda: state_of(trainable, average, optimiser))
+            until = checkpoint.go_on(step, lambda: state_of(trainable, averages, optimiser))
         if others:
             others.lead(trainable)
         index = poisson_sample(len(units), settings.sample_rate, source).to(x.device)
@@ -232,6 +243,15 @@ def train_privately(
             parameter.grad = (noisy[name] / expected_batch).to(parameter.dtype)
         optimiser.step()
         rate.step()
-        average.update_parameters(model)
+        for average in averages.values():
+            average.update_parameters(model)
         progress(step + 1, settings.steps)
-    return merged(average.module)
+    if keep:
+        for decay in settings.averages:
+            keep(decay, merged(averages[further(decay)].module))
+    return merged(averages[DRAWN_FROM].module)
+
+
+def further(decay: float) -> str:
+    """What a further moving average is called in the state of a training."""
+    return f"average-{decay!r}"

@@ -304,3 +304,17 @@ def test_the_average_is_what_leaves():
     expected = 0.36 * places[0] + 0.24 * places[1] + 0.4 * places[2]
     torch.testing.assert_close(trained.condition.rows.weight.detach(), expected)
     assert dp_sgd.moving_average(model, 0.6).module is not model
+
+
+def test_further_averages_are_of_the_same_steps_and_change_nothing():
+    x, y = digits(10)
+    places, model, found = [], network(), {}
+    settings = TUNING.model_copy(update={"ema_decay": 0.6, "averages": (0.0, 0.9)})
+    run(
+        model, x, y, settings, keep=found.__setitem__,
+        progress=lambda *_: places.append(model.condition.rows.weight.detach().clone()),
+    )  # fmt: skip
+    assert list(found) == [0.0, 0.9] and len(places) == 3
+    torch.testing.assert_close(found[0.0].condition.rows.weight.detach(), places[2])
+    expected = 0.81 * places[0] + 0.09 * places[1] + 0.1 * places[2]
+    torch.testing.assert_close(found[0.9].condition.rows.weight.detach(), expected)

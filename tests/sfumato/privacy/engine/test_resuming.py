@@ -49,11 +49,11 @@ def drawn():
     return {"source": source, "pairs": source.generator()}
 
 
-def train(chance, **more):
+def train(chance, settings=SETTINGS, **more):
     torch.manual_seed(1)
     x, y = torch.randn(30, 1, 8, 8), torch.randint(0, 10, (30,))
     terms = {"noise_multiplier": 0.5, "expected_batch": 15.0, "physical_batch": 64}
-    return train_privately(network(), x, y, corrupt, SETTINGS, **chance, **terms, **more)
+    return train_privately(network(), x, y, corrupt, settings, **chance, **terms, **more)
 
 
 @pytest.mark.parametrize("step", [1, 7, 39])
@@ -65,6 +65,19 @@ def test_it_goes_on_exactly_where_it_was(step):
     parts = train(chance, start=TrainingState(step, stop.state))
     for name, value in whole.state_dict().items():
         assert torch.equal(value, parts.state_dict()[name]), name
+
+
+def test_further_averages_go_on_too_and_the_model_is_the_one_without_them():
+    settings, whole, parts = SETTINGS.model_copy(update={"averages": (0.5, 0.0)}), {}, {}
+    model = train(drawn(), settings, keep=whole.__setitem__)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), train(drawn()).parameters(), strict=True))
+    chance, stop = drawn(), StopAt(7)
+    with pytest.raises(Stopped):
+        train(chance, settings, checkpoint=stop)
+    train(chance, settings, start=TrainingState(7, stop.state), keep=parts.__setitem__)
+    for decay in settings.averages:
+        pairs = zip(whole[decay].parameters(), parts[decay].parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs), decay
 
 
 def test_a_state_is_a_copy_and_holds_what_is_trained_alone():
