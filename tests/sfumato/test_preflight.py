@@ -100,10 +100,13 @@ def test_a_large_epsilon_is_warned_of_and_a_very_large_one_needs_a_reason():
     assert "nobody sees it but us" in warnings[0] and plan_for(settings, facts).privacy == settings.privacy
 
 
-def test_a_batch_becomes_a_sample_rate_and_cannot_exceed_the_records():
+def test_no_decay_of_the_moving_averages_is_named_twice():
     for averages in ("[0.5,0.5]", "[0.97]"):
         message = refusal(f"fine_tuning.averages={averages}", "fine_tuning.ema_decay=0.97")
         assert "names a decay twice" in message and "\n" not in message
+
+
+def test_a_batch_becomes_a_sample_rate_and_cannot_exceed_the_records():
     settings, _, _ = settle("fine_tuning.batch=100", "data.share=0.2784")
     assert (settings.fine_tuning.sample_rate, settings.fine_tuning.batch) == (0.25, 0)
     assert settle("fine_tuning.batch=400", "data.share=0.2784")[0].fine_tuning.sample_rate == 1.0
