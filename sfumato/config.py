@@ -13,7 +13,6 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 from pydantic_core import PydanticCustomError
 
 from sfumato.marks import (
-    CENTRAL_IMAGES,
     COMPARING,
     JUDGE_TRAINING,
     MEASURING,
@@ -477,13 +476,13 @@ class Central(Section):
     of so many Poisson samples of each class, where a record may lie in several and pays for each."""
     sample_rate: float = Field(default=0.5, gt=0, le=1)
     """For `samples`: probability that a record takes part in one."""
-    share: Annotated[float, not_for(CENTRAL_IMAGES)] = Field(default=0.1, gt=0, lt=1)
+    share: float = Field(default=0.1, gt=0, lt=1)
     """Share of `privacy.epsilon` that they may cost by themselves; together with the rest they cost less."""
-    since: Annotated[float, not_for(CENTRAL_IMAGES)] = Field(default=0.5, ge=0, lt=1)
+    since: float = Field(default=0.5, ge=0, lt=1)
     """Earliest time that the warm-up trains, as a share of T: what a mean lacks is seen at the times below."""
-    steps: Annotated[int, not_for(CENTRAL_IMAGES)] = Field(default=200, ge=1)
+    steps: int = Field(default=200, ge=1)
     """Optimiser steps of the warm-up, on the groups of parameters that DP-SGD trains."""
-    learning_rate: Annotated[float, not_for(CENTRAL_IMAGES)] = Field(default=1e-3, gt=0)
+    learning_rate: float = Field(default=1e-3, gt=0)
     """Peak learning rate of Adam."""
 
 
