@@ -663,6 +663,5 @@ def test_a_script_that_imports_the_flow_keeps_results_in_the_home(tmp_path):
 
 def test_a_planned_run_is_carried_out_without_planning_anything_again(book, monkeypatch):
     run = planned("rapid", "evaluation.baseline=false")
-    for module in (flow, planning):
-        monkeypatch.setattr(module, "plan_for", lambda *_: pytest.fail("planned again"))
+    monkeypatch.setattr(planning, "plan_for", lambda *_: pytest.fail("planned again"))
     assert run_plan(run) == "record"
