@@ -24,6 +24,7 @@ ITS_NOISE = {"dp-ensemble", "dppm", "empirical-denoiser"}
 """Methods whose drawing or training is nothing without its noise."""
 SMALL = {
     "dp-sgd": ["alignment.kind=moments", "judge.use=weigh", "judge.steps=5", "judge.directions=8", "backbone.steps=5"],
+    "dp-promise": ["central.images=1", "central.steps=3", "fine_tuning.averages=[0.5]"],
     "moments": [],
     "private-evolution": ["method.candidates=100", "method.features=pixels", "method.distillation.steps=5"],
 }

@@ -132,6 +132,9 @@ def test_further_averages_are_scored_beside_and_never_leave(no_servers, tmp_path
     record = run("dp-sgd", asked, f"file://{tmp_path}/out")
     names = {"moving average 0.5", "moving average 0"}
     assert names < set(record.metrics) and record.metrics["moving average 0.5"]["coverage"] is not None
+    assert "moving average 0.5" in Path(record.internal_report).read_text(encoding="utf-8")
+    shown = Path(record.report).read_text(encoding="utf-8").replace("generate (moving average 0.5)", "")
+    assert "moving average 0.5" not in shown, "that it was drawn from may be told, its scores are INTERNAL"
     assert len(record.entries) == 1, "one training, which is paid for once"
     assert redrawn(tmp_path / "out", record.samples_artifact, 60), "the decay that was set beforehand draws"
     assert not list((tmp_path / "out").rglob("averages*"))

@@ -464,6 +464,14 @@ def test_every_method_that_trains_by_dp_sgd_warms_up_on_central_images(method, w
     assert total.epsilon == pytest.approx(tiny.plan.certificate.epsilon, rel=1e-9)
 
 
+def test_central_images_of_latents_lie_where_latents_do(world, access_to, ledger):
+    small = ["latent.kind=kl", "latent.width=4", "latent.steps=20", "latent.batch=32"]
+    tiny = world("dp-sgd", *CENTRAL, *small, "data.share=0.1", "central.steps=3")
+    parts, entries = tiny.pay(access_to(ledger))
+    assert set(entries.values()) == {"DP"} and parts.shape == (3, 4, 4) and parts.warm is not None
+    assert tiny.reference.centroids.shape == (1, 48)
+
+
 @pytest.mark.parametrize("method", CHOOSES)
 def test_declared_classes_cost_nothing(method):
     shares = "generation.shares={0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1, 8: 1, 9: 1}"
