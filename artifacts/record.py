@@ -56,7 +56,7 @@ class Override(BaseModel):
 class RunRecord(BaseModel):
     """The record that `sfumato show` prints. Metrics are INTERNAL: they were measured against private images."""
 
-    model_config = ConfigDict(frozen=True, ser_json_inf_nan="constants")  # an epsilon may be infinite
+    model_config = ConfigDict(frozen=True)
 
     run: str
     method: str

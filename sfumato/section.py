@@ -20,7 +20,7 @@ class Section(BaseModel):
         frozen=True,
         extra="forbid",
         use_attribute_docstrings=True,
-        ser_json_inf_nan="constants",
+        ser_json_inf_nan="strings",
         validate_by_name=True,  # beside the alias of a field whose name Python keeps for itself
         serialize_by_alias=True,
     )

@@ -8,6 +8,7 @@ setting, its value and the way out.
 import difflib
 import functools
 import json
+import math
 import operator
 from collections.abc import Iterable
 from pathlib import PurePath
@@ -47,6 +48,8 @@ class Settings(SettingsOf[AnyMethod]):
         sections = self.model_dump(mode="json", exclude={"machine"})
         for section in OF_WEIGHTS:
             sections[section]["from"] = PurePath(sections[section]["from"]).name
+        if self.privacy.epsilon == math.inf:
+            sections["privacy"]["epsilon"] = "inf"
         return sections
 
     def only(self, *sections: str) -> "Settings":
