@@ -40,6 +40,22 @@ def mean_interval(values: np.ndarray, *, resamples: int, seed: int = 0) -> Inter
     return float(low), float(high)
 
 
+def paired_interval(first: np.ndarray, second: np.ndarray, *, resamples: int, seed: int = 0) -> Interval:
+    """Interval around mean(first) - mean(second), two rows [n] of 0 and 1 over the same n >= 1 images.
+
+    A bootstrap of the differences image by image, so that images which both rows count alike leave no spread. Where these are all
+    alike it shrinks to nothing, and Wilson's upper bound on the share of images that may still differ takes its place, to either side.
+    """
+    first, second = (np.asarray(row, dtype=np.float64) for row in (first, second))
+    if first.shape != second.shape:
+        raise BadInput(f"rows of shapes {list(first.shape)} and {list(second.shape)}: give the same images to both")
+    difference = first - second
+    if (difference == difference[0]).all():
+        _, reach = mean_interval(np.zeros(len(difference)), resamples=resamples)
+        return max(-1.0, float(difference[0]) - reach), min(1.0, float(difference[0]) + reach)
+    return mean_interval(difference, resamples=resamples, seed=seed)
+
+
 def score_interval(value: float, table: np.ndarray, *, resamples: int, seed: int = 0) -> Interval:
     """Interval around an Inception score from its table [n, 1 + c] (`sfumato.evaluation.fidelity.inception_score`)."""
     scores = [score_of_means(counts @ table / len(table)) for counts in _counts(len(table), resamples, seed)]

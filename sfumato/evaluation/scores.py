@@ -13,6 +13,7 @@ Not covered: published FIDs, even in Inception's features, are measured against 
 judges, seeds and draws of the images.
 """
 
+import base64
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -108,6 +109,9 @@ class Scores(BaseModel):
     """95 % interval of each score that has one, by name (`sfumato.evaluation.intervals`)."""
     missing: dict[str, str] = {}
     """The reason why a requested score has no number, by name."""
+    by_image: dict[str, str] = {}
+    """Scores that are a share of the real test images: which of these count, a bit each, so that two sets can be compared image by image
+    (`packed`, `unpacked`); empty in scores of earlier versions."""
     images: int = Field(ge=1)
     """How many images the set has; the fidelity scores of sets of different sizes do not compare exactly."""
     feature_extractor: str
@@ -145,16 +149,28 @@ class Bench:
 
 
 class ScoredSet(NamedTuple):
-    """Some scores, their intervals where they have one, and the reasons for missing numbers, by name."""
+    """Some scores, their intervals where they have one, the reasons for missing numbers, and the test images that count, by name."""
 
     values: Mapping[str, float | None] = MappingProxyType({})
     spans: Mapping[str, Interval] = MappingProxyType({})
     missing: Mapping[str, str] = MappingProxyType({})
+    by_image: Mapping[str, str] = MappingProxyType({})
 
 
 def _joined(*parts: ScoredSet) -> ScoredSet:
     """All scores together; where several sets have the same name, the last one counts."""
     return ScoredSet(*(dict(ChainMap(*map(dict, kind[::-1]))) for kind in zip(*parts, strict=True)))
+
+
+def packed(row: np.ndarray) -> str:
+    """A row [n] of 0 and 1 as text: n, and its bits in base64."""
+    return f"{len(row)}:{base64.b64encode(np.packbits(row.astype(bool)).tobytes()).decode()}"
+
+
+def unpacked(text: str) -> np.ndarray:
+    """The row, float [n], that `packed` wrote."""
+    count, _, bits = text.partition(":")
+    return np.unpackbits(np.frombuffer(base64.b64decode(bits), dtype=np.uint8), count=int(count)).astype(np.float64)
 
 
 def make_bench(
@@ -230,6 +246,7 @@ def _scores(images: Tensor, bench: Bench, scored: ScoredSet) -> Scores:
         scikit={name: value for name, value in eleven.items() if value is not None},
         intervals=dict(scored.spans),
         missing=dict(scored.missing),
+        by_image={name: bits for name, bits in scored.by_image.items() if name not in utility.TEN},
         images=len(images),
         feature_extractor=bench.extractor.name,
         further_extractors={name: eyes.name for name, eyes in bench.further.items()},
@@ -240,6 +257,11 @@ def _mean(name: str, row: np.ndarray, bench: Bench) -> ScoredSet:
     """A score that is the mean of one number for each image [n]."""
     span = intervals.mean_interval(row, resamples=bench.how.resamples, seed=bench.seed)
     return ScoredSet({name: float(row.mean())}, {name: span})
+
+
+def _shared(name: str, row: np.ndarray, bench: Bench) -> ScoredSet:
+    """A score that is the share of the real test images that count, 0 or 1 for each, [n]."""
+    return _mean(name, row, bench)._replace(by_image={name: packed(row)})
 
 
 def _read_rightly(model: Classifier, images: Tensor, labels: Tensor) -> np.ndarray:
@@ -260,12 +282,13 @@ def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
     kid, error = kernel_distance(bench.features, drawn)
     score, table = inception_score(probabilities)
     near = neighbours(bench.features, drawn, k=NEIGHBOURS)
-    rows = {"coverage": near.covered, "precision": near.precise, "recall": near.recalled, "density": near.held}
+    rows = {"precision": near.precise, "recall": near.recalled, "density": near.held}
     around = intervals.score_interval(score, table, resamples=bench.how.resamples, seed=bench.seed)
     spans = {"kid": intervals.around(kid, error), "inception_score": around}
     others = [(name, eyes.read(synthetic), bench.further_features[name]) for name, eyes in bench.further.items()]
     return _joined(
         ScoredSet({"kid": kid, "inception_score": score}, spans),
+        _shared("coverage", near.covered, bench),
         *(_mean(name, row, bench) for name, row in rows.items()),
         _read(synthetic, labels, bench),
         *([_mean("judge", bench.judge_reads, bench)] if bench.classes > 1 else []),
@@ -299,9 +322,10 @@ def _learnt(names: tuple[str, ...], synthetic: Tensor, labels: Tensor, bench: Be
             if sure is not None:
                 both = {"balanced": balanced(rows[name], true), "auc": macro_area(sure.double().numpy(), true)}
                 sets += [ScoredSet({f"{name}_{k}": v[0]}, {f"{name}_{k}": v[1]}) for k, v in both.items() if v]
+    shares = [_shared(name, row, bench) for name, row in rows.items()]
     if set(utility.ELEVEN) <= set(rows):
-        rows["eleven"] = np.mean([rows[name] for name in utility.ELEVEN], axis=0)
-    return _joined(*sets, *(_mean(name, row, bench) for name, row in rows.items()))
+        shares.append(_mean("eleven", np.mean([rows[name] for name in utility.ELEVEN], axis=0), bench))
+    return _joined(*sets, *shares)
 
 
 def _two_samples(synthetic: Tensor, labels: Tensor, bench: Bench, progress: Progress) -> ScoredSet:

@@ -59,6 +59,13 @@ images only. Votes for public classes, where taken, are paid for with noise of t
 """The paper's claim, the certificate, and why they differ (Markdown)."""
 
 
+TUNING = {
+    "retrieved": "DP-SGD with retrieved trajectories (Eq. 5)",
+    "plain": "DP-SGD on the times up to v, with plain noise in the place of Eq. 5",
+}
+"""What is paid for, by what is learnt."""
+
+
 class Method(MethodSection):
     """RAPID's own settings; the defaults are the paper's."""
 
@@ -77,6 +84,9 @@ class Method(MethodSection):
     and no walk from T to k."""
     query: Annotated[QuerySettings, LATER] = QuerySettings()
     """How queries and keys are made."""
+    target: Annotated[Literal["retrieved", "plain"], LATER] = "retrieved"
+    """The noise that is learnt at the times up to v: `retrieved` leads from the retrieved trajectory to the private image (Eq. 5); `plain`
+    is fresh noise, as in plain DP-SGD, the control for Eq. 5. Drawing begins with a retrieved trajectory either way."""
     reference: float = Field(default=0.5, gt=0, lt=1)
     """Share of the public images that form the knowledge base; the rest pretrains the denoiser."""
     trajectories: int = Field(default=0, ge=0)
@@ -118,7 +128,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
     def spends(noise: float) -> list[Spend]:
         steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
-        tune = Spend(stage=STAGE_TUNING, what="DP-SGD with retrieved trajectories (Eq. 5)", event=steps)
+        tune = Spend(stage=STAGE_TUNING, what=TUNING[settings.method.target], event=steps)
         return [*shared, *ask, tune]
 
     noise, certificate = calibrated(privacy, spends)
@@ -235,14 +245,20 @@ def ballot(parts: Parts) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
-    """Eq. 5: K points of a private record on the lines from retrieved latents to it, with the retrieved noise."""
+    """Eq. 5: K points of a private record on the lines from retrieved latents to it, with the retrieved noise; or plain noise."""
     import torch
 
-    from sfumato.diffusion.objective import grouped, repeat_records, uniform_times
+    from sfumato.diffusion.objective import denoising_examples, grouped, repeat_records, uniform_times
     from sfumato.methods.parts import planned
 
     schedule, draws, base = parts.schedule, settings.fine_tuning.draws, planned(parts.base)
     resume = resume_time(settings)
+
+    def plain(x: Tensor, y: Tensor, generator: Generator) -> Examples:
+        return denoising_examples(schedule, x, y, draws=draws, low=1, high=resume, generator=generator)
+
+    if settings.method.target == "plain":
+        return plain
 
     def examples(x: Tensor, y: Tensor, generator: Generator) -> Examples:
         copies, labels = repeat_records(x, y, draws)
