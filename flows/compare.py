@@ -9,6 +9,8 @@ from prefect.artifacts import create_markdown_artifact
 
 from artifacts.record import RunRecord
 from artifacts.reports.comparison import Comparison, row_of
+from artifacts.reports.differences import PairRow, row_of_pair
+from flows.pairs import paired
 from flows.synthesize import run_plan, terms
 from flows.variants import Cell, RunGrid, planned, variants_of
 from sfumato.methods import METHODS
@@ -33,6 +35,7 @@ def compare(
     changes: list[str] | None = None,
     title: str = "compare",
     axes: dict[str, dict[str, str]] | None = None,
+    pairs: list[str] | None = None,
     go_on: bool = False,
 ) -> Comparison:
     """Run every variant at every budget with every seed, and lay the results side by side.
@@ -46,13 +49,15 @@ def compare(
         changes: Further settings of all runs as `section.field=value`.
         title: What the comparison is called.
         axes: What a sweep varies, in place of variants: setting, value as it is shown, variant.
+        pairs: Parts that are taken out, one at a time (`flows.pairs.ABLATIONS`): each variant runs with and without.
         go_on: Pay even where the rehearsal with public images fails; ledger, report and card say so.
     """
     configure()
-    wanted = variants_of(axes or {}) or variants or list(METHODS)
+    wanted = variants_of(axes or {}) or variants or ([] if pairs else list(METHODS))
     grid = RunGrid(
         wanted, preset, epsilons or (), seeds or (0,), changes or (), title, axes or {}, controls=not (axes or variants)
     )
+    grid = paired(pairs, grid) if pairs else grid
     return compare_cells(grid, planned(grid), go_on=go_on)
 
 
@@ -84,9 +89,25 @@ def compare_cells(grid: RunGrid, cells: Sequence[Cell], *, go_on: bool) -> Compa
                                       if (cell.variant, cell.epsilon) == (variant, epsilon)])
             for variant, epsilon in dict.fromkeys((cell.variant, cell.epsilon) for cell in cells)
         ]  # fmt: skip
-        comparison = conclude(name, parents, rows, axes=grid.axes)
+        comparison = conclude(name, parents, rows, axes=grid.axes, pairs=differences(grid, cells, records))
     create_markdown_artifact(f"{grid.title}: {len(cells)} runs; INTERNAL, in {comparison.folder}", key="comparison")
     return comparison
+
+
+def differences(grid: RunGrid, cells: Sequence[Cell], records: Sequence[RunRecord]) -> list[PairRow]:
+    """Every pair at every budget, its halves matched seed by seed."""
+    by_cell = {
+        (cell.variant, cell.epsilon, cell.run.settings.seed): record
+        for cell, record in zip(cells, records, strict=True)
+    }
+    rows = []
+    for pair in grid.pairs:
+        for epsilon in dict.fromkeys(cell.epsilon for cell in cells if cell.variant == pair.variant):
+            halves = [
+                (by_cell[pair.variant, epsilon, seed], by_cell[pair.without, epsilon, seed]) for seed in grid.seeds
+            ]
+            rows.append(row_of_pair(pair, epsilon, halves))
+    return rows
 
 
 def in_turn(cells: Sequence[Cell], above: Mapping[str, str], *, go_on: bool = False) -> list[RunRecord]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from artifacts.reports.differences import AblationPair
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.named_settings import DEFAULT_METHOD, known, sweeps
@@ -49,6 +50,8 @@ class RunGrid:
     title: str = "compare"
     axes: Axes = field(default_factory=dict)
     """The axes of a sweep."""
+    pairs: tuple[AblationPair, ...] = ()
+    """Pairs of variants whose scores are subtracted (`flows.pairs`)."""
     controls: bool = False
     """Whether the controls of methods join, where one of the runs takes votes: they show what votes do by themselves."""
 
@@ -67,6 +70,10 @@ def planned(grid: RunGrid) -> list[Cell]:
     variants = grid.variants
     if len(set(variants)) < len(variants):
         raise BadInput(f"variants {', '.join(variants)}: one is there twice; give each once")
+    if len(set(grid.seeds)) < len(grid.seeds):
+        raise BadInput(
+            f"seeds {', '.join(map(str, grid.seeds))}: one is there twice and would count as two runs; give each once"
+        )
     if not all(variant.split() for variant in variants):
         raise BadInput("--method '' names no method: write a method's name, and settings of its own after it")
     cells = cells_of(grid, variants)

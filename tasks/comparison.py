@@ -13,6 +13,7 @@ from artifacts.record import RunRecord, load_record
 from artifacts.references import Samples
 from artifacts.reports import comparison, comparison_plots
 from artifacts.reports.comparison import Comparison, Row
+from artifacts.reports.differences import PAIRS, PairRow
 from artifacts.reports.page import in_html, inside, write_tables
 from artifacts.reports.run import INTERNAL_TABLES
 from artifacts.store import write_text
@@ -43,12 +44,17 @@ def comparing(title: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def conclude(
-    name: str, parents: dict[str, str], rows: Sequence[Row], *, axes: Mapping[str, Mapping[str, str]]
+    name: str,
+    parents: dict[str, str],
+    rows: Sequence[Row],
+    *,
+    axes: Mapping[str, Mapping[str, str]],
+    pairs: Sequence[PairRow] = (),
 ) -> Comparison:
-    """Write table, page and plot, and show them in MLflow's internal experiment; `axes` are what a sweep varied."""
+    """Write table, page and plots, and show them in MLflow's internal experiment; `axes` are what a sweep varied."""
     place = where()
     folder = place.home / "comparisons" / name
-    result = Comparison(name=name, folder=str(folder), rows=tuple(rows), axes=axes)
+    result = Comparison(name=name, folder=str(folder), rows=tuple(rows), axes=axes, pairs=tuple(pairs))
     samples = [samples_of(load_record(place.runs, line.row.runs[0])) for line in comparison.lines(result)]
     save_png(folder / comparison.PICTURES, comparison.pictures(samples))
     comparison_plots.draw(folder, result)
@@ -56,7 +62,8 @@ def conclude(
     write_text(folder / comparison.REPORT, in_html(page, inside(folder)))
     write_tables(folder / INTERNAL_TABLES, page)
     write_text(folder / comparison.COMPARISON, result.model_dump_json(indent=1))
-    shown = [folder / file for file in (comparison.REPORT, INTERNAL_TABLES, result.plot, comparison.PICTURES)]
+    drawn = (result.plot, comparison.PICTURES, *([PAIRS] if pairs else []))
+    shown = [folder / file for file in (comparison.REPORT, INTERNAL_TABLES, *drawn)]
     place.tracker().log(name, label=Label.INTERNAL, run=parents[str(Label.INTERNAL)], files=shown)
     return result
 

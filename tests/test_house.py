@@ -138,6 +138,7 @@ JUDGES = {
     "artifacts/reports/plain_words.py": "says it",
     "artifacts/reports/audit.py": "shows it",
     "artifacts/reports/comparison.py": "shows it",
+    "artifacts/reports/differences.py": "subtracts it",
 }
 """Who may know what was measured against private images: nobody who trains, draws or pays."""
 BLIND = {"sfumato.evaluation.classifier", "sfumato.evaluation.effort"}

@@ -3,7 +3,6 @@
 A row is a variant at one target epsilon. Scores were measured against private images, so all of it is INTERNAL.
 """
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,19 +10,17 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 from pydantic import BaseModel, ConfigDict
-from scipy.stats import t as student
 
 from artifacts.labels import Label, combined
 from artifacts.record import SYNTHETIC, RunRecord
 from artifacts.reports.audit import NOTICE
+from artifacts.reports.differences import CONFIDENCE, PairRow, half_width, section_of
 from artifacts.reports.in_short import SCORES
 from artifacts.reports.page import Page, PageSection, Picture, Table, Text
 from sfumato.drawing import some_of_each
 from sfumato.evaluation.extractors import only_extractor
 from sfumato.images import ImageSet, enlargement, grid
 
-CONFIDENCE = 0.95
-"""Confidence of the intervals over seeds, from Student's distribution."""
 COMPARISON, REPORT, PICTURES = "comparison.json", "comparison-internal.html", "samples.png"
 TRADE_OFF, SWEEP = "trade-off-internal.png", "sweep-internal.png"
 
@@ -84,6 +81,8 @@ class Comparison(BaseModel):
     rows: tuple[Row, ...]
     axes: Mapping[str, Mapping[str, str]] = {}
     """The settings that a sweep varied: setting -> value as it is shown -> variant; empty where only variants were compared."""
+    pairs: tuple[PairRow, ...] = ()
+    """Differences with and without a part; empty where no pairs were compared."""
 
     @property
     def plot(self) -> str:
@@ -154,8 +153,7 @@ def spread(values: Sequence[float | None]) -> Spread:
         return Spread(mean=None, half=None)
     if len(known) < 2:
         return Spread(mean=known[0], half=None)
-    wide = student.ppf((1 + CONFIDENCE) / 2, len(known) - 1) * statistics.stdev(known) / math.sqrt(len(known))
-    return Spread(mean=statistics.fmean(known), half=float(wide))
+    return Spread(mean=statistics.fmean(known), half=half_width(known))
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -191,6 +189,7 @@ def comparison_page(comparison: Comparison) -> Page:
         f"{comparison.rows[0].feature_extractor or 'features not named'}."
     )
     sections = [
+        *([section_of(comparison.pairs)] if comparison.pairs else []),
         PageSection("Scores against private images", [comparison_table(comparison), Text(explained)]),
         PageSection("Trade-off", [Picture(comparison.plot, f"Scores against {drawn}.")]),
         PageSection("Pictures", [Picture(PICTURES, f"One image of each class. Rows of the picture: {captions}.")]),

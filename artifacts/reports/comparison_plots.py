@@ -3,11 +3,13 @@
 Scores were measured against private images, so the pictures are INTERNAL.
 """
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from artifacts.reports.comparison import Comparison, Row
+from artifacts.reports.differences import PAIRS, PairRow, heads
 from artifacts.reports.in_short import SCORES
 
 PLOTTED = ("frechet", "cnn")
@@ -17,12 +19,16 @@ LEGEND_INCHES = 5.2
 """Width of a column of the legend: a variant's name may be long."""
 WORDS = {"rotation": 25, "ha": "right"}
 """Style of the names of non-numeric values below a panel."""
+LABEL_LETTERS = 44
+"""Most letters in a line of a pair's name."""
 WIDE = 8.0
 """Positive values are drawn on a logarithmic axis where the largest is as many times the smallest."""
 
 
 def draw(folder: Path, comparison: Comparison) -> None:
-    """Write the picture that the report of a comparison shows into its folder."""
+    """Write the pictures that the report of a comparison shows into its folder."""
+    if comparison.pairs:
+        draw_pairs(folder / PAIRS, comparison.pairs)
     draw_sweep(folder / comparison.plot, comparison) if comparison.axes else draw_trade_off(
         folder / comparison.plot, comparison.rows
     )
@@ -56,6 +62,31 @@ def draw_sweep(path: Path, comparison: Comparison) -> None:
         for panel, (setting, values) in zip(line, comparison.axes.items(), strict=True):
             _draw_values(panel, values, comparison.rows, key)
             panel.set_xlabel(setting, fontsize=8)
+    _save(path, figure, panels)
+
+
+def draw_pairs(path: Path, rows: Sequence[PairRow]) -> None:
+    """Differences with their intervals, a panel for each score and a line for each pair; full where the interval does not hold zero."""
+    keys = [key for key in SCORES if any(row.scores[key].mean is not None for row in rows)]
+    figure, panels = _panels(1, len(keys), width=2.4, height=1.2 + 0.5 * len(rows), share="row")
+    targets = sorted({row.target for row in rows})
+    for panel, key, head in zip(panels[0], keys, heads(keys), strict=True):
+        panel.axvline(0, color="0.5", linewidth=0.9)
+        for place, row in enumerate(rows):
+            value, colour = row.scores[key], f"C{targets.index(row.target)}"
+            if value.mean is not None:
+                sides = (
+                    None if value.low is None or value.high is None
+                    else [[value.mean - value.low], [value.high - value.mean]]
+                )  # fmt: skip
+                panel.errorbar(
+                    [value.mean], [place], xerr=sides, color=colour, marker="o", markersize=5, linewidth=1.2, capsize=2,
+                    linestyle="none", markerfacecolor=colour if value.clear else "white", label=f"epsilon {row.target:g}",
+                )  # fmt: skip
+        panel.set_xlabel(head, fontsize=8)
+    names = [textwrap.fill(f"{row.pair.part}: {row.pair.variant}", LABEL_LETTERS) for row in rows]
+    panels[0, 0].set_yticks(range(len(rows)), names)
+    panels[0, 0].set_ylim(len(rows) - 0.5, -0.5)
     _save(path, figure, panels)
 
 

@@ -17,6 +17,8 @@ SCORES = {
     "cnn": "CNN",
 }
 """Columns of the short score table."""
+LESS_IS_BETTER = ("frechet", "two_sample_auc")
+"""Scores of which less is better; of the others, more is."""
 NO_PROTECTION = "No protection of the training data is known."
 """The statement on images that leave without a certificate."""
 NOTHING_CERTIFIED = "This run has no certificate, so that there is nothing that an audit could refute"

@@ -8,6 +8,7 @@ from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
 
+from flows.ablations import ABLATIONS, described
 from flows.cli.options import OUT, GoOn, PresetName, Yes
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
@@ -46,6 +47,14 @@ def compare(
     ] = None,
     preset: PresetName = "",
     epsilons: Epsilons = "",
+    pairs: Annotated[
+        str,
+        typer.Option(
+            metavar="PART,PART,...",
+            help="Run each method with and without a part, on the same seeds, and show the differences with their intervals. Parts: "
+            f"{described()}.",
+        ),
+    ] = "",
     seeds: Seeds = "0,1,2",
     changes: Changes = None,
     go_on: GoOn = False,
@@ -57,13 +66,16 @@ def compare(
     epsilon in all are shown first, and a terminal is asked; without one it goes on, so that a schedule does.
 
     Example: sfumato compare --method rapid --method 'dp-sgd fine_tuning.draws=8' --epsilons 1,10
+
+    What votes and Eq. 5 bring RAPID: sfumato compare --method rapid --pairs votes,eq5 --seeds 0,1,2
     """
+    from flows.pairs import paired
     from flows.variants import RunGrid
 
-    targets, starts = _targets(epsilons), _seeds(seeds)
-    every = variants or list(METHODS)
+    targets, starts, parts = _targets(epsilons), _seeds(seeds), _parts(pairs)
+    every = variants or ([] if parts else list(METHODS))
     grid = RunGrid(every, preset, targets, starts, changes or [], controls=not variants)
-    _carry_out(grid, go_on=go_on, yes=yes)
+    _carry_out(paired(parts, grid) if parts else grid, go_on=go_on, yes=yes)
 
 
 def sweep(
@@ -116,6 +128,7 @@ def sweep(
 
 
 def _carry_out(grid: "RunGrid", *, go_on: bool, yes: bool) -> None:
+    from flows.pairs import also_differs
     from flows.variants import planned
 
     place = configure()
@@ -123,8 +136,9 @@ def _carry_out(grid: "RunGrid", *, go_on: bool, yes: bool) -> None:
     place.store()
     targets = ",".join(f"{epsilon:g}" for epsilon in grid.epsilons) or "of the settings"
     seeds = ",".join(map(str, grid.seeds))
-    OUT.print(f"{len(cells)} runs: {len(grid.variants)} variants, epsilon {targets}, seeds {seeds}")
-    for line in forecast(cells):
+    pairs = f" in {len(grid.pairs)} pairs" if grid.pairs else ""
+    OUT.print(f"{len(cells)} runs: {len(grid.variants)} variants{pairs}, epsilon {targets}, seeds {seeds}")
+    for line in (*also_differs(grid.pairs, cells), *forecast(cells)):
         OUT.print(line, soft_wrap=True, markup=False, highlight=False)
     if not yes and sys.stdin.isatty() and not typer.confirm("Begin?"):
         OUT.print("nothing was begun")
@@ -172,6 +186,7 @@ def priced_together(name: str, cells: "Sequence[Cell]") -> str:
 def show(comparison: "Comparison") -> None:
     """Print the table and the places of the other files."""
     from artifacts.reports.comparison import PICTURES, REPORT, certified, lines, standing
+    from artifacts.reports.differences import PAIRS
     from artifacts.reports.in_short import SCORES
 
     scores = SCORES if OUT.width >= WIDE else {key: SCORES[key] for key in FIRST}
@@ -198,8 +213,41 @@ def show(comparison: "Comparison") -> None:
             *values,
         )
     OUT.print(shown)
-    for name, file in (("INTERNAL report", REPORT), ("scores", comparison.plot), ("picture", PICTURES)):
+    if comparison.pairs:
+        show_pairs(comparison)
+    drawn = [("differences", PAIRS)] if comparison.pairs else []
+    for name, file in (("INTERNAL report", REPORT), *drawn, ("scores", comparison.plot), ("picture", PICTURES)):
         OUT.print(f"{name:<16} {comparison.folder}/{file}", soft_wrap=True, highlight=False, markup=False)
+
+
+def show_pairs(comparison: "Comparison") -> None:
+    """Print the differences of all pairs, and what their intervals hold."""
+    from artifacts.reports.differences import SHARED, basis, heads
+    from artifacts.reports.in_short import SCORES
+
+    keys = list(SCORES if OUT.width >= WIDE else FIRST)
+    shown = Table(
+        title="With a part minus without it: INTERNAL",
+        title_justify="left",
+        box=SIMPLE,
+        padding=(0, 1, 0, 0),
+        leading=1,
+    )
+    for column in ("part", "variant", "epsilon", *heads(keys)):
+        shown.add_column(column, overflow="fold", justify="left" if column in ("part", "variant") else "right")
+    for row in comparison.pairs:
+        values = (str(row.scores[key]).replace(" (", "\n(") for key in keys)
+        halves = f"{row.pair.variant}\n[dim]without: {escape(row.pair.without)}[/dim]"
+        shown.add_row(row.pair.part, halves, f"{row.target:g}", *values)
+    OUT.print(shown)
+    OUT.print(f"{basis(comparison.pairs)} {SHARED}", markup=False, highlight=False)
+
+
+def _parts(text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if text and not parts:
+        raise BadInput(f"--pairs {text!r} names no part: write one or several of {', '.join(ABLATIONS)}")
+    return parts
 
 
 def _targets(text: str) -> list[float]:

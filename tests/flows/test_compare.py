@@ -172,6 +172,43 @@ def test_a_sweep_draws_its_values_and_each_run_keeps_its_preset(made):
     assert "rank,4,10," in table.read_text()
 
 
+def test_pairs_are_subtracted_seed_by_seed_in_table_picture_and_json(made, monkeypatch):
+    made_run = flow.run_plan
+
+    def run_plan(run, wishes):
+        """The judge is worth .1 with the first seed and .3 with the second."""
+        record, gain = made_run(run, wishes), (0.1, 0.3)[run.settings.seed]
+        if run.settings.judge.use == "none":
+            return record
+        scores = record.metrics["synthetic"]
+        return record.model_copy(update={"metrics": {"synthetic": {**scores, "cnn": scores["cnn"] + gain}}})
+
+    monkeypatch.setattr(flow, "run_plan", run_plan)
+    comparison = compare.fn(["dp-sgd"], epsilons=[1.0, 2.0], seeds=[0, 1], changes=QUICK, pairs=["judge"])
+    assert [row.target for row in comparison.pairs] == [1.0, 2.0] and comparison.pairs[0].seeds == 2
+    value = comparison.pairs[1].scores["cnn"]
+    assert value.mean == pytest.approx(0.2) and value.high - value.mean == pytest.approx(12.706 * 0.1, rel=1e-3)
+    folder = Path(comparison.folder)
+    stored = json.loads((folder / "comparison.json").read_text())["pairs"]
+    assert stored[0]["pair"] == {"part": "judge", "variant": "dp-sgd judge.use=weigh", "without": "dp-sgd"}
+    assert (folder / "differences-internal.png").exists()
+    assert "judge,dp-sgd judge.use=weigh,dp-sgd,1," in (folder / "tables-internal" / "differences.csv").read_text()
+
+
+def test_a_screen_shows_differences_and_what_their_intervals_hold(made, monkeypatch):
+    comparison = compare.fn(["dp-sgd"], seeds=[0, 1], changes=QUICK, pairs=["judge", "votes"])
+    screen = Console(width=80, record=True)
+    monkeypatch.setattr(compare_cli, "OUT", screen)
+    compare_cli.show(comparison)
+    text = screen.export_text()
+    assert "With a part minus without it: INTERNAL" in text and "without: dp-sgd" in text and "Frechet" in text
+    assert "2 paired seeds" in text and "never seeded" in " ".join(text.split()) and "differences-internal.png" in text
+    assert (
+        max(len(line) for line in text.splitlines() if not line.startswith(("INTERNAL", "diff", "scores", "pict")))
+        <= 80
+    )
+
+
 def test_a_comparison_that_is_refused_leaves_no_folder(made, monkeypatch):
     def refuse(*_, **__):
         raise Refused("epsilon 1 of 25 left")

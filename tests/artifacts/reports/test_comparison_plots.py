@@ -5,7 +5,8 @@ from PIL import Image
 
 from artifacts.reports import comparison_plots
 from artifacts.reports.comparison import SYNTHETIC, Comparison, row_of
-from artifacts.reports.comparison_plots import by_variant, draw, draw_sweep, draw_trade_off
+from artifacts.reports.comparison_plots import by_variant, draw, draw_pairs, draw_sweep, draw_trade_off
+from artifacts.reports.differences import PAIRS, AblationPair, row_of_pair
 from tests.examples import SCORES, make_record
 
 AXES = {
@@ -121,3 +122,35 @@ def test_the_picture_is_the_one_that_the_report_names(tmp_path, axes):
     found = Comparison(name="one", folder="", rows=(row(tmp_path, "rapid"),), axes=axes)
     draw(tmp_path, found)
     assert [path.name for path in tmp_path.glob("*.png")] == [found.plot]
+
+
+def paired_row(folder, part, target=10.0, ones=(0.9, 0.91, 0.9), others=(0.7, 0.7, 0.72)):
+    runs = [
+        tuple(make_record(folder, metrics={SYNTHETIC: {**SCORES, "cnn": cnn}}) for cnn in both)
+        for both in zip(ones, others, strict=True)
+    ]
+    return row_of_pair(AblationPair(part=part, variant="rapid", without="rapid without"), target, runs)
+
+
+def test_differences_lie_beside_a_zero_line_and_those_that_are_clear_are_full(tmp_path, figures):
+    made = [paired_row(tmp_path, "votes"), paired_row(tmp_path, "judge", 1.0, others=(0.95, 0.8, 0.99))]
+    draw_pairs(tmp_path / "plot.png", made)
+    figure, panels = figures[0]
+    (panel,) = [panel for panel in panels[0] if panel.get_xlabel() == "CNN ↑"]
+    zero, *_ = panel.lines
+    assert set(zero.get_xdata()) == {0} and [label.get_text() for label in panels[0, 0].get_yticklabels()] == [
+        "votes: rapid",
+        "judge: rapid",
+    ]
+    first, second = panel.containers
+    assert points(panel)[0] == pytest.approx((made[0].scores["cnn"].mean, 0)) and points(panel, 1)[0][1] == 1
+    (bar,) = first.lines[2][0].get_segments()
+    assert bar[:, 0].tolist() == pytest.approx([made[0].scores["cnn"].low, made[0].scores["cnn"].high])
+    assert second.lines[0].get_markerfacecolor() == "white" != first.lines[0].get_markerfacecolor()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["epsilon 10", "epsilon 1"]
+
+
+def test_a_comparison_of_pairs_has_both_pictures(tmp_path):
+    made = Comparison(name="one", folder="", rows=(row(tmp_path, "rapid"),), pairs=(paired_row(tmp_path, "votes"),))
+    draw(tmp_path, made)
+    assert {path.name for path in tmp_path.glob("*.png")} == {made.plot, PAIRS}

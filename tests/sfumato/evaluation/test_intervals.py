@@ -6,7 +6,7 @@ import torch
 
 from sfumato.errors import BadInput
 from sfumato.evaluation.fidelity import frechet_distance, inception_score
-from sfumato.evaluation.intervals import around, frechet_interval, mean_interval, score_interval
+from sfumato.evaluation.intervals import around, frechet_interval, mean_interval, paired_interval, score_interval
 
 
 def normal(n, d, *, seed=0):
@@ -43,6 +43,41 @@ def test_equal_seeds_draw_equal_resamples():
     values = normal(50, 1)[:, 0].numpy()
     first, again, other = (mean_interval(values, resamples=50, seed=seed) for seed in (0, 0, 1))
     assert first == again != other
+
+
+def answers(n=300):
+    """Two classifiers that mostly err on the same images: 1 where one is right."""
+    rng = np.random.default_rng(3)
+    both = (rng.random(n) < 0.8).astype(float)
+    return both, np.where(rng.random(n) < 0.1, 1 - both, both)
+
+
+def test_a_paired_interval_is_that_of_resampled_images_one_after_another():
+    first, second = answers()
+    rng, means = np.random.default_rng(0), []
+    for _ in range(2000):
+        drawn = [int(image) for image in rng.integers(300, size=300)]
+        means.append(sum(first[i] for i in drawn) / 300 - sum(second[i] for i in drawn) / 300)
+    expected = np.quantile(means, [0.025, 0.975])
+    assert paired_interval(first, second, resamples=2000) == pytest.approx(tuple(expected), abs=1e-9)
+    low, high = paired_interval(second, first, resamples=2000)
+    assert (-high, -low) == pytest.approx(tuple(expected), abs=1e-9)
+
+
+def test_pairs_that_err_on_the_same_images_have_a_narrow_interval():
+    first, second = answers()
+    low, high = paired_interval(first, second, resamples=500)
+    apart = [mean_interval(row, resamples=500) for row in (first, second)]
+    assert high - low < 0.8 * math.hypot(*(top - bottom for bottom, top in apart))
+
+
+def test_a_paired_interval_without_a_difference_is_no_point():
+    row = np.array([1.0] * 90 + [0.0] * 10)
+    wilson = 1.959964**2 / (100 + 1.959964**2)
+    assert paired_interval(row, row, resamples=50) == pytest.approx((-wilson, wilson))
+    assert paired_interval(np.ones(100), np.zeros(100), resamples=50) == pytest.approx((1 - wilson, 1))
+    with pytest.raises(BadInput, match=r"shapes \[100\] and \[3\]"):
+        paired_interval(row, np.ones(3), resamples=50)
 
 
 def test_the_frechet_interval_is_as_wide_as_fresh_draws_spread():

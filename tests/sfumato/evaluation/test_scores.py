@@ -11,7 +11,7 @@ from sfumato.evaluation import extractors, intervals
 from sfumato.evaluation.classifier import FEATURES, default_steps, features, predict
 from sfumato.evaluation.extractors import FeatureReader, cnn_name
 from sfumato.evaluation.fidelity import frechet_distance, kernel_distance, neighbours
-from sfumato.evaluation.scores import Bench, Scores, ceiling, judge, make_bench
+from sfumato.evaluation.scores import Bench, Scores, ceiling, judge, make_bench, packed, unpacked
 from sfumato.evaluation.two_samples import STEPS
 from sfumato.evaluation.utility import ELEVEN, TEN, answers, training_steps
 
@@ -199,3 +199,11 @@ def test_distances_are_measured_in_the_chosen_features_and_the_judge_still_reads
     assert scores.feature_extractor == "bare pixels" and scores.inception_score == pytest.approx(1)
     assert scores.frechet == frechet_distance(digits.test.flatten(1), digits.train.flatten(1))
     assert scores.readable > 0.99
+
+
+def test_shares_of_the_test_images_say_which_of_them_count(reference_scores, digits):
+    assert set(reference_scores.by_image) == {"coverage", "logistic", "cnn"}
+    for name, text in reference_scores.by_image.items():
+        row = unpacked(text)
+        assert row.mean() == pytest.approx(getattr(reference_scores, name)) and set(row) <= {0, 1}
+        assert packed(row) == text

@@ -173,6 +173,17 @@ def test_perfect_predictions_lead_from_the_latent_to_the_record():
     torch.testing.assert_close(found, x, rtol=1e-3, atol=1e-3)
 
 
+def test_the_control_for_eq_5_learns_plain_noise_at_the_times_up_to_v_and_asks_no_public_network():
+    parts, (x, y) = make_parts(), records(count=400)
+    examples = rapid.corrupt(changed('method.target="plain"'), parts)(x, y, generator())
+    copies, t = x.repeat_interleave(3, 0), examples.t.flatten()
+    assert set(t.tolist()) == set(range(1, V + 1)) and parts.encoder.shown == parts.public.asked == []
+    alpha_bar = torch.tensor([level(int(one)) for one in t]).view(-1, 1, 1, 1)
+    noise = (examples.x_t.flatten(0, 1) - alpha_bar.sqrt() * copies) / (1 - alpha_bar).sqrt()
+    torch.testing.assert_close(examples.target.flatten(0, 1), noise, rtol=1e-3, atol=1e-3)
+    assert abs(float(noise.mean())) < 0.05 and float(noise.std()) == pytest.approx(1, abs=0.05)
+
+
 def test_the_loss_pulls_no_gradient_through_the_public_network():
     parts, (x, y) = make_parts(), records()
     parts.public.share = nn.Parameter(torch.tensor(0.1))

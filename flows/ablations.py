@@ -1,0 +1,87 @@
+"""The parts that an ablation pair takes out of a method, each one setting, and which methods can have it.
+
+A file of its own, so that help loads no library that plans or trains.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sfumato.methods import METHODS
+from sfumato.methods.algorithm import Algorithm
+
+METHOD, MOMENTS_ALONE = "method.name", next(name for name, method in METHODS.items() if method.needs_moments)
+ALIGNED = "alignment.kind=moments"
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A part of a method that a pair takes out."""
+
+    what: str
+    """The part, and what stands in its place."""
+    setting: str
+    on: str
+    """The value that switches it on."""
+    off: str
+    bears: Callable[[Algorithm[Any]], bool]
+    """Whether a method can have it."""
+    excludes: tuple[str, ...] = ()
+    """Parts that cannot stand beside it."""
+    beside: tuple[str, ...] = ()
+    """Settings that both halves need."""
+
+    def borne_by(self) -> list[str]:
+        """The methods that can have it."""
+        return [name for name, method in METHODS.items() if self.bears(method)]
+
+    @property
+    def methods(self) -> str:
+        """The same in words."""
+        borne = self.borne_by()
+        missing = [name for name in METHODS if name not in borne]
+        if not missing:
+            return "all methods"
+        return f"all but {', '.join(missing)}" if len(missing) < len(borne) else ", ".join(borne)
+
+
+def has(field: str) -> Callable[[Algorithm[Any]], bool]:
+    """Whether a method has a setting of its own of this name."""
+    return lambda method: field in method.section.model_fields
+
+
+ABLATIONS = {
+    "votes": Ablation(
+        "votes for public classes", "method.votes", "true", "false", has("votes"), excludes=("moments",)
+    ),
+    "retrieval": Ablation(
+        "the nearest public trajectory; without, one at random", "method.neighbour", "nearest", "random", has("neighbour")
+    ),
+    "eq5": Ablation(
+        "learning by Eq. 5; without, plain noise at the same times", "method.target", "retrieved", "plain", has("target")
+    ),
+    "central": Ablation(
+        "a warm-up on central images", "central.images", "4", "0",
+        lambda method: bool(method.corrupt and not method.blueprint), excludes=("moments",),
+    ),
+    "moments": Ablation(
+        "classes aligned by their moments", "alignment.kind", "moments", "none",
+        lambda method: not (method.labels or method.needs_moments), excludes=("votes", "central"),
+    ),
+    "judge": Ablation("a paid judge that weighs labels", "judge.use", "weigh", "none", lambda _: True),
+    "mechanism": Ablation(
+        f"the method's own private mechanism among aligned classes; without, {MOMENTS_ALONE} with all of epsilon", METHOD, "",
+        MOMENTS_ALONE, lambda method: not (method.labels or method.needs_moments), excludes=("votes", "central"), beside=(ALIGNED,),
+    ),
+    "phase-one": Ablation(
+        "training at large times on images noised once, under replace_one", "method.phase_one", "noised_once", "'off'",
+        has("phase_one"), beside=("privacy.relation=replace_one",),
+    ),
+}  # fmt: skip
+"""The parts by name."""
+
+
+def described() -> str:
+    """All parts, each with the methods that bear it, in a sentence."""
+    parts = (f"{name} ({part.what}; {part.methods})" for name, part in ABLATIONS.items())
+    return "; ".join(parts)
