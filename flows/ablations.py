@@ -5,12 +5,14 @@ A file of its own, so that help loads no library that plans or trains.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sfumato.methods import METHODS
-from sfumato.methods.algorithm import Algorithm
 
-METHOD, MOMENTS_ALONE = "method.name", next(name for name, method in METHODS.items() if method.needs_moments)
+if TYPE_CHECKING:
+    from sfumato.methods.algorithm import Algorithm
+
+METHOD = "method.name"
 ALIGNED = "alignment.kind=moments"
 
 
@@ -20,11 +22,13 @@ class Ablation:
 
     what: str
     """The part, and what stands in its place."""
+    who: str
+    """The methods that can have it, in words; `borne_by` has their names, for which it loads them all."""
     setting: str
     on: str
     """The value that switches it on."""
     off: str
-    bears: Callable[[Algorithm[Any]], bool]
+    bears: Callable[["Algorithm[Any]"], bool]
     """Whether a method can have it."""
     excludes: tuple[str, ...] = ()
     """Parts that cannot stand beside it."""
@@ -45,43 +49,58 @@ class Ablation:
         return f"all but {', '.join(missing)}" if len(missing) < len(borne) else ", ".join(borne)
 
 
-def has(field: str) -> Callable[[Algorithm[Any]], bool]:
+def has(field: str) -> Callable[["Algorithm[Any]"], bool]:
     """Whether a method has a setting of its own of this name."""
     return lambda method: field in method.section.model_fields
 
 
+def draws_a_wanted_class(method: "Algorithm[Any]") -> bool:
+    """Whether classes can be aligned for a method that does something else besides."""
+    return not (method.labels or method.needs_moments)
+
+
+def moments_alone() -> str:
+    """The method that does nothing but align classes."""
+    return next(name for name, method in METHODS.items() if method.needs_moments)
+
+
+WANTED = "methods that draw a wanted class"
 ABLATIONS = {
     "votes": Ablation(
-        "votes for public classes", "method.votes", "true", "false", has("votes"), excludes=("moments",)
+        "votes for public classes", "RAPID and plain DP-SGD", "method.votes", "true", "false", has("votes"),
+        excludes=("moments",),
     ),
     "retrieval": Ablation(
-        "the nearest public trajectory; without, one at random", "method.neighbour", "nearest", "random", has("neighbour")
+        "the nearest public trajectory; without, one at random", "RAPID", "method.neighbour", "nearest", "random",
+        has("neighbour"),
     ),
     "eq5": Ablation(
-        "learning by Eq. 5; without, plain noise at the same times", "method.target", "retrieved", "plain", has("target")
+        "learning by Eq. 5; without, plain noise at the same times", "RAPID", "method.target", "retrieved", "plain",
+        has("target"),
     ),
     "central": Ablation(
-        "a warm-up on central images", "central.images", "4", "0",
+        "a warm-up on central images", "methods that train the public denoiser by DP-SGD", "central.images", "4", "0",
         lambda method: bool(method.corrupt and not method.blueprint), excludes=("moments",),
     ),
     "moments": Ablation(
-        "classes aligned by their moments", "alignment.kind", "moments", "none",
-        lambda method: not (method.labels or method.needs_moments), excludes=("votes", "central"),
+        "classes aligned by their moments", WANTED, "alignment.kind", "moments", "none", draws_a_wanted_class,
+        excludes=("votes", "central"),
     ),
-    "judge": Ablation("a paid judge that weighs labels", "judge.use", "weigh", "none", lambda _: True),
+    "judge": Ablation(
+        "a paid judge that weighs labels", "all methods", "judge.use", "weigh", "none", lambda _: True
+    ),
     "mechanism": Ablation(
-        f"the method's own private mechanism among aligned classes; without, {MOMENTS_ALONE} with all of epsilon", METHOD, "",
-        MOMENTS_ALONE, lambda method: not (method.labels or method.needs_moments), excludes=("votes", "central"), beside=(ALIGNED,),
+        "the method's own private mechanism among aligned classes; without, class moments alone with all of epsilon", WANTED,
+        METHOD, "", "", draws_a_wanted_class, excludes=("votes", "central"), beside=(ALIGNED,),
     ),
     "phase-one": Ablation(
-        "training at large times on images noised once, under replace_one", "method.phase_one", "noised_once", "'off'",
-        has("phase_one"), beside=("privacy.relation=replace_one",),
+        "training at large times on images noised once, under replace_one", "the method with two phases", "method.phase_one",
+        "noised_once", "'off'", has("phase_one"), beside=("privacy.relation=replace_one",),
     ),
 }  # fmt: skip
 """The parts by name."""
 
 
 def described() -> str:
-    """All parts, each with the methods that bear it, in a sentence."""
-    parts = (f"{name} ({part.what}; {part.methods})" for name, part in ABLATIONS.items())
-    return "; ".join(parts)
+    """All parts, each with the methods that can have it."""
+    return "; ".join(f"{name} ({part.what}; {part.who})" for name, part in ABLATIONS.items())

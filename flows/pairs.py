@@ -11,13 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from artifacts.reports.differences import AblationPair
-from flows.ablations import ABLATIONS, METHOD
+from flows.ablations import ABLATIONS, ALIGNED, METHOD, moments_alone
 from flows.variants import Cell, RunGrid, cells_of
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.named_settings import known
 from sfumato.settings import written
-
 
 CHOICES = "recipe.choices"
 """What the recipe chose and why: the choices themselves are settings of their own."""
@@ -84,11 +83,14 @@ def _pair(name: str, variant: str, grid: RunGrid) -> AblationPair:
 
 
 def placed(variant: str, setting: str, value: str) -> str:
-    """A variant with another value of a setting; with another method it loses the settings of its own method."""
+    """A variant with another value of a setting; for that of the method, class moments alone and no setting of the method's own."""
     method, *own = variant.split()
-    if setting == METHOD:
-        return " ".join([value, *(text for text in own if not text.startswith("method."))])
-    return " ".join([method, *(text for text in own if text.partition("=")[0] != setting), f"{setting}={value}"])
+    if setting == METHOD:  # which are aligned anyway
+        return " ".join(
+            [moments_alone(), *(text for text in own if not text.startswith("method.") and text != ALIGNED)]
+        )
+    settings = dict(text.partition("=")[::2] for text in own) | {setting: value}
+    return " ".join([method, *(f"{name}={text}" for name, text in settings.items())])
 
 
 def _present(name: str, variant: str, grid: RunGrid) -> list[bool]:

@@ -22,6 +22,7 @@ from flows import synthesize as flow
 from flows.cli import main
 from flows.cli.options import with_short
 from flows.cli.settings import listed
+from flows.pairs import paired
 from flows.variants import RunGrid, named_sweep, planned, sweep_over, variants_of
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight
@@ -254,7 +255,9 @@ def test_a_comparison_can_be_planned(shown, tmp_path):
         sweep = sweep_over(given["over"], given["name"]) if given["over"] else named_sweep(given["name"])
         variants, changes = variants_of(sweep.axes), [*sweep.changes, *changes]
     with home_at(tmp_path / "home"):
-        assert planned(RunGrid(variants, given["preset"], numbers, [0], changes))
+        grid = RunGrid(variants, given["preset"], numbers, [0], changes)
+        parts = [part for part in given.get("pairs", "").split(",") if part]
+        assert planned(paired(parts, grid) if parts else grid)
 
 
 LISTED = re.findall(

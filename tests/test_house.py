@@ -134,10 +134,8 @@ JUDGES = {
     "tasks/record.py": "writes it down",
     "sfumato/rehearsal.py": "measures public images alone",
     "artifacts/record.py": "holds it",
-    "artifacts/reports/run.py": "shows it",
     "artifacts/reports/plain_words.py": "says it",
-    "artifacts/reports/audit.py": "shows it",
-    "artifacts/reports/comparison.py": "shows it",
+    **dict.fromkeys((f"artifacts/reports/{page}.py" for page in ("run", "audit", "comparison")), "shows it"),
     "artifacts/reports/differences.py": "subtracts it",
 }
 """Who may know what was measured against private images: nobody who trains, draws or pays."""

@@ -136,7 +136,8 @@ def _carry_out(grid: "RunGrid", *, go_on: bool, yes: bool) -> None:
     place.store()
     targets = ",".join(f"{epsilon:g}" for epsilon in grid.epsilons) or "of the settings"
     seeds = ",".join(map(str, grid.seeds))
-    pairs = f" in {len(grid.pairs)} pairs" if grid.pairs else ""
+    number = len(grid.pairs)
+    pairs = f" in {number} pair{'s' * (number > 1)}" if number else ""
     OUT.print(f"{len(cells)} runs: {len(grid.variants)} variants{pairs}, epsilon {targets}, seeds {seeds}")
     for line in (*also_differs(grid.pairs, cells), *forecast(cells)):
         OUT.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -47,7 +47,7 @@ def test_what_cannot_stand_beside_a_part_is_off_in_both_halves():
     )  # fmt: skip
     assert halves("mechanism", "rapid fine_tuning.draws=2") == (
         "rapid fine_tuning.draws=2 method.votes=false alignment.kind=moments",
-        "moments fine_tuning.draws=2 alignment.kind=moments",
+        "moments fine_tuning.draws=2",
     )
     replaced = "dp-promise privacy.relation=replace_one"
     assert halves("phase-one", "dp-promise") == (f"{replaced} method.phase_one=noised_once", replaced)
@@ -125,5 +125,7 @@ def test_settings_that_follow_from_a_part_are_named():
 
 def test_every_part_names_the_methods_that_bear_it():
     text = described()
-    assert "votes (votes for public classes; rapid, dp-sgd)" in text and "all methods" in text
-    assert all(name in text for name in ABLATIONS)
+    assert "votes (votes for public classes; RAPID and plain DP-SGD)" in text and "all methods" in text
+    assert all(f"{name} ({part.what}; {part.who})" in text for name, part in ABLATIONS.items())
+    assert ABLATIONS["votes"].methods == "rapid, dp-sgd" and ABLATIONS["judge"].methods == "all methods"
+    assert ABLATIONS["moments"].methods == "all but moments, dppm"
