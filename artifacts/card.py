@@ -126,7 +126,7 @@ def card_of(
         **({"labels": labels} if (labels := labels_note(record)) else {}),
         "shape": list(images.pixels.shape[1:]),
         **({"model": dict(model)} if model else {}),
-        "settings": {k: v for k, v in record.settings.items() if k not in UNTOLD},
+        "settings": {k: v for k, v in record.settings.items() if k not in (*UNTOLD, "release")},
         "code_version": __version__,
     }
 

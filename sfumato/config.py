@@ -9,7 +9,7 @@ import os.path
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from sfumato.marks import (
@@ -663,6 +663,28 @@ class RehearsalSettings(Section):
     """The least share of what that classifier reads in held-out public images, beyond chance, that must survive the autoencoder."""
 
 
+def _licence(value: str) -> str:
+    """A licence as SPDX writes it; empty for none."""
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+    try:
+        return canonicalize_license_expression(value) if value else ""
+    except InvalidLicenseExpression:
+        raise PydanticCustomError(
+            "licence", "give an identifier of SPDX such as CC-BY-4.0 or CC0-1.0, or LicenseRef-NAME for terms of your own"
+        ) from None
+
+
+class Release(Section):
+    """Terms and form in which a run's images are handed over; they change no image."""
+
+    licence: Annotated[str, AfterValidator(_licence)] = ""
+    """Licence of the published images as an SPDX identifier, such as `CC-BY-4.0`, or `LicenseRef-NAME` for terms of your own. Where
+    it is empty, `sfumato publish` asks for it."""
+    form: Literal["folder", "parquet", "webdataset"] = "folder"
+    """Class folders of PNG files, Parquet with the same files inside, or WebDataset's shards (tar) for large sets."""
+
+
 class Machine(Section):
     """Speed and devices: never change the meaning of a result, never hashed."""
 
@@ -719,6 +741,7 @@ class SettingsOf(Section, Generic[OwnMethod]):
     evaluation: Evaluation = Evaluation()
     recipe: Annotated[Recipe, LATER] = Recipe()
     rehearsal: Annotated[RehearsalSettings, LATER] = RehearsalSettings()
+    release: Annotated[Release, NOT_HASHED] = Release()
     seed: int = Field(default=0, ge=0)
     """Seed of the public stages. Private randomness never follows it."""
     machine: Annotated[Machine, NOT_HASHED] = Machine()

@@ -10,14 +10,14 @@ import functools
 import json
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
 from pydantic import ConfigDict, Field, ValidationError
 
-from sfumato.config import Data, MethodSection, Privacy, SettingsOf
+from sfumato.config import Data, MethodSection, Privacy, Release, SettingsOf
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.named_settings import AUTO_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, known, presets
@@ -98,6 +98,14 @@ def resolve(method: str, preset: str = "", changes: Iterable[str] = ()) -> Setti
         return Settings.model_validate(merged)
     except ValidationError as error:
         raise BadInput(_explain(error)) from None
+
+
+def release_of(settings: Mapping[str, Any]) -> Release:
+    """Terms and form of a release, from a run's settings as plain values, which those of earlier versions have none of."""
+    try:
+        return Release.model_validate(settings.get("release", {}))
+    except ValidationError as error:
+        raise BadInput(_explain(error, "release")) from None
 
 
 OF_A_KIND = (("network",), ("latent",), ("method", "network"))
@@ -193,20 +201,20 @@ def _number(text: str) -> Any:
         return text
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, *section: str) -> str:
     """One line for the first mistake: the setting, its value, what is allowed."""
     first = error.errors()[0]
-    where, chosen = [str(part) for part in first["loc"]], None
+    where, chosen = [*section, *(str(part) for part in first["loc"])], None
     if where[0] == "method" and len(where) > 1:
         chosen = METHODS[where.pop(1)].section  # pydantic puts the method's name after its section's
     path = ".".join(where)
     if first["type"] == "extra_forbidden":
-        section: Any = Settings
+        kind: Any = Settings
         for part in where[:-1]:
-            section = chosen if section is Settings and part == "method" else section.model_fields[part].annotation
-        known = [field.alias or name for name, field in section.model_fields.items()]
+            kind = chosen if kind is Settings and part == "method" else kind.model_fields[part].annotation
+        known = [field.alias or name for name, field in kind.model_fields.items()]
         near = difflib.get_close_matches(where[-1], known, n=1)
         hint = f"did you mean {'.'.join([*where[:-1], near[0]])!r}?" if near else f"known here: {', '.join(known)}"
         return f"unknown setting {path!r} (value {json.dumps(first['input'], default=str)}): {hint}"
     way_out = f"; write a list as {path}=[first,second]" if first["type"] in ("tuple_type", "list_type") else ""
-    return f"setting {path!r} has value {json.dumps(first['input'], default=str)}: {first['msg'].lower()}{way_out}"
+    return f"setting {path!r} has value {json.dumps(first['input'], default=str)}: {first['msg'][0].lower()}{first['msg'][1:]}{way_out}"

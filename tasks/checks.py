@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from artifacts import serialization, witness
+from artifacts.packaging import require_licence
 from artifacts.references import PublicImages
-from sfumato.config import Constants
+from sfumato.config import Constants, Release
 from sfumato.errors import Refused
 from sfumato.methods.plan import Plan
 from sfumato.privacy.accounting.events import AnyEvent
@@ -38,8 +39,9 @@ def check_private(
         return order.private.model_copy(update={"version": ledger.version(order.private.name)})
 
 
-def refuse_publishing(plan: Plan) -> None:
-    """`Refused`, before anything is made or paid for, where the plan's images could not be published."""
+def refuse_publishing(plan: Plan, terms: Release) -> None:
+    """`Refused`, before anything is made or paid for, where the plan's images could not be published; `BadInput` without a licence for them."""
+    require_licence(terms)
     if plan.certificate is None:
         raise Refused(
             f"--publish: the images of {plan.method} with these settings will be INTERNAL, and nothing was begun ({plan.lacking}); run without it "

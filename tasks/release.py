@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from artifacts import certify, classifiers, gate, pictures, serialization, witness
 from artifacts.card import evidence_of
 from artifacts.labels import Label
+from artifacts.packaging import Packaging
 from artifacts.publish import destination, publish, safe_name, shareable_report
 from artifacts.record import RunRecord, records, save_record
 from artifacts.references import (
@@ -44,11 +45,13 @@ from sfumato.privacy.auditing import looks
 from tasks.inputs import FeatureSpaces, Inputs, Judging, RunDescription, Wanted, load_parts, load_shares
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
-from tasks.runtime.environment import where
+from tasks.runtime.environment import now, where
 from tasks.runtime.progress import CONSOLE, progress
 from tasks.terms import Order
 
 PICTURE = report.SAMPLES
+DAY = len("2026-01-31")
+"""Length of the day in a time as ISO-8601."""
 
 
 @stage
@@ -366,13 +369,19 @@ def there(folder: Path, *names: str) -> list[Path]:
 
 
 def publish_run(
-    record: RunRecord, to: Path | str, accept_claim: str = "", accept_copies: str = "", *, model: bool = True
+    record: RunRecord,
+    to: Path | str,
+    accept_claim: str = "",
+    accept_copies: str = "",
+    *,
+    packaging: Packaging = Packaging(),
 ) -> RunRecord:
-    """Publish the samples of a run to a folder or a URL, with the `model` where it may leave, and note it in the record and the reports.
+    """Publish the samples of a run to a folder or a URL, and note it in the record and the reports; `packaging` overrides the run's terms.
 
     A reason to accept something is written into the ledger before anything leaves.
     """
     place = where()
+    packaging = replace(packaging.of_run(record), date=now()[:DAY], signer=packaging.signer or place.image_signer())
     store, folder = place.store(), place.runs / record.run
     accepting = [kind for kind, reason in (("claim", accept_claim), ("copies", accept_copies)) if reason]
     with place.ledger() as ledger:
@@ -386,7 +395,7 @@ def publish_run(
         evidence = evidence_of(store, ledger, released)
     record = record.model_copy(update={"overrides": released.overrides})
     save_record(folder, record)
-    record = record.model_copy(update={"published": str(publish(store, released, to, evidence, model=model))})
+    record = record.model_copy(update={"published": str(publish(store, released, to, evidence, packaging))})
     write_up(record)
     with telling(record):
         show_run(record)

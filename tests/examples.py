@@ -98,6 +98,7 @@ def make_record(folder: Path, **changes: Any) -> RunRecord:
         f"data.private={PRIVATE_PATH}",
         f"data.public={PUBLIC_PATH}",
         "data.folder=/vault/ward-7",
+        "release.licence=CC0-1.0",
     ]
     fields: dict[str, Any] = {
         "run": "20260101-120000-rapid-scans-eps10",

@@ -40,7 +40,7 @@ def record(prefect_server, tmp_path_factory):
 
 def test_the_published_folder_can_be_handed_over(record):
     folder = Path(record.published)
-    pictures = sorted((folder / "images").glob("*/*.png"))
+    pictures = sorted((folder / "data" / "train").glob("*/*.png"))
     assert len(pictures) == 60 and {p.parent.name for p in pictures} == set("0123456789")
     assert Image.open(pictures[0]).size == (8, 8)
     card = json.loads((folder / "card.json").read_text())

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,14 +67,32 @@ def publish(
             help="With the model where the certificate covers any number of images; it may hold public images."
         ),
     ] = True,
+    licence: Annotated[
+        str,
+        typer.Option(metavar="SPDX", help="Licence of the images, such as CC-BY-4.0; else release.licence of the run, or you are asked."),
+    ] = "",
+    form: Annotated[
+        str, typer.Option(help="folder (class folders of PNG files), parquet or webdataset; else release.form of the run.")
+    ] = "",
+    sign_cert: Annotated[
+        str, typer.Option(metavar="FILE", help="Sign each image by C2PA: the chain of certificates, PEM, yours first.")
+    ] = "",
+    sign_key: Annotated[str, typer.Option(metavar="FILE", help="The private key of that certificate, PEM.")] = "",
 ) -> None:
-    """Hand a run's images over: image folder, labels, sample picture, data card, model. Refuses what is INTERNAL."""
+    """Hand a run's images over: a data set with its data card, certificate and model. Refuses what is INTERNAL."""
     from artifacts.record import load_record
 
     place = configure()
+    from artifacts.packaging import Packaging
+    from sfumato.settings import release_of
     from tasks.release import publish_run
 
-    record = publish_run(load_record(place.runs, run), to, accept_claim, accept_copies, model=model)
+    record = load_record(place.runs, run)
+    if not licence and not release_of(record.settings).licence and sys.stdin.isatty():
+        licence = typer.prompt("Licence of the images, as SPDX calls it (CC-BY-4.0, CC0-1.0, LicenseRef-NAME for your own terms)")
+    named = {name: value for name, value in {"licence": licence, "form": form}.items() if value}
+    packaging = Packaging(release_of({"release": named}), place.image_signer(sign_cert, sign_key), model)
+    record = publish_run(record, to, accept_claim, accept_copies, packaging=packaging)
     OUT.print(f"published to {record.published}", soft_wrap=True, markup=False)
 
 

@@ -67,6 +67,8 @@ from sfumato.sources.named import NAMED, open_named
 from sfumato.sources.npz import open_npz
 from sfumato.sources.pictures import check_same_shape, check_same_unit, shaped
 from sfumato.sources.private_names import unnamed
+from sfumato.sources.published import images_of
+from sfumato.sources.shards import open_shards, shards_of
 from sfumato.sources.tables import READERS, table_files
 from sfumato.sources.unlabelled import without_labels
 
@@ -302,6 +304,7 @@ def open_source(source: str | Path, reading: Reading) -> Catalogue:
 def open_one(source: str, reading: Reading) -> Catalogue:
     """A source that is no mixture."""
     place = None if source in NAMES else existing(source)
+    place = images_of(place) if place and place.is_dir() else place
     catalogue = opened_one(source, place, reading)
     if catalogue.files is None and reading.decoding.window != AUTO_WINDOW:
         raise BadInput(
@@ -318,6 +321,8 @@ def opened_one(source: str, place: Path | None, reading: Reading) -> Catalogue:
     if place and place.suffix in READERS and not place.is_dir():
         files, grouped = table_files(place, reading.columns, reading.group)
         return of_files(str(place), files, tuple(sorted({file.label for file in files})), reading, grouped=grouped)
+    if place and place.is_dir() and shards_of(place):
+        return open_shards(place, reading)
     if place and place.is_dir() and not holds_idx(place):
         return open_image_folder(place, reading)
     if place and not place.is_dir():

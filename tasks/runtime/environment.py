@@ -6,6 +6,7 @@ several machines share, `SFUMATO_DATA` says where data sets by name lie, and
 `SFUMATO_NOTIFY` who is told of a run that fails. `SFUMATO_PERSON` is the name under which ledger and card say who went on
 after a rehearsal that failed; without it they name nobody. The key that signs a ledger lies outside the home, in `SFUMATO_KEYS`
 (default: `sfumato/keys` in the user's folder of settings), or is given by `SFUMATO_LEDGER_KEY`, as PEM text or a path.
+`SFUMATO_SIGN_CERT` and `SFUMATO_SIGN_KEY` are files by which published images are signed.
 Prefect is kept quiet, offline and below the same home.
 """
 
@@ -24,6 +25,7 @@ from sfumato.errors import BadInput
 from sfumato.privacy.ledger.signing import Keys
 
 if TYPE_CHECKING:
+    from artifacts.marking import ImageSigner
     from artifacts.store import Store
     from artifacts.tracking import Tracker
     from sfumato.privacy.ledger.ledger import Ledger
@@ -62,6 +64,11 @@ class Where:
     notify: str = field(default="", repr=False)
     """Address that gets a message about each run that fails; empty for none. May hold a secret."""
 
+    sign_cert: str = ""
+    """File of the chain of certificates by which published images are signed; empty for none."""
+    sign_key: str = ""
+    """File of the key of the first of them."""
+
     @property
     def runs(self) -> Path:
         """One folder per run: record, reports, pictures."""
@@ -84,6 +91,18 @@ class Where:
         from sfumato.privacy.ledger.ledger import Ledger
 
         return Ledger(self.ledger_url, now, self.keys)
+
+    def image_signer(self, certificates: str = "", key: str = "") -> "ImageSigner | None":
+        """The signer of published images by these files, else by those of the environment; None where neither names any."""
+        from artifacts.marking import ImageSigner
+
+        certificates, key = certificates or self.sign_cert, key or self.sign_key
+        if bool(certificates) != bool(key):
+            raise BadInput(
+                f"--sign-cert={certificates!r} and --sign-key={key!r} belong together (SFUMATO_SIGN_CERT and SFUMATO_SIGN_KEY in the "
+                "environment): give both, or neither"
+            )
+        return ImageSigner(Path(certificates), Path(key)) if key else None
 
     def tracker(self) -> "Tracker":
         """The connection to MLflow."""
@@ -116,6 +135,8 @@ def where() -> Where:
         rank=int(os.environ["RANK"]) if together else 0,
         processes=int(os.environ["WORLD_SIZE"]) if together else 1,
         notify=os.environ.get("SFUMATO_NOTIFY", ""),
+        sign_cert=os.environ.get("SFUMATO_SIGN_CERT", ""),
+        sign_key=os.environ.get("SFUMATO_SIGN_KEY", ""),
     )
 
 

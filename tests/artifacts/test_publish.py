@@ -17,7 +17,9 @@ from PIL import Image
 
 from artifacts import publish as publishing
 from artifacts import upload
-from artifacts.publish import _write, below, destination, publish, safe_name
+from artifacts.forms import folder_names, pictures_of, safe_name, write_folders
+from artifacts.packaging import Packaging
+from artifacts.publish import below, destination, publish
 from artifacts.record import RECORD, Override
 from artifacts.references import TunedModel
 from artifacts.remote import MANIFEST
@@ -82,12 +84,12 @@ def texts(folder: Path) -> dict[str, str]:
 def test_the_folder_holds_images_labels_picture_card_and_readme_and_nothing_else(published):
     files = sorted(path.relative_to(published).as_posix() for path in published.rglob("*") if path.is_file())
     pictures = [
-        f"images/{name}/{number:06d}.png"
+        f"data/train/{name}/{number:06d}.png"
         for name, numbers in (("cat", (0, 2, 4)), ("dog", (1, 3, 5)))
         for number in numbers
     ]
-    beside = ["README.md", "card.json", "labels.csv", "registry.yaml", "report.html", "samples.png", "verify_card.py"]
-    assert files == sorted([*beside, *pictures])
+    beside = ["DATASHEET.md", "README.md", "card.json", "croissant.json", "labels.csv", "registry.yaml", "report.html"]
+    assert files == sorted([*beside, "samples.png", "verify_card.py", *pictures])
     assert os.access(published, os.X_OK) and published.stat().st_mode & 0o777 == 0o755
 
 
@@ -100,22 +102,24 @@ def test_every_image_has_its_row_and_its_pixels(published):
     for number, (name, label, title) in enumerate(rows):
         assert (int(label), title) == (images.labels[number], images.classes[images.labels[number]])
         with Image.open(published / name) as found:
-            assert np.array_equal(np.asarray(found), images.pixels[number, 0]) and not found.info
+            assert np.array_equal(np.asarray(found), images.pixels[number, 0])
+            assert set(found.info) == {"xmp", "XML:com.adobe.xmp"}
 
 
 def test_classes_that_a_judge_changed_stand_beside_those_that_count(tmp_path):
     images = picture_set()
-    _write(tmp_path, images, 1 - images.labels)
+    write_folders(tmp_path, pictures_of(images, 1 - images.labels, None), images.classes)
     with (tmp_path / "labels.csv").open(newline="") as file:
         head, *rows = csv.reader(file)
     assert head == ["file", "label", "class", "drawn"]
     assert [row[3] for row in rows] == [images.classes[1 - label] for label in images.labels]
-    assert all(row[0].startswith(f"images/{row[2]}/") for row in rows), "folders are of the label that counts"
+    assert all(row[0].startswith(f"data/train/{row[2]}/") for row in rows), "folders are of the label that counts"
 
 
 def test_the_sample_picture_is_the_one_in_the_store(published, store, record):
     original = store.folder(record.samples_artifact) / "samples.png"
-    assert (published / "samples.png").read_bytes() == original.read_bytes()
+    with Image.open(original) as stored, Image.open(published / "samples.png") as shown:
+        assert np.array_equal(np.asarray(stored), np.asarray(shown)) and "trainedAlgorithmicMedia" in str(shown.info)
 
 
 def test_the_card_holds_the_sentence_all_spends_and_the_ledger_entries(published, record):
@@ -195,7 +199,7 @@ def test_class_names_stay_inside_and_apart(store, record, tmp_path):
     images = picture_set(count=2 * len(NAMES), classes=NAMES)
     strange = record.model_copy(update={"samples_artifact": dp_samples(store, images).digest})
     folder = publish(store, strange, tmp_path / "out" / "set")
-    homes = [path.name for path in (folder / "images").iterdir()]
+    homes = [path.name for path in (folder / "data" / "train").iterdir()]
     assert len(homes) == len(NAMES) and not [home for home in homes if home.startswith(".")]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["set"]
     with (folder / "labels.csv").open(newline="", encoding="utf-8") as file:
@@ -203,8 +207,8 @@ def test_class_names_stay_inside_and_apart(store, record, tmp_path):
     assert [row["class"] for row in rows] == list(NAMES) * 2
     for row in rows:
         path = folder / row["file"]
-        assert path.is_file() and ".." not in path.parts and path.parent.parent == folder / "images"
-    assert len({(row["file"].split("/")[1], row["class"]) for row in rows}) == len(NAMES)
+        assert path.is_file() and ".." not in path.parts and path.parent.parent == folder / "data" / "train"
+    assert len({(row["file"].split("/")[2], row["class"]) for row in rows}) == len(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -215,6 +219,13 @@ def test_a_safe_name_is_one_part_of_a_path(name):
 
 def test_an_ordinary_name_stays_as_it_is():
     assert [safe_name(name) for name in ("cat", "7", "v1.2-b_c")] == ["cat", "7", "v1.2-b_c"]
+
+
+def test_class_folders_differ_in_more_than_capitals_and_are_taken_for_no_split():
+    names = folder_names(["Cat", "cat", "test", "my-test.1", "contest", "val", "valley", "__hidden", "nul", "end.", "train"])
+    assert names[:2] == ["Cat", "cat-2"]
+    assert names[2:8] == ["class=test", "my-class=test.1", "contest", "class=val", "valley", "_hidden"]
+    assert names[8:] == ["class=nul", "end", "train"]
 
 
 # What may not leave
@@ -308,7 +319,7 @@ def test_a_place_that_cannot_be_looked_into_is_refused(store, record, tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("place", "name"), [(publishing, "save_png"), (publishing.shutil, "copyfile"), (publishing.os, "rename")]
+    ("place", "name"), [(Path, "write_bytes"), (publishing.shutil, "copyfile"), (publishing.os, "rename")]
 )
 @pytest.mark.parametrize("empty_folder", [True, False])
 def test_a_disk_that_fills_leaves_no_half_folder(store, record, tmp_path, monkeypatch, place, name, empty_folder):
@@ -325,7 +336,7 @@ def test_the_images_of_a_colour_set_keep_their_colours(store, record, tmp_path):
     images = picture_set(channels=3)
     coloured = record.model_copy(update={"samples_artifact": dp_samples(store, images).digest})
     folder = publish(store, coloured, tmp_path / "out")
-    with Image.open(folder / "images" / "dog" / "000001.png") as found:
+    with Image.open(folder / "data" / "train" / "dog" / "000001.png") as found:
         assert np.array_equal(np.asarray(found).transpose(2, 0, 1), images.pixels[1])
 
 
@@ -335,7 +346,7 @@ def test_a_class_without_images_needs_no_folder(store, record, tmp_path):
         store, record.model_copy(update={"samples_artifact": dp_samples(store, images).digest}), tmp_path / "out"
     )
     assert json.loads((folder / "card.json").read_text())["classes"] == ["cat", "dog"]
-    assert [path.name for path in (folder / "images").iterdir()] == ["cat"]
+    assert [path.name for path in (folder / "data" / "train").iterdir()] == ["cat"]
 
 
 # The report beside the card
@@ -366,7 +377,7 @@ def test_nothing_internal_is_in_what_was_published(store, record, tmp_path):
         b"copies.png",
         b"canaries",
     ]
-    banned += [str(score).encode() for score in SCORES.values()] + [b'class="INTERNAL"', b"bbb"]
+    banned += [str(score).encode() for score in SCORES.values()] + [b'class="INTERNAL"', b'"bbb"']
     for path in files:
         text = path.read_bytes()
         assert not [one for one in banned if one in text], path

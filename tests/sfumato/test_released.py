@@ -139,7 +139,7 @@ def test_a_card_that_was_changed_or_signed_by_another_is_refused(copy, read):
         with refused("card", "ask"):
             read(copy)
     with refused("no published folder"):
-        read(copy / "images")
+        read(copy / "data")
 
 
 def test_why_there_is_no_model_is_said(copy):

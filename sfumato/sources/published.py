@@ -1,0 +1,40 @@
+"""Published folders as sources: the images of one that is as it was published, in whichever form.
+
+`card.json` names every file with its digest; a folder that was edited since is refused. The folder inside, `data`, is read as any other.
+"""
+
+import functools
+import json
+from pathlib import Path
+
+from sfumato import verify_card
+from sfumato.errors import BadInput
+
+CARD, SYNTHETIC = "card.json", "-synthetic"
+"""The card, and how the name in it ends."""
+PLACES = ("data", "images")
+"""Folder of the images; `images` in folders of earlier versions."""
+
+
+def images_of(folder: Path) -> Path:
+    """The folder of the images of a published one, else the folder itself; `BadInput` for one that was edited."""
+    card = folder / CARD
+    place = next((folder / name for name in PLACES if (folder / name).is_dir()), None)
+    return place if place and card.is_file() and _intact(folder, card.stat().st_mtime_ns) else folder
+
+
+@functools.lru_cache
+def _intact(folder: Path, written: int) -> bool:
+    """Whether a folder is a published one, and its files are those in its card, which was `written` then."""
+    try:
+        card = json.loads((folder / CARD).read_bytes())
+        ours = str(card["name"]).endswith(SYNTHETIC) and isinstance(card["files"], dict)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    try:
+        if ours:
+            verify_card.check_files(card, folder)
+    except (ValueError, OSError) as error:
+        way = "ask for the folder again, or name the folder of its images, which is checked against nothing"
+        raise BadInput(f"{str(folder)!r} was edited since it was published ({error}): {way}", nameless=f"was edited: {way}") from None
+    return ours

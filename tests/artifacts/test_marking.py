@@ -1,0 +1,123 @@
+"""Every published picture says that a model made it, and may carry a signed manifest that says so too."""
+
+import datetime
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from PIL import Image
+
+from artifacts.forms import FORMS
+from artifacts.marking import MANIFEST, PNG, SYNTHETIC, XMP, ImageSigner, png_of
+from artifacts.packaging import Packaging
+from artifacts.publish import publish
+from artifacts.store import Store
+from sfumato.config import Release
+from sfumato.errors import BadInput
+from sfumato.images import picture, save_png
+from tests.examples import keep_samples, make_record, picture_set
+
+DAY = datetime.timedelta(days=1)
+
+
+def name_of(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Ward 7"), x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def certificate(subject, public, issuer, key) -> x509.Certificate:
+    """Of the root, which signs itself, or of the signer, whom the root signs."""
+    root, now = subject == issuer, datetime.datetime.now(datetime.UTC)
+    usage = dict.fromkeys(
+        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"), False
+    )
+    builder = (
+        x509.CertificateBuilder(name_of(issuer), name_of(subject), public, x509.random_serial_number(), now - DAY, now + DAY)
+        .add_extension(x509.BasicConstraints(ca=root, path_length=None), critical=True)
+        .add_extension(x509.KeyUsage(digital_signature=True, key_cert_sign=root, crl_sign=root, **usage), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+    )
+    if not root:
+        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.EMAIL_PROTECTION]), critical=False)
+    return builder.sign(key, hashes.SHA256())
+
+
+def chain(folder: Path, key) -> tuple[Path, Path]:
+    """Files of a chain that ends with the public half of `key`, and of the key."""
+    root = ec.generate_private_key(ec.SECP256R1())
+    signer = certificate("signer", key.public_key(), "root", root)
+    both = [one.public_bytes(Encoding.PEM) for one in (signer, certificate("root", root.public_key(), "root", root))]
+    certificates, private = folder / "chain.pem", folder / "key.pem"
+    certificates.write_bytes(b"".join(both))
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return certificates, private
+
+
+@pytest.fixture
+def c2pa():
+    return pytest.importorskip("c2pa")
+
+
+def test_the_mark_changes_no_pixel_and_costs_the_same_for_each(tmp_path):
+    for channels in (1, 3):
+        for pixels in picture_set(channels=channels).pixels:
+            png = png_of(picture(pixels))
+            save_png(tmp_path / "plain.png", picture(pixels))
+            with Image.open(io.BytesIO(png)) as shown, Image.open(tmp_path / "plain.png") as plain:
+                assert np.array_equal(np.asarray(shown), np.asarray(plain)) and shown.info["xmp"].decode() == XMP
+            assert len(png) - (tmp_path / "plain.png").stat().st_size < 500
+    assert SYNTHETIC in XMP and png == png_of(picture(pixels))
+
+
+@pytest.mark.parametrize("key", [ec.generate_private_key(ec.SECP256R1()), ed25519.Ed25519PrivateKey.generate()])
+def test_a_signed_picture_reads_back_as_one_and_a_changed_one_does_not(tmp_path, c2pa, key):
+    signer = ImageSigner(*chain(tmp_path, key))
+    png = png_of(picture(picture_set().pixels[0]))
+    signed = signer.signed(png)
+    reader = c2pa.Reader(PNG, io.BytesIO(signed))
+    (action,) = reader.get_active_manifest()["assertions"][0]["data"]["actions"]
+    assert action == MANIFEST["assertions"][0]["data"]["actions"][0] and action["digitalSourceType"] == SYNTHETIC
+    assert reader.get_validation_state() == "Valid"
+    with Image.open(io.BytesIO(signed)) as shown, Image.open(io.BytesIO(png)) as before:
+        assert np.array_equal(np.asarray(shown), np.asarray(before)) and shown.info["xmp"].decode() == XMP
+    changed = signed[:-20] + bytes([signed[-20] ^ 1]) + signed[-19:]
+    assert c2pa.Reader(PNG, io.BytesIO(changed)).get_validation_state() == "Invalid"
+
+
+def test_a_set_is_published_signed_and_keeps_no_key(tmp_path, c2pa):
+    store = Store.open(tmp_path / "store")
+    record = make_record(tmp_path, samples_artifact=keep_samples(store, entries={"2": "DP"}).digest)
+    certificates, private = chain(tmp_path, ec.generate_private_key(ec.SECP256R1()))
+    packaging = Packaging(Release(licence="MIT"), ImageSigner(certificates, private))
+    folder = publish(store, record, tmp_path / "out", packaging=packaging)
+    paths = list(folder.glob(FORMS["folder"].glob))
+    assert len(paths) == 6
+    for path in paths:
+        assert c2pa.Reader(PNG, io.BytesIO(path.read_bytes())).get_validation_state() == "Valid"
+    assert json.loads((folder / "card.json").read_text())["signed_images"] and "C2PA" in (folder / "README.md").read_text()
+    assert not [path for path in folder.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
+
+
+def test_what_does_not_sign_is_one_line(tmp_path, c2pa):
+    certificates, private = chain(tmp_path, ec.generate_private_key(ec.SECP256R1()))
+    (tmp_path / "other").mkdir()
+    _, another = chain(tmp_path / "other", ec.generate_private_key(ec.SECP256R1()))
+    (tmp_path / "text.pem").write_text("no key")
+    curve = ec.generate_private_key(ec.SECP256K1())
+    (tmp_path / "curve.pem").write_bytes(curve.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    for one, key, words in (
+        (tmp_path / "none.pem", private, "--sign-cert .*none.pem cannot be read: No such file"),
+        (certificates, tmp_path / "text.pem", "--sign-key .*text.pem is no private key in PEM"),
+        (certificates, tmp_path / "curve.pem", r"does not sign \(secp256k1\)"),
+        (certificates, another, "do not sign by C2PA"),
+        (private, private, "do not sign by C2PA"),
+    ):
+        with pytest.raises(BadInput, match=rf"^[^\n]*{words}[^\n]*$"):
+            ImageSigner(one, key)
