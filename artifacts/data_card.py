@@ -15,7 +15,13 @@ from sfumato.class_shares import number_of_classes
 from sfumato.released import CARD, LEFT_OUT
 
 README, CROISSANT, DATASHEET = "README.md", "croissant.json", "DATASHEET.md"
-SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"), (10_000_000, "1M<n<10M"))
+SIZES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+)
 """Hugging Face's names for sizes, each with the number of images below which it holds."""
 MORE = "10M<n<100M"
 OWN_TERMS = "LicenseRef-"
@@ -101,10 +107,16 @@ def features(card: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The columns of the set as Hugging Face's loader of its form gives them."""
     names = label_names(card)
     label = {"class_label": {"names": {str(number): name for number, name in enumerate(names)}}}
-    drawn = bool(card["sorted"])
+    drawn, columns = bool(card["sorted"]), list[dict[str, Any]]()
     if card["form"] == "webdataset":
-        about = [{"name": name, "dtype": "string"} for name in ("class", *(["drawn"] if drawn else []))]
-        columns = [{"name": "png", "dtype": "image"}, {"name": "cls", "dtype": "int64"}, {"name": "json", "struct": about}]
+        about: list[dict[str, Any]] = [
+            {"name": name, "dtype": "string"} for name in ("class", *(["drawn"] if drawn else []))
+        ]
+        columns = [
+            {"name": "png", "dtype": "image"},
+            {"name": "cls", "dtype": "int64"},
+            {"name": "json", "struct": about},
+        ]
         return [*columns, *({"name": name, "dtype": "string"} for name in ("__key__", "__url__"))]
     columns = [{"name": "image", "dtype": "image"}]
     if card["form"] == "parquet":
@@ -116,7 +128,9 @@ def label_names(card: Mapping[str, Any]) -> list[str]:
     """The names of the labels 0, 1, ... as loaders of its form give them: of folders those that hold images, in order."""
     if card["form"] != "folder":
         return shown_names(card["classes"])
-    return sorted(name for name, count in zip(folder_names(card["classes"]), card["of_each_class"], strict=True) if count)
+    return sorted(
+        name for name, count in zip(folder_names(card["classes"]), card["of_each_class"], strict=True) if count
+    )
 
 
 def licence_fields(licence: str) -> dict[str, str]:
@@ -140,7 +154,9 @@ def loading(card: Mapping[str, Any]) -> Iterable[str]:
         yield from _snippet(
             "from datasets import load_dataset", 'images = load_dataset("parquet", data_dir="FOLDER", split="train")'
         )
-        yield from _snippet("import pandas", f'table = pandas.read_parquet("FOLDER/{DATA}")  # a PNG: table.image[0]["bytes"]')
+        yield from _snippet(
+            "import pandas", f'table = pandas.read_parquet("FOLDER/{DATA}")  # a PNG: table.image[0]["bytes"]'
+        )
     else:
         yield from _snippet(
             "from datasets import load_dataset", 'images = load_dataset("webdataset", data_dir="FOLDER", split="train")'

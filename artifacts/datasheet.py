@@ -81,7 +81,11 @@ def answers(card: Mapping[str, Any]) -> dict[str, str]:
         "dataCollection": collection,
         "dataCollectionType": "Synthetic data",
         "dataAnnotationProtocol": "A label is the class that an image was drawn for"
-        + (", as a judge paid for by the same statement sorted it." if card["sorted"] else "; nobody looked at the images."),
+        + (
+            ", as a judge paid for by the same statement sorted it."
+            if card["sorted"]
+            else "; nobody looked at the images."
+        ),
         "machineAnnotationTools": f"Sfumato {card['code_version']}",
         "dataPreprocessingProtocol": "Private and public images were cropped and resized one by one before anything was learnt.",
         "personalSensitiveInformation": f"None of the images is that of a person or thing in the private collection. {card['statement']} "
@@ -110,7 +114,10 @@ def datasheet(card: Mapping[str, Any]) -> str:
             ("Who made it, and on whose behalf?", TO_FILL_IN),
         ],
         "Composition": [
-            ("What is an instance?", f"An image, {card['shape'][1]}x{card['shape'][2]} pixels, {card['shape'][0]} channel(s), with a label."),
+            (
+                "What is an instance?",
+                f"An image, {card['shape'][1]}x{card['shape'][2]} pixels, {card['shape'][0]} channel(s), with a label.",
+            ),
             ("How many are there?", f"{card['images']} in {number_of_classes(len(card['classes']))}. {each}."),
             ("Is anything missing?", "No; the set is all that was drawn for it."),
             ("Are there splits?", "All is for training. Judge what you train on real images."),
@@ -132,8 +139,11 @@ def datasheet(card: Mapping[str, Any]) -> str:
         ],
         "Distribution": [
             ("Under which licence?", card["licence"]),
-            ("How is it marked?", "Each image file says that a model made it (IPTC trainedAlgorithmicMedia in XMP)"
-             + (", and carries a signed C2PA manifest." if card["signed_images"] else ".")),
+            (
+                "How is it marked?",
+                "Each image file says that a model made it (IPTC trainedAlgorithmicMedia in XMP)"
+                + (", and carries a signed C2PA manifest." if card["signed_images"] else "."),
+            ),
             ("When?", card["date"] or TO_FILL_IN),
         ],
         "Maintenance": [
@@ -212,7 +222,12 @@ def record_set(card: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "parquet": (
             ("image", "sc:ImageObject", png, "The image."),
-            ("label", "sc:Integer", {"extract": {"column": "label"}}, "The class, as a position in the classes of card.json."),
+            (
+                "label",
+                "sc:Integer",
+                {"extract": {"column": "label"}},
+                "The class, as a position in the classes of card.json.",
+            ),
         ),
     }
     fields = [

@@ -10,7 +10,7 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ TAKEN = ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lp
 """Names that Windows keeps for itself."""
 
 
-class Picture(NamedTuple):
+class SetImage(NamedTuple):
     """A picture of a published set."""
 
     name: str
@@ -51,18 +51,18 @@ class Form(NamedTuple):
 
     glob: str
     """The files that hold pictures, from the folder on."""
-    write: Callable[[Path, Iterable[Picture], Sequence[str]], None]
+    write: Callable[[Path, Iterable[SetImage], Sequence[str]], None]
 
 
-def pictures_of(images: ImageSet, drawn: np.ndarray | None, signer: ImageSigner | None) -> Iterator[Picture]:
+def pictures_of(images: ImageSet, drawn: np.ndarray | None, signer: ImageSigner | None) -> Iterator[SetImage]:
     """The pictures of a set one after the other, marked as synthetic, and signed where there is a signer."""
     for number, (pixels, label) in enumerate(zip(images.pixels, images.labels.tolist(), strict=True)):
         png = png_of(picture(pixels))
         own = None if drawn is None else int(drawn[number])
-        yield Picture(f"{number:0{NAME_DIGITS}d}", signer.signed(png) if signer else png, label, own)
+        yield SetImage(f"{number:0{NAME_DIGITS}d}", signer.signed(png) if signer else png, label, own)
 
 
-def write_folders(folder: Path, pictures: Iterable[Picture], classes: Sequence[str]) -> None:
+def write_folders(folder: Path, pictures: Iterable[SetImage], classes: Sequence[str]) -> None:
     """`data/train/CLASS/NUMBER.png`, and a table `labels.csv` beside `data`."""
     names = folder_names(classes)
     (folder / DATA / SPLIT).mkdir(parents=True)
@@ -78,7 +78,7 @@ def write_folders(folder: Path, pictures: Iterable[Picture], classes: Sequence[s
             rows.writerow([path.relative_to(folder).as_posix(), one.label, classes[one.label], *drawn])
 
 
-def write_parquet(folder: Path, pictures: Iterable[Picture], classes: Sequence[str]) -> None:
+def write_parquet(folder: Path, pictures: Iterable[SetImage], classes: Sequence[str]) -> None:
     """`data/train-00000-of-00001.parquet` with the columns `image`, `label` and, where a judge sorted, `drawn`."""
     import pyarrow
     from pyarrow import parquet
@@ -93,20 +93,20 @@ def write_parquet(folder: Path, pictures: Iterable[Picture], classes: Sequence[s
         }
         if shard[0].drawn is not None:
             columns["drawn"] = pyarrow.array([one.drawn for one in shard], whole)
-        features = {name: feature | {"_type": kind} for name, (kind, feature) in features_of(columns, classes).items()}
+        features = {name: {**feature, "_type": kind} for name, (kind, feature) in features_of(columns, classes).items()}
         about = {"huggingface": json.dumps({"info": {"features": features}})}
         parts.append(_part(folder, len(parts)))
         parquet.write_table(pyarrow.table(columns).replace_schema_metadata(about), parts[-1])
     _numbered(parts, ".parquet")
 
 
-def features_of(columns: Iterable[str], classes: Sequence[str]) -> dict[str, tuple[str, Mapping[str, Any]]]:
+def features_of(columns: Iterable[str], classes: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
     """The columns as `datasets` calls their kinds, with what it says of each."""
     names = {"names": shown_names(classes)}
     return {name: ("Image", {}) if name == "image" else ("ClassLabel", names) for name in columns}
 
 
-def write_shards(folder: Path, pictures: Iterable[Picture], classes: Sequence[str]) -> None:
+def write_shards(folder: Path, pictures: Iterable[SetImage], classes: Sequence[str]) -> None:
     """`data/train-00000-of-00001.tar`, in which each picture is `NUMBER.png`, its label `NUMBER.cls` and its class `NUMBER.json`."""
     names, parts = shown_names(classes), list[Path]()
     for shard in shards(pictures):
@@ -125,9 +125,9 @@ def write_shards(folder: Path, pictures: Iterable[Picture], classes: Sequence[st
     _numbered(parts, ".tar")
 
 
-def shards(pictures: Iterable[Picture]) -> Iterator[list[Picture]]:
+def shards(pictures: Iterable[SetImage]) -> Iterator[list[SetImage]]:
     """The pictures in lists of `SHARD_BYTES` at most, or of one."""
-    shard: list[Picture] = []
+    shard: list[SetImage] = []
     size = 0
     for one in pictures:
         if shard and size + len(one.png) > SHARD_BYTES:

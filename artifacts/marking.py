@@ -17,7 +17,7 @@ from sfumato import __version__
 from sfumato.errors import BadInput
 
 if TYPE_CHECKING:
-    from c2pa import Context, Signer
+    pass
 
 SYNTHETIC = "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia"
 """IPTC's name for media made by a model that learnt from data."""
@@ -110,7 +110,9 @@ def _algorithm(path: Path, private: bytes) -> str:
     try:
         key = load_pem_private_key(private, None)
     except (ValueError, TypeError):
-        raise BadInput(f"--sign-key {path} is no private key in PEM without a password: convert it by openssl") from None
+        raise BadInput(
+            f"--sign-key {path} is no private key in PEM without a password: convert it by openssl"
+        ) from None
     if isinstance(key, rsa.RSAPrivateKey):
         return "ps256"
     if isinstance(key, ed25519.Ed25519PrivateKey):

@@ -1,6 +1,6 @@
 """Terms and form in which a set leaves, from the settings of its run and what a person adds at publishing."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from artifacts.marking import ImageSigner
 from artifacts.record import RunRecord
@@ -13,7 +13,7 @@ from sfumato.settings import release_of
 class Packaging:
     """Terms and form in which a set leaves."""
 
-    terms: Release = Release()
+    terms: Release = field(default_factory=Release)
     signer: ImageSigner | None = None
     """Signs each image by C2PA."""
     model: bool = True

@@ -155,7 +155,7 @@ def run_changed(method: str, preset: str, changes: Sequence[str], wishes: Wishes
 def run_plan(run: PlannedRun, wishes: Wishes = Wishes()) -> RunRecord:
     """Carry a plan out, stage by stage."""
     if wishes.publish_to:
-        checks.refuse_publishing(run.plan, run.settings.release)
+        checks.refuse_publishing(run.plan, run.settings)
     book = Journal.begin(run.settings, private_set(run.settings), wishes.above)
     if wishes.another and wishes.publish_to not in ("", RUN_FOLDER):
         wishes = replace(wishes, publish_to=below(wishes.publish_to, book.context.run))

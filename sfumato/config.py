@@ -671,7 +671,8 @@ def _licence(value: str) -> str:
         return canonicalize_license_expression(value) if value else ""
     except InvalidLicenseExpression:
         raise PydanticCustomError(
-            "licence", "give an identifier of SPDX such as CC-BY-4.0 or CC0-1.0, or LicenseRef-NAME for terms of your own"
+            "licence",
+            "give an identifier of SPDX such as CC-BY-4.0 or CC0-1.0, or LicenseRef-NAME for terms of your own",
         ) from None
 
 

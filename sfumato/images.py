@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -152,7 +153,7 @@ def picture(pixels: np.ndarray) -> Image.Image:
     return Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
 
 
-def save_png(path: str | Path, image: Image.Image) -> None:
+def save_png(path: str | Path | IO[bytes], image: Image.Image) -> None:
     """Write a picture as PNG, without metadata."""
     image.save(path, format="PNG", optimize=True)
 

@@ -32,6 +32,8 @@ else:
     ]
 
 
+DIGITS_LICENCE = "CC-BY-4.0"
+"""Licence of the embedded digits (Alpaydin and Kaynak 1998, UCI Machine Learning Repository)."""
 OF_WEIGHTS = ("network", "latent")
 """Sections that may bring weights from elsewhere (`from`)."""
 
@@ -101,11 +103,17 @@ def resolve(method: str, preset: str = "", changes: Iterable[str] = ()) -> Setti
 
 
 def release_of(settings: Mapping[str, Any]) -> Release:
-    """Terms and form of a release, from a run's settings as plain values, which those of earlier versions have none of."""
+    """Terms and form of a release, from a run's settings as plain values; those of earlier versions hold none.
+
+    Images drawn after the embedded digits have the licence of these where no other is named.
+    """
     try:
-        return Release.model_validate(settings.get("release", {}))
+        terms = Release.model_validate(settings.get("release", {}))
     except ValidationError as error:
         raise BadInput(_explain(error, "release")) from None
+    if not terms.licence and _inside(settings, "data").get("private") == Data().private:
+        return terms.model_copy(update={"licence": DIGITS_LICENCE})
+    return terms
 
 
 OF_A_KIND = (("network",), ("latent",), ("method", "network"))

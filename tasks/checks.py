@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from artifacts import serialization, witness
 from artifacts.packaging import require_licence
 from artifacts.references import PublicImages
-from sfumato.config import Constants, Release
+from sfumato.config import Constants
 from sfumato.errors import Refused
 from sfumato.methods.plan import Plan
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.privacy.door import PrivateSet, check_in
 from sfumato.privacy.ledger.chain import is_there
 from sfumato.privacy.ledger.ledger import Ledger
+from sfumato.settings import Settings, release_of
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
 from tasks.terms import Order, Terms
@@ -39,14 +40,14 @@ def check_private(
         return order.private.model_copy(update={"version": ledger.version(order.private.name)})
 
 
-def refuse_publishing(plan: Plan, terms: Release) -> None:
+def refuse_publishing(plan: Plan, settings: Settings) -> None:
     """`Refused`, before anything is made or paid for, where the plan's images could not be published; `BadInput` without a licence for them."""
-    require_licence(terms)
     if plan.certificate is None:
         raise Refused(
             f"--publish: the images of {plan.method} with these settings will be INTERNAL, and nothing was begun ({plan.lacking}); run without it "
             'and then, if someone answers for the claim, sfumato publish --accept-claim "REASON"'
         )
+    require_licence(release_of(settings.what()))
 
 
 def seen_elsewhere(ledger: Ledger, source: str) -> None:

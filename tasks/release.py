@@ -381,12 +381,12 @@ def publish_run(
     A reason to accept something is written into the ledger before anything leaves.
     """
     place = where()
-    packaging = replace(packaging.of_run(record), date=now()[:DAY], signer=packaging.signer or place.image_signer())
     store, folder = place.store(), place.runs / record.run
     accepting = [kind for kind, reason in (("claim", accept_claim), ("copies", accept_copies)) if reason]
     with place.ledger() as ledger:
         released = gate.passed(store, ledger, record, accepting)
         to = destination(to)
+        packaging = replace(packaging.of_run(record), date=now()[:DAY], signer=packaging.signer or place.image_signer())
         copied = not gate.copy_check(ledger.entries(), record).body["passed"]
         certify.accept(
             store, ledger, released, claim=accept_claim, copies=accept_copies, copied=copied, code_version=__version__

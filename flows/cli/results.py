@@ -69,10 +69,14 @@ def publish(
     ] = True,
     licence: Annotated[
         str,
-        typer.Option(metavar="SPDX", help="Licence of the images, such as CC-BY-4.0; else release.licence of the run, or you are asked."),
+        typer.Option(
+            metavar="SPDX",
+            help="Licence of the images, such as CC-BY-4.0; else release.licence of the run, or you are asked.",
+        ),
     ] = "",
     form: Annotated[
-        str, typer.Option(help="folder (class folders of PNG files), parquet or webdataset; else release.form of the run.")
+        str,
+        typer.Option(help="folder (class folders of PNG files), parquet or webdataset; else release.form of the run."),
     ] = "",
     sign_cert: Annotated[
         str, typer.Option(metavar="FILE", help="Sign each image by C2PA: the chain of certificates, PEM, yours first.")
@@ -89,7 +93,9 @@ def publish(
 
     record = load_record(place.runs, run)
     if not licence and not release_of(record.settings).licence and sys.stdin.isatty():
-        licence = typer.prompt("Licence of the images, as SPDX calls it (CC-BY-4.0, CC0-1.0, LicenseRef-NAME for your own terms)")
+        licence = typer.prompt(
+            "Licence of the images, as SPDX calls it (CC-BY-4.0, CC0-1.0, LicenseRef-NAME for your own terms)"
+        )
     named = {name: value for name, value in {"licence": licence, "form": form}.items() if value}
     packaging = Packaging(release_of({"release": named}), place.image_signer(sign_cert, sign_key), model)
     record = publish_run(record, to, accept_claim, accept_copies, packaging=packaging)

@@ -49,7 +49,7 @@ def run(
         planned = plan_run(method, preset, all_changes, new_version=new_version)
         _show(place, planned)
         if publish or publish_to:
-            refuse_publishing(planned.plan, planned.settings.release)
+            refuse_publishing(planned.plan, planned.settings)
         return planned
 
     if not answering:

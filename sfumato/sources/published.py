@@ -36,5 +36,7 @@ def _intact(folder: Path, written: int) -> bool:
             verify_card.check_files(card, folder)
     except (ValueError, OSError) as error:
         way = "ask for the folder again, or name the folder of its images, which is checked against nothing"
-        raise BadInput(f"{str(folder)!r} was edited since it was published ({error}): {way}", nameless=f"was edited: {way}") from None
+        raise BadInput(
+            f"{str(folder)!r} was edited since it was published ({error}): {way}", nameless=f"was edited: {way}"
+        ) from None
     return ours

@@ -35,7 +35,9 @@ def shards_of(folder: Path) -> list[Path]:
 def open_shards(folder: Path, reading: Reading) -> Catalogue:
     """The records of all shards in a folder; `BadInput` names the faulty one."""
     if reading.group not in ("", NO_GROUPS):
-        raise BadInput(f"data.group={reading.group!r} is not for WebDataset's shards, which have no groups; leave it out")
+        raise BadInput(
+            f"data.group={reading.group!r} is not for WebDataset's shards, which have no groups; leave it out"
+        )
     shards = {path: split_of(path.name) for path in shards_of(folder)}
     chosen, has_parts = splits_of_part(set(shards.values()), reading.part)
     labels = {path: [file.label for file in records_in(path)] for path in shards}
@@ -51,7 +53,9 @@ def open_shards(folder: Path, reading: Reading) -> Catalogue:
 
     records = sum(len(labels[path]) for path in paths)
     if not records:
-        raise BadInput(f"the shards in {str(folder)!r} hold no pictures ({', '.join(PICTURES)})", nameless="has no pictures")
+        raise BadInput(
+            f"the shards in {str(folder)!r} hold no pictures ({', '.join(PICTURES)})", nameless="has no pictures"
+        )
     facts = SourceFacts(str(folder), records, classes, *first_shape(files, reading))
     return Catalogue(
         facts,
@@ -82,7 +86,9 @@ def records_in(path: Path) -> Iterator[File]:
             yield from _record(path, name, parts)
     except (tarfile.TarError, EOFError) as fault:
         what = "a damaged shard"
-        raise BadInput(f"{str(path)!r} is {what} ({fault}); get it again", nameless=f"holds {what}: get it again") from None
+        raise BadInput(
+            f"{str(path)!r} is {what} ({fault}); get it again", nameless=f"holds {what}: get it again"
+        ) from None
 
 
 def _record(path: Path, name: str, parts: dict[str, bytes]) -> Iterator[File]:

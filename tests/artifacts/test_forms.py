@@ -16,8 +16,8 @@ from artifacts import forms
 from artifacts.forms import FORMS
 from artifacts.packaging import Packaging
 from artifacts.publish import publish
-from artifacts.serialization import save_relabelled
 from artifacts.references import Samples
+from artifacts.serialization import save_relabelled
 from artifacts.store import Store
 from sfumato import sources
 from sfumato.config import Release
@@ -55,7 +55,9 @@ def published(tmp_path_factory, images) -> dict[str, Path]:
     store = Store.open(base / "store")
     record = make_record(base, samples_artifact=keep_samples(store, images, entries={"2": "DP"}).digest)
     return {
-        form: publish(store, record, base / form, packaging=Packaging(Release(licence="CC-BY-4.0", form=form), date="2026-01-31"))
+        form: publish(
+            store, record, base / form, packaging=Packaging(Release(licence="CC-BY-4.0", form=form), date="2026-01-31")
+        )
         for form in FORMS
     }
 
@@ -85,7 +87,13 @@ def pngs(folder: Path) -> list[bytes]:
         table = pytest.importorskip("pyarrow.parquet").read_table(folder / "data")
         return [row["image"]["bytes"] for row in table.to_pylist()]
     shards = sorted(folder.glob(FORMS["webdataset"].glob))
-    return [tar.extractfile(e).read() for path in shards for tar in [tarfile.open(path)] for e in tar if e.name.endswith("png")]
+    return [
+        tar.extractfile(e).read()
+        for path in shards
+        for tar in [tarfile.open(path)]
+        for e in tar
+        if e.name.endswith("png")
+    ]
 
 
 def test_all_forms_hold_the_same_files(published, images):
@@ -137,7 +145,9 @@ def test_croissant_is_valid_and_gives_the_pictures(folder, images):
     issues = described.metadata.ctx.issues
     assert not issues.errors and not issues.warnings, issues.report()
     content = json.loads((folder / "croissant.json").read_text())
-    assert content["conformsTo"][0].endswith("/1.1") and content["rai:dataLimitations"] and content["rai:dataCollection"]
+    assert (
+        content["conformsTo"][0].endswith("/1.1") and content["rai:dataLimitations"] and content["rai:dataCollection"]
+    )
     if folder.name == "webdataset":
         assert len(content["distribution"]) == 1 and not content["recordSet"]
         return
@@ -148,7 +158,11 @@ def test_croissant_is_valid_and_gives_the_pictures(folder, images):
 
 
 def test_the_program_reads_back_what_it_published(folder, images):
-    names = [name.replace("/", "_").replace("test", "class=test") for name in NAMES] if folder.name == "folder" else list(NAMES)
+    names = (
+        [name.replace("/", "_").replace("test", "class=test") for name in NAMES]
+        if folder.name == "folder"
+        else list(NAMES)
+    )
     read = sources.load(folder, sources.Reading("all"))
     assert sorted(read.classes) == sorted(names) and len(read) == COUNT
     theirs = {(read.classes[label], one.tobytes()) for label, one in zip(read.labels, read.pixels, strict=True)}
@@ -161,7 +175,9 @@ def test_a_folder_that_was_edited_is_refused_in_one_line(published, tmp_path):
     folder = shutil.copytree(published["folder"], tmp_path / "copy")
     picture = next(folder.glob(FORMS["folder"].glob))
     picture.unlink()
-    with pytest.raises(BadInput, match=r"^[^\n]*was edited since it was published \(file data/train/[^\n]* is missing\)[^\n]*$"):
+    with pytest.raises(
+        BadInput, match=r"^[^\n]*was edited since it was published \(file data/train/[^\n]* is missing\)[^\n]*$"
+    ):
         sources.load(folder, sources.Reading("all"))
     assert len(sources.load(folder / "data", sources.Reading("all"))) == COUNT - 1
 

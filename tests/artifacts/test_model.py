@@ -7,6 +7,7 @@ import torch
 
 from artifacts import model, serialization
 from artifacts.model import PARTS, lacking, parts_of, write_model
+from artifacts.packaging import Packaging
 from artifacts.publish import publish
 from artifacts.references import ClassVotes, PaidJudge, PublicBackbone, PublicModel, PublicMoments, Samples, TunedModel
 from artifacts.store import Store
@@ -112,7 +113,7 @@ def test_the_card_says_why_there_is_no_model(store, parts, tmp_path, changes, wh
 
 def test_a_person_may_leave_the_model_out(store, parts, tmp_path):
     record = record_of(tmp_path, keep_samples(store, parents=parts, entries={"2": "DP"}))
-    folder = publish(store, record, tmp_path / "set", model=False)
+    folder = publish(store, record, tmp_path / "set", packaging=Packaging(model=False))
     assert not (folder / "model").exists() and "left it out" in (folder / "README.md").read_text()
     whole = publish(store, record, tmp_path / "whole")
     assert (whole / "model" / "tuned").is_dir() and "sfumato.load" in (whole / "README.md").read_text()

@@ -18,7 +18,6 @@ from PIL import Image
 from artifacts import publish as publishing
 from artifacts import upload
 from artifacts.forms import folder_names, pictures_of, safe_name, write_folders
-from artifacts.packaging import Packaging
 from artifacts.publish import below, destination, publish
 from artifacts.record import RECORD, Override
 from artifacts.references import TunedModel
@@ -222,7 +221,9 @@ def test_an_ordinary_name_stays_as_it_is():
 
 
 def test_class_folders_differ_in_more_than_capitals_and_are_taken_for_no_split():
-    names = folder_names(["Cat", "cat", "test", "my-test.1", "contest", "val", "valley", "__hidden", "nul", "end.", "train"])
+    names = folder_names(
+        ["Cat", "cat", "test", "my-test.1", "contest", "val", "valley", "__hidden", "nul", "end.", "train"]
+    )
     assert names[:2] == ["Cat", "cat-2"]
     assert names[2:8] == ["class=test", "my-class=test.1", "contest", "class=val", "valley", "_hidden"]
     assert names[8:] == ["class=nul", "end", "train"]

@@ -145,7 +145,7 @@ def test_a_schedule_publishes_within_the_budget_and_then_refuses(served):
     assert [record.run for record in made] == [first.name, second.name]
     assert first.name.endswith("-empirical-denoiser-digits-eps3-edition1"), "method, data, epsilon"
     assert made[0].samples_artifact != made[1].samples_artifact
-    assert all(len(list(Path(record.published).glob("images/*/*.png"))) == 20 for record in made)
+    assert all(len(list(Path(record.published).glob("data/train/*/*.png"))) == 20 for record in made)
     assert (third.state.type.value, third.state.name) == ("FAILED", "Refused")
     assert third.state.message.startswith("epsilon 0.3768 of 5 left for 'digits'")
     assert "\n" not in third.state.message and "Traceback" not in third.state.message

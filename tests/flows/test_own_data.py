@@ -215,7 +215,7 @@ def test_what_a_judge_chooses_or_guides_is_paid_for_once_told_of_and_audited(no_
 
     # As many images of each class as were asked for, with the labels that they were drawn for.
     labels = published_labels(folder)
-    assert len(labels) == 30 and len(list((folder / "images").rglob("*.png"))) == 30
+    assert len(labels) == 30 and len(list((folder / "data").rglob("*.png"))) == 30
     assert redrawn(folder, record.samples_artifact, 30), "chosen or guided as they were"
     (samples,) = [m for digest, m in store.ancestry(record.samples_artifact) if digest == record.samples_artifact]
     parents = {store.manifest(digest)["kind"] for digest in samples["parents"]}

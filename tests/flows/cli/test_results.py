@@ -1,0 +1,50 @@
+"""`sfumato publish` asks for what a data set needs that leaves, and refuses in one line what is missing."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from artifacts.record import RunRecord, save_record
+from tasks.runtime.environment import where
+from tests.examples import paid_record, write_classes
+
+
+@pytest.fixture
+def publish(sfumato, folder, tmp_path):
+    """`sfumato publish` of a run whose settings name no licence."""
+    record: RunRecord = paid_record(where(), folder / "runs" / "one")
+    bare = record.model_copy(update={"settings": {**record.settings, "release": {"licence": ""}}})
+    (folder / "runs" / record.run).mkdir(parents=True)
+    save_record(folder / "runs" / record.run, bare)
+    return lambda *options: sfumato("publish", "--to", tmp_path / "out", *options)
+
+
+def test_terms_that_are_missing_or_unknown_are_one_line_and_nothing_is_published(publish, tmp_path):
+    assert publish().is_one_line("no licence", "--licence", "CC-BY-4.0")
+    assert publish("--licence", "free").is_one_line("release.licence", '"free"', "SPDX")
+    assert publish("--licence", "MIT", "--form", "zip").is_one_line("release.form", '"zip"', "webdataset")
+    assert publish("--licence", "MIT", "--sign-cert", "chain.pem").is_one_line("belong together", "--sign-key")
+    assert not (tmp_path / "out").exists()
+
+
+def test_licence_and_form_are_those_that_are_given(publish, tmp_path):
+    assert publish("--licence", "cc-by-4.0", "--form", "parquet").code == 0
+    assert "license: cc-by-4.0" in (tmp_path / "out" / "README.md").read_text()
+    assert (tmp_path / "out" / "data" / "train-00000-of-00001.parquet").is_file()
+    assert len(json.loads((tmp_path / "out" / "card.json").read_text())["date"]) == len("2026-01-31")
+
+
+def test_a_person_at_a_terminal_is_asked_for_the_licence(publish, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("CC0-1.0\n"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert publish().code == 0
+    assert json.loads((tmp_path / "out" / "card.json").read_text())["licence"] == "CC0-1.0"
+
+
+def test_a_run_that_would_publish_without_a_licence_does_not_begin(sfumato, tmp_path):
+    scans = write_classes(tmp_path / "scans", {"a": 80, "b": 80})
+    changes = [f"data.private={scans}", "recipe.kind=none", "evaluation.features=cnn", "network.kind=mlp"]
+    how = [part for change in changes for part in ("--set", change)]
+    assert sfumato("run", "dp-sgd", *how, "--dry-run", "--publish").is_one_line("no licence", "release.licence=")
