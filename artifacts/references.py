@@ -23,6 +23,10 @@ class PublicImages(Ref):
     """Public images with labels and class names."""
 
 
+class ChosenImages(PublicImages):
+    """The public images of those classes that private records voted for."""
+
+
 class PublicAutoencoder(Ref):
     """An autoencoder trained on public images alone, with the scale of its latents."""
 

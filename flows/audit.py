@@ -12,6 +12,7 @@ from sfumato.methods.plan import (
     STAGE_DRAWING,
     STAGE_JUDGE,
     STAGE_MOMENTS,
+    STAGE_SELECTION,
     STAGE_TUNING,
     STAGE_VOTES,
     UNCLAIMED,
@@ -27,7 +28,7 @@ from tasks.runtime.heartbeat import attended
 from tasks.runtime.run import Journal
 from tasks.terms import Order
 
-QUERIED = (STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_JUDGE)
+QUERIED = (STAGE_SELECTION, STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_JUDGE)
 """Stages that query the records once."""
 
 

@@ -45,11 +45,13 @@ def rehearse_public(run: PlannedRun, name: str) -> None:
     book = Journal(RunContext(run=name, parents={}), private_set(settings), device_of(settings.machine))
     call_run(name)
     images = whole.load_images(settings, plan, book)
-    parts = whole.prepare(settings, plan, images, book)
-    if plan.judge:
+    shown = whole.encode(settings, images, book)
+    # What learns from chosen classes depends on private votes; the autoencoder alone is rehearsed before these are paid for.
+    parts = None if plan.facts.selected else whole.prepare(settings, plan, shown, book)
+    if plan.judge or plan.facts.selected:
         whole.train_backbone(settings, images, book)
     eyes = whole.train_eyes(settings, images, book)
-    rehearsed = whole.rehearse(settings, parts, images, eyes, book)
+    rehearsed = whole.rehearse(settings, parts, shown, eyes, book)
     picture = place.home / "rehearsals" / rehearsed.digest[:DIGITS] / REHEARSAL
     if worse := rehearsal.show(rehearsed, settings.rehearsal, picture):
         raise rehearsal.refusal(worse, picture)

@@ -61,6 +61,7 @@ from sfumato.methods.plan import (
     STAGE_JUDGE,
     STAGE_MOMENTS,
     STAGE_PHASE_ONE,
+    STAGE_SELECTION,
     STAGE_TRAINING,
     STAGE_TUNING,
     STAGE_VOTES,
@@ -82,7 +83,7 @@ from sfumato.privacy.accounting.events import (
 )
 from sfumato.settings import Settings
 from sfumato.stage_costs import needs_backbone
-from tasks import audit, central, checks, evolution, pretrained, private, public, rehearsal, release
+from tasks import audit, central, checks, evolution, pretrained, private, public, rehearsal, release, selection
 from tasks.editions import next_edition
 from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicParts, RunDescription, TrainingSet, Wanted
 from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_comparison, plan_run
@@ -171,10 +172,11 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
     order = order.model_copy(update={"private": secret})
     # With too little budget left, the run may reuse paid results, and begins nothing else.
     book.refusal = checks.over_budget(secret, [*(spend.event for spend in plan.spends), *wishes.following], terms(plan))
-    parts = prepare(settings, plan, public_images, book)
+    shown = select(settings, plan, encode(settings, public_images, book), order, book, wishes.go_on)
+    parts = prepare(settings, plan, shown, book)
     classifier = train_eyes(settings, public_images, book)
-    rehearsed = rehearse(settings, parts, public_images, classifier, book)
-    agree(settings, rehearsed, book, wishes.go_on)
+    rehearsed = rehearse(settings, parts, shown, classifier, book)
+    agree(settings, rehearsed, book, wishes.go_on, paid_before(plan))
     counts = count(plan, order, book)
     judge = train_judge(settings, plan, public_images, order, book)
     trained = pay(settings, plan, parts, order, book).model_copy(update={"counts": counts, "judge": judge})
@@ -227,10 +229,9 @@ def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
     return book.stage(public.load_public)(side, size, settings.seed, content)
 
 
-def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal) -> PublicParts:
-    """The public half: autoencoder where the settings want one, denoiser, and where the plan retrieves, extractor and knowledge base."""
-    seed, machine, schedule = settings.seed, settings.machine, settings.schedule
-    coder = None
+def encode(settings: Settings, images: PublicImages, book: Journal) -> TrainingSet:
+    """The public images as the denoisers will see them: through an autoencoder, where the settings want one."""
+    seed, machine, coder = settings.seed, settings.machine, None
     if settings.latent.kind != "none":
         backbone = train_backbone(settings, images, book) if settings.latent.perceptual else None
         if settings.latent.from_:
@@ -238,7 +239,30 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
             coder = book.stage(pretrained.load_autoencoder)(images, settings.latent, own_scale, seed, machine)
         else:
             coder = book.stage(public.train_autoencoder)(images, settings.latent, seed, machine, backbone)
-    shown = TrainingSet(images=images, autoencoder=coder, seed=seed, machine=machine)
+    return TrainingSet(images=images, autoencoder=coder, seed=seed, machine=machine)
+
+
+def select(settings: Settings, plan: Plan, shown: TrainingSet, order: Order, book: Journal, go_on: bool) -> TrainingSet:
+    """What the public denoiser learns from: all public images, or those of the classes that private records vote for.
+
+    The autoencoder is rehearsed before the votes are paid for; what has learnt from the winners is rehearsed before anything else is.
+    """
+    if not plan.facts.selected:
+        return shown
+    backbone = train_backbone(settings, shown.images, book)
+    if shown.autoencoder:
+        eyes = train_eyes(settings, shown.images, book)
+        agree(settings, rehearse(settings, None, shown, eyes, book), book, go_on)
+    order = order.unclaimed().following(*(spend.event for spend in plan.spends if spend.stage != STAGE_SELECTION))
+    event, facts = plan.event_of(DiscreteHistogram, STAGE_SELECTION), plan.facts
+    votes = book.stage(selection.vote, paid=True)(order, event, facts.classes, facts.public_classes, backbone)
+    chosen = book.stage(selection.choose)(shown.images, votes, facts.selected, settings.seed)
+    return shown.model_copy(update={"images": chosen, "whole": shown.images})
+
+
+def prepare(settings: Settings, plan: Plan, shown: TrainingSet, book: Journal) -> PublicParts:
+    """The public half after the autoencoder: denoiser, and where the plan retrieves, extractor and knowledge base."""
+    schedule, coder = settings.schedule, shown.autoencoder
     reference = plan.retrieval.reference if plan.retrieval else 0.0
     network: Network = settings.network
     model = book.stage(pretrained.load_denoiser)(shown, schedule, network) if network.from_ else None
@@ -248,9 +272,9 @@ def prepare(settings: Settings, plan: Plan, images: PublicImages, book: Journal)
     if plan.measured:
         moments = book.stage(public.measure)(shown, plan.measured.seen_by(MEASURING))
     if plan.retrieval is None:
-        needed = images if plan.public_images or plan.images_of_ballot else None
+        needed = shown.images if plan.public_images or plan.images_of_ballot else None
         compared = plan.evolution and plan.evolution.features == "backbone"
-        backbone = train_backbone(settings, images, book) if compared else None
+        backbone = train_backbone(settings, shown.every, book) if compared else None
         return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments, backbone=backbone)
     extractor = None
     if plan.retrieval.time:
@@ -279,13 +303,16 @@ def backbone_of(
 
 
 def rehearse(
-    settings: Settings, parts: PublicParts, images: PublicImages, eyes: PublicClassifier, book: Journal
+    settings: Settings, parts: PublicParts | None, shown: TrainingSet, eyes: PublicClassifier, book: Journal
 ) -> Rehearsal:
-    """Test the public half on public images that no stage learnt from; independent of the number of images and of the edition."""
+    """Test the public half, or without `parts` the autoencoder alone, on public images that no stage learnt from; independent of the number of
+    images and of the edition."""
+    if shown.whole:  # classes are numbered anew
+        eyes = train_eyes(settings, shown.images, book)
     return book.stage(public.rehearse)(
-        TrainingSet(images=images, autoencoder=parts.autoencoder, seed=settings.seed, machine=settings.machine),
-        parts.model if has_public_model(settings) else None,
-        parts.base,
+        shown,
+        parts.model if parts and has_public_model(settings) else None,
+        parts.base if parts else None,
         eyes,
         settings.schedule,
         settings.generation.seen_by(REHEARSING).model_copy(update={"images": settings.rehearsal.images}),
@@ -298,12 +325,20 @@ def has_public_model(settings: Settings) -> bool:
     return bool(there) and not METHODS[settings.method.name].blueprint
 
 
-def agree(settings: Settings, rehearsed: Rehearsal, book: Journal, go_on: bool) -> None:
-    """Show the rehearsal; `Refused` where it misses a threshold, unless a person goes on, which is then written to the ledger."""
+def paid_before(plan: Plan) -> str:
+    """What a run has spent when its public half is made."""
+    return "the votes for public classes alone were" if plan.facts.selected else "nothing was"
+
+
+def agree(settings: Settings, rehearsed: Rehearsal, book: Journal, go_on: bool, paid: str = "nothing was") -> None:
+    """Show the rehearsal; `Refused` where it misses a threshold, unless a person goes on, which is then written to the ledger.
+
+    `paid` is what was spent before.
+    """
     picture = where().runs / book.context.run / REHEARSAL
     worse = rehearsal.show(rehearsed, settings.rehearsal, picture)
     if worse and not go_on:
-        raise rehearsal.refusal(worse, picture)
+        raise rehearsal.refusal(worse, picture, paid)
     if worse:
         rehearsal.note_that_it_goes_on(rehearsed, worse, book.private, book.context.run)
 
@@ -335,7 +370,7 @@ def train_judge(settings: Settings, plan: Plan, images: PublicImages, order: Ord
     backbone = train_backbone(settings, images, book)
     # Its use does not change it, and must not keep another run from reusing it.
     recipe = plan.judge.seen_by(JUDGE_TRAINING)
-    later = [spend.event for spend in plan.spends if spend.stage not in (STAGE_COUNTS, STAGE_JUDGE)]
+    later = [spend.event for spend in plan.spends if spend.stage not in (STAGE_SELECTION, STAGE_COUNTS, STAGE_JUDGE)]
     event, unclaimed = plan.event_of(Gaussian, STAGE_JUDGE), order.unclaimed().following(*later)
     judge = book.stage(private.train_judge, paid=True)(unclaimed, event, backbone, recipe, plan.facts)
     return Judging(backbone=backbone, judge=judge)

@@ -466,6 +466,15 @@ class Pretraining(Training):
     """Share of images shown without their class, so that the null row (the mean of the rows) is learnt too."""
 
 
+class Selection(Section):
+    """Selection of public classes: the public denoiser learns from those alone that private records vote for (Li et al. 2024, PrivImage)."""
+
+    classes: int = Field(default=0, ge=0)
+    """Public classes that are kept; 0 keeps all, and asks nothing."""
+    share: float = Field(default=0.05, gt=0, lt=1)
+    """Share of `privacy.epsilon` that the votes may cost by themselves; together with the rest they cost less."""
+
+
 class Central(Section):
     """Central images: noisy means of private images, on which the denoiser warms up by plain training before DP-SGD (Li et al. 2025)."""
 
@@ -732,6 +741,7 @@ class SettingsOf(Section, Generic[OwnMethod]):
     latent: Latent = Latent()
     backbone: Annotated[BackboneSettings, LATER] = BackboneSettings()
     network: Network = Network()
+    selection: Annotated[Selection, LATER] = Selection()
     pretraining: Pretraining = Pretraining()
     alignment: Annotated[Alignment, LATER] = Alignment()
     method: OwnMethod

@@ -154,8 +154,8 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
             # The private images once, and the drawn ones twice: to label them, and to see where the judge agrees.
             stages["judge"] = ((facts.images or facts.records) + 2 * plan.generation.images) * backbone / TRAINING
 
-    model = build(settings.network, shape, facts.public_classes, alpha_bar=levels)
-    kind, work = _kind(settings.network, shape), denoiser_work(settings.network, shape, facts.public_classes)
+    model = build(settings.network, shape, facts.learnt_classes, alpha_bar=levels)
+    kind, work = _kind(settings.network, shape), denoiser_work(settings.network, shape, facts.learnt_classes)
     denoise = probe.per_image(kind, work, lambda n: _denoiser_step(model, settings, shape, n))
     forward = probe.per_image(kind, work, lambda n: _forward(model, shape, n), training=False)
     pretraining = settings.pretraining

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from sfumato import sources
 from sfumato.alignment import MOST_NUMBERS, refuse_size
 from sfumato.backbone import LEAST_CLASSES, features_of
-from sfumato.class_shares import with_shares
+from sfumato.class_shares import number_of_classes, with_shares
 from sfumato.config import AUTO, FEWEST_JUDGED, Constants, Data, Network, Privacy, Schedule
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
@@ -106,14 +106,16 @@ def preflight(
         whole=whole,
         unit=data.unit if grouped else "",
         images=images if grouped else 0,
+        selected=settings.selection.classes,
     )
+    _check_selection(settings, facts)
     group = (data.group or private.grouping) if grouped else sources.NO_GROUPS
     fields = {"group": group, "records": whole.records, "classes": whole.classes}
     settings = follow(settings.model_copy(update={"data": data.model_copy(update=fields)}), facts, public.records)
     settings = _filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
     refuse_clip(tuning.clip)
-    _refuse_network(settings.network, settings.schedule, shape, facts.public_classes, tuning.trainable, tuning.rank)
+    _refuse_network(settings.network, settings.schedule, shape, facts.learnt_classes, tuning.trainable, tuning.rank)
     warnings = [*weaknesses(settings.privacy, facts), *enlarged(data.public, public.stored, size)]
     return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
 
@@ -492,6 +494,23 @@ def _check_alignment(settings: Settings, facts: Facts) -> None:
             "takes back what was drawn for a known class: leave it at none"
         )
     refuse_size(latent_shape(settings.latent, facts.shape), len(facts.classes))
+
+
+def _check_selection(settings: Settings, facts: Facts) -> None:
+    """Refuse a choice of public classes that leaves none out, or without a public denoiser that would learn from them."""
+    wanted = settings.selection.classes
+    if not wanted:
+        return
+    use = f"selection.classes={wanted}"
+    if METHODS[settings.method.name].blueprint or not settings.pretraining.steps:
+        why = (
+            f"method.name={settings.method.name} begins afresh" if settings.pretraining.steps else "pretraining.steps=0"
+        )
+        raise BadInput(f"{use}: {why}, so that no denoiser learns from public images: use selection.classes=0")
+    if wanted >= facts.public_classes:
+        raise BadInput(
+            f"{use} of {number_of_classes(facts.public_classes)} on the public side leaves none out: use fewer, or selection.classes=0"
+        )
 
 
 FEWEST_IN_A_MEAN = 10

@@ -489,10 +489,10 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
         own: Any = settings.method
         above = own.v if "method.v" in declared.set_fields else v
         chosen_by_hand = {"method.k", "method.neighbour"} & declared.set_fields
-        times = () if chosen_by_hand else times_above(above, facts.public_classes)
+        times = () if chosen_by_hand else times_above(above, facts.learnt_classes)
         if not times:
             yield Pick("method.k", k, "at larger times a latent is noise, and retrieval a guess")
-        for name, value, why in recipe_of(times, facts.public_classes, declared.shape[0]):
+        for name, value, why in recipe_of(times, facts.learnt_classes, declared.shape[0]):
             yield Pick(f"method.{name}", value, why)
         yield Pick("method.v", v, "a long private walk learns more")
         yield Pick("method.nearest", 5, "the mean of five neighbours is steadier than one")
@@ -502,11 +502,11 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
             if aligned
             else "each class begins at the public class nearest to it"
         )
-        yield Pick("method.votes", facts.public_classes > 1 and not aligned, why)
+        yield Pick("method.votes", facts.learnt_classes > 1 and not aligned, why)
         noise = VOTE_NOISE * max(1.0, VOTES_FROM / epsilon)
         yield Pick("method.vote_noise", noise, f"small beside epsilon {epsilon:g}")
-        distinct = facts.public_classes >= 2 * len(facts.classes) and not aligned
-        yield Pick("method.distinct", distinct, f"classes: {facts.public_classes} public, {len(facts.classes)} private")
+        distinct = facts.learnt_classes >= 2 * len(facts.classes) and not aligned
+        yield Pick("method.distinct", distinct, f"classes: {facts.learnt_classes} public, {len(facts.classes)} private")
         yield Pick("method.reference", 0.3, "the rest of the public images trains the denoiser")
     if chosen_method.evolves:
         learnt = settings.pretraining

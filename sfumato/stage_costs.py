@@ -57,9 +57,8 @@ def needs_backbone(settings: Settings) -> bool:
     """Whether a stage of these settings needs the public classifier."""
     evolves = METHODS[settings.method.name].evolves
     compared = evolves is not None and evolves(settings).features == "backbone"
-    return (
-        compared or settings.judge.use != "none" or (settings.latent.kind != "none" and settings.latent.perceptual > 0)
-    )
+    perceptual = settings.latent.kind != "none" and settings.latent.perceptual > 0
+    return compared or perceptual or settings.judge.use != "none" or settings.selection.classes > 0
 
 
 def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
@@ -68,7 +67,7 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
     chosen_method = METHODS[settings.method.name]
     shape = latent_shape(latent, declared.shape)
     network = resolved(settings.network, shape[1])
-    cost, work = table[network.kind], denoiser_work(network, shape, facts.public_classes)
+    cost, work = table[network.kind], denoiser_work(network, shape, facts.learnt_classes)
     costs = {}
     if latent.kind != "none" and not latent.from_:
         costs["latent"] = training_seconds(table[latent.kind], autoencoder_work(latent, declared.shape), latent.batch)

@@ -34,7 +34,15 @@ from sfumato.images import pairs_picture, save_png
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import begun, worst_pair
 from sfumato.methods.parts import planned
-from sfumato.methods.plan import STAGE_CENTRAL, STAGE_COUNTS, STAGE_JUDGE, STAGE_MOMENTS, STAGE_VOTES, Facts
+from sfumato.methods.plan import (
+    STAGE_CENTRAL,
+    STAGE_COUNTS,
+    STAGE_JUDGE,
+    STAGE_MOMENTS,
+    STAGE_SELECTION,
+    STAGE_VOTES,
+    Facts,
+)
 from sfumato.privacy.accounting.events import AnyEvent, SubsampledGaussian
 from sfumato.privacy.auditing import canaries, games, looks, query_games, white_box
 from sfumato.privacy.auditing.findings import AGAINST_QUERIES, AGAINST_SAMPLER, Audit
@@ -188,7 +196,7 @@ def play(
         played = AGAINST_SAMPLER
         if queries := query_games.queries_of(
             queried.get(STAGE_COUNTS, ()),
-            queried.get(STAGE_VOTES, ()),
+            (*queried.get(STAGE_SELECTION, ()), *queried.get(STAGE_VOTES, ())),
             queried.get(STAGE_MOMENTS, ()),
             queried.get(STAGE_JUDGE, ()),
             paid.judge,

@@ -41,10 +41,17 @@ class TrainingSet(Section):
     autoencoder: PublicAutoencoder | None
     seed: int
     machine: Annotated[Machine, NOT_HASHED]
+    whole: Annotated[PublicImages | None, LATER] = None
+    """All public images, from which the autoencoder learnt, where `images` are a choice of them."""
+
+    @property
+    def every(self) -> PublicImages:
+        """All public images, chosen or not."""
+        return self.whole or self.images
 
     def refs(self) -> list[Ref]:
         """All that are there."""
-        return [ref for ref in (self.images, self.autoencoder) if ref]
+        return [ref for ref in (self.images, self.autoencoder, self.whole) if ref]
 
 
 class FeatureSpaces(Section):

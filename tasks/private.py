@@ -165,7 +165,7 @@ def take_votes(context: RunContext, order: Order, event: DiscreteHistogram, inpu
                 event,
                 planned(METHODS[inputs.settings.method.name].ballot)(parts),
                 classes=len(facts.classes),
-                options=facts.public_classes,
+                options=facts.learnt_classes,
                 device=device_of(order.machine),
             )
         serialization.save(draft.folder, {"votes": paid.result}, {"classes": facts.classes})
@@ -256,7 +256,7 @@ def train_phase_one(
                 )
             trained = paid.result
             draft.stands_on(paid)
-        serialization.save_denoiser(draft.folder, trained, settings.network, parts.shape, facts.public_classes)
+        serialization.save_denoiser(draft.folder, trained, settings.network, parts.shape, facts.learnt_classes)
     return draft.ref
 
 

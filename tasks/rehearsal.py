@@ -32,10 +32,10 @@ def show(ref: Rehearsal, wanted: config.RehearsalSettings, to: Path) -> tuple[st
     return complaints(findings, wanted)
 
 
-def refusal(worse: tuple[str, ...], picture: Path) -> Refused:
-    """The one line that stops a run."""
+def refusal(worse: tuple[str, ...], picture: Path, paid: str = "nothing was") -> Refused:
+    """The one line that stops a run; `paid` is what was spent before."""
     return Refused(
-        f"the rehearsal with public images failed, and nothing was spent: {'; '.join(worse)}. Look at {picture}; {ANYWAY} goes on all the same"
+        f"the rehearsal with public images failed, and {paid} spent: {'; '.join(worse)}. Look at {picture}; {ANYWAY} goes on all the same"
     )
 
 

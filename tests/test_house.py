@@ -59,7 +59,7 @@ FLOORS = [
     {"sfumato.settings", "sfumato.named_settings"},
     {
         "sfumato.drawing",
-        *("sfumato.central", "sfumato.estimate", "sfumato.evolution"),
+        *("sfumato.central", "sfumato.estimate", "sfumato.evolution", "sfumato.selection"),
         "sfumato.preflight",
         "sfumato.pretrained",
         *("sfumato.recipe", "sfumato.stage_costs"),

@@ -35,12 +35,12 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     facts = plan.facts
     shape = latent_shape(settings.latent, facts.shape)
     levels = make_schedule(settings.schedule).alpha_bar
-    sizes = parameters_by_group(build(settings.network, shape, facts.public_classes, alpha_bar=levels))
+    sizes = parameters_by_group(build(settings.network, shape, facts.learnt_classes, alpha_bar=levels))
     grid = Table.grid(padding=(0, 2))
     c, h, w = facts.shape
     rows = {
         "private": f"{settings.data.name}: {facts.private}, {number_of_classes(len(facts.classes))}, {h}x{w}, {c} channel(s)",
-        "public": f"{settings.data.public}: {number_of_classes(facts.public_classes)}",
+        "public": f"{settings.data.public}: {facts.public_side}",
         "trained on public": autoencoder_line(settings, facts.shape)
         + f"denoiser ({sum(sizes.values()):,} parameters), "
         + ("from elsewhere, " if settings.network.from_ else "")

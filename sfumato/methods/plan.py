@@ -31,6 +31,7 @@ from sfumato.config import (
     Privacy,
     Relation,
     Section,
+    Selection,
     SettingsOf,
     Training,
 )
@@ -44,7 +45,7 @@ AnEvent = TypeVar("AnEvent", bound=Event)
 
 STAGE_COUNTS, STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "class_counts", "votes", "phase_one", "fine_tuning"
 STAGE_TRAINING, STAGE_DRAWING, STAGE_MOMENTS, STAGE_JUDGE = "training", "drawing", "moments", "judge"
-STAGE_CENTRAL = "central"
+STAGE_CENTRAL, STAGE_SELECTION = "central", "selection"
 """Names of the stages that spend."""
 ANY_NUMBER: Literal["any"] = "any"
 """Images covered by a certificate when a released model may draw as many as it likes."""
@@ -69,6 +70,23 @@ class Facts(Section):
     """Private training images, where they have groups."""
     whole: Annotated[Constants | None, LATER] = None
     """The constants that these follow from; None in plans of earlier versions."""
+    selected: Annotated[int, LATER] = 0
+    """Public classes that the public denoiser learns from, of the private records' own choice; 0 where it learns from all."""
+
+    @property
+    def learnt_classes(self) -> int:
+        """Number of public classes that the public denoiser knows."""
+        return self.selected or self.public_classes
+
+    @property
+    def public_side(self) -> str:
+        """The number of public classes, in words."""
+        known = number_of_classes(self.public_classes)
+        return (
+            f"{known}; the denoiser learns from the {self.selected} that private records vote for"
+            if self.selected
+            else known
+        )
 
     @property
     def private(self) -> str:
@@ -293,6 +311,22 @@ def _noise_of_judge(epsilon: float, delta: float, relation: Relation, steps: int
     return least_noise(epsilon, delta, lambda noise: [Gaussian(noise_multiplier=noise, count=steps)], relation)
 
 
+def selecting(selection: Selection, privacy: Privacy) -> list[Spend]:
+    """The spend for the choice of public classes, where there is one: its share of the target epsilon."""
+    if not selection.classes:
+        return []
+    event = DiscreteHistogram(
+        noise_multiplier=_noise_of_votes(selection.share * privacy.epsilon, privacy.delta, privacy.relation)
+    )
+    return [Spend(stage=STAGE_SELECTION, what="votes for the public classes to learn from", event=event)]
+
+
+@functools.lru_cache
+def _noise_of_votes(epsilon: float, delta: float, relation: Relation) -> float:
+    """The noise with which one histogram of votes alone costs `epsilon`."""
+    return least_noise(epsilon, delta, lambda noise: [DiscreteHistogram(noise_multiplier=noise)], relation)
+
+
 def centring(central: Central, privacy: Privacy) -> list[Spend]:
     """The spend for central images, where they are used: its share of the target epsilon."""
     if not central.images:
@@ -316,15 +350,15 @@ def _central_event(central: Central, epsilon: float, delta: float, relation: Rel
 
 
 def shared_spends(settings: SettingsOf[MethodSection]) -> list[Spend]:
-    """The spends of resolved settings for any method: the number of records of each class, their moments, central images, and the judge of
-    drawn images.
+    """The spends of resolved settings for any method: votes for public classes to learn from, the number of records of each class, their
+    moments, central images, and the judge of drawn images.
 
     A plan computes them once, not for each noise that a calibration tries.
     """
     counts, judge = counting(settings.generation), judging(settings.judge, settings.privacy)
-    central = centring(settings.central, settings.privacy)
-    others = tuple(spend.event for spend in (*counts, *central, *judge))
-    return [*counts, *aligning(settings.alignment, settings.privacy, others), *central, *judge]
+    central, selection = centring(settings.central, settings.privacy), selecting(settings.selection, settings.privacy)
+    others = tuple(spend.event for spend in (*selection, *counts, *central, *judge))
+    return [*selection, *counts, *aligning(settings.alignment, settings.privacy, others), *central, *judge]
 
 
 @functools.lru_cache(maxsize=64)
@@ -351,7 +385,7 @@ def aligning(alignment: Alignment, privacy: Privacy, beside: tuple[AnyEvent, ...
     )
 
 
-SHARED_STAGES = (STAGE_COUNTS, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_JUDGE)
+SHARED_STAGES = (STAGE_SELECTION, STAGE_COUNTS, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_JUDGE)
 """The stages of `shared_spends`."""
 
 
@@ -464,7 +498,7 @@ class Plan(Section):
         rows = [
             ("method", self.method),
             ("private", f"{self.facts.private}, {number_of_classes(len(self.facts.classes))}, {shape}"),
-            ("public", number_of_classes(self.facts.public_classes)),
+            ("public", self.facts.public_side),
             ("paid", "; ".join(paid)),
             *(("retrieval", text) for text in [self.retrieval.sentence() if self.retrieval else ""] if text),
             ("drawn", f"{self.generation.images} images, {self.evaluations_in_words} each"),

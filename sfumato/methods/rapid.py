@@ -165,7 +165,7 @@ def planned_retrieval(settings: SettingsOf[Method], facts: Facts) -> Retrieval:
                 f"method.v={method.v} and {name}={share} are times {resume} and {time_of(settings, share)} of "
                 f"{settings.schedule.timesteps}: move them apart, or raise schedule.timesteps"
             )
-    if facts.public_classes < 2 and (method.times or method.extractor.contrast == "classes"):
+    if facts.learnt_classes < 2 and (method.times or method.extractor.contrast == "classes"):
         name, instead = ("times", "k=0.8") if method.times else ("extractor.contrast", "extractor.contrast=views")
         raise BadInput(
             f"method.{name} goes by public classes, and the knowledge base has one: use --set method.{instead}"

@@ -44,12 +44,12 @@ def voting(
     """The votes of a plan whose keys are at `time` (0: it has none), and their spend; `BadInput` where they have nothing to choose from."""
     if not method.votes:
         return None, []
-    if method.distinct and facts.public_classes < len(facts.classes):
+    if method.distinct and facts.learnt_classes < len(facts.classes):
         raise BadInput(
             f"method.distinct=true needs {len(facts.classes)} public classes, one for each private class, and there are "
-            f"{facts.public_classes}: use more public classes, or method.distinct=false"
+            f"{facts.learnt_classes}: use more public classes, or method.distinct=false"
         )
-    if facts.public_classes < 2:
+    if facts.learnt_classes < 2:
         raise BadInput(
             "method.votes=true asks which public class each private class resembles, and the public images are one class: use --set "
             "method.votes=false"

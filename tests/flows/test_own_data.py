@@ -127,6 +127,33 @@ def test_central_images_of_persons_are_published_audited_and_paid_for_once(no_se
     assert {stage.name: stage.cached for stage in again.stages}["sum-up"], "another warm-up takes the same sums"
 
 
+def test_public_classes_that_persons_vote_for_are_all_that_the_public_denoiser_learns_from(no_servers, tmp_path, scans):
+    small = ["backbone.width=8", "backbone.steps=20", "method.extractor.steps=5", "selection.share=0.3"]
+    asked = [f"data.private={scans}", "selection.classes=6", *small, *TINY]
+    record = run("rapid", asked, f"file://{tmp_path}/out")
+    assert record.label == Label.DP and 9.8 < record.certificate.epsilon <= 10
+    with where().ledger() as ledger:
+        reserved = [entry for entry in ledger.entries() if entry.kind == "reserve"]
+        stages = [entry.body["stage"] for entry in reserved]
+        assert stages[0] == "selection" and stages[-1] == "fine_tuning" and ledger.verify() == ledger.replay() == []
+        assert record.certificate.entries == tuple(entry.seq for entry in reserved)
+        assert record.certificate.epsilon == pytest.approx(ledger.total("scans.npz").epsilon, rel=1e-6)
+    ancestry = [m for _, m in where().store().ancestry(record.samples_artifact)]
+    labels = {m["kind"]: m["label"] for m in ancestry}
+    assert labels["ChosenImages"] == labels["PublicModel"] == labels["Trajectories"] == Label.DP
+    assert labels["PublicImages"] == labels["PublicBackbone"] == Label.PUBLIC
+    assert redrawn(tmp_path / "out", record.samples_artifact, 60)
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert record.plan.facts.selected == 6 and len(card["public_data"]) == 1
+
+    found = audited(record)
+    assert [fit.what for fit in found.fits].count("class votes") == 1 and not found.refuted
+    again = run("rapid", [change for change in asked if "selection.classes" not in change] + ["selection.classes=8"])
+    assert {stage.name: stage.cached for stage in again.stages}["vote"], (
+        "another number of classes takes the same votes"
+    )
+
+
 def test_further_averages_are_scored_beside_and_never_leave(no_servers, tmp_path):
     asked = ["data.share=0.1395", "fine_tuning.averages=[0.5,0.0]", "fine_tuning.ema_decay=0.9", *TINY]
     record = run("dp-sgd", asked, f"file://{tmp_path}/out")

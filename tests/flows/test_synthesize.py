@@ -25,13 +25,13 @@ from artifacts.references import (
 )
 from flows import rehearse
 from flows import synthesize as flow
-from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, load_images, prepare, run_plan, terms
+from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, encode, load_images, prepare, run_plan, terms
 from sfumato import sources
 from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.ledger.chain import is_there
-from tasks import central, checks, evolution, planning, private, public, rehearsal, release
+from tasks import central, checks, evolution, planning, private, public, rehearsal, release, selection
 from tasks.inputs import PrivateParts, PublicParts
 from tasks.planning import Wishes, plan_run
 from tasks.record import BASELINE_METHOD
@@ -326,7 +326,7 @@ def test_glyphs_are_drawn_at_the_side_of_the_private_images(changes):
     run = planned("rapid", *changes)
     settings, plan = run.settings, run.plan
     book = Book()
-    parts = prepare(settings, plan, load_images(settings, plan, book), book)
+    parts = prepare(settings, plan, encode(settings, load_images(settings, plan, book), book), book)
     (read,) = book.of(public.load_public)
     assert read.given.size == plan.facts.shape[1] == (10 if changes else 8)
     assert isinstance(parts.model, PublicModel) and parts.base is not None
@@ -521,6 +521,53 @@ def test_central_images_are_summed_before_all_else_and_private_training_begins_w
     assert [one.given.inputs.warm.digest for one in tuned] == [made(book, warmed)]
     others = [one.given.inputs.warm for one in book.of(private.fine_tune) if one.note == BASELINE]
     assert others == [None] * len(others), "plain DP-SGD is compared with, cold"
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_the_public_denoiser_learns_from_the_classes_with_votes_and_is_rehearsed_before_anything_else_is_paid(
+    book, monkeypatch, coded
+):
+    monkeypatch.setattr(release, "comparable", lambda samples: False)
+    more = ["latent.kind=kl"] if coded else []
+    run = planned("rapid", "selection.classes=8", "judge.use=weigh", "judge.share=0.2", *more)
+    run_plan(run)
+    plan, begun = run.plan, stages(book)
+    (voted,), (chosen,), (learnt,) = book.of(selection.vote), book.of(selection.choose), book.of(public.pretrain)
+    order = [
+        "train-backbone",
+        "vote",
+        "choose",
+        "pretrain",
+        "train-extractor",
+        "train-judge",
+        "take-votes",
+        "fine-tune",
+    ]
+    assert sorted(order, key=begun.index) == order
+    assert voted.paid and voted.given.order.terms.claim is None and voted.given.event == plan.event("selection")
+    assert voted.given.order.terms.following == tuple(spend.event for spend in plan.spends[1:])
+    assert not {*plan.events("selection")} & {*book.of(private.train_judge)[0].given.order.terms.following}
+    assert (voted.given.options, chosen.given.count, plan.facts.learnt_classes) == (52, 8, 8)
+    every = PublicImages(digest=f"{1:064d}", label="PUBLIC")
+    assert learnt.given.public.images.digest == made(book, chosen) and learnt.given.public.whole == every
+    assert {one.given.images.digest for one in book.of(public.train_autoencoder)} <= {every.digest}
+    *before, last = book.of(public.rehearse)
+    assert len(before) == coded and last.given.model and last.given.public.images.digest == made(book, chosen)
+    if coded:
+        assert before[0].given.model is None and begun.index("rehearse") < begun.index("vote")
+        assert before[0].given.classifier != last.given.classifier, "chosen classes have new numbers"
+    assert book.of(release.find_nearest)[0].given.images == every
+
+
+def test_a_public_half_of_chosen_classes_that_fails_stops_the_run_after_the_votes_alone(book, monkeypatch):
+    monkeypatch.setattr(rehearsal, "show", lambda ref, wanted, picture: ("too far",))
+    with pytest.raises(Refused, match="and the votes for public classes alone were spent: too far"):
+        run_plan(planned("rapid", "selection.classes=8"))
+    assert stages(book)[-1] == "rehearse" and book.of(selection.vote)
+    book.asked.clear()
+    with pytest.raises(Refused, match="and nothing was spent: too far"):
+        run_plan(planned("rapid", "selection.classes=8", "latent.kind=kl"))
+    assert stages(book)[-1] == "rehearse" and not book.of(selection.vote)
 
 
 def test_prototypes_and_the_public_model_know_nothing_of_the_classes(book):

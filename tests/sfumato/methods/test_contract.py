@@ -20,6 +20,7 @@ from sfumato.methods.plan import (
     STAGE_COUNTS,
     STAGE_DRAWING,
     STAGE_MOMENTS,
+    STAGE_SELECTION,
     Certificate,
     Plan,
 )
@@ -451,6 +452,32 @@ def test_central_images_that_cannot_serve_are_refused_in_one_line(changes, says)
 def test_without_central_images_nothing_is_planned_for_them():
     plan = planned("dp-sgd", "central.share=0.5")
     assert plan == planned("dp-sgd") and plan.central is None and plan.measured is None
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"dppm", "dp-ensemble", "empirical-denoiser"}))
+def test_a_choice_of_public_classes_is_priced_with_everything_else(method):
+    plan = planned(method, "selection.classes=12", "selection.share=0.1", "privacy.epsilon=3")
+    assert plan.spends[0].stage == STAGE_SELECTION and plan.facts.learnt_classes == 12 < plan.facts.public_classes
+    assert accountant.epsilon(plan.events(STAGE_SELECTION), plan.privacy.delta) == pytest.approx(0.3, rel=0.01)
+    if plan.certificate:
+        priced = accountant.epsilon([spend.event for spend in plan.spends], plan.privacy.delta)
+        assert plan.certificate.epsilon == pytest.approx(priced, rel=1e-9) and priced <= 3
+    assert "learns from the 12 that private records vote for" in str(plan)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "says"),
+    [
+        ("rapid", ["selection.classes=52"], r"selection\.classes=52 of 52 classes on the public side leaves none out"),
+        ("dp-sgd", ["selection.classes=5", "pretraining.steps=0"], "pretraining.steps=0, so that no denoiser learns"),
+        ("dppm", ["selection.classes=5"], "method.name=dppm begins afresh"),
+        ("rapid", ["selection.classes=5", "method.distinct=true"], "needs 10 public classes, .* there are 5"),
+    ],
+)
+def test_a_choice_of_public_classes_that_cannot_be_made_is_refused_in_one_line(method, changes, says):
+    with pytest.raises(BadInput, match=says) as refusal:
+        planned(method, *changes)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("method", WARMED)

@@ -11,7 +11,7 @@ import pytest
 from prefect import flow
 
 from artifacts.labels import Label
-from flows.synthesize import load_images, pay, prepare, terms
+from flows.synthesize import encode, load_images, pay, prepare, terms
 from sfumato.config import Machine
 from sfumato.errors import BadInput
 from sfumato.preflight import plan_for, preflight, private_set
@@ -104,7 +104,7 @@ def train_members(runner):
     settings, facts, _ = preflight(resolve("dp-ensemble", changes=MEMBERS))
     plan, book = plan_for(settings, facts), Journal.begin(settings, private_set(settings))
     order = Order(private=book.private, terms=terms(plan), machine=Machine(runner=runner, workers=2))
-    public = prepare(settings, plan, load_images(settings, plan, book), book)
+    public = prepare(settings, plan, encode(settings, load_images(settings, plan, book), book), book)
     return pay(settings, plan, public, order, book).members, [s.cached for s in book.stages]
 
 

@@ -1,0 +1,64 @@
+"""The stages that choose public classes: the votes of private records, and the images of the winners.
+
+The votes alone open the private images; what learns from the winners depends on them and is labelled so.
+"""
+
+from artifacts import serialization
+from artifacts.references import ChosenImages, ClassVotes, PublicBackbone, PublicImages
+from sfumato import selection
+from sfumato.methods.plan import STAGE_SELECTION
+from sfumato.privacy import mechanisms
+from sfumato.privacy.accounting.events import DiscreteHistogram
+from tasks.runtime.artifact import RunContext, device_of, making
+from tasks.runtime.caching import code_version, stage
+from tasks.runtime.environment import where
+from tasks.runtime.progress import CONSOLE
+from tasks.terms import Order, with_canaries
+
+MOST_NAMED = 20
+"""Public classes that a line on the screen names."""
+
+
+@stage
+def vote(
+    context: RunContext,
+    order: Order,
+    event: DiscreteHistogram,
+    classes: tuple[str, ...],
+    options: int,
+    backbone: PublicBackbone,
+) -> ClassVotes:
+    """Let each private record vote for the public class that the backbone takes it for, and store the noisy histogram."""
+    parents, title = [backbone, *order.refs()], "votes for public classes"
+    with making(ClassVotes, title, context, parents=parents, params=event.model_dump()) as draft:
+        device, code = device_of(order.machine), code_version(vote.fn)
+        reader = serialization.load_backbone(draft.open(backbone), device)
+        with where().ledger() as ledger:
+            access = order.access(ledger, context, stage=STAGE_SELECTION, purpose=title, code=code, parents=parents)
+            paid = mechanisms.noisy_votes(
+                with_canaries(access, draft, order),
+                event,
+                selection.ballot(reader),
+                classes=len(classes),
+                options=options,
+                device=device,
+            )
+        serialization.save(draft.folder, {"votes": paid.result}, {"classes": classes})
+        draft.stands_on(paid)
+    return draft.ref
+
+
+@stage
+def choose(context: RunContext, images: PublicImages, votes: ClassVotes, count: int, seed: int) -> ChosenImages:
+    """The images of the public classes with the most votes, which costs nothing more; noisy votes and their winners may be shown."""
+    with making(
+        ChosenImages, "chosen public images", context, parents=[images, votes], params={"classes": count}
+    ) as draft:
+        winners = selection.elected(serialization.load(draft.open(votes))[0]["votes"], count)
+        chosen = selection.chosen(serialization.load_images(draft.open(images)), winners, seed)
+        serialization.save_images(draft.folder, chosen)
+        draft.metrics = {"images": len(chosen), "classes": len(chosen.classes)}
+        more = f" and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
+        line = f"public classes with the most votes: {', '.join(chosen.classes[:MOST_NAMED])}{more} ({len(chosen):,} images)"
+        CONSOLE.print(line, soft_wrap=True, markup=False, highlight=False)
+    return draft.ref
