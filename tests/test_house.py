@@ -31,7 +31,7 @@ LONGEST_FILE = 750
 
 FLOORS = [
     {"sfumato.errors", "sfumato.marks", "sfumato.progress", "sfumato.resuming", "sfumato.verify_card"},
-    {"sfumato.config", "sfumato.section"},
+    {"sfumato.config", "sfumato.data_settings", "sfumato.section"},
     {
         "sfumato.diffusion",
         "sfumato.networks",

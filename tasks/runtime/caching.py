@@ -42,6 +42,7 @@ DECLARATIONS = (
     "sfumato",
     "sfumato.settings",
     "sfumato.config",
+    "sfumato.data_settings",
     "sfumato.marks",
     "sfumato.retrieval.settings",
     "sfumato.methods",
