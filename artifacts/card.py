@@ -35,6 +35,8 @@ REGISTRY, CHECKER = "registry.yaml", "verify_card.py"
 OF_ENTRIES = ("generator", "arithmetic", "code_version")
 """Fields of the entries that describe how a mechanism was carried out."""
 TUNING = "settings chosen by looking at scores against private images are not accounted for"
+FORMAL = "Formal publication by the deploying organization"
+"""The registry's name for evidence of this kind."""
 TO_FILL_IN = "Not told by the program: write it here before handing this in."
 
 
@@ -156,13 +158,15 @@ def registry_entry(card: Mapping[str, Any]) -> dict[str, Any]:
         "deployment": {
             "basic": {
                 "name": card["name"],
-                "data_curators": [{"data_curator_name": TO_FILL_IN, "data_curator_type": TO_FILL_IN}],
+                "data_curators": [
+                    {"data_curator_name": card.get("curator") or TO_FILL_IN, "data_curator_type": TO_FILL_IN}
+                ],
                 "description": f"{card['images']} synthetic images in {number_of_classes(len(card['classes']))}, drawn by {card['method']}.",
-                "intended_use": TO_FILL_IN,
+                "intended_use": card.get("purpose") or TO_FILL_IN,
                 "data_product_type": "Synthetic data",
                 "data_product_region": TO_FILL_IN,
                 "data_product_sector": TO_FILL_IN,
-                "publication_date": TO_FILL_IN,
+                "publication_date": card.get("date") or TO_FILL_IN,
             },
             "dp_variant": {
                 "variant_name": "Approximate DP" if certificate else "No certificate",
@@ -197,7 +201,7 @@ def registry_entry(card: Mapping[str, Any]) -> dict[str, Any]:
                 "justification": TO_FILL_IN,
             },
             "administrative": {
-                "evidence_sources": {"card": {"evidence_source_type": "Signed card", "misc": {"title": CARD}}},
+                "evidence_sources": {"card": {"evidence_source_type": FORMAL, "misc": {"title": CARD}}},
                 "status": "Draft",
                 "registry_authors": [TO_FILL_IN],
                 "tier": 3,

@@ -1,7 +1,7 @@
 """What a stranger asks of a data set, answered from its card: for people as a datasheet (Gebru et al. 2021), for machines as Croissant 1.1
 with its vocabulary for responsible AI.
 
-What the program cannot know stands as a question that whoever publishes may answer. Not covered: the private images, of which nothing is
+What the program cannot know, whoever publishes may tell (`release.curator`, `release.purpose`, `release.contact`). Not covered: the private images, of which nothing is
 said that the card does not say.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from artifacts.card import TO_FILL_IN
 from artifacts.data_card import OWN_TERMS
 from artifacts.forms import DATA, FORMS, SPLIT
 from sfumato.class_shares import number_of_classes
 
 CROISSANT_VERSIONS = ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"]
+BLANK = "Not told."
 RECORDS = "images"
 """The record set in `croissant.json`."""
 CONTEXT = {
@@ -75,7 +75,7 @@ def answers(card: Mapping[str, Any]) -> dict[str, str]:
     shares = (
         f"Class shares: {card['class_shares']['source']}"
         if card["class_shares"]
-        else "Every class has equally many images, whatever its share in the private collection."
+        else "Every class was drawn equally often, whatever its share in the private collection."
     )
     return {
         "dataCollection": collection,
@@ -88,7 +88,7 @@ def answers(card: Mapping[str, Any]) -> dict[str, str]:
         ),
         "machineAnnotationTools": f"Sfumato {card['code_version']}",
         "dataPreprocessingProtocol": "Private and public images were cropped and resized one by one before anything was learnt.",
-        "personalSensitiveInformation": f"None of the images is that of a person or thing in the private collection. {card['statement']} "
+        "personalSensitiveInformation": f"Each image was drawn by a model; none was taken from the private collection. {card['statement']} "
         f"Not protected: number of records ({unprotected['records']}), names of the classes, size of the images; "
         f"{unprotected['tuning']}.",
         "dataBiases": f"{shares} Whatever the private and the public collection favour, the images may favour too; nothing was "
@@ -96,7 +96,6 @@ def answers(card: Mapping[str, Any]) -> dict[str, str]:
         "dataLimitations": limits,
         "dataUseCases": "Training and testing programs, teaching, and showing what the private collection is about. Not for decisions "
         "about persons.",
-        "dataSocialImpact": TO_FILL_IN,
         "dataReleaseMaintenancePlan": "The folder does not change: card.json holds the digest of every file. What is drawn anew is a set of "
         "its own with a card of its own.",
     }
@@ -107,11 +106,11 @@ def datasheet(card: Mapping[str, Any]) -> str:
     about = answers(card)
     rows = zip(card["classes"], card["of_each_class"], strict=True)
     each = ", ".join(f"{name}: {number}" for name, number in rows)
-    of_whom = "one image with its label" if card["unit"] == "record" else card["unit"]
+    left_out = ", but for what the judge left out" if card["sorted"] else ""
     sections: dict[str, list[tuple[str, str]]] = {
         "Motivation": [
-            ("For what purpose was the set made?", TO_FILL_IN),
-            ("Who made it, and on whose behalf?", TO_FILL_IN),
+            ("For what purpose was the set made?", card["purpose"] or BLANK),
+            ("Who made it, and on whose behalf?", card["curator"] or BLANK),
         ],
         "Composition": [
             (
@@ -119,15 +118,15 @@ def datasheet(card: Mapping[str, Any]) -> str:
                 f"An image, {card['shape'][1]}x{card['shape'][2]} pixels, {card['shape'][0]} channel(s), with a label.",
             ),
             ("How many are there?", f"{card['images']} in {number_of_classes(len(card['classes']))}. {each}."),
-            ("Is anything missing?", "No; the set is all that was drawn for it."),
+            ("Is anything missing?", f"No; the set is all that was drawn for it{left_out}."),
             ("Are there splits?", "All is for training. Judge what you train on real images."),
             ("Does it say anything about identifiable persons?", about["personalSensitiveInformation"]),
-            ("What is protected?", f"The unit is {of_whom}. {card['statement']}"),
+            ("What is protected?", f"The unit is {card['unit']}. {card['statement']}"),
             ("Are there errors or noise?", about["dataLimitations"]),
         ],
         "Collection": [
             ("How was it made?", about["dataCollection"]),
-            ("Did persons consent, was there a review?", TO_FILL_IN),
+            ("Did persons consent, was there a review?", BLANK),
         ],
         "Preprocessing and labels": [
             ("What was done to the images before?", about["dataPreprocessingProtocol"]),
@@ -144,10 +143,10 @@ def datasheet(card: Mapping[str, Any]) -> str:
                 "Each image file says that a model made it (IPTC trainedAlgorithmicMedia in XMP)"
                 + (", and carries a signed C2PA manifest." if card["signed_images"] else "."),
             ),
-            ("When?", card["date"] or TO_FILL_IN),
+            ("When?", card["date"] or BLANK),
         ],
         "Maintenance": [
-            ("Who answers questions?", TO_FILL_IN),
+            ("Who answers questions?", card["contact"] or BLANK),
             ("Will it change?", about["dataReleaseMaintenancePlan"]),
         ],
     }
@@ -161,7 +160,7 @@ def datasheet(card: Mapping[str, Any]) -> str:
 
 def croissant(card: Mapping[str, Any], folder: Path) -> str:
     """The description of a published folder in Croissant 1.1, as JSON-LD; the images lie there already."""
-    about = {f"rai:{name}": text for name, text in answers(card).items() if text != TO_FILL_IN}
+    about = {f"rai:{name}": text for name, text in answers(card).items()}
     described = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -173,6 +172,7 @@ def croissant(card: Mapping[str, Any], folder: Path) -> str:
         "version": "1.0.0",
         **({"datePublished": card["date"]} if card["date"] else {}),
         "citeAs": f"{card['name']}, run {card['run']}, drawn by Sfumato {card['code_version']}",
+        **({"creator": {"@type": "Organization", "name": card["curator"]}} if card["curator"] else {}),
         "keywords": ["synthetic", "differential privacy"],
         "isLiveDataset": False,
         **about,

@@ -27,6 +27,8 @@ NAME_LENGTH = 60
 """Longest folder name in characters, but for what keeps it from being a split; file systems take 255 bytes."""
 SHARD_BYTES = 256 * 2**20
 """Bytes of pictures after which a new file of Parquet, or shard, begins."""
+ROWS = 1000
+"""Rows in a group of Parquet, the least that a reader holds in memory at once."""
 SPLIT_WORDS = "validation|valid|val|dev|testing|test|evaluation|eval"
 """Words that `datasets` takes for a split other than `train` wherever they stand alone in the name of a folder."""
 SPLIT_IN_NAME = re.compile(rf"(?:(?<=[-._ 0-9])|^)(?=(?:{SPLIT_WORDS})(?:[-._ 0-9]|$))")
@@ -96,7 +98,7 @@ def write_parquet(folder: Path, pictures: Iterable[SetImage], classes: Sequence[
         features = {name: {**feature, "_type": kind} for name, (kind, feature) in features_of(columns, classes).items()}
         about = {"huggingface": json.dumps({"info": {"features": features}})}
         parts.append(_part(folder, len(parts)))
-        parquet.write_table(pyarrow.table(columns).replace_schema_metadata(about), parts[-1])
+        parquet.write_table(pyarrow.table(columns).replace_schema_metadata(about), parts[-1], row_group_size=ROWS)
     _numbered(parts, ".parquet")
 
 

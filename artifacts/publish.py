@@ -97,8 +97,7 @@ def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | No
     with Image.open(source / SAMPLES) as grid:
         (folder / SAMPLES).write_bytes(png_of(grid))
     card = card_of(record, images, evidence, model) | {
-        "licence": packaging.terms.licence,
-        "form": packaging.terms.form,
+        **packaging.terms.model_dump(mode="json"),
         "date": packaging.date,
         "signed_images": packaging.signer is not None,
         "sorted": drawn is not None,

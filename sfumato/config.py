@@ -503,6 +503,12 @@ class Release(Section):
     it is empty, `sfumato publish` asks for it."""
     form: Literal["folder", "parquet", "webdataset"] = "folder"
     """Class folders of PNG files, Parquet with the same files inside, or WebDataset's shards (tar) for large sets."""
+    curator: str = ""
+    """Who publishes the images, as datasheet, Croissant and the draft for the registry name them; empty leaves it open there."""
+    purpose: str = ""
+    """What the images are published for, for the same."""
+    contact: str = ""
+    """Who answers questions, for the same."""
 
 
 class Machine(Section):

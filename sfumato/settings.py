@@ -116,6 +116,16 @@ def release_of(settings: Mapping[str, Any]) -> Release:
     return terms
 
 
+def release_from(changes: Iterable[str]) -> Release:
+    """Terms and form as a person gives them, by `release.field=value`; what is not given is not set."""
+    wanted = _merged(_parse(change) for change in changes)
+    if strange := sorted(set(wanted) - {"release"}):
+        raise BadInput(
+            f"--set {strange[0]!r} has nothing to do with how images are handed over; only release.FIELD=VALUE has"
+        )
+    return release_of(wanted)
+
+
 OF_A_KIND = (("network",), ("latent",), ("method", "network"))
 """Sections whose other fields have another meaning for another `kind`."""
 

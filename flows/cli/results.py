@@ -82,22 +82,29 @@ def publish(
         str, typer.Option(metavar="FILE", help="Sign each image by C2PA: the chain of certificates, PEM, yours first.")
     ] = "",
     sign_key: Annotated[str, typer.Option(metavar="FILE", help="The private key of that certificate, PEM.")] = "",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="release.FIELD=VALUE", help="Who publishes and why: curator, purpose, contact; repeatable."
+        ),
+    ] = None,
 ) -> None:
     """Hand a run's images over: a data set with its data card, certificate and model. Refuses what is INTERNAL."""
     from artifacts.record import load_record
 
     place = configure()
     from artifacts.packaging import Packaging
-    from sfumato.settings import release_of
+    from sfumato.settings import release_from, release_of
     from tasks.release import publish_run
 
     record = load_record(place.runs, run)
-    if not licence and not release_of(record.settings).licence and sys.stdin.isatty():
+    licences = (licence, release_from(changes or []).licence, release_of(record.settings).licence)
+    if not any(licences) and sys.stdin.isatty():
         licence = typer.prompt(
             "Licence of the images, as SPDX calls it (CC-BY-4.0, CC0-1.0, LicenseRef-NAME for your own terms)"
         )
-    named = {name: value for name, value in {"licence": licence, "form": form}.items() if value}
-    packaging = Packaging(release_of({"release": named}), place.image_signer(sign_cert, sign_key), model)
+    short = [f"release.{name}={json.dumps(value)}" for name, value in (("licence", licence), ("form", form)) if value]
+    packaging = Packaging(release_from([*(changes or []), *short]), place.image_signer(sign_cert, sign_key), model)
     record = publish_run(record, to, accept_claim, accept_copies, packaging=packaging)
     OUT.print(f"published to {record.published}", soft_wrap=True, markup=False)
 

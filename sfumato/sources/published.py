@@ -12,6 +12,8 @@ from sfumato.errors import BadInput
 
 CARD, SYNTHETIC = "card.json", "-synthetic"
 """The card, and how the name in it ends."""
+FORMS = ("folder", "parquet", "webdataset")
+"""The forms that are read; earlier versions knew the first alone, and did not say so."""
 PLACES = ("data", "images")
 """Folder of the images; `images` in folders of earlier versions."""
 
@@ -31,6 +33,10 @@ def _intact(folder: Path, written: int) -> bool:
         ours = str(card["name"]).endswith(SYNTHETIC) and isinstance(card["files"], dict)
     except (OSError, ValueError, KeyError, TypeError):
         return False
+    if ours and (form := card.get("form", FORMS[0])) not in FORMS:
+        what = f"of the form {form!r}, which this version of Sfumato does not read"
+        way = f"install {card.get('code_version', 'the version that it was published by')}"
+        raise BadInput(f"{str(folder)!r} is {what}: {way}", nameless=f"is {what}: {way}")
     try:
         if ours:
             verify_card.check_files(card, folder)

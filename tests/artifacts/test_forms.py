@@ -182,6 +182,28 @@ def test_a_folder_that_was_edited_is_refused_in_one_line(published, tmp_path):
     assert len(sources.load(folder / "data", sources.Reading("all"))) == COUNT - 1
 
 
+def test_a_folder_of_a_newer_version_is_refused_in_one_line(published, tmp_path):
+    folder = shutil.copytree(published["parquet"], tmp_path / "copy")
+    card = json.loads((folder / "card.json").read_text())
+    (folder / "card.json").write_text(json.dumps({**card, "form": "zarr", "code_version": "9.1"}))
+    with pytest.raises(BadInput, match=r"^[^\n]*of the form 'zarr'[^\n]* install 9.1$"):
+        sources.load(folder, sources.Reading("all"))
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+def test_one_class_needs_no_label(tmp_path, form):
+    store = Store.open(tmp_path / "store")
+    samples = keep_samples(store, picture_set(classes=("unlabelled",)), entries={"2": "DP"})
+    record = make_record(tmp_path, samples_artifact=samples.digest)
+    folder = publish(store, record, tmp_path / form, packaging=Packaging(Release(licence="MIT", form=form)))
+    import datasets
+
+    assert len(datasets.load_dataset(str(folder))["train"]) == 6
+    assert len(sources.load(folder, sources.Reading("all"))) == 6
+    for snippet in snippets(folder):
+        run(snippet)
+
+
 def test_folders_of_earlier_versions_are_read(published, tmp_path):
     folder = shutil.copytree(published["folder"], tmp_path / "copy")
     (folder / "data" / "train").rename(folder / "images")

@@ -5,9 +5,11 @@ import json
 import sys
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from artifacts.record import RunRecord, save_record
 from tasks.runtime.environment import where
+from tests.certificates import chain
 from tests.examples import paid_record, write_classes
 
 
@@ -34,6 +36,31 @@ def test_licence_and_form_are_those_that_are_given(publish, tmp_path):
     assert "license: cc-by-4.0" in (tmp_path / "out" / "README.md").read_text()
     assert (tmp_path / "out" / "data" / "train-00000-of-00001.parquet").is_file()
     assert len(json.loads((tmp_path / "out" / "card.json").read_text())["date"]) == len("2026-01-31")
+
+
+def test_images_are_signed_by_the_files_that_the_environment_names(publish, tmp_path, monkeypatch):
+    c2pa = pytest.importorskip("c2pa")
+    certificates, key = chain(tmp_path, ec.generate_private_key(ec.SECP256R1()))
+    monkeypatch.setenv("SFUMATO_SIGN_CERT", str(certificates))
+    monkeypatch.setenv("SFUMATO_SIGN_KEY", str(tmp_path / "none.pem"))
+    assert publish("--licence", "MIT").is_one_line("--sign-key", "none.pem", "cannot be read")
+    monkeypatch.setenv("SFUMATO_SIGN_KEY", str(key))
+    assert publish("--licence", "MIT").code == 0
+    for path in (tmp_path / "out" / "data").rglob("*.png"):
+        assert c2pa.Reader("image/png", io.BytesIO(path.read_bytes())).get_validation_state() == "Valid"
+
+
+def test_who_publishes_and_why_stand_in_datasheet_registry_and_croissant(publish, tmp_path):
+    told = {"curator": "Ward 7", "purpose": "to teach residents", "contact": "ward7@example.org"}
+    assert publish("--licence", "MIT", "--set", "data.private=x").is_one_line("'data'", "release.FIELD=VALUE")
+    assert (
+        publish("--licence", "MIT", *(part for name in told for part in ("--set", f"release.{name}={told[name]}"))).code
+        == 0
+    )
+    text = {name: (tmp_path / "out" / name).read_text() for name in ("DATASHEET.md", "registry.yaml", "croissant.json")}
+    assert all(value in text["DATASHEET.md"] for value in told.values())
+    assert all(value in text["registry.yaml"] for value in ("Ward 7", "to teach residents"))
+    assert json.loads(text["croissant.json"])["creator"]["name"] == "Ward 7"
 
 
 def test_a_person_at_a_terminal_is_asked_for_the_licence(publish, tmp_path, monkeypatch):
