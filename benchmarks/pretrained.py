@@ -161,6 +161,7 @@ def run(work: Path, data: str, images: int, more: list[str]) -> dict[str, Any]:
         f"evaluation.images={images}",
         "alignment.kind=moments",
         "judge.use=none",
+        "release.licence=CC0-1.0",
         *more,
     ]
     place = work / f"published-{time.time_ns()}"

@@ -64,7 +64,8 @@ def of_method(method: str, preset: str) -> Flow:
         Args:
             settings: What is done. What is left as it is may be another value where epsilon is small, or where the private data
                 are not those of the form and the recipe chooses. All are checked, and the cost is known, before any private image is opened.
-            publish_to: Folder or URL to publish to; `.` takes the folder of the run, empty keeps the result in the store.
+            publish_to: Folder or URL to publish to; `.` takes the folder of the run, empty keeps the result in the store. Needs
+            `release.licence` in the settings.
             another_edition: Draw other images than in the editions published before. A released model draws them at no
                 cost; a method that pays for each image pays again, and is refused where the budget does not bear it.
                 Each edition has a folder of its own in `publish_to`.

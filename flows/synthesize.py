@@ -123,7 +123,8 @@ def synthesize(
         method: Which method to run, for example `rapid`.
         preset: Named settings to start from; empty takes `digits` for the embedded digits and `auto` for other data.
         changes: Further settings as `section.field=value`, for example `privacy.epsilon=3`.
-        publish_to: Folder or URL to publish to; `.` takes the folder of the run, empty keeps the result in the store.
+        publish_to: Folder or URL to publish to; `.` takes the folder of the run, empty keeps the result in the store. Needs
+            `release.licence` in the settings.
         new_version: The private set changed since its last entry in the ledger: count what it costs afresh.
         go_on: Pay even where the rehearsal with public images fails; ledger, report and card say so.
     """

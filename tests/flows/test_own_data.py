@@ -15,6 +15,7 @@ from artifacts import serialization
 from artifacts.labels import Label
 from flows import audit as audit_flow
 from flows import synthesize as flow
+from sfumato.errors import BadInput
 from sfumato.privacy.accounting.events import DiscreteHistogram
 from sfumato.privacy.auditing.looks import REAL
 from tasks.planning import Wishes
@@ -61,6 +62,14 @@ def redrawn(folder: Path, samples: str, count: int) -> bool:
     there = serialization.load_images(where().store().folder(samples))
     images, labels = sfumato.load(folder).draw(count, seed=0)
     return np.array_equal(images, there.pixels) and np.array_equal(labels, there.labels)
+
+
+def test_a_run_that_is_to_be_published_without_a_licence_does_not_begin(no_servers, tmp_path, scans):
+    with pytest.raises(BadInput, match="^no licence"):
+        run("dp-sgd", [f"data.private={scans}", *TINY, "release.licence="], str(tmp_path / "out"))
+    with where().ledger() as ledger:
+        assert not ledger.entries()
+    assert not list(where().runs.iterdir()) and not (tmp_path / "out").exists()
 
 
 def published_labels(folder: Path) -> list[str]:
