@@ -8,16 +8,13 @@ saves a picture anew loses both.
 import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from sfumato import __version__
 from sfumato.errors import BadInput
-
-if TYPE_CHECKING:
-    pass
 
 SYNTHETIC = "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia"
 """IPTC's name for media made by a model that learnt from data."""

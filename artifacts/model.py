@@ -15,6 +15,7 @@ from artifacts.for_diffusers import write
 from artifacts.labels import Label
 from artifacts.record import RunRecord
 from artifacts.references import (
+    ChosenImages,
     ClassCounts,
     ClassMoments,
     ClassVotes,
@@ -99,7 +100,7 @@ def parts_of(store: Store, record: RunRecord) -> dict[str, str]:
 
     Images that a judge labelled or chose have the drawn images as parents, and these have the parts.
     """
-    names = {kind.__name__: name for name, kind in PARTS.items()}
+    names = {kind.__name__: name for name, kind in PARTS.items()} | {ChosenImages.__name__: "images"}
 
     def made_of(samples: str) -> dict[str, str]:
         kinds = [(digest, store.manifest(digest)["kind"]) for digest in store.manifest(samples)["parents"]]
