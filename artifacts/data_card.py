@@ -6,12 +6,13 @@ from typing import Any
 import yaml
 
 from artifacts.card import CHECKER, REGISTRY
-from artifacts.forms import DATA, FORMS, LABELS, SPLIT, folder_names, shown_names
+from artifacts.forms import FORMS
 from artifacts.model import FOR_DIFFUSERS
 from artifacts.record import RunRecord
 from artifacts.reports.page import PageSection, section_in_markdown
 from artifacts.reports.run import REPORT, SAMPLES, class_blocks, labels_note, not_covered, went_on
 from sfumato.class_shares import number_of_classes
+from sfumato.image_folder import DATA, LABELS, SPLIT, folder_names, shown_names
 from sfumato.released import CARD, LEFT_OUT
 
 README, CROISSANT, DATASHEET = "README.md", "croissant.json", "DATASHEET.md"

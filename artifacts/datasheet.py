@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.data_card import OWN_TERMS
-from artifacts.forms import DATA, FORMS, SPLIT
+from artifacts.forms import FORMS
 from sfumato.class_shares import number_of_classes
+from sfumato.image_folder import DATA, SPLIT
 
 CROISSANT_VERSIONS = ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"]
 BLANK = "Not told."

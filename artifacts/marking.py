@@ -11,21 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from sfumato import __version__
 from sfumato.errors import BadInput
+from sfumato.image_folder import SYNTHETIC, png_of
 
-SYNTHETIC = "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia"
-"""IPTC's name for media made by a model that learnt from data."""
-XMP_KEY = "XML:com.adobe.xmp"
-"""Keyword of the chunk in which a PNG holds XMP."""
-XMP = (
-    '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="adobe:ns:meta/">'
-    '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description rdf:about="" '
-    'xmlns:Iptc4xmpExt="http://iptc.org/std/Iptc4xmpExt/2008-02-29/" '
-    f'Iptc4xmpExt:DigitalSourceType="{SYNTHETIC}"/></rdf:RDF></x:xmpmeta><?xpacket end="r"?>'
-)
 PNG = "image/png"
 MANIFEST: Mapping[str, Any] = {
     "claim_generator_info": [{"name": "Sfumato", "version": __version__}],
@@ -42,14 +32,6 @@ QUIET = {"builder": {"thumbnail": {"enabled": False}}, "verify": {"verify_after_
 """Settings of c2pa: a thumbnail would be larger than most pictures, and `ImageSigner` verifies one picture for all."""
 ALGORITHMS = {"secp256r1": "es256", "secp384r1": "es384", "secp521r1": "es512", "ed25519": "ed25519"}
 """Curve of a key -> C2PA's name of the algorithm; RSA keys sign by PS256."""
-
-
-def png_of(picture: Image.Image) -> bytes:
-    """A picture as PNG, with the mark and nothing else beside its pixels."""
-    mark, out = PngInfo(), io.BytesIO()
-    mark.add_itxt(XMP_KEY, XMP)
-    picture.save(out, format="PNG", optimize=True, pnginfo=mark)
-    return out.getvalue()
 
 
 class ImageSigner:

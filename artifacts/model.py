@@ -59,18 +59,25 @@ def write_model(folder: Path, store: Store, record: RunRecord) -> dict[str, Any]
     """Write `model/` where it may leave, and return its fields of the card: parts and bytes, or the reason why there is none."""
     if why := lacking(record):
         return {LEFT_OUT: why}
-    digests = parts_of(store, record)
-    if "public" not in digests:
+    parts = write_parts(folder, store, record)
+    if not parts:
         return {LEFT_OUT: "the samples do not say what they were drawn with"}
-    place = folder / MODEL
-    parts = {name: _written(place / name, store, name, digest) for name, digest in sorted(digests.items())}
-    text = json.dumps(description(record.settings, record.plan.facts, digests), indent=1)
-    (place / DESCRIPTION).write_text(text, encoding="utf-8")
     return {
         "bytes": sum(one["bytes"] for one in parts.values()),
         "parts": parts,
         FOR_DIFFUSERS: write_for_diffusers(folder, record),
     }
+
+
+def write_parts(folder: Path, store: Store, record: RunRecord) -> dict[str, dict[str, Any]]:
+    """Write all that drawing needs into `model/`, and return the facts of each part; none where the samples do not name them."""
+    digests, place = parts_of(store, record), folder / MODEL
+    if "public" not in digests:
+        return {}
+    parts = {name: _written(place / name, store, name, digest) for name, digest in sorted(digests.items())}
+    text = json.dumps(description(record.settings, record.plan.facts, digests), indent=1)
+    (place / DESCRIPTION).write_text(text, encoding="utf-8")
+    return parts
 
 
 def write_for_diffusers(folder: Path, record: RunRecord) -> str:

@@ -20,11 +20,9 @@ from artifacts import serialization
 from artifacts.card import CARD, Evidence, add_evidence, card_of, seal
 from artifacts.data_card import CROISSANT, DATASHEET, README, data_card
 from artifacts.datasheet import croissant, datasheet
-from artifacts.forms import FORMS, pictures_of
-from artifacts.forms import safe_name as safe_name
+from artifacts.forms import FORMS
 from artifacts.gate import draw_public
 from artifacts.labels import Label, combined
-from artifacts.marking import png_of
 from artifacts.model import write_model
 from artifacts.packaging import Packaging
 from artifacts.record import UNTOLD, RunRecord
@@ -33,6 +31,8 @@ from artifacts.reports.run import REPORT, SAMPLES, public_page
 from artifacts.store import Store, full_disk
 from artifacts.upload import free_place, is_url, shown, upload
 from sfumato.errors import BadInput, Refused
+from sfumato.image_folder import free_folder, pictures_of, png_of
+from sfumato.image_folder import safe_name as safe_name
 from sfumato.released import LEFT_OUT
 
 
@@ -93,7 +93,9 @@ def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | No
     images, form = serialization.load_images(source), FORMS[packaging.terms.form]
     model = write_model(folder, store, record) if packaging.model else {LEFT_OUT: "whoever published it left it out"}
     drawn = serialization.load_drawn(source)
-    form.write(folder, pictures_of(images, drawn, packaging.signer), images.classes)
+    form.write(
+        folder, pictures_of(images, drawn, packaging.signer.signed if packaging.signer else None), images.classes
+    )
     with Image.open(source / SAMPLES) as grid:
         (folder / SAMPLES).write_bytes(png_of(grid))
     card = card_of(record, images, evidence, model) | {
@@ -132,22 +134,7 @@ def destination(to: Path | str) -> Path | str:
     """The place as an absolute path, or as a URL; `BadInput` where it is taken already, or cannot be written."""
     if isinstance(to, str) and is_url(to):
         return free_place(to)
-    return folder_at(Path(to))
-
-
-def folder_at(to: Path) -> Path:
-    """A folder as an absolute path; `BadInput` where it is taken already, or cannot be written."""
-    to = to.expanduser().resolve()
-    try:
-        occupied = to.exists() and (not to.is_dir() or any(to.iterdir()))
-        above = next(place for place in to.parents if place.exists())
-    except OSError as error:
-        raise unwritable(error, to) from None
-    if occupied:
-        raise BadInput(f"{to} exists and is not an empty folder: choose another place with --to")
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise BadInput(f"cannot write to {to}: {above} is no folder that you may write; choose another place with --to")
-    return to
+    return free_folder(Path(to))
 
 
 def unwritable(error: OSError, to: Path) -> BadInput:

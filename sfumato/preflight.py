@@ -306,12 +306,7 @@ def _filled(settings: Settings, facts: Facts, agreed: float | None) -> Settings:
             f"{facts.records} private training {facts.unit or 'record'}s of {settings.data.private!r} are too few for any promise: add images, or "
             f"change data.held_out={settings.data.held_out} or data.share={settings.data.share:g}"
         )
-    judged = min(settings.generation.images, settings.evaluation.images)
-    if judged < FEWEST_JUDGED:
-        raise BadInput(
-            f"generation.images={settings.generation.images} with evaluation.images={settings.evaluation.images} leaves {judged} to "
-            f"judge: ask for {FEWEST_JUDGED} or more"
-        )
+    refuse_few_images(settings)
     evaluation = settings.evaluation.model_copy(update={"features": chosen(settings.evaluation.features)})
     if settings.generation.refine and not (settings.pretraining.steps or settings.network.from_):
         raise BadInput(
@@ -543,6 +538,16 @@ def _check_central(settings: Settings, facts: Facts) -> None:
         raise BadInput(
             f"{use} (central.of={central.of}) of {len(facts.classes)} classes of {facts.private} would be means of {each:.3g}, and noise hides what "
             f"fewer than {FEWEST_IN_A_MEAN} have in common: {way}, or central.images=0"
+        )
+
+
+def refuse_few_images(settings: Settings) -> None:
+    """`BadInput` for fewer images than can be judged."""
+    judged = min(settings.generation.images, settings.evaluation.images)
+    if judged < FEWEST_JUDGED:
+        raise BadInput(
+            f"generation.images={settings.generation.images} with evaluation.images={settings.evaluation.images} leaves {judged} to "
+            f"judge: ask for {FEWEST_JUDGED} or more"
         )
 
 

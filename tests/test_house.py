@@ -36,7 +36,7 @@ FLOORS = [
         "sfumato.diffusion",
         "sfumato.networks",
         "sfumato.evaluation",
-        "sfumato.images",
+        *("sfumato.images", "sfumato.image_folder"),
         "sfumato.turns",
         "sfumato.class_shares",
         "sfumato.findings",
@@ -66,7 +66,7 @@ FLOORS = [
         "sfumato.rehearsal",
         "sfumato.stored_parts",
     },
-    {"sfumato.released"},
+    {"sfumato.released", "sfumato.generate"},
 ]
 """The floors inside the library, lowest first; a module rests on its own floor and on those below."""
 WINGS = [

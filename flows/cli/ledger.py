@@ -245,8 +245,9 @@ def export(
     to: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")] = "ledger",
 ) -> None:
     """Write entries, totals and a picture of the spending into a folder. INTERNAL: it says when images were looked at."""
-    from artifacts.publish import folder_at, unwritable
+    from artifacts.publish import unwritable
     from artifacts.reports.spending import export as write
+    from sfumato.image_folder import free_folder
     from sfumato.preflight import set_named
     from tasks.runtime.progress import progress
 
@@ -254,7 +255,7 @@ def export(
         dataset = set_named(dataset, _known(ledger))
         if not ledger.entries(dataset):
             raise BadInput(f"the ledger knows no private set {dataset!r} (known: {', '.join(_known(ledger))})")
-        folder = folder_at(Path(to))
+        folder = free_folder(Path(to))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with progress("export") as show:

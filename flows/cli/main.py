@@ -30,6 +30,7 @@ COMMANDS = {
     "show": "results",
     "report": "results",
     "publish": "results",
+    "generate": "generate",
     "audit": "audit",
     "explain": "explain",
     "settings": "settings",

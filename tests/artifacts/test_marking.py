@@ -12,12 +12,13 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from artifacts.forms import FORMS
-from artifacts.marking import MANIFEST, PNG, SYNTHETIC, XMP, ImageSigner, png_of
+from artifacts.marking import MANIFEST, PNG, ImageSigner
 from artifacts.packaging import Packaging
 from artifacts.publish import publish
 from artifacts.store import Store
 from sfumato.config import Release
 from sfumato.errors import BadInput
+from sfumato.image_folder import SYNTHETIC, XMP, png_of
 from sfumato.images import picture, save_png
 from tests.certificates import chain
 from tests.examples import keep_samples, make_record, picture_set

@@ -17,7 +17,6 @@ from PIL import Image
 
 from artifacts import publish as publishing
 from artifacts import upload
-from artifacts.forms import folder_names, pictures_of, safe_name, write_folders
 from artifacts.publish import below, destination, publish
 from artifacts.record import RECORD, Override
 from artifacts.references import TunedModel
@@ -27,6 +26,7 @@ from artifacts.reports.run import INTERNAL_FILES, PICTURES
 from artifacts.store import Store
 from sfumato.class_shares import ClassShares
 from sfumato.errors import BadInput, Refused
+from sfumato.image_folder import folder_names, pictures_of, safe_name, write_folders
 from sfumato.images import ImageSet, grid, save_png
 from tests.examples import (
     DELTA,

@@ -5,6 +5,7 @@ The whole flow with real store, ledger and images; Prefect and MLflow alone are 
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,12 +16,14 @@ from artifacts import serialization
 from artifacts.labels import Label
 from flows import audit as audit_flow
 from flows import synthesize as flow
+from flows.cli.generate import generate
 from sfumato.errors import BadInput
 from sfumato.privacy.accounting.events import DiscreteHistogram
 from sfumato.privacy.auditing.looks import REAL
 from tasks.planning import Wishes
 from tasks.release import report_for_prefect
 from tasks.runtime.environment import where
+from tasks.server import embedded
 from tests.examples import UNCHOSEN, UNREHEARSED
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
@@ -134,6 +137,45 @@ def test_central_images_of_persons_are_published_audited_and_paid_for_once(no_se
     assert "central images" in [fit.what for fit in found.fits] and not found.refuted
     again = run("dp-sgd", [*asked, "central.steps=6", "central.learning_rate=2e-3"])
     assert {stage.name: stage.cached for stage in again.stages}["sum-up"], "another warm-up takes the same sums"
+
+
+def test_more_images_of_a_run_cost_nothing_and_of_paid_images_only_what_is_said(
+    no_servers, tmp_path, scans, capsys, monkeypatch
+):
+    record = run("dp-sgd", [f"data.private={scans}", *TINY], f"file://{tmp_path}/out")
+    with where().ledger() as ledger:
+        spends = len(ledger.spends("scans.npz"))
+    generate(record.run, 6, seed=0, to=str(tmp_path / "own"))
+    generate(str(tmp_path / "out"), 6, seed=0, to=str(tmp_path / "bundle"))
+    generate(record.run, 4, ["2,0"], to=str(tmp_path / "some"))
+    own, bundle = (sorted((tmp_path / name).glob("data/train/*/*.png")) for name in ("own", "bundle"))
+    assert len(own) == len(bundle) == 6 and [one.read_bytes() for one in own] == [one.read_bytes() for one in bundle]
+    assert {path.name for path in (tmp_path / "some" / "data" / "train").iterdir()} == {"0", "2"}
+    with where().ledger() as ledger:
+        assert len(ledger.spends("scans.npz")) == spends and ledger.verify() == []
+        reused = [entry.body["stage"] for entry in ledger.entries() if entry.kind == "reuse"]
+        assert reused.count("more images") == 2
+    with pytest.raises(BadInput, match="'9'"):
+        generate(record.run, 4, ["9"], to=str(tmp_path / "none"))
+    assert not (tmp_path / "none").exists()
+
+    paid = run(
+        "empirical-denoiser",
+        [f"data.private={scans}", "data.group=none", "data.name=each", *TINY, "generation.images=8"],
+    )
+    with pytest.raises(BadInput, match="nobody is there to ask, and nothing was spent: --yes"):
+        generate(paid.run, 7, to=str(tmp_path / "seven"))
+    assert "7 more cost epsilon" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(BadInput, match="leave --classes and --seed out"):
+        generate(paid.run, 7, seed=1, to=str(tmp_path / "seven"))
+    with pytest.raises(BadInput, match="leaves 5 to judge: ask for 6 or more"):
+        generate(paid.run, 5, to=str(tmp_path / "five"), yes=True)
+    monkeypatch.setattr(embedded, "begin_server", lambda: SimpleNamespace(wait=lambda: None))
+    monkeypatch.setattr(flow, "synthesize_planned", flow.run_plan)
+    generate(paid.run, 7, to=str(tmp_path / "seven"), yes=True)
+    assert len(list((tmp_path / "seven").glob("data/train/*/*.png"))) == 7
+    with where().ledger() as ledger:
+        assert len(ledger.spends("each")) == 3, "the images of two runs, and the other run with the same records"
 
 
 def test_public_classes_that_persons_vote_for_are_all_that_the_public_denoiser_learns_from(no_servers, tmp_path, scans):

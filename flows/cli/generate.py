@@ -1,0 +1,94 @@
+"""`sfumato generate`: more images of a released model, or of a run that is paid for."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.options import OUT, Yes
+from sfumato.errors import BadInput
+from tasks.runtime.environment import configure
+
+if TYPE_CHECKING:
+    from artifacts.record import RunRecord
+
+
+def generate(
+    of: Annotated[str, typer.Argument(metavar="RUN|FOLDER", help="Name of a run, 'latest', or a published folder.")],
+    images: Annotated[int, typer.Option(help="How many.")],
+    classes: Annotated[
+        list[str] | None, typer.Option(metavar="CLASS", help="Only these classes, with commas between or one by one.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed on the same machine draws the same images; else they differ.")
+    ] = None,
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")] = "more",
+    key: Annotated[str, typer.Option(help="The signer's public key, as text or a file; for a published folder.")] = "",
+    yes: Yes = False,
+) -> None:
+    """Draw more images of what was paid for, in seconds. Trains and judges nothing, and costs nothing.
+
+    Where each image is paid for (dp-ensemble, empirical-denoiser without prototypes), says what as many more would cost, and asks.
+
+    Example: sfumato generate latest --images 40 --classes 3,7 --to more
+    """
+    from sfumato.generate import from_folder, write_more
+    from sfumato.image_folder import free_folder
+    from sfumato.released import CARD, load
+
+    folder, place = Path(of).expanduser(), configure()
+    if images < 1:
+        raise BadInput(f"--images {images}: give 1 or more")
+    free_folder(Path(to))
+    if (folder / CARD).is_file():
+        model, origin = load(folder, key=key), from_folder(folder)
+    else:
+        from artifacts.record import load_record
+        from tasks.more_images import each_paid, model_of, origin_of
+
+        record = load_record(place.runs, of)
+        if why := each_paid(record):
+            return _pay(record, images, why, bool(classes) or seed is not None, to, yes)
+        model, origin = model_of(record), origin_of(record)
+    from tasks.runtime.progress import progress
+
+    with progress("generation", images=1) as show:
+        written = write_more(model, images, Path(to), origin, classes=tuple(classes or ()), seed=seed, progress=show)
+    OUT.print(f"{images:,} images in {written}", soft_wrap=True, markup=False)
+    OUT.print(f"covered by what was paid before: {model.certificate.sentence()}", soft_wrap=True, markup=False)
+
+
+def _pay(record: "RunRecord", images: int, why: str, narrowed: bool, to: str, yes: bool) -> None:
+    """Say what as many more would cost, and where a person agrees, run for them and publish."""
+    from sfumato.errors import Refused
+    from tasks.more_images import plan_more
+
+    if record.certificate is None:
+        raise Refused(f"no more images of run {record.run} can leave: {why}")
+    if narrowed:
+        raise BadInput(
+            f"run {record.run} pays for each image ({why}), by the shares of its classes and with noise of no seed: leave --classes and --seed out"
+        )
+    planned = plan_more(record, images)
+    certificate = planned.plan.certificate
+    assert certificate is not None  # a run that was certified is planned again by its own settings
+    OUT.print(
+        f"run {record.run}: {why}. {images:,} more cost epsilon {certificate.epsilon:.4g} at delta {certificate.delta:.3g} once more "
+        f"(sfumato ledger show {record.settings['data']['name']} tells what is left)",
+        soft_wrap=True,
+        markup=False,
+    )
+    if not yes and not sys.stdin.isatty():
+        raise BadInput("nobody is there to ask, and nothing was spent: --yes pays for them")
+    if not yes and not typer.confirm("Pay for them?"):
+        return
+    from flows.cli.results import summary
+    from flows.synthesize import synthesize_planned
+    from tasks.editions import next_edition
+    from tasks.planning import Wishes
+    from tasks.server.embedded import begin_server
+
+    begin_server().wait()
+    with next_edition(planned) as run:
+        summary(synthesize_planned(run, Wishes(publish_to=to)))

@@ -1,0 +1,106 @@
+"""More images of a released model: python -m sfumato.generate released/ --images 40 --to more/
+
+The certificate of a released model covers any number of images, so these cost nothing more. The folder is new: class folders of PNG files, a table of labels,
+and a README with the certificate. In a checkout `sfumato generate` does the same, and takes runs too.
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from sfumato.class_shares import number_of_classes
+from sfumato.errors import BadInput
+from sfumato.image_folder import DATA, LABELS, SPLIT, free_folder, pictures_of, write_folders
+from sfumato.images import ImageSet
+from sfumato.progress import Progress, silent
+from sfumato.released import CARD, ReleasedModel, load
+
+README = "README.md"
+
+
+def write_more(
+    model: ReleasedModel,
+    images: int,
+    to: Path,
+    origin: str,
+    *,
+    classes: Sequence[str] = (),
+    seed: int | None = None,
+    progress: Progress = silent,
+) -> Path:
+    """Draw images of `classes` (all by default) as `ReleasedModel.draw` does, into the new folder `to`; returns it.
+
+    `origin` says in a sentence what they are drawn from. `BadInput` for a folder that is taken, or a class that there is not; then nothing is written.
+
+    Many parameters: those of a drawing, its place, and how it is shown.
+    """
+    to = free_folder(to)
+    pixels, labels = model.draw(images, classes=named(classes, model.classes), seed=seed, progress=progress)
+    drawn = ImageSet(pixels, labels, model.classes)
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{to.name}-", dir=to.parent))
+        try:
+            write_folders(draft, pictures_of(drawn), drawn.classes)
+            (draft / README).write_text(readme(model, drawn, origin), encoding="utf-8")
+            draft.chmod(0o755)
+            if to.exists():
+                to.rmdir()
+            os.rename(draft, to)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        raise BadInput(f"cannot write to {to}: {error.strerror}; choose another place with --to") from None
+    return to
+
+
+def named(texts: Sequence[str], classes: Sequence[str]) -> list[str]:
+    """The classes that a person names, one in each text, or several with commas between them."""
+    return [name for text in texts for name in ([text] if text in classes else text.split(","))]
+
+
+def readme(model: ReleasedModel, images: ImageSet, origin: str) -> str:
+    """What the folder holds, and what it promises."""
+    size = "x".join(map(str, model.shape[1:]))
+    return f"""# {len(images):,} synthetic images in {number_of_classes(len(model.classes))}, {size} pixels
+
+{origin} Each file says that a model made it.
+
+**{model.certificate.sentence()}** It covers any number of images, and so these: drawing them cost nothing more.
+
+`{DATA}/{SPLIT}/CLASS/NUMBER.png`, `{LABELS}` (file, label, class).
+"""
+
+
+def from_folder(folder: Path) -> str:
+    """A sentence on a published folder, by the digest of its card."""
+    digest = hashlib.sha256((folder.expanduser() / CARD).read_bytes()).hexdigest()
+    return f"Drawn from the released model whose card (`{CARD}`) has the SHA-256 {digest}."
+
+
+def main() -> None:
+    """Read the command line; exit code 2 for a mistake."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="a published folder with a model")
+    parser.add_argument("--images", type=int, required=True, help="how many")
+    parser.add_argument("--classes", nargs="+", default=[], help="classes to draw (default: all, as in the run)")
+    parser.add_argument("--seed", type=int, help="the same seed on the same machine draws the same images")
+    parser.add_argument("--to", type=Path, default=Path("more"), help="a new or empty folder (default: more)")
+    parser.add_argument("--key", default="", help="the signer's public key, as text or a file, got from the signer")
+    given = parser.parse_args()
+    try:
+        model, origin = load(given.folder, key=given.key), from_folder(given.folder)
+        to = write_more(model, given.images, given.to, origin, classes=given.classes, seed=given.seed)
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    print(f"{given.images:,} images in {to}. {model.certificate.sentence()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""More images of a run whose models are paid for: nothing is trained, judged or paid again."""
+
+from artifacts import gate
+from artifacts.model import lacking, write_parts
+from artifacts.record import RunRecord
+from sfumato import __version__
+from sfumato.errors import Refused
+from sfumato.preflight import plan_for, refuse_few_images
+from sfumato.released import MODEL, ReleasedModel, read_model
+from sfumato.settings import Settings, resolve
+from tasks.planning import PlannedRun
+from tasks.runtime.artifact import device_of
+from tasks.runtime.environment import where
+
+STAGE = "more images"
+
+
+def each_paid(record: RunRecord) -> str:
+    """The reason why more images of a run would cost something; empty where its certificate covers any number."""
+    return lacking(record)
+
+
+def model_of(record: RunRecord) -> ReleasedModel:
+    """The model of a run of this home, through the gate that published ones pass; the ledger notes the reuse, which costs nothing.
+
+    `Refused` where nothing of the run may leave.
+    """
+    place = where()
+    store = place.store()
+    with place.ledger() as ledger, store.writing() as folder:
+        released = gate.passed(store, ledger, record)
+        if released.certificate is None or (why := lacking(released)):
+            raise Refused(f"no more images of run {record.run} can be drawn at no cost: {why}")
+        write_parts(folder, store, released)
+        device = device_of(resolve(record.method, record.preset).machine)
+        model = read_model(folder / MODEL, released.certificate, device)
+        ledger.reuse(
+            record.settings["data"]["name"],
+            record.samples_artifact,
+            spends=store.entries(record.samples_artifact),
+            stage=STAGE,
+            run=record.run,
+            code_version=__version__,
+        )
+    return model
+
+
+def plan_more(record: RunRecord, images: int) -> PlannedRun:
+    """The run that would pay for this many more images, by the same settings; its edition is yet to be chosen. `BadInput` for too few."""
+    machine = resolve(record.method, record.preset).machine
+    settings = Settings.model_validate({**record.settings, "machine": machine})
+    generation = settings.generation.model_copy(update={"images": images})
+    settings = settings.model_copy(update={"generation": generation})
+    refuse_few_images(settings)
+    return PlannedRun(settings=settings, plan=plan_for(settings, record.plan.facts), preset=record.preset)
+
+
+def origin_of(record: RunRecord) -> str:
+    """A sentence on the run."""
+    return f"Drawn from the models of run `{record.run}`."
