@@ -56,7 +56,7 @@ FLOORS = [
     },
     {"sfumato.privacy"},
     {"sfumato.methods"},
-    {"sfumato.settings", "sfumato.named_settings"},
+    {"sfumato.settings", "sfumato.named_settings", "sfumato.inventory"},
     {
         "sfumato.drawing",
         *("sfumato.central", "sfumato.estimate", "sfumato.evolution", "sfumato.selection"),

@@ -40,6 +40,7 @@ COMMANDS = {
     "check": "check",
     "compare": "compare",
     "sweep": "compare",
+    "reproduce": "reproduce",
     "serve": "serve",
     "status": "serve",
 }

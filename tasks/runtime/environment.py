@@ -140,6 +140,16 @@ def where() -> Where:
     )
 
 
+def home_below(name: str) -> None:
+    """Move the home of this process, and of those that it starts, into a folder within the home; call before `configure`.
+
+    Data sets by name stay where they are. A ledger that the environment names stays the ledger.
+    """
+    place = where()
+    os.environ["SFUMATO_DATA"] = str(place.data)
+    os.environ["SFUMATO_HOME"] = str(place.home / name)
+
+
 def _keys_folder(home: Path) -> Path:
     """The folder of keys: never in the home, a copy of which could then sign as the home itself."""
     named = os.environ.get("SFUMATO_KEYS")

@@ -1,0 +1,184 @@
+"""The page that sets the papers' tables and figures beside what this program measured, from stored results, one file a row.
+
+Scores were measured against private images. They may stand on the page because the inventory names public benchmark sets alone.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from artifacts.store import write_text
+from sfumato.errors import BadInput
+from sfumato.inventory import Paper, PaperRow, Size, row_name
+
+SIZES: tuple[Size, ...] = ("small", "full")
+ENDINGS: Mapping[Size, str] = {"small": ".json", "full": "-full.json"}
+OTHER_FEATURES = "other features"
+NO_CERTIFICATE = "none"
+HEADS = (
+    *("row", "what was run", "size", "the paper", "ours", "claim", "certificate", "command", "minutes"),
+)  # fmt: skip
+FIGURES = 4
+"""Significant figures of a number on the page."""
+INTRODUCTION = """# The papers, measured here
+
+One row for each table and figure of the five papers. `sfumato reproduce` runs what can be run, keeps a file for each row in `benchmarks/results/papers/`
+and writes this page from all of them; nothing on it is typed in. `sfumato reproduce --list` shows the same rows with their state.
+
+*The paper*: its own number; "{other}" marks a Frechet distance in features that are not at hand, which compares with none of ours. *Claim*: the epsilon of the
+paper's own analysis. *Certificate*: what a sound accountant says of the same settings, or none. *Formula*: nothing was trained; the program's own formula
+was evaluated at the paper's settings; the ensemble's certificates hold where one record changes one member. The small runs are on scikit-learn's 8x8 digits, with letters rendered from fonts as public images, one seed: they
+show the shape of a table and not its size. Recipes were tuned on this very set ([quality](quality.md)).
+"""
+
+
+class LineResult(BaseModel):
+    """One number, beside the paper's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    what: str
+    size: str
+    """`formula`, or the size of the run."""
+    paper: float | None
+    other_features: bool = False
+    per_cent: bool = False
+    ours: float | None
+    """None where the run has no such score."""
+    claim: float | None
+    certificate: float | None
+    command: str
+    run: str = ""
+    """Its name in the home of reproductions."""
+    minutes: float
+
+
+class RowResult(BaseModel):
+    """What was measured for a row at one size."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    row: str
+    size: Size
+    recipe: str
+    """Digest of the lines that were carried out."""
+    lines: tuple[LineResult, ...]
+    measured: str
+    """Day."""
+    commit: str
+    machine: dict[str, str | int | float]
+
+
+def result_file(folder: Path, row: str, size: Size) -> Path:
+    """The place of a row's result."""
+    return folder / f"{row}{ENDINGS[size]}"
+
+
+def save_result(folder: Path, result: RowResult) -> None:
+    """Write a result in full or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(result_file(folder, result.row, result.size), result.model_dump_json(indent=1) + "\n")
+
+
+def load_result(folder: Path, row: str, size: Size) -> RowResult | None:
+    """A row's result; None where there is none, `BadInput` for a file that cannot be read."""
+    path = result_file(folder, row, size)
+    if not path.is_file():
+        return None
+    try:
+        return RowResult.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError:
+        raise BadInput(f"{str(path)!r} is no result of a row: remove it, and it is measured again") from None
+
+
+def standing_result(folder: Path, name: str, row: PaperRow, size: Size) -> RowResult | None:
+    """The result of a row, if it is one of the lines that the inventory has now."""
+    result = load_result(folder, name, size)
+    return result if result and result.recipe == row.digest(size) else None
+
+
+def state(folder: Path, name: str, row: PaperRow) -> str:
+    """Whether a row is measured, waits, or cannot be had, and why."""
+    parts = []
+    for size in SIZES:
+        if row.recipe(size):
+            result = standing_result(folder, name, row, size)
+            parts.append(f"{size} measured {result.measured}" if result else f"{size} not run")
+    return "; ".join([*parts, *([row.lacking] if row.lacking else [])])
+
+
+def page(papers: Mapping[str, Paper], folder: Path) -> str:
+    """The page, from the inventory and the stored results alone."""
+    parts = [INTRODUCTION.format(other=OTHER_FEATURES)]
+    for name, paper in papers.items():
+        parts += [f"## {paper.title} ({paper.source})\n", "\n".join(_table(name, paper, folder)), ""]
+        parts += list(_provenance(name, paper, folder))
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _table(name: str, paper: Paper, folder: Path) -> Iterator[str]:
+    yield _joined(HEADS)
+    yield _joined(["---"] * len(HEADS))
+    for key, row in paper.rows.items():
+        first = f"**{row.place}** {row.shows}"
+        for result in _results(row_name(name, key), row, folder):
+            for line in result.lines:
+                yield _joined([first, *_cells(line)])
+                first = ""
+        if rest := _rest(row_name(name, key), row, folder):
+            reports = f"{row.reports}" if first else ""
+            yield _joined([first, rest, "", reports, "", "", "", "", ""])
+
+
+def _results(name: str, row: PaperRow, folder: Path) -> Iterator[RowResult]:
+    for size in SIZES:
+        if result := standing_result(folder, name, row, size):
+            yield result
+
+
+def _rest(name: str, row: PaperRow, folder: Path) -> str:
+    """What of a row is not measured, with its reason."""
+    waiting = [size for size in SIZES if row.recipe(size) and not standing_result(folder, name, row, size)]
+    parts = [f"{size} not run: `sfumato reproduce {name} --{size}`" for size in waiting]
+    return "; ".join([*parts, *([row.lacking] if row.lacking else [])])
+
+
+def _cells(line: LineResult) -> list[str]:
+    paper = "" if line.paper is None else f"{shown(line.paper)}{' %' if line.per_cent else ''}"
+    if line.other_features and paper:
+        paper += f" ({OTHER_FEATURES})"
+    ours = "-" if line.ours is None else shown(100 * line.ours if line.per_cent else line.ours)
+    ours += " %" if line.per_cent and line.ours is not None else ""
+    claim = "" if line.claim is None else shown(line.claim)
+    certificate = NO_CERTIFICATE if line.certificate is None else shown(line.certificate)
+    minutes = f"{line.minutes:.1f}" if line.run else ""
+    return [line.what, line.size, paper, ours, claim, certificate, f"`{line.command}`", minutes]
+
+
+def _provenance(name: str, paper: Paper, folder: Path) -> Iterator[str]:
+    """When, from which commit and on what, a line for all rows that agree."""
+    origins: dict[str, list[str]] = {}
+    for key, row in paper.rows.items():
+        for result in _results(row_name(name, key), row, folder):
+            machine = result.machine
+            facts = f"measured {result.measured} ({result.commit}), {machine['cores']} cores, torch {machine['torch']}"
+            origins.setdefault(facts, []).append(row.place)
+    for facts, places in origins.items():
+        yield f"*{', '.join(dict.fromkeys(places))}: {facts}.*\n"
+
+
+def shown(value: float) -> str:
+    """A number with at most four significant figures, in full where it is whole and short."""
+    if math.isinf(value):
+        return "infinite"
+    if value == int(value) and abs(value) < 10**6:
+        return f"{int(value):,}"
+    if abs(value) >= 10**FIGURES:
+        return f"{value:,.0f}"
+    return f"{value:.{FIGURES}g}"
+
+
+def _joined(cells: list[str] | tuple[str, ...]) -> str:
+    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
