@@ -34,18 +34,18 @@ class RowPlan:
     runs: tuple[PlannedRun | None, ...]
     """One for each line; None for a formula."""
 
-    @property
-    def minutes(self) -> float:
-        """About how long it takes on two cores."""
-        return sum(line.minutes for line in self.row.recipe(self.size))
-
 
 @dataclass(frozen=True)
 class Outputs:
     """Where results go."""
 
-    folder: Path = RESULTS
-    page: Path = PAGE
+    folder: Path
+    page: Path
+
+
+def of_checkout() -> Outputs:
+    """Where the results of this checkout lie."""
+    return Outputs(RESULTS, PAGE)
 
 
 def carry_out(plan: RowPlan, outputs: Outputs, *, go_on: bool = False) -> RowResult:

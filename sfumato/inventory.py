@@ -129,6 +129,10 @@ class PaperRow(Section):
         """The lines of a size; none where there are none."""
         return self.small if size == "small" else self.full
 
+    def minutes(self, size: Size) -> float:
+        """About how long it takes on two cores; lines of one run count once."""
+        return sum({line.command: line.minutes for line in self.recipe(size)}.values())
+
     def digest(self, size: Size) -> str:
         """Of what the lines do: a result of other lines stands no more. Words and expected times do not count."""
         counted = [

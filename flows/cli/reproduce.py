@@ -50,12 +50,12 @@ def reproduce(
     if listing:
         _show_rows(rows, every)
         return
-    from flows.reproduce import HOME, Outputs, write_page
+    from flows.reproduce import HOME, of_checkout, write_page
 
     home_below(HOME)
     configure()
-    outputs, size = Outputs(), "full" if full else "small"
-    plans = _planned(_left(rows, size, again=again), size)
+    outputs, size = of_checkout(), "full" if full else "small"
+    plans = _planned(_left(rows, size, outputs, again=again), size)
     if not plans:
         write_page(outputs)
         OUT.print(f"nothing to run; {outputs.page} is written anew", soft_wrap=True, highlight=False, markup=False)
@@ -65,10 +65,9 @@ def reproduce(
     _carry_out(plans, outputs, go_on=go_on)
 
 
-def _left(rows: Mapping[str, PaperRow], size: Size, *, again: bool) -> dict[str, PaperRow]:
+def _left(rows: Mapping[str, PaperRow], size: Size, outputs: "Outputs", *, again: bool) -> dict[str, PaperRow]:
     """The rows with a recipe of this size, without those whose results stand."""
     from artifacts.reports.papers import standing_result
-    from flows.reproduce import RESULTS
 
     able = {name: row for name, row in rows.items() if row.recipe(size)}
     if rows and not able:
@@ -76,7 +75,7 @@ def _left(rows: Mapping[str, PaperRow], size: Size, *, again: bool) -> dict[str,
         raise BadInput(
             f"none of these rows can be had at --{size} ({reasons}): sfumato reproduce --list shows what can"
         )
-    standing = [] if again else [name for name, row in able.items() if standing_result(RESULTS, name, row, size)]
+    standing = [] if again else [name for name, row in able.items() if standing_result(outputs.folder, name, row, size)]
     if standing:
         OUT.print(f"{len(standing)} rows are measured already (--again measures them anew)")
     return {name: row for name, row in able.items() if name not in standing}
@@ -107,10 +106,16 @@ def _show_plan(plans: "Sequence[RowPlan]") -> None:
     for plan in plans:
         runs = sum(run is not None for run in plan.runs)
         formulas = len(plan.runs) - runs
-        parts = [f"{runs} runs{_expected(plan.minutes)}" if runs else "", f"{formulas} formulas" if formulas else ""]
+        parts = [
+            f"{runs} runs{_expected(plan.row.minutes(plan.size))}" if runs else "",
+            f"{formulas} formulas" if formulas else "",
+        ]
         OUT.print(f"{plan.name:<32} {', '.join(filter(None, parts))}", highlight=False)
     runs = sum(run is not None for plan in plans for run in plan.runs)
-    OUT.print(f"{len(plans)} rows, {runs} runs{_expected(sum(plan.minutes for plan in plans))}", highlight=False)
+    OUT.print(
+        f"{len(plans)} rows, {runs} runs{_expected(sum(plan.row.minutes(plan.size) for plan in plans))}",
+        highlight=False,
+    )
 
 
 def _expected(minutes: float) -> str:
@@ -170,7 +175,7 @@ def _carry_out(plans: "Sequence[RowPlan]", outputs: "Outputs", *, go_on: bool) -
 def _show_rows(rows: Mapping[str, PaperRow], every: Mapping[str, Paper]) -> None:
     """Every row: what it shows, its time, its state."""
     from artifacts.reports.papers import state
-    from flows.reproduce import RESULTS
+    from flows.reproduce import of_checkout
 
     shown = Table(box=SIMPLE, padding=(0, 1, 0, 0), leading=0)
     for column in ("row", "what", "small", "full", "state"):
@@ -180,7 +185,9 @@ def _show_rows(rows: Mapping[str, PaperRow], every: Mapping[str, Paper]) -> None
             name = row_name(paper_name, key)
             if name in rows:
                 times = [_time_of_recipe(row, size) for size in ("small", "full")]
-                shown.add_row(*map(escape, (name, f"{row.place}: {row.shows}", *times, state(RESULTS, name, row))))
+                shown.add_row(
+                    *map(escape, (name, f"{row.place}: {row.shows}", *times, state(of_checkout().folder, name, row)))
+                )
     OUT.print(shown)
 
 
@@ -190,7 +197,7 @@ def _time_of_recipe(row: PaperRow, size: Size) -> str:
         return "-"
     if not any(line.method for line in lines):
         return "seconds"
-    return "GPU" if size == "full" else time_of(sum(line.minutes for line in lines))
+    return "GPU" if size == "full" else time_of(row.minutes(size))
 
 
 def time_of(minutes: float) -> str:

@@ -1,0 +1,157 @@
+"""The inventory of the papers: every row can be read, resolved and planned, and its formulas give the checked numbers."""
+
+import inspect
+
+import pytest
+
+from sfumato import inventory
+from sfumato.errors import BadInput
+from sfumato.evaluation.scores import Scores
+from sfumato.inventory import Formula, all_rows, chosen, papers, parsed
+from sfumato.methods import METHODS
+from sfumato.methods.empirical_denoiser import Grid, window
+from sfumato.settings import resolve
+from tasks.planning import plan_run
+from tests.vectors import facts
+
+ROWS = all_rows(papers())
+LONGEST_ROW, LONGEST_RUN = 20, 150
+"""Minutes on two cores that a small row and a single run may take."""
+WRITTEN = """
+title: A paper
+source: Nobody 2026
+rows:
+  table-1: {place: Table 1, shows: "what it shows", small: [{what: "one number", formula: {function: accountant/gdp_epsilon}}]}
+"""
+
+
+def lines(*sizes):
+    return [(name, line) for name, row in ROWS.items() for size in sizes for line in row.recipe(size)]
+
+
+def runs(*sizes):
+    """Each run once."""
+    return {(line.method, line.preset, line.changes): line for _, line in lines(*sizes) if line.method}
+
+
+def formula(row, what):
+    return next(line.formula for line in ROWS[row].small if line.what.startswith(what)).value()
+
+
+def test_every_paper_has_its_tables_and_figures():
+    every = papers()
+    counts = {
+        name: sum(row.place.startswith(("Table", "Figure")) for row in every[name].rows.values()) for name in every
+    }
+    assert counts == {"rapid": 22, "dp-promise": 12, "dp-ensemble": 8, "empirical-denoiser": 15, "dppm": 11}
+    assert list(every) == [name for name in METHODS if name in every]
+
+
+def test_every_run_names_a_method_a_preset_settings_and_a_score_that_there_are():
+    for (method, preset, changes), line in runs("small", "full").items():
+        assert resolve(method, preset, changes).method.name == method
+        assert line.score in Scores.model_fields
+
+
+def test_every_formula_takes_the_arguments_that_it_is_given():
+    formulas = [one for _, line in lines("small", "full") for one in (line.formula, line.certificate) if one]
+    assert len(formulas) > 70
+    for one in formulas:
+        inspect.signature(one.called).bind(**one.arguments)
+
+
+def test_small_rows_are_small():
+    assert not {name: row.minutes("small") for name, row in ROWS.items() if row.minutes("small") > LONGEST_ROW}
+    assert all(0 < line.minutes <= LONGEST_RUN for _, line in lines("small") if line.method)
+
+
+def test_one_small_run_of_each_method_can_be_planned():
+    for method, (preset, changes) in {run[0]: run[1:] for run in runs("small")}.items():
+        assert plan_run(method, preset, changes).plan.spends
+
+
+@pytest.mark.slow
+def test_every_small_run_can_be_planned():
+    for run in runs("small"):
+        assert plan_run(*run).plan.spends
+
+
+def test_the_formulas_give_the_checked_numbers():
+    for vector, key, row, what in (
+        ("000-P1", "eps", "dp-promise-section-6-2", "MNIST and Fashion-MNIST, S 900, 3 epochs, noise 7"),
+        ("000-P2", "eps", "dp-promise-section-6-2", "CIFAR-10, S 900, 3 epochs, noise 1.19"),
+        ("000-P3", "pld_add_remove", "dp-promise-section-6-2", "MNIST, Phase II alone, noise 1.13"),
+        ("001-P4", "mu", "empirical-denoiser-figure-5", "sigma_min 0.002"),
+        ("002-P1", "eps", "rapid-proposition-1", "one step at noise 1"),
+        ("002-P2", "eps_pld_replace_one", "rapid-proposition-1", "MNIST, the same noise"),
+        ("003-P1", "eps", "dp-ensemble-figure-3", "32x32"),
+        ("003-P2", "eps", "dp-ensemble-figure-3", "100 images"),
+        ("003-P3", "xi_A", "dp-ensemble-figure-2", "noise over the weight"),
+        ("004-P1", "p_keep", "dppm-equation-6", "share that stays, epsilon 1, k = 10"),
+        ("004-P2", "p_keep", "dppm-equation-6", "share that stays, epsilon 10, k = 5"),
+    ):
+        _, expected, near = facts(vector)
+        assert formula(row, what) == near(expected[key]), (vector, row)
+
+
+def test_the_claims_of_the_denoiser_are_those_that_its_paper_prints():
+    """Table 4 to its last digit; in Table 3 single cells differ, which the page shows."""
+    printed = [line for line in ROWS["empirical-denoiser-table-4"].small if line.paper]
+    assert len(printed) == 12
+    assert all(line.formula.value() == pytest.approx(line.paper, abs=1e-3) for line in printed)
+
+
+def test_the_certificates_of_the_denoiser_price_the_steps_of_its_grid():
+    """An exchange moves a step by mu, and the accountant takes what one record moves."""
+    mus = Grid().mus()
+    certified = [
+        line for name in ("1", "4") for line in ROWS[f"empirical-denoiser-table-{name}"].small if line.certificate
+    ]
+    assert len(certified) == 5
+    for line in certified:
+        (mu,) = line.certificate.arguments["mus"]
+        (step,) = window(line.formula.arguments["percent"], 100, True, len(mus))
+        assert 2 * mu == pytest.approx(mus[step], rel=1e-6)
+
+
+def test_a_formula_of_no_public_function_is_refused():
+    for wrong in ("accountant/nothing", "accountant/_certify", "nobody/claim"):
+        with pytest.raises(BadInput, match="nothing|_certify|nobody"):
+            assert Formula(function=wrong).called
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("shows:", "show:", "rows.table-1.shows: Field required"),
+        ("formula:", "method: dp-sgd, formula:", "must have a method or a formula, and not both"),
+        ("formula: {function: accountant/gdp_epsilon}", "method: dp-sgd", "must name a score with its method"),
+        (
+            ', small: [{what: "one number", formula: {function: accountant/gdp_epsilon}}]',
+            "",
+            "neither a recipe nor a reason",
+        ),
+    ],
+)
+def test_a_mistake_in_a_file_names_its_place(before, after, words):
+    assert parsed(WRITTEN, "x").rows["table-1"].place == "Table 1"
+    with pytest.raises(BadInput, match=words):
+        parsed(WRITTEN.replace(before, after), "x")
+
+
+def test_a_person_names_papers_and_rows():
+    every = papers()
+    assert len(chosen([], every)) == len(ROWS)
+    assert list(chosen(["dppm"], every)) == [name for name in ROWS if name.startswith("dppm-")]
+    assert set(chosen(["dppm-table-1", "rapid"], every)) == {"dppm-table-1", *chosen(["rapid"], every)}
+    with pytest.raises(BadInput, match="unknown paper or row 'rapid-tabel-1': did you mean 'rapid-table-1'"):
+        chosen(["rapid-tabel-1"], every)
+
+
+def test_a_digest_follows_what_is_done_and_not_how_it_is_worded():
+    row = ROWS["dppm-table-1"]
+    first, *rest = row.small
+    worded = row.model_copy(update={"small": (first.model_copy(update={"what": "other words", "minutes": 1.0}), *rest)})
+    changed = row.model_copy(update={"small": (first.model_copy(update={"score": "frechet"}), *rest)})
+    assert row.digest("small") == worded.digest("small") != changed.digest("small")
+    assert inventory.read("dppm").rows["table-1"].digest("small") == row.digest("small")
