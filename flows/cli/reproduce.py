@@ -54,7 +54,8 @@ def reproduce(
 
     home_below(HOME)
     configure()
-    outputs, size = of_checkout(), "full" if full else "small"
+    outputs = of_checkout()
+    size: Size = "full" if full else "small"
     plans = _planned(_left(rows, size, outputs, again=again), size)
     if not plans:
         write_page(outputs)
