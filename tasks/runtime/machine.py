@@ -7,20 +7,21 @@ import subprocess
 
 from tasks.runtime.environment import CHECKOUT
 
+LINUX = platform.system() == "Linux"
 DESCRIBE = ("git", "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+")
 
 
 def machine_facts() -> dict[str, str | int | float]:
     """Cores, memory, system, versions and load."""
     facts: dict[str, str | int | float] = {
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        "cores": len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 0,
         "processor": platform.machine(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": importlib.metadata.version("torch"),
     }
-    return {**facts, "load": round(os.getloadavg()[0], 1)} if hasattr(os, "getloadavg") else facts
+    return {**facts, "load": round(os.getloadavg()[0], 1)} if LINUX else facts
 
 
 def commit() -> str:
