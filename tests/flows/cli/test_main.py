@@ -328,6 +328,7 @@ def test_a_plan_shows_the_parts_that_learn_and_what_cannot_be_certified(sfumato)
         ["plan"],
         ["show"],
         ["publish"],
+        ["generate"],
         ["ledger"],
         ["ledger", "show"],
         ["ledger", "budget"],
@@ -349,7 +350,7 @@ def test_every_command_explains_itself(sfumato, command):
 
 def test_every_command_is_known_to_these_tests():
     known = {"run", "plan", "show", "publish", "audit", "check", "compare", "sweep", "explain"}
-    known |= {"ledger", "migrate", "presets", "rehearse", "report", "serve", "settings", "status"}
+    known |= {"generate", "ledger", "migrate", "presets", "rehearse", "report", "serve", "settings", "status"}
     assert set(main.COMMANDS) == known
     assert set(main.load("ledger").commands) == {
         *("show", "budget", "join", "differ", "verify", "witness", "recover", "replay", "key", "export")
@@ -503,12 +504,16 @@ def test_the_report_is_written_anew_and_found(sfumato, folder):
 def test_without_a_run_the_way_to_one_is_shown(sfumato, folder):
     for command in ("show", "publish", "report"):
         assert sfumato(command).is_one_line("no run yet", str(folder / "runs"), "sfumato run")
+    drawn = sfumato("generate", "latest", "--images", "3")
+    assert drawn.is_one_line("no run yet", str(folder / "runs"), "sfumato run")
 
 
 def test_an_unknown_run_is_named_with_those_there_are(sfumato, folder):
     record = save(folder)
     for command in ("show", "publish", "report"):
         assert sfumato(command, "tomorrow").is_one_line("'tomorrow'", record.run, "latest")
+    assert sfumato("generate", "tomorrow", "--images", "3").is_one_line("'tomorrow'", record.run, "latest")
+    assert sfumato("generate", "latest", "--images", "0").is_one_line("--images 0", "1 or more")
 
 
 def test_a_run_as_json_has_everything_a_script_needs(sfumato, folder):
