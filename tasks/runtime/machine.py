@@ -8,7 +8,8 @@ import subprocess
 from tasks.runtime.environment import CHECKOUT
 
 LINUX = platform.system() == "Linux"
-DESCRIBE = ("git", "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+")
+OUTPUTS = ("benchmarks/results", "docs/results")
+"""Where measured figures are written, which says nothing about the program that measured them."""
 
 
 def machine_facts() -> dict[str, str | int | float]:
@@ -25,8 +26,14 @@ def machine_facts() -> dict[str, str | int | float]:
 
 
 def commit() -> str:
-    """The commit that is checked out, with `+` where files differ from it; empty without git."""
+    """The commit that is checked out, with `+` where files differ from it, results left aside; empty without git."""
+    name, rest = git("rev-parse", "--short=7", "HEAD"), [f":(exclude){folder}" for folder in OUTPUTS]
+    return f"{name}+" if name and git("status", "--porcelain", "--", ".", *rest) else name
+
+
+def git(*arguments: str) -> str:
+    """What git prints about this checkout; empty where there is none."""
     try:
-        return subprocess.run(DESCRIBE, cwd=CHECKOUT, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(["git", *arguments], cwd=CHECKOUT, capture_output=True, text=True).stdout.strip()
     except OSError:
         return ""

@@ -11,7 +11,7 @@ import pytest
 from sfumato.errors import BadInput
 from sfumato.privacy.ledger.signing import Keys
 from tasks.runtime import environment as places
-from tasks.runtime.environment import CHECKOUT, SERVER_FILE, configure, mlflow_pages, now, where
+from tasks.runtime.environment import CHECKOUT, SERVER_FILE, configure, home_below, mlflow_pages, now, where
 from tests.examples import home_at
 
 
@@ -166,3 +166,13 @@ def test_a_switch_that_makes_the_gpu_round_is_refused(folder, monkeypatch):
     for ask in (where, configure):
         with refused("NVIDIA_TF32_OVERRIDE=1", "unset NVIDIA_TF32_OVERRIDE"):
             ask()
+
+
+def test_a_home_below_takes_runs_along_and_leaves_data_where_they_are(tmp_path):
+    with home_at(tmp_path / "home"):
+        os.environ.pop("SFUMATO_DATA", None)
+        outer = where()
+        home_below("reproduce")
+        inner = where()
+    assert inner.home == outer.home / "reproduce" and inner.runs.is_relative_to(inner.home)
+    assert inner.data == outer.data and inner.ledger_url != outer.ledger_url

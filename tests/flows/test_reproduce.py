@@ -1,0 +1,49 @@
+"""A row of the papers from plan to page by the flow that every run takes, in a home of its own."""
+
+import pytest
+
+from artifacts.record import load_record
+from artifacts.reports.papers import load_result
+from flows import reproduce, synthesize
+from flows.reproduce import HOME, Outputs, RowPlan, carry_out
+from sfumato.inventory import parsed
+from tasks.planning import plan_run
+from tasks.runtime.environment import configure, home_below, where
+from tests.examples import UNREHEARSED
+
+TINY = (
+    *("data.glyphs_per_class=10", "network.width=16", "network.blocks=1", "pretraining.steps=20", "fine_tuning.steps=3"),
+    *("generation.images=60", "generation.steps=5", "evaluation.images=60", "evaluation.resamples=20"),
+    *("evaluation.baseline=false", *UNREHEARSED),
+)  # fmt: skip
+PAPER = """
+title: A paper
+source: Somebody 2025
+rows:
+  table-1:
+    place: Table 1
+    shows: "what images score"
+    small: [{what: "accuracy", paper: 98.1, per_cent: true, method: dp-sgd, score: cnn, minutes: 1}]
+"""
+
+
+@pytest.mark.usefixtures("no_servers", "quick_judges")
+def test_a_row_is_planned_paid_recorded_and_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(synthesize, "synthesize_planned", synthesize.run_plan)
+    papers = {"first": parsed(PAPER, "first")}
+    monkeypatch.setattr(reproduce, "papers", lambda: papers)
+    outer = where().home
+    home_below(HOME)
+    configure()
+    row = papers["first"].rows["table-1"]
+    outputs = Outputs(tmp_path / "results", tmp_path / "pages" / "papers.md")
+    carry_out(RowPlan("first-table-1", row, "small", (plan_run("dp-sgd", "", TINY),)), outputs)
+
+    (line,) = load_result(outputs.folder, "first-table-1", "small").lines
+    record = load_record(where().runs, line.run)
+    assert where().home == outer / HOME and not list((outer / "runs").glob("*"))
+    assert line.ours == record.metrics["synthetic"]["cnn"] and line.claim == record.claim.epsilon
+    assert line.certificate == record.certificate.epsilon and line.minutes > 0
+    with where().ledger() as ledger:
+        assert ledger.total("digits").epsilon == pytest.approx(record.certificate.epsilon)
+    assert f"| {100 * line.ours:.4g} % |" in outputs.page.read_text()
