@@ -6,7 +6,7 @@ from the one that is changed; `also_differs` names them.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from sfumato.methods import METHODS
 from sfumato.named_settings import known
 from sfumato.settings import written
 
+Budgets = Callable[[str], list[Cell]]
+"""A variant, planned at each budget with the first seed."""
 CHOICES = "recipe.choices"
 """What the recipe chose and why: the choices themselves are settings of their own."""
 
@@ -29,8 +31,8 @@ def paired(names: Sequence[str], grid: RunGrid) -> RunGrid:
     """
     for name in names:
         known("pair", name, ABLATIONS)
-    wanted = list(dict.fromkeys(names))
-    pairs = [pair for name in wanted for variant in _bases(name, grid) for pair in [_pair(name, variant, grid)]]
+    budgets = functools.cache(lambda variant: cells_of(replace(grid, seeds=grid.seeds[:1]), [variant]))
+    pairs = [_pair(name, variant, budgets) for name in dict.fromkeys(names) for variant in _bases(name, grid)]
     halves = dict.fromkeys(half for pair in pairs for half in (pair.without, pair.variant))
     return replace(grid, variants=list(halves), pairs=tuple(dict.fromkeys(pairs)), controls=False)
 
@@ -66,17 +68,17 @@ def _bases(name: str, grid: RunGrid) -> list[str]:
     return list(grid.variants)
 
 
-def _pair(name: str, variant: str, grid: RunGrid) -> AblationPair:
+def _pair(name: str, variant: str, budgets: Budgets) -> AblationPair:
     """The two halves, with what is common to both."""
     part = ABLATIONS[name]
     for other in part.excludes:
         halves = [variant, *([] if part.beside else [placed(variant, part.setting, part.off)])]
-        if any(any(_present(other, half, grid)) for half in halves):
+        if any(any(_present(other, half, budgets)) for half in halves):
             variant = placed(variant, ABLATIONS[other].setting, ABLATIONS[other].off)
     for text in part.beside:
         setting, _, value = text.partition("=")
         variant = placed(variant, setting, value)
-    present = _present(name, variant, grid)
+    present = _present(name, variant, budgets)
     with_part = variant if all(present) else placed(variant, part.setting, part.on)
     without = placed(variant, part.setting, part.off) if any(present) else variant
     return AblationPair(part=name, variant=with_part, without=without)
@@ -93,14 +95,13 @@ def placed(variant: str, setting: str, value: str) -> str:
     return " ".join([method, *(f"{name}={text}" for name, text in settings.items())])
 
 
-def _present(name: str, variant: str, grid: RunGrid) -> list[bool]:
+def _present(name: str, variant: str, budgets: Budgets) -> list[bool]:
     """Whether a variant has a part, at each budget; never where its method cannot have it."""
     part = ABLATIONS[name]
     if not part.bears(METHODS[variant.split()[0]]):
         return [False]
-    one_seed = replace(grid, seeds=grid.seeds[:1])
     read = functools.partial(functools.reduce, getattr, part.setting.split("."))
-    return [written(read(cell.run.settings)) != part.off for cell in cells_of(one_seed, [variant])]
+    return [written(read(cell.run.settings)) != part.off for cell in budgets(variant)]
 
 
 def _flat(section: dict[str, Any], *path: str) -> Iterator[tuple[str, Any]]:

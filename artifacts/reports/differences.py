@@ -132,8 +132,8 @@ def basis(rows: Sequence[PairRow]) -> str:
 
 SHARED = (
     "With the part minus without it. Both halves of a pair have the same seeds, so public training, the noise that each image begins with, "
-    "and judging draw the same numbers; the noise of private mechanisms is never seeded, differs between the halves, and is part of the spread. Of twenty "
-    "differences that are none, one is marked by chance."
+    "and judging draw the same numbers; the noise of private mechanisms is never seeded, differs between the halves, and is part of the spread over "
+    "seeds. Of twenty differences that are none, one is marked by chance."
 )
 
 

@@ -54,7 +54,7 @@ def test_what_cannot_stand_beside_a_part_is_off_in_both_halves():
 
 
 def test_a_part_that_the_settings_have_at_one_budget_alone_is_written_out_in_both_halves(monkeypatch):
-    monkeypatch.setattr("flows.pairs._present", lambda name, variant, grid: [True, False])
+    monkeypatch.setattr("flows.pairs._present", lambda name, variant, budgets: [True, False])
     assert halves("retrieval", "rapid") == ("rapid method.neighbour=nearest", "rapid method.neighbour=random")
 
 
