@@ -114,7 +114,8 @@ def draw(path: Path, ledger: Ledger, dataset: str, *, progress: Progress = silen
     known = [(place, epsilon) for place, epsilon in alone if epsilon is not None]
     at, heights = [place for place, _ in known], [epsilon for _, epsilon in known]
     axes.bar(at, heights, width=BAR, color="#9bb8d3", label="one spend as reserved")
-    sums = [(places[seq], epsilon) for seq, epsilon in grown if math.isfinite(epsilon)]
+    # Another run may have paid since the spends were read: the next picture shows that.
+    sums = [(places[seq], epsilon) for seq, epsilon in grown if seq in places and math.isfinite(epsilon)]
     if sums:
         axes.step(*zip(*sums, strict=True), where="post", color="#1f4e79", marker="o", markersize=3, label="all so far")
     for place in [place for place, epsilon in alone if epsilon is None]:
