@@ -4,20 +4,17 @@
 
 The pairs `mechanism` and `judge` of `sfumato compare --pairs`, on the embedded digits, in a home of its own (`sfumato-home/benchmarks`). Beside
 training, the moments and the judge have the shares of epsilon that the recipe (preset `auto`) gives them, or with `--shares default` those of a
-run where nothing is said. Prints the scores of each condition and the differences with their paired intervals. The scores look at private images and are INTERNAL; those of the
-embedded digits may be shown, since these are public.
+run where nothing is said. Prints the scores of each condition and the differences with their paired intervals. The scores look at private
+images and are INTERNAL; those of the embedded digits may be shown, since these are public.
 """
 
 import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tasks.runtime.environment import CHECKOUT, configure
-
-if TYPE_CHECKING:
-    from flows.variants import RunGrid
 
 SHOWN = ("frechet", "coverage", "readable", "logistic", "cnn")
 """Scores of the tables."""
@@ -63,7 +60,7 @@ def main() -> None:
         print(f"| {' | '.join(cells)} |")
 
 
-def conditions(grid: "RunGrid", methods: Sequence[str]) -> "RunGrid":
+def conditions(grid: Any, methods: Sequence[str]) -> Any:
     """Class moments alone and with a judge, and each method among aligned classes with and without one; each run once."""
     from flows.ablations import moments_alone
     from flows.pairs import paired

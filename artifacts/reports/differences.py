@@ -25,6 +25,8 @@ CONFIDENCE = 0.95
 RESAMPLES = 2000
 """Resamples of the held-out images."""
 PAIRS = "differences-internal.png"
+DECIMALS = 9
+"""Further ones are rounding noise of a difference."""
 MARK = "*"
 """Stands after a difference whose interval does not hold zero."""
 
@@ -61,7 +63,7 @@ class PairedDifference(BaseModel):
         if self.mean is None:
             return "-"
         span = f" ({self.low:.3g} to {self.high:.3g})" if self.low is not None else ""
-        return f"{self.mean:+.3g}{span}{MARK * self.clear}"
+        return f"{round(self.mean, DECIMALS):+.3g}{span}{MARK * self.clear}"
 
 
 class PairRow(BaseModel):

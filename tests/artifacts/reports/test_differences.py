@@ -103,5 +103,6 @@ def test_the_direction_that_is_better_stands_beside_a_score():
 
 def test_a_difference_reads_with_its_sign():
     value = PairedDifference(mean=-0.0123, low=-0.03, high=0.004, over="seeds")
+    assert str(PairedDifference(mean=3.7e-17)) == "+0"
     assert str(value) == "-0.0123 (-0.03 to 0.004)" and str(PairedDifference(mean=0.5)) == "+0.5"
     assert isinstance(PairRow(pair=PAIR, target=1.0, seeds=1, scores={}).pair, AblationPair)
