@@ -35,7 +35,18 @@ def test_every_command_explains_itself(sfumato, command):
 
 def test_every_command_is_known_to_these_tests():
     known = {"run", "plan", "show", "publish", "audit", "check", "compare", "sweep", "explain"}
-    known |= {"generate", "ledger", "migrate", "presets", "rehearse", "report", "serve", "settings", "status"}
+    known |= {
+        "generate",
+        "ledger",
+        "migrate",
+        "presets",
+        "rehearse",
+        "report",
+        "reproduce",
+        "serve",
+        "settings",
+        "status",
+    }
     assert set(main.COMMANDS) == known
     assert set(main.load("ledger").commands) == {
         *("show", "budget", "join", "differ", "verify", "witness", "recover", "replay", "key", "export")
