@@ -122,7 +122,7 @@ def _table(name: str, paper: Paper, folder: Path) -> Iterator[str]:
     yield _joined(HEADS)
     yield _joined(["---"] * len(HEADS))
     for key, row in paper.rows.items():
-        first = f"**{row.place}** {row.shows}"
+        first = f"**{row.place}** {row.shows}" + (f". Here: {row.stand_in}" if row.stand_in else "")
         for result in _results(row_name(name, key), row, folder):
             for line in result.lines:
                 yield _joined([first, *_cells(line)])
@@ -152,7 +152,8 @@ def _cells(line: LineResult) -> list[str]:
     ours = "-" if line.ours is None else shown(100 * line.ours if line.per_cent else line.ours)
     ours += " %" if line.per_cent and line.ours is not None else ""
     claim = "" if line.claim is None else shown(line.claim)
-    certificate = NO_CERTIFICATE if line.certificate is None else shown(line.certificate)
+    uncertified = NO_CERTIFICATE if line.claim is not None else ""
+    certificate = uncertified if line.certificate is None else shown(line.certificate)
     minutes = f"{line.minutes:.1f}" if line.run else ""
     return [line.what, line.size, paper, ours, claim, certificate, f"`{line.command}`", minutes]
 

@@ -12,6 +12,7 @@ from sfumato.methods import METHODS
 from sfumato.methods.empirical_denoiser import Grid, window
 from sfumato.settings import resolve
 from tasks.planning import plan_run
+from tests.examples import home_at
 from tests.vectors import facts
 
 ROWS = all_rows(papers())
@@ -74,6 +75,16 @@ def test_one_small_run_of_each_method_can_be_planned():
 def test_every_small_run_can_be_planned():
     for run in runs("small"):
         assert plan_run(*run).plan.spends
+
+
+@pytest.mark.slow
+def test_every_full_run_whose_data_are_there_can_be_planned(data, tmp_path, monkeypatch):
+    here = [run for run in runs("full") if run[1] == "mnist"]
+    assert len(here) == 9
+    with home_at(tmp_path / "home"):
+        monkeypatch.setenv("SFUMATO_DATA", str(data))
+        for run in here:
+            assert plan_run(*run).plan.spends
 
 
 def test_the_formulas_give_the_checked_numbers():
