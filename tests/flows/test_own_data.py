@@ -139,6 +139,7 @@ def test_central_images_of_persons_are_published_audited_and_paid_for_once(no_se
     assert {stage.name: stage.cached for stage in again.stages}["sum-up"], "another warm-up takes the same sums"
 
 
+@pytest.mark.slow
 def test_more_images_of_a_run_cost_nothing_and_of_paid_images_only_what_is_said(
     no_servers, tmp_path, scans, capsys, monkeypatch
 ):
