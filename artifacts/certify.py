@@ -13,6 +13,7 @@ from artifacts.references import Ref
 from artifacts.store import Store
 from sfumato.errors import BadInput
 from sfumato.methods.plan import ANY_NUMBER, Certificate
+from sfumato.privacy.accounting import accountant
 from sfumato.privacy.ledger.ledger import Entry, Ledger
 
 
@@ -72,6 +73,16 @@ def curve_of(
     epsilons = ledger.curve(hashes, CURVE_DELTAS, certificate.relation, own=certificate.delta)
     points = {**dict(zip(CURVE_DELTAS, epsilons, strict=True)), certificate.delta: certificate.epsilon}
     return tuple((delta, epsilon) for delta, epsilon in sorted(points.items()) if math.isfinite(epsilon))
+
+
+def at_zero_of(
+    store: Store, ledger: Ledger, samples: Ref | str, certificate: Certificate | None
+) -> accountant.AtZero | None:
+    """The delta of a certificate's spends at epsilon 0; None where there is no certificate."""
+    if certificate is None or not certificate.entries:
+        return None
+    events = ledger.events_under(store.entries(samples))
+    return accountant.delta_at_zero(events, certificate.relation, own=certificate.delta)
 
 
 def missing(store: Store, ledger: Ledger, samples: Ref | str) -> str:

@@ -16,7 +16,8 @@ from typing import Any
 
 from artifacts import serialization
 from artifacts.binding import named_by, unbound
-from artifacts.certify import certificate_of, curve_of, missing
+from artifacts.books import books_of
+from artifacts.certify import at_zero_of, certificate_of, curve_of, missing
 from artifacts.labels import Label
 from artifacts.record import Override, RunRecord
 from artifacts.references import (
@@ -44,9 +45,9 @@ CURVES = {"autoencoder": PublicAutoencoder, "public denoiser": PublicModel, "fea
 """Public stages whose losses a report shows."""
 
 
-def save_how(folder: Path, settings: dict[str, Any], plan: Plan) -> None:
-    """Store settings and plan beside the samples, so that the address of the artifact covers them."""
-    how = {"settings": settings, "plan": plan.model_dump(mode="json")}
+def save_how(folder: Path, settings: dict[str, Any], plan: Plan, commit: str = "") -> None:
+    """Store settings, plan and commit of the code beside the samples, so that the address of the artifact covers them."""
+    how = {"settings": settings, "plan": plan.model_dump(mode="json"), "commit": commit}
     (folder / HOW).write_text(json.dumps(how, indent=1), encoding="utf-8")
 
 
@@ -87,6 +88,9 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
             "certificate": certificate,
             "claim": plan.claim,
             "curve": curve_of(store, ledger, samples, certificate),
+            "at_zero": at_zero_of(store, ledger, samples, certificate),
+            "books": books_of(ledger, settings["data"]["name"], record.run, store.entries(samples)),
+            "commit": commit_of(store, samples),
             "entries": [entry.seq for entry in entries],
             "overrides": overrides,
             "rehearsal": rehearsed,
@@ -172,6 +176,16 @@ def draw_public(folder: Path, store: Store, record: RunRecord) -> None:
         plots.draw_privacy(folder / report.PRIVACY, record)
 
 
+def commit_of(store: Store, samples: str) -> str:
+    """The commit of the code that drew the samples; empty where it was not known."""
+    return str(_stored_how(store, samples).get("commit", ""))
+
+
+def _stored_how(store: Store, samples: str) -> dict[str, Any]:
+    how: dict[str, Any] = json.loads((store.folder(samples) / HOW).read_text(encoding="utf-8"))
+    return how
+
+
 def _how(store: Store, known: Sequence[Entry], record: RunRecord) -> tuple[dict[str, Any], Plan]:
     """Settings and plan under which the samples were drawn, after a check that the ledger names the samples."""
     samples = record.samples_artifact
@@ -182,7 +196,7 @@ def _how(store: Store, known: Sequence[Entry], record: RunRecord) -> tuple[dict[
     if not store.entries(samples):
         raise BadInput(f"the samples of run {record.run} stand on no ledger entry, as those of no run do: run again")
     try:
-        how = json.loads((store.folder(samples) / HOW).read_text(encoding="utf-8"))
+        how = _stored_how(store, samples)
         return how["settings"], Plan.model_validate(how["plan"])
     except (OSError, ValueError, KeyError):
         raise BadInput(f"the samples of run {record.run} do not say how they were made: run again") from None

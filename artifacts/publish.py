@@ -8,6 +8,7 @@ appears complete or not at all; at a URL, `card.json` comes last (`artifacts.upl
 ancestor that made them INTERNAL.
 """
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -31,7 +32,7 @@ from artifacts.reports.run import REPORT, SAMPLES, public_page
 from artifacts.store import Store, full_disk
 from artifacts.upload import free_place, is_url, shown, upload
 from sfumato.errors import BadInput, Refused
-from sfumato.image_folder import free_folder, pictures_of, png_of
+from sfumato.image_folder import DATA, free_folder, pictures_of, png_of
 from sfumato.image_folder import safe_name as safe_name
 from sfumato.released import LEFT_OUT
 
@@ -112,17 +113,26 @@ def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | No
     if record.label != Label.INTERNAL:
         with tempfile.TemporaryDirectory() as pictures_of_report:
             draw_public(Path(pictures_of_report), store, record)
-            (folder / REPORT).write_text(shareable_report(record, Path(pictures_of_report)), encoding="utf-8")
+            report = shareable_report(record, Path(pictures_of_report), digest_of(folder / DATA))
+            (folder / REPORT).write_text(report, encoding="utf-8")
     add_evidence(folder, card)
     seal(folder, card, evidence)
 
 
-def shareable_report(record: RunRecord, pictures: Path) -> str:
+def shareable_report(record: RunRecord, pictures: Path, images: str = "") -> str:
     """The report that may leave as one file, with the pictures of a folder; like the card, it shows only the name of the data, and
     no seed."""
     settings = {name: value for name, value in record.settings.items() if name not in UNTOLD}
     record = record.model_copy(update={"settings": {**settings, "data": {"name": record.settings["data"]["name"]}}})
-    return in_html(public_page(record), inside(pictures))
+    return in_html(public_page(record, images), inside(pictures))
+
+
+def digest_of(images: Path) -> str:
+    """SHA-256 over what `find DATA -type f | LC_ALL=C sort | xargs -d '\n' sha256sum` prints in a published folder."""
+    folder, files = images.parent, [path for path in images.rglob("*") if path.is_file()]
+    listed = sorted((path.relative_to(folder).as_posix(), path) for path in files)
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n" for name, path in listed]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def below(to: str, name: str) -> str:

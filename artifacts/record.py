@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from artifacts.books import Books
 from artifacts.labels import Label
 from artifacts.store import write_text
 from sfumato.class_shares import ClassShares
@@ -15,6 +16,7 @@ from sfumato.errors import BadInput
 from sfumato.evaluation.findings import CopyCheck
 from sfumato.findings import RehearsalFindings
 from sfumato.methods.plan import Certificate, Claim, Plan
+from sfumato.privacy.accounting.accountant import AtZero
 from sfumato.privacy.auditing.findings import Audit
 
 RECORD = "run.json"
@@ -70,6 +72,12 @@ class RunRecord(BaseModel):
     claim: Claim
     curve: tuple[tuple[float, float], ...] = ()
     """Delta and epsilon of the certificate's spends, over other deltas than its own too."""
+    at_zero: AtZero | None = None
+    """The delta of the same spends at epsilon 0, with its accountant; None in records of earlier versions."""
+    books: Books | None = None
+    """Every access to the private set and the cost of all its versions; None in records of earlier versions."""
+    commit: str = ""
+    """Commit of the code that drew the samples; empty where it is not known."""
     entries: list[int]
     """Ledger entries that the samples stand on."""
     spent_total: dict[str, Any]

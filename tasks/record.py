@@ -3,8 +3,9 @@
 import shutil
 
 from artifacts import serialization
-from artifacts.certify import certificate_of, curve_of, numbers_of
-from artifacts.gate import judged_of, runs_of, went_on
+from artifacts.books import books_of
+from artifacts.certify import at_zero_of, certificate_of, curve_of, numbers_of
+from artifacts.gate import commit_of, judged_of, runs_of, went_on
 from artifacts.labels import Label
 from artifacts.record import RunRecord
 from artifacts.references import ClassCounts, ClassMoments, Copies, Judgement, NearestPublic, Rehearsal, Samples
@@ -57,6 +58,8 @@ def close(run: PlannedRun, book: Journal, made: Finished) -> RunRecord:
     with place.ledger() as ledger:
         certificate = certificate_of(store, ledger, samples)
         curve, entries = curve_of(store, ledger, samples, certificate), numbers_of(store, ledger, samples)
+        at_zero = at_zero_of(store, ledger, samples, certificate)
+        books = books_of(ledger, book.private.name, book.context.run, store.entries(samples))
         total = ledger.total(book.private.name)
         known = ledger.entries()
         runs = runs_of(known, samples.digest, ledger.entries_by_hash(store.entries(samples)))
@@ -73,6 +76,9 @@ def close(run: PlannedRun, book: Journal, made: Finished) -> RunRecord:
         certificate=certificate,
         claim=plan.claim,
         curve=curve,
+        at_zero=at_zero,
+        books=books,
+        commit=commit_of(store, samples.digest),
         entries=entries,
         spent_total={
             "epsilon": total.epsilon,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from artifacts import certify, classifiers, gate, pictures, serialization, witness
+from artifacts.books import books_of
 from artifacts.card import evidence_of
 from artifacts.labels import Label
 from artifacts.packaging import Packaging
@@ -45,7 +46,7 @@ from sfumato.privacy.auditing import looks
 from tasks.inputs import FeatureSpaces, Inputs, Judging, RunDescription, Wanted, load_parts, load_shares
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
-from tasks.runtime.environment import now, where
+from tasks.runtime.environment import commit, now, where
 from tasks.runtime.progress import CONSOLE, progress
 from tasks.terms import Order
 
@@ -118,7 +119,7 @@ def keep_samples(draft: Draft[Samples], images: ImageSet, description: RunDescri
     """Write images, a picture of some of each class, and the description of their run."""
     serialization.save_images(draft.folder, images)
     if description:
-        gate.save_how(draft.folder, description.settings, description.plan)
+        gate.save_how(draft.folder, description.settings, description.plan, commit())
     pictures.draw_images(draft.folder / PICTURE, images, pictures.columns_of(images))
     draft.files = [draft.folder / PICTURE]
     draft.metrics = {"images": len(images)}
@@ -270,9 +271,13 @@ def finish(record: RunRecord, samples: Samples, curves: Mapping[str, Sequence[fl
 
 
 def write_up(record: RunRecord) -> None:
-    """Write both reports and the record again, the pictures with the results of other runs since."""
+    """Write both reports and the record again, with the ledger's present state and the results of other runs since."""
     place = where()
     folder = place.runs / record.run
+    if record.books:
+        name, under = record.settings["data"]["name"], place.store().entries(record.samples_artifact)
+        with place.ledger() as ledger:
+            record = record.model_copy(update={"books": books_of(ledger, name, record.run, under)})
     if record.curve:
         plots.draw_privacy(folder / report.PRIVACY, record)
     plots.draw_trade_off(folder / report.TRADE_OFF, record, records(place.runs))

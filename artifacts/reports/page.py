@@ -25,10 +25,11 @@ Address = Callable[[str], str]
 
 
 class Text(NamedTuple):
-    """A paragraph, the first words of which may be set off."""
+    """A paragraph, the first words of which may be set off, and which may end with a link to a section by its title."""
 
     text: str
     lead: str = ""
+    further: str = ""
 
 
 class Table(NamedTuple):
@@ -46,12 +47,23 @@ class Picture(NamedTuple):
     shows: str
 
 
+class Blanks(NamedTuple):
+    """Lines to be filled in by hand, by what stands before each."""
+
+    labels: Sequence[str]
+
+
+Block = Text | Table | Picture | Blanks
+
+
 class PageSection(NamedTuple):
     """A title and what stands below it; a folded one opens on a click, and is open on paper."""
 
     title: str
-    blocks: Sequence[Text | Table | Picture]
+    blocks: Sequence[Block]
     folded: bool = False
+    sheet: bool = False
+    """Stands on one sheet of paper by itself when printed."""
 
 
 class Page(NamedTuple):
@@ -70,7 +82,8 @@ def in_html(page: Page, address: Address) -> str:
     template = Environment(
         loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    kinds = {kind.__name__: kind for kind in (Text, Table, Picture)}
+    kinds = {kind.__name__: kind for kind in (Text, Table, Picture, Blanks)}
+    template.filters["slug"] = slug
     template.tests["kind"] = lambda block, name: isinstance(block, kinds[name])
     return template.get_template(TEMPLATE).render(page=page, address=address)
 
@@ -88,13 +101,21 @@ def section_in_markdown(section: PageSection, address: Address = str) -> Iterato
     yield from (f"## {plain(section.title)}", "")
     for block in section.blocks:
         match block:
-            case Text(text, lead):
-                yield f"**{plain(lead)}** {plain(text)}".strip() if lead else plain(text)
+            case Text(text, lead, further):
+                written = f"**{plain(lead)}** {plain(text)}".strip() if lead else plain(text)
+                yield f'{written} More below: "{plain(further)}".' if further else written
+            case Blanks(labels):
+                yield " · ".join(f"{plain(label)}: ________" for label in labels)
             case Table(_, head, rows):
                 yield table(head, rows)
             case Picture(file, shows):
                 yield f"![{plain(shows)}]({address(file)})" if address(file) else ""
         yield ""
+
+
+def slug(title: str) -> str:
+    """A title as the name of a place on the page: letters and digits joined by dashes."""
+    return "-".join(re.findall(r"[a-z0-9]+", title.lower()))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

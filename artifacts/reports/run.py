@@ -16,6 +16,8 @@ from artifacts.pictures import MOST_CLASSES
 from artifacts.record import RunRecord, run_folder
 from artifacts.reports.audit import AUDIT_PICTURE, audit_sections
 from artifacts.reports.in_short import COPIES_PICTURE, checks, statement
+from artifacts.reports.officer import TITLE as OFFICER
+from artifacts.reports.officer import officer_page
 from artifacts.reports.page import Page, PageSection, Picture, Table, Text, in_html, in_markdown, inside, write_tables
 from artifacts.reports.plain_words import plain_words
 from artifacts.reports.rehearsal import REHEARSAL
@@ -108,9 +110,10 @@ def not_covered(plan: Plan) -> PageSection:
     return NOT_COVERED._replace(blocks=[Text(edge.replace(SEVERAL, several)), *weights, Text(gates.in_words())])
 
 
-def public_page(record: RunRecord) -> Page:
-    """The version that may leave where the images may."""
+def public_page(record: RunRecord, images: str = "") -> Page:
+    """The version that may leave where the images may; `images` is the digest of published ones."""
     sections = [
+        officer_page(record, images=images),
         _promise(record),
         _pictures(record),
         _trade_off(record),
@@ -139,7 +142,8 @@ def internal_page(record: RunRecord, entries: Sequence[Mapping[str, Any]] = ()) 
         ],
         "Ledger": [PageSection("All runs on this set", _entries(entries), folded=True)] if entries else [],
     }
-    shown = [_time(record, internal=True) if part.title == TIME else part for part in public_page(record).sections]
+    inside_out = {TIME: _time(record, internal=True), OFFICER: officer_page(record, internal=True)}
+    shown = [inside_out.get(part.title, part) for part in public_page(record).sections]
     sections = [part for section in shown for part in (section, *own.get(section.title, ()))]
     notice = f"Do not share: scores against private images, measured without noise. What may leave is in {REPORT}."
     return Page(_title(record), Label.INTERNAL, notice if record.label != Label.INTERNAL else INTERNAL_NOTICE, sections)

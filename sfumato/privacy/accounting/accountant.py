@@ -56,7 +56,15 @@ from sfumato.privacy.accounting.gdp import (
     poisson_clt,
     subsampled_gaussian_clt,
 )
-from sfumato.privacy.accounting.pld import NO_NOISE_MU, Cells, Step, grid_epsilon, merged_cells, unsampled_epsilon
+from sfumato.privacy.accounting.pld import (
+    NO_NOISE_MU,
+    Cells,
+    Step,
+    grid_delta_at_zero,
+    grid_epsilon,
+    merged_cells,
+    unsampled_epsilon,
+)
 
 __all__ = [
     "Priced",
@@ -103,6 +111,13 @@ class Priced(NamedTuple):
     """An epsilon and the name of what computed it."""
 
     epsilon: float
+    accountant: str
+
+
+class AtZero(NamedTuple):
+    """The delta at which epsilon is 0, and the name of what computed it."""
+
+    delta: float
     accountant: str
 
 
@@ -193,6 +208,39 @@ def curve(events: Sequence[Event], deltas: Sequence[float], relation: Relation, 
         return min(closed, float(loss.get_epsilon_for_delta(checked_delta(delta))))
 
     return tuple(at(delta) for delta in deltas)
+
+
+def delta_at_zero(events: Sequence[Event], relation: Relation, *, own: float) -> AtZero:
+    """The delta of `events` together at epsilon 0, never below the true value: whoever knows all else, and at even odds has to say
+    whether a record took part, is right at most (1 + delta) / 2 of the time.
+
+    It is the total variation distance of the worst pair, on the grid that prices the events at delta `own`. 1 where no epsilon
+    holds. Plain Gaussians alone are exact.
+    """
+    relation, own = checked_relation(relation), checked_delta(own)
+    if any(event.uncertified(relation) for event in events):
+        return AtZero(1.0, NOBODY)
+    return _at_zero(*_merged(*_lists(events, relation)), relation, own)
+
+
+@functools.lru_cache(maxsize=64)
+def _at_zero(
+    mus: tuple[float, ...], steps: tuple[Step, ...], histograms: tuple[Cells, ...], relation: Relation, own: float
+) -> AtZero:
+    bound = grid_epsilon(mus, steps, own, relation, histograms)
+    if bound == math.inf:
+        return AtZero(1.0, NOBODY)
+    reach = 2.0 if relation == "replace_one" else 1.0
+    whole = [*mus, *(mu * math.sqrt(count) for mu, _, count in steps)]
+    closed = AtZero(1.0 if histograms else gdp_delta(reach * compose_gdp(whole), 0.0), CLOSED_FORM)
+    if not histograms and all(step.rate == 1 for step in steps):
+        return closed
+    if _is_direct(steps, histograms, own, bound):
+        loss = _distribution(mus, steps, histograms, relation, max(FINEST_INTERVAL, INTERVAL_SHARE * bound))
+        computed = AtZero(min(1.0, float(loss.get_delta_for_epsilon(0.0))), dp_accounting_name())
+    else:
+        computed = AtZero(grid_delta_at_zero(mus, steps, relation, histograms, about=own), OWN_GRIDS)
+    return min(computed, closed)
 
 
 def subsampled_gaussian_epsilon(

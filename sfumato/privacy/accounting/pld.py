@@ -20,13 +20,20 @@ above what was measured.
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from sfumato.config import Relation
-from sfumato.privacy.accounting.gdp import checked_delta, checked_relation, compose_gdp, gdp_epsilon, log_ratio
+from sfumato.privacy.accounting.gdp import (
+    checked_delta,
+    checked_relation,
+    compose_gdp,
+    gdp_delta,
+    gdp_epsilon,
+    log_ratio,
+)
 
 NO_NOISE_MU = 1e4
 """From here on a subsampled Gaussian counts as no noise at all. Sound (less noise never costs less); at this mu a
@@ -172,6 +179,39 @@ def grid_epsilon(
     return total
 
 
+def grid_delta_at_zero(
+    gaussian_mus: Iterable[float],
+    steps: Iterable[Step],
+    relation: Relation,
+    histograms: Iterable[Cells] = (),
+    *,
+    about: float,
+) -> float:
+    """PLD delta at epsilon 0 of what `grid_epsilon` prices, which is the total variation distance of the worst pair; at most 1.
+
+    Either pair has the same distance, read from either side, so that one serves. Windows are those for a delta `about` this.
+    """
+    reach = 2.0 if checked_relation(relation) == "replace_one" else 1.0
+    steps, histograms = list(steps), merged_cells(histograms, 2 if relation == "replace_one" else 1)
+    mu_whole = reach * compose_gdp([*gaussian_mus, *(mu * math.sqrt(count) for mu, rate, count in steps if rate == 1)])
+    sampled = sorted((step for step in steps if step.rate < 1 and step.mu > 0 and step.repeats), reverse=True)
+    if not sampled and not histograms:
+        return gdp_delta(mu_whole, 0.0)
+    silent = mu_whole >= NO_NOISE_MU or any(step.mu >= NO_NOISE_MU for step in sampled)
+    if silent or any(noise * NO_NOISE_MU <= 1 for noise, _ in histograms):
+        return 1.0
+    counts = _counts(sampled, histograms)
+    spare = _rounding(counts) + ROUNDING_LOSS * (1 + float(counts.sum()))
+    totals = _totals(_PAIRS[relation][0], mu_whole, sampled, checked_delta(about), histograms)
+    return min(1.0, *(_delta_at_zero(*total) + spare for total in totals))
+
+
+def _delta_at_zero(cells: np.ndarray, bottom: float, top: float, infinite: float) -> float:
+    """The sum of mass (1 - e^-loss) over losses above 0, at the upper ends of the window's cells."""
+    losses = bottom + (top - bottom) / cells.size * np.arange(1, cells.size + 1)
+    return float(np.maximum(cells, 0.0) @ -np.expm1(-np.maximum(losses, 0.0))) + infinite
+
+
 def merged_cells(histograms: Iterable[Cells], times: int = 1) -> list[Cells]:
     """Equal histograms as one, each `times` as often, in an order of their own."""
     counts: dict[float, int] = defaultdict(int)
@@ -184,11 +224,41 @@ def _pair_epsilon(
     pair: _Pair, mu_whole: float, steps: Sequence[Step], delta: float, histograms: Sequence[Cells] = ()
 ) -> float:
     """PLD epsilon of one worst pair: one Gaussian of `mu_whole`, all `steps` and discrete Gaussians, composed."""
-    counts = np.array([float(repeats) for *_, repeats in (*steps, *histograms)])
-    number = 1 + float(counts.sum())
-    delta_left = delta - ROUNDING_FLOOR - ROUNDING_PER_COUNT * float(np.linalg.norm(counts))
+    counts = _counts(steps, histograms)
+    delta_left = delta - _rounding(counts)
     if delta_left <= 0:
         return math.inf
+    epsilon = math.inf
+    for total in _totals(pair, mu_whole, steps, delta, histograms):
+        epsilon = min(epsilon, _read_epsilon(*total, delta_left))
+    return max(0.0, epsilon + ROUNDING_LOSS * (1 + float(counts.sum())))
+
+
+def _counts(steps: Sequence[Step], histograms: Sequence[Cells]) -> np.ndarray:
+    """How often each of them happens, `[steps + histograms]`."""
+    return np.array([float(repeats) for *_, repeats in (*steps, *histograms)])
+
+
+def _rounding(counts: np.ndarray) -> float:
+    """The part of delta that is set aside for the rounding of the Fourier sums."""
+    return ROUNDING_FLOOR + ROUNDING_PER_COUNT * float(np.linalg.norm(counts))
+
+
+class _Total(NamedTuple):
+    """The privacy loss of all together: masses at the upper ends of the window's cells, and what is infinite."""
+
+    cells: np.ndarray
+    bottom: float
+    top: float
+    infinite: float
+
+
+def _totals(
+    pair: _Pair, mu_whole: float, steps: Sequence[Step], delta: float, histograms: Sequence[Cells] = ()
+) -> Iterator[_Total]:
+    """One sound total, or two of which either may be the tighter, on windows for answers around `delta`."""
+    counts = _counts(steps, histograms)
+    number = 1 + float(counts.sum())
     sizes, squares, slopes = _moments(pair, steps, RARE_SHARE * delta / number) if steps else np.zeros((3, 0))
     discrete = [_discrete_dots(noise, TAIL_SHARES[0] * delta / number) for noise, _ in histograms]
     sizes = np.append(sizes, [masses @ np.abs(losses) for losses, masses, _ in discrete])
@@ -198,7 +268,6 @@ def _pair_epsilon(
     # Half of what is added to the spread is added to the mean: rare large losses have a spread far above epsilon.
     mean = float(counts @ sizes) + mu_whole**2 / 2
     growth = EXCESS[len(steps) <= FEW] * min(spread, 2 * (mean + deviation))
-    epsilon = math.inf
     for tail in (share * delta for share in TAIL_SHARES):
         dots = _joined(
             _dots(pair, steps, tail / number, 6 * growth / np.maximum(slopes, 1e-300)) if steps else None,
@@ -214,10 +283,9 @@ def _pair_epsilon(
             needed = max(growth, ((top - bottom) * lowest) ** 2)
         cells = _cells(dots, mu, bottom, top - bottom)
         never = math.fsum(dots.counts * np.log1p(-dots.infinite))
-        epsilon = min(epsilon, _read_epsilon(cells, bottom, top, tail - math.expm1(never), delta_left))
+        yield _Total(cells, bottom, top, tail - math.expm1(never))
         if mu * mu <= max(THICK * growth, 1.01 * mu_whole**2):
             break
-    return max(0.0, epsilon + ROUNDING_LOSS * number)
 
 
 def _dots(pair: _Pair, steps: Sequence[Step], tail: float, squares: np.ndarray) -> _Dots:

@@ -10,6 +10,7 @@ from PIL import Image
 from artifacts.record import Override, StageRecord
 from artifacts.reports import plots
 from artifacts.reports import run as report
+from artifacts.reports.officer import TITLE
 from artifacts.reports.page import in_html, in_markdown, inside, table
 from artifacts.reports.run import INTERNAL_REPORT, REPORT, internal_page, public_page
 from sfumato.errors import BadInput
@@ -176,7 +177,7 @@ def test_the_internal_report_says_so_first_and_holds_every_score(record):
     for name, share in (("synthetic", 1), ("public model alone", 1 / 3)):
         cells = [cell for found in rows(text, name) for cell in found[1:]]
         assert cells == [f"{SCORES[key] * share:.4g}" for key in SCORE_KEYS]
-    everything = [section for section in public_page(record).sections if section.title != "Time"]
+    everything = [section for section in public_page(record).sections if section.title not in ("Time", TITLE)]
     assert [section for section in internal_page(record).sections if section in everything] == everything
 
 
@@ -264,7 +265,7 @@ def test_both_are_written_beside_each_other_with_their_tables(record, tmp_path):
     assert "Scores against private images" in internal and "evaluation of a &lt;b&gt;set" in internal
     assert "Scores" not in public and "7.419" not in public and "evaluation of a" not in public
     shared = {path.name for path in (tmp_path / report.TABLES).iterdir()}
-    assert shared == {"promise.csv", "time.csv", "ledger.csv", "settings.csv"}
+    assert shared == {"facts.csv", "promise.csv", "time.csv", "ledger.csv", "settings.csv"}
     with (tmp_path / report.INTERNAL_TABLES / "fidelity.csv").open(encoding="utf-8", newline="") as file:
         (_, first, *_) = csv.reader(file)
     assert first == ["synthetic", *(f"{SCORES[key]:.4g}" for key in ("frechet", "coverage", "readable"))]

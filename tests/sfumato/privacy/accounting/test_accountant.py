@@ -572,3 +572,65 @@ def test_one_distribution_answers_every_delta_of_a_curve_as_each_would_be_priced
 )
 def test_a_curve_of_what_dp_accounting_does_not_serve_is_priced_delta_by_delta(events):
     assert accountant.curve(events, DELTAS, "add_remove", own=DELTA) == tuple(epsilon(events, one) for one in DELTAS)
+
+
+# Delta at epsilon 0: the distance of the worst pair, which odds come from
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("noises", [(2.0,), (3.0, 0.7), (40.0,)])
+def test_of_gaussians_the_delta_at_epsilon_0_is_exact(noises, relation):
+    mu = math.hypot(*(1 / noise for noise in noises)) * (2 if relation == "replace_one" else 1)
+    events = [Gaussian(noise_multiplier=noise) for noise in noises]
+    at_zero = accountant.delta_at_zero(events, relation, own=1e-5)
+    assert at_zero == (pytest.approx(math.erf(mu / math.sqrt(8)), rel=1e-12), accountant.CLOSED_FORM)
+
+
+@pytest.mark.parametrize("own_grids", [False, True])
+def test_of_one_sampled_step_it_is_the_rate_times_the_gaussians_and_never_below(own_grids, monkeypatch):
+    if own_grids:
+        monkeypatch.setattr(accountant, "_is_direct", lambda *_: False)
+    accountant._at_zero.cache_clear()
+    at_zero = accountant.delta_at_zero(
+        [SubsampledGaussian(noise_multiplier=0.8, sample_rate=0.3, steps=1)], "add_remove", own=1e-5
+    )
+    exact = 0.3 * math.erf(1 / 0.8 / math.sqrt(8))
+    assert exact <= at_zero.delta <= exact * 1.002
+    assert at_zero.accountant == (accountant.OWN_GRIDS if own_grids else accountant.dp_accounting_name())
+    accountant._at_zero.cache_clear()
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_own_grids_give_hardly_more_than_dp_accounting(relation, monkeypatch):
+    events = [
+        SubsampledGaussian(noise_multiplier=2.5, sample_rate=0.5, steps=150),
+        DiscreteHistogram(noise_multiplier=6.0),
+        Gaussian(noise_multiplier=6.0),
+    ]
+    direct = accountant.delta_at_zero(events, relation, own=1e-5)
+    monkeypatch.setattr(accountant, "_is_direct", lambda *_: False)
+    accountant._at_zero.cache_clear()
+    own = accountant.delta_at_zero(events, relation, own=1e-5)
+    accountant._at_zero.cache_clear()
+    assert direct.accountant != own.accountant and direct.delta <= own.delta * (1 + 1e-9) <= direct.delta * 1.001
+
+
+def test_of_a_discrete_histogram_it_is_the_mass_at_one_integer():
+    weights = [math.exp(-(n**2) / 2 / 3.0**2) for n in range(-60, 61)]
+    exact = max(weights) / sum(weights)  # two of them, one apart, differ by their largest mass
+    at_zero = accountant.delta_at_zero([DiscreteHistogram(noise_multiplier=3.0)], "add_remove", own=1e-5)
+    assert exact <= at_zero.delta * (1 + 1e-9) <= exact * 1.005
+
+
+def test_no_events_tell_nothing_and_one_that_cannot_be_certified_everything():
+    assert accountant.delta_at_zero([], "add_remove", own=1e-5).delta == 0
+    worst = accountant.delta_at_zero([Uncertified(reason="a test")], "add_remove", own=1e-5)
+    assert worst == (1.0, accountant.NOBODY)
+
+
+def test_it_lies_between_what_the_curve_allows_at_other_deltas():
+    """Any (epsilon, delta) bounds it by (e^epsilon - 1 + 2 delta) / (e^epsilon + 1), and it is at least the delta of any epsilon."""
+    events, deltas = [SubsampledGaussian(noise_multiplier=1.0, sample_rate=0.01, steps=500)], (1e-6, 1e-4, 1e-2)
+    at_zero = accountant.delta_at_zero(events, "add_remove", own=1e-5).delta
+    for delta, spent in zip(deltas, accountant.curve(events, deltas, "add_remove", own=1e-5), strict=True):
+        assert delta <= at_zero <= (math.expm1(spent) + 2 * delta) / (math.exp(spent) + 1) * 1.001

@@ -1,0 +1,34 @@
+"""A certificate as odds: how often the best guess about one record is right.
+
+An attacker knows all other records and all that leaves, and a fair coin decided whether the record took part (or which of two
+did). Nobody then guesses right more often than (1 + delta(0)) / 2 of the time, where delta(0) is the delta of the privacy curve at
+epsilon 0 (Wasserman and Zhou 2010; Kairouz et al. 2015). Not covered: what the attacker knows beforehand; at other odds the
+numbers are others.
+"""
+
+import math
+
+PERCENT = 100
+DECIMALS = range(1, 13)
+"""Decimals of a percentage, as few as keep it below 100."""
+
+
+def best_guess(delta_at_zero: float) -> float:
+    """The largest share of right guesses, from the delta at epsilon 0."""
+    return (1 + delta_at_zero) / 2
+
+
+def best_guess_by(epsilon: float, delta: float) -> float:
+    """The same from one epsilon and its delta alone: 1 - (1 - delta) / (1 + e^epsilon), at least what the curve says."""
+    return 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
+
+
+def percent(share: float, *, up: bool = True) -> str:
+    """A share in percent, rounded up unless told otherwise, with as many decimals as it takes not to round up to 100."""
+    for decimals in DECIMALS if share < 1 else ():
+        scale = 10.0**decimals
+        above = math.ceil(share * PERCENT * scale * (1 - 1e-12)) / scale
+        if above < PERCENT:
+            value = above if up else math.floor(share * PERCENT * scale) / scale
+            return f"{value:.{decimals}f} %"
+    return f"{PERCENT} %"
