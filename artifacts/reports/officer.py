@@ -50,8 +50,8 @@ MEANING = (
     "to the set, in which nothing can be changed unseen."
 )
 AUDIT_ELSEWHERE = (
-    "An audit attacks a finished run to find faults. It looks at private images without noise, so its result stays inside: see the "
-    "first page of report-internal.html."
+    "An audit attacks a finished run to find faults. It looks at private images without noise, so its result stays inside: it is on "
+    "the first page of the other report, which does not leave."
 )
 
 
@@ -67,16 +67,15 @@ def officer_page(record: RunRecord, *, images: str = "", internal: bool = False)
             Text(_promises(record), "Certificate and claim."),
             Text(_unit(record), "Who is protected, and who is not.", FURTHER),
             *([_accesses(books.accesses), Text(_set(record, books), "The set so far.")] if books else [Text(NO_BOOKS)]),
-            Table("facts", ["for the file", ""], _facts(record, books, images)),
+            Table("facts", ["for the file", GLOSS], _facts(record, books, images)),
             Blanks(SIGNED),
         ],
         sheet=True,
     )
 
 
-NO_BOOKS = (
-    "A record of an earlier version: the accesses to the set, and what all versions cost, are told by `sfumato ledger`."
-)
+GLOSS = "a digest is a fingerprint of content; a commit names a state of the code"
+NO_BOOKS = "A record of an earlier version: the accesses to the set, and what all versions cost, are told by sfumato ledger show."
 
 
 def _done(record: RunRecord) -> str:
@@ -138,7 +137,7 @@ def _odds(record: RunRecord, certificate: Certificate) -> str:
 def _attacks(record: RunRecord) -> str:
     audit = record.audit
     if audit is None:
-        return f"None yet: `sfumato audit {record.run}` attacks the run to find faults."
+        return f"None yet: sfumato audit {record.run} attacks the run to find faults."
     bound = audit.bound
     guesses = (
         f"Of {bound.guesses} guesses whether a test record had been used {bound.correct} were right. " if bound else ""
@@ -164,9 +163,10 @@ def _promises(record: RunRecord) -> str:
 def _unit(record: RunRecord) -> str:
     facts = record.plan.facts
     several = f"a {facts.unit} under several names" if facts.unit else "a person with several images"
-    protected = f"Protected is {record.plan.unit}, each by itself." if record.certificate else "Nobody is protected."
+    if record.certificate is None:
+        return "Nobody is protected."
     return (
-        f"{protected} Not protected: {several}; what is true of the records as a whole, and would be without any one of them; the number of "
+        f"Protected is {record.plan.unit}, each by itself. Not protected: {several}; what is true of the records as a whole, and would be without any one of them; the number of "
         "records, the names of the classes and the size of the images; what settings tell that were chosen by looking at private results; "
         "whether a run was refused; the public images."
     )
@@ -214,7 +214,7 @@ def _set(record: RunRecord, books: Books) -> str:
         else " No other set in this ledger counts as sharing its records."
     )
     return (
-        f"{books.spends} noisy readings by all runs together: {price} at delta {books.delta:.3g} ({relation})."
+        f"{books.spends} noisy reading{'' if books.spends == 1 else 's'} by all runs together: {price} at delta {books.delta:.3g} ({relation})."
         f"{budget}{versions}{joined}"
     )
 

@@ -85,7 +85,9 @@ def in_html(page: Page, address: Address) -> str:
     kinds = {kind.__name__: kind for kind in (Text, Table, Picture, Blanks)}
     template.filters["slug"] = slug
     template.tests["kind"] = lambda block, name: isinstance(block, kinds[name])
-    return template.get_template(TEMPLATE).render(page=page, address=address)
+    blocks = (block for section in page.sections for block in section.blocks)
+    linked = {block.further for block in blocks if isinstance(block, Text)}
+    return template.get_template(TEMPLATE).render(page=page, address=address, linked=linked)
 
 
 def in_markdown(page: Page, address: Address = str, links: Mapping[str, str] = MappingProxyType({})) -> str:

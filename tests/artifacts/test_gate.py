@@ -16,6 +16,7 @@ from artifacts.references import NearestPublic, Samples, TunedModel
 from artifacts.reports import run as report
 from sfumato.errors import BadInput, Refused
 from sfumato.images import picture, save_png
+from sfumato.privacy.accounting.accountant import AtZero
 from sfumato.privacy.accounting.events import Gaussian, Uncertified
 from sfumato.privacy.ledger.chain import canonical
 from sfumato.privacy.ledger.ledger import entry_label
@@ -62,6 +63,17 @@ def test_images_covered_come_from_the_entries(place, record, tmp_path):
     publish_run(kept(place, edited), tmp_path / "out")
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert "covering 20 images" in card["statement"] and card["certificate"]["images"] == 20
+
+
+def test_odds_accesses_and_commit_come_from_ledger_and_store(place, record):
+    with place.ledger() as ledger:
+        true = gate.passed(place.store(), ledger, record)
+        small = AtZero(0.01, true.at_zero.accountant)
+        fewer = true.books.model_copy(update={"accesses": (), "epsilon": 0.1})
+        edited = record.model_copy(update={"at_zero": small, "books": fewer, "commit": "f" * 40})
+        again = gate.passed(place.store(), ledger, kept(place, edited))
+    assert (again.at_zero, again.books, again.commit) == (true.at_zero, true.books, true.commit)
+    assert 0.01 < again.at_zero.delta < 1 and again.books.accesses[0].own == len(SPENT)
 
 
 def test_internal_samples_do_not_pass_whatever_way_out_asks(place, tmp_path):

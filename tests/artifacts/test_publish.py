@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import fsspec
@@ -386,7 +387,7 @@ def test_nothing_internal_is_in_what_was_published(store, record, tmp_path):
     report = (folder / "report.html").read_text()
     assert record.certificate.sentence() in report and "data:image/png;base64," in report
     assert "seed" not in report and "data.limit" not in report and "fine_tuning.steps" in report
-    assert not re.search(r"(src|href)=\"(?!data:)", report)
+    assert not re.search(r"(src|href)=\"(?!data:|#)", report)
 
 
 def test_on_a_claim_alone_no_report_is_handed_over(store, record, tmp_path):
@@ -487,3 +488,10 @@ def test_a_place_below_a_place():
         below("s3://bucket/sets/", "run-1") == "s3://bucket/sets/run-1"
         and below("/srv/out", "run-1") == "/srv/out/run-1"
     )
+
+
+@pytest.mark.skipif(not shutil.which("xargs"), reason="the command needs xargs")
+def test_the_report_names_the_digest_of_the_images_that_a_reader_can_compute(published):
+    command = "find data -type f | LC_ALL=C sort | xargs -d '\\n' sha256sum | sha256sum"
+    digest = subprocess.run(command, shell=True, cwd=published, capture_output=True, text=True, check=True).stdout[:64]
+    assert digest in (published / "report.html").read_text()
