@@ -322,6 +322,13 @@ FAULTS = (
         "1.0",
         "sfumato/privacy/accounting",
     ),
+    Fault(
+        "odds: an exchange for a removal",
+        "sfumato/privacy/accounting/pld.py",
+        '{"add_remove": 1.0, "replace_one": 2.0}',
+        '{"add_remove": 1.0, "replace_one": 1.0}',
+        "sfumato/privacy/accounting/test_accountant.py",
+    ),
     # store, certificates, publishing
     Fault("labels: the loosest wins", "artifacts/labels.py", "return max(", "return min(", "artifacts/test_labels.py"),
     Fault(

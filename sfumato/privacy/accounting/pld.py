@@ -191,7 +191,7 @@ def grid_delta_at_zero(
 
     Either pair has the same distance, read from either side, so that one serves. Windows are those for a delta `about` this.
     """
-    reach = 2.0 if checked_relation(relation) == "replace_one" else 1.0
+    reach = {"add_remove": 1.0, "replace_one": 2.0}[checked_relation(relation)]
     steps, histograms = list(steps), merged_cells(histograms, 2 if relation == "replace_one" else 1)
     mu_whole = reach * compose_gdp([*gaussian_mus, *(mu * math.sqrt(count) for mu, rate, count in steps if rate == 1)])
     sampled = sorted((step for step in steps if step.rate < 1 and step.mu > 0 and step.repeats), reverse=True)
