@@ -66,8 +66,8 @@ def named(texts: Sequence[str], classes: Sequence[str]) -> list[str]:
 
 def readme(model: ReleasedModel, images: ImageSet, origin: str) -> str:
     """What the folder holds, and what it promises."""
-    size = "x".join(map(str, model.shape[1:]))
-    return f"""# {len(images):,} synthetic images in {number_of_classes(len(model.classes))}, {size} pixels
+    size, classes = "x".join(map(str, model.shape[1:])), len(set(images.labels.tolist()))
+    return f"""# {len(images):,} synthetic images in {number_of_classes(classes)}, {size} pixels
 
 {origin} Each file says that a model made it.
 

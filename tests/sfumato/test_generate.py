@@ -42,7 +42,7 @@ def test_the_folder_holds_class_folders_a_table_and_the_certificate(tmp_path):
         with Image.open(to / row["file"]) as image:
             assert np.asarray(image).max() == 7 * int(row["label"]) and SYNTHETIC in image.text[XMP_KEY]
     text = (to / "README.md").read_text()
-    assert "5 synthetic images" in text and model.certificate.sentence() in text and "Drawn here." in text
+    assert "5 synthetic images in 3 classes" in text and model.certificate.sentence() in text and "Drawn here." in text
     assert sorted(path.name for path in tmp_path.glob("deep/*")) == ["more"], "nothing half-written"
 
 
