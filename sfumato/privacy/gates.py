@@ -99,6 +99,9 @@ GATES = (
 OTHERWISE: Mapping[str, str] = {
     "artifacts": "the store, the run's record, and the place that is published to",
     "sfumato.backbone": "the shape of images",
+    "sfumato.image_folder": "the place that is published to",
+    "sfumato.settings": "settings",
+    "sfumato.named_settings": "settings",
     "sfumato.released": "the version that a published model was written by",
     "sfumato.sources.glyphs": "settings",
     "sfumato.latents": "the shape of images",
