@@ -13,6 +13,7 @@ from artifacts.reports.page import PageSection, section_in_markdown
 from artifacts.reports.run import REPORT, SAMPLES, class_blocks, labels_note, not_covered, went_on
 from sfumato.class_shares import number_of_classes
 from sfumato.image_folder import DATA, LABELS, SPLIT, folder_names, shown_names
+from sfumato.privacy.ledger.decisions import Decision
 from sfumato.released import CARD, LEFT_OUT
 
 README, CROISSANT, DATASHEET = "README.md", "croissant.json", "DATASHEET.md"
@@ -58,6 +59,7 @@ def data_card(card: Mapping[str, Any], record: RunRecord) -> str:
                 if (failed := went_on(record))
                 else ()
             ),
+            *((f"The release was {approved.in_words()}.", "") if (approved := decided(card)) else ()),
             "## How to load it",
             "",
             *loading(card),
@@ -81,6 +83,11 @@ def data_card(card: Mapping[str, Any], record: RunRecord) -> str:
             *section_in_markdown(not_covered(record.plan)),
         ]
     )
+
+
+def decided(card: Mapping[str, Any]) -> Decision | None:
+    """The decision by which the images left; None where there was none."""
+    return Decision.model_validate(card["decision"]) if "decision" in card else None
 
 
 def hugging_face(card: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from artifacts.store import Damaged, Store
 from sfumato.class_shares import class_shares
 from sfumato.errors import BadInput, Refused
 from sfumato.methods.plan import Plan
+from sfumato.privacy.ledger.decisions import decisions_of
 from sfumato.privacy.ledger.ledger import Entry, Ledger
 
 HOW = "how.json"
@@ -93,6 +94,7 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
             "commit": commit_of(store, samples),
             "entries": [entry.seq for entry in entries],
             "overrides": overrides,
+            "decisions": decisions_of(known, record.run, samples),
             "rehearsal": rehearsed,
             "spent_total": {name: getattr(total, name) for name in ("epsilon", "delta", "relation", "spends", "left")},
             "retrieval": _summary(store, samples, Trajectories),

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field, replace
 
 from artifacts.marking import ImageSigner
 from artifacts.record import RunRecord
-from sfumato.config import Release
+from sfumato.config import APPROVALS, Release
 from sfumato.errors import BadInput
+from sfumato.privacy.ledger.decisions import APPROVED
 from sfumato.settings import release_of
 
 
@@ -22,12 +23,26 @@ class Packaging:
     """Day of publishing, as `2026-01-31`; empty where it is not to be told."""
 
     def of_run(self, record: RunRecord) -> "Packaging":
-        """With the run's own terms; `BadInput` where neither names a licence."""
-        run = release_of(record.settings)
-        named = {name: getattr(self.terms, name) for name in self.terms.model_fields_set}
-        terms = run.model_copy(update=named)
+        """With the run's own terms; `BadInput` where neither they nor an approval name a licence."""
+        terms = terms_of(record, self.terms)
         require_licence(terms)
         return replace(self, terms=terms)
+
+
+def terms_of(record: RunRecord, own: Release = Release()) -> Release:
+    """The terms of a run's settings, with the licence that was approved, and with what a person sets at publishing.
+
+    Of both, the stricter approval is asked for, by the run's approvers where it names any.
+    """
+    run = release_of(record.settings)
+    licences = [one.licence for one in record.decisions if one.decision == APPROVED]
+    approved = {"licence": licences[-1]} if licences else {}
+    named = {name: getattr(own, name) for name in own.model_fields_set}
+    strict = {
+        "approval": max(run.approval, own.approval, key=APPROVALS.index),
+        "approvers": run.approvers or own.approvers,
+    }
+    return run.model_copy(update=approved | named | strict)
 
 
 def require_licence(terms: Release) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from artifacts import serialization
+from artifacts.approval import check
 from artifacts.card import CARD, Evidence, add_evidence, card_of, seal
 from artifacts.data_card import CROISSANT, DATASHEET, README, data_card
 from artifacts.datasheet import croissant, datasheet
@@ -50,6 +51,7 @@ def publish(
     """
     check_label(store, record)
     packaging = packaging.of_run(record)
+    check(record, packaging.terms)
     to = destination(to)
     if isinstance(to, str):
         with store.writing() as folder:
@@ -99,8 +101,10 @@ def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | No
     )
     with Image.open(source / SAMPLES) as grid:
         (folder / SAMPLES).write_bytes(png_of(grid))
+    decision = check(record, packaging.terms)
     card = card_of(record, images, evidence, model) | {
-        **packaging.terms.model_dump(mode="json"),
+        **packaging.terms.model_dump(mode="json", exclude={"approval", "approvers"}),
+        **({"decision": decision.model_dump(mode="json")} if decision else {}),
         "date": packaging.date,
         "signed_images": packaging.signer is not None,
         "sorted": drawn is not None,

@@ -18,6 +18,7 @@ from sfumato.findings import RehearsalFindings
 from sfumato.methods.plan import Certificate, Claim, Plan
 from sfumato.privacy.accounting.accountant import AtZero
 from sfumato.privacy.auditing.findings import Audit
+from sfumato.privacy.ledger.decisions import Decision
 
 RECORD = "run.json"
 SYNTHETIC = "synthetic"
@@ -106,6 +107,8 @@ class RunRecord(BaseModel):
     audit: Audit | None = None
     """Results of the last audit; INTERNAL."""
     overrides: tuple[Override, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    """Decisions of people on whether the images may leave, in order."""
     rehearsal: RehearsalFindings | None = None
     """Findings of the rehearsal on public images, before anything was paid for; None in records of earlier versions."""
     rehearsal_artifact: str = ""

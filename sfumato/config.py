@@ -4,10 +4,11 @@ A method adds one section of its own (`sfumato.methods`). *How fast* is `Machine
 result and is never hashed; *where* (stores, URLs) is read from the environment by the tasks alone.
 """
 
+import base64
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar, get_args
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from sfumato.data_settings import AUTO_WINDOW as AUTO_WINDOW
@@ -495,6 +496,25 @@ def _licence(value: str) -> str:
         ) from None
 
 
+def _public_key(value: str) -> str:
+    """A public Ed25519 key as base64 of its 32 bytes; openssl puts twelve others before them."""
+    try:
+        raw = base64.b64decode(value, validate=True)
+    except ValueError:
+        raw = b""
+    if len(raw) not in (32, 44):
+        raise PydanticCustomError(
+            "approver",
+            "give a public Ed25519 key: the middle line of what openssl pkey -in approver.pem -pubout prints",
+        )
+    return base64.b64encode(raw[-32:]).decode()
+
+
+Approval = Literal["none", "required", "signed"]
+APPROVALS: tuple[Approval, ...] = get_args(Approval)
+"""What may be asked of an approval, each more than the one before."""
+
+
 class Release(Section):
     """Terms and form in which a run's images are handed over; they change no image."""
 
@@ -509,6 +529,19 @@ class Release(Section):
     """What the images are published for, for the same."""
     contact: str = ""
     """Who answers questions, for the same."""
+    approval: Approval = "none"
+    """Whether somebody must approve before the images leave: `required` accepts a decision typed into the form of
+    `sfumato request-release` and one signed by `sfumato approve`, `signed` the second alone. Publishing can ask for more, not for less."""
+    approvers: tuple[Annotated[str, AfterValidator(_public_key)], ...] = ()
+    """The public keys whose signatures count, in base64; `signed` needs one at least, `required` takes any where it is empty."""
+
+    @model_validator(mode="after")
+    def _some_approver(self) -> Self:
+        if self.approval == "signed" and not self.approvers:
+            raise PydanticCustomError(
+                "approvers", "release.approval=signed needs the public key of an approver: release.approvers=[KEY]"
+            )
+        return self
 
 
 class Machine(Section):

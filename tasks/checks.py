@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from artifacts import serialization, witness
+from artifacts.approval import NONE
 from artifacts.packaging import require_licence
 from artifacts.references import PublicImages
 from sfumato.config import Constants
-from sfumato.errors import Refused
+from sfumato.errors import BadInput, Refused
 from sfumato.methods.plan import Plan
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.privacy.door import PrivateSet, check_in
@@ -41,13 +42,20 @@ def check_private(
 
 
 def refuse_publishing(plan: Plan, settings: Settings) -> None:
-    """`Refused`, before anything is made or paid for, where the plan's images could not be published; `BadInput` without a licence for them."""
+    """`Refused`, before anything is made or paid for, where the plan's images could not be published; `BadInput` without a licence for
+    them, or where somebody must approve them first."""
     if plan.certificate is None:
         raise Refused(
             f"--publish: the images of {plan.method} with these settings will be INTERNAL, and nothing was begun ({plan.lacking}); run without it "
             'and then, if someone answers for the claim, sfumato publish --accept-claim "REASON"'
         )
-    require_licence(release_of(settings.what()))
+    terms = release_of(settings.what())
+    require_licence(terms)
+    if terms.approval != NONE:
+        raise BadInput(
+            f"--publish: nobody can have approved images that are not drawn yet (release.approval={terms.approval}): run without it, then "
+            "sfumato request-release, and sfumato publish"
+        )
 
 
 def seen_elsewhere(ledger: Ledger, source: str) -> None:

@@ -1,7 +1,8 @@
 """More images of a run whose models are paid for: nothing is trained, judged or paid again."""
 
-from artifacts import gate
+from artifacts import approval, gate
 from artifacts.model import lacking, write_parts
+from artifacts.packaging import terms_of
 from artifacts.record import RunRecord
 from sfumato import __version__
 from sfumato.errors import Refused
@@ -23,12 +24,14 @@ def each_paid(record: RunRecord) -> str:
 def model_of(record: RunRecord) -> ReleasedModel:
     """The model of a run of this home, through the gate that published ones pass; the ledger notes the reuse, which costs nothing.
 
-    `Refused` where nothing of the run may leave.
+    `Refused` where nothing of the run may leave, `BadInput` where it needs an approval that it has not.
     """
     place = where()
     store = place.store()
     with place.ledger() as ledger, store.writing() as folder:
         released = gate.passed(store, ledger, record)
+        decided = record.model_copy(update={"decisions": released.decisions})
+        approval.check(released, terms_of(released, terms_of(decided)))
         if released.certificate is None or (why := lacking(released)):
             raise Refused(f"no more images of run {record.run} can be drawn at no cost: {why}")
         write_parts(folder, store, released)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from artifacts import certify, classifiers, gate, pictures, serialization, witness
+from artifacts import approval, certify, classifiers, gate, pictures, serialization, witness
 from artifacts.books import books_of
 from artifacts.card import evidence_of
 from artifacts.labels import Label
@@ -26,6 +26,7 @@ from artifacts.references import (
 from artifacts.reports import plots, spending
 from artifacts.reports import run as report
 from artifacts.reports.page import in_markdown, inside, write_tables
+from artifacts.store import Store
 from artifacts.tracking import NOTE
 from sfumato import __version__
 from sfumato.class_shares import numbers_of_each
@@ -43,6 +44,7 @@ from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING, Facts
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.privacy.auditing import looks
+from sfumato.privacy.ledger.ledger import Ledger
 from tasks.inputs import FeatureSpaces, Inputs, Judging, RunDescription, Wanted, load_parts, load_shares
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
@@ -391,14 +393,14 @@ def publish_run(
     with place.ledger() as ledger:
         released = gate.passed(store, ledger, record, accepting)
         to = destination(to)
-        packaging = replace(packaging.of_run(record), date=now()[:DAY], signer=packaging.signer or place.image_signer())
-        copied = not gate.copy_check(ledger.entries(), record).body["passed"]
-        certify.accept(
-            store, ledger, released, claim=accept_claim, copies=accept_copies, copied=copied, code_version=__version__
+        packaging = packaging.of_run(record.model_copy(update={"decisions": released.decisions}))
+        packaging = replace(
+            packaging.of_run(released), date=now()[:DAY], signer=packaging.signer or place.image_signer()
         )
-        released = gate.passed(store, ledger, record)
+        approval.check(released, packaging.terms, accepting)
+        released = accepted(store, ledger, record, claim=accept_claim, copies=accept_copies)
         evidence = evidence_of(store, ledger, released)
-    record = record.model_copy(update={"overrides": released.overrides})
+    record = record.model_copy(update={"overrides": released.overrides, "decisions": released.decisions})
     save_record(folder, record)
     record = record.model_copy(update={"published": str(publish(store, released, to, evidence, packaging))})
     write_up(record)
@@ -406,6 +408,17 @@ def publish_run(
         show_run(record)
         register(record)
     return record
+
+
+def accepted(store: Store, ledger: Ledger, record: RunRecord, *, claim: str, copies: str) -> RunRecord:
+    """The record as the gate releases it, with the reasons to accept something, if any, written into the ledger first."""
+    accepting = [kind for kind, reason in (("claim", claim), ("copies", copies)) if reason]
+    released = gate.passed(store, ledger, record, accepting)
+    if not accepting:
+        return released
+    copied = not gate.copy_check(ledger.entries(), record).body["passed"]
+    certify.accept(store, ledger, released, claim=claim, copies=copies, copied=copied, code_version=__version__)
+    return gate.passed(store, ledger, record)
 
 
 def register(record: RunRecord) -> None:

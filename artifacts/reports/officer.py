@@ -68,6 +68,7 @@ def officer_page(record: RunRecord, *, images: str = "", internal: bool = False)
             Text(_unit(record), "Who is protected, and who is not.", FURTHER),
             *([_accesses(books.accesses), Text(_set(record, books), "The set so far.")] if books else [Text(NO_BOOKS)]),
             Table("facts", ["for the file", GLOSS], _facts(record, books, images)),
+            *(Text(f"It was {one.in_words()}.", "Decision.") for one in record.decisions[-1:]),
             Blanks(SIGNED),
         ],
         sheet=True,

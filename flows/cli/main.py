@@ -30,6 +30,8 @@ COMMANDS = {
     "show": "results",
     "report": "results",
     "publish": "results",
+    "request-release": "approve",
+    "approve": "approve",
     "generate": "generate",
     "audit": "audit",
     "explain": "explain",
@@ -68,7 +70,7 @@ def load(name: str) -> Any:
         group.name = name
         return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name)(getattr(module, name))
+    alone.command(name)(getattr(module, name.replace("-", "_")))
     return typer.main.get_command(alone)
 
 

@@ -98,7 +98,8 @@ def publish(
     from tasks.release import publish_run
 
     record = load_record(place.runs, run)
-    licences = (licence, release_from(changes or []).licence, release_of(record.settings).licence)
+    licences = [licence, release_from(changes or []).licence, release_of(record.settings).licence]
+    licences += [one.licence for one in record.decisions]
     if not any(licences) and sys.stdin.isatty():
         licence = typer.prompt(
             "Licence of the images, as SPDX calls it (CC-BY-4.0, CC0-1.0, LicenseRef-NAME for your own terms)"

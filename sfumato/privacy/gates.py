@@ -98,6 +98,7 @@ GATES = (
 
 OTHERWISE: Mapping[str, str] = {
     "artifacts": "the store, the run's record, and the place that is published to",
+    "artifacts.approval": "a person's decision",
     "sfumato.backbone": "the shape of images",
     "sfumato.image_folder": "the place that is published to",
     "sfumato.settings": "settings",

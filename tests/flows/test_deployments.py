@@ -65,8 +65,8 @@ def in_schema(schema: dict, path: tuple[str, ...]) -> dict:
     return at
 
 
-def test_every_method_is_deployed_and_so_are_the_three_others():
-    assert set(DEPLOYMENTS) == {*METHODS, "weekly", "prepare", "compare"}
+def test_every_method_is_deployed_and_so_are_the_four_others():
+    assert set(DEPLOYMENTS) == {*METHODS, "weekly", "prepare", "release", "compare"}
     for name, one in DEPLOYMENTS.items():
         found = load_flow_from_entrypoint(one["entrypoint"], use_placeholder_flow=False)
         assert isinstance(found, Flow) and one["work_pool"]["name"] == POOL and one["description"], name

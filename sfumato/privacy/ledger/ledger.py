@@ -64,9 +64,10 @@ from sfumato.privacy.ledger.balance import (
     version_of,
 )
 from sfumato.privacy.ledger.chain import Chain, Entry
+from sfumato.privacy.ledger.decisions import DecidedLedger
 from sfumato.privacy.ledger.fingerprints import Prints, key_of, stored_prints, write_joins
 from sfumato.privacy.ledger.joins import PERSON, check_pair, join_history, joined_names
-from sfumato.privacy.ledger.recovery import RECOVERED, SignedLedger
+from sfumato.privacy.ledger.recovery import RECOVERED
 from sfumato.privacy.ledger.signing import Keys
 from sfumato.progress import Progress, silent
 
@@ -74,7 +75,7 @@ __all__ = ["Budget", "Difference", "Entry", "Ledger", "Reservation", "Spend", "T
 
 Kind = Literal[
     "budget", "version", "reserve", "open", "progress", "commit", "cancel", "look", "reuse", "override", "join", "differ",
-    "made", "check",
+    "made", "check", "decision",
 ]  # fmt: skip
 Check = Literal["copies", "audit"]
 """The checks that samples must pass before they may leave."""
@@ -82,7 +83,7 @@ Price = Callable[[Sequence[Event], float, Relation], float]
 """(events, delta, relation) -> epsilon of their composition, infinite where there is none."""
 
 
-class Ledger(SignedLedger):
+class Ledger(DecidedLedger):
     """The ledger at a database URL, created if it is not there; every call is one transaction."""
 
     def __init__(self, url: str, clock: Callable[[], str], keys: Keys, price: Price = accountant.epsilon):

@@ -13,7 +13,7 @@ from flows.cli import main
         ["plan"],
         ["show"],
         ["publish"],
-        ["generate"],
+        *(["generate"], ["request-release"], ["approve"]),
         ["ledger"],
         ["ledger", "show"],
         ["ledger", "budget"],
@@ -36,6 +36,7 @@ def test_every_command_explains_itself(sfumato, command):
 def test_every_command_is_known_to_these_tests():
     known = {"run", "plan", "show", "publish", "audit", "check", "compare", "sweep", "explain"}
     known |= {
+        *("approve", "request-release"),
         "generate",
         "ledger",
         "migrate",
