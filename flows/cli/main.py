@@ -4,6 +4,7 @@ Mistakes end with one line and exit code 2, refusals of the ledger or of a label
 the command is called, so that help answers at once.
 """
 
+import atexit
 import gc
 import importlib
 import logging
@@ -162,6 +163,9 @@ def _terminate(number: int, _: FrameType | None) -> None:
 def main() -> None:
     """Run the command; a person's mistake, a refusal or a signal ends it with one line and its exit code."""
     gc.set_threshold(*COLLECTED_AFTER)
+    atexit.register(
+        gc.freeze
+    )  # Python ends a second sooner where it does not look through all that is loaded for garbage
     quiet_logs()
     signal.signal(signal.SIGTERM, _terminate)
     try:

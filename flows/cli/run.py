@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.cli.loading import loading
 from flows.cli.options import OUT, Changes, Epsilon, GoOn, MethodName, PresetName, PublicBecause, warn, with_short
 from sfumato.errors import Refused
 from sfumato.named_settings import DEFAULT_METHOD
@@ -41,9 +42,10 @@ def run(
     """
     place, all_changes = configure(), with_short(changes, epsilon, public_because)
     answering = None if dry_run else _server_for(method, preset, all_changes)
-    from tasks.checks import refuse_publishing
-    from tasks.planning import RUN_FOLDER, Wishes, plan_run
-    from tasks.prices import cached_prices
+    with loading():
+        from tasks.checks import refuse_publishing
+        from tasks.planning import RUN_FOLDER, Wishes, plan_run
+        from tasks.prices import cached_prices
 
     def shown() -> "PlannedRun":
         planned = plan_run(method, preset, all_changes, new_version=new_version)
@@ -63,16 +65,17 @@ def run(
         from artifacts.publish import destination
 
         destination(publish_to)
-    from flows.cli.results import summary
-    from flows.synthesize import synthesize_planned
+    with loading():
+        from flows.cli.results import summary
+        from flows.synthesize import synthesize_planned
 
+        place.tracker().check()  # MLflow loads while the server starts
     if new_version:
         warn(
             "a new version is counted afresh only where its records are not those of the versions before: a record in both has "
             "been paid for in both, and their budget binds them together (sfumato ledger show says which count together)"
         )
     wishes = Wishes(publish_to or (RUN_FOLDER if publish else ""), new_version, go_on=go_on)
-    place.tracker().check()  # MLflow loads while the server starts
     answering.wait()
     summary(synthesize_planned(planned, wishes))
 
@@ -85,8 +88,9 @@ def plan(
     public_because: PublicBecause = "",
 ) -> None:
     """Show what a run would train, the noise it needs and the certificate it would earn; opens no private image."""
-    from tasks.planning import plan_run
-    from tasks.prices import cached_prices
+    with loading():
+        from tasks.planning import plan_run
+        from tasks.prices import cached_prices
 
     place = configure()
     with cached_prices(place):
@@ -105,7 +109,8 @@ def rehearse(
     """
     place, all_changes = configure(), with_short(changes, public_because=public_because)
     answering = _server_for(method, preset, all_changes)
-    from tasks.planning import plan_run
+    with loading():
+        from tasks.planning import plan_run
 
     planned = plan_run(method, preset, all_changes)
     place.store()

@@ -197,15 +197,28 @@ def curve(events: Sequence[Event], deltas: Sequence[float], relation: Relation, 
     if any(event.uncertified(relation) for event in events):
         return tuple(math.inf for _ in deltas)
     merged = _merged(*_lists(events, relation))
-    mus, steps, histograms = merged
-    bound = grid_epsilon(mus, steps, checked_delta(own), relation, histograms)
+    computed = _curve(*merged, tuple(checked_delta(delta) for delta in deltas), relation, checked_delta(own))
+    return computed or tuple(epsilon(events, delta, relation) for delta in deltas)
+
+
+@functools.lru_cache(maxsize=64)
+def _curve(
+    mus: tuple[float, ...],
+    steps: tuple[Step, ...],
+    histograms: tuple[Cells, ...],
+    deltas: tuple[float, ...],
+    relation: Relation,
+    own: float,
+) -> tuple[float, ...]:
+    """The epsilon at each delta by one of dp-accounting's distributions; empty where these do not serve."""
+    bound = grid_epsilon(mus, steps, own, relation, histograms)
     if not _is_direct(steps, histograms, min(own, *deltas), bound):
-        return tuple(epsilon(events, delta, relation) for delta in deltas)
-    loss = _distribution(*merged, relation, max(FINEST_INTERVAL, INTERVAL_SHARE * bound))
+        return ()
+    loss = _distribution(mus, steps, histograms, relation, max(FINEST_INTERVAL, INTERVAL_SHARE * bound))
 
     def at(delta: float) -> float:
         closed = math.inf if histograms else unsampled_epsilon(mus, steps, delta, relation)
-        return min(closed, float(loss.get_epsilon_for_delta(checked_delta(delta))))
+        return min(closed, float(loss.get_epsilon_for_delta(delta)))
 
     return tuple(at(delta) for delta in deltas)
 
