@@ -4,7 +4,7 @@ Used for everything trained on public data, and on private images once enough no
 images themselves are trained on in `sfumato.privacy.engine.dp_sgd` alone, or without a certificate in a mechanism.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from sfumato.config import Pretraining, Training
+from sfumato.config import ParameterGroup, Pretraining, Training
 from sfumato.diffusion.objective import denoising_examples, record_losses, renoising_loss
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.errors import Stopped
+from sfumato.networks.denoiser import groups_of
 from sfumato.progress import Progress, silent
 from sfumato.resuming import Keeper, TrainingState
 
@@ -218,12 +219,16 @@ def train_denoiser(
     loss_of_step: Callable[[], Tensor],
     settings: Training,
     *,
+    fixed: Collection[ParameterGroup] = (),
     progress: Progress = silent,
     resumable: Resumable | None = None,
 ) -> tuple[nn.Module, list[float]]:
-    """All of `model` trained as the settings say; returns the averaged model, frozen, and the losses."""
+    """`model` without its `fixed` groups trained as the settings say; returns the averaged model, frozen, and the losses."""
+    group_of = groups_of(model)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(group_of(name) not in fixed)
     trained, losses = train(
-        model.requires_grad_(True),
+        model,
         loss_of_step,
         steps=settings.steps,
         learning_rate=settings.learning_rate,
@@ -244,6 +249,7 @@ def train_on_noised(
     *,
     boundary: int,
     seed: int,
+    fixed: Collection[ParameterGroup] = (),
     progress: Progress = silent,
 ) -> tuple[nn.Module, list[float]]:
     """Train the times `boundary` + 1..T on images `[n, c, h, w]` to which the noise of time `boundary` was added, without classes.
@@ -262,7 +268,7 @@ def train_on_noised(
         y = torch.full((len(latent),), NO_CLASS, device=noised.device)
         return renoising_loss(model, schedule, latent, y, boundary=boundary, generator=generator)
 
-    return train_denoiser(model, loss_of_step, settings, progress=progress)
+    return train_denoiser(model, loss_of_step, settings, fixed=fixed, progress=progress)
 
 
 def unlabelled_losses(schedule: NoiseSchedule, boundary: int) -> Callable[..., Tensor]:

@@ -236,6 +236,7 @@ def train_phase_one(
                 training,
                 boundary=phase.boundary,
                 seed=settings.seed,
+                fixed=phase.fixed,
                 progress=draft.show,
             )
         else:
@@ -252,6 +253,7 @@ def train_phase_one(
                     device=device,
                     codec=parts.codec,
                     maps=parts.alignment,
+                    fixed=phase.fixed,
                     progress=draft.show,
                 )
             trained = paid.result

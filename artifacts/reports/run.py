@@ -59,6 +59,7 @@ FIDELITY = {
     "coverage": "coverage",
     "frechet_backbone": "Frechet distance, backbone",
     "frechet_latents": "Frechet distance, latents",
+    "frechet_train": "Frechet distance, training images",
     "two_sample_auc": "told from real",
     "readable": "readable",
 }

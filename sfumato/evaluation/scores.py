@@ -16,7 +16,7 @@ judges, seeds and draws of the images.
 import base64
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -103,6 +103,9 @@ class Scores(BaseModel):
     """Frechet distance to the real test images in the features of the run's public backbone; None where it has none."""
     frechet_latents: float | None = Field(default=None, ge=0)
     """Frechet distance to the real test images in the latents of the run's public autoencoder; None where it has none."""
+    frechet_train: float | None = Field(default=None, ge=0)
+    """Frechet distance to as many private *training* images, in the features of `frechet`: what published FIDs are. A set that repeats its
+    training images comes near to 0 here, so that it says nothing of copies; None of real images, and in scores of earlier versions."""
     judge: float | None = Field(default=None, ge=0, le=1)
     """Share of real test images that the judge itself reads rightly: what `readable` may reach."""
     intervals: dict[str, Interval]
@@ -146,6 +149,8 @@ class Bench:
     """Further features of the real test images, [n, d]."""
     judge_reads: np.ndarray
     """1 for each real test image that the judge reads rightly, else 0, [n]."""
+    train_features: Tensor | None = None
+    """Features of private training images, [m, d]; None where nothing is compared with these."""
 
 
 class ScoredSet(NamedTuple):
@@ -181,10 +186,12 @@ def make_bench(
     extractor: FeatureReader,
     how: Evaluation,
     further: Mapping[str, Eyes] = MappingProxyType({}),
+    trained_on: Tensor | None = None,
     seed: int = 0,
     device: str | torch.device = "cpu",
 ) -> Bench:
-    """The bench of real test images [n, c, h, w] in [-1, 1] with labels int64 [n]; they are read once, for all sets.
+    """The bench of real test images [n, c, h, w] in [-1, 1] with labels int64 [n]; they are read once, for all sets, and so are the private
+    training images `trained_on` [m, c, h, w] that sets are compared with as published distances are.
 
     Many parameters: each is a tensor, or a number of one formula.
     """
@@ -193,14 +200,18 @@ def make_bench(
     own = {name: eyes.read(real_test) for name, eyes in further.items()}
     reads = _read_rightly(judge_model, real_test, labels)
     classes = judge_model.head.out_features
-    return Bench(real_test, labels, read, classes, judge_model, extractor, how, seed, device, further, own, reads)
+    train = None if trained_on is None else extractor.read(trained_on)[0]
+    return Bench(real_test, labels, read, classes, judge_model, extractor, how, seed, device, further, own, reads, train)
 
 
-def judge(synthetic: Tensor, labels: Tensor, bench: Bench, *, progress: Progress | None = None) -> Scores:
+def judge(
+    synthetic: Tensor, labels: Tensor, bench: Bench, *, repeats: bool = False, progress: Progress | None = None
+) -> Scores:
     """All scores of images [n, c, h, w] in [-1, 1], n > 5, drawn for labels int64 [n]; INTERNAL.
 
-    `progress` receives the optimiser steps of all trainings as one count.
+    Where the images are (`repeats`) the bench's training images, they are not compared with themselves. `progress` receives the optimiser steps of all trainings as one count.
     """
+    bench = replace(bench, train_features=None) if repeats else bench
     utility.check_task(synthetic, labels, bench.images, bench.labels, classes=bench.classes)
     _enough(synthetic, "synthetic images")
     names, unread = utility.wanted(bench.how, shape_of(synthetic))
@@ -286,6 +297,8 @@ def _seen(synthetic: Tensor, labels: Tensor, bench: Bench) -> ScoredSet:
     around = intervals.score_interval(score, table, resamples=bench.how.resamples, seed=bench.seed)
     spans = {"kid": intervals.around(kid, error), "inception_score": around}
     others = [(name, eyes.read(synthetic), bench.further_features[name]) for name, eyes in bench.further.items()]
+    if bench.train_features is not None:
+        others.append(("frechet_train", drawn, bench.train_features))
     return _joined(
         ScoredSet({"kid": kid, "inception_score": score}, spans),
         _shared("coverage", near.covered, bench),

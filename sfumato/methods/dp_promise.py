@@ -1,8 +1,8 @@
 """dp-promise: a private diffusion model whose large times are trained without DP-SGD (Wang et al. 2024).
 
 Phase I trains the times S..T on noised private images with an ordinary optimiser, without labels; Phase II starts from
-its averaged weights and trains the times 1..S-1 with DP-SGD, with labels, the network on the time kept as it is
-(Algorithm 1). Images are drawn by the result alone (Algorithm 2): rho is `generation.eta`, T' `generation.steps`, w
+its averaged weights and trains the times 1..S-1 with DP-SGD, with labels. Both keep the network on
+the time as it is (Algorithm 1). Images are drawn by the result alone (Algorithm 2): rho is `generation.eta`, T' `generation.steps`, w
 `generation.guidance`.
 
 Certificate: none with the paper's Phase I, whose loss uses the drawn noise, so that a step reveals more than the noised image
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from sfumato.config import MethodSection, Schedule, SettingsOf, Training
+from sfumato.config import MethodSection, ParameterGroup, Schedule, SettingsOf, Training
 from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
@@ -43,6 +43,8 @@ if TYPE_CHECKING:  # to list settings takes no torch
     from sfumato.diffusion.objective import Corrupt, Examples
     from sfumato.methods.parts import Parts
 
+FIXED: tuple[ParameterGroup, ...] = ("time",)
+"""Groups that neither phase trains: the network on the time stays as public images taught it (section 5.1)."""
 PIXEL_RANGE = 2.0
 """Range of one value of an image: images lie in [-1, 1] (section 5.1)."""
 FEWEST_TIMES = 2
@@ -219,7 +221,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     else:
         noise, certificate = calibrated(privacy, spends)
     training = Training(**method.training.model_dump())
-    first = PhaseOne(boundary=start, noised_once=method.phase_one == "noised_once", training=training)
+    first = PhaseOne(boundary=start, noised_once=method.phase_one == "noised_once", training=training, fixed=FIXED)
     return Plan(
         method=method.name,
         facts=facts,
@@ -248,9 +250,9 @@ def _check(settings: SettingsOf[Method], facts: Facts, start: int) -> None:
     boundary = f"method.boundary={method.boundary:g} is time {start} of schedule.timesteps={horizon}"
     if start < FEWEST_TIMES:
         raise BadInput(f"{boundary} and leaves no time to Phase II: S must lie above 1, raise method.boundary")
-    if "time" in settings.fine_tuning.trainable:
+    if set(FIXED) & set(settings.fine_tuning.trainable):
         raise BadInput(
-            f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} holds the network on the time, which Phase II keeps as "
+            f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} holds the network on the time, which both phases keep as "
             "it is: leave `time` out"
         )
     if method.phase_one != "off" and method.training.batch > facts.records:

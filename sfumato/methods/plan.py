@@ -27,6 +27,7 @@ from sfumato.config import (
     Judge,
     MethodSection,
     Network,
+    ParameterGroup,
     Pretraining,
     Privacy,
     Relation,
@@ -240,7 +241,7 @@ class Retrieval(Section):
 
 
 class PhaseOne(Section):
-    """Training at the large diffusion times, before DP-SGD: all parameters, no labels, no clipping, no noise on gradients."""
+    """Training at the large diffusion times, before DP-SGD: no labels, no clipping, no noise on gradients."""
 
     boundary: int
     """S: the images are noised to this time or a larger one."""
@@ -248,6 +249,8 @@ class PhaseOne(Section):
     """On a copy of each image that is noised to S once, and priced; otherwise on the images themselves, noised again at each step,
     which has no certificate."""
     training: Training
+    fixed: Annotated[tuple[ParameterGroup, ...], LATER] = ()
+    """Groups that stay as they are."""
 
 
 class Members(Section):

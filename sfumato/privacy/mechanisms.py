@@ -5,7 +5,7 @@ queries themselves are in `sfumato.privacy.engine.queries`, where an audit runs 
 that stands beside the mechanism, reserved in the ledger before the door opens.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.alignment import ClassMaps, Moments, Reference, aligned, encoded
-from sfumato.config import FineTuning, Judge, Training
+from sfumato.config import FineTuning, Judge, ParameterGroup, Training
 from sfumato.diffusion.objective import Corrupt
 from sfumato.errors import Stopped
 from sfumato.images import ImageSet, shape_of, to_unit
@@ -242,10 +242,11 @@ def unprotected(
     device: torch.device,
     codec: Codec = PIXELS,
     maps: ClassMaps | None = None,
+    fixed: Collection[ParameterGroup] = (),
     source: Source | None = None,
     progress: Progress = silent,
 ) -> Paid[nn.Module]:
-    """All of `model` trained plainly on the images: no clipping, no noise, the mean of `loss` over Poisson batches.
+    """`model` without its `fixed` groups trained plainly on the images: no clipping, no noise, the mean of `loss` over Poisson batches.
 
     Price: none that can be certified (`Uncertified`); the result is INTERNAL.
 
@@ -260,7 +261,7 @@ def unprotected(
             index = poisson_sample(len(x), sample_rate, source).to(device)
             return loss(model, x[index], y[index], generator).sum() / max(1, len(index))
 
-        trained, _ = train_denoiser(model.to(device), loss_of_step, settings, progress=progress)
+        trained, _ = train_denoiser(model.to(device), loss_of_step, settings, fixed=fixed, progress=progress)
         entries = visit.entries
     return Paid(trained, entries, visit.payment)
 

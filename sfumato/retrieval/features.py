@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.samplers import NO_CLASS, NoisePredictor
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise, predicted_image
+from sfumato.errors import BadInput
 from sfumato.images import shape_of
 from sfumato.latents import PIXELS, Codec
 from sfumato.progress import Progress, silent
@@ -49,10 +50,30 @@ class Encoder(nn.Module):
         return F.normalize(self.body(x), dim=1)
 
 
-def make_encoder(settings: Extractor, shape: tuple[int, int, int], *, seed: int = 0) -> Encoder:
+class ResNet18(nn.Module):
+    """x `[b, c, h, w]` -> unit feature vectors `[b, 512]`: torchvision's ResNet-18 with a first layer for small images (Chen et al. 2020, B.9)."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        try:
+            from torchvision.models import resnet18
+        except ImportError:
+            raise BadInput("extractor.kind=resnet18 needs torchvision: `pip install torchvision`") from None
+        self.body = resnet18()
+        self.body.conv1 = nn.Conv2d(channels, self.body.conv1.out_channels, 3, padding=1, bias=False)
+        self.body.maxpool, self.body.fc = nn.Identity(), nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return F.normalize(self.body(x), dim=1)
+
+
+def make_encoder(settings: Extractor, shape: tuple[int, int, int], *, seed: int = 0) -> nn.Module:
     """A freshly initialised encoder for images of `shape` (c, h, w) whose weights follow the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        if settings.kind == "resnet18":
+            return ResNet18(shape[0])
         encoder = Encoder(shape[0], max(shape[1:]), settings.width, settings.features)
         encoder(torch.zeros(1, *shape))
         return encoder
@@ -162,7 +183,7 @@ def train_extractor(
     encoder = make_encoder(settings, codec.shape(shape_of(images)), seed=seed).to(images.device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        head = SimCLRProjectionHead(settings.features, settings.features, settings.features).to(images.device)
+        head = SimCLRProjectionHead(settings.features, settings.features, settings.projection or settings.features).to(images.device)
     contrast = contrast_of(settings)
     feed = batches(len(images), settings.batch, torch.Generator().manual_seed(seed))
 

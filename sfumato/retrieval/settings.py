@@ -1,10 +1,13 @@
 """Settings of retrieval: the extractor h, and how queries and keys are made."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sfumato.config import LATER, Section
+
+RESNET_FEATURES = 512
+"""Length of the pooled features of a ResNet-18 (He et al. 2016, Table 1)."""
 
 
 class Extractor(Section):
@@ -22,6 +25,11 @@ class Extractor(Section):
     """Channels of the first convolution."""
     features: int = Field(default=128, ge=2)
     """Length of a feature vector."""
+    kind: Annotated[Literal["convolutions", "resnet18"], LATER] = "convolutions"
+    """`convolutions`: as many as halve the image to 2x2; `resnet18`: that network without its first pooling, for small images, with 512
+    features and a width of its own."""
+    projection: Annotated[int, Field(ge=0), LATER] = 0
+    """Length of what the loss compares, which the head after the features makes of them for training alone; 0 takes `features`."""
     rotation: float = Field(default=12.0, ge=0)
     """Largest rotation of a view, degrees."""
     scale: float = Field(default=0.15, ge=0, lt=1)
@@ -39,6 +47,12 @@ class Extractor(Section):
     contrast: Annotated[Literal["views", "classes"], LATER] = "views"
     """What is alike: two views of one image (Eq. 4), or all views of one public class (Khosla et al. 2020, Eq. 2), which is not in the
     paper."""
+
+    @model_validator(mode="after")
+    def _features_of_the_network(self) -> Self:
+        if self.kind == "resnet18" and self.features != RESNET_FEATURES:
+            raise ValueError(f"features={self.features}: kind=resnet18 gives {RESNET_FEATURES}; set features={RESNET_FEATURES}")
+        return self
 
 
 class QuerySettings(Section):

@@ -99,8 +99,10 @@ def judged(
         further = {"frechet_backbone": extractors.backbone(backbone.whitened, device)} if backbone else {}
         further |= {"frechet_latents": extractors.latents(codec.encode, device)} if codec != PIXELS else {}
         held_out = to_unit(test.images.pixels), torch.as_tensor(test.images.labels)
+        best = tensors(train.images, how.images)
         bench = scores.make_bench(
             *held_out,
+            trained_on=best[0],
             judge_model=scores.train_judge(real, labels, classes=classes, seed=seed, device=device, progress=progress),
             extractor=extractor,
             how=how,
@@ -113,8 +115,7 @@ def judged(
         for name, images in sets.items():
             own = replace(bench, how=fast) if name in briefly else bench
             rows[name] = scores.judge(*images, own, progress=progress)
-        best = tensors(train.images, how.images)
-        rows[REAL] = scores.judge(*best, bench, progress=progress)
+        rows[REAL] = scores.judge(*best, bench, repeats=True, progress=progress)
         if codec != PIXELS:
             again = [(_through(codec, x, device), y) for x, y in (best, held_out)]
             rows[CEILING] = scores.ceiling(again[0], again[1], bench, progress=progress)

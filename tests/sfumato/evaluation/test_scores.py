@@ -109,7 +109,7 @@ def test_all_classifiers_on_grey_images_of_8x8(digits, judge_model, eyes):
 
 def test_scores_of_an_earlier_version_still_load(reference_scores):
     """They lack what came later, and say nothing of it."""
-    later = ("two_sample_auc", "judge", "further_extractors", "frechet_latents", "frechet_backbone")
+    later = ("two_sample_auc", "judge", "further_extractors", "frechet_latents", "frechet_backbone", "frechet_train")
     known = reference_scores.model_dump(mode="json")
     old = {
         name: value for name, value in known.items() if name not in later and not name.endswith(("_auc", "_balanced"))
@@ -125,6 +125,17 @@ def test_real_images_are_the_floor_of_what_is_told_apart(reference_scores):
     assert 0.4 < reference_scores.two_sample_auc < 0.6 and low < 0.5 < high + 0.05
     assert reference_scores.judge > 0.96 and reference_scores.cnn_auc > 0.99
     assert reference_scores.cnn_balanced == pytest.approx(reference_scores.cnn, abs=0.02)
+
+
+def test_published_distances_are_to_the_training_images(digits, judge_model, eyes):
+    bench = make_bench(
+        digits.test, digits.test_labels, judge_model=judge_model, extractor=eyes, how=QUICK, trained_on=digits.train
+    )
+    copies = ceiling((digits.train, digits.train_labels), (digits.test, digits.test_labels), bench)
+    assert copies.frechet_train == pytest.approx(0, abs=1e-3) and copies.frechet > 0.1
+    half = ceiling((digits.train[:500], digits.train_labels[:500]), (digits.test, digits.test_labels), bench)
+    read = [eyes.read(images)[0] for images in (digits.train, digits.train[:500])]
+    assert half.frechet_train == pytest.approx(frechet_distance(*read)) and "frechet_train" in half.intervals
 
 
 def test_further_distances_are_measured_in_latents_and_in_the_backbone(digits, judge_model, eyes):

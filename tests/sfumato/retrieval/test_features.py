@@ -69,6 +69,22 @@ def test_features_are_unit_vectors_for_every_size(shape):
     torch.testing.assert_close(found.norm(dim=1), torch.ones(4))
 
 
+@pytest.mark.parametrize("shape", [(3, 4, 4), (1, 8, 8), (3, 32, 32)])
+def test_a_resnet_18_reads_latents_and_images_as_512_numbers(shape):
+    encoder = make_encoder(Extractor(kind="resnet18", features=512), shape, seed=1).eval()
+    found = encoder(torch.randn(3, *shape))
+    assert found.shape == (3, 512)
+    torch.testing.assert_close(found.norm(dim=1), torch.ones(3))
+    again = make_encoder(Extractor(kind="resnet18", features=512), shape, seed=1).state_dict()
+    assert all(torch.equal(value, again[name]) for name, value in encoder.state_dict().items())
+    assert sum(p.numel() for p in encoder.parameters()) > 11e6, "as published, but for the first layer and the last"
+
+
+def test_other_features_than_those_of_a_resnet_18_are_refused():
+    with pytest.raises(ValueError, match="kind=resnet18 gives 512; set features=512"):
+        Extractor(kind="resnet18")
+
+
 def test_views_without_movement_are_the_images():
     x = torch.rand(6, 3, 9, 9) * 2 - 1
     torch.testing.assert_close(random_views(x, STILL, generator()), x, rtol=1e-5, atol=1e-5)
