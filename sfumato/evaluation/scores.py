@@ -201,7 +201,9 @@ def make_bench(
     reads = _read_rightly(judge_model, real_test, labels)
     classes = judge_model.head.out_features
     train = None if trained_on is None else extractor.read(trained_on)[0]
-    return Bench(real_test, labels, read, classes, judge_model, extractor, how, seed, device, further, own, reads, train)
+    return Bench(
+        real_test, labels, read, classes, judge_model, extractor, how, seed, device, further, own, reads, train
+    )
 
 
 def judge(

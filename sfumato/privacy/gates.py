@@ -109,6 +109,7 @@ OTHERWISE: Mapping[str, str] = {
     "sfumato.methods": "settings, and what was paid",
     "sfumato.networks": "settings",
     "sfumato.privacy.accounting.accountant": "settings",
+    "sfumato.retrieval.features": "the packages that are installed",
     "sfumato.privacy.auditing.audit": "settings",
     "sfumato.privacy.ledger.balance": "the ledger",
     "sfumato.privacy.ledger.chain": "the ledger",

@@ -183,7 +183,9 @@ def train_extractor(
     encoder = make_encoder(settings, codec.shape(shape_of(images)), seed=seed).to(images.device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        head = SimCLRProjectionHead(settings.features, settings.features, settings.projection or settings.features).to(images.device)
+        head = SimCLRProjectionHead(settings.features, settings.features, settings.projection or settings.features).to(
+            images.device
+        )
     contrast = contrast_of(settings)
     feed = batches(len(images), settings.batch, torch.Generator().manual_seed(seed))
 

@@ -51,7 +51,9 @@ class Extractor(Section):
     @model_validator(mode="after")
     def _features_of_the_network(self) -> Self:
         if self.kind == "resnet18" and self.features != RESNET_FEATURES:
-            raise ValueError(f"features={self.features}: kind=resnet18 gives {RESNET_FEATURES}; set features={RESNET_FEATURES}")
+            raise ValueError(
+                f"features={self.features}: kind=resnet18 gives {RESNET_FEATURES}; set features={RESNET_FEATURES}"
+            )
         return self
 
 

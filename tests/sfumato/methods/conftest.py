@@ -188,12 +188,23 @@ class World:
         model, schedule, codec = build_like(self), self.parts.schedule, self.parts.codec
         if phase.noised_once:
             paid = noised_records(access, event, codec=codec, **others)
-            trained, _ = train_on_noised(model, schedule, paid.result, phase.training, boundary=phase.boundary, seed=0, fixed=phase.fixed)
+            trained, _ = train_on_noised(
+                model, schedule, paid.result, phase.training, boundary=phase.boundary, seed=0, fixed=phase.fixed
+            )
             return trained, dict(paid.entries)
         rate = phase.training.batch / self.facts.records
         loss = unlabelled_losses(schedule, phase.boundary)
         paid = unprotected(
-            access, event, model, loss, phase.training, sample_rate=rate, device=CPU, codec=codec, fixed=phase.fixed, **others
+            access,
+            event,
+            model,
+            loss,
+            phase.training,
+            sample_rate=rate,
+            device=CPU,
+            codec=codec,
+            fixed=phase.fixed,
+            **others,
         )
         return paid.result, dict(paid.entries)
 
