@@ -276,8 +276,8 @@ def unlabelled_losses(schedule: NoiseSchedule, boundary: int) -> Callable[..., T
     Phase I); called with a model, images `[b, c, h, w]`, labels that it ignores, and a generator."""
 
     def losses(model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
-        times = {"low": boundary, "high": schedule.timesteps}
-        examples = denoising_examples(schedule, x, torch.full_like(y, NO_CLASS), draws=1, generator=generator, **times)
+        none, last = torch.full_like(y, NO_CLASS), schedule.timesteps
+        examples = denoising_examples(schedule, x, none, draws=1, low=boundary, high=last, generator=generator)
         return record_losses(model, examples)
 
     return losses

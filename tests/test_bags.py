@@ -10,7 +10,6 @@ from tests.test_house import FOLDERS, Source, imports, source, tree
 CONVERSIONS = {"model_dump", "_asdict"}
 """Ways to turn a frozen value into arguments for another that has its fields; the types of both are there to read."""
 READ_BACK = "fields of a file, read back into the value that was written there, which checks them"
-ONE_KERNEL = "options of one numerical function, made a few lines above"
 UNPACKED = {
     ("artifacts/serialization.py", "Canaries"): READ_BACK,
     ("sfumato/formats.py", "Backbone"): READ_BACK,
@@ -19,11 +18,6 @@ UNPACKED = {
     ("sfumato/formats.py", "Reference"): READ_BACK,
     ("sfumato/released.py", "PartFolders"): READ_BACK,
     ("tasks/audit.py", "Audit"): READ_BACK,
-    ("sfumato/privacy/engine/queries.py", "noised"): ONE_KERNEL,
-    ("sfumato/privacy/mechanisms.py", "queries.learnt_head"): ONE_KERNEL,
-    ("sfumato/privacy/mechanisms.py", "queries.moments_of"): ONE_KERNEL,
-    ("sfumato/privacy/mechanisms.py", "queries.voted"): ONE_KERNEL,
-    ("sfumato/training.py", "denoising_examples"): ONE_KERNEL,
 }
 """Where a bag is unpacked into a function or a value of another file, by file and callee."""
 AS_STORED = "the JSON of a ledger entry, a card, a page or a screen, as it stands there"

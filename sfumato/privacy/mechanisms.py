@@ -7,7 +7,7 @@ that stands beside the mechanism, reserved in the ledger before the door opens.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -86,8 +86,10 @@ def noisy_votes(
     Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=DISCRETE) as visit:
-        arguments: dict[str, Any] = {"classes": classes, "options": options, "device": device}
-        votes = queries.voted(visit.images, event, ballot, **arguments, source=source or system_source())
+        source = source or system_source()
+        votes = queries.voted(
+            visit.images, event, ballot, classes=classes, options=options, device=device, source=source
+        )
         entries = visit.entries
     return Paid(votes, entries, visit.payment)
 
@@ -128,8 +130,10 @@ def noisy_head(
     Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
     with spending(access, [event], insecure=source is not None, arithmetic=ON_GRID) as visit:
-        arguments: dict[str, Any] = {"classes": classes, "records": records, "device": device}
-        head = queries.learnt_head(visit.images, event, read, settings, **arguments, source=source or system_source())
+        source = source or system_source()
+        head = queries.learnt_head(
+            visit.images, event, read, settings, classes=classes, records=records, device=device, source=source
+        )
         entries = visit.entries
     return Paid(head, entries, visit.payment)
 
@@ -159,8 +163,10 @@ def noisy_moments(
     Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
     """
     with spending(access, events, insecure=source is not None, arithmetic=f"{DISCRETE}; {ON_GRID}") as visit:
-        arguments: dict[str, Any] = {"classes": classes, "codec": codec, "device": device, "progress": progress}
-        moments = queries.moments_of(visit.images, events, reference, **arguments, source=source or system_source())
+        source, images = source or system_source(), visit.images
+        moments = queries.moments_of(
+            images, events, reference, classes=classes, codec=codec, device=device, source=source, progress=progress
+        )
         entries = visit.entries
     return Paid(moments, entries, visit.payment)
 

@@ -5,7 +5,6 @@ states their prices), so that an audit can run on made-up records the very code 
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -127,24 +126,25 @@ def moments_of(
     sums = torch.zeros(classes * cells, numbers, dtype=torch.float64)
     for part in torch.arange(len(away)).split(alignment.CHUNK):
         sums.index_add_(0, place[part], weight[part, None] * away[part].double())
-    scale: dict[str, Any] = {"noise_multiplier": of_sums.noise_multiplier, "norm": reference.radius}
-    (sums,) = noised([sums], **scale, numbers=sums.numel(), source=source)
-    mean_noise = of_sums.noise_multiplier * reach(reference.radius, sums.numel())
+    noise, radius = of_sums.noise_multiplier, reference.radius
+    (sums,) = noised([sums], noise_multiplier=noise, norm=radius, numbers=sums.numel(), source=source)
+    mean_noise = noise * reach(radius, sums.numel())
     shape = (classes, cells)
     centres = alignment.centres(counts.view(shape), sums.view(*shape, -1), mean_noise, reference)
 
     largest, seconds = reference.residual**2, []
+    noise = of_seconds.noise_multiplier
     size = classes * numbers * (numbers + 1) // 2
     for label in range(classes):
         total = torch.zeros(numbers, numbers, dtype=torch.float64)
         for part in torch.nonzero(y == label)[:, 0].split(alignment.CHUNK):
             residuals = within(away[part].double() - centres[label, cell[part]], reference.residual)
             total += (weight[part, None] * residuals).T @ residuals
-        scale = {"noise_multiplier": of_seconds.noise_multiplier, "norm": largest}
-        seconds += noised([alignment.packed(total)], **scale, numbers=size, source=source)
+        packed = [alignment.packed(total)]
+        seconds += noised(packed, noise_multiplier=noise, norm=largest, numbers=size, source=source)
         progress(label + 1, classes)
-    noise = of_counts.noise_multiplier, mean_noise, of_seconds.noise_multiplier * reach(largest, size)
-    return Moments(counts.view(shape), sums.view(*shape, -1), torch.stack(seconds), *noise)
+    noises = of_counts.noise_multiplier, mean_noise, noise * reach(largest, size)
+    return Moments(counts.view(shape), sums.view(*shape, -1), torch.stack(seconds), *noises)
 
 
 def central_sums(
