@@ -9,8 +9,6 @@ ancestor that made them INTERNAL.
 """
 
 import hashlib
-import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -33,7 +31,7 @@ from artifacts.reports.run import REPORT, SAMPLES, public_page
 from artifacts.store import Store, full_disk
 from artifacts.upload import free_place, is_url, shown, upload
 from sfumato.errors import BadInput, Refused
-from sfumato.image_folder import DATA, free_folder, pictures_of, png_of
+from sfumato.image_folder import DATA, free_folder, pictures_of, png_of, whole_folder
 from sfumato.image_folder import safe_name as safe_name
 from sfumato.released import LEFT_OUT
 
@@ -59,20 +57,10 @@ def publish(
             upload(folder, to, mark=CARD)
         return shown(to)
     try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{to.name}-", dir=to.parent))
-    except OSError as error:
-        raise unwritable(error, to) from None
-    try:
-        _fill(draft, store, record, evidence, packaging)
-        draft.chmod(0o755)
-        if to.exists():
-            to.rmdir()
-        os.rename(draft, to)
+        with whole_folder(to) as draft:
+            _fill(draft, store, record, evidence, packaging)
     except OSError as error:
         raise unwritable(error, to) from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return to
 
 

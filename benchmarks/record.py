@@ -24,6 +24,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.runtime.machine import commit
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 UNITS = ("CPU s", "s", "ms", "MB", "%", "minutes", "CPU minutes", "us a query", "in steps", "clips")
@@ -87,12 +89,6 @@ def machine() -> dict[str, str | int | float]:
     if hasattr(os, "getloadavg"):
         facts["load_before"] = round(os.getloadavg()[0], 1)
     return facts
-
-
-def commit() -> str:
-    """The commit that is checked out, with `+` where files differ from it; empty without git."""
-    command = ["git", "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def output(command: Sequence[str]) -> Iterator[str]:

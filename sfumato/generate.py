@@ -6,16 +6,13 @@ and a README with the certificate. In a checkout `sfumato generate` does the sam
 
 import argparse
 import hashlib
-import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from sfumato.class_shares import number_of_classes
 from sfumato.errors import BadInput
-from sfumato.image_folder import DATA, LABELS, SPLIT, free_folder, pictures_of, write_folders
+from sfumato.image_folder import DATA, LABELS, SPLIT, free_folder, pictures_of, whole_folder, write_folders
 from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
 from sfumato.released import CARD, ReleasedModel, load
@@ -43,17 +40,9 @@ def write_more(
     pixels, labels = model.draw(images, classes=named(classes, model.classes), seed=seed, progress=progress)
     drawn = ImageSet(pixels, labels, model.classes)
     try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{to.name}-", dir=to.parent))
-        try:
+        with whole_folder(to) as draft:
             write_folders(draft, pictures_of(drawn), drawn.classes)
             (draft / README).write_text(readme(model, drawn, origin), encoding="utf-8")
-            draft.chmod(0o755)
-            if to.exists():
-                to.rmdir()
-            os.rename(draft, to)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
         raise BadInput(f"cannot write to {to}: {error.strerror}; choose another place with --to") from None
     return to

@@ -5,10 +5,13 @@ split, and file systems that know no upper case keep them apart. Not covered: ma
 them.
 """
 
+import contextlib
 import csv
 import io
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
@@ -22,6 +25,8 @@ from sfumato.errors import BadInput
 from sfumato.images import ImageSet, picture
 
 DATA, SPLIT, LABELS = "data", "train", "labels.csv"
+READABLE = 0o755
+"""Permissions of a folder that is handed over: everybody may read it."""
 NAME_DIGITS = 6
 """Digits of a published picture's name."""
 NAME_LENGTH = 60
@@ -135,3 +140,21 @@ def free_folder(to: Path) -> Path:
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise BadInput(f"cannot write to {to}: {above} is no folder that you may write; choose another place with --to")
     return to
+
+
+@contextlib.contextmanager
+def whole_folder(to: Path) -> Iterator[Path]:
+    """A folder to fill beside `to`, which is free: it takes that name when the block ends, so that `to` appears complete or not at all.
+
+    `OSError` where it cannot be written; then, and after any other error, nothing of it is left.
+    """
+    to.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{to.name}-", dir=to.parent))
+    try:
+        yield draft
+        draft.chmod(READABLE)
+        if to.exists():
+            to.rmdir()
+        os.rename(draft, to)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

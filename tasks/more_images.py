@@ -16,11 +16,6 @@ from tasks.runtime.environment import where
 STAGE = "more images"
 
 
-def each_paid(record: RunRecord) -> str:
-    """The reason why more images of a run would cost something; empty where its certificate covers any number."""
-    return lacking(record)
-
-
 def model_of(record: RunRecord) -> ReleasedModel:
     """The model of a run of this home, through the gate that published ones pass; the ledger notes the reuse, which costs nothing.
 

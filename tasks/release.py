@@ -48,7 +48,8 @@ from sfumato.privacy.ledger.ledger import Ledger
 from tasks.inputs import FeatureSpaces, Inputs, Judging, RunDescription, Wanted, load_parts, load_shares
 from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
-from tasks.runtime.environment import commit, now, where
+from tasks.runtime.environment import now, where
+from tasks.runtime.machine import WHOLE, commit
 from tasks.runtime.progress import CONSOLE, progress
 from tasks.terms import Order
 
@@ -121,7 +122,7 @@ def keep_samples(draft: Draft[Samples], images: ImageSet, description: RunDescri
     """Write images, a picture of some of each class, and the description of their run."""
     serialization.save_images(draft.folder, images)
     if description:
-        gate.save_how(draft.folder, description.settings, description.plan, commit())
+        gate.save_how(draft.folder, description.settings, description.plan, commit(WHOLE))
     pictures.draw_images(draft.folder / PICTURE, images, pictures.columns_of(images))
     draft.files = [draft.folder / PICTURE]
     draft.metrics = {"images": len(images)}

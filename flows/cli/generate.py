@@ -44,11 +44,12 @@ def generate(
     if (folder / CARD).is_file():
         model, origin = load(folder, key=key), from_folder(folder)
     else:
+        from artifacts.model import lacking
         from artifacts.record import load_record
-        from tasks.more_images import each_paid, model_of, origin_of
+        from tasks.more_images import model_of, origin_of
 
         record = load_record(place.runs, of)
-        if why := each_paid(record):
+        if why := lacking(record):
             return _pay(record, images, why, bool(classes) or seed is not None, to, yes)
         model, origin = model_of(record), origin_of(record)
     from tasks.runtime.progress import progress

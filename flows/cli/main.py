@@ -163,9 +163,7 @@ def _terminate(number: int, _: FrameType | None) -> None:
 def main() -> None:
     """Run the command; a person's mistake, a refusal or a signal ends it with one line and its exit code."""
     gc.set_threshold(*COLLECTED_AFTER)
-    atexit.register(
-        gc.freeze
-    )  # Python ends a second sooner where it does not look through all that is loaded for garbage
+    atexit.register(_end_soon)
     quiet_logs()
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -210,6 +208,16 @@ def _pointed(error: BadInput | Refused | Stopped) -> BadInput | Refused | Stoppe
     from tasks.runtime.internal import pointed
 
     return pointed(error, where().home)
+
+
+COUNTS_AT_THE_END = "triton"
+"""A library that complains at the end, line by line, of all its objects that the collector was not shown."""
+
+
+def _end_soon() -> None:
+    """Spare the end of Python the look for garbage through all that is loaded, which takes a second or two."""
+    if COUNTS_AT_THE_END not in sys.modules:
+        gc.freeze()
 
 
 def _help_with(job: str) -> None:

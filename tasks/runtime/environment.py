@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import platform
-import subprocess
 import urllib.request
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -251,17 +250,6 @@ def account() -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
         return "an account without a name"
-
-
-def commit() -> str:
-    """The commit of the checkout, with `-dirty` where files differ from it; empty without a checkout or without git."""
-    describe = ("git", "-C", str(CHECKOUT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    try:
-        if not (CHECKOUT / ".git").exists():
-            return ""
-        return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
 
 
 def now() -> str:

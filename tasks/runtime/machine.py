@@ -1,4 +1,4 @@
-"""The facts that stand beside a measured figure: the machine, and the commit that was checked out."""
+"""The facts that stand beside a measured figure or drawn images: the machine, and the commit that was checked out."""
 
 import importlib.metadata
 import os
@@ -10,6 +10,9 @@ from tasks.runtime.environment import CHECKOUT
 LINUX = platform.system() == "Linux"
 OUTPUTS = ("benchmarks/results", "docs/results")
 """Where measured figures are written, which says nothing about the program that measured them."""
+
+SHORT, WHOLE = 7, 40
+"""Digits of a commit beside a figure, and in a card."""
 
 
 def machine_facts() -> dict[str, str | int | float]:
@@ -25,14 +28,16 @@ def machine_facts() -> dict[str, str | int | float]:
     return {**facts, "load": round(os.getloadavg()[0], 1)} if LINUX else facts
 
 
-def commit() -> str:
-    """The commit that is checked out, with `+` where files differ from it, results left aside; empty without git."""
-    name, rest = git("rev-parse", "--short=7", "HEAD"), [f":(exclude){folder}" for folder in OUTPUTS]
-    return f"{name}+" if name and git("status", "--porcelain", "--", ".", *rest) else name
+def commit(digits: int = SHORT) -> str:
+    """The commit of the checkout, with `+` where files that git knows differ from it, results left aside; empty without a checkout or git."""
+    name = git("rev-parse", f"--short={digits}", "HEAD") if (CHECKOUT / ".git").exists() else ""
+    others = [f":(exclude){folder}" for folder in OUTPUTS]
+    changed = name and git("status", "--porcelain", "--untracked-files=no", "--", ".", *others)
+    return f"{name}+" if changed else name
 
 
 def git(*arguments: str) -> str:
-    """What git prints about this checkout; empty where there is none."""
+    """What git prints about this checkout; empty where it fails or there is none."""
     try:
         return subprocess.run(["git", *arguments], cwd=CHECKOUT, capture_output=True, text=True).stdout.strip()
     except OSError:

@@ -29,13 +29,22 @@ def test_results_leave_the_commit_as_it_is(checkout):
     (checkout / "benchmarks" / "results" / "one.json").write_text("2")
     (checkout / "benchmarks" / "results" / "two.json").write_text("2")
     assert machine.commit() == clean
+    (checkout / "notes.txt").write_text("git does not know this file")
+    assert machine.commit() == clean
     (checkout / "program.py").write_text("2")
     assert machine.commit() == f"{clean}+"
+
+
+def test_a_card_names_the_whole_commit_of_the_same_program(checkout):
+    whole = machine.commit(machine.WHOLE)
+    assert len(whole) == 40 and whole.startswith(machine.commit())
 
 
 def test_without_git_there_is_no_commit(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "CHECKOUT", tmp_path)
     assert machine.commit() == ""
+    (tmp_path / ".git").mkdir()  # of nothing that git knows
+    assert machine.commit(machine.WHOLE) == ""
 
 
 def test_the_facts_name_cores_and_versions():
