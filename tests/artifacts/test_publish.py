@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import fsspec
@@ -16,7 +17,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from artifacts import publish as publishing
 from artifacts import upload
 from artifacts.publish import below, destination, publish
 from artifacts.record import RECORD, Override
@@ -307,7 +307,7 @@ def refuse(code):
     ("name", "code"), [("mkdtemp", errno.EACCES), ("mkdtemp", errno.EROFS), ("rename", errno.EBUSY)]
 )
 def test_a_place_that_cannot_be_written_is_refused(store, record, tmp_path, monkeypatch, name, code):
-    place = publishing.os if name == "rename" else publishing.tempfile
+    place = os if name == "rename" else tempfile
     monkeypatch.setattr(place, name, refuse(code))
     with refused("cannot write", str(tmp_path), os.strerror(code), "--to"):
         publish(store, record, tmp_path / "out")
@@ -320,9 +320,7 @@ def test_a_place_that_cannot_be_looked_into_is_refused(store, record, tmp_path, 
         publish(store, record, tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("place", "name"), [(Path, "write_bytes"), (publishing.shutil, "copyfile"), (publishing.os, "rename")]
-)
+@pytest.mark.parametrize(("place", "name"), [(Path, "write_bytes"), (shutil, "copyfile"), (os, "rename")])
 @pytest.mark.parametrize("empty_folder", [True, False])
 def test_a_disk_that_fills_leaves_no_half_folder(store, record, tmp_path, monkeypatch, place, name, empty_folder):
     if empty_folder:
