@@ -24,7 +24,7 @@ from tasks import audit, checks
 from tasks.inputs import Inputs
 from tasks.runtime.artifact import RunContext, device_of
 from tasks.runtime.environment import configure, now
-from tasks.runtime.heartbeat import attended
+from tasks.runtime.heartbeat import attended, named
 from tasks.runtime.run import Journal
 from tasks.terms import Order
 
@@ -32,7 +32,7 @@ QUERIED = (STAGE_SELECTION, STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_CENT
 """Stages that query the records once."""
 
 
-@flow(name="audit", flow_run_name="audit-{run}", persist_result=False, validate_parameters=True)
+@flow(name="audit", flow_run_name=named("audit-{run}"), persist_result=False, validate_parameters=True)
 @attended
 def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | None = None) -> RunRecord:
     """Try to break a finished run: play its mechanisms, train again with canaries where it was trained by DP-SGD, attack the rest.

@@ -20,12 +20,12 @@ from tasks.checks import over_budget
 from tasks.comparison import comparing, conclude
 from tasks.planning import Wishes
 from tasks.runtime.environment import configure
-from tasks.runtime.heartbeat import attended
+from tasks.runtime.heartbeat import attended, named
 from tasks.runtime.parallel import alone, among_others, side_by_side
 from tasks.runtime.progress import CONSOLE
 
 
-@flow(name="compare", flow_run_name="{title}", persist_result=False, validate_parameters=True)
+@flow(name="compare", flow_run_name=named("{title}"), persist_result=False, validate_parameters=True)
 @attended
 def compare(
     variants: list[str] | None = None,
@@ -64,7 +64,7 @@ def compare(
 def compare_planned(grid: RunGrid, cells: Sequence[Cell], *, go_on: bool = False) -> Comparison:
     """Compare runs that were planned in this process."""
 
-    @flow(name="compare", flow_run_name="{title}", persist_result=False)
+    @flow(name="compare", flow_run_name=named("{title}"), persist_result=False)
     @attended
     def as_planned(
         title: str, variants: list[str], preset: str, epsilons: list[float], seeds: list[int], changes: list[str]

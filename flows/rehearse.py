@@ -10,11 +10,11 @@ from tasks import rehearsal
 from tasks.planning import PlannedRun, plan_run
 from tasks.runtime.artifact import RunContext, device_of
 from tasks.runtime.environment import configure, now, where
-from tasks.runtime.heartbeat import attended, call_run
+from tasks.runtime.heartbeat import attended, call_run, named
 from tasks.runtime.run import Journal
 
 
-@flow(name="rehearse", flow_run_name="rehearse-{method}", persist_result=False, validate_parameters=True)
+@flow(name="rehearse", flow_run_name=named("rehearse-{method}"), persist_result=False, validate_parameters=True)
 @attended
 def rehearse(method: str = DEFAULT_METHOD, preset: str = "", changes: list[str] | None = None) -> None:
     """Make the public half of a run and show what it can do, before anything is paid. Opens no private image.
@@ -31,7 +31,7 @@ def rehearse(method: str = DEFAULT_METHOD, preset: str = "", changes: list[str] 
 def rehearse_planned(run: PlannedRun) -> None:
     """The same flow with a run that was planned in this process."""
 
-    @flow(name="rehearse", flow_run_name="rehearse-{method}", persist_result=False)
+    @flow(name="rehearse", flow_run_name=named("rehearse-{method}"), persist_result=False)
     @attended
     def as_planned(method: str, preset: str, changes: list[str]) -> None:
         rehearse_public(run, f"rehearse-{method}-{now()}")

@@ -23,7 +23,7 @@ from sfumato.settings import release_from, release_of
 from tasks.approval import Ruling, decide, releasable
 from tasks.release import report_for_prefect
 from tasks.runtime.environment import configure
-from tasks.runtime.heartbeat import attended
+from tasks.runtime.heartbeat import attended, named
 
 DAY_SECONDS = 24 * 60 * 60
 ANSWERED_WITHIN_SECONDS = 5
@@ -47,7 +47,7 @@ class ReleaseForm(RunInput):
     )
 
 
-@flow(name="release", flow_run_name="release-{run}", persist_result=False, validate_parameters=True)
+@flow(name="release", flow_run_name=named("release-{run}"), persist_result=False, validate_parameters=True)
 @attended
 def release(run: str, days: float = 14) -> str:
     """Ask somebody whether the images of a finished run may leave. Opens no private image, and publishes nothing.

@@ -91,7 +91,7 @@ from tasks.record import Finished, baseline_settings, close, pages_of
 from tasks.release import JudgedSets
 from tasks.runtime.caching import Stage
 from tasks.runtime.environment import where
-from tasks.runtime.heartbeat import attended
+from tasks.runtime.heartbeat import attended, named
 from tasks.runtime.parallel import alone, among_others
 from tasks.runtime.run import Journal
 from tasks.terms import Order, Terms
@@ -107,7 +107,7 @@ PUBLISHED = "published"
 """Folder in that of a run, for `RUN_FOLDER`."""
 
 
-@flow(name="synthesize", flow_run_name="{method}", persist_result=False, validate_parameters=True)
+@flow(name="synthesize", flow_run_name=named("{method}"), persist_result=False, validate_parameters=True)
 @attended
 def synthesize(
     method: str = DEFAULT_METHOD,
@@ -136,7 +136,7 @@ def synthesize(
 def synthesize_planned(run: PlannedRun, wishes: Wishes) -> RunRecord:
     """Carry out a run that was planned in this process: nothing is planned or priced again."""
 
-    @flow(name="synthesize", flow_run_name="{method}", persist_result=False)
+    @flow(name="synthesize", flow_run_name=named("{method}"), persist_result=False)
     @attended
     def as_planned(
         method: str, preset: str, changes: list[str], publish_to: str, new_version: bool, go_on: bool

@@ -92,7 +92,7 @@ class Stage(Generic[P, Made]):
         """The same as a cached Prefect task that is never tried twice."""
         return task(
             name=self.name,
-            tags=[GPU],
+            task_run_name=self.name,
             retries=0,
             persist_result=True,
             result_serializer="json",
@@ -118,6 +118,13 @@ class Call(Generic[Made]):
     stage: Stage[..., Made]
     arguments: Mapping[str, object]
     """Name -> value, in the order of the parameters."""
+    note: str = ""
+    """What distinguishes its result from others of the same stage, for people."""
+
+    @property
+    def name(self) -> str:
+        """Its name on screens, in reports and in Prefect."""
+        return f"{self.stage.name} ({self.note})" if self.note else self.stage.name
 
     @property
     def key(self) -> str:
@@ -126,15 +133,15 @@ class Call(Generic[Made]):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """A view of a dictionary cannot be sent to another process; the dictionary can."""
-        return _call_of, (self.stage, dict(self.arguments))
+        return _call_of, (self.stage, dict(self.arguments), self.note)
 
 
 def _stage_named(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _call_of(stage: Stage[..., Kind], arguments: dict[str, object]) -> Call[Kind]:
-    return Call(stage, MappingProxyType(arguments))
+def _call_of(stage: Stage[..., Kind], arguments: dict[str, object], note: str) -> Call[Kind]:
+    return Call(stage, MappingProxyType(arguments), note)
 
 
 def stage(function: Callable[Concatenate[RunContext, P], Made]) -> Stage[P, Made]:
@@ -359,11 +366,12 @@ def run_stage(call: Call[Kind], context: RunContext) -> tuple[Kind, bool]:
     with turn_everywhere(place, key, f"waiting for {stage.name} of another run"):
         if place.shared_store and not is_here(stage, key) and (known := recalled(place, key)):
             return cast(Kind, known), True  # a key is of one stage, which makes one kind
-        state: Any = stage.task(context, **call.arguments, return_state=True)
+        work = stage.task.with_options(task_run_name=call.name) if call.note else stage.task
+        state: Any = work(context, **call.arguments, return_state=True)
         ref, cached = state.result(), state.name == "Cached"
         if cached and (why := lacking(place, ref)):
             CONSOLE.print(f"{stage.name}: made again: {why}")
-            ref, cached = stage.task.with_options(refresh_cache=True)(context, **call.arguments), False
+            ref, cached = work.with_options(refresh_cache=True)(context, **call.arguments), False
         if place.shared_store:
             share(place, key, ref)
     return ref, cached

@@ -7,11 +7,14 @@ process differ from running work (`tasks.server.recovery`). The file holds the n
 import contextlib
 import functools
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
+import coolname.data  # which Prefect brings, and makes names up with
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from prefect.states import Failed
@@ -68,12 +71,44 @@ def sign_of(home: Path, run_id: UUID) -> Path:
     return home / "locks" / sign(run_id)
 
 
-def call_run(name: str) -> None:
-    """Give the flow run at work a name in Prefect."""
-    if run_id := _run_id():
-        # A server that is briefly unreachable must not end a run over its name.
-        with contextlib.suppress(Exception), get_client(sync_client=True) as client:
-            client.set_flow_run_name(run_id, name)
+def call_run(name: str, about: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Give the flow run at work a name in Prefect, unless a person gave it one, and tags such as `data:digits`."""
+    context = FlowRunContext.get()
+    if not context or not context.flow_run:
+        return
+    run = context.flow_run
+    named = None if run.id in _NAMED_BY_PEOPLE else name
+    # A server that is briefly unreachable must not end a run over its name.
+    with contextlib.suppress(Exception), get_client(sync_client=True) as client:
+        tags = {*run.tags, *(f"{what}:{value}" for what, value in about.items())}
+        client.update_flow_run(run.id, name=named, tags=sorted(tags))
+
+
+def named(template: str) -> Callable[[], str]:
+    """The name with which a flow's run begins: the one that a person gave it, else `template` with the flow's parameters."""
+
+    def name() -> str:
+        context = FlowRunContext.get()
+        assert context and context.flow_run  # Prefect asks within the run
+        present, own = context.flow_run.name, template.format(**context.parameters or {})
+        if present == own or STAMPED.match(present) or is_made_up(present):
+            return own
+        _NAMED_BY_PEOPLE.add(context.flow_run.id)
+        return present
+
+    return name
+
+
+STAMPED = re.compile(r"((prepare|rehearse)-.*)?\d{4}-?\d{2}-?\d{2}[-T]")
+"""Pattern of a name that `call_run` gave: before a retry."""
+_NAMED_BY_PEOPLE: set[UUID] = set()
+
+
+def is_made_up(name: str) -> bool:
+    """Whether Prefect, which joins two words at random, made a name up."""
+    lists = (one for one in coolname.data.config.values() if isinstance(one, dict) and one.get("type") == "words")
+    words = name.split("-")
+    return len(words) == 2 and set(words) <= {word for one in lists for word in one["words"]}
 
 
 def _run_id() -> UUID | None:

@@ -4,12 +4,13 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Generic, ParamSpec, TypeVar
 
 import torch
+from prefect import tags
 
 from artifacts.certify import spends_of
 from artifacts.labels import Label
@@ -21,7 +22,7 @@ from sfumato.errors import Refused
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
 from tasks.runtime.artifact import RunContext, device_of
-from tasks.runtime.caching import Call, Stage, code_version, is_cached, run_stage
+from tasks.runtime.caching import GPU, Call, Stage, code_version, is_cached, run_stage
 from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import call_run
 from tasks.runtime.locks import holding
@@ -65,15 +66,15 @@ class Journal:
             except FileExistsError:
                 number += 1
                 name = f"{base}-{number}"
+        about = {"method": settings.method.name, "data": private.name, "epsilon": f"{settings.privacy.epsilon:g}"}
         if not above:
-            call_run(name)
+            call_run(name, about)
         tracker = place.tracker()
-        tags = {"method": settings.method.name, "data": private.name, "epsilon": f"{settings.privacy.epsilon:g}"}
         params = settings.model_copy(
             update={"data": settings.data.model_copy(update={"private": private.name, "folder": ""})}
         ).what()
         public, internal = (
-            tracker.log(name, label=label, parent=above.get(label, ""), tags=tags, params=params)
+            tracker.log(name, label=label, parent=above.get(label, ""), tags=about, params=params)
             for label in (Label.PUBLIC, Label.INTERNAL)
         )
         parents = {Label.PUBLIC: public, Label.DP: public, Label.INTERNAL: internal}
@@ -97,20 +98,19 @@ class Journal:
         """
 
         def carried_out(*args: P.args, **kwargs: P.kwargs) -> Kind:
-            return self.run(stage.given(*args, **kwargs), paid=paid, note=note)
+            return self.run(replace(stage.given(*args, **kwargs), note=note), paid=paid)
 
         return carried_out
 
-    def run(self, call: Call[Kind], *, paid: bool, note: str) -> Kind:
+    def run(self, call: Call[Kind], *, paid: bool) -> Kind:
         """Carry out one call of a stage."""
-        name = f"{call.stage.name} ({note})" if note else call.stage.name
         self._check(call)
-        return self._noted(call, name, find_or_make(call, self.context, self.device), paid)
+        return self._noted(call, call.name, find_or_make(call, self.context, self.device), paid)
 
     def run_all(self, calls: Sequence[Call[Kind]], machine: Machine) -> list[Kind]:
         """Carry out calls that cost nothing, side by side where the machine is to; each call says what machine it sees."""
         if alone(machine, len(calls)):
-            return [self.run(call, paid=False, note="") for call in calls]
+            return [self.run(call, paid=False) for call in calls]
         for call in calls:
             self._check(call)
         title = f"{calls[0].stage.name}, {len(calls)} times"
@@ -156,6 +156,6 @@ class StageResult(Generic[Made]):
 def find_or_make(call: Call[Kind], context: RunContext, device: torch.device) -> StageResult[Kind]:
     """Carry a call out or reuse its result, holding the device."""
     started = time.monotonic()
-    with holding(device, where().home):
+    with holding(device, where().home), tags(*([GPU] if device.type == "cuda" else [])):
         ref, cached = run_stage(call, context)
     return StageResult(ref, cached, round(time.monotonic() - started, 2))

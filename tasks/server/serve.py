@@ -37,7 +37,7 @@ STOP_SECONDS = 60
 SHORT_SECONDS = 30
 """Seconds that a worker must have lived to be started again."""
 RUNS_AT_ONCE = 2
-"""Their stages take turns; more would only hold memory. The others wait, and `sfumato status` says so."""
+"""On a GPU their stages take turns; more would only hold memory. The others wait, and `sfumato status` says so."""
 PR_SET_PDEATHSIG = 1
 """Linux: the signal that a process gets when its parent dies (prctl)."""
 PREFECT = [sys.executable, "-m", "prefect"]

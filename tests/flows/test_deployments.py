@@ -6,6 +6,7 @@ import pytest
 import yaml
 from prefect import Flow, flow
 from prefect.flows import load_flow_from_entrypoint
+from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import is_valid_schema, validate
 from pydantic.fields import FieldInfo
 
@@ -61,7 +62,8 @@ def in_schema(schema: dict, path: tuple[str, ...]) -> dict:
     at = schema["definitions"]["settings"]
     for name in path:
         at = at["properties"][name.removesuffix("_")]  # `from_` is typed as `from`
-        at = schema["definitions"][at["$ref"].split("/")[-1]] if "$ref" in at else at
+        ref = at.get("$ref") or next((one["$ref"] for one in at.get("anyOf", []) if "$ref" in one), "")
+        at = schema["definitions"][ref.split("/")[-1]] if ref else at
     return at
 
 
@@ -71,7 +73,7 @@ def test_every_method_is_deployed_and_so_are_the_four_others():
         found = load_flow_from_entrypoint(one["entrypoint"], use_placeholder_flow=False)
         assert isinstance(found, Flow) and one["work_pool"]["name"] == POOL and one["description"], name
         assert is_valid_schema(found.parameters.model_dump(by_alias=True)) is None
-        found.validate_parameters(one.get("parameters", {}))
+        found.validate_parameters({"run": "some"} if name == "release" else one.get("parameters", {}))
     assert all(DEPLOYMENTS[name]["entrypoint"] == f"flows.deployments.{name.replace('-', '_')}" for name in METHODS)
 
 
@@ -105,6 +107,59 @@ def test_the_form_shows_title_help_bounds_and_the_values_that_the_run_will_have(
     assert "name" not in schema["definitions"]["method"]["properties"]
 
 
+MOST_FIELDS, LONGEST_TITLE = 9, 20
+"""Of what the form shows at first."""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_form_begins_with_what_most_people_change_and_folds_the_rest(method):
+    schema = parameter_schema(flow_named(method)).model_dump(by_alias=True)
+    shown = sorted(schema["properties"], key=lambda name: schema["properties"][name]["position"])
+    assert shown[:4] == ["preset", "data", "epsilon", "publish_to"] and len(shown) <= MOST_FIELDS
+    titles = [one["title"] for one in schema["properties"].values()]
+    assert titles[:4] == ["Preset", "Data", "Epsilon", "Publish to"]
+    assert list(in_schema(schema, ())["properties"])
+    assert list(schema["definitions"]["images"]["properties"]) == ["private", "public"]
+    sections = {name: one for name, one in in_schema(schema, ())["properties"].items() if "anyOf" in one}
+    assert len(sections) > 12
+    for one in (schema["properties"]["settings"], *sections.values()):
+        assert one["default"] is None and len(one["title"]) <= LONGEST_TITLE
+        folded, opened = one["anyOf"]
+        assert folded == {"type": "null", "title": "as it is"}
+        assert schema["definitions"][opened["$ref"].split("/")[-1]]["title"] == "change"
+
+
+def run_by_form(monkeypatch, name: str, **given) -> tuple:
+    """What the run of a form with these values is started with: method, preset, changes."""
+    starts = []
+    monkeypatch.setattr(deployments.whole, "run_changed", lambda *how: starts.append(how))
+    flow_named(name).fn(**flow_named(name).validate_parameters(given))
+    return starts[0][:3]
+
+
+def test_the_first_fields_are_short_for_settings(monkeypatch):
+    given = {"preset": "dp-ldm", "data": {"private": "scans"}, "epsilon": 3, "licence": "MIT"}
+    assert run_by_form(monkeypatch, "rapid", **given) == (
+        "rapid",
+        "dp-ldm",
+        ['data.private="scans"', "privacy.epsilon=3.0", 'release.licence="MIT"'],
+    )
+
+
+def test_what_an_earlier_form_asked_for_is_still_what_it_was(monkeypatch):
+    """A schedule that was filled in before keeps its epsilon, whatever the new field beside it begins with."""
+    earlier = {"settings": {"privacy": {"epsilon": 2}, "data": {"private": "scans"}}, "another_edition": True}
+    assert validate(earlier, schema_of("rapid"), raise_on_error=False) == []
+    assert run_by_form(monkeypatch, "rapid", **earlier)[2] == ['data.private="scans"', "privacy.epsilon=2.0"]
+
+
+def test_a_setting_that_is_given_twice_is_given_once_or_refused(monkeypatch):
+    same = {"epsilon": 2, "settings": {"privacy": {"epsilon": 2}}}
+    assert run_by_form(monkeypatch, "rapid", **same)[2] == ["privacy.epsilon=2.0"]
+    with pytest.raises(BadInput, match="privacy.epsilon is given twice"):
+        run_by_form(monkeypatch, "rapid", **{**same, "epsilon": 3})
+
+
 def test_a_bound_can_be_read():
     found = in_schema(schema_of("rapid"), ("fine_tuning", "sample_rate"))["description"]
     assert found.endswith("(above 0, at most 1)")
@@ -112,7 +167,8 @@ def test_a_bound_can_be_read():
 
 def test_a_setting_that_python_has_no_name_for_is_filled_in_as_it_is_typed():
     form = form_of(resolve("rapid"))
-    assert list(changes(form.model_validate({"network": {"from": "unet/"}}), form())) == ['network.from="unet/"']
+    told = changes(form.model_validate({"network": {"from": "unet/"}}), resolve("rapid"))
+    assert list(told) == ['network.from="unet/"']
     assert in_schema(schema_of("rapid"), ("network", "from"))["title"] == "From"
 
 
@@ -120,7 +176,7 @@ def test_a_choice_among_numbers_is_a_number_in_the_form_and_no_other_is_taken():
     entry = in_schema(schema_of("rapid"), ("data", "channels"))
     assert entry["type"] == "integer" and entry["default"] == 0 and "enum" not in entry
     form = form_of(resolve("rapid"))
-    assert list(changes(form.model_validate({"data": {"channels": 3}}), form())) == ["data.channels=3"]
+    assert list(changes(form.model_validate({"data": {"channels": 3}}), resolve("rapid"))) == ["data.channels=3"]
     with pytest.raises(ValueError, match="0, 1 or 3"):
         form.model_validate({"data": {"channels": 2}})
 
@@ -144,16 +200,16 @@ def test_what_is_out_of_bounds_is_refused_before_the_run_is_made(given, wrong):
 def test_what_is_changed_in_the_form_is_what_a_person_would_set():
     form = form_of(resolve("rapid"))
     given = {"privacy": {"epsilon": 2}, "data": {"private": "my scans: all"}, "network": {"attention": [4]}}
-    told = list(changes(form.model_validate(given), form()))
+    told = list(changes(form.model_validate(given), resolve("rapid")))
     assert told == ['data.private="my scans: all"', "privacy.epsilon=2.0", "network.attention=[4]"]
     settings = resolve("rapid", changes=told)
     assert settings.data.private == "my scans: all" and settings.network.attention == (4,)
     assert settings.fine_tuning == FineTuning(), (
         "other data than the embedded digits inherit nothing of theirs: the recipe chooses"
     )
-    mine = list(changes(form.model_validate({"privacy": {"epsilon": 2}}), form()))
+    mine = list(changes(form.model_validate({"privacy": {"epsilon": 2}}), resolve("rapid")))
     assert resolve("rapid", changes=mine).fine_tuning != FineTuning()
-    assert list(changes(form(), form())) == []
+    assert list(changes(form(), resolve("rapid"))) == []
 
 
 @pytest.mark.parametrize("method", METHODS)
