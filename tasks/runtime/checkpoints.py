@@ -1,6 +1,6 @@
 """Stores the state of a training about every minute, and turns the first Ctrl-C into a stop at a stored state.
 
-A second Ctrl-C ends the work at once; of a private training the ledger then counts the current stretch of steps in full. A public
+One that comes after the last step stops the run when the result of the training is stored. A second Ctrl-C ends the work at once; of a private training the ledger then counts the current stretch of steps in full. A public
 one resumes to the same weights whatever ended it.
 """
 
@@ -87,6 +87,16 @@ def keeping(context: RunContext) -> Iterator[FolderKeeper]:
     drop_state(folder)
 
 
+def stop_if_late() -> None:
+    """Give a signal its usual effect now where it came too late for the training to stop at a state: call when a result is stored."""
+    if _LATE:
+        signal.raise_signal(_LATE.pop())
+
+
+_LATE: list[int] = []
+"""A signal that came after its training had looked for one for the last time."""
+
+
 @contextlib.contextmanager
 def _stop_on_signals(requested: threading.Event) -> Iterator[None]:
     """The first signal requests a stop and decides the exit code; the next one has its usual effect."""
@@ -110,6 +120,8 @@ def _stop_on_signals(requested: threading.Event) -> Iterator[None]:
     except Stopped as stop:
         stop.exit_code = SIGNALLED + received[0] if received else stop.exit_code
         raise
+    else:
+        _LATE[:] = received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -23,6 +23,7 @@ from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
 from tasks.runtime.artifact import RunContext, device_of
 from tasks.runtime.caching import GPU, Call, Stage, code_version, is_cached, run_stage
+from tasks.runtime.checkpoints import stop_if_late
 from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import call_run
 from tasks.runtime.locks import holding
@@ -105,7 +106,9 @@ class Journal:
     def run(self, call: Call[Kind], *, paid: bool) -> Kind:
         """Carry out one call of a stage."""
         self._check(call)
-        return self._noted(call, call.name, find_or_make(call, self.context, self.device), paid)
+        ref = self._noted(call, call.name, find_or_make(call, self.context, self.device), paid)
+        stop_if_late()
+        return ref
 
     def run_all(self, calls: Sequence[Call[Kind]], machine: Machine) -> list[Kind]:
         """Carry out calls that cost nothing, side by side where the machine is to; each call says what machine it sees."""

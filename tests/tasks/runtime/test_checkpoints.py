@@ -10,7 +10,7 @@ from artifacts.states import save_state
 from sfumato.resuming import TrainingState
 from tasks.runtime import checkpoints as module
 from tasks.runtime.artifact import RunContext
-from tasks.runtime.checkpoints import FolderKeeper, keeping
+from tasks.runtime.checkpoints import FolderKeeper, keeping, stop_if_late
 from tasks.runtime.environment import configure
 from tests.examples import home_at
 
@@ -51,8 +51,21 @@ def test_the_first_signal_asks_and_the_second_is_as_before(place, number):
             assert heard == ["stopped at once"]
         os.kill(os.getpid(), number)
         assert len(heard) == 2
+        stop_if_late()
     finally:
         signal.signal(number, before)
+
+
+def test_a_signal_after_the_last_look_stops_what_comes_next(place):
+    stop_if_late()
+    keep(place)
+    with keeping(CONTEXT) as keeper:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert keeper.stopping()
+    assert list((place.home / "states").iterdir()) == [], "the work is done, and its result can be stored"
+    with pytest.raises(KeyboardInterrupt):
+        stop_if_late()
+    stop_if_late()
 
 
 def test_a_stretch_lasts_about_a_minute(tmp_path, monkeypatch):

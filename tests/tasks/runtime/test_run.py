@@ -1,5 +1,7 @@
 """The book of a run: a name of its own, parents in two experiments, and a line for every stage."""
 
+import os
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +15,7 @@ from sfumato.settings import resolve
 from tasks.runtime import run
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.caching import Stage
+from tasks.runtime.checkpoints import keeping
 from tasks.runtime.environment import configure
 from tasks.runtime.run import Journal
 from tests.examples import PRIVATE_PATH, home_at, keep_samples
@@ -148,6 +151,18 @@ def test_a_stage_works_on_behalf_of_its_run(book, samples, monkeypatch):
     )
     book.stage(Stage(fine_tune))(seed=3)
     assert given == {"seed": 3, "context": book.context}
+
+
+def test_ctrl_c_in_the_last_step_of_a_training_stops_the_run_when_its_result_is_stored(book, samples, monkeypatch):
+    def interrupted(*_, **__):
+        with keeping(book.context):
+            os.kill(os.getpid(), signal.SIGINT)
+        return samples, False
+
+    monkeypatch.setattr(run, "run_stage", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        book.stage(Stage(fine_tune))()
+    assert [line.name for line in book.stages] == ["fine-tune"]
 
 
 def test_a_stage_that_fails_leaves_no_line(book, monkeypatch):
