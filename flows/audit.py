@@ -26,6 +26,7 @@ from tasks.runtime.artifact import RunContext, device_of
 from tasks.runtime.environment import configure, now
 from tasks.runtime.heartbeat import attended, named
 from tasks.runtime.run import Journal
+from tasks.server.events import tell_refuted
 from tasks.terms import Order
 
 QUERIED = (STAGE_SELECTION, STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_JUDGE)
@@ -86,6 +87,7 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
     findings = book.stage(audit.attack)(order, released, parts.samples, played, trial)
     copies = book.stage(audit.check_copies)(order, parts.samples)
     record = audit.conclude(record, findings, copies)
+    tell_refuted(record)
     create_markdown_artifact(f"Audit of {record.run}: INTERNAL, in the folder of the run.", key="audit")
     return record
 

@@ -94,6 +94,7 @@ from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import attended, named
 from tasks.runtime.parallel import alone, among_others
 from tasks.runtime.run import Journal
+from tasks.server.events import tell_spent
 from tasks.terms import Order, Terms
 
 P = ParamSpec("P")
@@ -210,6 +211,7 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
         rehearsal=rehearsed,
     )
     record = close(run, book, made)
+    tell_spent(record)
     if publish_to:
         record = release.publish_run(record, run_folder(record) / PUBLISHED if publish_to == RUN_FOLDER else publish_to)
     show_in_ui(record)

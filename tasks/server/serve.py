@@ -22,13 +22,15 @@ from rich.console import Console
 from artifacts.store import write_text
 from sfumato.errors import BadInput
 from tasks.runtime.environment import CHECKOUT, LOG, SERVER_FILE, Where
-from tasks.server import notifications, recovery
+from tasks.server import automations, recovery
 
 HOST = "127.0.0.1"
 PAGES = {"Prefect": "/", "MLflow": "/#/experiments"}
 WORKER = "worker"
 LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
 """Turns on the GPU outlive a restart of the server, and end when their holder has died."""
+ALIVE = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(automations.HEARTBEAT_SECONDS)}
+"""Runs give signs of life, without which an automation calls them dead."""
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 """Settings of MLflow's server, which only shows runs and needs no workers of its own."""
 START_SECONDS = 600
@@ -53,7 +55,7 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
         if _listening(number):
             raise BadInput(f"port {number} for {name} is taken: choose another with --port")
     api = f"http://{HOST}:{port}/api"
-    environment = {**os.environ, "PREFECT_UI_API_URL": api, "PREFECT_API_URL": api, **LEASES, **QUIET}
+    environment = {**os.environ, "PREFECT_UI_API_URL": api, "PREFECT_API_URL": api, **LEASES, **QUIET, **ALIVE}
     commands = {
         "Prefect": [*PREFECT, "server", "start", "--host", HOST, "--port", str(port)],
         "MLflow": [
@@ -120,10 +122,11 @@ def _watch(site: Site, started: dict[str, subprocess.Popen[bytes]], console: Con
 def _deploy(site: Site) -> None:
     place = site.place
     recovery.make_pool(site.api)
-    notifications.clear(site.api)
+    if not place.notify:
+        automations.set_up(site.api)
     commands = {"the deployments of prefect.yaml": [*PREFECT, "--no-prompt", "deploy", "--all"]}
     if place.notify:
-        commands["the automation for SFUMATO_NOTIFY"] = [sys.executable, "-m", "tasks.server.notifications"]
+        commands["the automations for SFUMATO_NOTIFY"] = [sys.executable, "-m", "tasks.server.notifications"]
     with recovery.keeping_schedules(place, site.api, CHECKOUT / "prefect.yaml"):
         for what, command in commands.items():
             if subprocess.run(command, env=site.environment, stdout=site.log, stderr=site.log, cwd=CHECKOUT).returncode:

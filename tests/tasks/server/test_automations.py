@@ -1,0 +1,139 @@
+"""What the server does by itself: made once, kept as people set it, and set off by what runs tell."""
+
+import time
+from uuid import uuid4
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.events import emit_event
+from prefect.events.filters import EventFilter, EventNameFilter, EventOccurredFilter
+from prefect.settings import PREFECT_API_URL
+from prefect.states import Completed, Running
+
+from sfumato.privacy.auditing.findings import Audit
+from tasks.server import automations as module
+from tasks.server import events
+from tasks.server.automations import NOTIFY, automations, set_up
+from tasks.server.recovery import GONE
+from tests.examples import make_record
+
+NAMES = {"sfumato-budget", "sfumato-audit", "sfumato-zombie", "sfumato-refused-schedule"}
+PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def client(prefect_server):
+    with SyncPrefectClient(PREFECT_API_URL.value()) as client:
+        yield client
+        for one in client.read_automations():
+            client.delete_automation(one.id)
+
+
+def there(client) -> dict:
+    return {one.name: one for one in client.read_automations()}
+
+
+def test_they_are_made_once_and_what_people_switched_off_stays_off(client):
+    api = PREFECT_API_URL.value()
+    set_up(api)
+    first = there(client)
+    assert set(first) == NAMES and all(one.enabled for one in first.values())
+    client.pause_automation(first["sfumato-zombie"].id)
+    own = automations()[0].model_copy(update={"name": "of a person"})
+    client.create_automation(own)
+    client.create_automation(automations()[0])
+    set_up(api)
+    again = there(client)
+    assert set(again) == {*NAMES, "of a person"} and len(client.read_automations()) == len(NAMES) + 1
+    assert [name for name, one in again.items() if not one.enabled] == ["sfumato-zombie"]
+    assert {name: again[name].id for name in ("sfumato-zombie", "sfumato-audit")} == {
+        name: first[name].id for name in ("sfumato-zombie", "sfumato-audit")
+    }
+
+
+def test_with_an_address_there_is_one_more_and_without_it_goes(client):
+    api, webhook = PREFECT_API_URL.value(), uuid4()
+    set_up(api, webhook)
+    made = there(client)
+    assert set(made) == {*NAMES, NOTIFY}
+    told = {name for name, one in made.items() if "webhook" in one.actions[0].type}
+    assert told == {NOTIFY, "sfumato-budget", "sfumato-audit"}
+    set_up(api)
+    assert set(there(client)) == NAMES and there(client)["sfumato-budget"].actions[0].type == "do-nothing"
+
+
+def test_a_budget_that_is_nearly_spent_sets_its_automation_off(client, tmp_path):
+    set_up(PREFECT_API_URL.value())
+
+    @flow(persist_result=False)
+    def told(record) -> None:
+        events.tell_spent(record)
+
+    total = {"epsilon": 8.0, "delta": 1e-5, "relation": "add_remove", "spends": 3, "left": 2.0}
+    record = make_record(tmp_path, spent_total=total)
+    told(record)
+    wanted = EventFilter(
+        event=EventNameFilter(name=["prefect.automation.triggered"]), occurred=EventOccurredFilter()
+    ).model_dump(mode="json", exclude_unset=True)
+    deadline, names = time.monotonic() + PATIENCE_SECONDS, []
+    while not names and time.monotonic() < deadline:
+        found = client.request("POST", "/events/filter", json={"filter": wanted}).json()["events"]
+        names = [one["resource"]["prefect.resource.name"] for one in found]
+        time.sleep(0.5)
+    assert names == ["sfumato-budget"]
+
+
+@pytest.mark.slow
+def test_a_run_that_gives_no_sign_of_life_any_more_is_called_crashed(client, monkeypatch):
+    monkeypatch.setattr(module, "SILENT_SECONDS", 10)
+    set_up(PREFECT_API_URL.value())
+
+    @flow(persist_result=False)
+    def work() -> None:
+        """Never carried out here: its process is dead."""
+
+    dead, done = (client.create_flow_run(work, state=Running()) for _ in range(2))
+    for run in (dead, done):
+        resource = {"prefect.resource.id": f"prefect.flow-run.{run.id}", "prefect.resource.name": run.name}
+        emit_event("prefect.flow-run.heartbeat", resource)
+    time.sleep(2)
+    client.set_flow_run_state(done.id, Completed(), force=True)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while client.read_flow_run(dead.id).state.type != "CRASHED" and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert client.read_flow_run(dead.id).state.message == GONE
+    assert client.read_flow_run(done.id).state.name == "Completed"
+
+
+@pytest.mark.parametrize(
+    ("spent", "left", "tells"), [(8.0, 2.0, True), (7.9, 2.1, False), (9.0, None, False), (None, 1.0, False)]
+)
+def test_it_is_told_from_four_fifths_on(monkeypatch, tmp_path, spent, left, tells):
+    told = []
+    monkeypatch.setattr(
+        events, "_tell", lambda event, resource, payload: told.append((event, resource, payload["text"]))
+    )
+    total = {"epsilon": spent, "delta": 1e-5, "relation": "add_remove", "spends": 3, "left": left}
+    events.tell_spent(make_record(tmp_path, spent_total=total))
+    assert bool(told) == tells
+    if tells:
+        assert told == [
+            (events.BUDGET, "sfumato.set.scans", "the budget of 'scans' is nearly spent: epsilon 8 of 10, 2 left")
+        ]
+
+
+def test_of_an_audit_only_that_it_refutes_is_told(monkeypatch, tmp_path):
+    told = []
+    monkeypatch.setattr(events, "_tell", lambda *given: told.append(given))
+    for refuted in (False, True):
+        monkeypatch.setattr(Audit, "refuted", property(lambda _, refuted=refuted: refuted))
+        events.tell_refuted(make_record(tmp_path, audit=Audit.model_construct()))
+    events.tell_refuted(make_record(tmp_path))
+    assert [(event, set(payload)) for event, _, payload in told] == [(events.AUDIT, {"run", "text"})]
+
+
+def test_without_a_server_nothing_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(events, "emit_event", lambda *_, **__: pytest.fail("an event was sent"))
+    total = {"epsilon": 9.0, "delta": 1e-5, "relation": "add_remove", "spends": 3, "left": 1.0}
+    events.tell_spent(make_record(tmp_path, spent_total=total))
