@@ -1,8 +1,8 @@
 """All calls of MLflow. Two experiments: one for what may be shown, one for what is INTERNAL.
 
 A flow run is a parent run in each experiment that it writes to; each stage is a child. Logging never decides anything:
-a tracking server that cannot be reached stops the run before it starts, not in the middle. No model flavours: a model in
-the registry is a folder of safetensors and JSON.
+a tracking server that cannot be reached stops the run before it starts, not in the middle. A model in the registry is a published folder
+that `mlflow.pyfunc` loads (`artifacts.flavour`): safetensors and JSON.
 """
 
 import contextlib
@@ -11,9 +11,11 @@ import json
 import os
 import re
 import sqlite3
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from artifacts.labels import Label
@@ -32,6 +34,15 @@ SERIES_BATCH, PARAMS_BATCH = 800, 100
 """Metrics and parameters that go into one call of MLflow, which takes 1000 things in all, 100 tags among them."""
 INHERITED = ("method", "data", "epsilon")
 """Tags that a stage inherits from its run."""
+REASON = "reason"
+"""Tag of a failed run: what it says of itself where nothing private is shown, the whole line among what is INTERNAL."""
+USER, SOURCE, SOURCE_TYPE, COMMIT = (
+    "mlflow.user",
+    "mlflow.source.name",
+    "mlflow.source.type",
+    "mlflow.source.git.commit",
+)
+"""Tags by which MLflow shows who ran what, and from which commit."""
 NOTE = "mlflow.note.content"
 """The tag that MLflow shows as the description of a run."""
 EXPERIMENTS = {
@@ -125,13 +136,16 @@ class Tracker:
         metrics: Mapping[str, float] | None = None,
         series: Mapping[str, Sequence[float]] | None = None,
         steps: int = 0,
+        seconds: float = 0.0,
+        ended: bool = True,
         inputs: Sequence[tuple[str, str]] = (),
         files: Sequence[Path] = (),
     ) -> str:
         """Write one finished run into the experiment of its label (or add to `run`) and return its id.
 
-        `steps` is the step at which a series ends, else its points are counted; `inputs` are names of data with their
-        digests; of a folder among `files` all goes below its name.
+        `steps` is the step at which a series ends, else its points are counted; `seconds` is how long the work took that has just ended; a
+        run that has not `ended` goes on until `end`. `inputs` are names of data with their digests; of a folder among `files` all goes below
+        its name.
         `BadInput` where MLflow cannot be used, which the first call of a run finds before any work.
 
         Many parameters: each is a part of a run as MLflow has it.
@@ -155,7 +169,8 @@ class Tracker:
                         f"run {run} is not in the experiment '{experiment_of(label)}', where {label} may be seen"
                     )
             else:
-                info = client.create_run(experiment, tags=all_tags).info
+                began = round(1000 * (time.time() - seconds))
+                info = client.create_run(experiment, start_time=began, tags=all_tags).info
                 run = info.run_id
         except Exception as error:  # of MLflow, its database or its connection
             raise self._unusable(error) from error
@@ -174,8 +189,16 @@ class Tracker:
                 client.log_artifacts(run, str(path), path.name)
             else:
                 client.log_artifact(run, str(path))
-        client.set_terminated(run)
+        if ended and not info.end_time:
+            client.set_terminated(run)
         return run
+
+    def end(self, run: str, status: str, why: Mapping[str, str] = MappingProxyType({})) -> None:
+        """End a run that goes on as `FINISHED`, `FAILED` or `KILLED`, with tags that say why."""
+        client = self.client()
+        for tag, value in why.items():
+            client.set_tag(run, tag, value)
+        client.set_terminated(run, status)
 
     def release(self, name: str, folder: Path, *, run: str, tags: Mapping[str, str], note: str) -> str:
         """Put the model in `folder` into the registry as a new version of `name`, alias `released`; returns the version.

@@ -162,7 +162,7 @@ def run_plan(run: PlannedRun, wishes: Wishes = Wishes()) -> RunRecord:
     book = Journal.begin(run.settings, private_set(run.settings), wishes.above)
     if wishes.another and wishes.publish_to not in ("", RUN_FOLDER):
         wishes = replace(wishes, publish_to=below(wishes.publish_to, book.context.run))
-    with book.removed_if_empty():
+    with book.until_the_end():
         return _carry_out(run, wishes, book)
 
 

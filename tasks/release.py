@@ -4,13 +4,14 @@ import contextlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
-from artifacts import approval, certify, classifiers, gate, pictures, serialization, witness
+from artifacts import approval, certify, classifiers, flavour, gate, pictures, serialization, witness
 from artifacts.books import books_of
-from artifacts.card import evidence_of
+from artifacts.card import Evidence, evidence_of
 from artifacts.labels import Label
+from artifacts.model import lacking
 from artifacts.packaging import Packaging
 from artifacts.publish import destination, publish, safe_name, shareable_report
 from artifacts.record import RunRecord, records, save_record
@@ -21,7 +22,6 @@ from artifacts.references import (
     PublicClassifier,
     PublicImages,
     Samples,
-    TunedModel,
 )
 from artifacts.reports import plots, spending
 from artifacts.reports import run as report
@@ -336,8 +336,9 @@ def tags_of(record: RunRecord) -> dict[str, str]:
 
 def inputs_of(record: RunRecord) -> list[tuple[str, str]]:
     """Data of a run in MLflow: names with digests, but for the private set, whose digest stays here."""
-    public_data = [one for one in made_of(record) if one[0] == PublicImages.__name__]
-    return [*public_data, (record.settings["data"]["name"], "")]
+    public = "+".join(PurePath(part).name for part in record.settings["data"].get("public", "public images").split("+"))
+    digests = [digest for kind, digest in made_of(record) if kind == PublicImages.__name__]
+    return [*((public, digest) for digest in digests), (record.settings["data"]["name"], "")]
 
 
 @contextlib.contextmanager
@@ -407,7 +408,7 @@ def publish_run(
     write_up(record)
     with telling(record):
         show_run(record)
-        register(record)
+        register(released, evidence, packaging)
     return record
 
 
@@ -422,31 +423,28 @@ def accepted(store: Store, ledger: Ledger, record: RunRecord, *, claim: str, cop
     return gate.passed(store, ledger, record)
 
 
-def register(record: RunRecord) -> None:
-    """Put the denoiser that a certified run released into MLflow's registry, with the certificate as its tags.
+def register(record: RunRecord, evidence: Evidence | None, packaging: Packaging) -> None:
+    """Put the model that a certified run has just handed over into MLflow's registry, as a published folder that MLflow can load.
 
-    Nothing where the images have no certificate, or where each of them was paid for and no model may leave.
+    Nothing where the images have no certificate, where each of them was paid for and no model may leave, or where whoever published left it out.
     """
-    place = where()
-    with place.ledger() as ledger:
-        record = gate.passed(place.store(), ledger, record)
-    certificate = record.certificate
-    models = [digest for kind, digest in made_of(record) if kind == TunedModel.__name__]
-    if certificate is None or certificate.images != ANY_NUMBER or not models:
-        return
-    (model,) = models
-    manifest = place.store().manifest(model)
-    if manifest["label"] != Label.DP:
+    certificate, place = record.certificate, where()
+    if certificate is None or lacking(record) or not packaging.model:
         return
     stated = {key: str(value) for key, value in certificate.model_dump(mode="json").items()}
-    tags = {**stated, "method": record.method, "run": record.run, "label": manifest["label"], "artifact": model}
-    place.tracker().release(
-        model_name(record),
-        place.store().folder(model),
-        run=record.tracking[Label.DP],
-        tags=tags,
-        note=certificate.sentence(),
-    )
+    tags = {
+        **stated,
+        "method": record.method,
+        "run": record.run,
+        "label": record.label,
+        "samples": record.samples_artifact,
+    }
+    run = record.tracking[Label.DP]
+    with place.store().writing() as folder:
+        bundled = replace(packaging, terms=packaging.terms.model_copy(update={"form": flavour.FORM}))
+        publish(place.store(), record, folder / flavour.BUNDLE, evidence, bundled)
+        flavour.write_flavour(folder, run=run)
+        place.tracker().release(model_name(record), folder, run=run, tags=tags, note=certificate.sentence())
 
 
 def model_name(record: RunRecord) -> str:

@@ -42,7 +42,7 @@ def in_process(home: Path, patch: pytest.MonkeyPatch, *, tracked: bool = False) 
         for module in (audit, synthesize, rehearsal):  # each would start a server
             context.setattr(module, "create_markdown_artifact", lambda *_, **__: None)
         if not tracked:
-            for name in ("check", "log", "release"):
+            for name in ("check", "log", "release", "end"):
                 context.setattr(Tracker, name, lambda *_, **__: "")
         configure()
         yield made

@@ -66,7 +66,7 @@ FLOORS = [
         "sfumato.rehearsal",
         "sfumato.stored_parts",
     },
-    {"sfumato.released", "sfumato.generate"},
+    {"sfumato.released", "sfumato.generate", "sfumato.mlflow_model"},
 ]
 """The floors inside the library, lowest first; a module rests on its own floor and on those below."""
 WINGS = [

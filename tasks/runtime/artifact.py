@@ -123,6 +123,7 @@ def making(
             metrics={**draft.metrics, "seconds": seconds, "steps": steps},
             series=draft.series,
             steps=steps,
+            seconds=seconds,
             inputs=[(type(ref).__name__, ref.digest) for ref in parents],
             files=[store.folder(ref) / path.name for path in draft.files],
         )

@@ -17,16 +17,18 @@ from artifacts.labels import Label
 from artifacts.publish import safe_name
 from artifacts.record import StageRecord
 from artifacts.references import Ref
+from artifacts.tracking import COMMIT, REASON, SOURCE, SOURCE_TYPE, USER
 from sfumato.config import Machine
-from sfumato.errors import Refused
+from sfumato.errors import Refused, Stopped
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import Settings
 from tasks.runtime.artifact import RunContext, device_of
 from tasks.runtime.caching import GPU, Call, Stage, code_version, is_cached, run_stage
 from tasks.runtime.checkpoints import stop_if_late
-from tasks.runtime.environment import where
+from tasks.runtime.environment import account, where
 from tasks.runtime.heartbeat import call_run
 from tasks.runtime.locks import holding
+from tasks.runtime.machine import WHOLE, commit
 from tasks.runtime.parallel import alone, side_by_side
 from tasks.runtime.progress import CONSOLE
 
@@ -74,23 +76,37 @@ class Journal:
         params = settings.model_copy(
             update={"data": settings.data.model_copy(update={"private": private.name, "folder": ""})}
         ).what()
+        about |= {SOURCE: "sfumato", SOURCE_TYPE: "LOCAL", COMMIT: commit(WHOLE)}
         public, internal = (
-            tracker.log(name, label=label, parent=above.get(label, ""), tags=about, params=params)
-            for label in (Label.PUBLIC, Label.INTERNAL)
+            tracker.log(name, label=label, parent=above.get(label, ""), tags=about | more, params=params, ended=False)
+            for label, more in ((Label.PUBLIC, {}), (Label.INTERNAL, {USER: account()}))
         )
         parents = {Label.PUBLIC: public, Label.DP: public, Label.INTERNAL: internal}
         context = RunContext(run=name, parents={str(k): v for k, v in parents.items()})
         return cls(context, private, device_of(settings.machine))
 
     @contextlib.contextmanager
-    def removed_if_empty(self) -> Iterator[None]:
-        """Remove the run's folder where an error ends the block before anything was written into it."""
+    def until_the_end(self) -> Iterator[None]:
+        """End the run in MLflow as the block ends, with the reason where it fails, and remove the run's folder if it is empty then.
+
+        The reason may tell of the private set, and stays among what is INTERNAL; what may be shown says what kind of end it was.
+        """
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            self._end("FAILED" if isinstance(error, Exception) and not isinstance(error, Stopped) else "KILLED", error)
             with contextlib.suppress(OSError):
                 (where().runs / self.context.run).rmdir()
             raise
+        self._end("FINISHED")
+
+    def _end(self, status: str, error: BaseException | None = None) -> None:
+        for label in (Label.PUBLIC, Label.INTERNAL):
+            kind = type(error).__name__
+            line = next(iter(str(error).strip().splitlines()), "")
+            reason = f"{kind}: {line}" if line and label == Label.INTERNAL else kind
+            with contextlib.suppress(Exception):  # of MLflow or its connection: what ends the run counts for more
+                where().tracker().end(self.context.parents[label], status, {REASON: reason} if error else {})
 
     def stage(self, stage: Stage[P, Kind], *, paid: bool = False, note: str = "") -> Callable[P, Kind]:
         """A function that carries the stage out or reuses its result; reuse of a private result is written into the ledger (it costs nothing).

@@ -10,7 +10,17 @@ import sys
 import pytest
 
 from artifacts.labels import Label
-from artifacts.tracking import INTERNAL, RELEASED, SHAREABLE, WITHHELD, Tracker, experiment_of, flattened, page_of
+from artifacts.tracking import (
+    INTERNAL,
+    REASON,
+    RELEASED,
+    SHAREABLE,
+    WITHHELD,
+    Tracker,
+    experiment_of,
+    flattened,
+    page_of,
+)
 from sfumato.errors import BadInput
 from tasks.runtime.environment import CHECKOUT
 
@@ -106,6 +116,24 @@ def test_a_thinned_series_ends_at_the_last_step(tracker):
     run = tracker.log("pretrain", label="PUBLIC", series={"loss": [4.0, 3.0, 2.0, 1.0]}, steps=6000)
     points = sorted((point.step, point.value) for point in tracker.client().get_metric_history(run, "loss"))
     assert points == [(1500, 4.0), (3000, 3.0), (4500, 2.0), (6000, 1.0)]
+
+
+def test_a_run_goes_on_until_it_ends_and_says_why(tracker):
+    run = tracker.log("run", label="DP", ended=False)
+    client = tracker.client()
+    assert client.get_run(run).info.status == "RUNNING" and client.get_run(run).info.end_time is None
+    tracker.end(run, "FAILED", {REASON: "Refused"})
+    failed = client.get_run(run)
+    assert failed.info.status == "FAILED" and failed.data.tags[REASON] == "Refused"
+    ended = failed.info.end_time
+    tracker.log("run", label="DP", run=run, metrics={"epsilon": 1.0})
+    again = client.get_run(run).info
+    assert (again.status, again.end_time) == ("FAILED", ended), "what is said later does not change when it ended"
+
+
+def test_a_stage_lasts_as_long_as_its_work(tracker):
+    info = tracker.client().get_run(tracker.log("stage", label="DP", seconds=90)).info
+    assert 90_000 <= info.end_time - info.start_time < 150_000
 
 
 def test_inputs_have_a_digest_and_a_private_set_has_none(tracker):

@@ -63,7 +63,7 @@ class Book:
         )
         self.refusal, self.worse = "", ()
 
-    def removed_if_empty(self):
+    def until_the_end(self):
         return contextlib.nullcontext()
 
     def stage(self, stage, *, paid=False, note=""):

@@ -22,7 +22,7 @@ YES = (*WHO, "--reason", "as agreed")
 @pytest.fixture(autouse=True)
 def no_tracking(monkeypatch):
     monkeypatch.setattr(release, "show_run", lambda record: None)
-    monkeypatch.setattr(release, "register", lambda record: None)
+    monkeypatch.setattr(release, "register", lambda *_: None)
 
 
 def written_key(path, private) -> str:

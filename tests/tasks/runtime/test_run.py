@@ -1,5 +1,6 @@
 """The book of a run: a name of its own, parents in two experiments, and a line for every stage."""
 
+import contextlib
 import os
 import signal
 from types import SimpleNamespace
@@ -7,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from artifacts.references import PublicModel, TunedModel
-from artifacts.tracking import Tracker
-from sfumato.errors import Refused
+from artifacts.tracking import REASON, Tracker
+from sfumato.errors import Refused, Stopped
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.door import PrivateSet
 from sfumato.settings import resolve
@@ -191,8 +192,30 @@ def test_while_the_ledger_refuses_a_stage_may_only_find_its_result(place, told, 
 def test_a_run_that_was_refused_leaves_a_folder_only_with_something_in_it(place, told, written):
     book = begin()
     folder = place.runs / book.context.run
-    with pytest.raises(Refused), book.removed_if_empty():
+    with pytest.raises(Refused), book.until_the_end():
         if written:
             (folder / "report.md").write_text("half a run")
         raise Refused("no")
     assert folder.exists() == written
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (None, "FINISHED", ({}, {})),
+        (Refused("epsilon 0 of 3 left\nmore"), "FAILED", ("Refused", "Refused: epsilon 0 of 3 left")),
+        (Stopped("saved"), "KILLED", ("Stopped", "Stopped: saved")),
+        (KeyboardInterrupt(), "KILLED", ("KeyboardInterrupt", "KeyboardInterrupt")),
+    ],
+    ids=["ended", "refused", "stopped", "interrupted"],
+)
+def test_mlflow_is_told_how_a_run_ended_and_the_reason_stays_inside(place, told, monkeypatch, error, status, reason):
+    ends = {}
+    monkeypatch.setattr(Tracker, "end", lambda self, run, status, why: ends.update({run: (status, dict(why))}))
+    book = begin()
+    with contextlib.suppress(Refused, Stopped, KeyboardInterrupt), book.until_the_end():
+        if error:
+            raise error
+    shown, inside = (ends[book.context.parents[label]] for label in ("PUBLIC", "INTERNAL"))
+    assert shown[0] == inside[0] == status
+    assert (shown[1], inside[1]) == (reason if error is None else tuple({REASON: text} for text in reason))
