@@ -1,6 +1,6 @@
 """The folder that MLflow takes for a model: a published folder in it, and `MLmodel`, which says how it is loaded.
 
-`mlflow.pyfunc.load_model` gives `sfumato.mlflow_model.Drawing`, wherever the library is installed. Nothing is pickled. Images in the
+`mlflow.pyfunc.load_model` gives `sfumato.mlflow_model.PyfuncModel`, wherever the library is installed. Nothing is pickled. Images in the
 published folder are one Parquet file, since the certificate and its check belong to the whole folder.
 """
 
@@ -25,7 +25,7 @@ def write_flavour(folder: Path, *, run: str) -> None:
     from mlflow.models.signature import ModelSignature
     from mlflow.types.schema import ColSpec, Schema
 
-    asked, drawn = (
+    inputs, outputs = (
         Schema([ColSpec(kind, name, required=name != "seed") for name, kind in columns.items()])
         for columns in (mlflow_model.COLUMNS, mlflow_model.DRAWN)
     )
@@ -35,7 +35,7 @@ def write_flavour(folder: Path, *, run: str) -> None:
     model = Model(
         artifact_path=MODEL,
         run_id=run,
-        signature=ModelSignature(inputs=asked, outputs=drawn),
+        signature=ModelSignature(inputs=inputs, outputs=outputs),
         saved_input_example_info={"artifact_path": EXAMPLE, "type": "dataframe", "pandas_orient": "split"},
     )
     model.add_flavor(

@@ -28,7 +28,7 @@ EXAMPLE = {"class": "", "images": 4, "seed": 0}
 """A row to begin with."""
 
 
-class Drawing:
+class PyfuncModel:
     """What MLflow calls: rows that ask for images, to rows that hold them."""
 
     def __init__(self, model: ReleasedModel):
@@ -38,22 +38,23 @@ class Drawing:
         """The images that each row asks for, in the order of the rows; `BadInput` for a class that there is not, or no images."""
         from pandas import DataFrame
 
-        asks = table.to_dict("records")
+        asks: list[dict[Any, Any]] = table.to_dict("records")
         for number, ask in enumerate(asks):
             self._check(number, ask)
         return DataFrame([row for ask in asks for row in self._drawn(ask)], columns=list(DRAWN))
 
-    def _check(self, number: int, ask: Mapping[str, Any]) -> None:
+    def _check(self, number: int, ask: Mapping[Any, Any]) -> None:
         if _none(ask.get("images")):
             raise BadInput(f"row {number} does not say how many images: fill its column `images`")
         name = ask.get("class")
         if not _none(name) and name and name not in self.model.classes:
             raise BadInput(f"row {number}: there is no class {name!r}; choose one of {', '.join(self.model.classes)}")
 
-    def _drawn(self, ask: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def _drawn(self, ask: Mapping[Any, Any]) -> Iterator[dict[str, Any]]:
         name, seed = ask.get("class"), ask.get("seed")
+        chosen: int | None = None if seed is None or _none(seed) else int(seed)
         classes = () if _none(name) or not name else (str(name),)
-        pixels, labels = self.model.draw(int(ask["images"]), classes=classes, seed=None if _none(seed) else int(seed))
+        pixels, labels = self.model.draw(int(ask["images"]), classes=classes, seed=chosen)
         for one in pictures_of(ImageSet(pixels, labels, self.model.classes)):
             yield {"class": self.model.classes[one.label], "png": one.png}
 
@@ -62,6 +63,6 @@ def _none(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _load_pyfunc(folder: str) -> Drawing:
+def _load_pyfunc(folder: str) -> PyfuncModel:
     """MLflow's hook: the model in a published folder."""
-    return Drawing(load(Path(folder)))
+    return PyfuncModel(load(Path(folder)))

@@ -107,7 +107,7 @@ ENVIRONMENT = {
     "artifacts/tracking.py": "switches telemetry off before MLflow is imported",
 }
 MLFLOW = {
-    "artifacts/tracking.py": "all that is said to MLflow",
+    **{"artifacts/tracking.py": "all that is said to MLflow", "artifacts/flavour.py": "the form of a model"},
     "tasks/server/serve.py": "starts its server",
     "tasks/runtime/environment.py": "its address in the environment, its folder in the home",
 }
@@ -479,7 +479,7 @@ def no_tensors(file: Source) -> Iterator[str]:
 
 
 def one_tracker(file: Source) -> Iterator[str]:
-    """MLflow is spoken in one file."""
+    """MLflow is spoken where runs are logged, and where a model gets its form."""
     if file.path not in MLFLOW:
         for found in imports(file):
             if found.module.split(".")[0] == "mlflow":

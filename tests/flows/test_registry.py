@@ -18,7 +18,9 @@ def test_publishing_registers_a_bundle_and_ends_the_runs(no_prefect, tmp_path):
     record = run("rapid", TINY_RUN, str(tmp_path / "out"))
     client = where().tracker().client()
     version = client.get_model_version_by_alias("digits-rapid", "released")
-    assert version.tags["label"] == "DP" and version.tags["run"] == record.run and version.run_id == record.tracking["DP"]
+    assert (
+        version.tags["label"] == "DP" and version.tags["run"] == record.run and version.run_id == record.tracking["DP"]
+    )
     assert version.description == record.certificate.sentence()
     place = Path(client.download_artifacts(version.run_id, "model"))
     assert {path.name for path in place.iterdir()} == {"MLmodel", "bundle", "input_example.json", "requirements.txt"}
@@ -50,4 +52,6 @@ def test_a_refused_run_is_failed_and_says_why_inside_alone(no_prefect):
         )
         assert parent.info.status == "FAILED"
         reasons[name] = parent.data.tags["reason"]
-    assert reasons[SHAREABLE] == "Refused" and reasons[INTERNAL].startswith("Refused: ") and "budget" in reasons[INTERNAL]
+    assert (
+        reasons[SHAREABLE] == "Refused" and reasons[INTERNAL].startswith("Refused: ") and "budget" in reasons[INTERNAL]
+    )
