@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import DeploymentScheduleUpdate, DeploymentUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import (
@@ -43,6 +44,10 @@ GONE = "its process is gone: killed, or the machine went down. Finished stages a
 """Message in the state of a run whose process died."""
 DEPLOYED = "deployed"
 """File in the home that holds the digest of the prefect.yaml deployed last."""
+DEPLOYED_CODE = "deployed-code"
+"""File in the home that holds the digest of the code whose forms were deployed last."""
+FORMS, CODE = ("flows", "tasks", "sfumato"), (".py", ".yaml")
+"""Folders and kinds of files that the forms are made of."""
 
 
 def worker_name() -> str:
@@ -86,6 +91,29 @@ def end_runs(place: Where, api: str, seconds: float) -> None:
         while time.monotonic() < deadline and not all(map(is_free, signs)):
             time.sleep(0.5)
     mend(place, api)
+
+
+def is_deployed(place: Where, api: str, file: Path) -> bool:
+    """Whether the server holds the deployments of prefect.yaml as this checkout would make them."""
+    mark = place.home / DEPLOYED_CODE
+    if not mark.exists() or mark.read_text(encoding="utf-8") != _code_behind(file):
+        return False
+    names = {one["name"] for one in yaml.safe_load(file.read_text(encoding="utf-8"))["deployments"]}
+    with SyncPrefectClient(api) as client:
+        return names <= {one.name for one in client.read_deployments()}
+
+
+def note_deployed(place: Where, file: Path) -> None:
+    """Note what was deployed; call once it is."""
+    write_text(place.home / DEPLOYED_CODE, _code_behind(file))
+
+
+def _code_behind(file: Path) -> str:
+    """A digest of prefect.yaml, its place, and all code and presets that its forms are made of."""
+    digest = hashlib.sha256(str(file).encode())
+    for path in [file, *sorted(one for part in FORMS for one in (file.parent / part).rglob("*") if one.suffix in CODE)]:
+        digest.update(f"{path}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import IO
 
 from rich.console import Console
@@ -65,11 +66,12 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
         ],
     }
     note, started = place.home / SERVER_FILE, {}
-    place.tracker().check()  # MLflow's own server would leave a database that is half laid out where it is killed
     with (place.home / LOG).open("ab") as log, _interruptible():
         site = Site(place, api, environment, log)
         try:
             for name, command in commands.items():
+                if name == "MLflow":  # its own server would leave a database that is half laid out where it is killed
+                    place.tracker().check()
                 started[name] = _start(command, environment, log)
             _wait_for(started, ports, place)
             write_text(note, json.dumps({"api": api, "mlflow": f"http://{HOST}:{ports['MLflow']}"}))
@@ -77,9 +79,15 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
                 console.print(f"{name:<8} http://{HOST}:{number}{PAGES[name]}", highlight=False)
             if worker:
                 console.print(f"{WORKER:<8} carries out the deployments of prefect.yaml")
-                _deploy(site)
+                recovery.make_pool(api)
+                if not place.notify:
+                    automations.set_up(api)
             console.print(f"{'log':<8} {place.home / LOG}\nCtrl-C closes all.", highlight=False, soft_wrap=True)
-            _watch(site, started, console, worker)
+            with ThreadPoolExecutor(1) as beside:
+                try:
+                    _watch(site, started, console, beside.submit(_deploy, site) if worker else None)
+                finally:
+                    _end(site.deploying)
         except KeyboardInterrupt:
             console.print("closing")
         finally:
@@ -95,17 +103,20 @@ class Site:
     api: str
     environment: dict[str, str]
     log: IO[bytes]
+    deploying: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
 
-def _watch(site: Site, started: dict[str, subprocess.Popen[bytes]], console: Console, worker: bool) -> None:
-    """Wait for ever; a worker that ends is started again after its leavings are repaired."""
+def _watch(
+    site: Site, started: dict[str, subprocess.Popen[bytes]], console: Console, deployed: "Future[None] | None"
+) -> None:
+    """Wait for ever; a worker that ends is started again after its leavings are repaired. None deployed: there is no worker."""
     command = [
         *[*PREFECT, "worker", "start", "--pool", recovery.POOL, "--type", "process"],
         *["--name", recovery.worker_name(), "--limit", str(RUNS_AT_ONCE)],
     ]
     place, begun = site.place, 0.0
     while True:
-        if worker and (WORKER not in started or started[WORKER].poll() is not None):
+        if deployed and (WORKER not in started or started[WORKER].poll() is not None):
             if WORKER in started:
                 if time.monotonic() - begun < SHORT_SECONDS:
                     raise BadInput(f"the worker ends right after its start: see {place.home / LOG}")
@@ -116,21 +127,25 @@ def _watch(site: Site, started: dict[str, subprocess.Popen[bytes]], console: Con
         for name, process in started.items():
             if name != WORKER and process.poll() is not None:
                 raise BadInput(f"the {name} server ended: see {place.home / LOG}")
+        if deployed and deployed.done():
+            deployed.result()
         time.sleep(1)
 
 
 def _deploy(site: Site) -> None:
-    place = site.place
-    recovery.make_pool(site.api)
-    if not place.notify:
-        automations.set_up(site.api)
-    commands = {"the deployments of prefect.yaml": [*PREFECT, "--no-prompt", "deploy", "--all"]}
+    """Deploy prefect.yaml, unless just that is deployed; `BadInput` where it cannot be done. Takes seconds, beside the worker."""
+    place, file = site.place, CHECKOUT / "prefect.yaml"
+    commands = {}
+    if not recovery.is_deployed(place, site.api, file):
+        commands["the deployments of prefect.yaml"] = [*PREFECT, "--no-prompt", "deploy", "--all"]
     if place.notify:
         commands["the automations for SFUMATO_NOTIFY"] = [sys.executable, "-m", "tasks.server.notifications"]
-    with recovery.keeping_schedules(place, site.api, CHECKOUT / "prefect.yaml"):
+    with recovery.keeping_schedules(place, site.api, file):
         for what, command in commands.items():
-            if subprocess.run(command, env=site.environment, stdout=site.log, stderr=site.log, cwd=CHECKOUT).returncode:
+            site.deploying.append(_start(command, site.environment, site.log))
+            if site.deploying[-1].wait():
                 raise BadInput(f"{what} could not be made: see {place.home / LOG}")
+    recovery.note_deployed(place, file)
 
 
 def _stop(place: Where, api: str, started: dict[str, subprocess.Popen[bytes]]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import DeploymentScheduleUpdate, DeploymentUpdate
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.schedules import IntervalSchedule
 from rich.console import Console
@@ -26,7 +27,7 @@ from artifacts.record import records
 from flows.cli import serve
 from tasks.runtime.environment import SERVER_FILE, Where, configure
 from tasks.runtime.heartbeat import sign_of
-from tasks.server.recovery import GONE
+from tasks.server.recovery import DEPLOYED_CODE, GONE
 from tests.examples import home_at
 
 PATIENCE_SECONDS = 1800
@@ -117,7 +118,7 @@ def served(tmp_path_factory) -> Iterator[Served]:
         with (home / "out").open("wb") as out:
             process = subprocess.Popen(command, env={**os.environ, **quick}, stdout=out, stderr=out)
         try:
-            until(lambda: process.poll() is not None or "Ctrl-C closes all" in (home / "out").read_text())
+            until(lambda: process.poll() is not None or (home / DEPLOYED_CODE).exists())
             assert process.poll() is None, (home / "out").read_text()
             with SyncPrefectClient(json.loads((home / SERVER_FILE).read_text())["api"]) as client:
                 yield Served(process, place, client, notices)
@@ -158,6 +159,19 @@ def test_a_schedule_publishes_within_the_budget_and_then_refuses(served):
 def test_whoever_is_to_be_told_of_a_failure_is_told_why(served):
     told = until(lambda: [text for text in served.notices if "Refused" in text], served)
     assert "edition3: Refused. " in told[0] and "'digits'" in told[0]
+    nearly = "the budget of 'digits' is nearly spent: epsilon 4.623 of 5, 0.3768 left"
+    until(lambda: nearly in served.notices, served)
+
+
+def test_a_schedule_that_is_refused_sets_its_automation_off(served):
+    wanted = {"filter": {"event": {"name": ["prefect.automation.triggered"]}}}
+
+    def set_off() -> set[str]:
+        events = served.client.request("POST", "/events/filter", json=wanted).json()["events"]
+        return {one["resource"]["prefect.resource.name"] for one in events}
+
+    until(lambda: {"sfumato-refused-schedule", "sfumato-budget"} <= set_off(), served)
+    assert "sfumato-zombie" not in set_off()
 
 
 def test_what_a_killed_worker_left_behind_is_repaired_and_the_next_run_is_carried_out(served):
@@ -165,7 +179,8 @@ def test_what_a_killed_worker_left_behind_is_repaired_and_the_next_run_is_carrie
     run = served.client.create_flow_run_from_deployment(deployment, parameters={"settings": LONG})
     sign = sign_of(served.place.home, run.id)
     until(lambda: sign.exists() and sign.read_text(), served)
-    until(lambda: served.client.read_global_concurrency_limit_by_name("tag:gpu").active_slots, served)
+    stages = FlowRunFilter(id=FlowRunFilterId(any_=[run.id]))
+    until(lambda: any(one.state.is_running() for one in served.client.read_task_runs(flow_run_filter=stages)), served)
     (worker,) = subprocess.check_output(
         ["pgrep", "-P", str(served.process.pid), "-f", "worker start"], text=True
     ).split()
@@ -175,7 +190,7 @@ def test_what_a_killed_worker_left_behind_is_repaired_and_the_next_run_is_carrie
     state = served.run(run.id).state
     assert (state.name, state.message) == ("Crashed", GONE)
     until(lambda: not sign.exists(), served)  # the state is mended first
-    assert not served.client.read_global_concurrency_limit_by_name("tag:gpu").active_slots
+    assert not any(one.state.is_running() for one in served.client.read_task_runs(flow_run_filter=stages))
     until(lambda: [text for text in served.notices if "Crashed" in text], served)
     bad = {**TINY, "method": {"k": 0.3, "v": 0.4}}
     again = served.client.create_flow_run_from_deployment(deployment, parameters={"settings": bad})

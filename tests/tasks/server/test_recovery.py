@@ -142,3 +142,18 @@ def test_a_schedule_stays_as_it_was_set_unless_the_file_changed(client, api, pla
     assert deployed_again("one") == [True]
     assert client.read_deployment(deployment).schedules[0].schedule.interval == timedelta(days=1)
     assert deployed_again("two") == [False], "the file was edited and wins"
+
+
+def test_what_is_deployed_already_is_deployed_again_only_after_a_change(api, client, deployment, place, tmp_path):
+    file, code = tmp_path / "prefect.yaml", tmp_path / "flows" / "deployments.py"
+    code.parent.mkdir()
+    code.write_text("form = 1")
+    file.write_text("deployments: [{name: some}]")
+    assert not recovery.is_deployed(place, api, file), "nothing was noted yet"
+    recovery.note_deployed(place, file)
+    assert recovery.is_deployed(place, api, file)
+    code.write_text("form = 2")
+    assert not recovery.is_deployed(place, api, file), "the form may be another"
+    file.write_text("deployments: [{name: some}, {name: none}]")
+    recovery.note_deployed(place, file)
+    assert not recovery.is_deployed(place, api, file), "somebody deleted one"

@@ -4,6 +4,9 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -63,6 +66,20 @@ def test_the_worker_carries_out_a_few_runs_at_once_however_many_wait(tmp_path, m
     monkeypatch.setattr(serve, "_start", start)
     monkeypatch.setattr(serve.recovery, "mend", lambda *_: [])
     with home_at(tmp_path / "home"), pytest.raises(KeyboardInterrupt):
-        serve._watch(serve.Site(configure(), "", {}, None), {}, Console(), True)
+        serve._watch(serve.Site(configure(), "", {}, None), {}, Console(), Future())
     (command,) = begun
     assert command[command.index("--limit") + 1] == str(serve.RUNS_AT_ONCE) == "2"
+
+
+def test_a_deployment_that_fails_is_one_line_while_the_worker_is_at_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        serve, "_start", lambda *_: SimpleNamespace(poll=lambda: None, wait=lambda: 1, terminate=lambda: None)
+    )
+    monkeypatch.setattr(serve.recovery, "mend", lambda *_: [])
+    monkeypatch.setattr(serve.recovery, "is_deployed", lambda *_: False)
+    monkeypatch.setattr(serve.recovery, "keeping_schedules", lambda *_: nullcontext())
+    with home_at(tmp_path / "home"), ThreadPoolExecutor(1) as beside:
+        site, started = serve.Site(configure(), "", {}, None), {}
+        with pytest.raises(BadInput, match="the deployments of prefect.yaml could not be made: see"):
+            serve._watch(site, started, Console(), beside.submit(serve._deploy, site))
+    assert serve.WORKER in started and len(site.deploying) == 1
