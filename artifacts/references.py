@@ -87,6 +87,10 @@ class CentralSums(Ref):
     """Noisy sums of the private images of each class, whose means are central images."""
 
 
+class EmbeddingSums(Ref):
+    """Noisy sums of the features of private images, class by class, with the number of images of each."""
+
+
 class WarmModel(Ref):
     """The denoiser so far after a warm-up on central images, before DP-SGD."""
 

@@ -10,6 +10,7 @@ from sfumato.methods.plan import (
     STAGE_CENTRAL,
     STAGE_COUNTS,
     STAGE_DRAWING,
+    STAGE_EMBEDDING,
     STAGE_JUDGE,
     STAGE_MOMENTS,
     STAGE_SELECTION,
@@ -29,7 +30,7 @@ from tasks.runtime.run import Journal
 from tasks.server.events import tell_refuted
 from tasks.terms import Order
 
-QUERIED = (STAGE_SELECTION, STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_JUDGE)
+QUERIED = (STAGE_SELECTION, STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_EMBEDDING, STAGE_JUDGE)
 """Stages that query the records once."""
 
 

@@ -58,6 +58,7 @@ from sfumato.methods.plan import (
     STAGE_CENTRAL,
     STAGE_COUNTS,
     STAGE_DRAWING,
+    STAGE_EMBEDDING,
     STAGE_JUDGE,
     STAGE_MOMENTS,
     STAGE_PHASE_ONE,
@@ -66,6 +67,7 @@ from sfumato.methods.plan import (
     STAGE_TUNING,
     STAGE_VOTES,
     UNCLAIMED,
+    Embedding,
     Evolution,
     Members,
     PhaseOne,
@@ -83,7 +85,19 @@ from sfumato.privacy.accounting.events import (
 )
 from sfumato.settings import Settings
 from sfumato.stage_costs import needs_backbone
-from tasks import audit, central, checks, evolution, pretrained, private, public, rehearsal, release, selection
+from tasks import (
+    audit,
+    central,
+    checks,
+    embedding,
+    evolution,
+    pretrained,
+    private,
+    public,
+    rehearsal,
+    release,
+    selection,
+)
 from tasks.editions import next_edition
 from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicParts, RunDescription, TrainingSet, Wanted
 from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_comparison, plan_run
@@ -409,6 +423,10 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
         drawing = inputs.model_copy(update={"settings": own})
         tuned = evolve(plan, plan.evolution, order, drawing, frame)
         return PrivateParts(tuned=tuned, moments=moments)
+    if plan.embedding:
+        own = settings.only("schedule", "network", "method", "seed")
+        tuned = embed(plan, plan.embedding, order, inputs.model_copy(update={"settings": own}), frame)
+        return PrivateParts(tuned=tuned, moments=moments)
     if not plan.fine_tuning:
         return PrivateParts(votes=votes, moments=moments)
     started = None
@@ -455,6 +473,12 @@ def evolve(plan: Plan, how: Evolution, order: Order, inputs: Inputs, frame: Fram
     if votes is None:
         raise ValueError("the plan has an evolution without a round of votes")
     return frame.stage(evolution.distil)(inputs, candidates, votes, how, machine)
+
+
+def embed(plan: Plan, how: Embedding, order: Order, inputs: Inputs, frame: Frame) -> TunedModel:
+    """The noisy sums of private features, and the generator that learns from them."""
+    sums = frame.stage(embedding.embed)(order, plan.event_of(Gaussian, STAGE_EMBEDDING), inputs, how)
+    return frame.stage(embedding.fit)(inputs, sums, how, order.machine)
 
 
 def align(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> ClassMoments | None:

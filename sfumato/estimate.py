@@ -203,6 +203,9 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         stages["votes"] = rounds * (facts.images or facts.records) * (backbone / TRAINING + coder_forward / 2)
         training = how.training
         stages["distillation"] = training.steps * (training.batch * denoise + _update(probe, work))
+    if plan.embedding:
+        training = plan.embedding.training
+        stages["training"] = training.steps * (training.batch * own + _update(probe, own_work))
     if plan.plain:
         stages["training"] = plan.plain.steps * (plan.plain.batch * own + _update(probe, own_work))
     if plan.members:

@@ -49,14 +49,17 @@ WIDTHS = ((64, 192, 2), (128, 384, 3), (256, 512, 4), (512, 640, 4), (math.inf, 
 """Numbers in an image or latent up to which an MLP has this width and this many blocks."""
 SHARES = {
     "latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.2, "drawing": 0.12, "candidates": 0.1, "distillation": 0.2,
+    "training": 0.5,
 }  # fmt: skip
 """Shares of the time, stage by stage; what they leave is the public denoiser's."""
 FEWEST = {
     "latent": 500, "backbone": 300, "pretraining": 1000, "extractor": 50, "fine_tuning": 40, "candidates": 200, "distillation": 300,
+    "training": 300,
 }  # fmt: skip
 """Steps below which a stage is not worth beginning."""
 MOST = {
     "latent": 4000, "backbone": 2200, "pretraining": 60000, "extractor": 400, "fine_tuning": 500, "candidates": 30000, "distillation": 8000,
+    "training": 6000,
 }  # fmt: skip
 """Steps beyond which more bring little."""
 IMAGES = (1000, 30000)
@@ -516,7 +519,7 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if chosen_method.has_members:
         members = max(4, min(142, facts.records // 100))
         yield Pick("method.members", members, f"about 100 of {facts.private} for each")
-    if chosen_method.blueprint:
+    if chosen_method.blueprint and not chosen_method.embeds:
         yield Pick("method.network.kind", "mlp", "its sampler asks the network thousands of times")
 
 
@@ -588,6 +591,7 @@ PATHS = {
     "extractor": "method.extractor.steps",
     "candidates": "method.candidates",
     "distillation": "method.distillation.steps",
+    "training": "method.training.steps",
 }
 """Settings that say how long a stage is, where these are not its own `steps`."""
 

@@ -88,8 +88,11 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
             + costs.get("backbone", 0.0) / settings.backbone.batch / TRAINING
         )
         costs["candidates"] = drawing_seconds(cost, work, settings.generation.steps) + looked_at
+    if embeds := chosen_method.embeds:
+        costs["training"] = training_seconds(cost, work, embeds(settings).training.batch)
     if not chosen_method.draw_privately:
         walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
+        walk = 1 if chosen_method.embeds else walk
         costs["drawing"] = drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table)
     return costs
 

@@ -37,6 +37,7 @@ from sfumato.methods.parts import planned
 from sfumato.methods.plan import (
     STAGE_CENTRAL,
     STAGE_COUNTS,
+    STAGE_EMBEDDING,
     STAGE_JUDGE,
     STAGE_MOMENTS,
     STAGE_SELECTION,
@@ -202,6 +203,7 @@ def play(
             paid.judge,
             each=canaries.images_each(facts.records, facts.images) if facts.unit else 1,
             central=queried.get(STAGE_CENTRAL, ()),
+            embedding=queried.get(STAGE_EMBEDDING, ()),
         ):
             query_fits, shown = query_games.play_queries(queries, delta=terms.delta, relation=terms.relation)
             fits += query_fits

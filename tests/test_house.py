@@ -59,7 +59,7 @@ FLOORS = [
     {"sfumato.settings", "sfumato.named_settings", "sfumato.inventory"},
     {
         "sfumato.drawing",
-        *("sfumato.central", "sfumato.estimate", "sfumato.evolution", "sfumato.selection"),
+        *("sfumato.central", "sfumato.embedding", "sfumato.estimate", "sfumato.evolution", "sfumato.selection"),
         "sfumato.preflight",
         "sfumato.pretrained",
         *("sfumato.recipe", "sfumato.stage_costs"),
@@ -713,7 +713,7 @@ def test_a_method_supplies_what_the_contract_asks(name):
     assert method.section.model_fields["name"].default == name
     supplied = {needed for needed in ("corrupt", "loss", "draw", "draw_privately") if getattr(method, needed)}
     ways = [{"corrupt", "draw"}, {"loss", "draw"}, {"draw_privately"}]
-    ways += [{"draw"}] if method.needs_moments or method.evolves else []
+    ways += [{"draw"}] if method.needs_moments or method.evolves or method.embeds else []
     assert any(way <= supplied for way in ways) and (method.draw_privately is None) == (method.worst_case is None)
     file = next(file for file in tree() if file.module == method.module)
     touched = {found for found, _, _ in library_imports(file)}

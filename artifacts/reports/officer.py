@@ -27,6 +27,7 @@ STAGES = {
     "selection": "votes for public classes to learn from",
     "moments": "means and spreads of the classes",
     "central": "noisy means of each class",
+    "embedding": "noisy mean features of each class",
     "phase_one": "training, first phase",
     "fine_tuning": "fine-tuning of the model",
     "training": "training of the model",

@@ -20,6 +20,7 @@ FILES = {
     "empirical-denoiser": "empirical_denoiser",
     "moments": "moments",
     "private-evolution": "private_evolution",
+    "dp-merf": "dp_merf",
     "dppm": "dppm",
 }
 """Name -> file; the first is the default."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a list of methods and their settings needs no torch
 
     from sfumato.diffusion.objective import Corrupt, Randomness
     from sfumato.methods.parts import Parts
-    from sfumato.methods.plan import Blueprint, Claim, Evolution, Facts, Plan
+    from sfumato.methods.plan import Blueprint, Claim, Embedding, Evolution, Facts, Plan
     from sfumato.privacy.accounting.events import AnyEvent
     from sfumato.privacy.auditing.played import Play, Played
 
@@ -80,6 +80,8 @@ class Algorithm(Generic[M]):
     """Whether it draws from denoisers of disjoint shards."""
     evolves: Callable[[SettingsOf[M]], Evolution] | None = None
     """What private records vote for, where the plan has an `evolution`."""
+    embeds: Callable[[SettingsOf[M]], Embedding] | None = None
+    """Which features of private records are summed, where the plan has an `embedding`."""
     controls: tuple[str, ...] = ()
     """Settings under which it stands beside itself in a comparison with runs that take votes."""
     is_baseline: bool = False

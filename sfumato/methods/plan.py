@@ -46,7 +46,7 @@ AnEvent = TypeVar("AnEvent", bound=Event)
 
 STAGE_COUNTS, STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "class_counts", "votes", "phase_one", "fine_tuning"
 STAGE_TRAINING, STAGE_DRAWING, STAGE_MOMENTS, STAGE_JUDGE = "training", "drawing", "moments", "judge"
-STAGE_CENTRAL, STAGE_SELECTION = "central", "selection"
+STAGE_CENTRAL, STAGE_SELECTION, STAGE_EMBEDDING = "central", "selection", "embedding"
 """Names of the stages that spend."""
 ANY_NUMBER: Literal["any"] = "any"
 """Images covered by a certificate when a released model may draw as many as it likes."""
@@ -281,6 +281,21 @@ class Evolution(Section):
     training: Pretraining
 
 
+class Embedding(Section):
+    """Features whose sums private records pay for, and what a generator learns from them."""
+
+    features: Literal["fourier"]
+    """Which features."""
+    frequencies: int
+    """Random frequencies of the kernel; each gives two features."""
+    length_scales: tuple[float, ...]
+    """Widths of the kernels whose mean the features stand for, in units of the root of the numbers of an image."""
+    count_share: float
+    """Share of a record's squared norm that goes to the count of its class."""
+    training: Training
+    """Of the generator."""
+
+
 class Spend(Section):
     """One planned access to private data and its cost; a stage may have several."""
 
@@ -404,6 +419,7 @@ class Plan(Section):
     """Central images, on which the denoiser warms up before DP-SGD; None without them."""
     votes: Votes | None = None
     evolution: Annotated[Evolution | None, LATER] = None
+    embedding: Annotated[Embedding | None, LATER] = None
     phase_one: PhaseOne | None = None
     members: Members | None = None
     prototypes: int = 0

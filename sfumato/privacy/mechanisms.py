@@ -199,6 +199,34 @@ def noisy_sums(
     return Paid(sums, entries, visit.payment)
 
 
+def noisy_embedding(
+    access: Access,
+    event: Gaussian,
+    embed: Callable[[Tensor, Tensor], Tensor],
+    *,
+    classes: int,
+    count_share: float,
+    device: torch.device = CPU,
+    source: Source | None = None,
+) -> Paid[Tensor]:
+    """Sums of the records' features over each class, and of a constant, which counts them, with noise: float64 `[classes, d + 1]`.
+
+    Price: `event`. A record lies in one class, and adds there a vector of norm 1 at most: its features, bounded to norm 1, what is not finite
+    counting as zero, times sqrt(1 - count_share), and sqrt(count_share). Of a group the mean of all its members counts, which adds 1 at most
+    over all classes together. An exchange moves the sums by 2 at most. `embed` maps images `[b, c, h, w]` and their classes `[b]` to
+    features `[b, d]`, each image by itself.
+
+    Many parameters: what a mechanism does to private records is named where it is called, and hides in no other value.
+    """
+    with spending(access, [event], insecure=source is not None, arithmetic=ON_GRID) as visit:
+        source = source or system_source()
+        sums = queries.embedded(
+            visit.images, event, embed, classes=classes, count_share=count_share, device=device, source=source
+        )
+        entries = visit.entries
+    return Paid(sums, entries, visit.payment)
+
+
 def noised_records(
     access: Access,
     event: NoisedRecords,

@@ -26,6 +26,7 @@ SMALL = {
     "dp-sgd": ["alignment.kind=moments", "judge.use=weigh", "judge.steps=5", "judge.directions=8", "backbone.steps=5"],
     "dp-promise": ["central.images=1", "central.steps=3", "fine_tuning.averages=[0.5]"],
     "moments": [],
+    "dp-merf": ["method.frequencies=50", "method.training.steps=5"],
     "private-evolution": ["method.candidates=100", "method.features=pixels", "method.distillation.steps=5"],
 }
 

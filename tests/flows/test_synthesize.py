@@ -31,7 +31,7 @@ from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
 from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.ledger.chain import is_there
-from tasks import central, checks, evolution, planning, private, public, rehearsal, release, selection
+from tasks import central, checks, embedding, evolution, planning, private, public, rehearsal, release, selection
 from tasks.inputs import PrivateParts, PublicParts
 from tasks.planning import Wishes, plan_run
 from tasks.record import BASELINE_METHOD
@@ -445,7 +445,8 @@ QUERIED = "generation.classes=queried"
 
 
 @pytest.mark.parametrize(
-    "method", ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments", "private-evolution"]
+    "method",
+    ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments", "private-evolution", "dp-merf"],
 )
 def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, method):
     members = ["method.members=2", "method.key=two"] if method == "dp-ensemble" else []
@@ -456,7 +457,7 @@ def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, meth
     in_terms = counted.given.order.terms
     assert counted.given.event == plan.spends[0].event and counted.paid and in_terms.claim is None
     assert in_terms.following == tuple(spend.event for spend in plan.spends[1:]), "the budget must bear the rest"
-    paying = [private.take_votes, private.fine_tune, evolution.vote, release.generate_privately]
+    paying = [private.take_votes, private.fine_tune, evolution.vote, embedding.embed, release.generate_privately]
     first = next(n for n, one in enumerate(book.asked) if one.stage is private.count_classes)
     assert all(n > first for n, one in enumerate(book.asked) if one.stage in paying)
     drawn, own = book.of(release.generate), book.of(release.generate_privately)
@@ -467,7 +468,8 @@ def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, meth
 
 
 @pytest.mark.parametrize(
-    "method", ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments", "private-evolution"]
+    "method",
+    ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments", "private-evolution", "dp-merf"],
 )
 def test_moments_are_taken_before_all_else_and_all_stands_on_them(book, method):
     own = {
@@ -489,6 +491,7 @@ def test_moments_are_taken_before_all_else_and_all_stands_on_them(book, method):
         private.fine_tune,
         private.train_member,
         evolution.vote,
+        embedding.embed,
         release.generate_privately,
     ]
     standing = [one for stage in stages for one in book.of(stage) if one.note != BASELINE]

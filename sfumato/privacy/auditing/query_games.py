@@ -1,4 +1,5 @@
-"""Games against the priced queries: class counts, votes, moments of classes, central images, the gradients of the paid judge.
+"""Games against the priced queries: class counts, votes, moments of classes, central images, mean embeddings, the gradients of
+the paid judge.
 
 The attacker knows all records but one, sees every noisy number that a query releases, and looks for a record that weighs as
 much as the query allows: in a count, a sum and a second moment at once, or with a gradient that is clipped in every step. A game
@@ -43,6 +44,8 @@ ALIGNED, CELLS = 4, 2
 """Classes whose moments are taken, and cells of each."""
 FEATURES = 4
 """Number of features that the judge sees."""
+COUNTED = 0.25
+"""Share of a record's squared norm that goes to the count of its class, of mean embeddings."""
 KNOWN = 8
 """Number of units that the attacker knows to be there."""
 PLAYS = 120
@@ -227,6 +230,27 @@ def summing(event: Gaussian, *, each: int = 1) -> Query:
     return Query("central images", (event,), play, ((0, (0,)),))
 
 
+def embedding_sums(event: Gaussian, *, each: int = 1) -> Query:
+    """Mean embeddings; the record's features are longer than any may be, and weigh as much as they can beside the count."""
+    counts, features = math.sqrt(COUNTED), math.sqrt(1 - COUNTED)
+
+    def read(x: Tensor, y: Tensor) -> Tensor:
+        return RADIUS * torch.nn.functional.one_hot((x.flatten(1).amax(1) > 0.5).long(), FEATURES).to(x)
+
+    def play(there: bool, source: Source) -> list[Part]:
+        members = made_up(there, each, classes=ALIGNED)
+        sums = queries.embedded(members, event, read, classes=ALIGNED, count_share=COUNTED, device=CPU, source=source)
+        known = torch.bincount(torch.arange(KNOWN) % ALIGNED, minlength=ALIGNED)
+        residual, shift = sums.clone(), torch.zeros_like(sums)
+        residual[:, 0] -= features * known
+        residual[:, -1] -= counts * known
+        shift[0, 1], shift[0, -1] = features, counts
+        unit = event.noise_multiplier
+        return [Part(0, 0, (residual / unit).flatten(), (shift / unit).flatten())]
+
+    return Query("mean embeddings", (event,), play, ((0, (0,)),))
+
+
 def learning_head(event: Gaussian, settings: Judge, *, each: int = 1) -> Query:
     """The judge's gradients; those known have the record's features and another class, so that its own always wants to be longer."""
     seen = torch.ones(FEATURES + 1, dtype=torch.float64)
@@ -285,6 +309,7 @@ def queries_of(
     *,
     each: int,
     central: Sequence[AnyEvent] = (),
+    embedding: Sequence[AnyEvent] = (),
 ) -> list[Query]:
     """The queries that a run paid for with these events; kinds of events that only earlier versions had are not played, nor are central images
     of Poisson samples, whose coins a game does not know.
@@ -301,7 +326,8 @@ def queries_of(
         first, second, third = moments
         if isinstance(first, DiscreteHistogram) and isinstance(second, Gaussian) and isinstance(third, Gaussian):
             queries_paid.append(taking_moments((first, second, third), each=each))
-    queries_paid += [summing(event, each=each) for event in central if isinstance(event, Gaussian)]
+    for make_sums, events in ((summing, central), (embedding_sums, embedding)):
+        queries_paid += [make_sums(event, each=each) for event in events if isinstance(event, Gaussian)]
     usual = settings or Judge()
     return [*queries_paid, *(learning_head(event, usual, each=each) for event in judge if isinstance(event, Gaussian))]
 

@@ -1,9 +1,11 @@
-"""The priced queries behind the open door: class counts, votes, moments of classes, central images, a linear head.
+"""The priced queries behind the open door: class counts, votes, moments of classes, central images, mean embeddings, a linear
+head.
 
 This file bounds and noises each query, apart from the door and the ledger (`sfumato.privacy.mechanisms` calls the queries and
 states their prices), so that an audit can run on made-up records the very code that a run pays for.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -183,3 +185,33 @@ def central_sums(
         noise = event.noise_multiplier
         released += noised([total], noise_multiplier=noise, norm=reference.radius, numbers=total.numel(), source=source)
     return torch.stack(released).view(rounds, classes, cells, numbers)
+
+
+def embedded(
+    images: ImageSet,
+    event: Gaussian,
+    embed: Callable[[Tensor, Tensor], Tensor],
+    *,
+    classes: int,
+    count_share: float,
+    device: torch.device,
+    source: Source,
+) -> Tensor:
+    """The sum over each class of the records' features, which `embed` gives, and of a constant, with noise: float64 `[classes, d + 1]`.
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
+    y, owner, x = torch.as_tensor(images.labels), owners(images), to_unit(images.pixels)
+    # The members of a unit share a weight of 1, whatever their classes, so that it adds a norm of 1 at most.
+    weight = 1 / torch.bincount(owner)[owner].double()
+    sums = []
+    for part in torch.arange(len(y)).split(CHUNK):
+        features = embed(x[part].to(device), y[part].to(device)).cpu().double().nan_to_num(0.0, 0.0, 0.0)
+        constant = features.new_full((len(part), 1), math.sqrt(count_share))
+        record = torch.cat([math.sqrt(1 - count_share) * within(features, 1.0), constant], 1)
+        total = record.new_zeros(classes, record.shape[1])
+        sums.append(total.index_add_(0, y[part], weight[part, None] * within(record, 1.0)))
+    total = torch.stack(sums).sum(0)
+    noise = event.noise_multiplier
+    (total,) = noised([total], noise_multiplier=noise, norm=1.0, numbers=total.numel(), source=source)
+    return total

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from sfumato import evolution, sources
+from sfumato import embedding, evolution, sources
 from sfumato.alignment import Reference, fitted, measured
 from sfumato.central import central_images, warmed
 from sfumato.diffusion.schedule import make_schedule
@@ -20,6 +20,7 @@ from sfumato.methods.parts import Parts, add_votes, untuned
 from sfumato.methods.plan import (
     STAGE_CENTRAL,
     STAGE_DRAWING,
+    STAGE_EMBEDDING,
     STAGE_MOMENTS,
     STAGE_PHASE_ONE,
     STAGE_TRAINING,
@@ -35,6 +36,7 @@ from sfumato.privacy.mechanisms import (
     drawn,
     fine_tuned,
     noised_records,
+    noisy_embedding,
     noisy_moments,
     noisy_sums,
     noisy_votes,
@@ -63,6 +65,7 @@ TINY_TOO = {
     "private-evolution": [
         "method.candidates=100", "method.features=pixels", "method.distillation.steps=30", "method.distillation.batch=32",
     ],
+    "dp-merf": ["method.frequencies=50", "method.training.steps=3", "method.training.batch=20"],
 }  # fmt: skip
 """Further settings of methods that have more to make tiny."""
 CPU = torch.device("cpu")
@@ -95,10 +98,13 @@ class World:
             )  # fmt: skip
             parts = replace(parts, alignment=fitted(moments.result, self.reference))
             entries = dict(moments.entries)
-            if not (plan.fine_tuning or plan.evolution or plan.events(STAGE_DRAWING)):
+            if not (plan.fine_tuning or plan.evolution or plan.embedding or plan.events(STAGE_DRAWING)):
                 return parts, entries
         if plan.evolution:
             parts, seen = self.evolve(access, parts, **others)
+            return parts, entries | seen
+        if plan.embedding:
+            parts, seen = self.embed(access(STAGE_EMBEDDING, self), parts, **others)
             return parts, entries | seen
         if plan.central:
             event = plan.event(STAGE_CENTRAL)
@@ -156,6 +162,20 @@ class World:
             elected = evolution.elected(population, votes.result, how, noise_multiplier=event.noise_multiplier)
             entries |= dict(votes.entries)
         return replace(parts, tuned=evolution.distilled(parts, elected, how.training, seed=0)[0]), entries
+
+    def embed(self, access: Access, parts: Parts, **others) -> tuple[Parts, dict[int, str]]:
+        """The noisy sums of features, and the generator that learns from them."""
+        how, event = self.plan.embedding, self.plan.event(STAGE_EMBEDDING)
+        features = embedding.features_of(how, parts, 0)
+        sums = noisy_embedding(
+            access, event, embedding.embedder(features, parts), classes=len(self.facts.classes), count_share=how.count_share,
+            **others,
+        )  # fmt: skip
+        means = embedding.class_means(sums.result, how, noise_multiplier=event.noise_multiplier)
+        generator, _ = begun(self.method, self.settings, parts)
+        return replace(parts, tuned=embedding.fitted(generator, parts, features, means, how, seed=0)[0]), dict(
+            sums.entries
+        )
 
     def trained_members(self, access: Callable[..., Access], parts: Parts) -> tuple[torch.nn.Module, ...]:
         """The members of the plan, each trained on its own shard."""

@@ -454,7 +454,7 @@ def test_without_central_images_nothing_is_planned_for_them():
     assert plan == planned("dp-sgd") and plan.central is None and plan.measured is None
 
 
-@pytest.mark.parametrize("method", sorted(set(METHODS) - {"dppm", "dp-ensemble", "empirical-denoiser"}))
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"dppm", "dp-ensemble", "dp-merf", "empirical-denoiser"}))
 def test_a_choice_of_public_classes_is_priced_with_everything_else(method):
     plan = planned(method, "selection.classes=12", "selection.share=0.1", "privacy.epsilon=3")
     assert plan.spends[0].stage == STAGE_SELECTION and plan.facts.learnt_classes == 12 < plan.facts.public_classes

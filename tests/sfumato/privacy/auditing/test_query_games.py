@@ -12,6 +12,7 @@ from sfumato.privacy.auditing import query_games
 from sfumato.privacy.auditing.findings import FALSE_ALARM
 from sfumato.privacy.auditing.query_games import (
     counting,
+    embedding_sums,
     learning_head,
     play_queries,
     queries_of,
@@ -32,6 +33,7 @@ QUERIES = {
     "class votes": lambda each: voting(COUNTS, each=each),
     "class moments": lambda each: taking_moments(MOMENTS, each=each),
     "central images": lambda each: summing(MOMENTS[1], each=each),
+    "mean embeddings": lambda each: embedding_sums(MOMENTS[1], each=each),
     "paid judge": lambda each: learning_head(GRADIENTS, Judge(), each=each),
 }
 """Each about epsilon 1."""

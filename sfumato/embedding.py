@@ -1,0 +1,114 @@
+"""Mean embeddings: a generator learns from the noisy sums of the private records' features alone, class by class.
+
+Features are random ones of a Gaussian kernel (Rahimi and Recht 2007), whose frequencies are public. Behind the door each private
+record adds its features to the sum of its class (`embedder`); the sums leave with noise. All else here is post-processing of them:
+the classes' mean embeddings (`class_means`), and a one-step generator whose images come to have the same (`fitted`; Harder et al.
+2021, section 3).
+
+Not covered: the noise and its price, see `sfumato.privacy.mechanisms.noisy_embedding`.
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.alignment import aligned
+from sfumato.diffusion.objective import normal
+from sfumato.diffusion.samplers import one_step_images
+from sfumato.images import shape_of
+from sfumato.methods.parts import Parts
+from sfumato.methods.plan import Embedding
+from sfumato.progress import Progress, silent
+from sfumato.resuming import Keeper
+from sfumato.training import Resumable, train_denoiser
+
+Features = Callable[[Tensor], Tensor]
+"""From images or latents `[b, c, h, w]` to features `[b, d]` of norm 1, each by itself; differentiable."""
+FEWEST = 2
+"""Images of a class in a step, at least: one alone has no mean square without itself."""
+SURE = 2.0
+"""Deviations of its noise below which a count is taken for so many, since a mean over fewer records would be noise alone."""
+
+
+def features_of(how: Embedding, parts: Parts, seed: int) -> Features:
+    """The features of a plan, for images or latents as the generator draws them."""
+    return random_features(how, math.prod(parts.shape), seed)
+
+
+def random_features(how: Embedding, numbers: int, seed: int) -> Features:
+    """Random Fourier features of images with so many `numbers`, [cos, sin] / sqrt(m), of norm 1.
+
+    The product of two images' features comes near the mean over `how.length_scales` of exp(-|x - y|^2 / (2 l^2)), with each l in units
+    of sqrt(numbers). The frequencies follow from the seed, and are public.
+    """
+    scales = torch.tensor(how.length_scales).repeat_interleave(math.ceil(how.frequencies / len(how.length_scales)))
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(numbers, len(scales), generator=generator) / (scales * math.sqrt(numbers))
+
+    def features(x: Tensor) -> Tensor:
+        angles = x.flatten(1) @ drawn.to(x)
+        return torch.cat([angles.cos(), angles.sin()], 1) / math.sqrt(len(scales))
+
+    return features
+
+
+def embedder(features: Features, parts: Parts) -> Callable[[Tensor, Tensor], Tensor]:
+    """From private images `[b, c, h, w]` and their classes `[b]` to their features `[b, d]` as the generator sees images, each by itself."""
+
+    def embed(images: Tensor, y: Tensor) -> Tensor:
+        codec = parts.codec
+        return features(aligned(codec.encode(images), y, codec.largest_norm(shape_of(images)), parts.alignment))
+
+    return embed
+
+
+def class_means(sums: Tensor, how: Embedding, *, noise_multiplier: float) -> Tensor:
+    """The mean embedding of each class `[classes, d]`, from noisy sums `[classes, d + 1]` with the count in the last place."""
+    count = sums[:, -1:] / math.sqrt(how.count_share)
+    least = max(1.0, SURE * noise_multiplier / math.sqrt(how.count_share))
+    return (sums[:, :-1] / math.sqrt(1 - how.count_share) / count.clamp(min=least)).float()
+
+
+def distances(features: Tensor, means: Tensor) -> Tensor:
+    """The squared distance `[classes]` of the mean embedding of images from `means` `[classes, d]`, by their features `[classes, m, d]`, m > 1.
+
+    Without bias: the mean over pairs of *different* images stands for the square of their mean, so that a small batch does not
+    want images more alike than the class is.
+    """
+    many = features.shape[1]
+    total, own = features.sum(1), features.square().sum((1, 2))
+    square = (total.square().sum(1) - own) / (many * (many - 1))
+    return square - 2 * (total * means).sum(1) / many + means.square().sum(1)
+
+
+def fitted(
+    model: nn.Module,
+    parts: Parts,
+    features: Features,
+    means: Tensor,
+    how: Embedding,
+    *,
+    seed: int,
+    progress: Progress = silent,
+    keeper: Keeper | None = None,
+) -> tuple[nn.Module, list[float]]:
+    """`model` trained as a one-step generator so that its images of each class have the mean embedding `means` `[classes, d]`; and its losses.
+
+    Many parameters: each is a tensor, or a number of one formula.
+    """
+    device = next(model.parameters()).device
+    means, classes = means.to(device), len(means)
+    each = max(FEWEST, how.training.batch // classes)
+    y = torch.arange(classes, device=device).repeat_interleave(each)
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def loss_of_step() -> Tensor:
+        z = normal(torch.empty(len(y), *parts.shape, device=device), generator)
+        drawn = one_step_images(model, parts.schedule, z, y)
+        return distances(features(drawn).view(classes, each, -1), means).sum()
+
+    resumable = Resumable(keeper, itertools.repeat(y), generator) if keeper else None
+    return train_denoiser(model, loss_of_step, how.training, progress=progress, resumable=resumable)

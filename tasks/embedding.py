@@ -1,0 +1,75 @@
+"""The stages of mean embeddings: the noisy sums of private features, and the generator that learns from them.
+
+The sums alone open the private images; the generator's training sees them and public parts.
+"""
+
+from typing import Annotated
+
+from artifacts import serialization
+from artifacts.references import EmbeddingSums, TunedModel
+from sfumato import embedding
+from sfumato.config import NOT_HASHED, Machine
+from sfumato.methods import METHODS
+from sfumato.methods.algorithm import begun
+from sfumato.methods.plan import STAGE_EMBEDDING, Embedding
+from sfumato.privacy import mechanisms
+from sfumato.privacy.accounting.events import Gaussian
+from sfumato.retrieval import split
+from tasks.inputs import Inputs, load_parts
+from tasks.runtime.artifact import RunContext, device_of, making
+from tasks.runtime.caching import code_version, stage
+from tasks.runtime.checkpoints import keeping
+from tasks.runtime.environment import where
+from tasks.terms import Order, with_canaries
+
+
+@stage
+def embed(context: RunContext, order: Order, event: Gaussian, inputs: Inputs, how: Embedding) -> EmbeddingSums:
+    """Release noisy sums of the features of each class's private images."""
+    parents, classes, title = [*inputs.refs(), *order.refs()], inputs.facts.classes, "mean embeddings"
+    with making(EmbeddingSums, title, context, parents=parents, params=event.model_dump()) as draft:
+        parts, code = load_parts(draft, inputs, order.machine), code_version(embed.fn)
+        features = embedding.features_of(how, parts, inputs.settings.seed)
+        with where().ledger() as ledger:
+            access = order.access(ledger, context, stage=STAGE_EMBEDDING, purpose=title, code=code, parents=parents)
+            paid = mechanisms.noisy_embedding(
+                with_canaries(access, draft, order),
+                event,
+                embedding.embedder(features, parts),
+                classes=len(classes),
+                count_share=how.count_share,
+                device=device_of(order.machine),
+            )
+        noise = {"noise_multiplier": event.noise_multiplier}
+        serialization.save(draft.folder, {"sums": paid.result}, {"classes": classes, **noise})
+        draft.stands_on(paid)
+    return draft.ref
+
+
+@stage
+def fit(
+    context: RunContext, inputs: Inputs, sums: EmbeddingSums, how: Embedding, machine: Annotated[Machine, NOT_HASHED]
+) -> TunedModel:
+    """Train a one-step generator whose images have the same mean features, which costs nothing more."""
+    parents, settings, training = [*inputs.refs(), sums], inputs.settings, how.training
+    title, params = "training on mean embeddings", training.model_dump()
+    with (
+        keeping(context) as keeper,
+        making(TunedModel, title, context, parents=parents, params=params, images=training.batch) as draft,
+    ):
+        parts = load_parts(draft, inputs, machine)
+        tensors, facts = serialization.load(draft.open(sums))
+        generator, built = begun(METHODS[settings.method.name], settings, parts)
+        model, losses = embedding.fitted(
+            generator.to(device_of(machine)),
+            parts,
+            embedding.features_of(how, parts, settings.seed),
+            embedding.class_means(tensors["sums"], how, noise_multiplier=facts["noise_multiplier"]),
+            how,
+            seed=settings.seed,
+            progress=draft.show,
+            keeper=keeper,
+        )
+        draft.series = {"loss": split.thinned(losses)}
+        serialization.save_denoiser(draft.folder, model, built.network, built.shape, built.classes)
+    return draft.ref
