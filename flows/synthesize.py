@@ -51,6 +51,7 @@ from sfumato.marks import (
     PUBLIC_IMAGES,
     PUBLIC_MODEL_ALONE,
     REHEARSING,
+    SUMMING,
 )
 from sfumato.methods import METHODS
 from sfumato.methods.plan import (
@@ -424,8 +425,9 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
         tuned = evolve(plan, plan.evolution, order, drawing, frame)
         return PrivateParts(tuned=tuned, moments=moments)
     if plan.embedding:
-        own = settings.only("schedule", "network", "method", "seed")
-        tuned = embed(plan, plan.embedding, order, inputs.model_copy(update={"settings": own}), frame)
+        summed, learnt = settings.only("schedule", "seed"), settings.only("schedule", "network", "method", "seed")
+        given = [inputs.model_copy(update={"settings": own}) for own in (summed, learnt)]
+        tuned = embed(plan.embedding, plan.event_of(Gaussian, STAGE_EMBEDDING), order, (given[0], given[1]), frame)
         return PrivateParts(tuned=tuned, moments=moments)
     if not plan.fine_tuning:
         return PrivateParts(votes=votes, moments=moments)
@@ -475,10 +477,10 @@ def evolve(plan: Plan, how: Evolution, order: Order, inputs: Inputs, frame: Fram
     return frame.stage(evolution.distil)(inputs, candidates, votes, how, machine)
 
 
-def embed(plan: Plan, how: Embedding, order: Order, inputs: Inputs, frame: Frame) -> TunedModel:
-    """The noisy sums of private features, and the generator that learns from them."""
-    sums = frame.stage(embedding.embed)(order, plan.event_of(Gaussian, STAGE_EMBEDDING), inputs, how)
-    return frame.stage(embedding.fit)(inputs, sums, how, order.machine)
+def embed(how: Embedding, event: Gaussian, order: Order, inputs: tuple[Inputs, Inputs], frame: Frame) -> TunedModel:
+    """The noisy sums of private features, and the generator that learns from them; inputs of the one stage and of the other."""
+    sums = frame.stage(embedding.embed)(order, event, inputs[0], how.seen_by(SUMMING))
+    return frame.stage(embedding.fit)(inputs[1], sums, how, order.machine)
 
 
 def align(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> ClassMoments | None:

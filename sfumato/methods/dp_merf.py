@@ -49,11 +49,11 @@ sees noisy sums alone, so any number of images is covered."""
 class GeneratorTraining(Training):
     """Training of the generator on noisy mean embeddings."""
 
-    steps: int = Field(default=3000, ge=1)
+    steps: int = Field(default=2000, ge=1)
     """Optimiser steps."""
     batch: int = Field(default=640, ge=2)
     """Images per step, of all classes together; of each class at least two."""
-    learning_rate: float = Field(default=2e-3, gt=0)
+    learning_rate: float = Field(default=5e-3, gt=0)
     """Peak learning rate of Adam."""
     ema_decay: float = Field(default=0.99, ge=0, lt=1)
     """Decay of the moving average of the weights."""
@@ -66,9 +66,9 @@ class Method(MethodSection):
     """Noisy mean embeddings of the classes; a one-step generator learns to have the same."""
     features: Literal["fourier"] = "fourier"
     """Which features of private records are summed: random ones of a Gaussian kernel."""
-    frequencies: int = Field(default=2000, ge=1)
+    frequencies: int = Field(default=1000, ge=1)
     """Random frequencies; each gives two features. More come nearer to the kernel, and cost memory and time, not privacy."""
-    length_scales: tuple[float, ...] = Field(default=(0.2, 0.4), min_length=1)
+    length_scales: tuple[float, ...] = Field(default=(0.4, 0.8), min_length=1)
     """Widths of the Gaussian kernels, in units of the root of the numbers of an image (its norm, were all its values 1 or -1); public."""
     count_share: float = Field(default=0.05, gt=0, lt=1)
     """Share of a record's squared norm that counts it in its class."""

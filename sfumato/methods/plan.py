@@ -37,7 +37,7 @@ from sfumato.config import (
     Training,
 )
 from sfumato.errors import BadInput
-from sfumato.marks import EXTRACTOR, not_for
+from sfumato.marks import EXTRACTOR, SUMMING, not_for
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Event, Gaussian, SubsampledGaussian
 from sfumato.retrieval.settings import Extractor, QuerySettings
@@ -292,8 +292,8 @@ class Embedding(Section):
     """Widths of the kernels whose mean the features stand for, in units of the root of the numbers of an image."""
     count_share: float
     """Share of a record's squared norm that goes to the count of its class."""
-    training: Training
-    """Of the generator."""
+    training: Annotated[Training, not_for(SUMMING)] = Training()
+    """Of the generator; the sums do not depend on it."""
 
 
 class Spend(Section):
