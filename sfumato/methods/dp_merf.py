@@ -4,7 +4,7 @@ Each record is turned into random features of a Gaussian kernel, a vector of nor
 once, with Gaussian noise. A generator then learns, from these sums alone, to draw images whose mean features come near (the maximum
 mean discrepancy of the two). Beyond the paper: a constant beside the features pays for the number of records of each class in the same release,
 several widths of the kernel stand side by side, the loss is without the bias of a small batch, and the generator is the run's own network, asked
-once for each image. Certificate: PLD of one Gaussian mechanism.
+once for each image. Certificate: of one Gaussian mechanism, exact.
 
 Not covered: what the mean of the features does not show; fine strokes come out blurred.
 """
@@ -40,8 +40,8 @@ if TYPE_CHECKING:  # to list settings takes no torch
 PROMISE = """\
 The paper claims the epsilon of one Gaussian mechanism on the mean embedding of the private set, whose sensitivity is known because random features \
 of a Gaussian kernel have norm 1 (Harder et al. 2021, section 4). The run can be certified and comes to the claim but for rounding: private \
-images are opened once, each adds a vector of norm 1 at most to the sum of its class, with the count of the class among its numbers, and PLD \
-prices the one release under add/remove or exchange, with whatever else is asked. The frequencies of the features are public, and the generator's training \
+images are opened once, each adds a vector of norm 1 at most to the sum of its class, with the count of the class among its numbers, and the \
+closed form of Gaussian differential privacy, or PLD beside other queries, prices the one release under add/remove or exchange. The frequencies of the features are public, and the generator's training \
 sees noisy sums alone, so any number of images is covered."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
 
