@@ -93,7 +93,8 @@ def book(monkeypatch):
     )
     monkeypatch.setattr(checks, "over_budget", lambda *_: "")
     monkeypatch.setattr(flow, "close", lambda *_: "record")
-    monkeypatch.setattr(flow, "show_in_ui", lambda record: None)
+    for last in ("show_in_ui", "tell_spent"):
+        monkeypatch.setattr(flow, last, lambda record: None)
     monkeypatch.setattr(rehearsal, "show", lambda ref, wanted, picture: book.worse)
     return book
 
