@@ -63,6 +63,7 @@ def test_a_method_is_a_frozen_value_and_what_it_does_not_name_it_cannot_do(late_
         "draw_privately",
         "worst_case",
         "blueprint",
+        "embeds",
         "evolves",
         "walk",
         "retrieves",
