@@ -14,7 +14,7 @@ from flows.release import release
 from sfumato.errors import BadInput
 from tasks.runtime.environment import configure, where
 from tasks.server import requests
-from tasks.server.recovery import POOL, make_pool
+from tasks.server.recovery import POOL, make_pool, worker_name
 from tests.examples import home_at, paid_record
 
 ANSWER = {"decision": "approve", "name": "A. Jones", "role": "officer", "reason": "as agreed", "licence": "CC-BY-4.0"}
@@ -113,7 +113,7 @@ def test_the_question_goes_to_the_worker_where_there_is_one(client, run, asked):
     api = PREFECT_API_URL.value()
     assert requests.server() == api
     assert requests.ask(api, run, 3) == "", "no worker is online"
-    client.send_worker_heartbeat(POOL, "a worker", heartbeat_interval_seconds=30)
+    client.send_worker_heartbeat(POOL, worker_name(), heartbeat_interval_seconds=30)
     page = requests.ask(api, run, 3)
     due = client.read_flow_run(page.rsplit("/", 1)[1])
     assert due.parameters == {"run": run, "days": 3} and due.name == f"release-{run}"
