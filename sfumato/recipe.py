@@ -111,6 +111,13 @@ ENOUGH_RECORDS = 50
 """Records in a class, on average, from which its moments and a judge pay."""
 MANY_RECORDS, CELLS = 2000, 12
 """Records in a class from which it is split into so many cells with moments of their own, where nothing is trained on them."""
+LATENT_GENERATOR = (
+    ("frequencies", 3000, "latents of more numbers want more of them"),
+    ("training.batch", 1000, "a hundred of each of ten classes"),
+    ("training.learning_rate", 1e-3, "slow and steady in latents"),
+    ("training.ema_decay", 0.999, "over the last thousand steps"),
+)
+"""Settings of mean embeddings for latents, and why: from one stand-in of 28x28 digits."""
 VOTERS = 2
 """Records for each candidate that they vote for, at least."""
 DISTILLATION_RATE = 0.25
@@ -423,6 +430,10 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     facts, chosen, epsilon = declared.facts, METHODS[settings.method.name], target_epsilon(settings)
     shape, each = latent_shape(settings.latent, declared.shape), facts.records / len(facts.classes)
     trains = trains_privately(settings) or chosen.needs_moments or chosen.evolves
+    if chosen.embeds and each >= ENOUGH_RECORDS:
+        yield Pick("alignment.kind", "none", "mean embeddings say more of a class than its moments")
+        yield from paid_judge(settings, declared)
+        return
     if not trains or chosen.labels or each < ENOUGH_RECORDS:
         yield Pick(
             "alignment.kind",
@@ -448,7 +459,14 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
             )
     else:
         yield Pick("alignment.kind", "none", f"{math.prod(shape)} numbers are too many for second moments")
+    yield from paid_judge(settings, declared)
+
+
+def paid_judge(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """The judge, where there are classes to tell apart on both sides."""
+    facts, epsilon = declared.facts, target_epsilon(settings)
     if facts.public_classes > 1 and len(facts.classes) > 1:
+        each = facts.records / len(facts.classes)
         share = lever_share(JUDGE, each, epsilon)
         yield Pick(
             "judge.use",
@@ -519,7 +537,12 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if chosen_method.has_members:
         members = max(4, min(142, facts.records // 100))
         yield Pick("method.members", members, f"about 100 of {facts.private} for each")
-    if chosen_method.blueprint and not chosen_method.embeds:
+    if chosen_method.embeds:
+        yield Pick("pretraining.steps", 0, "the generator is begun afresh, and asks no public denoiser")
+        if settings.latent.kind != "none":
+            for name, value, why in LATENT_GENERATOR:
+                yield Pick(f"method.{name}", value, why)
+    elif chosen_method.blueprint:
         yield Pick("method.network.kind", "mlp", "its sampler asks the network thousands of times")
 
 

@@ -107,6 +107,16 @@ def test_classes_are_split_into_cells_where_nothing_is_trained_on_them():
     assert cells[0] > 1 and cells[1] == 1
 
 
+def test_mean_embeddings_ask_no_public_denoiser_and_have_a_judge():
+    settings = recipe(method="dp-merf")
+    assert settings.pretraining.steps == 0 and settings.alignment.kind == "none" and settings.judge.use == "weigh"
+    assert settings.method.training.steps > 1000 and settings.latent.steps > 1000
+    small = recipe(method="dp-merf", shape=(1, 8, 8))
+    usual = resolve("dp-merf", "digits").method
+    assert small.method.frequencies == usual.frequencies < settings.method.frequencies
+    assert recipe("pretraining.steps=5", method="dp-merf").pretraining.steps == 5, "for `generation.refine`"
+
+
 def test_a_gpu_gets_another_recipe_and_colour_another_network():
     grey, gpu = recipe(), recipe("recipe.device=gpu")
     colour, large = recipe(shape=(3, 32, 32)), recipe(shape=(3, 64, 64))
