@@ -113,6 +113,7 @@ MANY_RECORDS, CELLS = 2000, 12
 """Records in a class from which it is split into so many cells with moments of their own, where nothing is trained on them."""
 LATENT_GENERATOR = (
     ("frequencies", 3000, "latents of more numbers want more of them"),
+    ("length_scales", (0.25, 0.5), "narrower kernels tell strokes apart"),
     ("training.batch", 1000, "a hundred of each of ten classes"),
     ("training.learning_rate", 1e-3, "slow and steady in latents"),
     ("training.ema_decay", 0.999, "over the last thousand steps"),
