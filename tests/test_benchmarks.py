@@ -135,7 +135,14 @@ def test_every_file_of_results_is_named_and_says_where_it_comes_from():
 
 def test_the_first_page_shows_figures_of_the_targets():
     rows = re.search(r"## What you get\n(.*?)\n## ", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
-    names = {"targets-mnist", "targets-mnist-private-evolution", "targets-mnist-dp-merf", "targets-photos", "targets-xrays", "compare-epsilons"}
+    names = {
+        "targets-mnist",
+        "targets-mnist-private-evolution",
+        "targets-mnist-dp-merf",
+        "targets-photos",
+        "targets-xrays",
+        "compare-epsilons",
+    }
     assert unkept(re.sub(r"\]\([^)]*\)", "", rows), names) == []
 
 
