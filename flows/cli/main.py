@@ -169,9 +169,7 @@ def main() -> None:
     try:
         _carry_out()
     except (BadInput, Refused, Stopped) as ended:
-        error = _pointed(ended)
-        ERR.print(f"[bold red]sfumato:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
-        sys.exit(error.exit_code)
+        _ended_by(_pointed(ended))
     except (typer.Abort, KeyboardInterrupt):
         _stopped(INTERRUPTED)
     except Terminated:
@@ -187,6 +185,8 @@ def main() -> None:
                     f"[bold red]sfumato:[/] {escape(message)} (see sfumato --help)", soft_wrap=True, highlight=False
                 )
             sys.exit(2)
+        if heartbeat := sys.modules.get("tasks.runtime.heartbeat"):
+            _ended_by(heartbeat.what_ended(error))
         causes = list(_causes(error))
         # Ctrl-C reaches the embedded server too, whose silence then hides the cause.
         if any(isinstance(cause, KeyboardInterrupt) for cause in causes):
@@ -200,6 +200,12 @@ def main() -> None:
             f"[bold red]sfumato:[/] {reason} ({escape(str(where().home))}): {GO_ON}", soft_wrap=True, highlight=False
         )
         sys.exit(BadInput.exit_code)
+
+
+def _ended_by(error: BadInput | Refused | Stopped | None) -> None:
+    if error:
+        ERR.print(f"[bold red]sfumato:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(error.exit_code)
 
 
 def _pointed(error: BadInput | Refused | Stopped) -> BadInput | Refused | Stopped:

@@ -44,9 +44,21 @@ def attended(work: Callable[Takes, Gives]) -> Callable[Takes, Gives]:
             return work(*args, **kwargs)
         except (BadInput, Refused, Stopped) as ended:
             error = pointed(ended, configure().home) if isinstance(ended, Unnamed) else ended
+            _ENDED.append(error)
             return Failed(name=type(error).__name__, message=str(error), data=error)
 
     return run
+
+
+def what_ended(failed: BaseException) -> BadInput | Refused | Stopped | None:
+    """The error with which a flow of this process ended, where Prefect kept no more of it than its message.
+
+    It does where the server took the final state and its answer was lost: asked again, the server gives back its own copy, without data.
+    """
+    return next((error for error in _ENDED if str(error) == str(failed)), None)
+
+
+_ENDED: list[BadInput | Refused | Stopped] = []
 
 
 def show_life(home: Path, run_id: UUID) -> None:

@@ -6,16 +6,18 @@ from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.context import FlowRunContext
+from prefect.exceptions import FailedRun
 from prefect.flow_engine import run_flow
 from prefect.settings import PREFECT_API_URL
 from prefect.utilities.names import generate_slug
 
 from artifacts.references import Samples
+from sfumato.errors import Stopped
 from tasks.runtime import run as journal
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.caching import GPU, stage
 from tasks.runtime.environment import configure
-from tasks.runtime.heartbeat import call_run, is_made_up, named
+from tasks.runtime.heartbeat import attended, call_run, is_made_up, named, what_ended
 from tests.examples import home_at, keep_samples
 
 
@@ -64,6 +66,29 @@ def test_a_stage_has_the_tag_of_the_gpu_where_it_holds_one(monkeypatch, tmp_path
         for device in ("cpu", "cuda:0"):
             journal.find_or_make(None, None, torch.device(device))
     assert seen == [set(), {GPU}]
+
+
+@flow(name="ended-work", persist_result=False)
+@attended
+def ended_work() -> None:
+    """A run that a signal stopped."""
+    raise Stopped("stopped after step 43 of 400 and saved")
+
+
+def test_what_ended_a_run_is_known_where_the_servers_first_answer_was_lost(client, monkeypatch):
+    once = SyncPrefectClient.request
+
+    def twice(self, method, path, *args, **kwargs):
+        if "set_state" in path:
+            once(self, method, path, *args, **kwargs)
+        return once(self, method, path, *args, **kwargs)
+
+    monkeypatch.setattr(SyncPrefectClient, "request", twice)
+    with pytest.raises(FailedRun) as lost:
+        ended_work()
+    ended = what_ended(lost.value)
+    assert isinstance(ended, Stopped) and ended.exit_code == Stopped.exit_code
+    assert what_ended(RuntimeError("something else")) is None
 
 
 def test_made_up_names_are_told_from_given_ones():
