@@ -53,7 +53,6 @@ from sfumato.marks import (
     REHEARSING,
     SUMMING,
 )
-from sfumato.methods import METHODS
 from sfumato.methods.plan import (
     SHARED_STAGES,
     STAGE_CENTRAL,
@@ -85,7 +84,7 @@ from sfumato.privacy.accounting.events import (
     Uncertified,
 )
 from sfumato.settings import Settings
-from sfumato.stage_costs import needs_backbone
+from sfumato.stage_costs import has_public_model, needs_backbone
 from tasks import (
     audit,
     central,
@@ -335,12 +334,6 @@ def rehearse(
         settings.schedule,
         settings.generation.seen_by(REHEARSING).model_copy(update={"images": settings.rehearsal.images}),
     )
-
-
-def has_public_model(settings: Settings) -> bool:
-    """Whether images are drawn by a model that learnt from public ones first: private training may begin afresh."""
-    there = settings.pretraining.steps > 0 or settings.network.from_
-    return bool(there) and not METHODS[settings.method.name].blueprint
 
 
 def paid_before(plan: Plan) -> str:
@@ -663,7 +656,8 @@ def compare(
     book: Journal,
     counts: ClassCounts | None = None,
 ) -> dict[str, Samples]:
-    """The sets of the public model alone and, where the settings want it, of plain DP-SGD at the same budget; the latter is INTERNAL.
+    """The sets of the public model alone, where one learnt, and, where the settings want it, of plain DP-SGD at the same budget; the latter
+    is INTERNAL.
 
     The public model knows none of the private classes; it draws equally many images for each.
     """
@@ -676,7 +670,9 @@ def compare(
     )
     alone = PublicParts(model=parts.model, autoencoder=parts.autoencoder)
     inputs = Inputs(settings=plain, facts=plan.facts, public=alone)
-    sets = {PUBLIC_ONLY: book.stage(release.generate, note=PUBLIC_ONLY)(inputs, min(images, FEW), machine)}
+    sets = {}
+    if has_public_model(settings):
+        sets[PUBLIC_ONLY] = book.stage(release.generate, note=PUBLIC_ONLY)(inputs, min(images, FEW), machine)
     if other := baseline_settings(settings):
         trained = pay(other, plan_comparison(other, plan.facts), alone, look, book)
         recipe = other.only("schedule", "method", "generation", "seed")

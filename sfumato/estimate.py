@@ -51,7 +51,7 @@ from sfumato.recipe import FULL_ALONE, judged_sets
 from sfumato.rehearsal import set_size
 from sfumato.retrieval.features import make_encoder
 from sfumato.settings import Settings
-from sfumato.stage_costs import needs_backbone
+from sfumato.stage_costs import has_public_model, needs_backbone
 
 PROBE_IMAGES = 256
 """Most images of one timed step."""
@@ -230,7 +230,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
     each = walk * forward + coder_forward / 2
     judged, sizes = min(settings.evaluation.images, plan.generation.images), judged_sets(settings, facts)
-    stages["drawing for comparison"] = min(judged, FEW) * each
+    stages["drawing for comparison"] = min(judged, FEW) * each if has_public_model(settings) else 0.0
     if plan.fine_tuning:
         stages["drawing for comparison"] += len(plan.fine_tuning.averages) * judged * each
     if sizes.full > FULL_ALONE:
@@ -238,7 +238,7 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     read = reading_seconds(image, len(facts.classes), probe)
     stages["features"] = default_steps(public) * BATCH_IMAGES * read * TRAINING
     held_out = min(MOST, round(public * SHARE))
-    samples = set_size(held_out, settings.rehearsal.images) if settings.pretraining.steps else 0
+    samples = set_size(held_out, settings.rehearsal.images) if has_public_model(settings) else 0
     stages["rehearsal"] = samples * (each + 2 * read + coder_forward) + held_out * (read + coder_forward)
     looked = backbone / TRAINING
     stages["judging"] = judging_seconds(settings.evaluation, sizes, judged, probe.table) * probe.slower

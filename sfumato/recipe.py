@@ -433,7 +433,9 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     trains = trains_privately(settings) or chosen.needs_moments or chosen.evolves
     if chosen.embeds and each >= ENOUGH_RECORDS:
         yield Pick("alignment.kind", "none", "mean embeddings say more of a class than its moments")
-        yield from paid_judge(settings, declared)
+        yield from paid_judge(
+            settings, declared, ("filter", "drawing costs little, and a CNN learns more where both agree")
+        )
         return
     if not trains or chosen.labels or each < ENOUGH_RECORDS:
         yield Pick(
@@ -463,17 +465,17 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     yield from paid_judge(settings, declared)
 
 
-def paid_judge(settings: Settings, declared: Declared) -> Iterator[Pick]:
-    """The judge, where there are classes to tell apart on both sides."""
+WEIGH = ("weigh", "its label is weighed against the class drawn for")
+"""What a judge does with the images unless a method knows better, and why."""
+
+
+def paid_judge(settings: Settings, declared: Declared, use: tuple[str, str] = WEIGH) -> Iterator[Pick]:
+    """The judge, where there are classes to tell apart on both sides, with its use and the reason for it."""
     facts, epsilon = declared.facts, target_epsilon(settings)
     if facts.public_classes > 1 and len(facts.classes) > 1:
         each = facts.records / len(facts.classes)
         share = lever_share(JUDGE, each, epsilon)
-        yield Pick(
-            "judge.use",
-            "weigh",
-            f"{facts.public_classes} public classes teach it what to look at; its label is weighed against the class drawn for",
-        )
+        yield Pick("judge.use", use[0], f"{facts.public_classes} public classes teach it what to look at; {use[1]}")
         yield Pick("judge.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself")
 
 

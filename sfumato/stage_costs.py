@@ -61,6 +61,12 @@ def needs_backbone(settings: Settings) -> bool:
     return compared or perceptual or settings.judge.use != "none" or settings.selection.classes > 0
 
 
+def has_public_model(settings: Settings) -> bool:
+    """Whether images are drawn by a model that learnt from public ones first: private training may begin afresh."""
+    learnt = settings.pretraining.steps > 0 or settings.network.from_
+    return bool(learnt) and not METHODS[settings.method.name].blueprint
+
+
 def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
     """Seconds of one step of each stage that these settings have, and of one image, by the table."""
     table, latent, facts = COSTS[settings.recipe.device], settings.latent, declared.facts

@@ -287,6 +287,11 @@ def test_without_a_baseline_none_is_trained(book):
     assert list(book.of(release.evaluate)[0].given.judged.sets) == [SYNTHETIC, PUBLIC_ONLY]
 
 
+def test_where_no_public_model_learns_none_is_judged(book):
+    run_plan(planned("dp-sgd", "pretraining.steps=0", "evaluation.baseline=false"))
+    assert list(book.of(release.evaluate)[0].given.judged.sets) == [SYNTHETIC]
+
+
 def test_public_stages_know_nothing_of_the_private_images(book):
     run_plan(planned("rapid", "data.name=secret-name", "latent.kind=kl"))
     train = (public.train_autoencoder, public.pretrain, public.train_extractor, public.build_knowledge_base)
@@ -464,8 +469,8 @@ def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, meth
     drawn, own = book.of(release.generate), book.of(release.generate_privately)
     counts = own[0].given.wanted.counts if own else drawn[0].given.counts
     assert isinstance(counts, ClassCounts)
-    alone, *baseline = [one.given.counts for one in drawn if one.note in (PUBLIC_ONLY, BASELINE)]
-    assert alone is None and all(one == counts for one in baseline)
+    assert all(one.given.counts is None for one in drawn if one.note == PUBLIC_ONLY)
+    assert all(one.given.counts == counts for one in drawn if one.note == BASELINE)
 
 
 @pytest.mark.parametrize(
