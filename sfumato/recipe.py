@@ -119,6 +119,9 @@ LATENT_GENERATOR = (
     ("training.ema_decay", 0.999, "over the last thousand steps"),
 )
 """Settings of mean embeddings for latents, and why: from one stand-in of 28x28 digits."""
+GENERATOR_WIDTH = 1024
+"""Width of an MLP that draws latents in one step. On that stand-in, after 2,500 steps, a CNN learnt .940 from width 512 and .948 from
+1,024; from width 512 without any noise .947."""
 VOTERS = 2
 """Records for each candidate that they vote for, at least."""
 DISTILLATION_RATE = 0.25
@@ -303,7 +306,8 @@ def denoiser_size(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if network.kind == "mlp":
         width, blocks = next((width, blocks) for most, width, blocks in WIDTHS if numbers <= most)
         if settings.latent.kind != "none":
-            width, blocks = max(width, 512), 4
+            least = GENERATOR_WIDTH if METHODS[settings.method.name].embeds else 512
+            width, blocks = max(width, least), 4
         yield Pick("network.width", width, f"for {numbers} numbers")
         yield Pick("network.blocks", blocks, f"for {numbers} numbers")
         return
