@@ -288,6 +288,13 @@ def denoiser(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if settings.latent.kind == "none":
         yield Pick("network.kind", "mlp", f"{numbers} numbers: an MLP does most with a second of a CPU")
         return
+    if METHODS[settings.method.name].embeds:
+        yield Pick(
+            "network.kind",
+            "mlp",
+            f"{numbers} numbers in one step: an MLP sees them all, and is asked thousands of times",
+        )
+        return
     cpu = settings.recipe.device == "cpu"
     kind = "mlp" if numbers <= MLP_UP_TO and cpu else "unet" if max(shape[1:]) <= UNET_UP_TO and cpu else "dit"
     reasons = {

@@ -112,6 +112,7 @@ def test_mean_embeddings_ask_no_public_denoiser_and_have_a_judge():
     assert settings.pretraining.steps == 0 and settings.alignment.kind == "none" and settings.judge.use == "filter"
     assert settings.method.training.steps > 1000 and settings.latent.steps > 1000
     assert settings.network.width > recipe(method="dp-sgd").network.width
+    assert recipe(method="dp-merf", shape=(3, 32, 32)).network.kind == "mlp"
     small = recipe(method="dp-merf", shape=(1, 8, 8))
     usual = resolve("dp-merf", "digits").method
     assert small.method.frequencies == usual.frequencies < settings.method.frequencies
