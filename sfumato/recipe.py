@@ -13,9 +13,7 @@ from typing import Any
 
 from sfumato.alignment import refuse_size
 from sfumato.config import Choice, Section
-from sfumato.costs import (
-    COSTS,
-)
+from sfumato.costs import COSTS
 from sfumato.errors import BadInput
 from sfumato.evaluation.effort import Sizes, judging_seconds
 from sfumato.methods import METHODS
