@@ -37,7 +37,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """The text of a page with the links of the site, as Python-Markdown reads it."""
     text = relinked(markdown, source_of(page.file.src_uri))
     if page.file.src_uri == ITS_PAGE:
-        text = text.replace("\n\n", f"\n\n*The notebook [{NOTEBOOK}]({NOTEBOOK}) as a page, without its output.*\n\n", 1)
+        text = text.replace(
+            "\n\n", f"\n\n*The notebook [{NOTEBOOK}]({NOTEBOOK}) as a page, without its output.*\n\n", 1
+        )
     return outside_code(spaced, text)
 
 
@@ -47,7 +49,9 @@ def outside(pages: list[str]) -> list[str]:
     while waiting:
         page = waiting.pop()
         if page.endswith(".md"):
-            new = {target(page, link) for _, link in LINK.findall(FENCE.sub("", (ROOT / page).read_text("utf-8")))} - seen
+            new = {
+                target(page, link) for _, link in LINK.findall(FENCE.sub("", (ROOT / page).read_text("utf-8")))
+            } - seen
             seen |= new
             waiting += new
     return sorted(path for path in seen if not path.startswith("docs/"))
