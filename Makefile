@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-all test-faults lint serve clean help
+.PHONY: demo test test-slow test-all test-faults lint docs serve clean help
 
 help:
 	@echo "make demo   run RAPID on the embedded default and publish the result"
@@ -11,6 +11,7 @@ help:
 	@echo "make test-all   run these and the slow ones: Ray, torchrun, PostgreSQL, S3, processes that are killed, whole runs"
 	@echo "make test-faults   let a schedule run, kill, fill and fuzz for an hour or two, and count what was lost"
 	@echo "make lint   check style and types"
+	@echo "make docs   build the site of the documentation into site/, without a network"
 	@echo "make serve  start both UIs and carry out what is scheduled"
 
 $(READY): pyproject.toml constraints.txt
@@ -43,6 +44,10 @@ lint: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict
+	@echo "to read it: $(VENV)/bin/python -m http.server --directory site"
 
 serve: $(READY)
 	$(VENV)/bin/sfumato serve

@@ -19,12 +19,19 @@ if TYPE_CHECKING:
 def settings(
     method: Annotated[str, typer.Argument(help=f"One of: {', '.join(METHODS)}.")] = DEFAULT_METHOD,
     section: Annotated[str, typer.Option(help="One section alone, such as fine_tuning.")] = "",
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print docs/settings.md: all settings, of all methods.")
+    ] = False,
 ) -> None:
     """List every setting of a method with its default and what it means: what --set takes.
 
     Example: sfumato settings dp-sgd --section fine_tuning
     """
     known("method", method, METHODS)
+    if markdown:
+        from flows.cli.settings_page import page
+
+        return print(page(), end="")
     from sfumato.settings import Settings
 
     whole = Settings(method=METHODS[method].section())
@@ -51,13 +58,24 @@ def presets() -> None:
 
 def listed(section: "Section", *path: str) -> Iterator[tuple[str, str, str]]:
     """Every setting below a section: its path, its value as a person would write it, its description."""
-    from sfumato.config import Section
     from sfumato.settings import written
+
+    for place, owner, field in each(section, *path):
+        yield place, written(getattr(owner, field)), meaning(owner, field)
+
+
+def each(section: "Section", *path: str) -> Iterator[tuple[str, "Section", str]]:
+    """Every setting below a section: its path, the section that has it, its field there."""
+    from sfumato.config import Section
 
     for name, field in type(section).model_fields.items():
         value: Any = getattr(section, name)
         if isinstance(value, Section):
-            yield from listed(value, *path, name)
+            yield from each(value, *path, name)
         else:
-            meaning = " ".join((field.description or "").split())
-            yield ".".join((*path, field.alias or name)), written(value), meaning
+            yield ".".join((*path, field.alias or name)), section, name
+
+
+def meaning(section: "Section", field: str) -> str:
+    """The description of a field, on one line."""
+    return " ".join((type(section).model_fields[field].description or "").split())
