@@ -30,7 +30,9 @@ def main() -> None:
                 make(connection, role, path.read_text(encoding="utf-8").strip())
                 print(f"{role}: role and database are there")
     except psycopg.OperationalError as error:
-        sys.exit(f"sfumato: PostgreSQL cannot be used ({str(error).strip().splitlines()[-1]}): is it up, with this password?")
+        sys.exit(
+            f"sfumato: PostgreSQL cannot be used ({str(error).strip().splitlines()[-1]}): is it up, with this password?"
+        )
 
 
 def make(connection: psycopg.Connection, role: str, password: str) -> None:

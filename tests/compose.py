@@ -6,6 +6,7 @@ folder, the name of a service is 127.0.0.1, and its port one that is free here.
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,6 +26,8 @@ INSIDE = "/srv/sfumato"
 """Where the checkout lies in the image."""
 VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?:(:?[-?])([^}]*))?\})")
 PATIENCE_SECONDS = 600
+TOOLS = ("sh", "basename", "cat", "id", "sed", "true", "uname")
+"""Programs of Debian's smallest image, as far as anything here may want them."""
 
 
 def read(environment: Mapping[str, str], path: Path = FILE) -> dict[str, Any]:
@@ -124,9 +127,18 @@ class Stack:
         for name in self.services[service].get("secrets", ()):
             with suppress(FileExistsError):
                 (secrets / name).symlink_to(self.secrets / name)
-        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{self.tools()}"
         ours = {"PATH": programs, "HOME": str(self.folder), "PYTHONPATH": str(ROOT), "SECRETS": str(secrets)}
         return {**ours, "OMP_NUM_THREADS": "1", **self.more, **values}
+
+    def tools(self) -> Path:
+        """A folder with the programs that our image has besides Python's: neither git nor a compiler."""
+        folder = self.folder / "tools"
+        folder.mkdir(exist_ok=True)
+        for name in TOOLS:
+            with suppress(FileExistsError):
+                (folder / name).symlink_to(shutil.which(name))
+        return folder
 
     def start(self, service: str, command: list[str] | None = None) -> subprocess.Popen[bytes]:
         """Start a service, or another command as `docker compose run --rm SERVICE COMMAND` would."""

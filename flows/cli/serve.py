@@ -20,7 +20,9 @@ def serve(
     worker: Annotated[bool, typer.Option(help="Deploy prefect.yaml and carry out its runs.")] = True,
     servers: Annotated[
         bool,
-        typer.Option(help="Start Prefect and MLflow here; without them the worker joins the server at PREFECT_API_URL."),
+        typer.Option(
+            help="Start Prefect and MLflow here; without them the worker joins the server at PREFECT_API_URL."
+        ),
     ] = True,
 ) -> None:
     """Start Prefect (runs, schedules, progress), its worker and MLflow (artifacts, scores) on this machine. Ctrl-C closes all.

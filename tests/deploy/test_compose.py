@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import urllib.request
 from pathlib import Path
 
 import mlflow.environment_variables
@@ -218,7 +219,9 @@ def arguments() -> set[str]:
 
 
 def test_the_image_installs_extras_that_there_are():
-    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
+    extras = set(
+        tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    )
     defaults = dict(re.findall(r"^ARG (\w+)=(.*)$", dockerfile(), re.MULTILINE))
     assert defaults["FLOW"] == "flow" and {"flow", "flow-gpu"} <= extras
     assert set(defaults["EXTRAS"].split(",")) <= extras and {"postgres", "scale"} <= set(defaults["EXTRAS"].split(","))
@@ -240,7 +243,9 @@ def test_the_image_holds_what_is_named_and_is_run_by_nobody_special(services):
         assert one["build"]["target"] in named and set(one["build"]["args"]) <= arguments()
         assert one["cap_drop"] == ["ALL"]
     made = re.findall(r" (/srv/\w+)", re.search(r"install -d .+$", named["base"], re.MULTILINE)[0])
-    mounted = {volume.split(":")[1] for one in of_ours(services).values() for volume in one.get("volumes", ()) if ":" in volume}
+    mounted = {
+        volume.split(":")[1] for one in of_ours(services).values() for volume in one.get("volumes", ()) if ":" in volume
+    }
     assert mounted <= set(made), "else Docker makes them, and they belong to root"
     assert entrypoint()[-1] == f"{INSIDE}/deploy/entrypoint.sh"
 
@@ -380,7 +385,10 @@ def test_a_job_is_what_the_template_says_with_every_place_filled_in(services):
     worker = services["worker"]["environment"]
     for name in ("SFUMATO_HOME", "SFUMATO_KEYS", "SFUMATO_DATA", "SFUMATO_LEDGER", "MLFLOW_TRACKING_URI", "PGPASSFILE"):
         assert given[name] == worker[name], "as in the compose file"
-    assert places[given["SFUMATO_DATA"]] is True and places[given["SFUMATO_KEYS"]] is places[given["SFUMATO_HOME"]] is False
+    assert (
+        places[given["SFUMATO_DATA"]] is True
+        and places[given["SFUMATO_KEYS"]] is places[given["SFUMATO_HOME"]] is False
+    )
 
 
 def test_every_place_of_the_template_is_a_variable_and_every_variable_has_one():
@@ -397,7 +405,9 @@ def test_the_deployments_can_be_made_for_a_pool_of_kubernetes(prefect_server):
         assert pool.base_job_template == TEMPLATE
         command = ["prefect", "--no-prompt", "deploy", "--name", "moments", "--pool", name]
         environment = {**os.environ, "PREFECT_API_URL": api, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", *command], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         deployment = client.read_deployment_by_name("synthesize/moments")
         assert deployment.work_pool_name == name and deployment.entrypoint == "flows.deployments.moments"
@@ -441,7 +451,9 @@ def stack(tmp_path_factory):
 
 def code() -> set[str]:
     """Files of the checkout but for what Python and tools leave there."""
-    listed = subprocess.check_output(["git", "ls-files", "--others", "--modified", "--exclude-standard"], cwd=ROOT, text=True)
+    listed = subprocess.check_output(
+        ["git", "ls-files", "--others", "--modified", "--exclude-standard"], cwd=ROOT, text=True
+    )
     return set(listed.splitlines())
 
 
@@ -459,7 +471,7 @@ def test_a_run_is_deployed_carried_out_paid_for_and_shown(stack):
         assert state.is_completed(), (state.message, stack.log("worker"))
         name = client.read_flow_run(run.id).name
     assert "digits\nspent in all: epsilon 2.99" in stack.run("worker", "sfumato", "ledger", "show")
-    assert "verif" in stack.run("worker", "sfumato", "ledger", "verify")
+    assert "chain whole, signed by key" in stack.run("worker", "sfumato", "ledger", "verify")
     assert not list((stack.folder / "srv/home").glob("ledger.db*")), "the ledger is in PostgreSQL"
     assert list((stack.folder / "srv/keys").iterdir()), "its key is not"
     shown = json.loads(stack.run("worker", "sfumato", "show", "latest", "--json"))
@@ -475,11 +487,23 @@ def test_a_run_is_deployed_carried_out_paid_for_and_shown(stack):
 
 
 @pytest.mark.slow
+def test_the_pages_come_from_a_folder_that_the_user_of_the_image_owns(stack):
+    pages = stack.here("prefect", "http://prefect:4200")
+    with urllib.request.urlopen(f"{pages}/ui-settings", timeout=30) as answer:
+        assert json.load(answer)["api_url"] == f"{pages}/api"
+    with urllib.request.urlopen(f"{pages}/", timeout=30) as answer:
+        assert b"<html" in answer.read()
+    assert list((stack.folder / "srv/prefect/pages").rglob("*.js"))
+
+
+@pytest.mark.slow
 def test_the_databases_are_brought_up_to_date_and_nobody_enters_that_of_another(stack):
     with_new = "a new:one\\"
     (stack.secrets / "ledger_password").write_text(with_new)
     try:
-        assert "ledger: role and database are there" in stack.run("databases", "python", f"{INSIDE}/deploy/databases.py")
+        assert "ledger: role and database are there" in stack.run(
+            "databases", "python", f"{INSIDE}/deploy/databases.py"
+        )
     finally:
         stack.start("worker", ["true"]).wait()  # writes its file of passwords again, as a restart does
     assert "digits\nspent in all" in stack.run("worker", "sfumato", "ledger", "show")

@@ -109,5 +109,8 @@ def test_a_worker_that_joins_a_server_elsewhere_starts_nothing_else_and_says_whe
 @pytest.mark.parametrize(("api", "named"), [("", "is not set"), ("http://127.0.0.1:9/api", "http://127.0.0.1:9/api")])
 def test_a_server_to_join_that_does_not_answer_is_named_before_anything_is_started(tmp_path, monkeypatch, api, named):
     monkeypatch.setattr(serve, "_start", lambda *_: pytest.fail("something was started"))
-    with home_at(tmp_path / "home"), pytest.raises(BadInput, match=rf"no Prefect server answers .*{named}.*--no-servers"):
+    with (
+        home_at(tmp_path / "home"),
+        pytest.raises(BadInput, match=rf"no Prefect server answers .*{named}.*--no-servers"),
+    ):
         serve.join(configure(), api, Console())
