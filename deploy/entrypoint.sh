@@ -12,7 +12,6 @@ fail() {
 }
 
 if [ -n "${PGPASSFILE:-}" ]; then
-  umask 077
   lines=
   for file in "$SECRETS"/*_password; do
     [ -e "$file" ] || fail "no password in $SECRETS: run deploy/new-secrets.sh, and start again"
@@ -23,6 +22,6 @@ if [ -n "${PGPASSFILE:-}" ]; then
     lines="$lines*:*:*:$role:$password
 "
   done
-  printf '%s' "$lines" > "$PGPASSFILE"
+  (umask 077 && printf '%s' "$lines" > "$PGPASSFILE")
 fi
 exec "$@"

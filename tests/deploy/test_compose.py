@@ -136,11 +136,12 @@ def test_private_images_are_read_only_and_the_key_lies_apart_from_the_ledger(ser
 
 
 def test_no_password_is_in_the_file_and_each_service_gets_its_own(stack_file, services):
+    for given in (stack_file, TEMPLATE, *map(values, CHARTS)):
+        assert not re.search(r"://[^/@\s\"]*:[^/@\s\"]*@", json.dumps(given))
     for name, secret in stack_file["secrets"].items():
         assert secret == {"file": f"secrets/{name}"}
     for name, one in services.items():
         for variable, value in one.get("environment", {}).items():
-            assert not re.search(r"://[^/@]*:[^/@]*@", value), (name, variable)
             assert not re.search("password|token|secret|key$", variable.lower()) or value.startswith("/"), variable
     assert {name: set(one["secrets"]) for name, one in services.items() if name != "databases"} == {
         "postgres": {"postgres_password"},
@@ -278,6 +279,8 @@ def test_passwords_come_from_files_into_one_that_nobody_else_reads(tmp_path):
     assert (tmp_path / "pgpass").read_text() == "*:*:*:ledger:a\\:b\\\\c\n*:*:*:prefect:plain\n"
     assert (tmp_path / "pgpass").stat().st_mode & 0o777 == 0o600
     assert entered(tmp_path, "false").returncode == 1
+    outside = subprocess.run(["sh", "-c", "umask"], capture_output=True, text=True).stdout
+    assert entered(tmp_path, "sh", "-c", "umask").stdout == outside, "what a run writes has the rights that it has elsewhere"
 
 
 @pytest.mark.parametrize(("content", "named"), [(None, "no password in"), ("", "is empty"), ("\n", "is empty")])
