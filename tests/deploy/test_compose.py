@@ -140,7 +140,7 @@ def test_no_password_is_in_the_file_and_each_service_gets_its_own(stack_file, se
         assert not re.search(r"://[^/@\s\"]*:[^/@\s\"]*@", json.dumps(given))
     for name, secret in stack_file["secrets"].items():
         assert secret == {"file": f"secrets/{name}"}
-    for name, one in services.items():
+    for one in services.values():
         for variable, value in one.get("environment", {}).items():
             assert not re.search("password|token|secret|key$", variable.lower()) or value.startswith("/"), variable
     assert {name: set(one["secrets"]) for name, one in services.items() if name != "databases"} == {
