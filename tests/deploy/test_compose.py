@@ -280,7 +280,9 @@ def test_passwords_come_from_files_into_one_that_nobody_else_reads(tmp_path):
     assert (tmp_path / "pgpass").stat().st_mode & 0o777 == 0o600
     assert entered(tmp_path, "false").returncode == 1
     outside = subprocess.run(["sh", "-c", "umask"], capture_output=True, text=True).stdout
-    assert entered(tmp_path, "sh", "-c", "umask").stdout == outside, "what a run writes has the rights that it has elsewhere"
+    assert entered(tmp_path, "sh", "-c", "umask").stdout == outside, (
+        "what a run writes has the rights that it has elsewhere"
+    )
 
 
 @pytest.mark.parametrize(("content", "named"), [(None, "no password in"), ("", "is empty"), ("\n", "is empty")])
