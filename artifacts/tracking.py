@@ -56,6 +56,8 @@ AS_TRAINING = "?workflowType=machine_learning"
 """Makes the page of a run one of training, not of language models; the experiment's own tag does not affect it."""
 MODEL, RELEASED = "model", "released"
 """Folder of a model among the files of its run; alias of the one whose images were handed over last."""
+SERVERS = ("http://", "https://")
+"""How the address of a tracking server begins; others are databases that this process opens itself."""
 DIGEST_LENGTH = 32
 """Characters of a content address that MLflow gets; it takes 36."""
 WITHHELD = "withheld"
@@ -107,7 +109,7 @@ class Tracker:
         return BadInput(PASSWORD.sub("//", f"MLflow at {self.uri} cannot be used ({cause}): set MLFLOW_TRACKING_URI"))
 
     def experiment(self, name: str) -> str:
-        """Id of the experiment, created with its own artifact folder when new."""
+        """Id of the experiment, created when new: with its own folder here, or with the place that a server elsewhere gives it."""
         return self._experiment(self.client(), name)
 
     def _experiment(self, client: Any, name: str) -> str:
@@ -115,11 +117,14 @@ class Tracker:
 
         known = client.get_experiment_by_name(name)
         if known is None:
-            folder = self.files / name
-            folder.mkdir(parents=True, exist_ok=True)
+            place = None
+            if not self.uri.startswith(SERVERS):  # a server elsewhere cannot read a folder of this machine
+                folder = self.files / name
+                folder.mkdir(parents=True, exist_ok=True)
+                place = folder.as_uri()
             try:
                 tags = {**KIND, NOTE: EXPERIMENTS[name]}
-                return str(client.create_experiment(name, artifact_location=folder.as_uri(), tags=tags))
+                return str(client.create_experiment(name, artifact_location=place, tags=tags))
             except MlflowException:  # another process was first
                 known = client.get_experiment_by_name(name)
         return str(known.experiment_id)

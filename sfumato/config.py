@@ -553,11 +553,11 @@ class Machine(Section):
     """Threads of the CPU; 0 takes them all. Tiny networks run faster on one."""
     physical_batch: int = Field(default=256, ge=1)
     """Records whose gradients are held in memory at once."""
-    runner: Literal["inline", "threads", "processes", "ray"] = "inline"
+    runner: Literal["inline", "threads", "processes", "ray", "dask"] = "inline"
     """How the members of an ensemble and the runs of a comparison are carried out: one after another, or side by side in threads,
-    in processes, or on the machines of a Ray cluster (`RAY_ADDRESS`, or one of its own)."""
+    in processes, or on the machines of a Ray or Dask cluster (`RAY_ADDRESS`, `DASK_SCHEDULER_ADDRESS`, or one of its own)."""
     workers: int = Field(default=0, ge=0)
-    """How many of them at once; 0 takes one for each core. A Ray cluster of several machines has its own number."""
+    """How many of them at once; 0 takes one for each core. A cluster of several machines has its own number."""
     checkpointing: bool = False
     """Compute the activations of each U-Net block again in the backward pass instead of holding them: less memory, more time. Kept
     gradients of records, which do not shrink, are bounded by `physical_batch`."""

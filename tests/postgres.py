@@ -35,9 +35,10 @@ def missing() -> str | None:
 
 
 class Server:
-    """One server for all tests, listening on a socket in its own folder only."""
+    """A server that listens on a socket in its own folder, and on a port of loopback where it is given one with a password."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: str = ROLE, *, password: str = "", port: int = 0) -> None:
+        self._role, self._port = role, port
         # Not in the configured temporary folder: the path of a socket may not be longer than 107 letters.
         self._folder = Path(tempfile.mkdtemp(prefix="sfumato-postgres-", dir="/tmp"))
         self._numbers = itertools.count(1)
@@ -45,7 +46,14 @@ class Server:
         if os.geteuid() == 0:
             self._as = {"user": UNPRIVILEGED, "group": pwd.getpwnam(UNPRIVILEGED).pw_gid, "extra_groups": []}
             shutil.chown(self._folder, UNPRIVILEGED)
-        self._call("initdb", "--username", ROLE, "--auth", "trust", "--encoding", "UTF8", "--no-locale", "--no-sync")
+        asks = []
+        if password:
+            file = self._folder / "password"
+            file.write_text(password)
+            file.chmod(0o644)
+            asks = ["--auth-host", "scram-sha-256", "--pwfile", str(file)]
+        begin = ["--username", role, "--auth-local", "trust", *asks, "--encoding", "UTF8", "--no-locale", "--no-sync"]
+        self._call("initdb", *begin)
 
     def _call(self, program: str, *arguments: str) -> int:
         line = [str(binaries() / program), "--pgdata", str(self._folder / "data"), *arguments]
@@ -57,7 +65,8 @@ class Server:
     def start(self) -> None:
         """Start the server, unless it runs; returns when it answers."""
         # Without fsync a power cut could lose entries, the death of a process cannot.
-        options = f"-c fsync=off -c listen_addresses='' -c unix_socket_directories='{self._folder}'"
+        at = f"-c listen_addresses=127.0.0.1 -c port={self._port}" if self._port else "-c listen_addresses=''"
+        options = f"-c fsync=off {at} -c unix_socket_directories='{self._folder}'"
         if self._call("pg_ctl", "status"):
             self._call("pg_ctl", "--wait", "--log", str(self._folder / "log"), "--options", options, "start")
 
@@ -70,9 +79,9 @@ class Server:
         import psycopg
 
         name = f"fresh_{next(self._numbers)}"
-        with psycopg.connect(host=str(self._folder), user=ROLE, dbname="postgres", autocommit=True) as connection:
+        with psycopg.connect(host=str(self._folder), user=self._role, dbname="postgres", autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}")
-        return f"postgresql+psycopg://{ROLE}@/{name}?host={self._folder}"
+        return f"postgresql+psycopg://{self._role}@/{name}?host={self._folder}"
 
     def remove(self) -> None:
         """Stop the server and leave nothing behind."""

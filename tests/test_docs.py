@@ -40,7 +40,7 @@ PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md"]
 PAGES += sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
 LONGEST = {"README.md": 120, "benchmarks/README.md": 80}
 """Pages that must stay short, and their most lines."""
-FOREIGN = {"source", "pip", "python", "ray", "moto_server", "export", "openssl"}
+FOREIGN = {"source", "pip", "python", "ray", "moto_server", "export", "openssl", "docker", "kubectl", "helm"}
 """Programs of others that the pages show; what is said of them is not checked."""
 PLANNED = {"run", "plan", "rehearse"}
 COMPARED = {"compare", "sweep"}
@@ -177,7 +177,8 @@ def test_a_command_in_passing_has_its_name_and_its_options():
             command = main.load(name)
             if isinstance(command, TyperGroup) and rest and not rest[0].startswith("-"):
                 command = command.commands[rest[0]]
-            known = {option for parameter in command.params for option in (*parameter.opts, "--help")}
+            parameters = command.params
+            known = {option for one in parameters for option in (*one.opts, *one.secondary_opts, "--help")}
             assert {word.split("=")[0] for word in rest if word.startswith("--")} <= known, shown
 
 
@@ -341,6 +342,8 @@ def test_every_other_line_names_what_there_is():
             assert {word for word in rest if word.startswith("--")} <= options(rest[0]), shown
         elif rest[:2] == ["-m", "pytest"]:
             assert all((ROOT / word).exists() for word in rest[2:] if not word.startswith("-")), shown
+        elif program.endswith(".sh"):
+            assert (ROOT / program).is_file() and not rest, shown
         else:
             assert program in FOREIGN, shown
         for named in re.findall(r"\.\[([\w,-]+)\]", " ".join(rest)):

@@ -6,6 +6,7 @@ import typer
 from rich.markup import escape
 
 from flows.cli.options import OUT
+from sfumato.errors import BadInput
 from tasks.runtime.environment import configure, running_server
 
 STYLES = {"runs": "green", "waits": "yellow", "next": "cyan", "failed": "red", "budget": "bold", "server": "bold"}
@@ -17,15 +18,28 @@ def serve(
         int, typer.Option(min=1, max=65534, help="Port of the Prefect UI; MLflow takes the next one.")
     ] = 4200,
     worker: Annotated[bool, typer.Option(help="Deploy prefect.yaml and carry out its runs.")] = True,
+    servers: Annotated[
+        bool,
+        typer.Option(
+            help="Start Prefect and MLflow here; without them the worker joins the server at PREFECT_API_URL."
+        ),
+    ] = True,
 ) -> None:
     """Start Prefect (runs, schedules, progress), its worker and MLflow (artifacts, scores) on this machine. Ctrl-C closes all.
 
     What a dead worker left behind is repaired first.
     """
+    if not servers and not worker:
+        raise BadInput("--no-servers and --no-worker together leave nothing to start: leave one of them away")
     place = configure()
     from tasks.server import serve as server
 
-    server.serve(place, port, OUT, worker)
+    if servers:
+        server.serve(place, port, OUT, worker)
+    else:
+        from prefect.settings import PREFECT_API_URL
+
+        server.join(place, PREFECT_API_URL.value() or "", OUT)
 
 
 def status() -> None:

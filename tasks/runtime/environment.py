@@ -55,6 +55,8 @@ class Where:
     """The keys of ledgers, and the heads seen of each."""
     ray: str = ""
     """Address of a Ray cluster; without one, a run that wants Ray starts its own on this machine."""
+    dask: str = ""
+    """Address of a Dask scheduler; without one, a run that wants Dask starts its own on this machine."""
     shared_store: str = ""
     """URL of a store that several machines share; empty keeps artifacts in the home alone."""
     rank: int = 0
@@ -131,6 +133,7 @@ def where() -> Where:
         data=Path(os.environ.get("SFUMATO_DATA") or home / "data").absolute(),
         keys=Keys(_keys_folder(home), os.environ.get("SFUMATO_LEDGER_KEY", "")),
         ray=os.environ.get("RAY_ADDRESS", ""),
+        dask=os.environ.get("DASK_SCHEDULER_ADDRESS", ""),
         shared_store=os.environ.get("SFUMATO_STORE", ""),
         rank=int(os.environ["RANK"]) if together else 0,
         processes=int(os.environ["WORLD_SIZE"]) if together else 1,

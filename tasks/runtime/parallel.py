@@ -7,6 +7,7 @@ the run's is refused before it opens anything.
 Not covered: turns on the file system hold among processes of one machine; `tasks.runtime.locks` says how machines take turns.
 """
 
+import logging
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ def side_by_side(title: str, machine: Machine, pieces: Sequence[Callable[[], Res
         for future in futures:
             try:
                 results.append(future.result())
-            except (CrashedRun, BrokenExecutor):
+            except _deaths(machine):
                 raise BadInput(
                     f"a worker of machine.runner={machine.runner!r} died: what was finished is kept; run again, with a smaller "
                     f"machine.workers={workers_of(machine)} if memory was short"
@@ -52,9 +53,18 @@ def side_by_side(title: str, machine: Machine, pieces: Sequence[Callable[[], Res
     return results
 
 
+def _deaths(machine: Machine) -> tuple[type[BaseException], ...]:
+    """Errors by which a runner says that a worker died."""
+    if machine.runner == "dask":
+        from distributed import KilledWorker
+
+        return CrashedRun, BrokenExecutor, KilledWorker
+    return CrashedRun, BrokenExecutor
+
+
 def among_others(machine: Machine) -> Machine:
     """The machine settings for one of several pieces: no further parallel work, and its share of the CPU."""
-    share = machine.threads or (1 if machine.runner == "ray" else max(1, _cores() // workers_of(machine)))
+    share = machine.threads or (1 if machine.runner in CLUSTERS else max(1, _cores() // workers_of(machine)))
     return machine.model_copy(update={"runner": "inline", "threads": share})
 
 
@@ -90,6 +100,37 @@ def _runner(machine: Machine) -> TaskRunner[Any]:
         return ThreadPoolTaskRunner(max_workers=workers_of(machine))
     if machine.runner == "processes":
         return ProcessPoolTaskRunner(max_workers=workers_of(machine))
+    return _on_dask(machine) if machine.runner == "dask" else _on_ray(machine)
+
+
+CLUSTERS = ("ray", "dask")
+"""Runners whose workers may be other machines."""
+DASK = {"distributed.scheduler.allowed-failures": 0}
+"""A piece whose worker died is not begun again: a person decides, since it may pay again."""
+
+
+def _on_dask(machine: Machine) -> TaskRunner[Any]:
+    try:
+        import dask
+        from prefect_dask import DaskTaskRunner
+    except ImportError:
+        raise BadInput("machine.runner='dask' needs Dask: pip install 'sfumato[scale]'") from None
+    address = where().dask
+    if address:
+        there: TaskRunner[Any] = DaskTaskRunner(address=address)
+        return there
+    dask.config.set(DASK)
+    own = {
+        "n_workers": workers_of(machine),
+        "threads_per_worker": 1,
+        "dashboard_address": None,
+        "silence_logs": logging.CRITICAL,
+    }
+    here: TaskRunner[Any] = DaskTaskRunner(cluster_kwargs=own)
+    return here
+
+
+def _on_ray(machine: Machine) -> TaskRunner[Any]:
     try:
         from prefect_ray import RayTaskRunner
     except ImportError:

@@ -1,4 +1,4 @@
-"""One Prefect server, one worker and the MLflow UI on this machine, bound to loopback: `sfumato serve`.
+"""One Prefect server, one worker and the MLflow UI on this machine, bound to loopback: `sfumato serve`; or the worker alone (`join`).
 
 At its start, and whenever the worker ends, it repairs the leavings of dead processes (`tasks.server.recovery`); a worker that
 ends is started again. At a stop the worker ends first, and runs in training may save their state before the server ends.
@@ -22,7 +22,7 @@ from rich.console import Console
 
 from artifacts.store import write_text
 from sfumato.errors import BadInput
-from tasks.runtime.environment import CHECKOUT, LOG, SERVER_FILE, Where
+from tasks.runtime.environment import CHECKOUT, LOG, SERVER_FILE, Where, answers
 from tasks.server import automations, recovery
 
 HOST = "127.0.0.1"
@@ -32,6 +32,8 @@ LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrenc
 """Turns on the GPU outlive a restart of the server, and end when their holder has died."""
 ALIVE = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(automations.HEARTBEAT_SECONDS)}
 """Runs give signs of life, without which an automation calls them dead."""
+HEALTH = {"PREFECT_WORKER_WEBSERVER_HOST": HOST}
+"""Where a worker that joins a server elsewhere says that it is well, unless the environment names another address."""
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 """Settings of MLflow's server, which only shows runs and needs no workers of its own."""
 START_SECONDS = 600
@@ -77,21 +79,33 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
             write_text(note, json.dumps({"api": api, "mlflow": f"http://{HOST}:{ports['MLflow']}"}))
             for name, number in ports.items():
                 console.print(f"{name:<8} http://{HOST}:{number}{PAGES[name]}", highlight=False)
-            if worker:
-                console.print(f"{WORKER:<8} carries out the deployments of prefect.yaml")
-                recovery.make_pool(api)
-                if not place.notify:
-                    automations.set_up(api)
-            console.print(f"{'log':<8} {place.home / LOG}\nCtrl-C closes all.", highlight=False, soft_wrap=True)
-            with ThreadPoolExecutor(1) as beside:
-                try:
-                    _watch(site, started, console, beside.submit(_deploy, site) if worker else None)
-                finally:
-                    _end(site.deploying)
+            _carry_out(site, started, console, worker)
         except KeyboardInterrupt:
             console.print("closing")
         finally:
             note.unlink(missing_ok=True)
+            _stop(place, api, started)
+
+
+def join(place: Where, api: str, console: Console) -> None:
+    """Start the worker alone, for the Prefect server whose API is at `api`; Ctrl-C or SIGTERM stops it. `BadInput` where none answers.
+
+    It deploys, repairs and stops as the one of `serve` does, and tells at `PREFECT_WORKER_WEBSERVER_PORT` whether it is well.
+    """
+    if not api or not answers(api):
+        where = f"at PREFECT_API_URL={api}" if api else "there: PREFECT_API_URL is not set"
+        raise BadInput(
+            f"no Prefect server answers {where}; set it to the API of one that runs (http://host:4200/api), or leave --no-servers away"
+        )
+    started: dict[str, subprocess.Popen[bytes]] = {}
+    with (place.home / LOG).open("ab") as log, _interruptible():
+        site = Site(place, api, {**HEALTH, **os.environ, "PREFECT_API_URL": api, **ALIVE}, log, is_remote=True)
+        try:
+            console.print(f"{'Prefect':<8} {api}", highlight=False)
+            _carry_out(site, started, console, worker=True)
+        except KeyboardInterrupt:
+            console.print("closing")
+        finally:
             _stop(place, api, started)
 
 
@@ -103,7 +117,25 @@ class Site:
     api: str
     environment: dict[str, str]
     log: IO[bytes]
+    is_remote: bool = False
+    """Whether the servers are none of ours."""
     deploying: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+
+def _carry_out(site: Site, started: dict[str, subprocess.Popen[bytes]], console: Console, worker: bool) -> None:
+    """Make the pool and the automations, and wait for ever beside what runs; with the worker, deploy too."""
+    place, api = site.place, site.api
+    if worker:
+        console.print(f"{WORKER:<8} carries out the deployments of prefect.yaml")
+        recovery.make_pool(api)
+        if not place.notify:
+            automations.set_up(api)
+    console.print(f"{'log':<8} {place.home / LOG}\nCtrl-C closes all.", highlight=False, soft_wrap=True)
+    with ThreadPoolExecutor(1) as beside:
+        try:
+            _watch(site, started, console, beside.submit(_deploy, site) if worker else None)
+        finally:
+            _end(site.deploying)
 
 
 def _watch(
@@ -113,6 +145,7 @@ def _watch(
     command = [
         *[*PREFECT, "worker", "start", "--pool", recovery.POOL, "--type", "process"],
         *["--name", recovery.worker_name(), "--limit", str(RUNS_AT_ONCE)],
+        *(["--with-healthcheck"] if site.is_remote else []),
     ]
     place, begun = site.place, 0.0
     while True:

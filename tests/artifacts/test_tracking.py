@@ -215,6 +215,25 @@ def test_an_experiment_is_made_once_and_says_what_may_be_done_with_it(tracker):
     assert tracker.experiment(SHAREABLE) == tracker.experiment(SHAREABLE) != tracker.experiment(INTERNAL)
 
 
+@pytest.mark.parametrize("uri", ["http://tracking:5000", "https://me:secret@tracking"])
+def test_a_server_elsewhere_gets_the_files_too(tmp_path, monkeypatch, uri):
+    class Client:
+        places = ()
+
+        def get_experiment_by_name(self, name):
+            return None
+
+        def create_experiment(self, name, artifact_location=None, tags=None):
+            self.places += (artifact_location,)
+            return "1"
+
+    client = Client()
+    monkeypatch.setattr(Tracker, "client", lambda self: client)
+    assert Tracker(uri, tmp_path / "files").experiment(SHAREABLE) == "1"
+    assert client.places == (None,), "the server's own place, which a folder of this machine is not"
+    assert not (tmp_path / "files").exists()
+
+
 def test_the_page_of_a_run_is_known_where_someone_answers_for_it(tracker):
     run = tracker.log("run", label="DP")
     experiment = tracker.client().get_experiment_by_name(SHAREABLE).experiment_id

@@ -107,6 +107,10 @@ def test_a_command_that_is_not_there_is_named(sfumato, arguments):
     assert sfumato(*arguments).is_one_line("sfumato --help")
 
 
+def test_a_start_of_nothing_is_refused(sfumato):
+    assert sfumato("serve", "--no-servers", "--no-worker").is_one_line("--no-servers and --no-worker")
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [

@@ -2,10 +2,12 @@
 
 import importlib.util
 import os
+import sys
 import threading
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from prefect import flow
@@ -19,7 +21,7 @@ from sfumato.settings import resolve
 from tasks.runtime import environment as places
 from tasks.runtime import parallel as module
 from tasks.runtime.environment import configure, where
-from tasks.runtime.parallel import among_others, check_books, side_by_side
+from tasks.runtime.parallel import CLUSTERS, among_others, check_books, side_by_side
 from tasks.runtime.run import Journal
 from tasks.terms import Order
 from tests.examples import home_at
@@ -69,8 +71,9 @@ def fail(number):
     return number
 
 
-def die(number):
-    """As if memory had run out."""
+def die(folder):
+    """As if memory had run out; leaves a file for each beginning."""
+    (folder / str(os.getpid())).touch()
     os._exit(9)
 
 
@@ -85,12 +88,13 @@ def test_a_mistake_in_one_piece_is_said_as_it_is(prefect_server, home):
 
 
 @pytest.mark.slow
-def test_two_ray_workers_write_into_the_ledger_of_the_run(prefect_server, home):
-    if importlib.util.find_spec("prefect_ray") is None:
-        pytest.skip("Ray is missing: pip install 'sfumato[scale]'")
+@pytest.mark.parametrize("runner", CLUSTERS)
+def test_two_workers_of_a_cluster_write_into_the_ledger_of_the_run(prefect_server, home, runner):
+    if importlib.util.find_spec(f"prefect_{runner}") is None:
+        pytest.skip(f"{runner} is missing: pip install 'sfumato[scale]'")
     (folder := home / "meeting").mkdir()
     pieces = [partial(look, number, 2, folder) for number in range(2)]
-    found = side_by_side("pieces", Machine(runner="ray", workers=2), pieces)
+    found = side_by_side("pieces", Machine(runner=runner, workers=2), pieces)
     assert [number for number, _ in found] == [0, 1]
     assert len({pid for _, pid in found} - {os.getpid()}) == 2
     with where().ledger() as ledger:
@@ -124,10 +128,32 @@ def test_members_of_two_processes_are_those_of_one_and_each_look_is_written_once
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_is_said_in_one_line(prefect_server, home):
-    with pytest.raises(BadInput, match="a worker of machine.runner='processes' died") as error:
-        side_by_side("pieces", Machine(runner="processes", workers=1), [partial(die, 0)])
-    assert "\n" not in str(error.value)
+@pytest.mark.parametrize("runner", ["processes", "dask"])
+def test_a_worker_that_dies_is_said_in_one_line_and_its_piece_is_not_begun_again(prefect_server, home, runner):
+    if runner == "dask" and importlib.util.find_spec("prefect_dask") is None:
+        pytest.skip("dask is missing: pip install 'sfumato[scale]'")
+    (folder := home / "begun").mkdir()
+    with pytest.raises(BadInput, match=f"a worker of machine.runner='{runner}' died") as error:
+        side_by_side("pieces", Machine(runner=runner, workers=1), [partial(die, folder)])
+    assert "\n" not in str(error.value) and len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize("runner", CLUSTERS)
+def test_a_cluster_whose_program_is_missing_is_named(home, monkeypatch, runner):
+    monkeypatch.setitem(sys.modules, f"prefect_{runner}", None)
+    with pytest.raises(BadInput, match=f"machine.runner='{runner}' needs .*scale"):
+        module._runner(Machine(runner=runner, workers=1))
+
+
+def test_a_dask_scheduler_that_the_environment_names_is_used(home, monkeypatch):
+    used = []
+    stand_in = SimpleNamespace(DaskTaskRunner=lambda **how: used.append(how))
+    monkeypatch.setitem(sys.modules, "prefect_dask", stand_in)
+    monkeypatch.setitem(sys.modules, "dask", SimpleNamespace(config=SimpleNamespace(set=lambda _: None)))
+    module._runner(Machine(runner="dask", workers=3))
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "tcp://host:8786")
+    module._runner(Machine(runner="dask", workers=3))
+    assert used[0]["cluster_kwargs"]["n_workers"] == 3 and used[1] == {"address": "tcp://host:8786"}
 
 
 def test_a_worker_with_another_ledger_is_refused(home, monkeypatch):

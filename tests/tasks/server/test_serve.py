@@ -83,3 +83,34 @@ def test_a_deployment_that_fails_is_one_line_while_the_worker_is_at_work(tmp_pat
         with pytest.raises(BadInput, match="the deployments of prefect.yaml could not be made: see"):
             serve._watch(site, started, Console(), beside.submit(serve._deploy, site))
     assert serve.WORKER in started and len(site.deploying) == 1
+
+
+def test_a_worker_that_joins_a_server_elsewhere_starts_nothing_else_and_says_whether_it_is_well(tmp_path, monkeypatch):
+    begun = []
+
+    def start(command, environment, _):
+        begun.append((command, environment))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve, "_start", start)
+    monkeypatch.setattr(serve, "answers", lambda api: True)
+    for name in ("mend", "make_pool", "end_runs"):
+        monkeypatch.setattr(serve.recovery, name, lambda *_: [])
+    monkeypatch.setattr(serve.automations, "set_up", lambda *_: None)
+    monkeypatch.setattr(serve, "_deploy", lambda _: None)
+    api = "http://prefect:4200/api"
+    with home_at(tmp_path / "home"):
+        serve.join(configure(), api, Console())
+    ((command, environment),) = begun
+    assert "worker" in command and "--with-healthcheck" in command
+    assert environment["PREFECT_API_URL"] == api and environment["PREFECT_WORKER_WEBSERVER_HOST"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(("api", "named"), [("", "is not set"), ("http://127.0.0.1:9/api", "http://127.0.0.1:9/api")])
+def test_a_server_to_join_that_does_not_answer_is_named_before_anything_is_started(tmp_path, monkeypatch, api, named):
+    monkeypatch.setattr(serve, "_start", lambda *_: pytest.fail("something was started"))
+    with (
+        home_at(tmp_path / "home"),
+        pytest.raises(BadInput, match=rf"no Prefect server answers .*{named}.*--no-servers"),
+    ):
+        serve.join(configure(), api, Console())
