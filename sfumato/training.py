@@ -78,14 +78,14 @@ def state_of(
     average: AveragedModel,
     optimiser: torch.optim.Optimizer,
     generator: torch.Generator,
-    losses: list[Tensor],
+    losses: Tensor,
 ) -> dict[str, Tensor]:
     """The state of a public training by name: weights, moving average, moments, generator, losses; copies on the CPU."""
     state = {f"model/{name}": value for name, value in model.state_dict().items()}
     state |= {f"average/{name}": value for name, value in average.state_dict().items()}
     for number, moments in optimiser.state_dict()["state"].items():
         state |= {f"adam/{number}/{name}": value for name, value in moments.items()}
-    state |= {_generator_of(generator): generator.get_state(), "losses": torch.stack(losses)}
+    state |= {_generator_of(generator): generator.get_state(), "losses": losses}
     return {name: value.detach().cpu().clone() for name, value in state.items()}
 
 
@@ -95,10 +95,11 @@ def restored(
     average: AveragedModel,
     optimiser: torch.optim.Optimizer,
     resumable: Resumable,
-) -> list[Tensor]:
-    """Restore what `state_of` copied; returns the losses so far, none where there is no state, or one of another kind of device."""
+    losses: Tensor,
+) -> int:
+    """Restore what `state_of` copied, the losses `[steps]` in place; returns the step, 0 where there is no state, or one of another kind of device."""
     if state is None or _generator_of(resumable.generator) not in state.tensors:
-        return []
+        return 0
     tensors = state.tensors
 
     def below(prefix: str) -> dict[str, Tensor]:
@@ -114,7 +115,8 @@ def restored(
     resumable.generator.set_state(tensors[_generator_of(resumable.generator)])
     for _ in range(state.step):
         next(resumable.feed)
-    return list(tensors["losses"].to(next(model.parameters()).device))
+    losses[: state.step] = tensors["losses"]
+    return state.step
 
 
 def _generator_of(generator: torch.Generator) -> str:
@@ -142,14 +144,14 @@ def train(
     optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
     factor = warm_then_decay(warm_up, steps, final_rate)
     average = young_average(model, ema_decay)
-    losses: list[Tensor] = []
-    if resumable:
-        losses = restored(resumable.keeper.load(), model, average, optimiser, resumable)
-    first = until = len(losses)
+    # One tensor of all: a small one a step, kept between the large ones of each step, scatters the heap, which then grows by gigabytes.
+    losses = torch.zeros(steps, device=next(model.parameters()).device)
+    first = restored(resumable.keeper.load(), model, average, optimiser, resumable, losses) if resumable else 0
+    until = first
     for step in range(first, steps):
         if resumable and (step == until or resumable.keeper.stopping()):
             if step > first:
-                state = state_of(model, average, optimiser, resumable.generator, losses)
+                state = state_of(model, average, optimiser, resumable.generator, losses[:step])
                 resumable.keeper.save(TrainingState(step, state))
             if resumable.keeper.stopping():
                 raise Stopped(f"stopped after step {step} of {steps} and saved; the same command goes on from there")
@@ -161,10 +163,10 @@ def train(
             group["lr"] = learning_rate * factor(step)
         optimiser.step()
         average.update_parameters(model)
-        losses.append(loss.detach())
+        losses[step] = loss.detach()
         progress(step + 1, steps)
     # torch's average does not say that it holds a copy of the very model.
-    return cast("Model", average.module), torch.stack(losses).tolist() if losses else []
+    return cast("Model", average.module), losses.tolist()
 
 
 def pretrain(

@@ -132,7 +132,7 @@ def train_classifier(
         model = Classifier(images.shape[1], classes, side=max(images.shape[2:])).to(device).train()
     images, labels = images.to(device, torch.float32), labels.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_RATE, weight_decay=WEIGHT_DECAY, fused=True)
-    queue, losses = torch.empty(0, dtype=torch.int64), []
+    queue, losses = torch.empty(0, dtype=torch.int64), torch.zeros(ROUND, device=device)
     for step in range(steps):
         while len(queue) < BATCH_IMAGES:
             queue = torch.cat([queue, torch.randperm(count, generator=generator)])
@@ -144,8 +144,8 @@ def train_classifier(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(loss.detach())
-        over = enough > 0 and len(losses) % ROUND == 0 and float(torch.stack(losses[-ROUND:]).mean()) < enough
+        losses[step % ROUND] = loss.detach()
+        over = enough > 0 and (step + 1) % ROUND == 0 and float(losses.mean()) < enough
         if progress is not None:
             progress(steps if over else step + 1, steps)
         if over:

@@ -1,5 +1,6 @@
 """The public loop: its average, its learning rate, its batches, and that a seed repeats it bit for bit."""
 
+import gc
 import itertools
 
 import pytest
@@ -97,6 +98,21 @@ def test_the_loop_applies_the_rate_and_returns_the_average():
     )  # young: (1 + n) / (10 + n) is below the decay after one step and two
     assert trained.weight.item() == pytest.approx(3 / 12 * two + 9 / 12 * expected[2], rel=1e-4)
     assert found == pytest.approx(losses)
+
+
+def test_no_tensor_outlives_its_step():
+    """One that does scatters the heap: 2 GB grew to 18 in 2,000 steps of mean embeddings."""
+    alive = []
+
+    def counted(done, of):
+        gc.collect()
+        alive.append(sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects()))
+
+    model = nn.Linear(2, 1)
+    rates = {"learning_rate": 0.1, "warm_up": 1, "final_rate": 0.1, "ema_decay": 0.9}
+    _, losses = train(model, lambda: model(torch.ones(3, 2)).square().mean(), steps=12, progress=counted, **rates)
+    assert len(set(alive[2:])) == 1
+    assert losses[-1] < losses[0] and all(losses)
 
 
 @pytest.mark.parametrize(("records", "batch"), [(12, 4), (13, 4), (5, 100)])
