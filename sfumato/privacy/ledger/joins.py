@@ -77,7 +77,10 @@ def check_pair(entries: Sequence[Entry], one: str, other: str, *, itself: bool) 
     known = {entry.dataset for entry in entries if entry.dataset != OF_THE_LEDGER}
     for name in (one, other):
         if name not in known:
-            raise BadInput(f"the ledger knows no private set {name!r} (known: {', '.join(sorted(known)) or 'none'})")
+            raise BadInput(
+                f"the ledger knows no private set {name!r} (known: {', '.join(sorted(known)) or 'none'}): it knows a set once "
+                "`sfumato check` or a run has opened it"
+            )
     if one == other and not itself:
         raise BadInput(f"'{one}' is one set: name two, of which the budgets are to bind together")
 
