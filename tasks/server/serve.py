@@ -21,12 +21,13 @@ from typing import IO
 from rich.console import Console
 
 from artifacts.store import write_text
+from artifacts.tracking import AS_TRAINING
 from sfumato.errors import BadInput
 from tasks.runtime.environment import CHECKOUT, LOG, SERVER_FILE, Where, answers
 from tasks.server import automations, recovery
 
 HOST = "127.0.0.1"
-PAGES = {"Prefect": "/", "MLflow": "/#/experiments"}
+PAGES = {"Prefect": "/", "MLflow": f"/#/experiments{AS_TRAINING}"}
 WORKER = "worker"
 LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
 """Turns on the GPU outlive a restart of the server, and end when their holder has died."""
