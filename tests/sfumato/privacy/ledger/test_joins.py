@@ -156,7 +156,12 @@ def test_what_a_person_says_needs_a_reason_and_names_that_are_known(ledger):
     spend(ledger, dataset="faces")
     for one, other, reason, fault in [
         ("digits", "faces", " ", "needs a reason"),
-        ("digits", "fases", "why", r"knows no private set 'fases' \(known: digits, faces\): .* `sfumato check` or a run"),
+        (
+            "digits",
+            "fases",
+            "why",
+            r"knows no private set 'fases' \(known: digits, faces\): .* `sfumato check` or a run",
+        ),
         ("digits", "digits", "why", "is one set"),
     ]:
         with pytest.raises(BadInput, match=fault):
