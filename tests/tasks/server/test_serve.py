@@ -114,3 +114,9 @@ def test_a_server_to_join_that_does_not_answer_is_named_before_anything_is_start
         pytest.raises(BadInput, match=rf"no Prefect server answers .*{named}.*--no-servers"),
     ):
         serve.join(configure(), api, Console())
+
+
+def test_the_page_of_mlflow_that_is_named_opens_on_trainings():
+    assert serve.PAGES["MLflow"].startswith("/#/experiments") and serve.PAGES["MLflow"].endswith(
+        "workflowType=machine_learning"
+    )
