@@ -95,7 +95,7 @@ def same(folder, model, count=7, **chosen):
     return len(np.unique(pixels))
 
 
-@pytest.mark.parametrize("prediction", ["noise", "velocity", "sample"])
+@pytest.mark.parametrize("prediction", ["noise", "velocity", "sample", "edm"])
 @pytest.mark.parametrize("kind", ["mlp", "unet", "refinenet", "dit"])
 def test_our_own_networks_are_classes_of_diffusers(tmp_path, kind, prediction):
     network = ["network.width=16", "network.blocks=1", "network.condition=8", "network.attention=[4]"]
