@@ -377,7 +377,8 @@ def test_heun_comes_to_the_exact_flow_sooner_than_ddim():
         straight.append(float((one - exact).square().mean().sqrt()))
         twice.append(float((heun_walk(x, steps) - exact).square().mean().sqrt()))
     assert twice[0] > 3 * twice[1] > 9 * twice[2]
-    assert all(better < worse / 4 for better, worse in zip(twice, straight, strict=True))
+    assert straight[0] < 2.5 * straight[1] < 6.25 * straight[2]
+    assert all(better < worse / 2 for better, worse in zip(twice, straight, strict=True))
 
 
 @pytest.mark.parametrize(("churn", "between"), [(20, (0.0, math.inf)), (100, (0.05, 50.0)), (1e9, (0.1, 5.0))])
