@@ -5,6 +5,7 @@ result and is never hashed; *where* (stores, URLs) is read from the environment 
 """
 
 import base64
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar, get_args
 
@@ -88,10 +89,11 @@ class Privacy(Section):
 
 
 class Schedule(Section):
-    """Diffusion noise (Ho et al. 2020; Nichol and Dhariwal 2021)."""
+    """Diffusion noise (Ho et al. 2020; Nichol and Dhariwal 2021; Karras et al. 2022)."""
 
-    kind: Literal["linear", "cosine", "scaled_linear"] = "linear"
-    """Shape of the noise schedule; `scaled_linear`: betas linear in their roots, as latent diffusion has them (Rombach et al. 2022)."""
+    kind: Literal["linear", "cosine", "scaled_linear", "edm"] = "linear"
+    """Shape of the noise schedule; `scaled_linear`: betas linear in their roots, as latent diffusion has them (Rombach et al. 2022); `edm`: noise
+    levels relative to the signal from `sigma_min` to `sigma_max`, whose `rho`-th roots are evenly spaced (Karras et al. 2022, Eq. 5)."""
     timesteps: int = Field(default=1000, ge=2)
     """Number of diffusion times T."""
     beta_start: float = Field(default=1e-4, gt=0, lt=1)
@@ -102,6 +104,26 @@ class Schedule(Section):
     """Offset s of the cosine schedule."""
     beta_max: float = Field(default=0.999, gt=0, lt=1)
     """Largest beta of the cosine schedule."""
+    sigma_min: Annotated[float, Field(ge=1e-3), LATER] = 0.002
+    """Noise relative to the signal at the first time of the `edm` schedule; below .001 signal levels in float32 would not tell it from none."""
+    sigma_max: Annotated[float, Field(gt=0, allow_inf_nan=False), LATER] = 80.0
+    """Noise relative to the signal at the last time of the `edm` schedule."""
+    rho: Annotated[float, Field(ge=1, allow_inf_nan=False), LATER] = 7.0
+    """Root by which the `edm` schedule is evenly spaced: more puts more times at small noise."""
+    law: Annotated[Literal["uniform", "lognormal"], LATER] = "uniform"
+    """How often training draws each time: all alike, or so that the logarithm of the noise relative to the signal is normal (Karras et al. 2022,
+    section 5). For public and private training; what trains some of the times alone keeps the proportions among them."""
+    law_mean: Annotated[float, Field(allow_inf_nan=False), LATER] = -1.2
+    """Mean of that logarithm for `lognormal` (P_mean)."""
+    law_spread: Annotated[float, Field(gt=0, allow_inf_nan=False), LATER] = 1.2
+    """Standard deviation of that logarithm for `lognormal` (P_std)."""
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        """Noise levels rise with time."""
+        if self.sigma_min >= self.sigma_max:
+            raise PydanticCustomError("sigma", "schedule.sigma_max must be above schedule.sigma_min")
+        return self
 
 
 class Network(Section):
@@ -126,9 +148,13 @@ class Network(Section):
     """Side of the squares that the transformer takes for one position; 0 takes 1 up to sides of 8, and 2 above where it divides them."""
     heads: Annotated[int, Field(ge=1), LATER] = 4
     """Heads of the transformer's attention, which share its width."""
-    prediction: Annotated[Literal["noise", "velocity", "sample"], LATER] = "noise"
+    prediction: Annotated[Literal["noise", "velocity", "sample", "edm"], LATER] = "noise"
     """What the network's output stands for: the noise, the velocity sqrt(alpha_bar) noise - sqrt(1 - alpha_bar) image, or the clean image
-    (`sample`), of which the noise is worked out, and whose squared error is then what is learnt from (Salimans and Ho 2022)."""
+    (`sample`), of which the noise is worked out, and whose squared error is then what is learnt from (Salimans and Ho 2022); or, with input and
+    output of unit variance at every time (`edm`), what the clean image lacks of a share of the noisy one (Karras et al. 2022, Table 1)."""
+    sigma_data: Annotated[float, Field(gt=0, allow_inf_nan=False), LATER] = math.sqrt(1 / 3)
+    """Standard deviation that `edm` takes the data to have: by default that of values spread evenly over [-1, 1], as in the official code of
+    Dockhorn et al. 2023; Karras et al. 2022 take .5."""
     from_: Annotated[Source, Field(alias="from"), NOT_HASHED] = ""
     """Folder of a public denoiser from elsewhere, as diffusers keeps it (a `UNet2DModel` or `DiTTransformer2DModel` beside its
     `scheduler_config.json`), in place of one trained here; needs `privacy.public_because`. All else of this section, and the schedule, then
@@ -389,11 +415,19 @@ class Generation(Section):
     """Number of this set among those drawn with the same settings; another number draws other images."""
     steps: int = Field(default=100, ge=1)
     """Sampling steps for the whole way from T to 0."""
-    solver: Literal["ddim", "dpm++", "ddpm", "pndm"] = "ddim"
+    solver: Literal["ddim", "dpm++", "ddpm", "pndm", "heun"] = "ddim"
     """`ddim` (Song et al. 2021); `dpm++`: DPM-Solver++(2M) (Lu et al. 2022), made for few steps; `pndm` (Liu et al. 2022), without
-    randomness; `ddpm`: ancestral sampling (Ho et al. 2020), made for many steps."""
+    randomness; `ddpm`: ancestral sampling (Ho et al. 2020), made for many steps; `heun` (Karras et al. 2022, Algorithm 2), which asks the network
+    twice in each step but the last and with `churn` adds noise on the way."""
     eta: float = Field(default=1.0, ge=0, le=1)
     """0: deterministic; 1: the variance of ancestral sampling; for `ddim` and `dpm++`."""
+    churn: Annotated[float, Field(ge=0, allow_inf_nan=False), LATER] = 0.0
+    """For `heun`: how much noise all steps together add, over their number by how much each raises the noise level, as a share of it (S_churn);
+    0 is deterministic."""
+    churn_from: Annotated[float, Field(ge=0, allow_inf_nan=False), LATER] = 0.05
+    """For `heun`: smallest noise relative to the signal at which a step adds noise (S_tmin)."""
+    churn_to: Annotated[float, Field(ge=0, allow_inf_nan=False), LATER] = 50.0
+    """For `heun`: largest noise relative to the signal at which a step adds noise (S_tmax)."""
     early_steps: int = Field(default=0, ge=0)
     """Steps of the public walk from T to the query, where a method retrieves; 0 takes their share of `steps`."""
     late_steps: int = Field(default=0, ge=0)

@@ -159,7 +159,7 @@ def load_denoiser(
     if folder.digest(scheduler_file(folder, NETWORK)) != settings.weights:
         raise BadInput(f"{NETWORK}={settings.from_}: {CHANGED}")
     model = diffusers_models.load_denoiser(settings, folder.path, shape, classes)
-    return predicting(model, settings.prediction, make_schedule(schedule, limit).alpha_bar)
+    return predicting(model, settings, make_schedule(schedule, limit).alpha_bar)
 
 
 @torch.no_grad()

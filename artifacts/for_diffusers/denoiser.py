@@ -20,7 +20,7 @@ class SfumatoDenoiser(ModelMixin, ConfigMixin):
         super().__init__()
         fields: Any = SimpleNamespace(**settings)
         network = BUILDERS[fields.kind](fields, tuple(shape), classes)
-        self.network: nn.Module = predicting(network, fields.prediction, torch.zeros(timesteps + 1))
+        self.network: nn.Module = predicting(network, fields, torch.zeros(timesteps + 1))
 
     def forward(self, sample, timestep, class_labels=None, return_dict=True):
         """The noise in `sample` `[b, c, h, w]` at times from 0 on, `[b]` or one for all, for classes `[b]`."""

@@ -35,7 +35,18 @@ INDEX, PIPELINE, CONFIG, WEIGHTS = (
     "config.json",
     "diffusion_pytorch_model.safetensors",
 )
-OF_NETWORK = ("kind", "width", "blocks", "multipliers", "attention", "condition", "patch", "heads", "prediction")
+OF_NETWORK = (
+    "kind",
+    "width",
+    "blocks",
+    "multipliers",
+    "attention",
+    "condition",
+    "patch",
+    "heads",
+    "prediction",
+    "sigma_data",
+)
 OF_LATENT = ("kind", "patch", "channels", "width", "multipliers", "blocks", "attention")
 BETAS = {"linear": "linear", "scaled_linear": "scaled_linear", "cosine": "squaredcos_cap_v2"}
 PREDICTS = {"noise": "epsilon", "velocity": "v_prediction", "sample": "sample"}
@@ -59,6 +70,10 @@ def lacking(settings: Settings, parts: Collection[str]) -> str:
         return f"method.name={settings.method.name} does more to draw than one denoiser can"
     if settings.judge.use != "none":
         return f"judge.use={settings.judge.use}, and diffusers has no judge"
+    if settings.schedule.kind not in BETAS:
+        return f"schedule.kind={settings.schedule.kind}, which no scheduler that diffusers is given here can say"
+    if settings.generation.solver == "heun":
+        return "generation.solver=heun, which is not written for diffusers"
     return f"generation.refine={settings.generation.refine:g} asks a second model" if settings.generation.refine else ""
 
 

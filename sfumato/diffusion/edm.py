@@ -11,14 +11,8 @@ import torch
 from torch import Tensor
 
 from sfumato.diffusion.objective import Draws, normal
-from sfumato.diffusion.samplers import NoisePredictor
+from sfumato.diffusion.samplers import NoisePredictor, time_of
 from sfumato.diffusion.schedule import NoiseSchedule
-
-
-def time_of(schedule: NoiseSchedule, sigma: float) -> int:
-    """The time, 1 to T, whose noise relative to the signal is nearest to `sigma`, as a ratio."""
-    levels = schedule.alpha_bar[1:].double()
-    return 1 + int(((1 - levels).log() - levels.log() - 2 * math.log(sigma)).abs().argmin())
 
 
 def clean_image(schedule: NoiseSchedule, denoise: NoisePredictor, x: Tensor, y: Tensor, sigma: float) -> Tensor:

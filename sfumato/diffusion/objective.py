@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from sfumato.diffusion.schedule import NoiseSchedule, add_noise
+from sfumato.diffusion.schedule import NoiseSchedule, add_noise, training_times
 from sfumato.networks.prediction import error_weights
 
 
@@ -72,12 +72,12 @@ def uniform_times(count: int, low: int, high: int, generator: torch.Generator, d
 def denoising_examples(
     schedule: NoiseSchedule, x: Tensor, y: Tensor, *, draws: int, low: int, high: int, generator: torch.Generator
 ) -> Examples:
-    """Plain denoising: t uniform on low..high, fresh noise for each of the K copies (Ho et al. 2020, Eq. 14).
+    """Plain denoising: t on low..high by the schedule's law, fresh noise for each of the K copies (Ho et al. 2020, Eq. 14).
 
     Many parameters: each is a tensor, or a number of one formula.
     """
     copies, labels = repeat_records(x, y, draws)
-    t = uniform_times(len(copies), low, high, generator, x.device)
+    t = training_times(schedule, len(copies), low, high, generator, x.device)
     noise = normal(copies, generator)
     return grouped(add_noise(schedule, copies, t, noise), t, labels, noise, draws=draws)
 
@@ -92,7 +92,7 @@ def record_losses(
 ) -> Tensor:
     """Mean squared error of the predicted noise, averaged over a record's copies and pixels: one loss per record `[b]`.
 
-    For a network that predicts the velocity the error of each copy is weighed, so that it is the velocity's. `weights_of`
+    For a network that predicts anything but the noise the error of each copy is weighed, so that it is that of its output. `weights_of`
     is the network where `model` only calls it.
     """
     shape = examples.x_t.shape[:2]

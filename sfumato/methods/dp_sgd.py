@@ -2,7 +2,8 @@
 
 After Dockhorn et al. 2023 (noise multiplicity K) and Ghalebikesabi et al. 2023 (public pretraining): all diffusion
 times, K noised copies per record averaged before clipping. The trained parameters are a setting (`fine_tuning.trainable`,
-`fine_tuning.rank`), so that the presets `dpdm`, `dp-diffusion`, `dp-ldm` and `lora` are this one method. Votes for public classes, from
+`fine_tuning.rank`), so that the presets `dpdm`, `dp-diffusion`, `dp-ldm` and `lora` are this one method; the EDM form in which
+Dockhorn et al. denoise is one of schedule, network and solver, and so of every method (`schedule.kind`, `network.prediction`, `generation.solver`). Votes for public classes, from
 whose rows the private ones then start, are an option beyond the papers: the control for any method that takes them. Certificate: PLD.
 """
 

@@ -42,7 +42,7 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = (build_denoiser if settings.config else BUILDERS[settings.kind])(settings, shape, classes)
-    return predicting(model, settings.prediction, alpha_bar)
+    return predicting(model, settings, alpha_bar)
 
 
 def _mlp(settings: Network, shape: tuple[int, int, int], classes: int) -> nn.Module:

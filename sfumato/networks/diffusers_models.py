@@ -18,7 +18,7 @@ from sfumato.config import Latent, Network, ParameterGroup
 from sfumato.errors import BadInput
 from sfumato.networks.diffusers_folder import diffusers, quiet
 from sfumato.networks.layers import rows_of
-from sfumato.networks.prediction import NoisePrediction
+from sfumato.networks.prediction import NoisePrediction, Prediction
 
 Shape = tuple[int, int, int]
 """Channels, height and width."""
@@ -54,11 +54,11 @@ class DiffusersDenoiser(nn.Module):
             rows = _rows(inner, place, classes)
             owner, _, name = place.rpartition(".")
             setattr(inner.get_submodule(owner), name, ClassRows(rows))
-        self.prediction: nn.Module = NoisePrediction()
+        self.prediction: Prediction = NoisePrediction()
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         """The noise in x `[b, c, h, w]` at times t `[b]`, from 1, for classes y `[b]`."""
-        out = self.inner(x, t - 1, class_labels=y, return_dict=False)[0]
+        out = self.inner(self.prediction.scaled(x, t), t - 1, class_labels=y, return_dict=False)[0]
         return self.prediction(out[:, : self.channels], x, t)
 
     def class_rows(self) -> Tensor:

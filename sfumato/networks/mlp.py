@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.networks.layers import Condition, Conditioned, Film
-from sfumato.networks.prediction import NoisePrediction
+from sfumato.networks.prediction import NoisePrediction, Prediction
 
 
 class ResidualBlock(nn.Module):
@@ -38,12 +38,12 @@ class PixelMlp(Conditioned):
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.output = nn.Linear(width, pixels)
         nn.init.zeros_(self.output.weight)
-        self.prediction: nn.Module = NoisePrediction()
+        self.prediction: Prediction = NoisePrediction()
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         """See the class."""
         condition = self.condition(t, y)
-        hidden = self.input(x.flatten(1))
+        hidden = self.input(self.prediction.scaled(x, t).flatten(1))
         for block in self.blocks:
             hidden = block(hidden, condition)
         return self.prediction(self.output(self.norm(hidden)).view_as(x), x, t)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.networks.layers import Condition, Conditioned
-from sfumato.networks.prediction import NoisePrediction
+from sfumato.networks.prediction import NoisePrediction, Prediction
 from sfumato.networks.unet import ResBlock, norm
 
 POOL, POOLINGS = 5, 2
@@ -85,12 +85,12 @@ class RefineNet(Conditioned):
             merged = outputs
         self.norm, self.output = norm(merged), nn.Conv2d(merged, shape[0], 3, padding=1)
         nn.init.zeros_(self.output.weight)
-        self.prediction: nn.Module = NoisePrediction()
+        self.prediction: Prediction = NoisePrediction()
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         """See the class."""
         condition = self.condition(t, y)
-        hidden, seen = self.input(x), []
+        hidden, seen = self.input(self.prediction.scaled(x, t)), []
         for level, blocks in enumerate(self.levels):
             if level == 1:
                 hidden = F.avg_pool2d(hidden, 2, ceil_mode=True)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from sfumato.networks.checkpointing import block
 from sfumato.networks.layers import Condition, Conditioned, Film, time_features
-from sfumato.networks.prediction import NoisePrediction
+from sfumato.networks.prediction import NoisePrediction, Prediction
 
 EXPANSION = 4
 """Width between the two layers of a block that mixes features, in units of the width (Vaswani et al. 2017)."""
@@ -102,14 +102,19 @@ class Transformer(Conditioned):
         self.modulate = Film(condition, width)
         self.output = nn.Linear(width, numbers)
         nn.init.zeros_(self.output.weight)
-        self.prediction: nn.Module = NoisePrediction()
+        self.prediction: Prediction = NoisePrediction()
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         """See the class."""
         condition = self.condition(t, y)
         patch, (rows, columns) = self.patch, (side // self.patch for side in x.shape[2:])
         # [b, c, rows, patch, columns, patch] to [b, rows * columns, c * patch * patch], also for no images
-        squares = x.unflatten(3, (columns, patch)).unflatten(2, (rows, patch)).permute(0, 2, 4, 1, 3, 5)
+        squares = (
+            self.prediction.scaled(x, t)
+            .unflatten(3, (columns, patch))
+            .unflatten(2, (rows, patch))
+            .permute(0, 2, 4, 1, 3, 5)
+        )
         hidden = self.input(squares.flatten(3).flatten(1, 2)) + self.where
         for each in self.blocks.children():
             hidden = block(each, hidden, condition, checkpointed=self.checkpointed)

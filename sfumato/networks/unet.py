@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from sfumato.networks.checkpointing import block
 from sfumato.networks.layers import Condition, Conditioned, Film
-from sfumato.networks.prediction import NoisePrediction
+from sfumato.networks.prediction import NoisePrediction, Prediction
 
 GROUPS = 8
 """Largest number of groups of a normalisation; fewer where the channels do not divide."""
@@ -128,12 +128,12 @@ class UNet(Conditioned):
             side *= 2
         self.norm, self.output = norm(channels), nn.Conv2d(channels, shape[0], 3, padding=1)
         nn.init.zeros_(self.output.weight)
-        self.prediction: nn.Module = NoisePrediction()
+        self.prediction: Prediction = NoisePrediction()
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         """See the class."""
         condition = self.condition(t, y)
-        hidden = self.input(x)
+        hidden = self.input(self.prediction.scaled(x, t))
         skips = [hidden]
         for stages, shrink in zip(self.down, self.shrink, strict=True):
             for stage in stages.children():

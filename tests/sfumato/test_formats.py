@@ -81,8 +81,9 @@ def test_a_denoiser_comes_back_frozen_and_predicts_the_same(tmp_path, network, c
     assert not found.training and not any(parameter.requires_grad for parameter in found.parameters())
 
 
-def test_a_velocity_denoiser_comes_back_with_the_levels_of_its_schedule(tmp_path):
-    network, levels = MLP.model_copy(update={"prediction": "velocity"}), torch.linspace(1, 0.01, 51)
+@pytest.mark.parametrize("prediction", [{"prediction": "velocity"}, {"prediction": "edm", "sigma_data": 0.4}], ids=str)
+def test_a_denoiser_that_needs_levels_comes_back_with_those_of_its_schedule(tmp_path, prediction):
+    network, levels = MLP.model_copy(update=prediction), torch.linspace(1, 0.01, 51)
     model = scrambled(build(network, SHAPE, 3, alpha_bar=levels)).eval()
     formats.save_denoiser(tmp_path, model, network, SHAPE, 3)
     found = formats.load_denoiser(tmp_path, CPU)

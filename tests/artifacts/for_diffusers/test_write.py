@@ -95,7 +95,7 @@ def same(folder, model, count=7, **chosen):
     return len(np.unique(pixels))
 
 
-@pytest.mark.parametrize("prediction", ["noise", "velocity", "sample"])
+@pytest.mark.parametrize("prediction", ["noise", "velocity", "sample", "edm"])
 @pytest.mark.parametrize("kind", ["mlp", "unet", "refinenet", "dit"])
 def test_our_own_networks_are_classes_of_diffusers(tmp_path, kind, prediction):
     network = ["network.width=16", "network.blocks=1", "network.condition=8", "network.attention=[4]"]
@@ -190,6 +190,8 @@ def test_aligned_classes_are_taken_back(tmp_path, method, cells):
         ("dp-ensemble", [], ["prototypes"], "method.name=dp-ensemble does more"),
         ("dp-sgd", ["judge.use=weigh"], ["tuned"], "judge.use=weigh, and diffusers has no judge"),
         ("dp-sgd", ["generation.refine=0.1"], ["tuned"], "generation.refine=0.1 asks a second model"),
+        ("dp-sgd", ["schedule.kind=edm"], ["tuned"], "schedule.kind=edm, which no scheduler"),
+        ("dp-sgd", ["generation.solver=heun"], ["tuned"], "generation.solver=heun, which is not written"),
     ],
 )
 def test_what_one_denoiser_cannot_draw_has_no_pipeline(method, changes, parts, why):

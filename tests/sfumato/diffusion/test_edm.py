@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from sfumato.config import Schedule
-from sfumato.diffusion.edm import clean_image, noisy_step, step_noise, time_of
+from sfumato.diffusion.edm import clean_image, noisy_step, step_noise
+from sfumato.diffusion.samplers import time_of
 from sfumato.diffusion.schedule import make_schedule
 
 SCHEDULES = [Schedule(), Schedule(kind="cosine"), Schedule(timesteps=4000, beta_start=2.5e-5, beta_end=5e-3)]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sfumato.config import Generation, Schedule
-from sfumato.diffusion.samplers import NO_CLASS, ancestral, ddim, dpm_solver, evaluations, guided, pndm, solve
+from sfumato.diffusion.samplers import NO_CLASS, ancestral, ddim, dpm_solver, evaluations, guided, heun, pndm, solve
 from sfumato.diffusion.schedule import make_schedule, time_grid
 
 T = 1000
@@ -347,3 +347,110 @@ def test_for_data_of_unit_variance_ancestral_sampling_is_exact_at_any_number_of_
     ratio = float(LEVEL[900] / LEVEL[600])
     assert float(found.var()) == pytest.approx(1 - ratio, rel=0.03), "all that the forward step added"
     torch.testing.assert_close(float(found.mean()), 1e-3 * math.sqrt(ratio), rtol=0, atol=0.02)
+
+
+EDM = make_schedule(Schedule(kind="edm"), limit=10.0)
+
+
+def edm_gaussian(x, t, y):
+    """The exact noise prediction where every pixel is N(MEAN, SPREAD^2), on EDM's noise levels."""
+    level = EDM.alpha_bar.double()[t].view(-1, 1, 1, 1)
+    off = x.double() - level.sqrt() * MEAN
+    return ((1 - level).sqrt() * off / (level * SPREAD**2 + 1 - level)).float()
+
+
+def heun_walk(x, steps, churn=0.0, between=(0.0, math.inf)):
+    generator = torch.Generator().manual_seed(1)
+    y = torch.zeros(len(x), dtype=torch.long)
+    return heun(EDM, edm_gaussian, x, y, time_grid(T, 0, steps), churn=churn, between=between, generator=generator)
+
+
+def test_heun_comes_to_the_exact_flow_sooner_than_ddim():
+    """Its error falls with the square of the number of steps; for a Gaussian the flow is known."""
+    x = start()
+    level = float(EDM.alpha_bar[T])
+    exact = MEAN + SPREAD * (x - level**0.5 * MEAN) / (level * SPREAD**2 + 1 - level) ** 0.5
+    y, generator = torch.zeros(len(x), dtype=torch.long), torch.Generator()
+    straight, twice = [], []
+    for steps in (20, 40, 80):
+        one = ddim(EDM, edm_gaussian, x, y, time_grid(T, 0, steps), generator=generator)
+        straight.append(float((one - exact).square().mean().sqrt()))
+        twice.append(float((heun_walk(x, steps) - exact).square().mean().sqrt()))
+    assert twice[0] > 3 * twice[1] > 9 * twice[2]
+    assert straight[0] < 2.5 * straight[1] < 6.25 * straight[2]
+    assert all(better < worse / 2 for better, worse in zip(twice, straight, strict=True))
+
+
+@pytest.mark.parametrize(("churn", "between"), [(20, (0.0, math.inf)), (100, (0.05, 50.0)), (1e9, (0.1, 5.0))])
+def test_churned_walks_end_at_the_data_too(churn, between):
+    x = heun_walk(start(20_000), 200, churn, between)
+    assert float(x.mean()) == pytest.approx(MEAN, abs=5 * SPREAD / 20_000**0.5)
+    assert float(x.std()) == pytest.approx(SPREAD, rel=0.04)
+
+
+def test_a_churned_step_is_that_of_algorithm_2():
+    """As printed, with noise levels sigma and images that are not scaled, for one step that adds noise and is no last one."""
+    x, churn, (now, after) = start(30, seed=5), 0.4, (600, 480)
+    found = heun(
+        EDM,
+        edm_gaussian,
+        x,
+        torch.zeros(30, dtype=torch.long),
+        [now, after],
+        churn=churn,
+        generator=torch.Generator().manual_seed(2),
+    )
+    level = EDM.alpha_bar.double()
+    sigma = ((1 - level) / level).sqrt()
+    hat = 1 + int((sigma[1:].log() - (1.4 * sigma[now]).log()).abs().argmin())
+    assert float(sigma[hat] / sigma[now]) == pytest.approx(1.4, rel=0.01)
+
+    def slope(whole, time):
+        """(x - D(x; sigma)) / sigma."""
+        denoised = (SPREAD**2 * whole + sigma[time] ** 2 * MEAN) / (SPREAD**2 + sigma[time] ** 2)
+        return (whole - denoised) / sigma[time]
+
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(2)).double()
+    raised = x.double() * (1 + sigma[now] ** 2).sqrt() + (sigma[hat] ** 2 - sigma[now] ** 2).sqrt() * noise
+    first = slope(raised, hat)
+    second = slope(raised + (sigma[after] - sigma[hat]) * first, after)
+    whole = raised + (sigma[after] - sigma[hat]) * (first + second) / 2
+    torch.testing.assert_close(found.double(), whole / (1 + sigma[after] ** 2).sqrt(), rtol=1e-4, atol=1e-4)
+
+
+def test_outside_its_bounds_and_at_zero_churn_adds_nothing():
+    x = start(20)
+    plain = heun_walk(x, 30)
+    assert torch.equal(heun_walk(x, 30, 50, (100.0, 200.0)), plain) and not torch.equal(heun_walk(x, 30, 50), plain)
+
+
+def test_heun_asks_twice_in_each_step_but_the_last():
+    asked = []
+
+    def counting(x, t, y):
+        asked.append(int(t[0]))
+        return edm_gaussian(x, t, y)
+
+    generation, times = Generation(solver="heun", churn=5), time_grid(T, 0, 12)
+    solve(
+        generation,
+        EDM,
+        counting,
+        start(2),
+        torch.zeros(2, dtype=torch.long),
+        times,
+        generator=torch.Generator().manual_seed(0),
+    )
+    assert len(asked) == evaluations(generation, times) == 23 and min(asked) > 0
+
+
+def test_on_edms_times_ddim_is_the_papers_step():
+    """x + (sigma' - sigma) (x - D) / sigma, on images that are not scaled (Karras et al. 2022, Algorithm 1, first order)."""
+    x, now, after = start(30), 700, 400
+    found = ddim(EDM, edm_gaussian, x, torch.zeros(30, dtype=torch.long), [now, after], generator=torch.Generator())
+    level = EDM.alpha_bar.double()
+    sigma = ((1 - level) / level).sqrt()
+    whole = x.double() * (1 + sigma[now] ** 2).sqrt()
+    denoised = (SPREAD**2 * whole + sigma[now] ** 2 * MEAN) / (SPREAD**2 + sigma[now] ** 2)
+    whole = whole + (sigma[after] - sigma[now]) * (whole - denoised) / sigma[now]
+    torch.testing.assert_close(found.double(), whole / (1 + sigma[after] ** 2).sqrt(), rtol=1e-4, atol=1e-4)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sfumato.config import Schedule
-from sfumato.diffusion.schedule import add_noise, make_schedule, predicted_image, time_grid
+from sfumato.diffusion.schedule import add_noise, make_schedule, predicted_image, time_grid, training_times
 
 
 def product(betas):
@@ -94,3 +94,75 @@ def test_a_walk_falls_evenly_between_its_ends_without_repeats(start, stop, steps
     gaps = [now - after for now, after in itertools.pairwise(walk)]
     assert min(gaps) >= 1 and max(gaps) - min(gaps) <= 1
     assert len(gaps) == min(steps, start - stop)
+
+
+EDM = Schedule(kind="edm", law="lognormal")
+
+
+def logarithms(schedule):
+    """ln sigma of all times, by the signal levels."""
+    levels = schedule.alpha_bar.double()[1:]
+    return ((1 - levels) / levels).log() / 2
+
+
+def test_edms_noise_levels_are_those_of_eq_5():
+    """Karras et al. 2022, Eq. 5, counted from the other end; alpha_bar in float32 leaves 1 % of the smallest."""
+    schedule = make_schedule(EDM)
+    for t in (1, 2, 300, 777, 999, 1000):
+        root = 80 ** (1 / 7) + (1000 - t) / 999 * (0.002 ** (1 / 7) - 80 ** (1 / 7))
+        assert float(logarithms(schedule)[t - 1].exp()) == pytest.approx(root**7, rel=0.01)
+
+
+def test_steps_over_edms_times_are_the_papers_steps():
+    """Even steps over the times are even in the rho-th root of sigma."""
+    sigma = logarithms(make_schedule(EDM)).exp()
+    roots = [float(sigma[t - 1]) ** (1 / 7) for t in time_grid(1000, 0, 50) if t]
+    gaps = [before - after for before, after in itertools.pairwise(roots)]
+    assert max(gaps) == pytest.approx(min(gaps), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [EDM, EDM.model_copy(update={"law_mean": 0.3, "law_spread": 0.5}), EDM.model_copy(update={"kind": "linear"})],
+    ids=["edm", "another mean and spread", "linear times"],
+)
+def test_the_logarithm_of_the_noise_is_normal(settings):
+    schedule = make_schedule(settings)
+    where = logarithms(schedule)
+    mean = float(schedule.law @ where)
+    assert float(schedule.law.sum()) == pytest.approx(1)
+    assert mean == pytest.approx(settings.law_mean, abs=0.01)
+    assert float(schedule.law @ (where - mean).square()) ** 0.5 == pytest.approx(settings.law_spread, rel=0.01)
+    t = training_times(schedule, 20_000, 1, 1000, torch.Generator().manual_seed(0), torch.device("cpu"))
+    drawn = where[t - 1]
+    assert float(drawn.mean()) == pytest.approx(settings.law_mean, abs=5 * settings.law_spread / 20_000**0.5)
+    assert float(drawn.std()) == pytest.approx(settings.law_spread, rel=0.03)
+
+
+def test_times_trained_alone_keep_their_proportions():
+    schedule, generator = (
+        make_schedule(Schedule(kind="edm", timesteps=9, law="lognormal")),
+        torch.Generator().manual_seed(0),
+    )
+    t = training_times(schedule, 40_000, 3, 6, generator, torch.device("cpu"))
+    found, law = torch.bincount(t, minlength=10)[1:] / 40_000, schedule.law.clone()
+    law[:2], law[6:] = 0, 0
+    assert found.tolist() == pytest.approx((law / law.sum()).tolist(), abs=0.013)
+
+
+def test_where_the_law_is_nearly_nothing_times_are_still_drawn():
+    schedule = make_schedule(EDM.model_copy(update={"law_spread": 0.01}))
+    t = training_times(schedule, 100, 990, 1000, torch.Generator().manual_seed(0), torch.device("cpu"))
+    assert int(t.min()) >= 990 and int(t.max()) <= 1000
+
+
+def test_without_a_law_times_are_uniform_and_those_of_earlier_versions():
+    schedule = make_schedule(Schedule())
+    assert schedule.law is None
+    drawn = training_times(schedule, 50, 3, 900, torch.Generator().manual_seed(4), torch.device("cpu"))
+    assert torch.equal(drawn, torch.randint(3, 901, (50,), generator=torch.Generator().manual_seed(4)))
+
+
+def test_noise_levels_that_fall_are_refused():
+    with pytest.raises(ValueError, match="sigma_max must be above"):
+        Schedule(kind="edm", sigma_min=1, sigma_max=0.5)

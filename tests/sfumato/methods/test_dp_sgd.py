@@ -1,12 +1,16 @@
 """The baseline: all diffusion times, all walked by the tuned model, and the paper's own accounting as its claim."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from opacus.accountants import RDPAccountant
 
 from sfumato.errors import BadInput
 from sfumato.methods import dp_sgd
+from sfumato.methods.parts import untuned
 from sfumato.preflight import plan_for, preflight
+from sfumato.privacy.accounting.accountant import dp_sgd_epsilon
 from sfumato.settings import resolve
 
 
@@ -61,3 +65,30 @@ def test_votes_with_nothing_to_choose_are_refused(changes, public, culprit):
     settings, facts, _ = preflight(resolve("dp-sgd", changes=["method.votes=true", *changes]))
     with pytest.raises(BadInput, match=culprit):
         plan_for(settings, facts.model_copy(update={"public_classes": public}))
+
+
+EDM = ("schedule.kind=edm", "schedule.law=lognormal", "network.prediction=edm", "schedule.timesteps=60")
+
+
+def test_dpdm_draws_its_noise_levels_by_the_law_in_private_steps_and_walks_to_images(world):
+    tiny = world("dp-sgd", *EDM, "fine_tuning.draws=40", "generation.solver=heun", "generation.churn=5")
+    x, y = torch.rand(100, 1, 8, 8) * 2 - 1, torch.arange(100) % 10
+    examples = dp_sgd.corrupt(tiny.settings, tiny.parts)(x, y, torch.Generator().manual_seed(0))
+    levels = tiny.parts.schedule.alpha_bar.double()
+    drawn = (1 / levels[examples.t] - 1).log() / 2
+    assert float(drawn.mean()) == pytest.approx(-1.2, abs=0.1) and float(drawn.std()) == pytest.approx(1.2, rel=0.05)
+    parts = replace(tiny.parts, tuned=untuned(tiny.parts))
+    images = dp_sgd.draw(tiny.settings, parts, y[:6], torch.Generator().manual_seed(1))
+    assert images.shape == (6, 1, 8, 8) and float(images.abs().max()) <= 1 and float(images.std()) > 0
+
+
+@pytest.mark.parametrize(
+    "form", [[], ["generation.solver=heun", "generation.churn=50", "generation.steps=100"], ["pretraining.steps=3000"]]
+)
+def test_the_forms_of_dpdm_are_certified_as_any_dp_sgd(form):
+    settings, facts, _ = preflight(resolve("dp-sgd", "dpdm", form))
+    plan, tuning = plan_for(settings, facts), settings.fine_tuning
+    assert (settings.schedule.kind, settings.schedule.law, settings.network.prediction) == ("edm", "lognormal", "edm")
+    epsilon = dp_sgd_epsilon(plan.noise_multiplier, tuning.sample_rate, tuning.steps, plan.certificate.delta)
+    assert plan.certificate.epsilon == pytest.approx(epsilon, rel=1e-6) and epsilon <= 10
+    assert len(plan.spends) == 1 and set(tuning.trainable) == {"rows", "film", "attention", "time", "rest"}

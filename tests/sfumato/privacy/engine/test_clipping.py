@@ -21,6 +21,17 @@ NETWORKS = {
     "unet": Network(kind="unet", width=8, blocks=1, condition=8, multipliers=(1, 2), attention=(4,)),
     "dit": Network(kind="dit", width=8, blocks=1, condition=8, heads=2, patch=2),
     "velocity": Network(kind="mlp", width=24, blocks=2, condition=8, prediction="velocity"),
+    "edm": Network(kind="mlp", width=24, blocks=2, condition=8, prediction="edm"),
+    "edm unet": Network(
+        kind="unet",
+        width=8,
+        blocks=1,
+        condition=8,
+        multipliers=(1, 2),
+        attention=(4,),
+        prediction="edm",
+        sigma_data=0.5,
+    ),
 }
 ALL = ("rows", "film", "attention", "time", "rest")
 SCHEDULE = make_schedule(Schedule(timesteps=100))
