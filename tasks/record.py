@@ -31,7 +31,7 @@ def baseline_settings(settings: Settings) -> Settings | None:
     """The same settings with plain DP-SGD as the method; None where there is no baseline."""
     if not settings.evaluation.baseline or settings.method.name == BASELINE_METHOD:
         return None
-    tuning = settings.fine_tuning.model_copy(update={"averages": ()})
+    tuning = settings.fine_tuning.model_copy(update={"averages": (), "rates": ()})
     own = {"method": METHODS[BASELINE_METHOD].section(), "fine_tuning": tuning}
     return settings.model_copy(update={**own, "alignment": Alignment(), "central": Central()})
 
