@@ -115,6 +115,10 @@ class RateVotes(Ref):
     """The noisy votes of private records for models trained at several learning rates."""
 
 
+VOTES_FOR = "votes_for_"
+"""Begins the number of votes for a candidate in the summary of a chosen model."""
+
+
 class ChosenModel(TunedModel):
     """That of several trained models which private records voted for."""
 

@@ -224,6 +224,7 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
         nearest=nearest,
         counts=counts,
         moments=trained.moments,
+        tuned=trained.tuned,
         rehearsal=rehearsed,
     )
     record = close(run, book, made)
@@ -410,7 +411,7 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
     sums = sum_up(plan, parts, order, frame)
     votes = None
     if plan.votes:
-        rest = plan.events(STAGE_TUNING) + plan.events(STAGE_DRAWING)
+        rest = plan.events(STAGE_TUNING) + plan.events(STAGE_RATES) + plan.events(STAGE_DRAWING)
         ballot = plan.event_of(DiscreteHistogram, STAGE_VOTES)
         votes = frame.stage(private.take_votes)(order.following(*rest), ballot, inputs)
     if plan.evolution:
@@ -552,7 +553,7 @@ def train_members(members: Members, order: Order, inputs: Inputs, book: Journal)
 
 def begin(plan: Plan, phase: PhaseOne, order: Order, inputs: Inputs, frame: Frame) -> PhaseOneModel:
     """The first phase, on copies that are noised once where the plan says so."""
-    order = order.following(*plan.events(STAGE_TUNING))
+    order = order.following(*plan.events(STAGE_TUNING), *plan.events(STAGE_RATES))
     if not phase.noised_once:
         leak = plan.event_of(Uncertified, STAGE_PHASE_ONE)
         return frame.stage(private.train_phase_one)(order, phase, inputs, leak)

@@ -4,7 +4,7 @@ The votes alone open the private images. The other models are as private as the 
 """
 
 from artifacts import serialization
-from artifacts.references import ChosenModel, RateVotes, TunedModel
+from artifacts.references import VOTES_FOR, ChosenModel, RateVotes, TunedModel
 from sfumato import rates
 from sfumato.methods.plan import STAGE_RATES
 from sfumato.privacy import mechanisms
@@ -51,7 +51,7 @@ def choose_rate(
         noisy = serialization.load(draft.open(votes))[0]["votes"]
         winner = rates.elected(noisy)
         serialization.copy_denoiser(draft.open(models[winner]), draft.folder)
-        count = {f"votes_for_{factor:g}": number for factor, number in zip(factors, noisy[0].tolist(), strict=True)}
+        count = {f"{VOTES_FOR}{factor:g}": number for factor, number in zip(factors, noisy[0].tolist(), strict=True)}
         draft.metrics = {"rate": factors[winner], **count}
         CONSOLE.print(f"learning rates: {factors[winner]:g} times the usual ones, by noisy votes")
     return draft.ref

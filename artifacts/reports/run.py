@@ -14,6 +14,7 @@ from typing import Any
 from artifacts.labels import Label
 from artifacts.pictures import MOST_CLASSES
 from artifacts.record import RunRecord, run_folder
+from artifacts.references import VOTES_FOR
 from artifacts.reports.audit import AUDIT_PICTURE, audit_sections
 from artifacts.reports.in_short import COPIES_PICTURE, checks, statement
 from artifacts.reports.officer import TITLE as OFFICER
@@ -256,9 +257,21 @@ def _making(record: RunRecord) -> PageSection:
             "share one covariance."
         )
         blocks.append(Text(sentence, "Alignment."))
+    if numbers := record.rates:
+        blocks.append(Text(rates_sentence(numbers), "Learning rate."))
     if numbers := record.retrieval:
         blocks.append(Text(retrieval_sentence(numbers), "Retrieval."))
     return PageSection("How it was made", blocks)
+
+
+def rates_sentence(numbers: Mapping[str, float]) -> str:
+    """The learning rates that were tried, the noisy votes for each, and the winner."""
+    votes = [(name.removeprefix(VOTES_FOR), number) for name, number in numbers.items() if name.startswith(VOTES_FOR)]
+    return (
+        f"{len(votes)} models were trained at {', '.join(factor for factor, _ in votes)} times the usual rates, and the certificate covers them all and the "
+        f"votes for them. Private records gave them {', '.join(f'{number:,.0f}' for _, number in votes)} votes, with noise; the images are of the "
+        f"model at {numbers['rate']:g} times."
+    )
 
 
 def retrieval_sentence(numbers: dict[str, float]) -> str:
