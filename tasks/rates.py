@@ -53,5 +53,5 @@ def choose_rate(
         serialization.copy_denoiser(draft.open(models[winner]), draft.folder)
         count = {f"{VOTES_FOR}{factor:g}": number for factor, number in zip(factors, noisy[0].tolist(), strict=True)}
         draft.metrics = {"rate": factors[winner], **count}
-        CONSOLE.print(f"learning rates: {factors[winner]:g} times the usual ones, by noisy votes")
+        CONSOLE.print(f"learning rates: {factors[winner]:g} times those of the settings, by noisy votes")
     return draft.ref

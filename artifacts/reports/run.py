@@ -257,20 +257,20 @@ def _making(record: RunRecord) -> PageSection:
             "share one covariance."
         )
         blocks.append(Text(sentence, "Alignment."))
-    if numbers := record.rates:
-        blocks.append(Text(rates_sentence(numbers), "Learning rate."))
+    if record.rates and record.plan.fine_tuning:
+        blocks.append(Text(rates_sentence(record.rates, record.plan.fine_tuning.rates), "Learning rate."))
     if numbers := record.retrieval:
         blocks.append(Text(retrieval_sentence(numbers), "Retrieval."))
     return PageSection("How it was made", blocks)
 
 
-def rates_sentence(numbers: Mapping[str, float]) -> str:
+def rates_sentence(numbers: Mapping[str, float], factors: Sequence[float]) -> str:
     """The learning rates that were tried, the noisy votes for each, and the winner."""
-    votes = [(name.removeprefix(VOTES_FOR), number) for name, number in numbers.items() if name.startswith(VOTES_FOR)]
+    votes = ", ".join(f"{numbers[f'{VOTES_FOR}{factor:g}']:,.0f}" for factor in factors)
     return (
-        f"{len(votes)} models were trained at {', '.join(factor for factor, _ in votes)} times the usual rates, and the certificate covers them all and the "
-        f"votes for them. Private records gave them {', '.join(f'{number:,.0f}' for _, number in votes)} votes, with noise; the images are of the "
-        f"model at {numbers['rate']:g} times."
+        f"{len(factors)} models were trained, at {', '.join(f'{factor:g}' for factor in factors)} times the learning rates of the settings; the certificate "
+        f"covers all of them, and the votes of private records, which were {votes}, with noise. The images are of the model at "
+        f"{numbers['rate']:g} times."
     )
 
 
