@@ -1,7 +1,7 @@
 """Candidates for the learning rate: models trained by DP-SGD at several rates, and the votes of private records that choose one.
 
 Every candidate is trained, and paid for, in full. Behind the door each private record votes for the candidate that denoises it best (`ballot`); the
-histogram leaves with noise. All else here is post-processing of it. Liu and Talwar 2019 choose with less noise, by repeating at random.
+histogram leaves with noise. All else here is post-processing of it.
 
 Not covered: the noise and its price, see `sfumato.privacy.mechanisms.noisy_votes`.
 """
