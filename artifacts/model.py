@@ -16,6 +16,7 @@ from artifacts.labels import Label
 from artifacts.record import RunRecord
 from artifacts.references import (
     ChosenImages,
+    ChosenModel,
     ClassCounts,
     ClassMoments,
     ClassVotes,
@@ -107,7 +108,8 @@ def parts_of(store: Store, record: RunRecord) -> dict[str, str]:
 
     Images that a judge labelled or chose have the drawn images as parents, and these have the parts.
     """
-    names = {kind.__name__: name for name, kind in PARTS.items()} | {ChosenImages.__name__: "images"}
+    names = {kind.__name__: name for name, kind in PARTS.items()}
+    names |= {ChosenImages.__name__: "images", ChosenModel.__name__: "tuned"}
 
     def made_of(samples: str) -> dict[str, str]:
         kinds = [(digest, store.manifest(digest)["kind"]) for digest in store.manifest(samples)["parents"]]

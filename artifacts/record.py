@@ -91,6 +91,8 @@ class RunRecord(BaseModel):
     """Reconstruction error of the autoencoder on public images that it did not learn from; empty where denoisers work on pixels."""
     alignment: dict[str, float] = {}
     """Number of aligned private classes, and of those that share a covariance; empty without alignment."""
+    rates: dict[str, float] = {}
+    """The chosen factor on the learning rates (`rate`), and the noisy votes for each candidate; empty where one alone was trained."""
     stages: list[StageRecord]
     samples_artifact: str
     """Address of the samples in the store."""

@@ -111,6 +111,18 @@ class TunedModel(Ref):
     """A denoiser trained on private images."""
 
 
+class RateVotes(Ref):
+    """The noisy votes of private records for models trained at several learning rates."""
+
+
+VOTES_FOR = "votes_for_"
+"""Begins the number of votes for a candidate in the summary of a chosen model."""
+
+
+class ChosenModel(TunedModel):
+    """That of several trained models which private records voted for."""
+
+
 class WatchedSteps(Ref):
     """Losses and norms of private steps, without noise; always INTERNAL."""
 

@@ -5,6 +5,7 @@ alone; artifacts that only the store holds have theirs here.
 """
 
 import json
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -49,6 +50,7 @@ from sfumato.privacy.auditing.canaries import Canaries
 __all__ = [
     "FACTS",
     "TENSORS",
+    "copy_denoiser",
     "load",
     "load_backbone",
     "load_base",
@@ -125,6 +127,13 @@ def with_average(folder: Path, model: nn.Module, decay: float) -> nn.Module:
     own = {name.removeprefix(before): value for name, value in tensors.items() if name.startswith(before)}
     model.load_state_dict(own)
     return model
+
+
+def copy_denoiser(source: Path, folder: Path) -> None:
+    """Copy a denoiser and its further averages, if there are any."""
+    for path in (source / name for name in (TENSORS, FACTS, AVERAGES)):
+        if path.is_file():
+            shutil.copyfile(path, folder / path.name)
 
 
 def save_relabelled(folder: Path, images: ImageSet, drawn: np.ndarray) -> None:

@@ -13,6 +13,7 @@ from sfumato.methods.plan import (
     STAGE_EMBEDDING,
     STAGE_JUDGE,
     STAGE_MOMENTS,
+    STAGE_RATES,
     STAGE_SELECTION,
     STAGE_TUNING,
     STAGE_VOTES,
@@ -30,7 +31,10 @@ from tasks.runtime.run import Journal
 from tasks.server.events import tell_refuted
 from tasks.terms import Order
 
-QUERIED = (STAGE_SELECTION, STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_EMBEDDING, STAGE_JUDGE)
+QUERIED = (
+    *(STAGE_SELECTION, STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_CENTRAL),
+    *(STAGE_EMBEDDING, STAGE_RATES, STAGE_JUDGE),
+)
 """Stages that query the records once."""
 
 
@@ -66,7 +70,7 @@ def audit_run(run: str = "latest", canaries: int = 200, changes: list[str] | Non
     own_name = f"{record.run} {now()}"
     played_with = settings.only("schedule", "network", "method", "fine_tuning", "generation", "seed")
     paid = audit.Mechanisms(
-        tuning=plan.event_of(SubsampledGaussian, STAGE_TUNING) if plan.fine_tuning else None,
+        tuning=next(iter(plan.events_of(SubsampledGaussian, STAGE_TUNING)), None),
         drawing=plan.events(STAGE_DRAWING),
         queried={name: events for name in QUERIED if (events := plan.events(name))},
         judge=plan.judge,

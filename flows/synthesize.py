@@ -39,7 +39,7 @@ from artifacts.references import (
 )
 from artifacts.reports.rehearsal import REHEARSAL
 from sfumato import sources
-from sfumato.config import Network
+from sfumato.config import FineTuning, Network
 from sfumato.evaluation.effort import FEW
 from sfumato.judge import to_draw
 from sfumato.marks import (
@@ -62,6 +62,7 @@ from sfumato.methods.plan import (
     STAGE_JUDGE,
     STAGE_MOMENTS,
     STAGE_PHASE_ONE,
+    STAGE_RATES,
     STAGE_SELECTION,
     STAGE_TRAINING,
     STAGE_TUNING,
@@ -94,6 +95,7 @@ from tasks import (
     pretrained,
     private,
     public,
+    rates,
     rehearsal,
     release,
     selection,
@@ -222,6 +224,7 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
         nearest=nearest,
         counts=counts,
         moments=trained.moments,
+        tuned=trained.tuned,
         rehearsal=rehearsed,
     )
     record = close(run, book, made)
@@ -408,7 +411,7 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
     sums = sum_up(plan, parts, order, frame)
     votes = None
     if plan.votes:
-        rest = plan.events(STAGE_TUNING) + plan.events(STAGE_DRAWING)
+        rest = plan.events(STAGE_TUNING) + plan.events(STAGE_RATES) + plan.events(STAGE_DRAWING)
         ballot = plan.event_of(DiscreteHistogram, STAGE_VOTES)
         votes = frame.stage(private.take_votes)(order.following(*rest), ballot, inputs)
     if plan.evolution:
@@ -434,8 +437,7 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
         query, groups = queried_centrally(plan), plan.fine_tuning.trainable
         warm = frame.stage(central.warm_up)(seen, sums, measured_of(parts), query, plan.central, groups, order.machine)
         inputs = inputs.model_copy(update={"warm": warm})
-    tuned = frame.stage(private.fine_tune)(order, plan.event_of(SubsampledGaussian, STAGE_TUNING), inputs)
-    return PrivateParts(votes=votes, tuned=tuned, moments=moments)
+    return PrivateParts(votes=votes, tuned=tune(plan, plan.fine_tuning, order, inputs, frame), moments=moments)
 
 
 @dataclass(frozen=True)
@@ -446,9 +448,23 @@ class Frame:
     paid: bool
     note: str
 
-    def stage(self, stage: Stage[P, Kind]) -> Callable[P, Kind]:
+    def stage(self, stage: Stage[P, Kind], note: str = "") -> Callable[P, Kind]:
         """As `Journal.stage`."""
-        return self.book.stage(stage, paid=self.paid, note=self.note)
+        return self.book.stage(stage, paid=self.paid, note=" ".join(filter(None, (self.note, note))))
+
+
+def tune(plan: Plan, how: FineTuning, order: Order, inputs: Inputs, frame: Frame) -> TunedModel:
+    """The denoiser after DP-SGD; of several learning rates that of the most votes, where each training is a stage, and paid, by itself."""
+    events = plan.events_of(SubsampledGaussian, STAGE_TUNING)
+    if not how.rates:
+        return frame.stage(private.fine_tune)(order, events[0], inputs)
+    ballot, models = plan.event_of(DiscreteHistogram, STAGE_RATES), list[TunedModel]()
+    for number, (factor, event) in enumerate(zip(how.rates, events, strict=True), 1):
+        settings = inputs.settings.model_copy(update={"fine_tuning": how.at(factor)})
+        own, rest = inputs.model_copy(update={"settings": settings}), order.following(*events[number:], ballot)
+        models.append(frame.stage(private.fine_tune, f"{factor:g} times the rates")(rest, event, own))
+    votes = frame.stage(rates.vote_for_rate)(order, ballot, inputs, tuple(models))
+    return frame.stage(rates.choose_rate)(votes, tuple(models), how.rates)
 
 
 def note_of(order: Order) -> str:
@@ -537,7 +553,7 @@ def train_members(members: Members, order: Order, inputs: Inputs, book: Journal)
 
 def begin(plan: Plan, phase: PhaseOne, order: Order, inputs: Inputs, frame: Frame) -> PhaseOneModel:
     """The first phase, on copies that are noised once where the plan says so."""
-    order = order.following(*plan.events(STAGE_TUNING))
+    order = order.following(*plan.events(STAGE_TUNING), *plan.events(STAGE_RATES))
     if not phase.noised_once:
         leak = plan.event_of(Uncertified, STAGE_PHASE_ONE)
         return frame.stage(private.train_phase_one)(order, phase, inputs, leak)

@@ -372,6 +372,21 @@ class FineTuning(Section):
     averages: Annotated[tuple[Annotated[float, Field(ge=0, lt=1)], ...], LATER] = ()
     """Decays of further moving averages of the same steps, which cost nothing more: kept beside the model and scored (INTERNAL). Images are drawn from that of
     `ema_decay`, whatever the scores say; another choice is for the next private set."""
+    rates: Annotated[tuple[Positive, ...], Field(max_length=4), LATER] = ()
+    """Candidates for the learning rates, 2 to 4 factors on both, such as `[0.3,1,3]`: each trains a model of its own, paid for in full, and
+    private records vote, with noise, for the one that is kept. Empty trains once, at the rates above."""
+    rates_share: Annotated[float, Field(gt=0, lt=1), LATER] = 0.05
+    """Share of `privacy.epsilon` that those votes may cost by themselves; together with the rest they cost less."""
+
+    @property
+    def trainings(self) -> int:
+        """Number of models that are trained and paid for."""
+        return max(1, len(self.rates))
+
+    def at(self, factor: float) -> Self:
+        """The settings of one candidate: the learning rates times a factor."""
+        rates = {"rate_rows": factor * self.rate_rows, "rate_other": factor * self.rate_other}
+        return self.model_copy(update={"rates": (), **rates})
 
 
 class Hamiltonian(Section):

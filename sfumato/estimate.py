@@ -47,6 +47,7 @@ from sfumato.privacy.engine.clipping import clipped_sum
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from sfumato.privacy.engine.kernel_mean import kernel_mean
 from sfumato.privacy.noise import system_source
+from sfumato.rates import COPIES
 from sfumato.recipe import FULL_ALONE, judged_sets
 from sfumato.rehearsal import set_size
 from sfumato.retrieval.features import make_encoder
@@ -218,7 +219,9 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         if plan.fine_tuning:
             tuning = settings.fine_tuning
             looked_up = tuning.steps * _copies(settings, plan) * forward * bool(plan.retrieval and plan.retrieval.time)
-            stages["DP-SGD"] = private + looked_up
+            stages["DP-SGD"] = tuning.trainings * (private + looked_up)
+            if tuning.rates:
+                stages["votes for rates"] = facts.records * COPIES * (tuning.trainings + bool(looked_up)) * forward
 
     chosen_from = plan.judge.keep if plan.judge and plan.judge.use == "filter" else 1.0
     drawing = plan.generation.images / chosen_from * (plan.evaluations * drawn + coder_forward / 2)

@@ -429,6 +429,7 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
     stated = {"warnings": weaknesses(plan.privacy, facts), "brought": brought(settings)}
     plan = plan.model_copy(update={**stated, "judge": judge, **aligned})
     _check_judge(settings, plan)
+    _check_rates(settings, plan)
     return protecting_groups(plan) if facts.unit else plan
 
 
@@ -477,6 +478,25 @@ def _check_judge(settings: Settings, plan: Plan) -> None:
             f"{use}: method.name={plan.method} does not draw by a denoiser of the private classes, which alone can be guided: "
             "use judge.use=relabel"
         )
+
+
+def _check_rates(settings: Settings, plan: Plan) -> None:
+    """Refuse candidates for the learning rate that leave nothing to choose, and for a method that trains nothing by DP-SGD."""
+    rates = settings.fine_tuning.rates
+    if not rates:
+        return
+    use = f"fine_tuning.rates=[{','.join(f'{rate:g}' for rate in rates)}]"
+    if not plan.fine_tuning:
+        raise BadInput(
+            f"{use}: method.name={plan.method} trains nothing by DP-SGD with these settings, so that there is no rate to choose: use "
+            "fine_tuning.rates=[]"
+        )
+    if len(rates) == 1:
+        raise BadInput(
+            f"{use} is one candidate, which needs no votes: set fine_tuning.rate_rows and fine_tuning.rate_other, or name 2 to 4"
+        )
+    if len({f"{rate:g}" for rate in rates}) < len(rates):
+        raise BadInput(f"{use} names a candidate twice, which would be paid for twice: name each once")
 
 
 def _check_alignment(settings: Settings, facts: Facts) -> None:

@@ -86,7 +86,7 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
         seen = backbone_work(settings.backbone, declared.shape, facts.public_classes)
         costs["backbone"] = training_seconds(table["backbone"], seen, settings.backbone.batch)
     if trains_privately(settings):
-        costs["fine_tuning"] = private_step(settings, declared, cost, work)
+        costs["fine_tuning"] = settings.fine_tuning.trainings * private_step(settings, declared, cost, work)
     if evolves := chosen_method.evolves:
         costs["distillation"] = training_seconds(cost, work, evolves(settings).training.batch)
         looked_at = (

@@ -9,6 +9,7 @@ from artifacts.labels import Label
 from artifacts.record import RunRecord, run_folder
 from artifacts.references import (
     CanaryImages,
+    ChosenModel,
     ClassMoments,
     Copies,
     FeatureExtractor,
@@ -40,6 +41,7 @@ from sfumato.methods.plan import (
     STAGE_EMBEDDING,
     STAGE_JUDGE,
     STAGE_MOMENTS,
+    STAGE_RATES,
     STAGE_SELECTION,
     STAGE_VOTES,
     Facts,
@@ -56,6 +58,9 @@ from tasks.runtime.environment import where
 from tasks.terms import Order, Terms
 
 Kind = TypeVar("Kind", bound=Ref)
+
+VOTED = (STAGE_SELECTION, STAGE_VOTES, STAGE_RATES)
+"""Stages in which records vote."""
 
 
 class Released(Section):
@@ -89,7 +94,9 @@ def released(record: RunRecord) -> Released:
         base=ref(Trajectories),
         moments=ref(PublicMoments),
     )
-    return Released(public=public, samples=samples, tuned=ref(TunedModel), moments=ref(ClassMoments))
+    return Released(
+        public=public, samples=samples, tuned=ref(ChosenModel) or ref(TunedModel), moments=ref(ClassMoments)
+    )
 
 
 @stage
@@ -197,7 +204,7 @@ def play(
         played = AGAINST_SAMPLER
         if queries := query_games.queries_of(
             queried.get(STAGE_COUNTS, ()),
-            (*queried.get(STAGE_SELECTION, ()), *queried.get(STAGE_VOTES, ())),
+            tuple(event for name in VOTED for event in queried.get(name, ())),
             queried.get(STAGE_MOMENTS, ()),
             queried.get(STAGE_JUDGE, ()),
             paid.judge,

@@ -8,7 +8,16 @@ from artifacts.certify import at_zero_of, certificate_of, curve_of, numbers_of
 from artifacts.gate import commit_of, judged_of, runs_of, went_on
 from artifacts.labels import Label
 from artifacts.record import RunRecord
-from artifacts.references import ClassCounts, ClassMoments, Copies, Judgement, NearestPublic, Rehearsal, Samples
+from artifacts.references import (
+    ClassCounts,
+    ClassMoments,
+    Copies,
+    Judgement,
+    NearestPublic,
+    Rehearsal,
+    Samples,
+    TunedModel,
+)
 from artifacts.reports import run as report
 from artifacts.reports.rehearsal import findings_of
 from artifacts.tracking import page_of
@@ -16,6 +25,7 @@ from sfumato.class_shares import class_shares
 from sfumato.config import Alignment, Central, Section
 from sfumato.evaluation.findings import CopyCheck
 from sfumato.methods import METHODS
+from sfumato.methods.plan import STAGE_RATES
 from sfumato.settings import Settings
 from tasks.inputs import PublicParts
 from tasks.planning import PlannedRun
@@ -31,7 +41,7 @@ def baseline_settings(settings: Settings) -> Settings | None:
     """The same settings with plain DP-SGD as the method; None where there is no baseline."""
     if not settings.evaluation.baseline or settings.method.name == BASELINE_METHOD:
         return None
-    tuning = settings.fine_tuning.model_copy(update={"averages": ()})
+    tuning = settings.fine_tuning.model_copy(update={"averages": (), "rates": ()})
     own = {"method": METHODS[BASELINE_METHOD].section(), "fine_tuning": tuning}
     return settings.model_copy(update={**own, "alignment": Alignment(), "central": Central()})
 
@@ -46,6 +56,7 @@ class Finished(Section):
     nearest: NearestPublic
     counts: ClassCounts | None = None
     moments: ClassMoments | None = None
+    tuned: TunedModel | None = None
     rehearsal: Rehearsal | None = None
 
 
@@ -91,6 +102,7 @@ def close(run: PlannedRun, book: Journal, made: Finished) -> RunRecord:
         retrieval=store.manifest(parts.base)["summary"] if parts.base else {},
         latents=store.manifest(parts.autoencoder)["summary"] if parts.autoencoder else {},
         alignment=store.manifest(moments)["summary"] if moments else {},
+        rates=store.manifest(made.tuned)["summary"] if made.tuned and plan.events(STAGE_RATES) else {},
         stages=book.stages,
         samples_artifact=samples.digest,
         nearest_artifact=made.nearest.digest,

@@ -59,9 +59,9 @@ FLOORS = [
     {"sfumato.settings", "sfumato.named_settings", "sfumato.inventory"},
     {
         "sfumato.drawing",
-        *("sfumato.central", "sfumato.embedding", "sfumato.estimate", "sfumato.evolution", "sfumato.selection"),
-        "sfumato.preflight",
-        "sfumato.pretrained",
+        *("sfumato.central", "sfumato.embedding", "sfumato.estimate", "sfumato.evolution"),
+        *("sfumato.rates", "sfumato.selection"),
+        *("sfumato.preflight", "sfumato.pretrained"),
         *("sfumato.recipe", "sfumato.stage_costs"),
         "sfumato.rehearsal",
         "sfumato.stored_parts",

@@ -14,6 +14,7 @@ from typing import Any
 from artifacts.labels import Label
 from artifacts.pictures import MOST_CLASSES
 from artifacts.record import RunRecord, run_folder
+from artifacts.references import VOTES_FOR
 from artifacts.reports.audit import AUDIT_PICTURE, audit_sections
 from artifacts.reports.in_short import COPIES_PICTURE, checks, statement
 from artifacts.reports.officer import TITLE as OFFICER
@@ -256,9 +257,21 @@ def _making(record: RunRecord) -> PageSection:
             "share one covariance."
         )
         blocks.append(Text(sentence, "Alignment."))
+    if record.rates and record.plan.fine_tuning:
+        blocks.append(Text(rates_sentence(record.rates, record.plan.fine_tuning.rates), "Learning rate."))
     if numbers := record.retrieval:
         blocks.append(Text(retrieval_sentence(numbers), "Retrieval."))
     return PageSection("How it was made", blocks)
+
+
+def rates_sentence(numbers: Mapping[str, float], factors: Sequence[float]) -> str:
+    """The learning rates that were tried, the noisy votes for each, and the winner."""
+    votes = ", ".join(f"{numbers[f'{VOTES_FOR}{factor:g}']:,.0f}" for factor in factors)
+    return (
+        f"{len(factors)} models were trained, at {', '.join(f'{factor:g}' for factor in factors)} times the learning rates of the settings; the certificate "
+        f"covers all of them, and the votes of private records, which were {votes}, with noise. The images are of the model at "
+        f"{numbers['rate']:g} times."
+    )
 
 
 def retrieval_sentence(numbers: dict[str, float]) -> str:

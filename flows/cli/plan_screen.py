@@ -55,6 +55,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "from elsewhere": "; ".join(one.sentence() for one in plan.brought),
         "trained on private": _trained(settings, plan, shape) or "nothing",
         "noise multiplier": f"{plan.noise_multiplier:.4f} (clip {plan.fine_tuning.clip:g})" if plan.fine_tuning else "",
+        "learning rates": _rates(plan),
         "paid": _paid([f"{spend.what} ({_short(spend.event)})" for spend in plan.spends]),
         "drawn": f"{plan.generation.images} images, {plan.evaluations_in_words} each",
         "judge": _judge(plan),
@@ -131,6 +132,18 @@ def _aligned(plan: Plan) -> str:
         return ""
     cells = f", each in {plan.moments.clusters} cells" if plan.moments.clusters > 1 else ""
     return f"{number_of_classes(len(plan.facts.classes))}{cells}, mapped by noisy means and covariances to the public images, and back"
+
+
+def _rates(plan: Plan) -> str:
+    """The candidates for the learning rate; nothing where there is one."""
+    tuning = plan.fine_tuning
+    if not tuning or not tuning.rates:
+        return ""
+    return (
+        f"{', '.join(f'{factor:g}' for factor in tuning.rates)} times {tuning.rate_rows:g} (rows) and {tuning.rate_other:g}: "
+        f"{tuning.trainings} models, each paid for in full; private records vote for one, which alone costs epsilon "
+        f"{tuning.rates_share * plan.privacy.epsilon:.3g}"
+    )
 
 
 def _central(plan: Plan) -> str:

@@ -23,7 +23,6 @@ from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
     STAGE_PHASE_ONE,
-    STAGE_TUNING,
     UNCLAIMED,
     Claim,
     Facts,
@@ -32,9 +31,10 @@ from sfumato.methods.plan import (
     Spend,
     calibrated,
     shared_spends,
+    tuning_spends,
 )
 from sfumato.privacy.accounting import accountant
-from sfumato.privacy.accounting.events import AnyEvent, NoisedRecords, SubsampledGaussian, Uncertified
+from sfumato.privacy.accounting.events import AnyEvent, NoisedRecords, Uncertified
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
 
 if TYPE_CHECKING:  # to list settings takes no torch
@@ -208,12 +208,11 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     shared = shared_spends(settings)
 
     def spends(noise: float) -> list[Spend]:
-        steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
         first = [Spend(stage=STAGE_PHASE_ONE, what=what[method.phase_one], event=e) for e in events[method.phase_one]]
         return [
             *shared,
             *first,
-            Spend(stage=STAGE_TUNING, what=f"Phase II: DP-SGD on times 1 to {start - 1}", event=steps),
+            *tuning_spends(tuning, privacy, f"Phase II: DP-SGD on times 1 to {start - 1}", noise),
         ]
 
     if method.phase_one == "paper" and privacy.epsilon != math.inf:
@@ -282,7 +281,9 @@ def mus(settings: SettingsOf[Method], facts: Facts, base: float, noise: float) -
     method, tuning = settings.method, settings.fine_tuning
     rate = min(1.0, method.training.batch / facts.records)
     first = {"off": 0.0, "noised_once": base, "paper": accountant.poisson_clt([base], rate, method.training.steps)}
-    return first[method.phase_one], accountant.poisson_clt([1 / noise], tuning.sample_rate, tuning.steps)
+    return first[method.phase_one], accountant.poisson_clt(
+        [1 / noise], tuning.sample_rate, tuning.trainings * tuning.steps
+    )
 
 
 def claim_of(settings: SettingsOf[Method], facts: Facts, base: float, noise: float) -> Claim:

@@ -16,10 +16,9 @@ from pydantic import Field
 
 from sfumato.config import LATER, MethodSection, SettingsOf
 from sfumato.methods.algorithm import Algorithm, without_gradients
-from sfumato.methods.plan import STAGE_TUNING, UNCLAIMED, Claim, Facts, Plan, Spend, calibrated, shared_spends
+from sfumato.methods.plan import UNCLAIMED, Claim, Facts, Plan, Spend, calibrated, shared_spends, tuning_spends
 from sfumato.methods.voting import nearest_class, voting
 from sfumato.privacy.accounting import accountant
-from sfumato.privacy.accounting.events import SubsampledGaussian
 
 if TYPE_CHECKING:  # to list settings takes no torch
     from torch import Generator, Tensor
@@ -65,9 +64,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     votes, ask = voting(settings.method, settings, facts, time=0)
 
     def spends(noise: float) -> list[Spend]:
-        steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
-        tune = Spend(stage=STAGE_TUNING, what="DP-SGD on all diffusion times", event=steps)
-        return [*shared, *ask, tune]
+        return [*shared, *ask, *tuning_spends(tuning, privacy, "DP-SGD on all diffusion times", noise)]
 
     noise, certificate = calibrated(privacy, spends)
     return Plan(
@@ -81,7 +78,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         spends=tuple(spends(noise)),
         privacy=privacy,
         certificate=certificate,
-        claim=claim(noise, tuning.sample_rate, tuning.steps, privacy.delta) if noise else UNCLAIMED,
+        claim=claim(noise, tuning.sample_rate, tuning.trainings * tuning.steps, privacy.delta) if noise else UNCLAIMED,
     )
 
 

@@ -26,7 +26,6 @@ from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
     STAGE_TRAINING,
-    STAGE_TUNING,
     UNCLAIMED,
     Blueprint,
     Claim,
@@ -36,8 +35,9 @@ from sfumato.methods.plan import (
     calibrated,
     refuse_infinite,
     shared_spends,
+    tuning_spends,
 )
-from sfumato.privacy.accounting.events import SubsampledGaussian, Uncertified
+from sfumato.privacy.accounting.events import Uncertified
 from sfumato.privacy.accounting.gdp import checked_count
 
 if TYPE_CHECKING:  # to list settings takes no torch
@@ -169,8 +169,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         )
 
     def spends(noise: float) -> list[Spend]:
-        steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
-        return [*shared, Spend(stage=STAGE_TUNING, what="DP-SGD on the score network", event=steps)]
+        return [*shared, *tuning_spends(tuning, privacy, "DP-SGD on the score network", noise)]
 
     noise, certificate = calibrated(privacy, spends)
     source = "not in the paper: DP-SGD in place of the randomised response, and so the certificate's own number"

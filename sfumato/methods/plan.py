@@ -46,7 +46,7 @@ AnEvent = TypeVar("AnEvent", bound=Event)
 
 STAGE_COUNTS, STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "class_counts", "votes", "phase_one", "fine_tuning"
 STAGE_TRAINING, STAGE_DRAWING, STAGE_MOMENTS, STAGE_JUDGE = "training", "drawing", "moments", "judge"
-STAGE_CENTRAL, STAGE_SELECTION, STAGE_EMBEDDING = "central", "selection", "embedding"
+STAGE_CENTRAL, STAGE_SELECTION, STAGE_EMBEDDING, STAGE_RATES = "central", "selection", "embedding", "rates"
 """Names of the stages that spend."""
 ANY_NUMBER: Literal["any"] = "any"
 """Images covered by a certificate when a released model may draw as many as it likes."""
@@ -343,6 +343,20 @@ def selecting(selection: Selection, privacy: Privacy) -> list[Spend]:
 def _noise_of_votes(epsilon: float, delta: float, relation: Relation) -> float:
     """The noise with which one histogram of votes alone costs `epsilon`."""
     return least_noise(epsilon, delta, lambda noise: [DiscreteHistogram(noise_multiplier=noise)], relation)
+
+
+def tuning_spends(tuning: FineTuning, privacy: Privacy, what: str, noise: float) -> list[Spend]:
+    """The spends of DP-SGD with this noise: of one training, or of one for each of `rates` and of the votes that choose among them."""
+    steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
+    if not tuning.rates:
+        return [Spend(stage=STAGE_TUNING, what=what, event=steps)]
+    event = DiscreteHistogram(
+        noise_multiplier=_noise_of_votes(tuning.rates_share * privacy.epsilon, privacy.delta, privacy.relation)
+    )
+    return [
+        *(Spend(stage=STAGE_TUNING, what=f"{what}, at {rate:g} times the rates", event=steps) for rate in tuning.rates),
+        Spend(stage=STAGE_RATES, what="votes for one of the trained models", event=event),
+    ]
 
 
 def centring(central: Central, privacy: Privacy) -> list[Spend]:

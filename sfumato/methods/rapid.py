@@ -24,7 +24,6 @@ from sfumato.config import LATER, MethodSection, SettingsOf
 from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
-    STAGE_TUNING,
     UNCLAIMED,
     Claim,
     Facts,
@@ -33,9 +32,9 @@ from sfumato.methods.plan import (
     Spend,
     calibrated,
     shared_spends,
+    tuning_spends,
 )
 from sfumato.methods.voting import nearest_class, voting
-from sfumato.privacy.accounting.events import SubsampledGaussian
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
 from sfumato.retrieval.settings import Extractor, QuerySettings
 
@@ -127,9 +126,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     shared = shared_spends(settings)
 
     def spends(noise: float) -> list[Spend]:
-        steps = SubsampledGaussian(noise_multiplier=noise, sample_rate=tuning.sample_rate, steps=tuning.steps)
-        tune = Spend(stage=STAGE_TUNING, what=TUNING[settings.method.target], event=steps)
-        return [*shared, *ask, tune]
+        return [*shared, *ask, *tuning_spends(tuning, privacy, TUNING[settings.method.target], noise)]
 
     noise, certificate = calibrated(privacy, spends)
     early, late = walks(settings, min(retrieval.measured_times))
@@ -146,7 +143,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         spends=tuple(spends(noise)),
         privacy=privacy,
         certificate=certificate,
-        claim=claim(noise, tuning.steps, privacy.delta) if noise else UNCLAIMED,
+        claim=claim(noise, tuning.trainings * tuning.steps, privacy.delta) if noise else UNCLAIMED,
     )
 
 

@@ -78,6 +78,7 @@ def noisy_votes(
 ) -> Paid[Tensor]:
     """A histogram `[classes, options]`, int64: each record adds 1 to one cell of its own class, then every cell gets noise.
 
+    With `classes` 1 the classes are not told apart, and a record adds 1 to one cell of the one row.
     Of a group one record votes, drawn at random, so that a group adds 1 to one cell too and all stays whole.
 
     Price: `DiscreteHistogram(noise_multiplier)`, since one record or group adds 1 to one cell. `ballot` maps images `[b, c, h, w]` and

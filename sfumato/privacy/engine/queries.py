@@ -46,7 +46,7 @@ def voted(
     device: torch.device,
     source: Source,
 ) -> Tensor:
-    """How many records, or groups, of each class chose each option, with noise, int64 `[classes, options]`.
+    """How many records, or groups, of each class chose each option, with noise, int64 `[classes, options]`; of all together with `classes` 1.
 
     Many parameters: each is a tensor, or a number of one formula.
     """
@@ -54,7 +54,8 @@ def voted(
     x, y = to_unit(voters.pixels), torch.as_tensor(voters.labels)
     parts = zip(x.split(CHUNK), y.split(CHUNK), strict=True)
     chosen = torch.cat([ballot(part.to(device), of.to(device)).cpu() for part, of in parts])
-    counts = torch.bincount(y * options + chosen, minlength=classes * options).view(classes, options)
+    rows = y if classes > 1 else torch.zeros_like(y)
+    counts = torch.bincount(rows * options + chosen, minlength=classes * options).view(classes, options)
     return counts + source.discrete_gaussian(counts.shape, event.noise_multiplier)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from sfumato import embedding, evolution, sources
+from sfumato import embedding, evolution, rates, sources
 from sfumato.alignment import Reference, fitted, measured
 from sfumato.central import central_images, warmed
 from sfumato.diffusion.schedule import make_schedule
@@ -23,6 +23,7 @@ from sfumato.methods.plan import (
     STAGE_EMBEDDING,
     STAGE_MOMENTS,
     STAGE_PHASE_ONE,
+    STAGE_RATES,
     STAGE_TRAINING,
     STAGE_TUNING,
     STAGE_VOTES,
@@ -138,13 +139,22 @@ class World:
         if plan.central:
             groups = plan.fine_tuning.trainable
             parts = replace(parts, warm=warmed(parts, central, plan.central, groups, seed=0)[0])
-        model, _ = begun(self.method, self.settings, parts)
-        tuned = fine_tuned(
-            access(STAGE_TUNING, self), plan.event(STAGE_TUNING), model, self.method.corrupt(self.settings, parts),
-            plan.fine_tuning, records=self.facts.records, device=CPU, physical_batch=64,
-            codec=parts.codec, maps=parts.alignment, **others,
+        models, how = [], plan.fine_tuning
+        for event, factor in zip(plan.events(STAGE_TUNING), how.rates or (1.0,), strict=True):
+            model, _ = begun(self.method, self.settings, parts)
+            tuned = fine_tuned(
+                access(STAGE_TUNING, self), event, model, self.method.corrupt(self.settings, parts),
+                how.at(factor), records=self.facts.records, device=CPU, physical_batch=64,
+                codec=parts.codec, maps=parts.alignment, **others,
+            )  # fmt: skip
+            models, entries = [*models, tuned.result], entries | dict(tuned.entries)
+        if not how.rates:
+            return replace(parts, tuned=models[0]), entries
+        votes = noisy_votes(
+            access(STAGE_RATES, self), plan.event(STAGE_RATES), rates.ballot(self.settings, parts, models), classes=1,
+            options=len(models), device=CPU, **others,
         )  # fmt: skip
-        return replace(parts, tuned=tuned.result), entries | dict(tuned.entries)
+        return replace(parts, tuned=models[rates.elected(votes.result)]), entries | dict(votes.entries)
 
     def evolve(self, access: Callable[..., Access], parts: Parts, **others) -> tuple[Parts, dict[int, str]]:
         """Every round of votes, by pixels, and the denoiser that learns from the candidates with votes."""

@@ -132,6 +132,17 @@ def kinds(ledger):
 # The ledger, before and after
 
 
+def test_votes_of_all_classes_together_are_one_row(ledger):
+    """A record adds 1 to one cell of it, whatever its class."""
+
+    def own(x, y):
+        return y % 4
+
+    whole = noisy_votes(access(ledger), DiscreteHistogram(noise_multiplier=1e-3), own, classes=1, options=4, device=CPU)
+    each = vote(access(ledger), own, event=DiscreteHistogram(noise_multiplier=1e-3))
+    assert whole.result.shape == (1, 4) and torch.equal(whole.result, each.result.sum(0, keepdim=True))
+
+
 @each_mechanism
 def test_the_price_is_written_before_the_door_opens_and_settled_after(ledger, run, event, monkeypatch):
     seen = []
