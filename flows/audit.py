@@ -12,6 +12,7 @@ from sfumato.methods.plan import (
     STAGE_DRAWING,
     STAGE_EMBEDDING,
     STAGE_JUDGE,
+    STAGE_MATCHING,
     STAGE_MOMENTS,
     STAGE_RATES,
     STAGE_SELECTION,
@@ -33,7 +34,7 @@ from tasks.terms import Order
 
 QUERIED = (
     *(STAGE_SELECTION, STAGE_COUNTS, STAGE_VOTES, STAGE_MOMENTS, STAGE_CENTRAL),
-    *(STAGE_EMBEDDING, STAGE_RATES, STAGE_JUDGE),
+    *(STAGE_EMBEDDING, STAGE_MATCHING, STAGE_RATES, STAGE_JUDGE),
 )
 """Stages that query the records once."""
 

@@ -26,6 +26,7 @@ from artifacts.references import (
     CentralSums,
     ClassCounts,
     ClassMoments,
+    EmbeddingSums,
     MemberModel,
     PhaseOneModel,
     PublicBackbone,
@@ -60,6 +61,7 @@ from sfumato.methods.plan import (
     STAGE_DRAWING,
     STAGE_EMBEDDING,
     STAGE_JUDGE,
+    STAGE_MATCHING,
     STAGE_MOMENTS,
     STAGE_PHASE_ONE,
     STAGE_RATES,
@@ -118,6 +120,8 @@ Kind = TypeVar("Kind", bound=Ref)
 
 PUBLIC_ONLY, BASELINE = "public model alone", "plain DP-SGD"
 """Names of the sets that are judged beside the run's own."""
+UNMATCHED = "before matching"
+"""Name of the set of images that have not moved to the mean embeddings of their classes."""
 AS_DRAWN, AGREEING = "as drawn", "agreeing"
 """Names of those beside what a judge made of them: everything that was drawn, and what the judge gives the class that it was drawn for."""
 PUBLISHED = "published"
@@ -197,10 +201,12 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
     agree(settings, rehearsed, book, wishes.go_on, paid_before(plan))
     counts = count(plan, order, book)
     judge = train_judge(settings, plan, public_images, order, book)
-    trained = pay(settings, plan, parts, order, book).model_copy(update={"counts": counts, "judge": judge})
+    sums = sum_features(settings, plan, parts, order, book)
+    besides = {"counts": counts, "judge": judge, "matching": sums}
+    trained = pay(settings, plan, parts, order, book).model_copy(update=besides)
     drawing = Drawing(run=run, parts=parts, trained=trained, order=order, book=book)
     samples, beside = draw(drawing)
-    beside |= draw_averages(drawing)
+    beside |= draw_averages(drawing) | draw_unmatched(drawing)
     book.refusal = ""
 
     look = order.model_copy(update={"terms": terms(plan, comparison=True)})
@@ -388,6 +394,20 @@ def train_judge(settings: Settings, plan: Plan, images: PublicImages, order: Ord
     event, unclaimed = plan.event_of(Gaussian, STAGE_JUDGE), order.unclaimed().following(*later)
     judge = book.stage(private.train_judge, paid=True)(unclaimed, event, backbone, recipe, plan.facts)
     return Judging(backbone=backbone, judge=judge)
+
+
+def sum_features(
+    settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: Journal
+) -> EmbeddingSums | None:
+    """The noisy mean embeddings that drawn images are moved to, where the plan has them; reused by every run with the same noise."""
+    if not plan.matching:
+        return None
+    later = [spend.event for spend in plan.spends if spend.stage not in SHARED_STAGES]
+    event, how = plan.event_of(Gaussian, STAGE_MATCHING), plan.matching.seen_by(SUMMING)
+    unclaimed = order.unclaimed().following(*later)
+    return book.stage(embedding.sum_features, paid=True)(
+        unclaimed, event, plan.facts, parts.autoencoder, how, settings.seed
+    )
 
 
 def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: Journal) -> PrivateParts:
@@ -628,14 +648,36 @@ def drawn_from(drawing: Drawing, *, guided: bool = False) -> Inputs:
     """What images are drawn from; the settings hold the judge where one guides."""
     plan, trained, parts = drawing.run.plan, drawing.trained, drawing.parts
     return Inputs(
-        settings=drawing.run.settings.only("schedule", "method", "generation", "seed", *(["judge"] if guided else [])),
+        settings=drawing.run.settings.only(
+            "schedule",
+            "method",
+            "generation",
+            "seed",
+            *(["judge"] if guided else []),
+            *(["matching"] if plan.matching else []),
+        ),
         facts=plan.facts,
         public=parts.model_copy(update={"images": None}) if plan.images_of_ballot else parts,
         votes=trained.votes,
         tuned=trained.tuned,
         members=trained.members,
         moments=trained.moments,
+        matching=trained.matching,
     )
+
+
+def draw_unmatched(drawing: Drawing) -> dict[str, Samples]:
+    """Some images as they are before they move to the mean embeddings of their classes, to be scored beside them."""
+    settings, plan = drawing.run.settings, drawing.run.plan
+    if not plan.matching or plan.events(STAGE_DRAWING):
+        return {}
+    images = min(settings.evaluation.images, settings.generation.images, FEW)
+    inputs = drawn_from(drawing)
+    inputs = inputs.model_copy(
+        update={"matching": None, "settings": settings.only("schedule", "method", "generation", "seed")}
+    )
+    drawn = drawing.book.stage(release.generate, note=UNMATCHED)
+    return {UNMATCHED: drawn(inputs, images, settings.machine, drawing.trained.counts)}
 
 
 def draw_averages(drawing: Drawing) -> dict[str, Samples]:

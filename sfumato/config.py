@@ -29,6 +29,7 @@ from sfumato.marks import (
     OF_EACH_CLASS,
     PROTOTYPES,
     REHEARSING,
+    SUMMING,
     not_for,
 )
 from sfumato.section import LATER as LATER
@@ -330,6 +331,26 @@ class Central(Section):
     """Optimiser steps of the warm-up, on the groups of parameters that DP-SGD trains."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Peak learning rate of Adam."""
+
+
+class Matching(Section):
+    """Matching: drawn images move until each class of them has the noisy mean embedding of the private class, which is paid once (`sfumato.matching`)."""
+
+    share: Annotated[float, not_for(SUMMING)] = Field(default=0.0, ge=0, lt=1)
+    """Share of `privacy.epsilon` that the mean embeddings may cost by themselves; together with the rest they cost less. 0 leaves images as drawn."""
+    frequencies: int = Field(default=3000, ge=1)
+    """Random frequencies; each gives two features. More come nearer to the kernel, and need more records in a class to stand out from the noise."""
+    length_scales: tuple[float, ...] = Field(default=(0.2, 0.4, 0.8), min_length=1)
+    """Widths of the Gaussian kernels, in units of the root of the numbers of an image or latent; public. Narrow ones tell strokes apart, wide
+    ones fetch what lies far away."""
+    count_share: float = Field(default=0.05, gt=0, lt=1)
+    """Share of a record's squared norm that counts it in its class."""
+    steps: Annotated[int, not_for(SUMMING)] = Field(default=60, ge=1)
+    """Steps that the images move."""
+    step: Annotated[float, not_for(SUMMING)] = Field(default=0.03, gt=0)
+    """Length of the first step of each number, by Adam."""
+    at_once: Annotated[int, not_for(SUMMING)] = Field(default=1000, ge=1)
+    """Frequencies that a step looks at."""
 
 
 class FineTuning(Section):
@@ -645,6 +666,7 @@ class SettingsOf(Section, Generic[OwnMethod]):
     method: OwnMethod
     central: Annotated[Central, LATER] = Central()
     fine_tuning: FineTuning = FineTuning()
+    matching: Annotated[Matching, LATER] = Matching()
     judge: Annotated[Judge, LATER] = Judge()
     generation: Generation = Generation()
     evaluation: Evaluation = Evaluation()

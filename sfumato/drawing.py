@@ -21,6 +21,7 @@ from sfumato.diffusion.samplers import NO_CLASS, NoisePredictor, solve
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise, predicted_image, time_grid
 from sfumato.images import ImageSet, to_pixels
 from sfumato.judge import LinearJudge
+from sfumato.matching import completed, matched
 from sfumato.methods import METHODS
 from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import Facts
@@ -58,18 +59,24 @@ def draw_images(
     """
     start = settings.seed + EDITIONS_APART * settings.generation.edition
     generator: Any = source or torch.Generator(device).manual_seed(start)
-    drawn, classes = [], []
-    for y in wanted_classes(shares, len(facts.classes), count).split(CHUNK):
+    wanted, latents, classes = wanted_classes(shares, len(facts.classes), count), [], []
+    drawn = completed(wanted) if parts.target else wanted
+    for y in drawn.split(CHUNK):
         x = draw(settings, parts, y.to(device), generator)
         x, y = labels(settings, parts, x) if labels else (x, y)
         if parts.alignment:
             x = parts.alignment.to_private(x, y.to(device), generator)
         if settings.generation.refine:
             x = refined(settings.generation, parts, x, generator)
-        drawn.append(to_pixels(parts.codec.decode(x)))
-        classes.append(y.cpu().numpy())
-        progress(sum(map(len, drawn)), count)
-    return ImageSet(np.concatenate(drawn), np.concatenate(classes), facts.classes)
+        latents.append(x)
+        classes.append(y.cpu())
+        progress(min(count, sum(map(len, latents))), count)
+    x, y = torch.cat(latents), torch.cat(classes)
+    if parts.target:
+        x, _ = matched(x, y.to(x.device), parts.target, limit=parts.schedule.limit, seed=start)
+        x, y = x[:count], y[:count]
+    shown = [to_pixels(parts.codec.decode(part)) for part in x.split(CHUNK)]
+    return ImageSet(np.concatenate(shown), y.numpy(), facts.classes)
 
 
 def draw_set(

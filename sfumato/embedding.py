@@ -2,23 +2,23 @@
 
 Features are random ones of a Gaussian kernel (Rahimi and Recht 2007), whose frequencies are public. Behind the door each private
 record adds its features to the sum of its class (`embedder`); the sums leave with noise. All else here is post-processing of them:
-the classes' mean embeddings (`class_means`), and a one-step generator whose images come to have the same (`fitted`; Harder et al.
-2021, section 3).
+the classes' mean embeddings (`sfumato.fourier`), and a one-step generator whose images come to have the same (`fitted`; Harder et al.
+2021, section 3). `sfumato.matching` moves drawn images themselves instead.
 
 Not covered: the noise and its price, see `sfumato.privacy.mechanisms.noisy_embedding`.
 """
 
 import itertools
-import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from sfumato.alignment import aligned
+from sfumato.alignment import ClassMaps, aligned
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.samplers import one_step_images
 from sfumato.images import shape_of
+from sfumato.latents import Codec
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import Embedding
 from sfumato.progress import Progress, silent
@@ -29,47 +29,16 @@ Features = Callable[[Tensor], Tensor]
 """From images or latents `[b, c, h, w]` to features `[b, d]` of norm 1, each by itself; differentiable."""
 FEWEST = 2
 """Images of a class in a step, at least: one alone has no mean square without itself."""
-SURE = 2.0
-"""Deviations of its noise below which a count is taken for so many, since a mean over fewer records would be noise alone."""
 
 
-def features_of(how: Embedding, parts: Parts, seed: int) -> Features:
-    """The features of a plan, for images or latents as the generator draws them."""
-    return random_features(how, math.prod(parts.shape), seed)
-
-
-def random_features(how: Embedding, numbers: int, seed: int) -> Features:
-    """Random Fourier features of images with so many `numbers`, [cos, sin] / sqrt(m), of norm 1.
-
-    The product of two images' features comes near the mean over `how.length_scales` of exp(-|x - y|^2 / (2 l^2)), with each l in units
-    of sqrt(numbers). The frequencies follow from the seed, and are public.
-    """
-    scales = torch.tensor(how.length_scales).repeat_interleave(math.ceil(how.frequencies / len(how.length_scales)))
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(numbers, len(scales), generator=generator) / (scales * math.sqrt(numbers))
-
-    def features(x: Tensor) -> Tensor:
-        angles = x.flatten(1) @ drawn.to(x)
-        return torch.cat([angles.cos(), angles.sin()], 1) / math.sqrt(len(scales))
-
-    return features
-
-
-def embedder(features: Features, parts: Parts) -> Callable[[Tensor, Tensor], Tensor]:
-    """From private images `[b, c, h, w]` and their classes `[b]` to their features `[b, d]` as the generator sees images, each by itself."""
+def embedder(features: Features, codec: Codec, maps: ClassMaps | None = None) -> Callable[[Tensor, Tensor], Tensor]:
+    """From private images `[b, c, h, w]` and their classes `[b]` to their features `[b, d]`, as `codec` has them and, where classes are
+    aligned, where the public images lie; each image by itself."""
 
     def embed(images: Tensor, y: Tensor) -> Tensor:
-        codec = parts.codec
-        return features(aligned(codec.encode(images), y, codec.largest_norm(shape_of(images)), parts.alignment))
+        return features(aligned(codec.encode(images), y, codec.largest_norm(shape_of(images)), maps))
 
     return embed
-
-
-def class_means(sums: Tensor, how: Embedding, *, noise_multiplier: float) -> Tensor:
-    """The mean embedding of each class `[classes, d]`, from noisy sums `[classes, d + 1]` with the count in the last place."""
-    count = sums[:, -1:] / math.sqrt(how.count_share)
-    least = max(1.0, SURE * noise_multiplier / math.sqrt(how.count_share))
-    return (sums[:, :-1] / math.sqrt(1 - how.count_share) / count.clamp(min=least)).float()
 
 
 def distances(features: Tensor, means: Tensor) -> Tensor:

@@ -31,10 +31,13 @@ from sfumato.methods.plan import (
     SHARED_STAGES,
     STAGE_CENTRAL,
     STAGE_DRAWING,
+    STAGE_MATCHING,
     STAGE_MOMENTS,
     Facts,
     Plan,
     counting,
+    embedding_noise,
+    matching,
     protecting_groups,
     shared_spends,
 )
@@ -419,6 +422,7 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
     _check_classes(settings)
     _check_alignment(settings, facts)
     _check_central(settings, facts)
+    _check_matching(settings, facts)
     plan = METHODS[settings.method.name].plan(settings, facts)
     if [spend for spend in plan.spends if spend.stage in SHARED_STAGES] != shared_spends(settings):
         raise ValueError(f"the plan of {plan.method} does not price what the settings ask for: see `shared_spends`")
@@ -426,6 +430,8 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
     aligned: dict[str, Any] = {"moments": settings.alignment} if plan.events(STAGE_MOMENTS) else {}
     if plan.events(STAGE_CENTRAL):
         aligned["central"] = settings.central
+    if plan.events(STAGE_MATCHING):
+        aligned["matching"] = settings.matching
     stated = {"warnings": weaknesses(plan.privacy, facts), "brought": brought(settings)}
     plan = plan.model_copy(update={**stated, "judge": judge, **aligned})
     _check_judge(settings, plan)
@@ -532,6 +538,10 @@ FEWEST_IN_A_MEAN = 10
 """The fewest records, were they evenly spread, of which a central image may be the mean."""
 
 
+LONGEST_NOISE = 0.5
+"""Longest noise in a mean embedding, in lengths of an embedding of images that are all alike."""
+
+
 def _check_central(settings: Settings, facts: Facts) -> None:
     """Refuse central images for a method that they cannot warm up, of too few records, or of images with too many numbers."""
     central, method = settings.central, METHODS[settings.method.name]
@@ -558,6 +568,33 @@ def _check_central(settings: Settings, facts: Facts) -> None:
         raise BadInput(
             f"{use} (central.of={central.of}) of {len(facts.classes)} classes of {facts.private} would be means of {each:.3g}, and noise hides what "
             f"fewer than {FEWEST_IN_A_MEAN} have in common: {way}, or central.images=0"
+        )
+
+
+def _check_matching(settings: Settings, facts: Facts) -> None:
+    """Refuse mean embeddings to match for a method whose images they cannot move, and for classes of which noise alone would be left."""
+    method, how = METHODS[settings.method.name], settings.matching
+    if not how.share:
+        return
+    use = f"matching.share={how.share:g}"
+    if method.labels or method.embeds or (method.draw_privately and not method.draw):
+        reason = (
+            "has them already"
+            if method.embeds
+            else "draws labels of its own"
+            if method.labels
+            else "pays for each image"
+        )
+        raise BadInput(
+            f"{use}: method.name={settings.method.name} {reason}, so that nothing is left to match: matching.share=0"
+        )
+    (spend,) = matching(how, settings.privacy)
+    each = facts.records / len(facts.classes)
+    length = embedding_noise(how, each, spend.event.model_dump()["noise_multiplier"])
+    if length > LONGEST_NOISE:
+        raise BadInput(
+            f"{use} with matching.frequencies={how.frequencies}: in classes of {each:.3g} of {facts.private} the noise has {length:.2g} of the length "
+            f"of an embedding, and {LONGEST_NOISE:g} is the most: use fewer frequencies, or matching.share=0"
         )
 
 

@@ -726,7 +726,9 @@ def judged_sets(settings: Settings, facts: Facts) -> Sizes:
         classes=len(facts.classes),
         records=facts.images or facts.records,
         full=FULL_ALONE + other,
-        brief=2 * (settings.judge.use != "none") + len(settings.fine_tuning.averages) * trains_privately(settings),
+        brief=2 * (settings.judge.use != "none")
+        + (settings.matching.share > 0)
+        + len(settings.fine_tuning.averages) * trains_privately(settings),
         ceilings=int(settings.latent.kind != "none"),
     )
 

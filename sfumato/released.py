@@ -34,7 +34,7 @@ from sfumato.stored_parts import PartFolders, read_parts
 CARD, MODEL, DESCRIPTION = "card.json", "model", "model.json"
 FORMAT = 1
 """Format of `model.json` and the folders beside it; any other is refused."""
-OF_DRAWING = ("schedule", "method", "generation", "judge")
+OF_DRAWING = ("schedule", "method", "generation", "matching", "judge")
 """Sections of the settings that drawing depends on."""
 COUNTS, JUDGE, BACKBONE = "counts", "judge", "backbone"
 """Parts beside those of the method: noisy numbers of records, the judge of drawn images, and its backbone."""
@@ -167,7 +167,7 @@ def description(settings: Mapping[str, Any], facts: Facts, parts: Collection[str
     public_facts = facts.model_copy(update={"whole": None, "images": 0})
     return {
         "format": FORMAT,
-        "settings": {name: settings[name] for name in OF_DRAWING},
+        "settings": {name: settings[name] for name in OF_DRAWING if name in settings},
         "facts": public_facts.model_dump(mode="json", exclude_defaults=True),
         "parts": sorted(parts),
     }

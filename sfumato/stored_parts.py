@@ -10,10 +10,12 @@ from pathlib import Path
 import torch
 
 from sfumato import formats
+from sfumato.config import Matching
 from sfumato.diffusion.schedule import make_schedule
+from sfumato.fourier import class_means
 from sfumato.images import to_unit
 from sfumato.methods import METHODS
-from sfumato.methods.parts import Parts, add_votes
+from sfumato.methods.parts import Parts, Target, add_votes
 from sfumato.methods.plan import Facts
 from sfumato.settings import Settings
 
@@ -31,11 +33,20 @@ class PartFolders:
     """Public images that the drawing reads itself."""
     votes: Path | None = None
     moments: Path | None = None
+    matching: Path | None = None
+    """Noisy sums of features that drawn images are moved to."""
     started: Path | None = None
     warm: Path | None = None
     tuned: Path | None = None
     members: tuple[Path, ...] = ()
     prototypes: Path | None = None
+
+
+def _target(folder: Path, how: Matching) -> Target:
+    """What drawn images are moved to, from noisy sums and the frequencies beside them."""
+    tensors, facts = formats.load(folder)
+    means = class_means(tensors["sums"], how.count_share, noise_multiplier=facts["noise_multiplier"])
+    return Target(tensors["frequencies"], means, how)
 
 
 def read_parts(settings: Settings, facts: Facts, folders: PartFolders, device: torch.device) -> Parts:
@@ -54,6 +65,7 @@ def read_parts(settings: Settings, facts: Facts, folders: PartFolders, device: t
         facts=facts,
         codec=codec,
         alignment=maps,
+        target=_target(folders.matching, settings.matching) if folders.matching else None,
         public=formats.load_denoiser(folders.public, device),
         tuned=denoiser(folders.tuned),
         started=denoiser(folders.started),

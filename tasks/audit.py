@@ -40,6 +40,7 @@ from sfumato.methods.plan import (
     STAGE_COUNTS,
     STAGE_EMBEDDING,
     STAGE_JUDGE,
+    STAGE_MATCHING,
     STAGE_MOMENTS,
     STAGE_RATES,
     STAGE_SELECTION,
@@ -210,7 +211,7 @@ def play(
             paid.judge,
             each=canaries.images_each(facts.records, facts.images) if facts.unit else 1,
             central=queried.get(STAGE_CENTRAL, ()),
-            embedding=queried.get(STAGE_EMBEDDING, ()),
+            embedding=(*queried.get(STAGE_EMBEDDING, ()), *queried.get(STAGE_MATCHING, ())),
         ):
             query_fits, shown = query_games.play_queries(queries, delta=terms.delta, relation=terms.relation)
             fits += query_fits

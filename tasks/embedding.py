@@ -3,19 +3,21 @@
 The sums alone open the private images; the generator's training sees them and public parts.
 """
 
+import math
 from typing import Annotated
 
 from artifacts import serialization
-from artifacts.references import EmbeddingSums, TunedModel
-from sfumato import embedding
-from sfumato.config import NOT_HASHED, Machine
+from artifacts.references import EmbeddingSums, PublicAutoencoder, TunedModel
+from sfumato import embedding, fourier
+from sfumato.config import NOT_HASHED, Machine, Matching
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import begun
-from sfumato.methods.plan import STAGE_EMBEDDING, Embedding
+from sfumato.methods.plan import STAGE_EMBEDDING, STAGE_MATCHING, Embedding, Facts
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.retrieval import split
 from tasks.inputs import Inputs, load_parts
+from tasks.private import frozen_codec
 from tasks.runtime.artifact import RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.checkpoints import keeping
@@ -29,19 +31,54 @@ def embed(context: RunContext, order: Order, event: Gaussian, inputs: Inputs, ho
     parents, classes, title = [*inputs.refs(), *order.refs()], inputs.facts.classes, "mean embeddings"
     with making(EmbeddingSums, title, context, parents=parents, params=event.model_dump()) as draft:
         parts, code = load_parts(draft, inputs, order.machine), code_version(embed.fn)
-        features = embedding.features_of(how, parts, inputs.settings.seed)
+        features = fourier.random_features(how, math.prod(parts.shape), inputs.settings.seed)
         with where().ledger() as ledger:
             access = order.access(ledger, context, stage=STAGE_EMBEDDING, purpose=title, code=code, parents=parents)
             paid = mechanisms.noisy_embedding(
                 with_canaries(access, draft, order),
                 event,
-                embedding.embedder(features, parts),
+                embedding.embedder(features, parts.codec, parts.alignment),
                 classes=len(classes),
                 count_share=how.count_share,
                 device=device_of(order.machine),
             )
         noise = {"noise_multiplier": event.noise_multiplier}
         serialization.save(draft.folder, {"sums": paid.result}, {"classes": classes, **noise})
+        draft.stands_on(paid)
+    return draft.ref
+
+
+@stage
+def sum_features(
+    context: RunContext,
+    order: Order,
+    event: Gaussian,
+    facts: Facts,
+    autoencoder: PublicAutoencoder | None,
+    how: Matching,
+    seed: int,
+) -> EmbeddingSums:
+    """Release noisy sums of the features of each class's private images, which drawn images are moved to.
+
+    Many parameters: its key holds all that the sums follow from, and nothing else.
+    """
+    parents, title = [ref for ref in (autoencoder, order.canaries) if ref], "mean embeddings to match"
+    with making(EmbeddingSums, title, context, parents=parents, params=event.model_dump()) as draft:
+        code, codec = code_version(sum_features.fn), frozen_codec(draft, autoencoder, order.machine)
+        features = fourier.random_features(how, math.prod(codec.shape(facts.shape)), seed)
+        with where().ledger() as ledger:
+            access = order.access(ledger, context, stage=STAGE_MATCHING, purpose=title, code=code, parents=parents)
+            paid = mechanisms.noisy_embedding(
+                with_canaries(access, draft, order),
+                event,
+                embedding.embedder(features, codec),
+                classes=len(facts.classes),
+                count_share=how.count_share,
+                device=device_of(order.machine),
+            )
+        tensors = {"sums": paid.result, "frequencies": features.frequencies}
+        facts_of_sums = {"classes": facts.classes, "noise_multiplier": event.noise_multiplier}
+        serialization.save(draft.folder, tensors, facts_of_sums)
         draft.stands_on(paid)
     return draft.ref
 
@@ -63,8 +100,8 @@ def fit(
         model, losses = embedding.fitted(
             generator.to(device_of(machine)),
             parts,
-            embedding.features_of(how, parts, settings.seed),
-            embedding.class_means(tensors["sums"], how, noise_multiplier=facts["noise_multiplier"]),
+            fourier.random_features(how, math.prod(parts.shape), settings.seed),
+            fourier.class_means(tensors["sums"], how.count_share, noise_multiplier=facts["noise_multiplier"]),
             how,
             seed=settings.seed,
             progress=draft.show,

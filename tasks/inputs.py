@@ -9,6 +9,7 @@ from artifacts.references import (
     ClassCounts,
     ClassMoments,
     ClassVotes,
+    EmbeddingSums,
     FeatureExtractor,
     MemberModel,
     PaidJudge,
@@ -115,6 +116,8 @@ class PrivateParts(Section):
     members: tuple[MemberModel, ...] = ()
     moments: Annotated[ClassMoments | None, LATER] = None
     """Noisy moments, where private classes are aligned with the public images."""
+    matching: Annotated[EmbeddingSums | None, LATER] = None
+    """Noisy sums of features, where drawn images are moved to the classes' mean embeddings."""
     counts: Annotated[ClassCounts | None, LATER] = None
     """Noisy class counts, where the shares of the classes follow them."""
     judge: Annotated[Judging | None, LATER] = None
@@ -133,6 +136,8 @@ class Inputs(Section):
     """The public denoiser after a first phase."""
     warm: Annotated[WarmModel | None, LATER] = None
     """The denoiser so far after a warm-up on central images."""
+    matching: Annotated[EmbeddingSums | None, LATER] = None
+    """Noisy sums of features that drawn images are moved to."""
     tuned: TunedModel | None = None
     average: Annotated[float | None, LATER] = None
     """Decay of the further average of `tuned` that stands in its place; None for that which the run draws from."""
@@ -142,7 +147,7 @@ class Inputs(Section):
 
     def refs(self) -> list[Ref]:
         """All that are there, but for the members, which stand behind a price."""
-        own = (self.votes, self.moments, self.started, self.warm, self.tuned, self.prototypes)
+        own = (self.votes, self.moments, self.started, self.warm, self.matching, self.tuned, self.prototypes)
         return [*self.public.refs(), *(ref for ref in own if ref)]
 
 
@@ -182,6 +187,7 @@ def load_parts(draft: Draft[Any], inputs: Inputs, machine: Machine) -> Parts:
         images=there(public.images),
         votes=there(inputs.votes),
         moments=there(inputs.moments),
+        matching=there(inputs.matching),
         started=there(inputs.started),
         warm=there(inputs.warm),
         tuned=there(inputs.tuned),

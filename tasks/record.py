@@ -22,7 +22,7 @@ from artifacts.reports import run as report
 from artifacts.reports.rehearsal import findings_of
 from artifacts.tracking import page_of
 from sfumato.class_shares import class_shares
-from sfumato.config import Alignment, Central, Section
+from sfumato.config import Alignment, Central, Matching, Section
 from sfumato.evaluation.findings import CopyCheck
 from sfumato.methods import METHODS
 from sfumato.methods.plan import STAGE_RATES
@@ -43,7 +43,7 @@ def baseline_settings(settings: Settings) -> Settings | None:
         return None
     tuning = settings.fine_tuning.model_copy(update={"averages": (), "rates": ()})
     own = {"method": METHODS[BASELINE_METHOD].section(), "fine_tuning": tuning}
-    return settings.model_copy(update={**own, "alignment": Alignment(), "central": Central()})
+    return settings.model_copy(update={**own, "alignment": Alignment(), "central": Central(), "matching": Matching()})
 
 
 class Finished(Section):

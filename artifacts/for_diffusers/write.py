@@ -70,6 +70,8 @@ def lacking(settings: Settings, parts: Collection[str]) -> str:
         return f"method.name={settings.method.name} does more to draw than one denoiser can"
     if settings.judge.use != "none":
         return f"judge.use={settings.judge.use}, and diffusers has no judge"
+    if "matching" in parts:
+        return f"matching.share={settings.matching.share:g}, and diffusers moves no images"
     if settings.schedule.kind not in BETAS:
         return f"schedule.kind={settings.schedule.kind}, which no scheduler that diffusers is given here can say"
     if settings.generation.solver == "heun":

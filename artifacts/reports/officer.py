@@ -28,6 +28,7 @@ STAGES = {
     "moments": "means and spreads of the classes",
     "central": "noisy means of each class",
     "embedding": "noisy mean features of each class",
+    "matching": "noisy mean features of each class, for drawn images",
     "phase_one": "training, first phase",
     "fine_tuning": "fine-tuning of the model",
     "training": "training of the model",

@@ -62,6 +62,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
         "classes": _classes(plan),
         "aligned": _aligned(plan),
         "central images": _central(plan),
+        "matched": _matched(plan),
         "judged": f"{min(settings.evaluation.images, plan.generation.images)} images of each set, features: "
         f"{settings.evaluation.features}, classifiers: {settings.evaluation.classifiers}",
         "claim": f"epsilon {plan.claim.epsilon:.3f}: {plan.claim.source}",
@@ -143,6 +144,17 @@ def _rates(plan: Plan) -> str:
         f"{', '.join(f'{factor:g}' for factor in tuning.rates)} times {tuning.rate_rows:g} (rows) and {tuning.rate_other:g}: "
         f"{tuning.trainings} models, each paid for in full; private records vote for one, which alone costs epsilon "
         f"{tuning.rates_share * plan.privacy.epsilon:.3g}"
+    )
+
+
+def _matched(plan: Plan) -> str:
+    """The mean embeddings that drawn images are moved to; nothing where there are none."""
+    how = plan.matching
+    if not how:
+        return ""
+    return (
+        f"drawn images move {how.steps} steps to the mean embedding of their class, {how.frequencies} random frequencies; alone it costs epsilon "
+        f"{how.share * plan.privacy.epsilon:.3g}"
     )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.alignment import ClassMaps
+from sfumato.config import Matching
 from sfumato.diffusion.samplers import NO_CLASS
 from sfumato.diffusion.schedule import NoiseSchedule
 from sfumato.latents import PIXELS, Codec
@@ -17,6 +18,17 @@ from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.retrieval.knowledge_base import KnowledgeBase
 
 Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Mean embeddings that the drawn images of each class are moved to."""
+
+    frequencies: Tensor
+    """`[c h w, m]`, of the random features."""
+    means: Tensor
+    """`[classes, 2 m]`"""
+    how: Matching
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,8 @@ class Parts:
     """Maps images to the denoisers' space, and back."""
     alignment: ClassMaps | None = None
     """Maps between private classes and the public images' space, where classes are aligned; training and drawing happen in that space."""
+    target: Target | None = None
+    """Mean embeddings of the private classes, where the plan has `matching`."""
     encoder: nn.Module | None = None
     base: KnowledgeBase | None = None
     winners: Tensor | None = None

@@ -25,6 +25,7 @@ from sfumato.config import (
     FineTuning,
     Generation,
     Judge,
+    Matching,
     MethodSection,
     Network,
     ParameterGroup,
@@ -47,6 +48,7 @@ AnEvent = TypeVar("AnEvent", bound=Event)
 STAGE_COUNTS, STAGE_VOTES, STAGE_PHASE_ONE, STAGE_TUNING = "class_counts", "votes", "phase_one", "fine_tuning"
 STAGE_TRAINING, STAGE_DRAWING, STAGE_MOMENTS, STAGE_JUDGE = "training", "drawing", "moments", "judge"
 STAGE_CENTRAL, STAGE_SELECTION, STAGE_EMBEDDING, STAGE_RATES = "central", "selection", "embedding", "rates"
+STAGE_MATCHING = "matching"
 """Names of the stages that spend."""
 ANY_NUMBER: Literal["any"] = "any"
 """Images covered by a certificate when a released model may draw as many as it likes."""
@@ -381,16 +383,36 @@ def _central_event(central: Central, epsilon: float, delta: float, relation: Rel
     return event(least_noise(epsilon, delta, lambda noise: [event(noise)], relation))
 
 
+def matching(settings: Matching, privacy: Privacy) -> list[Spend]:
+    """The spend for the mean embeddings that drawn images are moved to, where they are: its share of the target epsilon."""
+    if not settings.share:
+        return []
+    event = Gaussian(noise_multiplier=_noise_of_sums(settings.share * privacy.epsilon, privacy.delta, privacy.relation))
+    return [Spend(stage=STAGE_MATCHING, what="mean embeddings: sums of random features of each class", event=event)]
+
+
+def embedding_noise(how: Matching, records: float, noise_multiplier: float) -> float:
+    """Length of the noise in the mean embedding of a class of so many records; that of images which are all alike has a length of 1."""
+    return noise_multiplier * math.sqrt(2 * how.frequencies / (1 - how.count_share)) / max(1.0, records)
+
+
+@functools.lru_cache
+def _noise_of_sums(epsilon: float, delta: float, relation: Relation) -> float:
+    """The noise with which one Gaussian release of sums alone costs `epsilon`."""
+    return least_noise(epsilon, delta, lambda noise: [Gaussian(noise_multiplier=noise)], relation)
+
+
 def shared_spends(settings: SettingsOf[MethodSection]) -> list[Spend]:
     """The spends of resolved settings for any method: votes for public classes to learn from, the number of records of each class, their
-    moments, central images, and the judge of drawn images.
+    moments, central images, mean embeddings to match, and the judge of drawn images.
 
     A plan computes them once, not for each noise that a calibration tries.
     """
     counts, judge = counting(settings.generation), judging(settings.judge, settings.privacy)
     central, selection = centring(settings.central, settings.privacy), selecting(settings.selection, settings.privacy)
-    others = tuple(spend.event for spend in (*selection, *counts, *central, *judge))
-    return [*selection, *counts, *aligning(settings.alignment, settings.privacy, others), *central, *judge]
+    sums = matching(settings.matching, settings.privacy)
+    others = tuple(spend.event for spend in (*selection, *counts, *central, *sums, *judge))
+    return [*selection, *counts, *aligning(settings.alignment, settings.privacy, others), *central, *sums, *judge]
 
 
 @functools.lru_cache(maxsize=64)
@@ -417,7 +439,7 @@ def aligning(alignment: Alignment, privacy: Privacy, beside: tuple[AnyEvent, ...
     )
 
 
-SHARED_STAGES = (STAGE_SELECTION, STAGE_COUNTS, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_JUDGE)
+SHARED_STAGES = (STAGE_SELECTION, STAGE_COUNTS, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_MATCHING, STAGE_JUDGE)
 """The stages of `shared_spends`."""
 
 
@@ -431,6 +453,8 @@ class Plan(Section):
     """How the classes are aligned with the public images; None where they are not."""
     central: Annotated[Central | None, LATER] = None
     """Central images, on which the denoiser warms up before DP-SGD; None without them."""
+    matching: Annotated[Matching | None, LATER] = None
+    """Mean embeddings that drawn images are moved to; None without them."""
     votes: Votes | None = None
     evolution: Annotated[Evolution | None, LATER] = None
     embedding: Annotated[Embedding | None, LATER] = None

@@ -1,13 +1,14 @@
 """A tiny world for methods: sixty private digits, a few hundred glyphs, networks that train in a second."""
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
-from sfumato import embedding, evolution, rates, sources
+from sfumato import embedding, evolution, fourier, rates, sources
 from sfumato.alignment import Reference, fitted, measured
 from sfumato.central import central_images, warmed
 from sfumato.diffusion.schedule import make_schedule
@@ -176,12 +177,12 @@ class World:
     def embed(self, access: Access, parts: Parts, **others) -> tuple[Parts, dict[int, str]]:
         """The noisy sums of features, and the generator that learns from them."""
         how, event = self.plan.embedding, self.plan.event(STAGE_EMBEDDING)
-        features = embedding.features_of(how, parts, 0)
+        features = fourier.random_features(how, math.prod(parts.shape), 0)
         sums = noisy_embedding(
-            access, event, embedding.embedder(features, parts), classes=len(self.facts.classes), count_share=how.count_share,
+            access, event, embedding.embedder(features, parts.codec, parts.alignment), classes=len(self.facts.classes), count_share=how.count_share,
             **others,
         )  # fmt: skip
-        means = embedding.class_means(sums.result, how, noise_multiplier=event.noise_multiplier)
+        means = fourier.class_means(sums.result, how.count_share, noise_multiplier=event.noise_multiplier)
         generator, _ = begun(self.method, self.settings, parts)
         return replace(parts, tuned=embedding.fitted(generator, parts, features, means, how, seed=0)[0]), dict(
             sums.entries

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from sfumato import embedding, sources
+from sfumato import embedding, fourier, sources
 from sfumato.images import to_unit
 from sfumato.methods import dp_merf
 from sfumato.methods.algorithm import begun
@@ -50,14 +50,14 @@ def test_the_certificate_is_that_of_one_gaussian_mechanism(relation):
 def test_products_of_features_are_the_kernel(digits):
     x, scale = digits[0][:60], 0.7
     how = dp_merf.embedding(resolve("dp-merf", changes=["method.frequencies=20000", f"method.length_scales=[{scale}]"]))
-    features = embedding.random_features(how, 64, seed=3)(x)
+    features = fourier.random_features(how, 64, seed=3)(x)
     assert features.shape == (60, 40_000) and features.norm(dim=1).sub(1).abs().max() < 1e-5
     kernel = (-torch.cdist(x.flatten(1), x.flatten(1)).square() / (2 * scale**2 * 64)).exp()
     assert (features @ features.T - kernel).abs().max() < 0.04, "four deviations of so many features"
-    assert torch.equal(features, embedding.random_features(how, 64, seed=3)(x)), "public, from the seed"
+    assert torch.equal(features, fourier.random_features(how, 64, seed=3)(x)), "public, from the seed"
     two = how.model_copy(update={"length_scales": (scale, 2 * scale)})
     wider = (-torch.cdist(x.flatten(1), x.flatten(1)).square() / (8 * scale**2 * 64)).exp()
-    both = embedding.random_features(two, 64, seed=3)(x)
+    both = fourier.random_features(two, 64, seed=3)(x)
     assert (both @ both.T - (kernel + wider) / 2).abs().max() < 0.04
 
 
@@ -76,7 +76,7 @@ def test_a_class_of_few_records_is_not_blown_up(tiny):
     how = tiny.plan.embedding
     sums = torch.zeros(2, 5, dtype=torch.float64)
     sums[0], sums[1] = 10.0, 0.01
-    means = embedding.class_means(sums, how, noise_multiplier=1.0)
+    means = fourier.class_means(sums, how.count_share, noise_multiplier=1.0)
     count = 10 / math.sqrt(how.count_share)
     assert means[0] == pytest.approx(torch.full((4,), 10 / math.sqrt(1 - how.count_share) / count), rel=1e-5)
     assert means[1].norm() < 0.02 and means.dtype == torch.float32
@@ -88,7 +88,7 @@ def test_a_generator_comes_to_have_the_mean_of_the_classes(tiny, digits):
     how = tiny.plan.embedding
     training = how.training.model_copy(update={"steps": 300, "batch": 200, "warm_up": 10})
     how = how.model_copy(update={"training": training})
-    features = embedding.features_of(how, tiny.parts, 0)
+    features = fourier.random_features(how, math.prod(tiny.parts.shape), 0)
     phi = features(x)
     means = torch.stack([phi[y == label].mean(0) for label in range(10)])
     generator, built = begun(tiny.method, tiny.settings, tiny.parts)
