@@ -14,6 +14,7 @@ from typing import Any
 from sfumato.alignment import refuse_size
 from sfumato.config import Choice, Section
 from sfumato.costs import COSTS
+from sfumato.embedding_choice import GENERATOR_WIDTH, LATENT_GENERATOR, matching_of
 from sfumato.errors import BadInput
 from sfumato.evaluation.effort import Sizes, judging_seconds
 from sfumato.methods import METHODS
@@ -99,8 +100,8 @@ DIT, DIT_BATCH = {"cpu": (64, 4), "gpu": (256, 6)}, {"cpu": 64, "gpu": 256}
 """Width and blocks of a transformer that takes each position by itself, and images in a public step."""
 TOKENS, DIT_OF_SQUARES = 16, (128, 6)
 """Squares of positions that a transformer on a CPU takes one by one, where the latent divides into so many; and its width and blocks then."""
-MOMENTS, JUDGE = (0.71, 2.7, 0.55), (0.65, 2.0, 0.5)
-"""Epsilon of the class moments, or of the judge, by itself: with `REFERENCE_RECORDS` in a class, and with fewer, which need less noise for
+MOMENTS, JUDGE, MATCHING = (0.71, 2.7, 0.55), (0.65, 2.0, 0.5), (2.0, 3.0, 0.3)
+"""Epsilon of the class moments, of the judge, or of mean embeddings, by itself: with `REFERENCE_RECORDS` in a class, and with fewer, which need less noise for
 the same accuracy, in proportion up to the second number; never more than this share of the target, and
 that share where `forgets` says so."""
 REFERENCE_RECORDS = 6000
@@ -109,17 +110,6 @@ ENOUGH_RECORDS = 50
 """Records in a class, on average, from which its moments and a judge pay."""
 MANY_RECORDS, CELLS = 2000, 12
 """Records in a class from which it is split into so many cells with moments of their own, where nothing is trained on them."""
-LATENT_GENERATOR = (
-    ("frequencies", 3000, "latents of more numbers want more of them"),
-    ("length_scales", (0.25, 0.5), "narrower kernels tell strokes apart"),
-    ("training.batch", 1000, "a hundred of each of ten classes"),
-    ("training.learning_rate", 1e-3, "slow and steady in latents"),
-    ("training.ema_decay", 0.999, "over the last thousand steps"),
-)
-"""Settings of mean embeddings for latents, and why: from one stand-in of 28x28 digits."""
-GENERATOR_WIDTH = 1024
-"""Width of an MLP that draws latents in one step. On that stand-in, after 2,500 steps, a CNN learnt .940 from width 512 and .948 from
-1,024; from width 512 without any noise .947."""
 VOTERS = 2
 """Records for each candidate that they vote for, at least."""
 DISTILLATION_RATE = 0.25
@@ -474,6 +464,13 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
     yield from paid_judge(settings, declared)
 
 
+def match(settings: Settings, declared: Declared) -> Iterator[Pick]:
+    """Mean embeddings that drawn images are moved to, where they can be and stand out from their noise."""
+    epsilon, each = target_epsilon(settings), declared.facts.records / len(declared.facts.classes)
+    for name, value, why in matching_of(settings, declared, epsilon, lever_share(MATCHING, each, epsilon)):
+        yield Pick(f"matching.{name}", value, why)
+
+
 WEIGH = ("weigh", "its label is weighed against the class drawn for")
 """What a judge does with the images unless a method knows better, and why."""
 
@@ -740,6 +737,7 @@ RULES: tuple[Rule, ...] = (
     denoiser_size,
     private_batch,
     levers,
+    match,
     private_weights,
     private_rates,
     eyes,

@@ -139,6 +139,33 @@ def test_central_images_of_persons_are_published_audited_and_paid_for_once(no_se
     assert {stage.name: stage.cached for stage in again.stages}["sum-up"], "another warm-up takes the same sums"
 
 
+def test_images_that_match_mean_embeddings_are_published_audited_and_paid_for_once(no_servers, tmp_path, scans):
+    asked = [f"data.private={scans}", "matching.share=0.3", "matching.frequencies=20", "matching.steps=3", *TINY]
+    record = run("dp-sgd", asked, f"file://{tmp_path}/out")
+    assert record.label == Label.DP and 9.8 < record.certificate.epsilon <= 10
+    with where().ledger() as ledger:
+        reserved = [entry for entry in ledger.entries() if entry.kind == "reserve"]
+        assert [entry.body["stage"] for entry in reserved] == ["matching", "fine_tuning"]
+        assert {entry.body["unit"] for entry in reserved} == {"person"}
+        assert record.certificate.entries == tuple(entry.seq for entry in reserved)
+        assert record.certificate.epsilon == pytest.approx(ledger.total("scans.npz").epsilon, rel=1e-6)
+        assert ledger.verify() == [] and ledger.replay() == []
+    assert redrawn(tmp_path / "out", record.samples_artifact, 60), "a released model moves what it draws, too"
+    assert "before matching" in record.metrics
+    kinds = {m["kind"]: m["label"] for _, m in where().store().ancestry(record.samples_artifact)}
+    assert kinds["EmbeddingSums"] == kinds["TunedModel"] == Label.DP
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert "matching" in card["model"]["parts"] and "diffusers moves no images" in card["model"]["diffusers"]
+
+    audit = audited(record)
+    assert "mean embeddings" in [fit.what for fit in audit.fits] and not audit.refuted
+    again = run("dp-sgd", [*asked, "matching.steps=4", "generation.edition=1"])
+    cached = {stage.name: stage.cached for stage in again.stages}
+    assert cached["sum-features"] and cached["fine-tune"], "other moves take the same sums"
+    with where().ledger() as ledger:
+        assert len([entry for entry in ledger.entries() if entry.kind == "reserve"]) == len(reserved)
+
+
 @pytest.mark.slow
 def test_more_images_of_a_run_cost_nothing_and_of_paid_images_only_what_is_said(
     no_servers, tmp_path, scans, capsys, monkeypatch

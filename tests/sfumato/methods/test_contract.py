@@ -19,6 +19,7 @@ from sfumato.methods.plan import (
     STAGE_CENTRAL,
     STAGE_COUNTS,
     STAGE_DRAWING,
+    STAGE_MATCHING,
     STAGE_MOMENTS,
     STAGE_SELECTION,
     Certificate,
@@ -446,6 +447,34 @@ def test_a_method_without_dp_sgd_of_the_public_denoiser_takes_no_central_images(
 def test_central_images_that_cannot_serve_are_refused_in_one_line(changes, says):
     with pytest.raises(BadInput, match=says) as refusal:
         planned("dp-sgd", "central.images=4", *changes)
+    assert "\n" not in str(refusal.value)
+
+
+MATCHED = sorted(set(METHODS) - {"dppm", "dp-merf", "empirical-denoiser", "dp-ensemble"})
+
+
+@pytest.mark.parametrize("method", MATCHED)
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_mean_embeddings_to_match_are_priced_with_everything_else(method, relation):
+    asked = ["privacy.epsilon=3", f"privacy.relation={relation}", "matching.share=0.2", "matching.frequencies=100"]
+    plan = planned(method, *asked)
+    assert accountant.epsilon(plan.events(STAGE_MATCHING), plan.privacy.delta, relation) == pytest.approx(0.6, rel=0.01)
+    if plan.certificate:
+        priced = accountant.epsilon([spend.event for spend in plan.spends], plan.privacy.delta, relation)
+        assert plan.certificate.epsilon == pytest.approx(priced, rel=1e-9) and priced <= 3
+    assert plan.matching.frequencies == 100 and planned(method, "matching.frequencies=9").matching is None
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - set(MATCHED)))
+def test_a_method_whose_images_cannot_move_takes_no_mean_embeddings(method):
+    with pytest.raises(BadInput, match=r"matching\.share=0\.2: method\.name=.* nothing is left to match") as refusal:
+        planned(method, "matching.share=0.2")
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_embedding_that_is_noise_is_refused_in_one_line():
+    with pytest.raises(BadInput, match=r"classes of 144 of .* use fewer frequencies") as refusal:
+        planned("dp-sgd", "matching.share=0.05")
     assert "\n" not in str(refusal.value)
 
 

@@ -7,7 +7,6 @@ import torch
 
 from sfumato import embedding, fourier, sources
 from sfumato.images import to_unit
-from sfumato.methods import dp_merf
 from sfumato.methods.algorithm import begun
 from sfumato.methods.plan import ANY_NUMBER, STAGE_EMBEDDING
 from sfumato.preflight import plan_for, preflight
@@ -47,20 +46,6 @@ def test_the_certificate_is_that_of_one_gaussian_mechanism(relation):
     assert more.spends == plan.spends, "features and steps cost nothing"
 
 
-def test_products_of_features_are_the_kernel(digits):
-    x, scale = digits[0][:60], 0.7
-    how = dp_merf.embedding(resolve("dp-merf", changes=["method.frequencies=20000", f"method.length_scales=[{scale}]"]))
-    features = fourier.random_features(how, 64, seed=3)(x)
-    assert features.shape == (60, 40_000) and features.norm(dim=1).sub(1).abs().max() < 1e-5
-    kernel = (-torch.cdist(x.flatten(1), x.flatten(1)).square() / (2 * scale**2 * 64)).exp()
-    assert (features @ features.T - kernel).abs().max() < 0.04, "four deviations of so many features"
-    assert torch.equal(features, fourier.random_features(how, 64, seed=3)(x)), "public, from the seed"
-    two = how.model_copy(update={"length_scales": (scale, 2 * scale)})
-    wider = (-torch.cdist(x.flatten(1), x.flatten(1)).square() / (8 * scale**2 * 64)).exp()
-    both = fourier.random_features(two, 64, seed=3)(x)
-    assert (both @ both.T - (kernel + wider) / 2).abs().max() < 0.04
-
-
 def test_the_distance_of_a_sample_is_without_bias():
     """Over all samples of two of three: the mean distance from the mean of the three is the spread that two distinct have."""
     features = torch.nn.functional.normalize(torch.randn(3, 5, generator=torch.Generator().manual_seed(0)), dim=1)
@@ -70,16 +55,6 @@ def test_the_distance_of_a_sample_is_without_bias():
     products = features @ features.T
     between = (products.sum() - products.trace()) / 6
     assert mean == pytest.approx(float(between - 2 * other @ features.mean(0) + other.square().sum()), abs=1e-6)
-
-
-def test_a_class_of_few_records_is_not_blown_up(tiny):
-    how = tiny.plan.embedding
-    sums = torch.zeros(2, 5, dtype=torch.float64)
-    sums[0], sums[1] = 10.0, 0.01
-    means = fourier.class_means(sums, how.count_share, noise_multiplier=1.0)
-    count = 10 / math.sqrt(how.count_share)
-    assert means[0] == pytest.approx(torch.full((4,), 10 / math.sqrt(1 - how.count_share) / count), rel=1e-5)
-    assert means[1].norm() < 0.02 and means.dtype == torch.float32
 
 
 def test_a_generator_comes_to_have_the_mean_of_the_classes(tiny, digits):

@@ -1,0 +1,58 @@
+"""What the recipe chooses for mean embeddings: of a generator that learns from them, and where drawn images are moved to them, at which price.
+
+Not covered: images or latents of more numbers than were tried on a stand-in (`benchmarks/results/targets.md`), which stay as drawn.
+"""
+
+import math
+from collections.abc import Iterator
+
+from sfumato.config import AUTO, Matching
+from sfumato.methods import METHODS
+from sfumato.methods.plan import embedding_noise, matching
+from sfumato.networks.autoencoder import latent_shape
+from sfumato.settings import Settings
+from sfumato.stage_costs import Declared
+
+LATENT_GENERATOR = (
+    ("frequencies", 3000, "latents of more numbers want more of them"),
+    ("length_scales", (0.25, 0.5), "narrower kernels tell strokes apart"),
+    ("training.batch", 1000, "a hundred of each of ten classes"),
+    ("training.learning_rate", 1e-3, "slow and steady in latents"),
+    ("training.ema_decay", 0.999, "over the last thousand steps"),
+)
+"""Settings of mean embeddings for latents, and why: from one stand-in of 28x28 digits."""
+GENERATOR_WIDTH = 1024
+"""Width of an MLP that draws latents in one step. On that stand-in, after 2,500 steps, a CNN learnt .940 from width 512 and .948 from
+1,024; from width 512 without any noise .947."""
+FREQUENCIES = (3000, 1000, 300)
+"""Numbers of frequencies to choose from: as many as leave the noise in an embedding no longer than `LONGEST`."""
+LONGEST = 0.4
+"""In lengths of an embedding of images that are all alike."""
+MOST_NUMBERS = 128
+"""Numbers of an image or latent up to which matching was tried."""
+
+Choice = tuple[str, float | int, str]
+"""A setting of matching, its value, and why."""
+
+
+def matching_of(settings: Settings, declared: Declared, epsilon: float, share: float) -> Iterator[Choice]:
+    """The settings of matching, at a share of the target `epsilon` for its price; none for a method whose images cannot move."""
+    method, facts = METHODS[settings.method.name], declared.facts
+    if method.labels or method.embeds or method.draw_privately:
+        return
+    if (numbers := math.prod(latent_shape(settings.latent, declared.shape))) > MOST_NUMBERS:
+        yield "share", 0.0, f"{numbers} numbers: matching was never tried on more than {MOST_NUMBERS}"
+        return
+    privacy = settings.privacy.model_copy(update={"epsilon": epsilon})
+    if privacy.delta == AUTO:
+        privacy = privacy.model_copy(update={"delta": facts.records**privacy.delta_exponent})
+    (spend,) = matching(Matching(share=share), privacy)
+    noise, each = spend.event.model_dump()["noise_multiplier"], facts.records / len(facts.classes)
+    for frequencies in FREQUENCIES:
+        length = embedding_noise(Matching(frequencies=frequencies), each, noise)
+        if length <= LONGEST:
+            price = f"epsilon {share * epsilon:.2f} by itself"
+            yield "share", round(share, 4) or share, f"{price}: drawn images move to where their class lies"
+            yield "frequencies", frequencies, f"of an embedding of {each:.0f} records {length:.2f} is noise"
+            return
+    yield "share", 0.0, f"{each:.0f} records in a class: their mean embedding would be noise"
