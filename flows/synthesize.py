@@ -404,9 +404,9 @@ def sum_features(
         return None
     later = [spend.event for spend in plan.spends if spend.stage not in SHARED_STAGES]
     event, how = plan.event_of(Gaussian, STAGE_MATCHING), plan.matching.seen_by(SUMMING)
-    unclaimed = order.unclaimed().following(*later)
+    order = order.unclaimed().following(*later)
     return book.stage(embedding.sum_features, paid=True)(
-        unclaimed, event, plan.facts, parts.autoencoder, how, settings.seed
+        order, event, plan.facts, parts.autoencoder, how, settings.seed
     )
 
 
@@ -672,12 +672,9 @@ def draw_unmatched(drawing: Drawing) -> dict[str, Samples]:
     if not plan.matching or plan.events(STAGE_DRAWING):
         return {}
     images = min(settings.evaluation.images, settings.generation.images, FEW)
-    inputs = drawn_from(drawing)
-    inputs = inputs.model_copy(
-        update={"matching": None, "settings": settings.only("schedule", "method", "generation", "seed")}
-    )
-    drawn = drawing.book.stage(release.generate, note=UNMATCHED)
-    return {UNMATCHED: drawn(inputs, images, settings.machine, drawing.trained.counts)}
+    without = replace(drawing, trained=drawing.trained.model_copy(update={"matching": None}))
+    draw_these = drawing.book.stage(release.generate, note=UNMATCHED)
+    return {UNMATCHED: draw_these(drawn_from(without), images, settings.machine, drawing.trained.counts)}
 
 
 def draw_averages(drawing: Drawing) -> dict[str, Samples]:

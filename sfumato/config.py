@@ -347,7 +347,7 @@ class Matching(Section):
     """Share of a record's squared norm that counts it in its class."""
     steps: Annotated[int, not_for(SUMMING)] = Field(default=60, ge=1)
     """Steps that the images move."""
-    step: Annotated[float, not_for(SUMMING)] = Field(default=0.03, gt=0)
+    step: Annotated[float, not_for(SUMMING)] = Field(default=0.08, gt=0)
     """Length of the first step of each number, by Adam."""
     at_once: Annotated[int, not_for(SUMMING)] = Field(default=1000, ge=1)
     """Frequencies that a step looks at."""
