@@ -86,6 +86,11 @@ ABLATIONS = {
         "classes aligned by their moments", WANTED, "alignment.kind", "moments", "none", draws_a_wanted_class,
         excludes=("votes", "central"),
     ),
+    "matching": Ablation(
+        "drawn images moved to the mean embeddings of their classes", WANTED, "matching.share", "0.2", "0",
+        lambda method: bool(method.draw and not (method.labels or method.embeds or method.draw_privately)),
+        beside=("matching.frequencies=500",),
+    ),
     "judge": Ablation(
         "a paid judge that weighs labels", "all methods", "judge.use", "weigh", "none", lambda _: True
     ),

@@ -43,11 +43,15 @@ def matching_of(settings: Settings, declared: Declared, epsilon: float, share: f
     if (numbers := math.prod(latent_shape(settings.latent, declared.shape))) > MOST_NUMBERS:
         yield "share", 0.0, f"{numbers} numbers: matching was never tried on more than {MOST_NUMBERS}"
         return
+    each = facts.records / len(facts.classes)
+    if not share:
+        yield "share", share, f"{each:.0f} records in a class are few"
+        return
     privacy = settings.privacy.model_copy(update={"epsilon": epsilon})
     if privacy.delta == AUTO:
         privacy = privacy.model_copy(update={"delta": facts.records**privacy.delta_exponent})
     (spend,) = matching(Matching(share=share), privacy)
-    noise, each = spend.event.model_dump()["noise_multiplier"], facts.records / len(facts.classes)
+    noise = spend.event.model_dump()["noise_multiplier"]
     for frequencies in FREQUENCIES:
         length = embedding_noise(Matching(frequencies=frequencies), each, noise)
         if length <= LONGEST:

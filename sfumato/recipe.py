@@ -467,7 +467,8 @@ def levers(settings: Settings, declared: Declared) -> Iterator[Pick]:
 def match(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Mean embeddings that drawn images are moved to, where they can be and stand out from their noise."""
     epsilon, each = target_epsilon(settings), declared.facts.records / len(declared.facts.classes)
-    for name, value, why in matching_of(settings, declared, epsilon, lever_share(MATCHING, each, epsilon)):
+    share = lever_share(MATCHING, each, epsilon) if each >= ENOUGH_RECORDS else 0.0
+    for name, value, why in matching_of(settings, declared, epsilon, share):
         yield Pick(f"matching.{name}", value, why)
 
 
