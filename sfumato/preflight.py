@@ -577,7 +577,7 @@ def _check_matching(settings: Settings, facts: Facts) -> None:
     if not how.share:
         return
     use = f"matching.share={how.share:g}"
-    if method.labels or method.embeds or (method.draw_privately and not method.draw):
+    if method.labels or method.embeds or method.draw_privately:
         reason = (
             "has them already"
             if method.embeds

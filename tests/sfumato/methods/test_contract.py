@@ -456,13 +456,13 @@ MATCHED = sorted(set(METHODS) - {"dppm", "dp-merf", "empirical-denoiser", "dp-en
 @pytest.mark.parametrize("method", MATCHED)
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_mean_embeddings_to_match_are_priced_with_everything_else(method, relation):
-    asked = ["privacy.epsilon=3", f"privacy.relation={relation}", "matching.share=0.2", "matching.frequencies=100"]
+    asked = ["privacy.epsilon=3", f"privacy.relation={relation}", "matching.share=0.2", "matching.frequencies=30"]
     plan = planned(method, *asked)
     assert accountant.epsilon(plan.events(STAGE_MATCHING), plan.privacy.delta, relation) == pytest.approx(0.6, rel=0.01)
     if plan.certificate:
         priced = accountant.epsilon([spend.event for spend in plan.spends], plan.privacy.delta, relation)
         assert plan.certificate.epsilon == pytest.approx(priced, rel=1e-9) and priced <= 3
-    assert plan.matching.frequencies == 100 and planned(method, "matching.frequencies=9").matching is None
+    assert plan.matching.frequencies == 30 and planned(method, "matching.frequencies=9").matching is None
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - set(MATCHED)))
