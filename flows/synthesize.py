@@ -669,7 +669,7 @@ def drawn_from(drawing: Drawing, *, guided: bool = False) -> Inputs:
 def draw_unmatched(drawing: Drawing) -> dict[str, Samples]:
     """Some images as they are before they move to the mean embeddings of their classes, to be scored beside them."""
     settings, plan = drawing.run.settings, drawing.run.plan
-    if not plan.matching or plan.events(STAGE_DRAWING):
+    if not plan.matching:
         return {}
     images = min(settings.evaluation.images, settings.generation.images, FEW)
     without = replace(drawing, trained=drawing.trained.model_copy(update={"matching": None}))

@@ -38,7 +38,7 @@ Choice = tuple[str, float | int, str]
 def matching_of(settings: Settings, declared: Declared, epsilon: float, share: float) -> Iterator[Choice]:
     """The settings of matching, at a share of the target `epsilon` for its price; none for a method whose images cannot move."""
     method, facts = METHODS[settings.method.name], declared.facts
-    if method.labels or method.embeds or method.draw_privately:
+    if not method.images_may_move:
         return
     if settings.latent.kind == "none":
         yield "share", 0.0, "pixels that move keep specks: of latents the decoder makes clean strokes"

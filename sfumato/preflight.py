@@ -577,7 +577,7 @@ def _check_matching(settings: Settings, facts: Facts) -> None:
     if not how.share:
         return
     use = f"matching.share={how.share:g}"
-    if method.labels or method.embeds or method.draw_privately:
+    if not method.images_may_move:
         reason = (
             "has them already"
             if method.embeds

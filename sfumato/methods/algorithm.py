@@ -90,6 +90,11 @@ class Algorithm(Generic[M]):
     """Whether the preflight aligns the classes for it, and gives the moments all that the budget has."""
 
     @property
+    def images_may_move(self) -> bool:
+        """Whether its drawn images may move to mean embeddings: of a wanted class, from models that any number is drawn from at no further cost."""
+        return self.draw is not None and not (self.labels or self.embeds or self.draw_privately)
+
+    @property
     def module(self) -> str:
         """The method's module."""
         return self.section.__module__
