@@ -34,6 +34,8 @@ Labels = Callable[[Settings, Parts, Tensor], tuple[Tensor, Tensor]]
 PrivateDraw = Callable[[Settings, Parts, tuple[Tensor, Tensor], Tensor, Randomness], Tensor]
 CHUNK = 1000
 """Images drawn at once."""
+DRAWN = 0.5
+"""Share of the progress at which all images are drawn, where they then move: both take about as long in latents."""
 EDITIONS_APART = 1_000_003
 """Distance between the seeds of two editions; the CPU's generator uses only the last 32 bits of a seed."""
 
@@ -60,7 +62,7 @@ def draw_images(
     start = settings.seed + EDITIONS_APART * settings.generation.edition
     generator: Any = source or torch.Generator(device).manual_seed(start)
     wanted, latents, classes = wanted_classes(shares, len(facts.classes), count), [], []
-    drawn = completed(wanted) if parts.target else wanted
+    drawn, share = (completed(wanted), DRAWN) if parts.target else (wanted, 1.0)
     for y in drawn.split(CHUNK):
         x = draw(settings, parts, y.to(device), generator)
         x, y = labels(settings, parts, x) if labels else (x, y)
@@ -70,10 +72,14 @@ def draw_images(
             x = refined(settings.generation, parts, x, generator)
         latents.append(x)
         classes.append(y.cpu())
-        progress(min(count, sum(map(len, latents))), count)
+        progress(round(share * count * sum(map(len, latents)) / len(drawn)), count)
     x, y = torch.cat(latents), torch.cat(classes)
     if parts.target:
-        x, _ = matched(x, y.to(x.device), parts.target, limit=parts.schedule.limit, seed=start)
+
+        def moved(done: int, steps: int) -> None:
+            progress(round(count * (share + (1 - share) * done / steps)), count)
+
+        x, _ = matched(x, y.to(x.device), parts.target, limit=parts.schedule.limit, seed=start, progress=moved)
         x, y = x[:count], y[:count]
     shown = [to_pixels(parts.codec.decode(part)) for part in x.split(CHUNK)]
     return ImageSet(np.concatenate(shown), y.numpy(), facts.classes)

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from sfumato.central import BATCH as CENTRAL_BATCH
+from sfumato.config import Matching
 from sfumato.costs import (
     COSTS,
     TRAINING,
@@ -35,9 +36,12 @@ from sfumato.diffusion.schedule import make_schedule
 from sfumato.evaluation.classifier import BATCH_IMAGES, Classifier, default_steps
 from sfumato.evaluation.effort import FEW, classifier_work, judging_seconds
 from sfumato.evaluation.nearest import MOST_PUBLIC
+from sfumato.fourier import random_features
 from sfumato.held_out import MOST, SHARE
+from sfumato.matching import FEWEST, matched
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import design
+from sfumato.methods.parts import Target
 from sfumato.methods.plan import STAGE_VOTES, Plan
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.backbone import BackboneNetwork
@@ -230,6 +234,9 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     if kernel := plan.generation.images * plan.comparisons:
         drawing += kernel * _measure(lambda: _kernel_step(shape), PROBE_IMAGES) / PROBE_RECORDS
     stages["drawing"] = drawing
+    if plan.matching:
+        moving = max(plan.generation.images, FEWEST * len(facts.classes)) * plan.matching.steps
+        stages["matching"] = moving * _measure(functools.partial(_moving_step, plan.matching, shape), PROBE_IMAGES)
     walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
     each = walk * forward + coder_forward / 2
     judged, sizes = min(settings.evaluation.images, plan.generation.images), judged_sets(settings, facts)
@@ -345,6 +352,12 @@ def _kernel_step(shape: Shape) -> None:
     x, records = torch.zeros(PROBE_IMAGES, *shape), torch.zeros(PROBE_RECORDS, *shape)
     even = torch.zeros(PROBE_IMAGES)
     kernel_mean(records, x, 1.0, clip=1.0, expected=1.0, log_density=even, centre=x, source=system_source())
+
+
+def _moving_step(how: Matching, shape: Shape) -> None:
+    features = random_features(how, math.prod(shape), seed=0)
+    target = Target(features.frequencies, torch.zeros(1, 2 * features.count), how.model_copy(update={"steps": 1}))
+    matched(torch.zeros(PROBE_IMAGES, *shape), torch.zeros(PROBE_IMAGES), target, limit=1.0, seed=0)
 
 
 def _measure(step: Callable[[], None], images: int) -> float:

@@ -22,6 +22,7 @@ def minutes(monkeypatch, *changes, method="dp-sgd"):
     return estimate(settings, plan_for(settings, facts))
 
 
+FEW = ["matching.frequencies=300", "matching.steps=7"]
 NONE = ["pretraining.steps=10", "fine_tuning.steps=1", "generation.images=10", "evaluation.baseline=false"]
 
 
@@ -50,6 +51,8 @@ def test_stages_are_there_where_they_are_planned(monkeypatch):
     assert compared["drawing for comparison"] > 2 * base["drawing for comparison"], (
         "the baseline is trained and drawn from"
     )
+    moved = dict(minutes(monkeypatch, *NONE, "matching.share=0.2", *FEW, "generation.images=9000").stages)
+    assert set(moved) - set(base) == {"matching"} and moved["matching"] == pytest.approx(9000 * 7 * 1e-3)
     every = dict(minutes(monkeypatch, *NONE, "evaluation.classifiers=all").stages)
     assert every["judging"] > base["judging"]
 
@@ -92,7 +95,7 @@ def test_memory_follows_the_physical_batch(monkeypatch):
     assert four == pytest.approx(one * (1024 + 10) / (256 + 10))
 
 
-@pytest.mark.parametrize("changes", [[], ["latent.kind=kl", "latent.width=4"]])
+@pytest.mark.parametrize("changes", [[], ["latent.kind=kl", "latent.width=4"], ["matching.share=0.2", *FEW]])
 def test_the_probe_really_runs(changes):
     settings, facts, _ = preflight(resolve("dp-sgd", changes=["network.width=8", *changes]))
     found = estimate(settings, plan_for(settings, facts))

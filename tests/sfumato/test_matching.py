@@ -95,8 +95,11 @@ def test_a_drawing_gives_the_wanted_images_alone_and_varied(digits, target):
     def noise(settings, parts, y, generator):
         return torch.rand(len(y), 1, 8, 8, generator=generator) * 2 - 1
 
-    shares = tuple(float(label == 3) for label in range(10))
-    images = draw_images(noise, settings, parts, facts, 40, torch.device("cpu"), shares=shares)
+    shares, steps = tuple(float(label == 3) for label in range(10)), []
+    images = draw_images(
+        noise, settings, parts, facts, 40, torch.device("cpu"), lambda *step: steps.append(step), shares=shares
+    )
+    assert steps[0] == (20, 40) and steps[-1] == (40, 40) and steps == sorted(steps), "half drawn, half moved"
     assert len(images) == 40 and set(images.labels.tolist()) == {3}
     shown = to_unit(images.pixels)
     real = torch.stack([digits[0][digits[1] == label].mean(0).flatten() for label in range(10)])
