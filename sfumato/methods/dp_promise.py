@@ -13,14 +13,13 @@ does. Two variants are certified by PLD: no Phase I at all, and a Phase I on a c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from sfumato.config import MethodSection, ParameterGroup, Schedule, SettingsOf, Training
 from sfumato.errors import BadInput
-from sfumato.methods.algorithm import Algorithm, without_gradients
+from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.plan import (
     STAGE_PHASE_ONE,
     UNCLAIMED,
@@ -33,6 +32,7 @@ from sfumato.methods.plan import (
     shared_spends,
     tuning_spends,
 )
+from sfumato.methods.sampling import draw, walk
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import AnyEvent, NoisedRecords, Uncertified
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
@@ -314,13 +314,6 @@ def noise_of_claim(settings: SettingsOf[Method], facts: Facts, base: float) -> f
     return NOISE_RANGE[0] if excess(low) < 0 else math.exp(brentq(excess, low, high, xtol=1e-9))
 
 
-def walk(settings: SettingsOf[Method]) -> Sequence[int]:
-    """The times of sampling, T to 0, in at most T steps."""
-    from sfumato.diffusion.schedule import time_grid
-
-    return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
-
-
 def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
     """Phase II: plain denoising on the times 1..S-1, with labels (Algorithm 1, lines 9 to 12)."""
     from sfumato.diffusion.objective import denoising_examples
@@ -330,21 +323,6 @@ def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
         return denoising_examples(parts.schedule, x, y, draws=draws, low=1, high=high, generator=generator)
 
     return examples
-
-
-@without_gradients
-def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
-    """Images `[b, c, h, w]` in [-1, 1] of the private classes y `[b]`, by the fine-tuned denoiser from T to 0 (Algorithm 2)."""
-    import torch
-
-    from sfumato.diffusion.objective import normal
-    from sfumato.diffusion.samplers import guided, solve
-    from sfumato.methods.parts import planned
-
-    generation = settings.generation
-    x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
-    tuned = guided(planned(parts.tuned), generation.guidance)
-    return solve(generation, parts.schedule, tuned, x, y, walk(settings), generator=generator)
 
 
 ALGORITHM = Algorithm(

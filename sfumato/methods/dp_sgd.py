@@ -9,14 +9,15 @@ whose rows the private ones then start, are an option beyond the papers: the con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from sfumato.config import LATER, MethodSection, SettingsOf
-from sfumato.methods.algorithm import Algorithm, without_gradients
+from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.plan import UNCLAIMED, Claim, Facts, Plan, Spend, calibrated, shared_spends, tuning_spends
+from sfumato.methods.sampling import draw, walk
 from sfumato.methods.voting import nearest_class, voting
 from sfumato.privacy.accounting import accountant
 
@@ -82,13 +83,6 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     )
 
 
-def walk(settings: SettingsOf[Method]) -> Sequence[int]:
-    """The times of sampling, T to 0, in at most T steps."""
-    from sfumato.diffusion.schedule import time_grid
-
-    return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
-
-
 def ballot(parts: Parts) -> Callable[[Tensor, Tensor], Tensor]:
     """From images `[b, c, h, w]`, of whatever class, to the public class of the nearest public image `[b]`, by pixels."""
     from sfumato.methods.parts import planned
@@ -107,21 +101,6 @@ def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
         )
 
     return examples
-
-
-@without_gradients
-def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
-    """Images or latents `[b, c, h, w]` of the private classes y `[b]`, by the fine-tuned denoiser from T to 0."""
-    import torch
-
-    from sfumato.diffusion.objective import normal
-    from sfumato.diffusion.samplers import guided, solve
-    from sfumato.methods.parts import planned
-
-    generation = settings.generation
-    x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
-    tuned = guided(planned(parts.tuned), generation.guidance)
-    return solve(generation, parts.schedule, tuned, x, y, walk(settings), generator=generator)
 
 
 ALGORITHM = Algorithm(

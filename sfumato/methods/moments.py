@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from sfumato.config import MethodSection, SettingsOf
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import STAGE_MOMENTS, UNCLAIMED, Claim, Facts, Plan, certified, shared_spends
+from sfumato.methods.sampling import walk
 from sfumato.privacy.accounting import accountant
 
 if TYPE_CHECKING:  # to list settings takes no torch
@@ -68,13 +69,6 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         certificate=certified(privacy, events),
         claim=claim(noise, privacy.delta) if all(noise) else UNCLAIMED,
     )
-
-
-def walk(settings: SettingsOf[Method]) -> Sequence[int]:
-    """The times of sampling, T to 0, in at most T steps."""
-    from sfumato.diffusion.schedule import time_grid
-
-    return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
 
 
 @without_gradients

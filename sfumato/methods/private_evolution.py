@@ -10,22 +10,20 @@ Not covered: what no candidate resembles gets no votes that mean much; look at t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from sfumato.config import MethodSection, Pretraining, SettingsOf
 from sfumato.errors import BadInput
-from sfumato.methods.algorithm import Algorithm, without_gradients
+from sfumato.methods.algorithm import Algorithm
 from sfumato.methods.plan import STAGE_VOTES, UNCLAIMED, Claim, Evolution, Facts, Plan, Spend, calibrated, shared_spends
+from sfumato.methods.sampling import draw, walk
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import DiscreteHistogram
 
 if TYPE_CHECKING:  # to list settings takes no torch
-    from torch import Generator, Tensor
-
-    from sfumato.methods.parts import Parts
+    pass
 
 PROMISE = """\
 The paper claims the epsilon of one Gaussian mechanism for all rounds together: each round releases a histogram to which a record adds 1 \
@@ -113,28 +111,6 @@ def evolution(settings: SettingsOf[Method]) -> Evolution:
         variation=method.variation,
         training=method.distillation,
     )
-
-
-def walk(settings: SettingsOf[Method]) -> Sequence[int]:
-    """The times that sampling passes, T to 0; fewer steps than asked for where T is smaller."""
-    from sfumato.diffusion.schedule import time_grid
-
-    return time_grid(settings.schedule.timesteps, 0, settings.generation.steps)
-
-
-@without_gradients
-def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
-    """Images or latents `[b, c, h, w]` of the private classes y `[b]`, by the denoiser that learnt from the candidates with votes."""
-    import torch
-
-    from sfumato.diffusion.objective import normal
-    from sfumato.diffusion.samplers import guided, solve
-    from sfumato.methods.parts import planned
-
-    generation = settings.generation
-    x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
-    learnt = guided(planned(parts.tuned), generation.guidance)
-    return solve(generation, parts.schedule, learnt, x, y, walk(settings), generator=generator)
 
 
 ALGORITHM = Algorithm(

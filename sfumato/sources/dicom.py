@@ -21,7 +21,7 @@ import numpy as np
 
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Held
-from sfumato.sources.streams import stream
+from sfumato.sources.streams import reachable, stream
 from sfumato.sources.windows import Grey
 
 SUFFIXES = (".dcm", ".dicom")
@@ -71,21 +71,11 @@ def opened(path: Path | Held, elements: tuple[str, ...], *, pixels: bool = False
     logger = logging.getLogger("pydicom")
     disabled, logger.disabled = logger.disabled, True  # it quotes values of the header
     try:
-        with warnings.catch_warnings(), stream(path) as file:
+        with reachable(path, "image"), warnings.catch_warnings(), stream(path) as file:
             warnings.simplefilter("ignore")  # so does it here
             yield pydicom.dcmread(file, specific_tags=list(elements), stop_before_pixels=not pixels)
     except (BadInput, MemoryError):
         raise
-    except PermissionError:
-        raise BadInput(
-            f"the image {str(path)!r} may not be read; grant this user read permission",
-            nameless="holds an image that may not be read: grant this user read permission",
-        ) from None
-    except FileNotFoundError:
-        raise BadInput(
-            f"the image {str(path)!r} is a broken link or was removed; remove the link",
-            nameless="holds an image that is a broken link or was removed: remove the link",
-        ) from None
     except Exception as fault:  # its kind alone is told: the words of pydicom and NumPy may quote the header
         kind = type(fault).__name__
         raise BadInput(

@@ -17,6 +17,7 @@ import numpy as np
 from sfumato.config import Slices
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Place, Slice
+from sfumato.sources.streams import reachable
 from sfumato.sources.windows import Grey
 
 SUFFIXES = (".nii", ".nii.gz")
@@ -42,23 +43,14 @@ def opened(one: Slice) -> Iterator[tuple[Any, int, list[tuple[int, int]]]]:
     """A volume, the axis of the file that is cut, and which axes of the body the others are, each with its direction (1 or -1)."""
     nibabel = imported(one.path)
     try:
-        image = nibabel.load(one.path)
-        _check_volume(image, one)
-        axes = [(int(axis), int(turn)) for axis, turn in nibabel.io_orientation(image.affine)]
-        cut = [axis for axis, _ in axes].index(AXES[one.axis])
-        yield image, cut, axes
+        with reachable(one.path, "volume"):
+            image = nibabel.load(one.path)
+            _check_volume(image, one)
+            axes = [(int(axis), int(turn)) for axis, turn in nibabel.io_orientation(image.affine)]
+            cut = [axis for axis, _ in axes].index(AXES[one.axis])
+            yield image, cut, axes
     except (BadInput, MemoryError):
         raise
-    except PermissionError:
-        raise BadInput(
-            f"the volume {str(one.path)!r} may not be read; grant this user read permission",
-            nameless="holds a volume that may not be read: grant this user read permission",
-        ) from None
-    except FileNotFoundError:
-        raise BadInput(
-            f"the volume {str(one.path)!r} is a broken link or was removed; remove the link",
-            nameless="holds a volume that is a broken link or was removed: remove the link",
-        ) from None
     except Exception as fault:  # nibabel, zlib and NumPy raise their own; a header is not quoted
         kind = type(fault).__name__
         raise BadInput(

@@ -12,7 +12,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from sfumato.config import window_bounds
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import Held, Reading, Record
-from sfumato.sources.streams import stream
+from sfumato.sources.streams import reachable, stream
 from sfumato.sources.windows import Grey
 
 DEEP = ("I;16", "I;16B", "I;16L", "I;16N")
@@ -49,20 +49,15 @@ def opened(path: Path | Held) -> Iterator[Image.Image]:
     """A picture with its header read and its pixels not; any error inside the block names `path`."""
     try:
         # Through a file of our own: Pillow maps named TIFFs into memory, and turns those round wrongly.
-        with strict_pillow(), stream(path) as file, Image.open(file, formats=FORMATS) as image:
+        with (
+            reachable(path, "image"),
+            strict_pillow(),
+            stream(path) as file,
+            Image.open(file, formats=FORMATS) as image,
+        ):
             yield image
     except (BadInput, MemoryError):
         raise
-    except PermissionError:
-        raise BadInput(
-            f"the image {str(path)!r} may not be read; grant this user read permission",
-            nameless="holds an image that may not be read: grant this user read permission",
-        ) from None
-    except FileNotFoundError:
-        raise BadInput(
-            f"the image {str(path)!r} is a broken link or was removed; remove the link",
-            nameless="holds an image that is a broken link or was removed: remove the link",
-        ) from None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         limit = f"{Image.MAX_IMAGE_PIXELS:,}" if Image.MAX_IMAGE_PIXELS else "the allowed number of"
         raise BadInput(

@@ -25,13 +25,6 @@ def test_examples_cover_every_time_with_fresh_noise(world):
     assert float((copies[:, 0] * copies[:, 1]).mean()) == pytest.approx(0, abs=0.03), "each copy has noise of its own"
 
 
-def test_the_tuned_model_walks_the_whole_way():
-    settings = resolve("dp-sgd", changes=["schedule.timesteps=50", "generation.steps=7"])
-    assert (dp_sgd.walk(settings)[0], dp_sgd.walk(settings)[-1], len(dp_sgd.walk(settings))) == (50, 0, 8)
-    more = resolve("dp-sgd", changes=["schedule.timesteps=50", "generation.steps=99"])
-    assert list(dp_sgd.walk(more)) == list(range(50, -1, -1))
-
-
 def test_the_claim_is_opacus_rdp_of_the_same_steps():
     settings, facts, _ = preflight(resolve("dp-sgd", changes=["privacy.epsilon=4"]))
     plan = plan_for(settings, facts)
