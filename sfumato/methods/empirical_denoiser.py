@@ -143,7 +143,8 @@ class Method(MethodSection):
     """Paid trajectories of each class with `pay=class`; each image branches from one of them."""
     branch: Annotated[float | None, Field(ge=0, le=100), LATER, not_for(PROTOTYPES)] = None
     """With `pay=class`: the share of the sampling, in percent, that an image goes back to from the end of a paid trajectory, by fresh noise,
-    before the public network draws it; less varies more and keeps less. Null: the middle of the empirical steps."""
+    before the public network draws it; less varies more and keeps less. Null: nowhere back, so that only the noise of the steps that are
+    left tells the images of a trajectory apart."""
 
 
 class SamplerClaim(Claim):
@@ -330,7 +331,7 @@ def branching(method: Method) -> tuple[int, int]:
     private = window(method.percent, method.until, method.single_step, method.grid.N)
     latest = min(private.stop, method.grid.N - 1)  # a public step is left, whose noise tells images apart
     if method.branch is None:
-        return private.stop, min(latest, (private.start + private.stop) // 2)
+        return private.stop, latest
     begin = _place(method.branch, method.grid.N)
     if begin > latest:
         raise BadInput(
