@@ -188,6 +188,7 @@ def test_each_claim_by_the_limit_says_whether_the_limit_holds():
     mu = float(Grid().mus()[37])
     assert (headline.kappa_3, headline.gamma) == subsampled_gaussian_closeness([mu], 2e-5, IMAGES)
     assert "claim outside the range where the limit holds: kappa_3 = 7.39e+12, gamma = 1.25" in headline.source
+    assert "7.4e12 and 1.25 for the headline" in empirical_denoiser.PROMISE
     mild = claim(0.01, 40, 10_000, DELTA, False, until=50)
     assert 0 < mild.gamma < 0.5 and mild.kappa_3 < 0.1
     assert "outside" not in mild.source and f"gamma = {mild.gamma:.3g}: the errors of a test may lie" in mild.source
