@@ -175,8 +175,8 @@ def claim(
     `single_step` takes one empirical step there (Table 4), else all that follow (Table 3); the first is the one from
     level round-half-up(percent (N + 1) / 100), `percent` from 0 to below 100, and with `until` below 100 a public network
     takes over again at that share. `sample_rate` below 1: Poisson samples, by the central limit of Appendix A
-    (`accountant.subsampled_gaussian_clt`); exactly 1: all records, composed exactly (section 3.2). `grid` may be a dict with the
-    fields of `Grid`.
+    (`accountant.subsampled_gaussian_clt`), with the check of that limit (`accountant.subsampled_gaussian_closeness`); exactly 1: all
+    records, composed exactly (section 3.2). `grid` may be a dict with the fields of `Grid`.
 
     Many parameters: each is a number of the paper's, by its name there.
     """
@@ -189,14 +189,14 @@ def claim(
         mu = accountant.compose_gdp(mus) * math.sqrt(count)
         source = f"{paper}: GDP composition (section 3.2), all records, replace-one"
         return SamplerClaim(epsilon=accountant.gdp_epsilon(mu, delta), source=source, mu=mu)
-    mu, close = (
-        of(mus, rate, count) for of in (accountant.subsampled_gaussian_clt, accountant.subsampled_gaussian_closeness)
-    )
+    mu = accountant.subsampled_gaussian_clt(mus, rate, count)
+    close = accountant.subsampled_gaussian_closeness(mus, rate, count)
     return SamplerClaim(
         epsilon=accountant.gdp_epsilon(mu, delta),
         source=f"{paper}: GDP central limit (Appendix A), Poisson samples, replace-one; {_validity(close, delta)}",
         mu=mu,
-        **close._asdict(),
+        kappa_3=close.kappa_3,
+        gamma=close.gamma,
     )
 
 
@@ -208,7 +208,8 @@ def _validity(close: Closeness, delta: float) -> str:
             f"claim outside the range where the limit holds: {numbers}, and from {FAR_FROM_LIMIT:g} on Theorem 3.4 of Dong et al. 2022 says "
             "nothing"
         )
-    return f"{numbers}: the errors of a test may lie that gamma beside the limit's (Dong et al. 2022, Theorem 3.4), at delta {delta:g}"
+    share = f"{close.gamma / delta:.2g} times delta"
+    return f"{numbers}: the errors of a test may lie gamma beside the limit's, {share} (Dong et al. 2022, Theorem 3.4)"
 
 
 def attack_success(epsilon: float) -> float:

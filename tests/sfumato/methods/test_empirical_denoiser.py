@@ -191,7 +191,10 @@ def test_each_claim_by_the_limit_says_whether_the_limit_holds():
     assert "7.4e12 and 1.25 for the headline" in empirical_denoiser.PROMISE
     mild = claim(0.01, 40, 10_000, DELTA, False, until=50)
     assert 0 < mild.gamma < 0.5 and mild.kappa_3 < 0.1
-    assert "outside" not in mild.source and f"gamma = {mild.gamma:.3g}: the errors of a test may lie" in mild.source
+    assert (
+        "outside" not in mild.source
+        and f"gamma beside the limit's, {mild.gamma / DELTA:.2g} times delta" in mild.source
+    )
     exact = claim(1.0, 93, 1, DELTA, True)
     assert exact.kappa_3 == exact.gamma == 0.0 and "kappa_3" not in exact.source
 
