@@ -639,7 +639,8 @@ def draw_unjudged(
         prototypes = book.stage(release.generate_privately, paid=True, note="prototypes")(
             order, events, first, wanted, prototypes=True
         )
-        inputs = inputs.model_copy(update={"prototypes": prototypes, "members": ()})
+        public_models = inputs.public.model_copy(update={"images": None})
+        inputs = inputs.model_copy(update={"prototypes": prototypes, "members": (), "public": public_models})
     book.refusal = ""  # paid models may draw again
     return book.stage(release.generate, paid=True)(inputs, images, settings.machine, counts, guide, description)
 
@@ -700,7 +701,7 @@ def public_settings(settings: Settings) -> dict[str, Any]:
 
 def before_drawing(settings: Settings) -> Settings:
     """The settings that concern prototypes, so that another number of images is drawn from the same ones."""
-    return settings.model_copy(update={"generation": settings.generation.seen_by(PROTOTYPES)})
+    return settings.model_copy(update={x: getattr(settings, x).seen_by(PROTOTYPES) for x in ("generation", "method")})
 
 
 def compare(

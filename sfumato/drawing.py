@@ -19,7 +19,7 @@ from sfumato.config import Generation
 from sfumato.diffusion.objective import Randomness, normal
 from sfumato.diffusion.samplers import NO_CLASS, NoisePredictor, solve
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise, predicted_image, time_grid
-from sfumato.images import ImageSet, to_pixels
+from sfumato.images import Drawn, ImageSet, to_pixels
 from sfumato.judge import LinearJudge
 from sfumato.matching import completed, matched
 from sfumato.methods import METHODS
@@ -32,6 +32,7 @@ from sfumato.settings import Settings
 Draw = Callable[[Settings, Parts, Tensor, torch.Generator], Tensor]
 Labels = Callable[[Settings, Parts, Tensor], tuple[Tensor, Tensor]]
 PrivateDraw = Callable[[Settings, Parts, tuple[Tensor, Tensor], Tensor, Randomness], Tensor]
+Finish = Callable[[Settings, Parts, Tensor, Randomness], Tensor]
 CHUNK = 1000
 """Images drawn at once."""
 DRAWN = 0.5
@@ -129,17 +130,29 @@ def private_drawing(
     device: torch.device,
     progress: Progress = silent,
     shares: Sequence[float] = (),
+    finish: Finish | None = None,
 ) -> Callable[[Tensor, Tensor, Randomness], ImageSet]:
     """The function that a mechanism calls to draw `count` images: from private records, their labels and the noise to the set.
+
+    Where `draw` ends at points from which more images branch, `finish` makes an image of each, and the set is `Drawn`, with the points.
 
     Many parameters: a drawing takes all that a set is made of, and each is made elsewhere.
     """
 
     def drawn(x: Tensor, y: Tensor, noise: Randomness) -> ImageSet:
-        def once(settings: Settings, parts: Parts, wanted: Tensor, generator: Any) -> Tensor:
-            return draw(settings, parts, (x, y), wanted, noise)
+        points: list[Tensor] = []
 
-        return draw_images(once, settings, parts, facts, count, device, progress, noise, shares=shares)
+        def once(settings: Settings, parts: Parts, wanted: Tensor, generator: Any) -> Tensor:
+            end = draw(settings, parts, (x, y), wanted, noise)
+            if finish is None:
+                return end
+            points.append(end.cpu())
+            return finish(settings, parts, end, noise)
+
+        images = draw_images(once, settings, parts, facts, count, device, progress, noise, shares=shares)
+        if finish is None:
+            return images
+        return Drawn(images.pixels, images.labels, images.classes, points=torch.cat(points).numpy())
 
     return drawn
 

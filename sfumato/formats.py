@@ -20,7 +20,7 @@ from sfumato import config
 from sfumato.alignment import ClassMaps, Moments, Reference, encoded
 from sfumato.backbone import Backbone
 from sfumato.config import Latent, Network
-from sfumato.images import ImageSet
+from sfumato.images import Drawn, ImageSet
 from sfumato.judge import LinearJudge
 from sfumato.latents import PIXELS, Codec, Latents
 from sfumato.networks.autoencoder import build_autoencoder
@@ -35,6 +35,8 @@ OF_REFERENCE, OF_MAPS = ("mean", "covariance", "inner", "centroids"), ("centres"
 """Tensors of a reference and of maps."""
 TENSORS, FACTS = "tensors.safetensors", "facts.json"
 """The two files of a folder."""
+POINTS = "points"
+"""Tensor of the points that more images branch from, beside the images of a priced drawing."""
 TRAINED_ON = "trained_on"
 """Field of an autoencoder with the digest of the public images that it was trained on."""
 
@@ -57,8 +59,10 @@ def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def save_images(folder: Path, images: ImageSet) -> None:
-    """uint8 pixels `[n, c, h, w]`, labels `[n]`, class names."""
+    """uint8 pixels `[n, c, h, w]`, labels `[n]`, class names; and the sampler's points, where the images have them."""
     tensors = {"pixels": torch.from_numpy(images.pixels), "labels": torch.from_numpy(images.labels)}
+    if isinstance(images, Drawn):
+        tensors[POINTS] = torch.from_numpy(images.points)
     save(folder, tensors, {"classes": list(images.classes)})
 
 
@@ -71,6 +75,12 @@ def load_images(folder: Path) -> ImageSet:
 def load_encoded(folder: Path, codec: Codec, device: torch.device, maps: ClassMaps | None = None) -> Tensor:
     """Images that `save_images` wrote, as the denoisers see them, `[n, c, h, w]`."""
     return encoded(load_images(folder), codec, maps, device)[0]
+
+
+def load_prototypes(folder: Path, codec: Codec, device: torch.device, maps: ClassMaps | None = None) -> Tensor:
+    """What any number of images is drawn from, `[n, c, h, w]`: the points of a priced sampler, or else its images as the denoisers see them."""
+    points = load(folder)[0].get(POINTS)
+    return load_encoded(folder, codec, device, maps) if points is None else points.to(device)
 
 
 def save_autoencoder(folder: Path, codec: Latents, trained_on: str) -> None:

@@ -56,6 +56,14 @@ class ImageSet:
         return ImageSet(self.pixels[index], self.labels[index], self.classes, groups)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Drawn(ImageSet):
+    """Images of a priced drawing with the points of its sampler from which any number may branch."""
+
+    points: np.ndarray
+    """float32 `[n, c, h, w]`, in the denoisers' space: one behind each image."""
+
+
 def joined(one: ImageSet, other: ImageSet) -> ImageSet:
     """The records of both, in this order; classes are those of the first, to which the labels of both refer.
 

@@ -71,7 +71,7 @@ def read_parts(settings: Settings, facts: Facts, folders: PartFolders, device: t
         started=denoiser(folders.started),
         warm=denoiser(folders.warm),
         members=tuple(formats.load_denoiser(member, device) for member in folders.members),
-        prototypes=formats.load_encoded(drawn, codec, device, maps) if drawn else None,
+        prototypes=formats.load_prototypes(drawn, codec, device, maps) if drawn else None,
         encoder=formats.load_encoder(folders.extractor, device) if folders.extractor else None,
         base=formats.load_base(folders.base, device) if folders.base else None,
         images=codec.encode(to_unit(shown.pixels).to(device)) if shown else None,

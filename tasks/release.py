@@ -106,7 +106,15 @@ def generate_privately(
         method, device = METHODS[settings.method.name], device_of(order.machine)
         shares = load_shares(draft, wanted.generation, facts, wanted.counts)
         draw = private_drawing(
-            planned(method.draw_privately), settings, parts, facts, wanted.images, device, draft.show, shares=shares
+            planned(method.draw_privately),
+            settings,
+            parts,
+            facts,
+            wanted.images,
+            device,
+            draft.show,
+            shares=shares,
+            finish=method.finish if prototypes else None,
         )
         code, behind = code_version(generate_privately.fn), [*parents, *members]
         with where().ledger() as ledger:

@@ -229,6 +229,28 @@ def test_prototypes_are_paid_for_once_and_any_number_is_drawn_from_them(no_serve
         assert entry.body["images"] == "any" and entry.body["events"][0]["count"] == 10
 
 
+def test_trajectories_are_paid_for_once_and_any_number_branches_from_their_points(no_servers, tmp_path):
+    """A second run draws more images, from farther back, and opens no door but to look; the model that leaves holds points and no private thing."""
+    run = functools.partial(synthesize.fn, method="empirical-denoiser", preset="digits")
+    small = [change for change in TINY if not change.startswith("method.")]
+    tiny = [*small, "evaluation.baseline=false", "method.pay=class", "method.trajectories=2"]
+    once = run(changes=tiny, publish_to=str(tmp_path / "out"))
+    again = run(changes=[*tiny, "generation.images=90", "method.branch=60"])
+    assert once.label == again.label == Label.DP and once.entries == again.entries
+    assert once.spent_total == again.spent_total and again.certificate == once.certificate
+    made = [stage.name for stage in again.stages if not stage.cached]
+    assert "generate" in made and "generate-privately (prototypes)" not in made
+    with where().ledger() as ledger:
+        (entry,) = (entry for entry in ledger.entries() if entry.kind == "reserve")
+        assert entry.body["images"] == "any" and {event["count"] for event in entry.body["events"]} == {2}
+        assert ledger.verify() == [] and ledger.replay() == []
+    model = sfumato.load(tmp_path / "out")
+    assert model.certificate.images == "any" and model.parts.prototypes.shape == (20, 1, 8, 8)
+    assert model.draw(30)[0].shape == (30, 1, 8, 8) and model.parts.images is None
+    found = audit_run.fn(once.run, canaries=20).audit
+    assert not found.refuted and [fit.what for fit in found.fits] == ["drawing"] and not found.fits[0].faults
+
+
 @pytest.mark.slow
 def test_the_audit_is_not_blind(no_servers):
     """A run that hardly adds noise: canaries and training records are recognised."""

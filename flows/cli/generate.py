@@ -29,7 +29,7 @@ def generate(
 ) -> None:
     """Draw more images of what was paid for, in seconds. Trains and judges nothing, and costs nothing.
 
-    Where each image is paid for (dp-ensemble, empirical-denoiser without prototypes), says what as many more would cost, and asks.
+    Where each image is paid for (dp-ensemble without prototypes, empirical-denoiser without pay=class), says what as many more would cost, and asks.
 
     Example: sfumato generate latest --images 40 --classes 3,7 --to more
     """

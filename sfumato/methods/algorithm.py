@@ -69,6 +69,9 @@ class Algorithm(Generic[M]):
     """Whether no two private classes may share a public one that they voted for."""
     draw_privately: Callable[[SettingsOf[M], Parts, tuple[Tensor, Tensor], Tensor, Randomness], Tensor] | None = None
     """Draws where the plan spends in the stage `drawing`: instead of `draw`, or before it where the plan has `prototypes`."""
+    finish: Callable[[SettingsOf[M], Parts, Tensor, Randomness], Tensor] | None = None
+    """From the points at which `draw_privately` ends to images, by public parts alone, where the plan keeps points as `prototypes`; None
+    where it keeps images."""
     worst_case: Callable[[SettingsOf[M], Parts, Tensor, Randomness], Played] | None = None
     """`draw_privately` played with stand-ins for the networks and the worst record in it or not, for an audit
     (`sfumato.privacy.auditing.games`)."""

@@ -3,12 +3,13 @@
 Inside a window of noise levels the denoiser E[x | x_t] is the clipped kernel mean of the private records, or of a random
 sample of them; the sampler's own noise makes a step a Gaussian mechanism (section 3.1). A public network takes the
 steps before the window and after it (section 3.4, appendix D). Nothing is trained on private records; every image pays
-for its own steps.
+for its own steps, or a few trajectories of each class are paid for once and any number of images branches from their ends.
 
 Certificate: exact PLD over the steps and over the requested images. Beyond the paper, as the default: terms are clipped after
 the division by p_t, which bounds a step's cost whatever p_t is; p_t is estimated from public images; deviations from the
 public network's prediction are averaged in place of images; an image is drawn from the records of its own class alone, so
-that a record pays for the images of one class. Not covered: more images than requested.
+that a record pays for the images of one class. With `pay=class` the paid trajectories end with the window, at points that are
+kept: all that the public network makes of them is post-processing. Not covered, with `pay=image`: more images than requested.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from sfumato.class_shares import most_of_one
-from sfumato.config import MethodSection, Section, SettingsOf
+from sfumato.config import LATER, MethodSection, Section, SettingsOf
 from sfumato.errors import BadInput
+from sfumato.marks import PROTOTYPES, not_for
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
+    ANY_NUMBER,
     STAGE_DRAWING,
     Certificate,
     Claim,
@@ -39,12 +42,12 @@ from sfumato.methods.plan import (
 )
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import Gaussian, SubsampledGaussian
-from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_rate
+from sfumato.privacy.accounting.gdp import FAR_FROM_LIMIT, Closeness, checked_count, checked_delta, checked_rate
 
 if TYPE_CHECKING:  # to list settings takes no torch
-    from torch import Tensor
+    from torch import Generator, Tensor
 
-    from sfumato.diffusion.objective import Randomness
+    from sfumato.diffusion.objective import Draws, Randomness
     from sfumato.methods.parts import Parts
     from sfumato.privacy.auditing.played import Played
 
@@ -52,6 +55,9 @@ DENSITY_IMAGES = 4096
 """Public images, evenly over all of them, whose kernel density is p_t."""
 FAR = 1e3
 """Value of each pixel of an audit's record, which is clipped; the public images lie at its square."""
+POINT_GRID = 2.0**-8
+"""Points are rounded to multiples of this, half a grey level of a pixel: the digits below, which float32 rounds as it adds the noise, stay
+inside as they do where images leave."""
 SHOWN = 0.999
 """Share of the largest fitting C that a message names, so that it still fits with four digits."""
 
@@ -61,8 +67,11 @@ Gaussian differential privacy over all steps of all images. That needs many step
 step's mu reaches the hundreds, where the formula tends to a constant: the headline setting (10,000 images, sample rate \
 2e-5, one step after 93 %) is claimed at epsilon 3.85, while an exact privacy loss distribution of those steps gives \
 about 33,500 at delta 1e-5: a record that is drawn is shown, and no useful epsilon holds at a delta below \
-1 - (1 - p)^N, here 0.18. A run can be certified, exactly, where each step is clipped so hard, at noise levels so \
-large, that all steps of all images meet the target."""
+1 - (1 - p)^N, here 0.18. Beside each claim by the limit stand kappa_3, which the limit theorem needs to vanish, and gamma, \
+how far the errors of a test may lie beside the limit's (Dong et al. 2022, Theorem 3.4): 7.4e12 and 1.25 for the headline, and \
+from 1/2 on the theorem says nothing. A run can be certified, exactly, where each step is clipped so hard, at noise levels so \
+large, that all steps of all images meet the target. With `method.pay=class` that need be only those of a few trajectories of \
+each class, whose noisy ends are kept: any number of images branches from them, by the public network alone, at no further cost."""
 """The paper's claim, the certificate, and why they differ (Markdown)."""
 
 
@@ -130,6 +139,15 @@ class Method(MethodSection):
     """Largest distance between the mean and its centre; a longer one is cut to it, which costs nothing. None leaves it."""
     by_class: bool = True
     """Average records of the wanted class alone; otherwise, as in the paper, all records, and labels mean nothing."""
+    pay: Annotated[Literal["image", "class"], LATER] = "image"
+    """What the empirical steps are paid for: each image, as in the paper, or a few trajectories of each class, once, from whose ends the
+    public network then draws any number of images."""
+    trajectories: Annotated[int, Field(ge=1), LATER] = 1
+    """Paid trajectories of each class with `pay=class`; each image branches from one of them."""
+    branch: Annotated[float | None, Field(ge=0, le=100), LATER, not_for(PROTOTYPES)] = None
+    """With `pay=class`: the share of the sampling, in percent, that an image goes back to from the end of a paid trajectory, by fresh noise,
+    before the public network draws it; less varies more and keeps less. Null: nowhere back, so that only the noise of the steps that are
+    left tells the images of a trajectory apart."""
 
 
 class SamplerClaim(Claim):
@@ -137,6 +155,10 @@ class SamplerClaim(Claim):
 
     mu: float
     """All empirical steps of all images together."""
+    kappa_3: float = 0.0
+    """What the limit theorem needs to vanish (`accountant.subsampled_gaussian_closeness`); 0 where no limit is taken."""
+    gamma: float = 0.0
+    """How far the errors of a test may lie beside those of the limit; likewise. From 1/2 on the theorem says nothing."""
 
 
 def claim(
@@ -153,8 +175,8 @@ def claim(
     `single_step` takes one empirical step there (Table 4), else all that follow (Table 3); the first is the one from
     level round-half-up(percent (N + 1) / 100), `percent` from 0 to below 100, and with `until` below 100 a public network
     takes over again at that share. `sample_rate` below 1: Poisson samples, by the central limit of Appendix A
-    (`accountant.subsampled_gaussian_clt`); exactly 1: all records, composed exactly (section 3.2). `grid` may be a dict with the
-    fields of `Grid`.
+    (`accountant.subsampled_gaussian_clt`), with the check of that limit (`accountant.subsampled_gaussian_closeness`); exactly 1: all
+    records, composed exactly (section 3.2). `grid` may be a dict with the fields of `Grid`.
 
     Many parameters: each is a number of the paper's, by its name there.
     """
@@ -162,18 +184,32 @@ def claim(
     grid = _checked_grid(grid)
     private = window(percent, until, single_step, grid.N)
     mus = grid.mus()[private.start : private.stop].tolist()
-    if rate < 1:
-        mu, how = (
-            accountant.subsampled_gaussian_clt(mus, rate, count),
-            "GDP central limit (Appendix A), Poisson samples",
-        )
-    else:
-        mu, how = accountant.compose_gdp(mus) * math.sqrt(count), "GDP composition (section 3.2), all records"
+    paper = "Anonymous 2025 (How private is diffusion-based sampling?)"
+    if rate == 1:
+        mu = accountant.compose_gdp(mus) * math.sqrt(count)
+        source = f"{paper}: GDP composition (section 3.2), all records, replace-one"
+        return SamplerClaim(epsilon=accountant.gdp_epsilon(mu, delta), source=source, mu=mu)
+    mu = accountant.subsampled_gaussian_clt(mus, rate, count)
+    close = accountant.subsampled_gaussian_closeness(mus, rate, count)
     return SamplerClaim(
         epsilon=accountant.gdp_epsilon(mu, delta),
-        source=f"Anonymous 2025 (How private is diffusion-based sampling?): {how}, replace-one",
+        source=f"{paper}: GDP central limit (Appendix A), Poisson samples, replace-one; {_validity(close, delta)}",
         mu=mu,
+        kappa_3=close.kappa_3,
+        gamma=close.gamma,
     )
+
+
+def _validity(close: Closeness, delta: float) -> str:
+    """Whether the limit theorem says anything about these steps, and how much."""
+    numbers = f"kappa_3 = {close.kappa_3:.3g}, gamma = {close.gamma:.3g}"
+    if not close.holds:
+        return (
+            f"claim outside the range where the limit holds: {numbers}, and from {FAR_FROM_LIMIT:g} on Theorem 3.4 of Dong et al. 2022 says "
+            "nothing"
+        )
+    share = f"{close.gamma / delta:.2g} times delta"
+    return f"{numbers}: the errors of a test may lie gamma beside the limit's, {share} (Dong et al. 2022, Theorem 3.4)"
 
 
 def attack_success(epsilon: float) -> float:
@@ -192,7 +228,7 @@ def window(percent: float, until: float, single_step: bool, count: int) -> range
         raise BadInput(f"percent = {percent}: must be from 0 to below 100")
     if not 0 < until <= 100:
         raise BadInput(f"until = {until}: must lie above 0 and be at most 100")
-    start, stop = (math.floor(share * (count + 1) / 100 + 0.5) for share in (percent, until))
+    start, stop = _place(percent, count), _place(until, count)
     if start >= count:
         raise BadInput(f"percent = {percent}: leaves no empirical step on a grid of N = {count} levels; choose less")
     if single_step:
@@ -202,6 +238,11 @@ def window(percent: float, until: float, single_step: bool, count: int) -> range
             f"until = {until}: leaves no empirical step after percent = {percent} on a grid of N = {count} levels; choose more"
         )
     return range(start, min(stop, count))
+
+
+def _place(percent: float, count: int) -> int:
+    """The place of a share of the sampling among `count` levels, rounded half up."""
+    return math.floor(percent * (count + 1) / 100 + 0.5)
 
 
 def _checked_grid(grid: Grid | Mapping[str, float]) -> Grid:
@@ -231,11 +272,13 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
             "method.by_class=false draws from the records of all classes, and alignment.kind=moments takes back what was drawn of one: "
             "use method.by_class=true, or alignment.kind=none"
         )
+    _check_payment(method)
     steps, images, shared = empirical_steps(method), paying(settings, facts), shared_spends(settings)
 
     def spends(noise: float, count: int = images) -> list[Spend]:
         """The steps at `noise` = expected / C, the reciprocal of a record's largest share of a mean."""
-        images_paid = f"{count} images of a class" if method.by_class else f"{count} images"
+        what = ("trajectory" if count == 1 else "trajectories") if method.pay == "class" else "images"
+        images_paid = f"{count} {what} of a class" if method.by_class else f"{count} {what}"
         return shared + [
             Spend(
                 stage=STAGE_DRAWING,
@@ -250,19 +293,66 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     grid = Grid(**method.grid.model_dump(), sensitivity=2 * clip / _records(method, facts))
     terms = (method.sample_rate, method.percent, images, privacy.delta, method.single_step, grid, method.until)
     paper_claim = claim(*terms)
-    public = method.grid.N if method.centre == "public" else method.grid.N - len(steps)
+    prototypes = method.trajectories * len(facts.classes) if method.pay == "class" else 0
+    evaluations, comparisons = _work(settings, facts, prototypes)
+    covered = ANY_NUMBER if prototypes else settings.generation.images
     return Plan(
         method=method.name,
         facts=facts,
+        prototypes=prototypes,
         public_images=method.density == "public",
         generation=settings.generation,
-        evaluations=public,
-        comparisons=len(steps) * facts.records,
+        evaluations=evaluations,
+        comparisons=comparisons,
         spends=tuple(spends(relative)),
         privacy=privacy,
-        certificate=certificate and certificate.model_copy(update={"images": settings.generation.images}),
-        claim=Claim(epsilon=paper_claim.epsilon, source=f"{paper_claim.source}, C = {clip:.4g}"),
+        certificate=certificate and certificate.model_copy(update={"images": covered}),
+        claim=Claim(epsilon=paper_claim.epsilon, source=f"{paper_claim.source}; C = {clip:.4g}"),
     )
+
+
+def _check_payment(method: Method) -> None:
+    """Refuse settings of paid trajectories where there are none, or that would branch from where no record has been seen."""
+    if method.pay == "image":
+        usual = type(method)()
+        if idle := [name for name in ("trajectories", "branch") if getattr(method, name) != getattr(usual, name)]:
+            value = getattr(method, idle[0])
+            raise BadInput(
+                f"method.{idle[0]}={value} means nothing where each image pays for its own steps (method.pay=image): use method.pay=class, or "
+                "leave it out"
+            )
+        return
+    if not method.by_class:
+        raise BadInput(
+            "method.by_class=false averages the records of all classes, so that method.pay=class would pay for the same trajectory under each "
+            "name: use method.by_class=true, or method.pay=image"
+        )
+    branching(method)
+
+
+def branching(method: Method) -> tuple[int, int]:
+    """Places in the levels where a paid trajectory ends and where the way of an image begins; `BadInput` where that is later."""
+    private = window(method.percent, method.until, method.single_step, method.grid.N)
+    latest = min(private.stop, method.grid.N - 1)  # a public step is left, whose noise tells images apart
+    if method.branch is None:
+        return private.stop, latest
+    begin = _place(method.branch, method.grid.N)
+    if begin > latest:
+        raise BadInput(
+            f"method.branch={method.branch:g} lies behind the empirical steps, and noise can be added on the way back alone: use at most "
+            f"{100 * latest / (method.grid.N + 1):.4g}, or leave it out"
+        )
+    return private.stop, begin
+
+
+def _work(settings: SettingsOf[Method], facts: Facts, prototypes: int) -> tuple[int, int]:
+    """Network evaluations and comparisons with records for one image; each image's share of those of the prototypes, rounded up."""
+    method, steps = settings.method, len(empirical_steps(settings.method))
+    public = method.grid.N if method.centre == "public" else method.grid.N - steps
+    if not prototypes:
+        return public, steps * facts.records
+    share = prototypes / settings.generation.images
+    return method.grid.N - branching(method)[1] + math.ceil(public * share), math.ceil(steps * facts.records * share)
 
 
 def empirical_steps(method: Method) -> list[tuple[float, float]]:
@@ -272,8 +362,10 @@ def empirical_steps(method: Method) -> list[tuple[float, float]]:
 
 
 def paying(settings: SettingsOf[Method], facts: Facts) -> int:
-    """Number of images whose steps one record takes part in: the largest number of images of one class."""
+    """Number of paid trajectories that one record takes part in: those of its class, or the images of the largest one."""
     generation = settings.generation
+    if settings.method.pay == "class":
+        return settings.method.trajectories
     return most_of_one(generation, len(facts.classes)) if settings.method.by_class else generation.images
 
 
@@ -341,10 +433,14 @@ def _too_dear(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if cost(middle) <= settings.privacy.epsilon else (low, middle)
-    fits = _images_of(settings, facts, low) if method.by_class else low
+    paid, way = f"generation.images={settings.generation.images}", f"ask for at most {low} images"
+    if method.by_class:
+        way = f"ask for at most {_images_of(settings, facts, low)} images"
+    if method.pay == "class":
+        paid, way = f"method.trajectories={method.trajectories}", f"use at most {low} trajectories of a class"
     return (
-        f"method.clip={method.clip:g} with generation.images={settings.generation.images} would cost epsilon {epsilon:.4g}, above "
-        f"privacy.epsilon={settings.privacy.epsilon:g}: ask for at most {fits} images, or take method.clip={SHOWN * clip:.4g} or less, or "
+        f"method.clip={method.clip:g} with {paid} would cost epsilon {epsilon:.4g}, above "
+        f"privacy.epsilon={settings.privacy.epsilon:g}: {way}, or take method.clip={SHOWN * clip:.4g} or less, or "
         "end the window sooner (method.until)"
     )
 
@@ -353,8 +449,49 @@ def _too_dear(
 def draw_privately(
     settings: SettingsOf[Method], parts: Parts, private: tuple[Tensor, Tensor], y: Tensor, source: Randomness
 ) -> Tensor:
-    """Images or latents `[b, c, h, w]` of the classes y `[b]`: the end of their `trajectory`."""
-    *_, (_, _, x) = trajectory(settings, parts, private, y, source)
+    """Images or latents `[b, c, h, w]` of the classes y `[b]`: the end of their `trajectory`; with `pay=class` the points where its
+    empirical steps end, on a grid."""
+    walk = trajectory(settings, parts, private, y, source)
+    if settings.method.pay == "class":
+        *_, (_, _, x) = itertools.islice(walk, branching(settings.method)[0])
+        return (x / POINT_GRID).round() * POINT_GRID
+    *_, (_, _, x) = walk
+    return x.clamp(-parts.schedule.limit, parts.schedule.limit)
+
+
+@without_gradients
+def finish(settings: SettingsOf[Method], parts: Parts, points: Tensor, source: Randomness) -> Tensor:
+    """Images or latents `[b, c, h, w]`, one from each of the `points` at which paid trajectories end, by the public network alone."""
+    return _onwards(settings.method, parts, points, branching(settings.method)[0], source)
+
+
+@without_gradients
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
+    """Images or latents `[b, c, h, w]` of the private classes y `[b]`, each from a point of its class, with fresh noise up to the level of
+    `branch` and from there by the public network alone.
+
+    `parts.prototypes` holds `trajectories` points of each class, class by class. Nothing else of private records is used (post-processing).
+    """
+    import torch
+
+    from sfumato.diffusion.objective import normal
+    from sfumato.methods.parts import planned
+
+    method, levels, each = settings.method, settings.method.grid.levels().tolist(), settings.method.trajectories
+    end, begin = branching(method)
+    points = planned(parts.prototypes)[y * each + torch.randint(each, y.shape, generator=generator, device=y.device)]
+    x = points + math.sqrt(levels[begin] ** 2 - levels[end] ** 2) * normal(points, generator)
+    return _onwards(method, parts, x, begin, generator)
+
+
+def _onwards(method: Method, parts: Parts, x: Tensor, begin: int, generator: Draws) -> Tensor:
+    """The images that x `[b, c, h, w]` at the level with the place `begin` becomes by the public network, asked for no class."""
+    from sfumato.diffusion.edm import clean_image, noisy_step
+    from sfumato.diffusion.samplers import NO_CLASS
+
+    nobody = x.new_full((len(x),), NO_CLASS).long()
+    for sigma, after in itertools.pairwise(method.grid.levels().tolist()[begin:]):
+        x = noisy_step(x, clean_image(parts.schedule, parts.public, x, nobody, sigma), sigma, after, generator)
     return x.clamp(-parts.schedule.limit, parts.schedule.limit)
 
 
@@ -495,6 +632,8 @@ ALGORITHM = Algorithm(
     promise=PROMISE,
     claim=claim,
     plan=plan,
+    draw=draw,
     draw_privately=draw_privately,
+    finish=finish,
     worst_case=worst_case,
 )

@@ -53,7 +53,8 @@ class Parts:
     paid: tuple[AnyEvent, ...] = ()
     """The events that a priced drawing has paid; its noise follows from them."""
     prototypes: Tensor | None = None
-    """`[n, c, h, w]`, images of a priced drawing that `draw` starts from, equally many of each class, class by class."""
+    """`[n, c, h, w]`, images of a priced drawing, or points of its sampler, that `draw` starts from, equally many of each class, class by
+    class."""
     codec: Codec = PIXELS
     """Maps images to the denoisers' space, and back."""
     alignment: ClassMaps | None = None

@@ -255,6 +255,22 @@ def test_prototypes_are_paid_for_whatever_is_drawn_from_them(book):
     assert asked[0] == asked[1]
 
 
+def test_points_of_paid_trajectories_are_kept_whatever_branches_from_them(book):
+    """Neither the number of images nor how far they go back reaches what the points are kept under, and no public image goes on with them."""
+    given = []
+    for images, branch in ((50, 50), (500, 60)):
+        again = ["method.pay=class", "method.trajectories=2", f"generation.images={images}", f"method.branch={branch}"]
+        run_plan(planned("empirical-denoiser", *again))
+        (first,) = book.of(release.generate_privately)
+        from_them = book.of(release.generate)[0].given
+        assert first.paid and first.given.prototypes is True and first.given.wanted.images == 20
+        assert first.given.inputs.public.images is not None and from_them.inputs.public.images is None
+        assert from_them.inputs.settings.method.branch == branch and from_them.images == images
+        given.append([canonical(vars(first.given)[name]) for name in ("events", "wanted", "order", "inputs")])
+        book.asked.clear()
+    assert given[0] == given[1]
+
+
 def test_everything_judged_is_named_and_judged_once(book):
     run_plan(planned())
     (scored,) = book.of(release.evaluate)

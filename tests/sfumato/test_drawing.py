@@ -8,12 +8,13 @@ from torch import nn
 from sfumato import drawing
 from sfumato.config import Network
 from sfumato.diffusion.schedule import make_schedule
-from sfumato.drawing import draw_images, draw_public, some_of_each
-from sfumato.images import ImageSet
+from sfumato.drawing import draw_images, draw_public, private_drawing, some_of_each
+from sfumato.images import Drawn, ImageSet
 from sfumato.methods.parts import Parts
 from sfumato.methods.plan import Facts
 from sfumato.networks.build import build
 from sfumato.settings import resolve
+from tests.seeded import seeded_source
 
 SHAPE = (1, 4, 4)
 SETTINGS = resolve("dp-sgd", changes=["schedule.timesteps=20", "generation.steps=4", "seed=3"])
@@ -57,6 +58,26 @@ def test_the_seed_repeats_the_images_and_another_gives_others(monkeypatch):
     other = draw_images(shaded, SETTINGS.model_copy(update={"seed": 4}), parts(), facts(), 12, CPU)
     assert np.array_equal(one.pixels, two.pixels) and not np.array_equal(one.pixels, other.pixels)
     assert len(np.unique(one.pixels, axis=0)) == 12, "no piece repeats the noise of another"
+
+
+def test_points_of_a_priced_drawing_stand_behind_its_images_in_their_order(monkeypatch):
+    monkeypatch.setattr(drawing, "CHUNK", 3)
+
+    def ends(settings, parts, private, y, source):
+        return (y / 10).view(-1, 1, 1, 1).expand(-1, *SHAPE) + 5.0
+
+    def finish(settings, parts, points, source):
+        return points - 5.0
+
+    nothing = torch.zeros(0, *SHAPE), torch.zeros(0, dtype=torch.long)
+    images = private_drawing(ends, SETTINGS, parts(), facts(), 8, CPU, finish=finish)(*nothing, seeded_source(0))
+    assert isinstance(images, Drawn) and images.points.dtype == np.float32
+    assert np.allclose(images.points[:, 0, 0, 0] - 5, images.labels / 10) and images.points.shape == (8, *SHAPE)
+    assert np.array_equal(images.pixels[:, 0, 0, 0], np.round((images.labels / 10 + 1) * 127.5))
+    plain = private_drawing(lambda *given: ends(*given) - 5.0, SETTINGS, parts(), facts(), 8, CPU)(
+        *nothing, seeded_source(0)
+    )
+    assert not isinstance(plain, Drawn) and np.array_equal(plain.pixels, images.pixels)
 
 
 def test_some_of_each_class_are_found_wherever_they_stand_and_missing_ones_are_black():

@@ -9,8 +9,8 @@ import torch
 
 from sfumato import formats
 from sfumato.config import Latent, Network
-from sfumato.images import ImageSet
-from sfumato.latents import scaled
+from sfumato.images import Drawn, ImageSet, to_unit
+from sfumato.latents import PIXELS, scaled
 from sfumato.networks.autoencoder import build_autoencoder
 from sfumato.networks.build import build
 from sfumato.networks.denoiser import with_classes
@@ -60,6 +60,20 @@ def test_images_come_back(tmp_path, channels):
     assert found.classes == images.classes
     assert found.pixels.dtype == np.uint8 and np.array_equal(found.pixels, images.pixels)
     assert found.labels.dtype == np.int64 and np.array_equal(found.labels, images.labels)
+
+
+def test_points_come_back_in_full_and_images_without_them_as_the_denoisers_see_them(tmp_path):
+    images = picture_set(5)
+    points = np.random.default_rng(0).normal(scale=9, size=images.pixels.shape).astype(np.float32)
+    folders = [tmp_path / name for name in ("with", "without")]
+    for folder, one in zip(
+        folders, (Drawn(images.pixels, images.labels, images.classes, points=points), images), strict=True
+    ):
+        folder.mkdir()
+        formats.save_images(folder, one)
+        assert np.array_equal(formats.load_images(folder).pixels, images.pixels)
+    there, encoded = (formats.load_prototypes(folder, PIXELS, CPU) for folder in folders)
+    assert torch.equal(there, torch.from_numpy(points)) and torch.equal(encoded, to_unit(images.pixels))
 
 
 def test_a_part_of_a_set_with_no_images_of_one_class_keeps_its_class(tmp_path):

@@ -181,6 +181,11 @@ def test_a_device_that_is_not_there_is_refused(released):
     ("method", "changes", "parts"),
     [
         ("dp-ensemble", ["method.members=2", "method.prototypes=2", "method.training.steps=5"], {"prototypes"}),
+        (
+            "empirical-denoiser",
+            ["method.pay=class", "alignment.kind=moments", "latent.kind=patch", "latent.steps=5"],
+            {"prototypes", "moments", "autoencoder"},
+        ),
         ("moments", ["latent.kind=patch", "latent.steps=5"], {"moments", "autoencoder"}),
     ],
 )

@@ -54,6 +54,7 @@ from sfumato.privacy.accounting.gdp import (
     gdp_delta,
     gdp_epsilon,
     poisson_clt,
+    subsampled_gaussian_closeness,
     subsampled_gaussian_clt,
 )
 from sfumato.privacy.accounting.pld import (
@@ -77,6 +78,7 @@ __all__ = [
     "gdp_epsilon",
     "poisson_clt",
     "priced",
+    "subsampled_gaussian_closeness",
     "subsampled_gaussian_clt",
     "subsampled_gaussian_epsilon",
 ]

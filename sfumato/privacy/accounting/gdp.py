@@ -6,12 +6,19 @@ restate what papers print. The input checks at the end are shared by everything 
 
 import math
 from collections.abc import Iterable
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
 from sfumato.config import Relation
 from sfumato.errors import BadInput
+
+BERRY_ESSEEN = 0.56
+"""Constant in the distance from the limit (Dong et al. 2022, Theorem 3.4)."""
+FAR_FROM_LIMIT = 0.5
+"""gamma from which on that theorem says nothing."""
+BLOCK = 1 / 4
+"""Width of an integral's panels."""
 
 # ------------------------------------------------------------------------------------------------- Gaussian, exactly
 
@@ -83,14 +90,41 @@ def subsampled_gaussian_clt(mus: Iterable[float], sample_rate: float, repeats: i
     mus grow. `subsampled_gaussian_epsilon` is the sound number.
     """
     mus, rate = checked_mus(mus, sample_rate, repeats, top=1e100)
-    if not mus.size or not repeats:
+    if not repeats or not mus.any():
         return 0.0
-    scale = float(mus.max())
-    if scale == 0:
-        return 0.0
-    distinct, counts = np.unique(mus, return_counts=True)
-    kl, kappa = np.transpose([_clt_moments(float(mu), rate, scale) for mu in distinct])
+    (kl, kappa, _), counts, _ = _moments_of_all(mus, rate)
     return 2 * math.sqrt(repeats) * float(counts @ kl) / math.sqrt(float(counts @ kappa))
+
+
+class Closeness(NamedTuple):
+    """How close a composition is to its Gaussian limit (Dong et al. 2022)."""
+
+    kappa_3: float
+    """Sum of the steps' third absolute central moments, which Theorem 3.5 needs to vanish; 0 or more, infinite beyond a float."""
+    gamma: float
+    """0.56 kappa_3 / (kappa_2 - kl^2)^1.5 in sums over the steps (Theorem 3.4): both errors of any test may lie as far beside those of the
+    limit. From 1/2 on the theorem says nothing."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the theorem says anything."""
+        return self.gamma < FAR_FROM_LIMIT
+
+
+def subsampled_gaussian_closeness(mus: Iterable[float], sample_rate: float, repeats: int = 1) -> Closeness:
+    """What the central limit theorem behind `subsampled_gaussian_clt` needs to be small; same arguments and errors.
+
+    kappa_3 of C_p(G_mu) is the integral of | log|f'| + kl |^3 over 0..1 (Dong et al. 2022, section 3.2): Lemma A.1 of "How private is
+    diffusion-based sampling?" and kl^3 (1 - p) (1 - 2 Phi(-mu/2)) for the flat middle part, which the lemma leaves out. Without any step both are 0.
+    """
+    mus, rate = checked_mus(mus, sample_rate, repeats, top=1e100)
+    if not repeats or not mus.any():
+        return Closeness(0.0, 0.0)
+    (kl, kappa, third), counts, unit = _moments_of_all(mus, rate)
+    spread = repeats * float(counts @ (kappa - kl * kl))
+    total = repeats * float(counts @ third)
+    with np.errstate(over="ignore"):
+        return Closeness(float(np.float64(unit) ** 3 * total), BERRY_ESSEEN * total / spread**1.5)
 
 
 def poisson_clt(mus: Iterable[float], sample_rate: float, repeats: int = 1) -> float:
@@ -114,24 +148,35 @@ def poisson_clt(mus: Iterable[float], sample_rate: float, repeats: int = 1) -> f
     return math.exp(log_mu) if log_mu < math.log(np.finfo(float).max) else math.inf
 
 
-def _clt_moments(mu: float, rate: float, scale: float) -> tuple[float, float]:
-    """kl / scale^2 and kappa_2 / scale^4 of C_p(G_mu) (Lemma A.1), by Gauss-Legendre panels over x >= mu/2."""
+def _moments_of_all(mus: np.ndarray, rate: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """kl / u, kappa_2 / u^2 and kappa_3 / u^3 of each different mu `[3, n]`, how often it comes `[n]`, and the unit u; one mu is above 0."""
+    distinct, counts = np.unique(mus, return_counts=True)
+    unit = float(mus.max()) * max(1.0, float(mus.max()))  # losses are of this size, so that their cubes fit a float
+    return np.transpose([_clt_moments(float(mu), rate, unit) for mu in distinct]), counts, unit
+
+
+def _clt_moments(mu: float, rate: float, unit: float) -> tuple[float, float, float]:
+    """kl, kappa_2 and kappa_3 of C_p(G_mu) in powers of `unit` (Lemma A.1), by Gauss-Legendre panels over x >= mu/2."""
+    from scipy.special import ndtr
+
     if mu == 0:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     nodes, weights = np.polynomial.legendre.leggauss(16)
-    # u = x - mu, so that large mu keeps its digits. The densities vanish beyond [-40, 12]; panels of width 1/4 resolve
+    # u = x - mu, so that large mu keeps its digits. The densities vanish beyond [-40, 12]; these panels resolve
     # them and, wherever they do not vanish, the bend of Z, whose width is 1/mu.
-    edges = np.arange(max(-mu / 2, -40.0), 12.0, 0.25)
-    u = (edges[:, None] + 0.125 * (1 + nodes)).ravel()
-    weights = np.tile(0.125 * weights, edges.size)
+    edges = np.arange(max(-mu / 2, -40.0), 12.0, BLOCK)
+    u = (edges[:, None] + BLOCK / 2 * (1 + nodes)).ravel()
+    weights = np.tile(BLOCK / 2 * weights, edges.size)
     exponent = mu * (u + mu / 2)
-    z = log_ratio(exponent, rate) / scale / scale
+    z = log_ratio(exponent, rate) / unit
     here = np.exp(-u * u / 2) / math.sqrt(2 * math.pi)
     origin = here * np.exp(-exponent)
     gap = here * -np.expm1(-exponent)
     kl = rate * float(weights @ (z * gap))
     kappa = float(weights @ (z * z * (rate * here + (2 - rate) * origin)))
-    return kl, kappa
+    apart = abs(z - kl) ** 3 * (rate * here + (1 - rate) * origin) + (z + kl) ** 3 * origin
+    flat = kl**3 * (1 - rate) * (1 - 2 * float(ndtr(-mu / 2)))
+    return kl, kappa, float(weights @ apart) + flat
 
 
 def log_ratio(exponent: np.ndarray, rate: float | np.ndarray) -> np.ndarray:

@@ -204,7 +204,8 @@ class World:
         """The priced drawing of the plan, as the task puts it together."""
         parts = replace(parts, paid=self.plan.events(STAGE_DRAWING))
         images = self.plan.prototypes or self.plan.generation.images
-        return private_drawing(self.method.draw_privately, self.settings, parts, self.facts, images, CPU)
+        finish = self.method.finish if self.plan.prototypes else None
+        return private_drawing(self.method.draw_privately, self.settings, parts, self.facts, images, CPU, finish=finish)
 
     def draw_privately(self, access: Access, parts: Parts, **others) -> tuple[ImageSet, dict[int, str]]:
         """Images by the sampler that pays for them."""

@@ -61,6 +61,7 @@ def test_a_method_is_a_frozen_value_and_what_it_does_not_name_it_cannot_do(late_
         "ballot",
         "distinct",
         "draw_privately",
+        "finish",
         "worst_case",
         "blueprint",
         "embeds",

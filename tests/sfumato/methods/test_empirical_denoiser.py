@@ -1,5 +1,6 @@
 """The empirical denoiser: its claim against the paper's tables and by quadrature, what a plan costs, what a record can move."""
 
+import itertools
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -16,15 +17,24 @@ from sfumato.diffusion import edm
 from sfumato.diffusion.edm import clean_image, step_noise
 from sfumato.drawing import draw_images
 from sfumato.errors import BadInput
-from sfumato.images import to_unit
+from sfumato.images import Drawn, to_unit
+from sfumato.marks import PROTOTYPES
 from sfumato.methods import empirical_denoiser
-from sfumato.methods.empirical_denoiser import Grid, attack_success, claim, empirical_steps, window
-from sfumato.methods.plan import STAGE_DRAWING
+from sfumato.methods.empirical_denoiser import Grid, attack_success, branching, claim, empirical_steps, window
+from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING
 from sfumato.preflight import plan_for, preflight
-from sfumato.privacy.accounting.accountant import gdp_epsilon, subsampled_gaussian_epsilon
+from sfumato.privacy.accounting.accountant import (
+    gdp_epsilon,
+    subsampled_gaussian_closeness,
+    subsampled_gaussian_epsilon,
+)
 from sfumato.privacy.engine import kernel_mean
+from sfumato.privacy.ledger.ledger import Ledger
+from sfumato.privacy.mechanisms import drawn
 from sfumato.settings import resolve
+from tasks.runtime.caching import canonical
 from tests.seeded import seeded_source
+from tests.spends import KEYS
 from tests.vectors import facts
 
 IMAGES, DELTA = 10_000, 1e-5
@@ -170,6 +180,30 @@ def test_the_limit_formula_written_out(rate, percent, images, single):
     found = claim(rate, percent, images, 1e-4, single, grid)
     assert found.mu == pytest.approx(slow_limit(mus, rate, images), rel=1e-6)
     assert found.epsilon == gdp_epsilon(found.mu, 1e-4)
+
+
+def test_each_claim_by_the_limit_says_whether_the_limit_holds():
+    """The headline is one record in five shown at once: far from any limit. Composition of all records takes no limit."""
+    headline = claim(2e-5, 93, IMAGES, DELTA, True)
+    mu = float(Grid().mus()[37])
+    assert (headline.kappa_3, headline.gamma) == subsampled_gaussian_closeness([mu], 2e-5, IMAGES)
+    assert "claim outside the range where the limit holds: kappa_3 = 7.39e+12, gamma = 1.25" in headline.source
+    assert "7.4e12 and 1.25 for the headline" in empirical_denoiser.PROMISE
+    mild = claim(0.01, 40, 10_000, DELTA, False, until=50)
+    assert 0 < mild.gamma < 0.5 and mild.kappa_3 < 0.1
+    assert (
+        "outside" not in mild.source
+        and f"gamma beside the limit's, {mild.gamma / DELTA:.2g} times delta" in mild.source
+    )
+    exact = claim(1.0, 93, 1, DELTA, True)
+    assert exact.kappa_3 == exact.gamma == 0.0 and "kappa_3" not in exact.source
+
+
+def test_the_check_of_the_limit_stands_in_the_plan():
+    _, plan = planned("method.sample_rate=0.01", "method.percent=60", "method.until=67.5", "method.clip=2")
+    assert "kappa_3 = " in plan.claim.source and plan.claim.source in str(plan)
+    _, plan = planned("method.sample_rate=0.01", "method.single_step=true", "method.pay=class")
+    assert "outside the range where the limit holds" in plan.claim.source
 
 
 def test_sensitivity_scales_every_step():
@@ -327,6 +361,94 @@ def test_the_windows_edges(percent, until, single, steps):
     assert window(percent, until, single, 39) == steps
 
 
+# Trajectories that are paid for once
+
+
+ONCE = ("method.pay=class", "method.trajectories=2")
+
+
+@pytest.mark.parametrize("changes", [[], ["method.sample_rate=0.2"], ["privacy.relation=replace_one"]], ids=str)
+def test_trajectories_cost_what_as_many_images_of_a_class_cost_and_cover_any_number(changes):
+    """Two trajectories of each of ten classes: the price of twenty images, whatever number is drawn."""
+    _, images = planned(*changes, "generation.images=20")
+    for count in (60, 5000):
+        _, once = planned(*changes, *ONCE, f"generation.images={count}")
+        assert [spend.event for spend in once.spends] == [spend.event for spend in images.spends]
+        assert once.certificate == images.certificate.model_copy(update={"images": ANY_NUMBER})
+        assert "any number of images" in once.certificate.sentence() and "2 trajectories of a class" in str(once)
+        assert once.claim == images.claim and once.prototypes == 20 and once.generation.images == count
+    assert images.prototypes == 0 and images.certificate.images == 20
+
+
+def test_more_trajectories_cost_more_and_other_ways_back_nothing():
+    _, two = planned(*ONCE, "method.clip=8")
+    _, four = planned(*ONCE, "method.clip=8", "method.trajectories=4")
+    assert four.certificate.epsilon > two.certificate.epsilon
+    for way in ("method.branch=0", "method.branch=67.5"):
+        assert planned(*ONCE, "method.clip=8", way)[1].spends == two.spends
+
+
+def test_how_images_branch_is_no_part_of_what_paid_points_are_kept_under():
+    """And nothing of the new settings is part of what runs of one image at a time are kept under."""
+    near, far = (planned(*ONCE, f"method.branch={share}")[0].method for share in (50, 60))
+    assert near != far and near.seen_by(PROTOTYPES) == far.seen_by(PROTOTYPES)
+    assert not {"pay", "trajectories", "branch"} & set(canonical(planned()[0].method))
+    assert {"pay", "trajectories"} <= set(canonical(near))
+
+
+@pytest.mark.parametrize(
+    ("changes", "culprit"),
+    [
+        (
+            ["method.trajectories=2"],
+            r"method\.trajectories=2 means nothing where each image pays .* use method\.pay=class",
+        ),
+        (["method.branch=50"], r"method\.branch=50\.0 means nothing where each image pays"),
+        (
+            [*ONCE, "method.by_class=false"],
+            r"method\.by_class=false .* use method\.by_class=true, or method\.pay=image",
+        ),
+        ([*ONCE, "method.branch=70"], r"method\.branch=70 lies behind the empirical steps, .* use at most 67\.5"),
+        ([*ONCE, "method.branch=100", "method.until=100"], r"method\.branch=100 lies behind .* use at most 95"),
+        ([*ONCE, "method.single_step=true", "method.branch=60"], r"method\.branch=60 lies behind .* use at most 47\.5"),
+        ([*ONCE, "method.branch=101"], "method.branch"),
+        ([*ONCE, "method.trajectories=0"], "method.trajectories"),
+        (["method.pay=set"], "method.pay"),
+        (
+            [*ONCE, "method.clip=60", "method.trajectories=9"],
+            r"method\.trajectories=9 would cost epsilon .* use at most 3 trajectories",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_paid_once_is_refused_in_one_line(changes, culprit):
+    with pytest.raises(BadInput, match=culprit) as refusal:
+        planned(*changes)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("share", "others"), [("67.5", ()), ("95", ("method.until=100",)), ("47.5", ("method.single_step=true",))]
+)
+def test_the_latest_place_to_branch_that_a_refusal_names_is_one(share, others):
+    settings, plan = planned(*ONCE, *others, f"method.branch={share}")
+    _, begin = branching(settings.method)
+    assert begin == round(float(share) * 40 / 100) and plan.evaluations == 39 - begin + math.ceil(39 * 20 / 60)
+
+
+@pytest.mark.parametrize(
+    ("others", "place"), [((), 27), (("method.until=100",), 38), (("method.single_step=true",), 19)]
+)
+def test_by_itself_an_image_begins_where_the_paid_steps_end_with_a_step_left(others, place):
+    assert branching(planned("method.pay=class", *others)[0].method) == (39 if place == 38 else place, place)
+
+
+def test_trajectories_that_a_refusal_names_fit():
+    with pytest.raises(BadInput, match="would cost"):
+        planned(*ONCE, "method.clip=60", "method.trajectories=4")
+    assert planned(*ONCE, "method.clip=60", "method.trajectories=3")[1].certificate.epsilon <= 10
+
+
 # What is drawn
 
 
@@ -424,6 +546,95 @@ def test_more_images_than_were_paid_for_are_not_drawn(changes, world):
     parts, private = ready(tiny)
     with pytest.raises(ValueError, match="would take part in .* images, and .* are paid for"):
         drawn_by(tiny, parts, private, torch.arange(30) // 3)
+
+
+def test_points_are_the_ends_of_the_paid_steps_on_a_grid(world):
+    """With the same noise as an image that pays for itself, up to there; and no further noise is drawn."""
+    tiny = world("empirical-denoiser", *ONCE)
+    parts, private = ready(tiny)
+    y = torch.arange(20) // 2
+    points = drawn_by(tiny, parts, private, y)
+    steps = empirical_denoiser.trajectory(tiny.settings, parts, private, y, seeded_source(0))
+    *_, (_, _, x) = [step for step, _ in zip(steps, range(27), strict=False)]
+    assert float((points - x).abs().max()) <= empirical_denoiser.POINT_GRID / 2 + 1e-6
+    assert torch.equal(points, (points / empirical_denoiser.POINT_GRID).round() * empirical_denoiser.POINT_GRID)
+    assert points.abs().max() > 1, "noisy, and not cut to an image's range"
+    with pytest.raises(ValueError, match="would take part in .* images, and .* are paid for"):
+        drawn_by(tiny, parts, private, torch.arange(30) // 3)
+
+
+def test_images_branch_from_points_of_their_class_alone(world, monkeypatch):
+    """By a network that expects the point itself, an image lies where its point does."""
+    tiny = world("empirical-denoiser", *ONCE, "method.branch=67.5")
+    marks = torch.tensor([-0.9, 0.9]).repeat(10) * (torch.arange(20) // 2 + 1) / 10
+    points = marks.view(-1, 1, 1, 1).expand(-1, 1, 8, 8)
+    parts = replace(tiny.parts, prototypes=points)
+    monkeypatch.setattr(edm, "clean_image", lambda schedule, network, x, y, sigma: (20 * x).round() / 20)
+    y = torch.arange(10).repeat(20)
+    images = empirical_denoiser.draw(tiny.settings, parts, y, torch.Generator().manual_seed(0)).mean((1, 2, 3))
+    own = marks.view(10, 2)[y]
+    distances = (images[:, None] - own).abs()
+    assert float(distances.min(1).values.max()) < 0.3
+    assert all(len(set(distances[y == c].argmin(1).tolist())) == 2 for c in range(4, 10)), (
+        "both points of a class are used"
+    )
+
+
+@pytest.mark.parametrize("branch", ["null", "0", "55", "67.5"])
+def test_images_of_a_point_differ_repeat_by_the_seed_and_take_the_planned_steps(branch, world, monkeypatch):
+    tiny = world("empirical-denoiser", "method.pay=class", f"method.branch={branch}")
+    private_parts, private = ready(tiny)
+    points = drawn_by(tiny, private_parts, private, torch.arange(10))
+    parts = replace(tiny.parts, prototypes=points)
+    y, steps = torch.arange(10).repeat_interleave(4), []
+    monkeypatch.setattr(edm, "clean_image", lambda *how: steps.append(len(how[2])) or clean_image(*how))
+    draw = empirical_denoiser.draw
+    images, again, others = (draw(tiny.settings, parts, y, torch.Generator().manual_seed(s)) for s in (0, 0, 1))
+    assert images.shape == (40, 1, 8, 8) and images.isfinite().all() and images.abs().max() <= 1
+    assert torch.equal(images, again) and not torch.equal(images, others)
+    assert all(torch.cdist(x.flatten(1), x.flatten(1)).add(torch.eye(4)).min() > 0 for x in images.split(4))
+    assert len(steps) == 3 * (39 - branching(tiny.settings.method)[1])
+
+
+def test_going_back_farther_varies_more(world):
+    tiny = world("empirical-denoiser", "method.pay=class")
+    private_parts, private = ready(tiny)
+    points = drawn_by(tiny, private_parts, private, torch.arange(10))
+    spread = []
+    for share in (67.5, 55.0, 40.0):
+        method = tiny.settings.method.model_copy(update={"branch": share})
+        settings = tiny.settings.model_copy(update={"method": method})
+        x = empirical_denoiser.draw(
+            settings, replace(tiny.parts, prototypes=points), torch.zeros(60).long(), torch.Generator().manual_seed(0)
+        )
+        spread.append(float(x.std(0).mean()))
+    assert spread[0] < spread[1] < spread[2]
+
+
+@pytest.mark.parametrize("until", ["67.5", "100"])
+def test_each_point_is_finished_by_the_public_network_alone(until, world):
+    tiny = world("empirical-denoiser", "method.pay=class", f"method.until={until}")
+    points = 3 * torch.randn(10, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    images = empirical_denoiser.finish(tiny.settings, tiny.parts, points, seeded_source(0))
+    assert images.shape == points.shape and images.abs().max() <= 1
+    if until == "100":
+        assert torch.equal(images, points.clamp(-1, 1)), "no step is left"
+
+
+def test_paying_once_writes_one_entry_for_any_number_and_branching_opens_no_door(world, access_to, tmp_path):
+    tiny, ticks = world("empirical-denoiser", *ONCE), itertools.count()
+    with Ledger(f"sqlite:///{tmp_path}/ledger.db", lambda: f"2026-01-01T00:{next(ticks):02d}:00Z", KEYS) as ledger:
+        access = replace(access_to(ledger)(STAGE_DRAWING, tiny), images=ANY_NUMBER)
+        events = tiny.plan.events(STAGE_DRAWING)
+        paid = drawn(access, events, tiny.drawing(tiny.parts), device=torch.device("cpu"))
+        images, before = paid.result, len(list(ledger.entries()))
+        assert isinstance(images, Drawn) and images.labels.tolist() == [c for c in range(10) for _ in range(2)]
+        (entry,) = (entry for entry in ledger.entries() if entry.kind == "reserve")
+        assert entry.body["images"] == ANY_NUMBER and [one["count"] for one in entry.body["events"]] == [2] * 9
+        assert ledger.total("digits").epsilon == pytest.approx(tiny.plan.certificate.epsilon, rel=1e-6)
+        parts = replace(tiny.parts, prototypes=torch.from_numpy(images.points))
+        many = draw_images(empirical_denoiser.draw, tiny.settings, parts, tiny.facts, 300, torch.device("cpu"))
+        assert len(many) == 300 and len(list(ledger.entries())) == before and ledger.verify() == []
 
 
 def test_a_record_taken_out_or_none_left_does_not_show_by_a_crash(world):

@@ -25,6 +25,7 @@ ENSEMBLE = ("dp-ensemble", "method.members=4")
 KERNEL = ("empirical-denoiser",)
 SAMPLED = ("empirical-denoiser", "method.sample_rate=0.2")
 ALL = ("empirical-denoiser", "method.by_class=false", "method.centre=zero")
+ONCE = ("empirical-denoiser", "method.pay=class", "method.trajectories=3")
 SAMPLERS = {
     "ensemble": ENSEMBLE,
     "noise averaged": (*ENSEMBLE, "method.formulation=A"),
@@ -32,6 +33,7 @@ SAMPLERS = {
     "kernel mean": KERNEL,
     "of a sample": SAMPLED,
     "of all classes": ALL,
+    "paid once": ONCE,
 }
 
 
@@ -57,7 +59,7 @@ def test_a_sampler_that_does_what_its_entries_say_has_no_fault_and_keeps_its_pri
     assert fit.epsilon <= fit.priced and bound.epsilon <= fit.priced
 
 
-@pytest.mark.parametrize("how", ["ensemble", "kernel mean", "of a sample", "of all classes"])
+@pytest.mark.parametrize("how", ["ensemble", "kernel mean", "of a sample", "of all classes", "paid once"])
 def test_what_a_game_shows_is_nearly_the_price_so_that_little_could_hide(how):
     fit, _ = tried(*SAMPLERS[how])
     assert fit.contribution == pytest.approx(1, abs=1e-3) and fit.epsilon > 0.75 * fit.priced
@@ -71,7 +73,9 @@ def test_who_attacks_at_epsilon_ten_guesses_many_coins():
 
 
 @pytest.mark.parametrize("epsilon", [1, 10])
-@pytest.mark.parametrize(("how", "module"), [("ensemble", objective), ("kernel mean", edm), ("of a sample", edm)])
+@pytest.mark.parametrize(
+    ("how", "module"), [("ensemble", objective), ("kernel mean", edm), ("of a sample", edm), ("paid once", edm)]
+)
 def test_halved_noise_is_found_and_shown_above_the_price(monkeypatch, how, module, epsilon):
     real = module.normal
     monkeypatch.setattr(module, "normal", lambda like, source: real(like, source) / 2)
@@ -87,7 +91,7 @@ def test_a_clip_of_c_instead_of_half_of_it_is_found(monkeypatch, how):
     assert any("the record moved a step by" in fault for fault in fit.faults)
 
 
-@pytest.mark.parametrize("how", ["kernel mean", "of all classes"])
+@pytest.mark.parametrize("how", ["kernel mean", "of all classes", "paid once"])
 def test_a_kernel_mean_divided_by_too_few_is_found(monkeypatch, how):
     real = kernel_mean.kernel_mean
 

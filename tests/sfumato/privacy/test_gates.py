@@ -18,7 +18,7 @@ DOORS = (
     "artifacts.publish",
 )
 """Where private images are handled, or what was found in them is judged."""
-HOOKS = ("ballot", "corrupt", "draw_privately", "loss")
+HOOKS = ("ballot", "corrupt", "draw_privately", "finish", "loss")
 """What a mechanism calls in the file of a method."""
 SINGLE = {
     "sfumato.privacy.ledger.balance.check_change": 3,

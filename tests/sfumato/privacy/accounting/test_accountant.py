@@ -35,6 +35,7 @@ from sfumato.privacy.accounting.accountant import (
     gdp_epsilon,
     poisson_clt,
     priced,
+    subsampled_gaussian_closeness,
     subsampled_gaussian_clt,
     subsampled_gaussian_epsilon,
 )
@@ -372,6 +373,54 @@ def test_limit_formulas_do_not_overflow():
         assert subsampled_gaussian_clt([mu], 1e-4, 10_000) == pytest.approx(2.0, rel=1e-2)
 
 
+def slow_moments(mu, rate):
+    """kl, kappa_2 and kappa_3 of C_p(G_mu) by their definitions (Dong et al. 2022, section 3.2), over the levels of a test."""
+    fixed = norm.cdf(-mu / 2)
+    middle = rate * fixed + (1 - rate) * (1 - fixed)
+
+    def loss(level):
+        return math.log(rate * math.exp(-mu * norm.ppf(level) - mu * mu / 2) + 1 - rate)
+
+    def integral(of):
+        """Over [0, x*], where log|f'| is the loss, and over [f(x*), 1], where the inverse has its negative at f'."""
+        edges = [0.0, *(fixed * 10.0**-k for k in range(12, 0, -1)), fixed]
+        first = sum(quad(lambda a: of(loss(a)), *ends, epsabs=0, epsrel=1e-9)[0] for ends in pairwise(edges))
+        third = sum(
+            quad(lambda a: of(-loss(a)) * math.exp(loss(a)), *ends, epsabs=0, epsrel=1e-9)[0]
+            for ends in pairwise(edges)
+        )
+        return first + third + of(0.0) * (middle - fixed)
+
+    kl = -integral(lambda of: of)
+    return kl, integral(lambda of: of**2), integral(lambda of: abs(of + kl) ** 3)
+
+
+@pytest.mark.parametrize(("mus", "rate", "repeats"), [([0.3], 0.5, 7), ([1.0, 1.0, 0.2], 0.1, 40), ([2.5], 0.01, 300)])
+def test_the_distance_from_the_limit_by_its_definition(mus, rate, repeats):
+    kl, kappa, third = np.transpose([slow_moments(mu, rate) for mu in mus])
+    close = subsampled_gaussian_closeness(mus, rate, repeats)
+    assert close.kappa_3 == pytest.approx(repeats * third.sum(), rel=1e-5)
+    gamma = 0.56 * repeats * third.sum() / (repeats * (kappa - kl**2).sum()) ** 1.5
+    assert close.gamma == pytest.approx(gamma, rel=1e-5) and close.holds == (gamma < 0.5)
+
+
+def test_a_plain_gaussian_has_the_moments_of_a_normal():
+    """At rate 1 the loss is N(mu^2 / 2, mu^2), whose third absolute central moment is mu^3 sqrt(8 / pi)."""
+    close = subsampled_gaussian_closeness([0.5, 2.0], 1.0, 3)
+    assert close.kappa_3 == pytest.approx(3 * (0.5**3 + 2.0**3) * math.sqrt(8 / math.pi), rel=1e-8)
+
+
+def test_more_and_smaller_steps_lie_nearer_to_the_limit():
+    """As the square root of their number; and one record that is drawn and shown is far from it at any size of mu."""
+    one, four = (subsampled_gaussian_closeness([0.5], 0.01, repeats) for repeats in (100, 400))
+    assert one.gamma == pytest.approx(2 * four.gamma) and four.kappa_3 == pytest.approx(4 * one.kappa_3)
+    shown = [subsampled_gaussian_closeness([mu], 2e-5, 10_000) for mu in (258.0, 1e50, 1e100)]
+    assert all(close.gamma == pytest.approx(0.56 / math.sqrt(0.2), rel=2e-3) and not close.holds for close in shown)
+    assert shown[0].kappa_3 > 1e12 and shown[2].kappa_3 == math.inf
+    assert subsampled_gaussian_closeness([], 0.5) == subsampled_gaussian_closeness([0.0], 0.5) == (0.0, 0.0)
+    assert math.isfinite(subsampled_gaussian_closeness([1e-120], 0.5).gamma)
+
+
 noises, rates = st.floats(0.6, 5.0), st.floats(0.001, 1.0)
 relations = st.sampled_from(RELATIONS)
 
@@ -512,6 +561,8 @@ class Unheard(Event):
         (lambda: subsampled_gaussian_epsilon([1.0, -2.0], 0.5, DELTA), "mus = -2.0"),
         (lambda: subsampled_gaussian_epsilon([1.0], 0.5, DELTA, 1.5), "repeats = 1.5"),
         (lambda: subsampled_gaussian_clt([math.inf], 0.5), "mus up to inf"),
+        (lambda: subsampled_gaussian_closeness([math.inf], 0.5), "mus up to inf"),
+        (lambda: subsampled_gaussian_closeness([1.0], 0.0), "sample_rate = 0.0"),
         (lambda: calibrate_noise(0.0, DELTA, 0.1, 10), "epsilon = 0.0"),
         (lambda: calibrate_noise(math.inf, DELTA, 0.1, 10), "epsilon = inf"),
         (lambda: calibrate_noise(1.0, 2.0, 0.1, 10), "delta = 2.0"),
