@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from sfumato.config import AUTO, Matching
 from sfumato.methods import METHODS
-from sfumato.methods.plan import embedding_noise, matching
+from sfumato.methods.plan import Embedding, embedding_noise, matching
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.settings import Settings
 from sfumato.stage_costs import Declared
@@ -31,8 +31,18 @@ LONGEST = 0.2
 MOST_NUMBERS = 128
 """Numbers of a latent up to which matching was tried."""
 
+OF_A_KERNEL = ("frequencies", "length_scales")
+"""Those of them that other features do not have."""
+
 Choice = tuple[str, float | int, str]
 """A setting of matching, its value, and why."""
+
+
+def latent_generator(how: Embedding) -> Iterator[tuple[str, object, str]]:
+    """The settings of `LATENT_GENERATOR` that a method with these features has."""
+    for name, value, why in LATENT_GENERATOR:
+        if how.features == "fourier" or name not in OF_A_KERNEL:
+            yield name, value, why
 
 
 def matching_of(settings: Settings, declared: Declared, epsilon: float, share: float) -> Iterator[Choice]:

@@ -60,7 +60,14 @@ FLOORS = [
     {
         "sfumato.drawing",
         *("sfumato.central", "sfumato.embedding", "sfumato.estimate", "sfumato.evolution"),
-        *("sfumato.embedding_choice", "sfumato.fourier", "sfumato.matching", "sfumato.rates", "sfumato.selection"),
+        *(
+            "sfumato.embedding_choice",
+            "sfumato.fourier",
+            "sfumato.matching",
+            "sfumato.perceptual",
+            "sfumato.rates",
+            "sfumato.selection",
+        ),
         *("sfumato.preflight", "sfumato.pretrained"),
         *("sfumato.recipe", "sfumato.stage_costs"),
         "sfumato.rehearsal",
