@@ -40,7 +40,7 @@ def features_of(how: Embedding, parts: Parts, backbone: Backbone | None, *, seed
     """The features that a plan sums: of a kernel, whose frequencies follow from the seed, or of the public classifier `backbone`."""
     if how.features == "fourier":
         return random_features(how, math.prod(parts.shape), seed)
-    return perceptual_features(planned(backbone), how.squares, parts.codec)
+    return perceptual_features(planned(backbone), how, parts.codec)
 
 
 def embedder(features: Features, codec: Codec, maps: ClassMaps | None = None) -> Callable[[Tensor, Tensor], Tensor]:

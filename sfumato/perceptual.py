@@ -2,7 +2,7 @@
 
     phi_1(x) = e(x) / |e(x)|        phi_2(x) = e(x)^2 / |e(x)^2|, number by number
 
-with e(x) the outputs of all layers, side by side. Both at once are [sqrt(1 - s) phi_1, sqrt(s) phi_2], of norm 1 again; s is `Embedding.squares`. Each
+with e(x) the outputs of all layers, side by side, larger maps averaged over a grid of cells. Both at once are [sqrt(1 - s) phi_1, sqrt(s) phi_2], of norm 1 again; s is `Embedding.squares`. Each
 image by itself, and differentiable down to the pixels. The paper takes the layers of a VGG trained on ImageNet, here they are those of the
 public backbone.
 
@@ -13,19 +13,23 @@ import math
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sfumato.backbone import Backbone
 from sfumato.latents import PIXELS, Codec
-from sfumato.networks.backbone import BackboneNetwork, quarters
+from sfumato.methods.plan import Embedding
+from sfumato.networks.backbone import BackboneNetwork
 
 
-def layers(network: BackboneNetwork, images: Tensor) -> Tensor:
-    """The means over each quarter of what every block of the network puts out, side by side, `[b, d]`, for images `[b, c, h, w]`."""
+def layers(network: BackboneNetwork, images: Tensor, cells: int) -> Tensor:
+    """What every block of the network puts out, side by side, `[b, d]`, for images `[b, c, h, w]`; a map with a side of more than `cells` as its
+    means over so many parts of that side."""
     outputs, x = [], images.contiguous(memory_format=torch.channels_last)
     for block in network.trunk:
         x = block(x)
-        outputs.append(quarters(x).flatten(1))
+        height, width = (min(cells, side) for side in x.shape[2:])
+        outputs.append(F.adaptive_avg_pool2d(x, (height, width)).flatten(1))
     return torch.cat(outputs, 1)
 
 
@@ -46,8 +50,8 @@ def both_moments(features: Tensor, squares: float) -> Tensor:
     return torch.cat([math.sqrt(1 - squares) * first, math.sqrt(squares) * second], 1)
 
 
-def perceptual_features(backbone: Backbone, squares: float, codec: Codec = PIXELS) -> Callable[[Tensor], Tensor]:
-    """From images, or latents of `codec`, `[b, c, h, w]` to perceptual features of norm 1, `[b, d]`, or `[b, 2 d]` with `squares` above 0.
+def perceptual_features(backbone: Backbone, how: Embedding, codec: Codec = PIXELS) -> Callable[[Tensor], Tensor]:
+    """From images, or latents of `codec`, `[b, c, h, w]` to perceptual features of norm 1, `[b, d]`, or `[b, 2 d]` with `how.squares` above 0.
 
     Latents are decoded first, those of private images too: what the autoencoder loses, no drawn image has either.
     """
@@ -55,6 +59,6 @@ def perceptual_features(backbone: Backbone, squares: float, codec: Codec = PIXEL
     def read(x: Tensor) -> Tensor:
         if not len(x):  # which group norm does not take
             return read(x.new_zeros(1, *x.shape[1:]))[:0]
-        return both_moments(layers(backbone.network, codec.shown(x)), squares)
+        return both_moments(layers(backbone.network, codec.shown(x), how.cells), how.squares)
 
     return read

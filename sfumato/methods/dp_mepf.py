@@ -40,10 +40,13 @@ class Method(MethodSection):
     squares: float = Field(default=0.5, ge=0, lt=1)
     """Share of the squared norm of a record's features that their squares have (phi_2); at .5 both have the same noise, as in the paper; 0 leaves
     the squares out (phi_1 alone)."""
+    cells: int = Field(default=8, ge=1)
+    """Largest side of a layer's maps; larger ones are averaged over so many cells a side, where the paper takes every position. Fewer mean less noise
+    in all, and say less of where strokes lie."""
     count_share: float = Field(default=0.05, gt=0, lt=1)
     """Share of a record's squared norm that counts it in its class."""
-    training: GeneratorTraining = GeneratorTraining()
-    """Training of the generator, which costs nothing more."""
+    training: GeneratorTraining = GeneratorTraining(steps=1000, batch=320)
+    """Training of the generator, which costs nothing more; a step costs many times what it does with features of a kernel."""
 
 
 def claim(noise_multiplier: float, delta: float) -> Claim:
@@ -68,6 +71,7 @@ def embedding(settings: SettingsOf[Method]) -> Embedding:
     return Embedding(
         features="perceptual",
         squares=method.squares,
+        cells=method.cells,
         count_share=method.count_share,
         training=Training(**method.training.model_dump()),
     )

@@ -11,11 +11,16 @@ from sfumato.backbone import train_backbone
 from sfumato.config import BackboneSettings, Latent
 from sfumato.images import to_unit
 from sfumato.latents import train_autoencoder
+from sfumato.methods.plan import Embedding
 from sfumato.perceptual import both_moments, layers, perceptual_features, to_norm_one
 
 LITTLE = BackboneSettings(width=8, steps=5, batch=32)
 CHANNELS = 14 * LITTLE.width
 """Channels of all six blocks together."""
+
+
+def features(squares=0.5, cells=2):
+    return Embedding(features="perceptual", squares=squares, cells=cells, count_share=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +51,9 @@ def oracle(backbone, image, squares):
 
 @pytest.mark.parametrize("squares", [0.0, 0.5, 0.2])
 def test_they_are_what_a_loop_over_layers_and_quarters_gives(backbone, digits, squares):
-    features = perceptual_features(backbone, squares)(digits[:6])
-    assert features.shape == (6, (2 if squares else 1) * 4 * CHANNELS)
-    for row, image in zip(features, digits, strict=False):
+    phi = perceptual_features(backbone, features(squares))(digits[:6])
+    assert phi.shape == (6, (2 if squares else 1) * 4 * CHANNELS)
+    for row, image in zip(phi, digits, strict=False):
         assert row.numpy() == pytest.approx(oracle(backbone, image, squares), abs=1e-5)
 
 
@@ -68,9 +73,9 @@ CRAFTED = {
 @pytest.mark.parametrize("squares", [0.0, 0.5, 0.99])
 @pytest.mark.parametrize("name", CRAFTED)
 def test_no_image_gets_features_longer_than_1(backbone, name, squares):
-    features = perceptual_features(backbone, squares)(CRAFTED[name][None])
-    norm = float(features.double().norm())
-    assert features.isfinite().all() and (norm == 0 or norm == pytest.approx(1, abs=1e-5)), norm
+    phi = perceptual_features(backbone, features(squares))(CRAFTED[name][None])
+    norm = float(phi.double().norm())
+    assert phi.isfinite().all() and (norm == 0 or norm == pytest.approx(1, abs=1e-5)), norm
     if name in ("undefined", "infinite"):
         assert norm == 0, "what says nothing adds nothing"
 
@@ -91,14 +96,14 @@ def test_a_row_that_is_zero_or_not_finite_is_zero_and_so_is_its_gradient():
 
 
 def test_each_image_is_read_by_itself_and_an_empty_batch_is_empty(backbone, digits):
-    read = perceptual_features(backbone, 0.5)
+    read = perceptual_features(backbone, features(0.5))
     together, alone = read(digits[:4]), torch.cat([read(digits[at : at + 1]) for at in range(4)])
     assert torch.allclose(together, alone, atol=1e-5)
     assert read(digits[:0]).shape == (0, 8 * CHANNELS)
 
 
 def test_gradients_reach_the_pixels_as_differences_say(backbone, digits):
-    read = perceptual_features(backbone, 0.5)
+    read = perceptual_features(backbone, features(0.5))
     generator = torch.Generator().manual_seed(0)
     x, other = digits[:1].clone().requires_grad_(True), read(digits[1:2])
     towards = torch.randn(x.shape, generator=generator)
@@ -113,11 +118,17 @@ def test_latents_are_read_as_the_images_that_they_decode_to(backbone, digits):
     latent = Latent(kind="kl", steps=2, batch=8)
     codec = train_autoencoder(latent, to_unit(pixels), seed=0).codec
     z = codec.encode(digits[:3]).requires_grad_(True)
-    features = perceptual_features(backbone, 0.5, codec)(z)
-    assert torch.allclose(features, perceptual_features(backbone, 0.5)(codec.decode(z)), atol=1e-6)
-    (gradient,) = torch.autograd.grad(features[:, 0].sum(), z)
+    phi = perceptual_features(backbone, features(0.5), codec)(z)
+    assert torch.allclose(phi, perceptual_features(backbone, features(0.5))(codec.decode(z)), atol=1e-6)
+    (gradient,) = torch.autograd.grad(phi[:, 0].sum(), z)
     assert gradient.shape == z.shape and gradient.abs().sum() > 0, "through the decoder"
 
 
-def test_layers_are_all_six_blocks(backbone, digits):
-    assert len(backbone.network.trunk) == 6 and layers(backbone.network, digits[:2]).shape == (2, 4 * CHANNELS)
+def test_a_map_is_taken_whole_where_it_has_no_more_cells_than_asked_for(backbone, digits):
+    first = backbone.network.trunk[0](digits[:2])
+    whole = layers(backbone.network, digits[:2], 8)
+    width = LITTLE.width
+    assert whole.shape == (2, 64 * width + 16 * (width + 2 * width) + 4 * (2 + 4 + 4) * width)
+    assert torch.allclose(whole[:, : 64 * width], first.flatten(1))
+    assert layers(backbone.network, digits[:2], 2).shape == (2, 4 * CHANNELS)
+    assert torch.allclose(layers(backbone.network, digits[:2], 1)[:, :width], first.mean((2, 3)), atol=1e-6)
