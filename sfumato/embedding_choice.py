@@ -31,18 +31,13 @@ LONGEST = 0.2
 MOST_NUMBERS = 128
 """Numbers of a latent up to which matching was tried."""
 
-OF_A_KERNEL = ("frequencies", "length_scales")
-"""Those of them that other features do not have."""
-
 Choice = tuple[str, float | int, str]
 """A setting of matching, its value, and why."""
 
 
-def latent_generator(how: Embedding) -> Iterator[tuple[str, object, str]]:
-    """The settings of `LATENT_GENERATOR` that a method with these features has."""
-    for name, value, why in LATENT_GENERATOR:
-        if how.features == "fourier" or name not in OF_A_KERNEL:
-            yield name, value, why
+def latent_generator(how: Embedding) -> tuple[tuple[str, object, str], ...]:
+    """The settings of a generator of latents: `LATENT_GENERATOR` for the features of a kernel, with which they were tried, and none for others."""
+    return LATENT_GENERATOR if how.features == "fourier" else ()
 
 
 def matching_of(settings: Settings, declared: Declared, epsilon: float, share: float) -> Iterator[Choice]:
