@@ -1,10 +1,10 @@
-"""Perceptual features: what the layers of a classifier of public images make of an image, of norm 1 (Harder et al. 2023, section 4).
+"""Perceptual features: what the layers of a classifier of public images make of an image, of norm 1 (Harder et al. 2023).
 
     phi_1(x) = e(x) / |e(x)|        phi_2(x) = e(x)^2 / |e(x)^2|, number by number
 
-with e(x) the outputs of all layers, side by side, larger maps averaged over a grid of cells. Both at once are [sqrt(1 - s) phi_1, sqrt(s) phi_2], of norm 1 again; s is `Embedding.squares`. Each
-image by itself, and differentiable down to the pixels. The paper takes the layers of a VGG trained on ImageNet, here they are those of the
-public backbone.
+with e(x) the outputs of all layers, side by side, larger maps averaged over a grid of cells. Both at once are
+[sqrt(1 - s) phi_1, sqrt(s) phi_2], of norm 1 again; s is `Embedding.squares`. Each image by itself, and differentiable down to the pixels. The
+paper takes the layers of a VGG trained on ImageNet, here they are those of the public backbone.
 
 Not covered: the noise on sums of private features, see `sfumato.privacy.mechanisms.noisy_embedding`, which bounds every record again.
 """

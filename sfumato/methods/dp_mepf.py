@@ -25,7 +25,7 @@ from sfumato.privacy.accounting import accountant
 
 PROMISE = """\
 The paper claims the epsilon of Gaussian mechanisms on the mean features of the private set, whose sensitivity is known because each record's features \
-are brought to norm 1 (Harder et al. 2023, section 4): one for the features, and one of the same noise for their squares. The run can be certified and comes to the \
+are brought to norm 1 (Harder et al. 2023): one for the features, and one of the same noise for their squares. The run can be certified and comes to the \
 claim but for rounding: private images are opened once, each adds one vector of norm 1 at most to the sum of its class, with its features, their squares and the count of the \
 class among its numbers, and the closed form of Gaussian differential privacy, or PLD beside other queries, prices the one release under add/remove or exchange. The network behind \
 the features has seen public images alone, and the generator's training sees noisy sums and public parts alone, so any number of images is covered."""
@@ -50,7 +50,7 @@ class Method(MethodSection):
 
 
 def claim(noise_multiplier: float, delta: float) -> Claim:
-    """The epsilon of one Gaussian mechanism of sensitivity 1 (Harder et al. 2023, section 4, by Balle and Wang 2018).
+    """The epsilon of one Gaussian mechanism of sensitivity 1 (Harder et al. 2023, by Balle and Wang 2018).
 
     Features and squares with noise s each are one vector of norm 1 with noise s / sqrt(2).
     """
