@@ -300,7 +300,8 @@ def prepare(settings: Settings, plan: Plan, shown: TrainingSet, book: Journal) -
     if plan.retrieval is None:
         needed = shown.images if plan.public_images or plan.images_of_ballot else None
         compared = plan.evolution and plan.evolution.features == "backbone"
-        backbone = train_backbone(settings, shown.every, book) if compared else None
+        summed = plan.embedding and plan.embedding.features == "perceptual"
+        backbone = train_backbone(settings, shown.every, book) if compared or summed else None
         return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments, backbone=backbone)
     extractor = None
     if plan.retrieval.time:

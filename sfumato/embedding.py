@@ -1,7 +1,8 @@
 """Mean embeddings: a generator learns from the noisy sums of the private records' features alone, class by class.
 
-Features are random ones of a Gaussian kernel (Rahimi and Recht 2007), whose frequencies are public. Behind the door each private
-record adds its features to the sum of its class (`embedder`); the sums leave with noise. All else here is post-processing of them:
+Features are random ones of a Gaussian kernel (Rahimi and Recht 2007), whose frequencies are public, or those of a network that learnt from
+public images alone (`sfumato.perceptual`). Behind the door each private record adds its features to the sum of its class (`embedder`); the sums
+leave with noise. All else here is post-processing of them:
 the classes' mean embeddings (`sfumato.fourier`), and a one-step generator whose images come to have the same (`fitted`; Harder et al.
 2021, section 3). `sfumato.matching` moves drawn images themselves instead.
 
@@ -9,18 +10,22 @@ Not covered: the noise and its price, see `sfumato.privacy.mechanisms.noisy_embe
 """
 
 import itertools
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from sfumato.alignment import ClassMaps, aligned
+from sfumato.backbone import Backbone
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.samplers import one_step_images
+from sfumato.fourier import random_features
 from sfumato.images import shape_of
 from sfumato.latents import Codec
-from sfumato.methods.parts import Parts
+from sfumato.methods.parts import Parts, planned
 from sfumato.methods.plan import Embedding
+from sfumato.perceptual import perceptual_features
 from sfumato.progress import Progress, silent
 from sfumato.resuming import Keeper
 from sfumato.training import Resumable, train_denoiser
@@ -29,6 +34,13 @@ Features = Callable[[Tensor], Tensor]
 """From images or latents `[b, c, h, w]` to features `[b, d]` of norm 1, each by itself; differentiable."""
 FEWEST = 2
 """Images of a class in a step, at least: one alone has no mean square without itself."""
+
+
+def features_of(how: Embedding, parts: Parts, backbone: Backbone | None, *, seed: int) -> Features:
+    """The features that a plan sums: of a kernel, whose frequencies follow from the seed, or of the public classifier `backbone`."""
+    if how.features == "fourier":
+        return random_features(how, math.prod(parts.shape), seed)
+    return perceptual_features(planned(backbone), how, parts.codec)
 
 
 def embedder(features: Features, codec: Codec, maps: ClassMaps | None = None) -> Callable[[Tensor, Tensor], Tensor]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from sfumato.config import AUTO, Matching
 from sfumato.methods import METHODS
-from sfumato.methods.plan import embedding_noise, matching
+from sfumato.methods.plan import Embedding, embedding_noise, matching
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.settings import Settings
 from sfumato.stage_costs import Declared
@@ -33,6 +33,11 @@ MOST_NUMBERS = 128
 
 Choice = tuple[str, float | int, str]
 """A setting of matching, its value, and why."""
+
+
+def latent_generator(how: Embedding) -> tuple[tuple[str, object, str], ...]:
+    """The settings of a generator of latents: `LATENT_GENERATOR` for the features of a kernel, with which they were tried, and none for others."""
+    return LATENT_GENERATOR if how.features == "fourier" else ()
 
 
 def matching_of(settings: Settings, declared: Declared, epsilon: float, share: float) -> Iterator[Choice]:

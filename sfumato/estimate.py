@@ -210,7 +210,8 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         stages["distillation"] = training.steps * (training.batch * denoise + _update(probe, work))
     if plan.embedding:
         training = plan.embedding.training
-        stages["training"] = training.steps * (training.batch * own + _update(probe, own_work))
+        looked_at = backbone + coder_forward * TRAINING / 2 if plan.embedding.features == "perceptual" else 0.0
+        stages["training"] = training.steps * (training.batch * (own + looked_at) + _update(probe, own_work))
     if plan.plain:
         stages["training"] = plan.plain.steps * (plan.plain.batch * own + _update(probe, own_work))
     if plan.members:

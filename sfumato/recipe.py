@@ -14,7 +14,7 @@ from typing import Any
 from sfumato.alignment import refuse_size
 from sfumato.config import Choice, Section
 from sfumato.costs import COSTS
-from sfumato.embedding_choice import GENERATOR_WIDTH, LATENT_GENERATOR, matching_of
+from sfumato.embedding_choice import GENERATOR_WIDTH, latent_generator, matching_of
 from sfumato.errors import BadInput
 from sfumato.evaluation.effort import Sizes, judging_seconds
 from sfumato.methods import METHODS
@@ -550,7 +550,7 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
     if chosen_method.embeds:
         yield Pick("pretraining.steps", 0, "the generator is begun afresh, and asks no public denoiser")
         if settings.latent.kind != "none":
-            for name, value, why in LATENT_GENERATOR:
+            for name, value, why in latent_generator(chosen_method.embeds(settings)):
                 yield Pick(f"method.{name}", value, why)
     elif chosen_method.blueprint:
         yield Pick("method.network.kind", "mlp", "its sampler asks the network thousands of times")

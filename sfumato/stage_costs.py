@@ -55,10 +55,11 @@ def batch_of(settings: Settings, declared: Declared) -> float:
 
 def needs_backbone(settings: Settings) -> bool:
     """Whether a stage of these settings needs the public classifier."""
-    evolves = METHODS[settings.method.name].evolves
-    compared = evolves is not None and evolves(settings).features == "backbone"
+    method = METHODS[settings.method.name]
+    compared = method.evolves is not None and method.evolves(settings).features == "backbone"
+    summed = method.embeds is not None and method.embeds(settings).features == "perceptual"
     perceptual = settings.latent.kind != "none" and settings.latent.perceptual > 0
-    return compared or perceptual or settings.judge.use != "none" or settings.selection.classes > 0
+    return compared or summed or perceptual or settings.judge.use != "none" or settings.selection.classes > 0
 
 
 def has_public_model(settings: Settings) -> bool:
@@ -95,7 +96,13 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
         )
         costs["candidates"] = drawing_seconds(cost, work, settings.generation.steps) + looked_at
     if embeds := chosen_method.embeds:
-        costs["training"] = training_seconds(cost, work, embeds(settings).training.batch)
+        how = embeds(settings)
+        costs["training"] = training_seconds(cost, work, how.training.batch)
+        if how.features == "perceptual":  # of each drawn image too the features are taken, and their gradients
+            looked_at = costs["backbone"] / settings.backbone.batch + TRAINING * drawing_of_codec(
+                settings, declared, table
+            )
+            costs["training"] += how.training.batch * looked_at
     if not chosen_method.draw_privately:
         walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
         walk = 1 if chosen_method.embeds else walk

@@ -4,7 +4,7 @@ The sums alone open the private images; the generator's training sees them and p
 """
 
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
 from artifacts import serialization
 from artifacts.references import EmbeddingSums, PublicAutoencoder, TunedModel
@@ -12,13 +12,14 @@ from sfumato import embedding, fourier
 from sfumato.config import NOT_HASHED, Machine, Matching
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import begun
+from sfumato.methods.parts import Parts
 from sfumato.methods.plan import STAGE_EMBEDDING, STAGE_MATCHING, Embedding, Facts
 from sfumato.privacy import mechanisms
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.retrieval import split
 from tasks.inputs import Inputs, load_parts
 from tasks.private import frozen_codec
-from tasks.runtime.artifact import RunContext, device_of, making
+from tasks.runtime.artifact import Draft, RunContext, device_of, making
 from tasks.runtime.caching import code_version, stage
 from tasks.runtime.checkpoints import keeping
 from tasks.runtime.environment import where
@@ -31,7 +32,7 @@ def embed(context: RunContext, order: Order, event: Gaussian, inputs: Inputs, ho
     parents, classes, title = [*inputs.refs(), *order.refs()], inputs.facts.classes, "mean embeddings"
     with making(EmbeddingSums, title, context, parents=parents, params=event.model_dump()) as draft:
         parts, code = load_parts(draft, inputs, order.machine), code_version(embed.fn)
-        features = fourier.random_features(how, math.prod(parts.shape), inputs.settings.seed)
+        features = features_of(draft, inputs, parts, how, order.machine)
         with where().ledger() as ledger:
             access = order.access(ledger, context, stage=STAGE_EMBEDDING, purpose=title, code=code, parents=parents)
             paid = mechanisms.noisy_embedding(
@@ -100,7 +101,7 @@ def fit(
         model, losses = embedding.fitted(
             generator.to(device_of(machine)),
             parts,
-            fourier.random_features(how, math.prod(parts.shape), settings.seed),
+            features_of(draft, inputs, parts, how, machine),
             fourier.class_means(tensors["sums"], how.count_share, noise_multiplier=facts["noise_multiplier"]),
             how,
             seed=settings.seed,
@@ -110,3 +111,12 @@ def fit(
         draft.series = {"loss": split.thinned(losses)}
         serialization.save_denoiser(draft.folder, model, built.network, built.shape, built.classes)
     return draft.ref
+
+
+def features_of(
+    draft: Draft[Any], inputs: Inputs, parts: Parts, how: Embedding, machine: Machine
+) -> embedding.Features:
+    """The features that are summed, with the public classifier where they are its own."""
+    backbone = inputs.public.backbone
+    reader = serialization.load_backbone(draft.open(backbone), device_of(machine)) if backbone else None
+    return embedding.features_of(how, parts, reader, seed=inputs.settings.seed)

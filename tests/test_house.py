@@ -61,7 +61,7 @@ FLOORS = [
         "sfumato.drawing",
         *("sfumato.central", "sfumato.embedding", "sfumato.estimate", "sfumato.evolution"),
         *("sfumato.embedding_choice", "sfumato.fourier", "sfumato.matching", "sfumato.rates", "sfumato.selection"),
-        *("sfumato.preflight", "sfumato.pretrained"),
+        *("sfumato.perceptual", "sfumato.preflight", "sfumato.pretrained"),
         *("sfumato.recipe", "sfumato.stage_costs"),
         "sfumato.rehearsal",
         "sfumato.stored_parts",

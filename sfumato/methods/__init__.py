@@ -21,6 +21,7 @@ FILES = {
     "moments": "moments",
     "private-evolution": "private_evolution",
     "dp-merf": "dp_merf",
+    "dp-mepf": "dp_mepf",
     "dppm": "dppm",
 }
 """Name -> file; the first is the default."""

@@ -11,31 +11,15 @@ Not covered: what the mean of the features does not show; fine strokes come out 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from sfumato.config import MethodSection, SettingsOf, Training
-from sfumato.methods.algorithm import Algorithm, without_gradients
-from sfumato.methods.plan import (
-    STAGE_EMBEDDING,
-    UNCLAIMED,
-    Blueprint,
-    Claim,
-    Embedding,
-    Facts,
-    Plan,
-    Spend,
-    calibrated,
-    shared_spends,
-)
+from sfumato.methods.algorithm import Algorithm
+from sfumato.methods.mean_embedding import GeneratorTraining, drawn_at_once, generator_blueprint, planned_release
+from sfumato.methods.plan import Claim, Embedding, Facts, Plan
 from sfumato.privacy.accounting import accountant
-from sfumato.privacy.accounting.events import Gaussian
-
-if TYPE_CHECKING:  # to list settings takes no torch
-    from torch import Generator, Tensor
-
-    from sfumato.methods.parts import Parts
 
 PROMISE = """\
 The paper claims the epsilon of one Gaussian mechanism on the mean embedding of the private set, whose sensitivity is known because random features \
@@ -44,19 +28,6 @@ images are opened once, each adds a vector of norm 1 at most to the sum of its c
 closed form of Gaussian differential privacy, or PLD beside other queries, prices the one release under add/remove or exchange. The frequencies of the features are public, and the generator's training \
 sees noisy sums alone, so any number of images is covered."""
 """What the paper claims, what can be certified, and why they differ (Markdown)."""
-
-
-class GeneratorTraining(Training):
-    """Training of the generator on noisy mean embeddings."""
-
-    steps: int = Field(default=2000, ge=1)
-    """Optimiser steps."""
-    batch: int = Field(default=640, ge=2)
-    """Images per step, of all classes together; of each class at least two."""
-    learning_rate: float = Field(default=5e-3, gt=0)
-    """Peak learning rate of Adam."""
-    ema_decay: float = Field(default=0.99, ge=0, lt=1)
-    """Decay of the moving average of the weights."""
 
 
 class Method(MethodSection):
@@ -86,25 +57,7 @@ def claim(noise_multiplier: float, delta: float) -> Claim:
 
 def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     """The whole run; raises `BadInput` where the budget does not fit."""
-    shared = shared_spends(settings)
-
-    def spends(noise: float) -> list[Spend]:
-        event = Gaussian(noise_multiplier=noise)
-        return [*shared, Spend(stage=STAGE_EMBEDDING, what="sums of random features of each class", event=event)]
-
-    noise, certificate = calibrated(settings.privacy, spends)
-    return Plan(
-        method=settings.method.name,
-        facts=facts,
-        embedding=embedding(settings),
-        noise_multiplier=noise,
-        generation=settings.generation,
-        evaluations=1,
-        spends=tuple(spends(noise)),
-        privacy=settings.privacy,
-        certificate=certificate,
-        claim=claim(noise, settings.privacy.delta) if noise else UNCLAIMED,
-    )
+    return planned_release(settings, facts, embedding(settings), "sums of random features of each class", claim)
 
 
 def embedding(settings: SettingsOf[Method]) -> Embedding:
@@ -119,31 +72,12 @@ def embedding(settings: SettingsOf[Method]) -> Embedding:
     )
 
 
-def blueprint(settings: SettingsOf[Method], shape: tuple[int, int, int], facts: Facts) -> Blueprint:
-    """The generator: the run's network begun afresh, whose output is an image and no noise."""
-    network = settings.network.model_copy(update={"prediction": "noise"})
-    return Blueprint(network=network, shape=shape, classes=len(facts.classes))
-
-
-@without_gradients
-def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
-    """Images or latents `[b, c, h, w]` of the private classes y `[b]`, each by one evaluation of the generator."""
-    import torch
-
-    from sfumato.diffusion.objective import normal
-    from sfumato.diffusion.samplers import one_step_images
-    from sfumato.methods.parts import planned
-
-    z = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
-    return one_step_images(planned(parts.tuned), parts.schedule, z, y)
-
-
 ALGORITHM = Algorithm(
     section=Method,
     promise=PROMISE,
     claim=claim,
     plan=plan,
-    draw=draw,
-    blueprint=blueprint,
+    draw=drawn_at_once,
+    blueprint=generator_blueprint,
     embeds=embedding,
 )

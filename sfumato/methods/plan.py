@@ -286,12 +286,16 @@ class Evolution(Section):
 class Embedding(Section):
     """Features whose sums private records pay for, and what a generator learns from them."""
 
-    features: Literal["fourier"]
-    """Which features."""
-    frequencies: int
+    features: Literal["fourier", "perceptual"]
+    """Which features: random ones of a kernel, or those of the public classifier."""
+    frequencies: int = 0
     """Random frequencies of the kernel; each gives two features."""
-    length_scales: tuple[float, ...]
+    length_scales: tuple[float, ...] = ()
     """Widths of the kernels whose mean the features stand for, in units of the root of the numbers of an image."""
+    squares: Annotated[float, LATER] = 0.0
+    """Share of the squared norm of perceptual features that their squares have; 0 leaves these out."""
+    cells: Annotated[int, LATER] = 0
+    """Largest side of a layer's maps in perceptual features; larger ones are averaged over a grid of so many cells a side."""
     count_share: float
     """Share of a record's squared norm that goes to the count of its class."""
     training: Annotated[Training, not_for(SUMMING)] = Training()

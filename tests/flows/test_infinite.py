@@ -27,6 +27,7 @@ SMALL = {
     "dp-promise": ["central.images=1", "central.steps=3", "fine_tuning.averages=[0.5]"],
     "moments": [],
     "dp-merf": ["method.frequencies=50", "method.training.steps=5"],
+    "dp-mepf": ["method.training.steps=5", "backbone.steps=5"],
     "private-evolution": ["method.candidates=100", "method.features=pixels", "method.distillation.steps=5"],
 }
 

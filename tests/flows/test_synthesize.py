@@ -468,7 +468,17 @@ QUERIED = "generation.classes=queried"
 
 @pytest.mark.parametrize(
     "method",
-    ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments", "private-evolution", "dp-merf"],
+    [
+        "rapid",
+        "dp-sgd",
+        "dp-promise",
+        "dp-ensemble",
+        "empirical-denoiser",
+        "moments",
+        "private-evolution",
+        "dp-merf",
+        "dp-mepf",
+    ],
 )
 def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, method):
     members = ["method.members=2", "method.key=two"] if method == "dp-ensemble" else []
@@ -491,7 +501,17 @@ def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, meth
 
 @pytest.mark.parametrize(
     "method",
-    ["rapid", "dp-sgd", "dp-promise", "dp-ensemble", "empirical-denoiser", "moments", "private-evolution", "dp-merf"],
+    [
+        "rapid",
+        "dp-sgd",
+        "dp-promise",
+        "dp-ensemble",
+        "empirical-denoiser",
+        "moments",
+        "private-evolution",
+        "dp-merf",
+        "dp-mepf",
+    ],
 )
 def test_moments_are_taken_before_all_else_and_all_stands_on_them(book, method):
     own = {

@@ -57,6 +57,17 @@ def test_stages_are_there_where_they_are_planned(monkeypatch):
     assert every["judging"] > base["judging"]
 
 
+def test_features_of_the_public_classifier_are_taken_of_every_drawn_image(monkeypatch):
+    """A step of the generator takes its own image, and its features with their gradients; the classifier itself is trained."""
+    own = ["method.training.batch=100", "method.training.steps=50"]
+    kernel, classifier = (
+        dict(minutes(monkeypatch, *NONE, *own, method=name).stages) for name in ("dp-merf", "dp-mepf")
+    )
+    assert set(classifier) - set(kernel) == {"backbone"}
+    assert classifier["training"] - kernel["training"] == pytest.approx(50 * 100 * 1e-3 / 1, rel=0.5)
+    assert classifier["training"] > kernel["training"]
+
+
 def test_what_is_too_large_for_the_probe_is_taken_from_the_table(monkeypatch):
     monkeypatch.setattr(module, "_measure", lambda *_: pytest.fail("it was timed"))
     probe = module.Probe(COSTS["cpu"])

@@ -119,6 +119,14 @@ def test_mean_embeddings_ask_no_public_denoiser_and_have_a_judge():
     assert recipe("pretraining.steps=5", method="dp-merf").pretraining.steps == 5, "for `generation.refine`"
 
 
+def test_what_was_tried_with_features_of_a_kernel_is_not_taken_for_others():
+    settings = recipe(method="dp-mepf")
+    assert settings.pretraining.steps == 0 and settings.judge.use == "filter" and settings.latent.steps > 1000
+    usual = resolve("dp-mepf", "digits").method
+    assert settings.method.training.learning_rate == usual.training.learning_rate
+    assert settings.backbone.steps > 300 and settings.method.training.steps >= 1
+
+
 def test_a_gpu_gets_another_recipe_and_colour_another_network():
     grey, gpu = recipe(), recipe("recipe.device=gpu")
     colour, large = recipe(shape=(3, 32, 32)), recipe(shape=(3, 64, 64))

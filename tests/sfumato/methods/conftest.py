@@ -1,7 +1,6 @@
 """A tiny world for methods: sixty private digits, a few hundred glyphs, networks that train in a second."""
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -10,7 +9,9 @@ import torch
 
 from sfumato import embedding, evolution, fourier, rates, sources
 from sfumato.alignment import Reference, fitted, measured
+from sfumato.backbone import Backbone, train_backbone
 from sfumato.central import central_images, warmed
+from sfumato.config import BackboneSettings
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.drawing import private_drawing
 from sfumato.images import ImageSet, to_unit
@@ -68,6 +69,7 @@ TINY_TOO = {
         "method.candidates=100", "method.features=pixels", "method.distillation.steps=30", "method.distillation.batch=32",
     ],
     "dp-merf": ["method.frequencies=50", "method.training.steps=3", "method.training.batch=20"],
+    "dp-mepf": ["method.training.steps=3", "method.training.batch=20", "backbone.width=8", "backbone.steps=5"],
 }  # fmt: skip
 """Further settings of methods that have more to make tiny."""
 CPU = torch.device("cpu")
@@ -177,7 +179,8 @@ class World:
     def embed(self, access: Access, parts: Parts, **others) -> tuple[Parts, dict[int, str]]:
         """The noisy sums of features, and the generator that learns from them."""
         how, event = self.plan.embedding, self.plan.event(STAGE_EMBEDDING)
-        features = fourier.random_features(how, math.prod(parts.shape), 0)
+        backbone = public_backbone(self.settings.backbone) if how.features == "perceptual" else None
+        features = embedding.features_of(how, parts, backbone, seed=0)
         sums = noisy_embedding(
             access, event, embedding.embedder(features, parts.codec, parts.alignment), classes=len(self.facts.classes), count_share=how.count_share,
             **others,
@@ -247,6 +250,14 @@ def build_like(world: World) -> torch.nn.Module:
     model = build(world.settings.network, world.parts.shape, world.facts.public_classes, alpha_bar=levels)
     model.load_state_dict(world.parts.public.state_dict())
     return model
+
+
+@functools.cache
+def public_backbone(settings: BackboneSettings) -> Backbone:
+    """A classifier of a few glyphs."""
+    return train_backbone(
+        settings, sources.load("glyphs", sources.Reading(size=8, glyphs_per_class=8)), seed=0
+    ).backbone
 
 
 NOT_PUBLIC = ("generation.", "fine_tuning.", "method.training.")

@@ -450,7 +450,7 @@ def test_central_images_that_cannot_serve_are_refused_in_one_line(changes, says)
     assert "\n" not in str(refusal.value)
 
 
-MATCHED = sorted(set(METHODS) - {"dppm", "dp-merf", "empirical-denoiser", "dp-ensemble"})
+MATCHED = sorted(set(METHODS) - {"dppm", "dp-merf", "dp-mepf", "empirical-denoiser", "dp-ensemble"})
 
 
 @pytest.mark.parametrize("method", MATCHED)
@@ -483,7 +483,9 @@ def test_without_central_images_nothing_is_planned_for_them():
     assert plan == planned("dp-sgd") and plan.central is None and plan.measured is None
 
 
-@pytest.mark.parametrize("method", sorted(set(METHODS) - {"dppm", "dp-ensemble", "dp-merf", "empirical-denoiser"}))
+@pytest.mark.parametrize(
+    "method", sorted(set(METHODS) - {"dppm", "dp-ensemble", "dp-merf", "dp-mepf", "empirical-denoiser"})
+)
 def test_a_choice_of_public_classes_is_priced_with_everything_else(method):
     plan = planned(method, "selection.classes=12", "selection.share=0.1", "privacy.epsilon=3")
     assert plan.spends[0].stage == STAGE_SELECTION and plan.facts.learnt_classes == 12 < plan.facts.public_classes

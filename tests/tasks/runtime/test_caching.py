@@ -351,7 +351,12 @@ def test_the_method_in_the_settings_decides_whose_code_is_in_the_key(monkeypatch
 BEFORE = {
     **{"rapid": "7203d27210ba1bef", "dp-sgd": "ab39bb74f7a416fa", "dp-promise": "ea0bb935c01b9ffa"},
     **{"dp-ensemble": "3b3b3ed81aeb07e8", "empirical-denoiser": "11bb3067000af0f4", "dppm": "ca8796b2939e2135"},
-    **{"moments": "b988e1a0bd77fc88", "private-evolution": "e7bf6021bf3f96a6", "dp-merf": "dd86cc25844f1079"},
+    **{
+        "moments": "b988e1a0bd77fc88",
+        "private-evolution": "e7bf6021bf3f96a6",
+        "dp-merf": "dd86cc25844f1079",
+        "dp-mepf": "844f58ca7ad69816",
+    },
 }
 """What keys are made of since the home has its second format: digests of the default settings as they enter a key."""
 
