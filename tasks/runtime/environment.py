@@ -169,7 +169,7 @@ def _keys_folder(home: Path) -> Path:
 
 
 def configure() -> Where:
-    """Make the home and point Prefect at it; call before Prefect is imported. What the environment sets already, stays."""
+    """Make the home and point Prefect at it; call before Prefect or torch is imported. What the environment sets already, stays."""
     place = where()
     try:
         for folder in (place.runs, place.home / "prefect", place.home / "results", place.home / "mlflow"):
@@ -194,6 +194,8 @@ def configure() -> Where:
         "DO_NOT_TRACK": "true",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Threads that wait by spinning starve each other where two jobs share the cores: benchmarks/threads.py.
+        "OMP_WAIT_POLICY": "passive",
     }
     if api := running_server(place):
         defaults["PREFECT_API_URL"] = api

@@ -98,6 +98,15 @@ def test_configuring_makes_the_folders_and_points_prefect_there(folder, monkeypa
     assert configure() == where()
 
 
+def test_threads_that_wait_leave_the_core_to_others_unless_the_environment_says_how(folder, monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    configure()
+    assert os.environ["OMP_WAIT_POLICY"] == "active"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    configure()
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
+
+
 def test_what_the_environment_says_of_prefect_stays(folder, monkeypatch):
     monkeypatch.setenv("PREFECT_HOME", "/mine")
     configure()
