@@ -636,9 +636,8 @@ def draw_unjudged(
             )
         before = before_drawing(recipe)
         wanted = Wanted(generation=before.generation, facts=plan.facts, images=plan.prototypes)
-        first = inputs.model_copy(update={"settings": before})
         prototypes = book.stage(release.generate_privately, paid=True, note="prototypes")(
-            order, events, first, wanted, prototypes=True
+            order, events, inputs.model_copy(update={"settings": before}), wanted, prototypes=True
         )
         public_models = inputs.public.model_copy(update={"images": None})
         inputs = inputs.model_copy(update={"prototypes": prototypes, "members": (), "public": public_models})

@@ -375,16 +375,15 @@ ORDINARY = {"moments"}
 
 def no_method_name(file: Source) -> Iterator[str]:
     """A method is named in its own file, in the list of methods and in presets; everything else asks the plan."""
+    imported, written = list(imports(file)), [(t, t.replace("`", " ").split(), line) for t, line in texts(file)]
     for name, method in METHODS.items():
         if file.module == method.module or file.path in METHOD_NAMERS:
             continue
-        for found in imports(file):
+        for found in imported:
             if method.module in (found.module, f"{found.module}.{found.name}"):
                 yield f"line {found.line} imports {method.module}"
-        for text, line in texts(file):
-            if name in ORDINARY:
-                continue
-            if name in text.replace("`", " ").split() or method.module.split(".")[-1] == text:
+        for text, words, line in written if name not in ORDINARY else ():
+            if name in words or method.module.split(".")[-1] == text:
                 yield f"line {line} names the method {name!r}: {text!r}"
 
 

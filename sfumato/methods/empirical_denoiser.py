@@ -63,15 +63,11 @@ SHOWN = 0.999
 
 PROMISE = """\
 The paper claims an epsilon for sampling with a denoiser that averages private images, by the central limit theorem of \
-Gaussian differential privacy over all steps of all images. That needs many steps that each reveal little. Here one \
-step's mu reaches the hundreds, where the formula tends to a constant: the headline setting (10,000 images, sample rate \
-2e-5, one step after 93 %) is claimed at epsilon 3.85, while an exact privacy loss distribution of those steps gives \
-about 33,500 at delta 1e-5: a record that is drawn is shown, and no useful epsilon holds at a delta below \
-1 - (1 - p)^N, here 0.18. Beside each claim by the limit stand kappa_3, which the limit theorem needs to vanish, and gamma, \
-how far the errors of a test may lie beside the limit's (Dong et al. 2022, Theorem 3.4): 7.4e12 and 1.25 for the headline, and \
-from 1/2 on the theorem says nothing. A run can be certified, exactly, where each step is clipped so hard, at noise levels so \
-large, that all steps of all images meet the target. With `method.pay=class` that need be only those of a few trajectories of \
-each class, whose noisy ends are kept: any number of images branches from them, by the public network alone, at no further cost."""
+Gaussian differential privacy. That needs many steps that each reveal little; here one step's mu reaches the hundreds. The headline setting (10,000 images, \
+sample rate 2e-5) is claimed at epsilon 3.85, while its exact privacy loss distribution gives about 33,500 at delta 1e-5: a record that is drawn is shown. \
+Beside each claim stand kappa_3, which the theorem needs to vanish, and gamma, its error (Dong et al. 2022): 7.4e12 and 1.25 there; from 1/2 on it \
+says nothing. A run can be certified, exactly, where steps are clipped so hard, at noise levels so large, that all of them together meet the target: those \
+of all images or, with `method.pay=class`, of a few trajectories from which any number branches."""
 """The paper's claim, the certificate, and why they differ (Markdown)."""
 
 

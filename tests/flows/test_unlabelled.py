@@ -22,6 +22,14 @@ from tests.flows.test_own_data import TINY, run
 pytestmark = pytest.mark.usefixtures("quick_judges")
 OWN = {
     "rapid": ["method.extractor.steps=5"],
+    "private-evolution": [
+        "method.candidates=100",
+        "method.distillation.steps=5",
+        "backbone.steps=5",
+        "backbone.width=8",
+    ],
+    "dp-merf": ["method.frequencies=50", "method.training.steps=5"],
+    "dp-mepf": ["method.training.steps=3", "method.training.batch=20", "backbone.steps=5", "backbone.width=8"],
     "dppm": [
         "method.training.steps=2",
         "method.network.kind=refinenet",
