@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.test_house import FOLDERS, Source, imports, source, tree
+from tests.source_code import FOLDERS, Source, imports, nodes, source, tree
 
 CONVERSIONS = {"model_dump", "_asdict"}
 """Ways to turn a frozen value into arguments for another that has its fields; the types of both are there to read."""
@@ -39,7 +39,7 @@ BAGS = {
 def unpacked(file: Source) -> Iterator[tuple[str, int]]:
     """Calls of what another file of the project has, with a bag unpacked into them: the callee, and the line."""
     elsewhere = {one.bound for one in imports(file) if one.module.split(".")[0] in FOLDERS}
-    for node in ast.walk(file.tree):
+    for node in nodes(file):
         if isinstance(node, ast.Call) and any(key.arg is None and not converted(key.value) for key in node.keywords):
             callee = ast.unparse(node.func)
             if callee.split(".")[0] in elsewhere:
@@ -53,7 +53,7 @@ def converted(value: ast.expr) -> bool:
 
 def bags(file: Source) -> Iterator[tuple[str, str, int]]:
     """Parameters that are bags, of functions that other files may call: function, parameter, line."""
-    for node in ast.walk(file.tree):
+    for node in nodes(file):
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             for one in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
                 if one.annotation and "dict[str, Any]" in ast.unparse(one.annotation):
@@ -73,7 +73,7 @@ def no_bag(file: Source) -> Iterator[str]:
 def no_looking_for_attributes(file: Source) -> Iterator[str]:
     """A value declares what it can do; nobody looks whether it happens to have a name."""
     if file.path.startswith(("sfumato/", "tasks/")) and file.path not in FOREIGN:
-        for node in ast.walk(file.tree):
+        for node in nodes(file):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "hasattr":
                 yield f"line {node.lineno}: hasattr"
 

@@ -5,26 +5,17 @@ that break it, so that a rule which sees nothing is found out too.
 """
 
 import ast
-import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
 
 from sfumato.methods import METHODS
 from tasks.record import BASELINE_METHOD
+from tests.source_code import FOLDERS, ROOT, Source, attributes, imports, in_folder, names, nodes, source, texts, tree
 
-ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = {
-    "flows": {"flows", "tasks", "artifacts", "sfumato"},
-    "tasks": {"tasks", "artifacts", "sfumato"},
-    "artifacts": {"artifacts", "sfumato"},
-    "sfumato": {"sfumato"},
-}
-"""Which of the four folders each may import."""
 ORCHESTRATION = {"prefect", "mlflow", "typer", "rich", "fastapi"}
 COMPUTING = {"numpy", "torch", "faiss", "opacus", "lightly", "scipy", "sklearn"}
 LONGEST_FILE = 750
@@ -151,97 +142,6 @@ TORCH = {
     "tasks/runtime/locks.py": {"device"},
 }
 """What of torch a task may touch: where to compute, never what."""
-
-
-# --- reading source ---------------------------------------------------------------------------------------------------
-
-
-class Source(NamedTuple):
-    """A file and its syntax tree."""
-
-    path: str
-    text: str
-    tree: ast.Module
-
-    @property
-    def module(self) -> str:
-        """Its dotted name."""
-        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-class Import(NamedTuple):
-    """One imported name."""
-
-    module: str
-    name: str
-    bound: str
-    """What it is called here."""
-    line: int
-    late: bool
-    """Inside a function."""
-
-
-def source(path: str, text: str) -> Source:
-    """A file as the rules want it."""
-    return Source(path, text, ast.parse(text))
-
-
-@functools.cache
-def tree() -> tuple[Source, ...]:
-    """All files of the four folders."""
-    return tuple(
-        source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
-        for folder in FOLDERS
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    )
-
-
-def imports(file: Source) -> Iterator[Import]:
-    """Every imported name of a file."""
-    late = {inner for outer in ast.walk(file.tree) if isinstance(outer, ast.FunctionDef) for inner in ast.walk(outer)}
-    for node in ast.walk(file.tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, "", alias.asname or alias.name.split(".")[0], node.lineno, node in late)
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            for alias in node.names:
-                yield Import(module, alias.name, alias.asname or alias.name, node.lineno, node in late)
-
-
-def attributes(file: Source) -> Iterator[tuple[str, int]]:
-    """Dotted names as they are written, such as `torch.cuda.is_available`, with their lines."""
-    for node in ast.walk(file.tree):
-        parts, inner = [], node
-        while isinstance(inner, ast.Attribute):
-            parts.append(inner.attr)
-            inner = inner.value
-        if parts and isinstance(inner, ast.Name):
-            yield ".".join([inner.id, *reversed(parts)]), node.lineno
-
-
-def texts(file: Source) -> Iterator[tuple[str, int]]:
-    """Strings that the program uses: docstrings and texts under attributes are left out."""
-    spoken = {id(node.value) for node in ast.walk(file.tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(file.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in spoken:
-            yield node.value, node.lineno
-
-
-def names(file: Source) -> Iterator[tuple[str, int]]:
-    """Plain names, arguments and keywords."""
-    for node in ast.walk(file.tree):
-        if isinstance(node, ast.Name):
-            yield node.id, node.lineno
-        elif isinstance(node, ast.arg):
-            yield node.arg, node.lineno
-        elif isinstance(node, ast.keyword) and node.arg:
-            yield node.arg, node.value.lineno
-
-
-def in_folder(file: Source, *folders: str) -> bool:
-    """Whether a file lies in one of these folders."""
-    return any(file.path.startswith(f"{folder}/") for folder in folders)
 
 
 # --- the rules --------------------------------------------------------------------------------------------------------
@@ -410,7 +310,7 @@ def no_seed(file: Source) -> Iterator[str]:
         banned = {"manual_seed", "manual_seed_all", "default_rng", "RandomState", "initial_seed", "fork_rng"}
         banned |= set() if file.path in GENERATORS else {"seed", "set_state"}
         banned |= set() if file.path in MASKS else {"set_rng_state"}
-        for node in ast.walk(file.tree):
+        for node in nodes(file):
             if isinstance(node, ast.Attribute) and node.attr in banned:
                 yield f"line {node.lineno} calls {ast.unparse(node)}"
         for found in imports(file):
@@ -419,7 +319,7 @@ def no_seed(file: Source) -> Iterator[str]:
         for name, line in names(file):
             if "seed" in name.lower() and file.path not in SEEDED:
                 yield f"line {line} has {name}"
-        for node in ast.walk(file.tree):
+        for node in nodes(file):
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "seed"
             if called and (node.args or node.keywords):
                 yield f"line {node.lineno} seeds a generator with something"
@@ -429,7 +329,7 @@ def no_injected_noise(file: Source) -> Iterator[str]:
     """Outside the tests nobody hands a mechanism its randomness."""
     called = {found.bound for found in imports(file) if found.module == "sfumato.privacy.mechanisms"}
     whole = {found.bound for found in imports(file) if (found.module, found.name) == ("sfumato.privacy", "mechanisms")}
-    for node in ast.walk(file.tree):
+    for node in nodes(file):
         if isinstance(node, ast.Call):
             base = ast.unparse(node.func)
             if base in called or base.split(".")[0] in whole:
@@ -441,7 +341,7 @@ def no_injected_noise(file: Source) -> Iterator[str]:
 
 def one_source(file: Source) -> Iterator[str]:
     """In the privacy folder all randomness is that of a `Source`, which one file makes, from the system's entropy."""
-    for node in ast.walk(file.tree):
+    for node in nodes(file):
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
@@ -521,9 +421,9 @@ def nothing_unfinished(file: Source) -> Iterator[str]:
     for number, line in enumerate(file.text.splitlines(), 1):
         if any(mark in line for mark in ("# stub", "TODO", "FIXME", "XXX")):
             yield f"line {number} is a reminder"
-    classes = (node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef))
+    classes = (node for node in nodes(file) if isinstance(node, ast.ClassDef))
     promised = {id(item) for node in classes if "Protocol" in map(ast.unparse, node.bases) for item in node.body}
-    for node in ast.walk(file.tree):
+    for node in nodes(file):
         if isinstance(node, ast.FunctionDef):
             if (file.path, node.name) in IDLE or id(node) in promised:
                 continue
@@ -542,7 +442,7 @@ def not_too_long(file: Source) -> Iterator[str]:
 def no_guessing_arguments(file: Source) -> Iterator[str]:
     """No `**kwargs` of the library is passed on unread."""
     if in_folder(file, "sfumato", "artifacts"):
-        for node in ast.walk(file.tree):
+        for node in nodes(file):
             if isinstance(node, ast.FunctionDef) and node.args.kwarg:
                 yield f"line {node.lineno}: {node.name} takes **{node.args.kwarg.arg}"
 

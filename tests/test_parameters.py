@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from flows.cli.main import COMMANDS
-from tests.test_house import Source, source, tree
+from tests.source_code import Source, nodes, source, tree
 
 MOST_PARAMETERS = 6
 REASON = "Many parameters: "
@@ -25,7 +25,7 @@ def unreasoned(file: Source) -> Iterator[tuple[str, int, int]]:
 
     `self` and the run are not counted.
     """
-    for node in ast.walk(file.tree):
+    for node in nodes(file):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not for_a_person(file, node):
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             count = sum(one.arg not in ("self", "cls", "context") for one in given)

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import pytest
 
-from tests.test_house import Source, source, tree
+from tests.source_code import Source, nodes, source, tree
 
 HOW = {"found", "asked", "told", "kept", "said"}
 """Words that say how a value was come by, and not what it is."""
@@ -24,7 +24,7 @@ def names_what_it_holds(file: Source) -> Iterator[str]:
 def bound(file: Source) -> Iterator[tuple[str, int]]:
     """Every name that the file binds, and every attribute that it reads or sets, with its line."""
     yield PurePath(file.path).stem, 1
-    for node in ast.walk(file.tree):
+    for node in nodes(file):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.Attribute(attr=name):
                 yield name, node.lineno
