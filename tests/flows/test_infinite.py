@@ -83,7 +83,7 @@ def test_the_recipe_is_that_of_the_usual_target():
 
 
 @pytest.mark.parametrize("method", SMALL)
-def test_a_run_without_noise_is_judged_and_stays_internal(no_servers, tmp_path, method):
+def test_a_run_without_noise_is_judged_and_stays_internal(no_servers, quick_judges, tmp_path, method):
     record = run(method, [*INFINITE, *TINY, *SMALL[method]])
     assert record.label == Label.INTERNAL and record.certificate is None and record.claim.epsilon == math.inf
     assert record.metrics["synthetic"]["logistic"] is not None
@@ -104,7 +104,7 @@ def test_an_infinite_target_asks_for_a_reason():
         preflight(resolve("dp-sgd", changes=["privacy.epsilon=inf"]))
 
 
-def test_nothing_takes_a_run_without_noise_out_and_no_audit_runs_on_it(no_servers, tmp_path):
+def test_nothing_takes_a_run_without_noise_out_and_no_audit_runs_on_it(no_servers, quick_judges, tmp_path):
     record = run("moments", [*INFINITE, *TINY])
     with pytest.raises(BadInput, match="without noise.*draw what leaves with a finite one"):
         release.publish_run(record, tmp_path / "out", accept_claim="none claims")

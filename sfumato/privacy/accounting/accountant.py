@@ -351,7 +351,7 @@ def calibrate(
         if any(event.uncertified(relation) for event in events):
             return math.inf
         gaussian_mus, steps, histograms = _lists(events, relation)
-        return grid_epsilon(gaussian_mus, steps, delta, relation, histograms)
+        return _by_grids(tuple(gaussian_mus), tuple(steps), tuple(histograms), delta, relation)
 
     low, high, cost_low, cost_high = _bracket(cost, target)
     # Both axes in logarithms, where cost over noise is close to a straight line: regula falsi with the Illinois rule
@@ -451,6 +451,18 @@ def _merged(
         counts[step.mu, step.rate] += step.repeats
     grouped = tuple(Step(mu, rate, count) for (mu, rate), count in sorted(counts.items(), reverse=True) if count and mu)
     return tuple(sorted(gaussian_mus)), grouped, tuple(merged_cells(histograms))
+
+
+@functools.lru_cache(maxsize=1024)
+def _by_grids(
+    gaussian_mus: tuple[float, ...],
+    steps: tuple[Step, ...],
+    histograms: tuple[Cells, ...],
+    delta: float,
+    relation: Relation,
+) -> float:
+    """`grid_epsilon`, remembered: plans of like settings try the same noises."""
+    return grid_epsilon(gaussian_mus, steps, delta, relation, histograms)
 
 
 @functools.lru_cache(maxsize=256)
