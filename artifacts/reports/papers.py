@@ -15,6 +15,8 @@ from sfumato.inventory import Paper, PaperRow, Size, row_name
 
 SIZES: tuple[Size, ...] = ("small", "full")
 ENDINGS: Mapping[Size, str] = {"small": ".json", "full": "-full.json"}
+PICTURES = "papers"
+"""Folder of the pictures, beside the page."""
 OTHER_FEATURES = "other features"
 NO_CERTIFICATE = "none"
 HEADS = (
@@ -52,6 +54,8 @@ class LineResult(BaseModel):
     command: str
     run: str = ""
     """Its name in the home of reproductions."""
+    picture: str = ""
+    """File of a picture of its images, beside the page in `PICTURES`; empty where the row has none."""
     minutes: float
 
 
@@ -155,7 +159,8 @@ def _cells(line: LineResult) -> list[str]:
     uncertified = NO_CERTIFICATE if line.claim is not None else ""
     certificate = uncertified if line.certificate is None else shown(line.certificate)
     minutes = f"{line.minutes:.1f}" if line.run else ""
-    return [line.what, line.size, paper, ours, claim, certificate, f"`{line.command}`", minutes]
+    what = f"{line.what} ([picture]({PICTURES}/{line.picture}))" if line.picture else line.what
+    return [what, line.size, paper, ours, claim, certificate, f"`{line.command}`", minutes]
 
 
 def _provenance(name: str, paper: Paper, folder: Path) -> Iterator[str]:
