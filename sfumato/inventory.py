@@ -28,7 +28,7 @@ Size = Literal["small", "full"]
 DATA_FOLDER, DATA_WORD, DATA_VARIABLE = "{data}", "SFUMATO_DATA_FOLDER", "$SFUMATO_DATA"
 """The data folder in a file of rows, in words that a shell takes as they are, and in a command that a person sees."""
 SECONDS = "seconds/"
-"""Begins the score of a line whose number is the time of a stage, by its name: `seconds/knowledge base`."""
+"""Begins the score of a line whose number is the time of a stage, by its name: `seconds/build-knowledge-base`."""
 
 
 class Formula(Section):
