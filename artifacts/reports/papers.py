@@ -31,8 +31,9 @@ and writes this page from all of them; nothing on it is typed in. `sfumato repro
 
 *The paper*: its own number; "{other}" marks a Frechet distance in features that are not at hand, which compares with none of ours. *Claim*: the epsilon of the
 paper's own analysis. *Certificate*: what a sound accountant says of the same settings, or none. *Formula*: nothing was trained; the program's own formula
-was evaluated at the paper's settings; the ensemble's certificates hold where one record changes one member. The small runs are on scikit-learn's 8x8 digits, with letters rendered from fonts as public images, one seed: they
-show the shape of a table and not its size. Recipes were tuned on this very set ([quality](quality.md)).
+was evaluated at the paper's settings; the ensemble's certificates hold where one record changes one member. The small runs are on scikit-learn's 8x8 digits, with letters rendered from fonts as public images, where
+a row names no other data, one seed: they show the shape of a table and not its size. Recipes were tuned on these very digits ([quality](quality.md)), and on no other private set. *Picture*: images of
+the run itself; the papers' own are not at hand.
 """
 
 
