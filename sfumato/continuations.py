@@ -81,6 +81,16 @@ def continued(
     return Continued(shown[0], ImageSet(shown[1], y.astype(np.int64), model.classes))
 
 
+def check_numbers(count: int, each: int) -> None:
+    """Refuse (`BadInput`) a number of images that is no multiple of the continuations of each noised one, or fewer of these than two."""
+    if each < FEWEST:
+        raise BadInput(f"{each} continuations of a noised image: give {FEWEST} or more")
+    if count < 1 or count % each:
+        fewer, more = max(each, count - count % each), count - count % each + each
+        near = f"{fewer}" if fewer == more else f"{fewer} or {more}"
+        raise BadInput(f"{count} images, {each} from each noised one: give a multiple of {each}, such as {near}")
+
+
 def draws_noise(generation: Generation) -> bool:
     """Whether two walks from one point differ."""
     return generation.solver == "ddpm" or bool(

@@ -36,6 +36,7 @@ def generate(
 
     Example: sfumato generate latest --images 40 --classes 3,7 --to more
     """
+    from sfumato.continuations import check_numbers
     from sfumato.generate import from_folder, write_more
     from sfumato.image_folder import free_folder
     from sfumato.released import CARD, load
@@ -43,6 +44,8 @@ def generate(
     folder, place = Path(of).expanduser(), configure()
     if images < 1:
         raise BadInput(f"--images {images}: give 1 or more")
+    if continuations:
+        check_numbers(images, continuations)
     free_folder(Path(to))
     if (folder / CARD).is_file():
         model, origin = load(folder, key=key), from_folder(folder)
