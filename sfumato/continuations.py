@@ -57,10 +57,7 @@ def continued(
     if method.query is None or method.resume is None:
         able = ", ".join(name for name, other in METHODS.items() if other.query)
         raise BadInput(f"{settings.method.name!r} walks to no noised image that retrieves: take a model of {able}")
-    if each < FEWEST or count < 1 or count % each:
-        raise BadInput(
-            f"cannot draw {count} images, {each} from each noised one: give {FEWEST} or more, and a multiple"
-        )
+    check_numbers(count, each)
     chosen = (classes,) if isinstance(classes, str) else tuple(classes)
     there = np.flatnonzero(shares_among((), model.classes, chosen)) if chosen else np.arange(len(model.classes))
     if each > len(there) and not draws_noise(settings.generation):
