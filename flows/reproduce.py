@@ -7,10 +7,13 @@ finished stage.
 from dataclasses import dataclass
 from pathlib import Path
 
+from PIL import Image
+
 from artifacts.record import SYNTHETIC, RunRecord
-from artifacts.reports.papers import LineResult, RowResult, page, save_result
+from artifacts.reports.papers import PICTURES, LineResult, RowResult, page, save_result
 from artifacts.store import write_text
-from sfumato.inventory import Line, PaperRow, Size, papers
+from sfumato.image_folder import png_of
+from sfumato.inventory import SECONDS, Line, PaperRow, Size, papers
 from tasks.planning import PlannedRun, Wishes
 from tasks.runtime.environment import CHECKOUT, now
 from tasks.runtime.machine import commit, machine_facts
@@ -20,6 +23,8 @@ PAGE = CHECKOUT / "docs" / "results" / "papers.md"
 FORMULA, CLAIMED = "formula", "epsilon"
 """Size of a line that trains nothing, and what a formula gives where its number is the paper's claim."""
 DAY = len("2026-01-01")
+CONTINUED, EACH = 4, 10
+"""Noised images in a picture of continuations, and how many go on from each."""
 HOME = "reproduce"
 """Folder in the home: what reproductions spend is no business of other runs."""
 
@@ -42,6 +47,11 @@ class Outputs:
     folder: Path
     page: Path
 
+    @property
+    def pictures(self) -> Path:
+        """The folder of pictures, beside the page."""
+        return self.page.parent / PICTURES
+
 
 def of_checkout() -> Outputs:
     """Where the results of this checkout lie."""
@@ -52,8 +62,8 @@ def carry_out(plan: RowPlan, outputs: Outputs, *, go_on: bool = False) -> RowRes
     """Every line of a row in turn; writes its result and the page."""
     lines = plan.row.recipe(plan.size)
     results = [
-        _evaluated(plan.name, line) if run is None else _measured(plan.size, line, run, go_on=go_on)
-        for line, run in zip(lines, plan.runs, strict=True)
+        _evaluated(plan.name, line) if run is None else _measured(plan, number, outputs, go_on=go_on)
+        for number, (line, run) in enumerate(zip(lines, plan.runs, strict=True))
     ]
     result = RowResult(
         row=plan.name,
@@ -91,13 +101,20 @@ def _evaluated(row: str, line: Line) -> LineResult:
     )
 
 
-def _measured(size: Size, line: Line, run: PlannedRun, *, go_on: bool) -> LineResult:
+def _measured(plan: RowPlan, number: int, outputs: Outputs, *, go_on: bool) -> LineResult:
     from flows.synthesize import synthesize_planned
 
+    line, run = plan.row.recipe(plan.size)[number], plan.runs[number]
+    assert run
     record = synthesize_planned(run, Wishes(go_on=go_on))
+    picture = ""
+    if plan.row.pictures != "none":
+        picture = f"{plan.name}-{plan.size}-{number + 1}.png"
+        outputs.pictures.mkdir(parents=True, exist_ok=True)
+        _draw(plan.row, record, outputs.pictures / picture)
     return LineResult(
         what=line.what,
-        size=size,
+        size=plan.size,
         paper=line.paper,
         other_features=line.other_features,
         per_cent=line.per_cent,
@@ -106,12 +123,29 @@ def _measured(size: Size, line: Line, run: PlannedRun, *, go_on: bool) -> LineRe
         certificate=record.certificate.epsilon if record.certificate else None,
         command=line.command,
         run=record.run,
+        picture=picture,
         minutes=made_in(record) / 60,
     )
 
 
+def _draw(row: PaperRow, record: RunRecord, to: Path) -> None:
+    """The picture of a run that a row wants: its samples, or continuations, which cost nothing more."""
+    if row.pictures == "samples":
+        with Image.open(record.samples) as samples:
+            to.write_bytes(png_of(samples))
+        return
+    from sfumato.continuations import continued
+    from tasks.more_images import model_of
+
+    shown = continued(model_of(record), CONTINUED * EACH, EACH, seed=record.settings["seed"])
+    to.write_bytes(png_of(shown.picture()))
+
+
 def score_of(record: RunRecord, name: str) -> float | None:
-    """A score of the run's own images; None where it has none."""
+    """A score of the run's own images, or seconds of a stage; None where it has none."""
+    if name.startswith(SECONDS):
+        times = [stage.made_in for stage in record.stages if stage.name == name.removeprefix(SECONDS)]
+        return times[0] if times else None
     value = record.metrics[SYNTHETIC].get(name)
     return None if value is None else float(value)
 

@@ -171,6 +171,9 @@ class Data(Section):
     """Classes of the source `public` that are used, in the same way; empty takes all."""
     public_without: Annotated[Names, LATER] = ()
     """Classes of the source `public` that are left out, in the same way: all but these are used."""
+    public_noise: Annotated[float, Field(ge=0, le=1), LATER] = 0.0
+    """Standard deviation of Gaussian noise that joins every public image once, as a share of the way from black to white, for trials with public
+    images of poor quality (Jiang et al. 2025, Table 8, whose N(0, 0.1) has a deviation of 0.316)."""
     limit: Annotated[int, OF_THE_PRIVATE_SIDE] = Field(default=0, ge=0)
     """No longer possible, and refused: use only the first so many private records. A record added in front would push another one
     out, which no price covered; `share` takes its place."""

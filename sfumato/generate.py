@@ -1,7 +1,8 @@
 """More images of a released model: python -m sfumato.generate released/ --images 40 --to more/
 
 The certificate of a released model covers any number of images, so these cost nothing more. The folder is new: class folders of PNG files, a table of labels,
-and a README with the certificate. In a checkout `sfumato generate` does the same, and takes runs too.
+and a README with the certificate. In a checkout `sfumato generate` does the same, and takes runs too. With `--continuations` several go on from one noised image, and a
+picture shows them beside it.
 """
 
 import argparse
@@ -11,13 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sfumato.class_shares import number_of_classes
+from sfumato.continuations import Continued, continued
 from sfumato.errors import BadInput
-from sfumato.image_folder import DATA, LABELS, SPLIT, free_folder, pictures_of, whole_folder, write_folders
+from sfumato.image_folder import DATA, LABELS, SPLIT, free_folder, pictures_of, png_of, whole_folder, write_folders
 from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
 from sfumato.released import CARD, ReleasedModel, load
 
 README = "README.md"
+CONTINUATIONS = "continuations.png"
 
 
 def write_more(
@@ -28,21 +31,30 @@ def write_more(
     *,
     classes: Sequence[str] = (),
     seed: int | None = None,
+    continuations: int = 0,
     progress: Progress = silent,
 ) -> Path:
     """Draw images of `classes` (all by default) as `ReleasedModel.draw` does, into the new folder `to`; returns it.
 
-    `origin` says in a sentence what they are drawn from. `BadInput` for a folder that is taken, or a class that there is not; then nothing is written.
+    `origin` says in a sentence what they are drawn from. With `continuations` above 0 so many go on from each of a few noised images
+    (`sfumato.continuations`), which a picture shows. `BadInput` for a folder that is taken, a class that there is not, or a model without such noised
+    images; then nothing is written.
 
     Many parameters: those of a drawing, its place, and how it is shown.
     """
     to = free_folder(to)
-    pixels, labels = model.draw(images, classes=named(classes, model.classes), seed=seed, progress=progress)
-    drawn = ImageSet(pixels, labels, model.classes)
+    wanted, shown = named(classes, model.classes), None
+    if continuations:
+        shown = continued(model, images, continuations, classes=wanted, seed=seed)
+        drawn = shown.images
+    else:
+        drawn = ImageSet(*model.draw(images, classes=wanted, seed=seed, progress=progress), model.classes)
     try:
         with whole_folder(to) as draft:
             write_folders(draft, pictures_of(drawn), drawn.classes)
-            (draft / README).write_text(readme(model, drawn, origin), encoding="utf-8")
+            if shown:
+                (draft / CONTINUATIONS).write_bytes(png_of(shown.picture()))
+            (draft / README).write_text(readme(model, drawn, origin, shown), encoding="utf-8")
     except OSError as error:
         raise BadInput(f"cannot write to {to}: {error.strerror}; choose another place with --to") from None
     return to
@@ -53,8 +65,12 @@ def named(texts: Sequence[str], classes: Sequence[str]) -> list[str]:
     return [name for text in texts for name in ([text] if text in classes else text.split(","))]
 
 
-def readme(model: ReleasedModel, images: ImageSet, origin: str) -> str:
+def readme(model: ReleasedModel, images: ImageSet, origin: str, shown: Continued | None = None) -> str:
     """What the folder holds, and what it promises."""
+    order = ""
+    if shown:
+        each = len(images) // len(shown.noised)
+        order = f"\nImages go on from {len(shown.noised):,} noised ones, {each} from each, one after the other. `{CONTINUATIONS}`: a row for each, which stands first.\n"
     size, classes = "x".join(map(str, model.shape[1:])), len(set(images.labels.tolist()))
     return f"""# {len(images):,} synthetic images in {number_of_classes(classes)}, {size} pixels
 
@@ -63,7 +79,7 @@ def readme(model: ReleasedModel, images: ImageSet, origin: str) -> str:
 **{model.certificate.sentence()}** It covers any number of images, and so these: drawing them cost nothing more.
 
 `{DATA}/{SPLIT}/CLASS/NUMBER.png`, `{LABELS}` (file, label, class).
-"""
+{order}"""
 
 
 def from_folder(folder: Path) -> str:
@@ -79,12 +95,23 @@ def main() -> None:
     parser.add_argument("--images", type=int, required=True, help="how many")
     parser.add_argument("--classes", nargs="+", default=[], help="classes to draw (default: all, as in the run)")
     parser.add_argument("--seed", type=int, help="the same seed on the same machine draws the same images")
+    parser.add_argument(
+        "--continuations", type=int, default=0, help="how many of them go on from one noised image (a model of rapid)"
+    )
     parser.add_argument("--to", type=Path, default=Path("more"), help="a new or empty folder (default: more)")
     parser.add_argument("--key", default="", help="the signer's public key, as text or a file, got from the signer")
     given = parser.parse_args()
     try:
         model, origin = load(given.folder, key=given.key), from_folder(given.folder)
-        to = write_more(model, given.images, given.to, origin, classes=given.classes, seed=given.seed)
+        to = write_more(
+            model,
+            given.images,
+            given.to,
+            origin,
+            classes=given.classes,
+            seed=given.seed,
+            continuations=given.continuations,
+        )
     except BadInput as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None

@@ -25,6 +25,10 @@ FOLDER = "reproductions"
 ACCOUNTANT = "accountant"
 """Name of the accountant among the places of formulas; the others are methods."""
 Size = Literal["small", "full"]
+DATA_FOLDER, DATA_WORD, DATA_VARIABLE = "{data}", "SFUMATO_DATA_FOLDER", "$SFUMATO_DATA"
+"""The data folder in a file of rows, in words that a shell takes as they are, and in a command that a person sees."""
+SECONDS = "seconds/"
+"""Begins the score of a line whose number is the time of a stage, by its name: `seconds/build-knowledge-base`."""
 
 
 class Formula(Section):
@@ -69,9 +73,9 @@ class Line(Section):
     """Of a run."""
     preset: str = ""
     changes: tuple[str, ...] = ()
-    """Of a run, `section.field=value`."""
+    """Of a run, `section.field=value`; `{data}` stands for the folder where data sets lie."""
     score: str = ""
-    """Of a run, the score that is compared."""
+    """Of a run, the score that is compared; or `seconds/STAGE`, the time that it took to make a stage of that name."""
     per_cent: bool = False
     """Whether the paper prints the score in per cent."""
     minutes: float = Field(default=0.0, ge=0)
@@ -98,7 +102,13 @@ class Line(Section):
         if not self.method:
             return ""
         preset = ["--preset", self.preset] if self.preset else []
-        return shlex.join(["sfumato", "run", self.method, *preset, *(["--set", *self.changes] if self.changes else [])])
+        changes = self.changes_in(DATA_WORD)
+        words = ["sfumato", "run", self.method, *preset, *(["--set", *changes] if changes else [])]
+        return shlex.join(words).replace(DATA_WORD, DATA_VARIABLE)
+
+    def changes_in(self, folder: str) -> tuple[str, ...]:
+        """The settings, with the data folder in the place of `{data}`."""
+        return tuple(change.replace(DATA_FOLDER, folder) for change in self.changes)
 
 
 class PaperRow(Section):
@@ -116,6 +126,8 @@ class PaperRow(Section):
     """For two cores."""
     full: tuple[Line, ...] = ()
     """For a GPU."""
+    pictures: Literal["none", "samples", "continuations"] = "none"
+    """What the page shows of each of its runs: samples, or several continuations of a few noised queries."""
     lacking: str = ""
     """Why it, or the rest of it, cannot be had here, or which part of the program is missing."""
 

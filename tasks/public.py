@@ -31,6 +31,7 @@ from sfumato.config import (
     Pretraining,
     Schedule,
 )
+from sfumato.degraded import degraded
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.evaluation.classifier import classifier_of, features_and_classes
 from sfumato.findings import RetrievalFindings
@@ -333,7 +334,8 @@ def rehearse(
 
 def read_public(data: Data, size: int, seed: int, show: Progress) -> ImageSet:
     """The public images as all stages see them, `size` pixels square (0: as they are)."""
-    return sources.load(data.public, sources.public_reading(data, size, seed=seed), progress=show)
+    images = sources.load(data.public, sources.public_reading(data, size, seed=seed), progress=show)
+    return degraded(images, data.public_noise, seed=seed)
 
 
 def inspect_public(data: Data, show: Progress) -> sources.Inspection:

@@ -27,7 +27,7 @@ FLOORS = [
         "sfumato.diffusion",
         "sfumato.networks",
         "sfumato.evaluation",
-        *("sfumato.images", "sfumato.image_folder"),
+        *("sfumato.images", "sfumato.image_folder", "sfumato.degraded"),
         "sfumato.turns",
         "sfumato.class_shares",
         "sfumato.findings",
@@ -57,7 +57,7 @@ FLOORS = [
         "sfumato.rehearsal",
         "sfumato.stored_parts",
     },
-    {"sfumato.released", "sfumato.generate", "sfumato.mlflow_model"},
+    {"sfumato.released", "sfumato.continuations", "sfumato.generate", "sfumato.mlflow_model"},
 ]
 """The floors inside the library, lowest first; a module rests on its own floor and on those below."""
 WINGS = [

@@ -15,6 +15,8 @@ from sfumato.inventory import Paper, PaperRow, Size, row_name
 
 SIZES: tuple[Size, ...] = ("small", "full")
 ENDINGS: Mapping[Size, str] = {"small": ".json", "full": "-full.json"}
+PICTURES = "papers"
+"""Folder of the pictures, beside the page."""
 OTHER_FEATURES = "other features"
 NO_CERTIFICATE = "none"
 HEADS = (
@@ -29,8 +31,9 @@ and writes this page from all of them; nothing on it is typed in. `sfumato repro
 
 *The paper*: its own number; "{other}" marks a Frechet distance in features that are not at hand, which compares with none of ours. *Claim*: the epsilon of the
 paper's own analysis. *Certificate*: what a sound accountant says of the same settings, or none. *Formula*: nothing was trained; the program's own formula
-was evaluated at the paper's settings; the ensemble's certificates hold where one record changes one member. The small runs are on scikit-learn's 8x8 digits, with letters rendered from fonts as public images, one seed: they
-show the shape of a table and not its size. Recipes were tuned on this very set ([quality](quality.md)).
+was evaluated at the paper's settings; the ensemble's certificates hold where one record changes one member. The small runs are on scikit-learn's 8x8 digits, with letters rendered from fonts as public images, where
+a row names no other data, one seed: they show the shape of a table and not its size. Recipes were tuned on these very digits ([quality](quality.md)), and on no other private set. *Picture*: images of
+the run itself; the papers' own are not at hand.
 """
 
 
@@ -52,6 +55,8 @@ class LineResult(BaseModel):
     command: str
     run: str = ""
     """Its name in the home of reproductions."""
+    picture: str = ""
+    """File of a picture of its images, beside the page in `PICTURES`; empty where the row has none."""
     minutes: float
 
 
@@ -155,7 +160,8 @@ def _cells(line: LineResult) -> list[str]:
     uncertified = NO_CERTIFICATE if line.claim is not None else ""
     certificate = uncertified if line.certificate is None else shown(line.certificate)
     minutes = f"{line.minutes:.1f}" if line.run else ""
-    return [line.what, line.size, paper, ours, claim, certificate, f"`{line.command}`", minutes]
+    what = f"{line.what} ([picture]({PICTURES}/{line.picture}))" if line.picture else line.what
+    return [what, line.size, paper, ours, claim, certificate, f"`{line.command}`", minutes]
 
 
 def _provenance(name: str, paper: Paper, folder: Path) -> Iterator[str]:

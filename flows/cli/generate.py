@@ -23,6 +23,9 @@ def generate(
     seed: Annotated[
         int | None, typer.Option(help="The same seed on the same machine draws the same images; else they differ.")
     ] = None,
+    continuations: Annotated[
+        int, typer.Option(min=0, help="So many of them go on from one noised image, and a picture shows it; of rapid.")
+    ] = 0,
     to: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or empty folder.")] = "more",
     key: Annotated[str, typer.Option(help="The signer's public key, as text or a file; for a published folder.")] = "",
     yes: Yes = False,
@@ -33,6 +36,7 @@ def generate(
 
     Example: sfumato generate latest --images 40 --classes 3,7 --to more
     """
+    from sfumato.continuations import check_numbers
     from sfumato.generate import from_folder, write_more
     from sfumato.image_folder import free_folder
     from sfumato.released import CARD, load
@@ -40,6 +44,8 @@ def generate(
     folder, place = Path(of).expanduser(), configure()
     if images < 1:
         raise BadInput(f"--images {images}: give 1 or more")
+    if continuations:
+        check_numbers(images, continuations)
     free_folder(Path(to))
     if (folder / CARD).is_file():
         model, origin = load(folder, key=key), from_folder(folder)
@@ -50,12 +56,21 @@ def generate(
 
         record = load_record(place.runs, of)
         if why := lacking(record):
-            return _pay(record, images, why, bool(classes) or seed is not None, to, yes)
+            return _pay(record, images, why, bool(classes or continuations) or seed is not None, to, yes)
         model, origin = model_of(record), origin_of(record)
     from tasks.runtime.progress import progress
 
     with progress("generation", images=1) as show:
-        written = write_more(model, images, Path(to), origin, classes=tuple(classes or ()), seed=seed, progress=show)
+        written = write_more(
+            model,
+            images,
+            Path(to),
+            origin,
+            classes=tuple(classes or ()),
+            seed=seed,
+            continuations=continuations,
+            progress=show,
+        )
     OUT.print(f"{images:,} images in {written}", soft_wrap=True, markup=False)
     OUT.print(f"covered by what was paid before: {model.certificate.sentence()}", soft_wrap=True, markup=False)
 
@@ -69,7 +84,7 @@ def _pay(record: "RunRecord", images: int, why: str, narrowed: bool, to: str, ye
         raise Refused(f"no more images of run {record.run} can leave: {why}")
     if narrowed:
         raise BadInput(
-            f"run {record.run} pays for each image ({why}), by the shares of its classes and with noise of no seed: leave --classes and --seed out"
+            f"run {record.run} pays for each image ({why}), by the shares of its classes and with noise of no seed: leave --classes, --seed and --continuations out"
         )
     planned = plan_more(record, images)
     certificate = planned.plan.certificate

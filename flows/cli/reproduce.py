@@ -13,7 +13,7 @@ from flows.cli.options import OUT, GoOn, Yes, warn
 from sfumato.errors import BadInput, Refused
 from sfumato.inventory import FOLDER, Paper, PaperRow, Size, chosen, papers, row_name
 from sfumato.named_settings import names
-from tasks.runtime.environment import configure, home_below
+from tasks.runtime.environment import configure, home_below, where
 
 if TYPE_CHECKING:
     from flows.reproduce import Outputs, RowPlan
@@ -94,7 +94,7 @@ def _planned(rows: Mapping[str, PaperRow], size: Size) -> "list[RowPlan]":
             for line in row.recipe(size):
                 key = (line.method, line.preset, *line.changes)
                 if line.method and key not in known_runs:
-                    known_runs[key] = plan_run(line.method, line.preset, line.changes)
+                    known_runs[key] = plan_run(line.method, line.preset, line.changes_in(str(where().data)))
                 runs.append(known_runs[key] if line.method else None)
         except BadInput as error:
             warn(f"{name} is left out: {error}")

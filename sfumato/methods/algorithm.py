@@ -59,6 +59,10 @@ class Algorithm(Generic[M]):
     """Makes noised examples of private records, where the plan has `fine_tuning`."""
     loss: Callable[[SettingsOf[M], Parts], Callable[[nn.Module, Tensor, Tensor, Generator], Tensor]] | None = None
     """The loss of plain training on private records, where the plan has `plain`."""
+    query: Callable[[SettingsOf[M], Parts, Tensor, Generator], Tensor] | None = None
+    """The first part of `draw`, where a noised image `[b, c, h, w]` decides what the rest begins with, and several images may go on from it."""
+    resume: Callable[[SettingsOf[M], Parts, Tensor, Tensor, Generator], Tensor] | None = None
+    """The rest: from noised images and classes y to images or latents."""
     walk: Callable[[SettingsOf[M]], Sequence[int]] | None = None
     """The times that `draw` passes, where all it does is to follow one denoiser along them from noise to an image."""
     labels: Callable[[SettingsOf[M], Parts, Tensor], tuple[Tensor, Tensor]] | None = None

@@ -300,24 +300,54 @@ def take(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Gener
 
 
 @without_gradients
-def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
-    """Images or latents `[b, c, h, w]` of the private classes y `[b]`: walk, retrieve, resume (section 3.4); or take at random, resume."""
+def query(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
+    """Noised images or latents x_k `[b, c, h, w]`, walked from pure noise by the public denoiser, asked for the classes that stand for y `[b]`."""
     import torch
 
     from sfumato.diffusion.objective import normal
+    from sfumato.diffusion.samplers import solve
+    from sfumato.methods.parts import planned
+
+    base = planned(parts.base)
+    if not base.has_keys:
+        raise BadInput(
+            "this run takes trajectories at random, and so walks to no noised image that decides: take a run that retrieves"
+        )
+    early, _ = walks(settings, query_time(settings, base))
+    x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)
+    return solve(
+        settings.generation, parts.schedule, parts.public, x, parts.public_class(y), early, generator=generator
+    )
+
+
+@without_gradients
+def resume(settings: SettingsOf[Method], parts: Parts, x: Tensor, y: Tensor, generator: Generator) -> Tensor:
+    """Images or latents `[b, c, h, w]` of the private classes y `[b]` from noised ones x_k: retrieve, and walk on from time v."""
+    from sfumato.methods.parts import planned
+
+    early, _ = walks(settings, query_time(settings, planned(parts.base)))
+    clean = one_step_of(settings, parts).guess(x, early[-1], parts.public_class(y))
+    return walked_on(settings, parts, look_up(settings, parts, clean, y), y, generator)
+
+
+def walked_on(settings: SettingsOf[Method], parts: Parts, latent: Tensor, y: Tensor, generator: Generator) -> Tensor:
+    """The walk of the fine-tuned denoiser from latents at time v to images or latents of classes y `[b]`."""
     from sfumato.diffusion.samplers import guided, solve
     from sfumato.methods.parts import planned
 
-    schedule, generation, base = parts.schedule, settings.generation, planned(parts.base)
-    early, late = walks(settings, query_time(settings, base))
-    if base.has_keys:
-        x, public = normal(torch.empty(len(y), *parts.shape, device=y.device), generator), parts.public_class(y)
-        x = solve(generation, schedule, parts.public, x, public, early, generator=generator)
-        latent = look_up(settings, parts, one_step_of(settings, parts).guess(x, early[-1], public), y)
-    else:
-        latent = take(settings, parts, y, generator)
-    tuned = guided(planned(parts.tuned), generation.guidance)
-    return solve(generation, schedule, tuned, latent, y, late, generator=generator)
+    _, late = walks(settings, query_time(settings, planned(parts.base)))
+    tuned = guided(planned(parts.tuned), settings.generation.guidance)
+    return solve(settings.generation, parts.schedule, tuned, latent, y, late, generator=generator)
+
+
+@without_gradients
+def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
+    """Images or latents `[b, c, h, w]` of the private classes y `[b]`: walk, retrieve, resume (section 3.4); or take at random, resume."""
+    from sfumato.methods.parts import planned
+
+    if planned(parts.base).has_keys:
+        return resume(settings, parts, query(settings, parts, y, generator), y, generator)
+    return walked_on(settings, parts, take(settings, parts, y, generator), y, generator)
 
 
 ALGORITHM = Algorithm(
@@ -326,6 +356,8 @@ ALGORITHM = Algorithm(
     claim=claim,
     plan=plan,
     draw=draw,
+    query=query,
+    resume=resume,
     corrupt=corrupt,
     ballot=ballot,
     distinct=lambda settings: settings.method.distinct,

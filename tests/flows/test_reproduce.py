@@ -1,15 +1,17 @@
 """A row of the papers from plan to page by the flow that every run takes, in a home of its own."""
 
 import pytest
+from PIL import Image
 
 from artifacts.record import load_record
 from artifacts.reports.papers import load_result
 from flows import reproduce, synthesize
-from flows.reproduce import HOME, Outputs, RowPlan, carry_out
+from flows.reproduce import HOME, Outputs, RowPlan, carry_out, score_of
+from sfumato.image_folder import SYNTHETIC, XMP_KEY
 from sfumato.inventory import parsed
 from tasks.planning import plan_run
 from tasks.runtime.environment import configure, home_below, where
-from tests.examples import UNREHEARSED
+from tests.examples import UNREHEARSED, make_record
 
 TINY = (
     *("data.glyphs_per_class=10", "network.width=16", "network.blocks=1", "pretraining.steps=20", "fine_tuning.steps=3"),
@@ -23,6 +25,7 @@ rows:
   table-1:
     place: Table 1
     shows: "what images score"
+    pictures: samples
     small: [{what: "accuracy", paper: 98.1, per_cent: true, method: dp-sgd, score: cnn, minutes: 1}]
 """
 
@@ -46,4 +49,14 @@ def test_a_row_is_planned_paid_recorded_and_written(tmp_path, monkeypatch):
     assert line.certificate == record.certificate.epsilon and line.minutes > 0
     with where().ledger() as ledger:
         assert ledger.total("digits").epsilon == pytest.approx(record.certificate.epsilon)
-    assert f"| {100 * line.ours:.4g} % |" in outputs.page.read_text()
+    page = outputs.page.read_text()
+    assert f"| {100 * line.ours:.4g} % |" in page and "([picture](papers/first-table-1-small-1.png))" in page
+    with Image.open(outputs.page.parent / "papers" / line.picture) as stored, Image.open(record.samples) as samples:
+        assert SYNTHETIC in stored.text[XMP_KEY] and stored.tobytes() == samples.tobytes()
+
+
+def test_a_line_may_report_the_time_of_a_stage(tmp_path):
+    record = make_record(tmp_path)
+    assert score_of(record, "seconds/pretrain") == 61.5, "of the run that made it"
+    assert score_of(record, "seconds/build-knowledge-base") is None
+    assert score_of(record, "frechet") == record.metrics["synthetic"]["frechet"]

@@ -12,6 +12,7 @@ from sfumato import generate
 from sfumato.errors import BadInput
 from sfumato.image_folder import SYNTHETIC, XMP_KEY
 from sfumato.methods.plan import Certificate
+from tests.sfumato.test_continuations import make_model
 
 
 class Model:
@@ -44,6 +45,20 @@ def test_the_folder_holds_class_folders_a_table_and_the_certificate(tmp_path):
     text = (to / "README.md").read_text()
     assert "5 synthetic images in 3 classes" in text and model.certificate.sentence() in text and "Drawn here." in text
     assert sorted(path.name for path in tmp_path.glob("deep/*")) == ["more"], "nothing half-written"
+
+
+def test_with_continuations_a_picture_shows_what_they_go_on_from(tmp_path):
+    model = make_model()
+    to = generate.write_more(model, 8, tmp_path / "more", "Drawn here.", seed=3, continuations=4)
+    with Image.open(to / "continuations.png") as image:
+        assert SYNTHETIC in image.text[XMP_KEY] and image.width > image.height
+    with (to / "labels.csv").open() as file:
+        assert [row["class"] for row in csv.DictReader(file)] == list("abcdbcda")
+    text = (to / "README.md").read_text()
+    assert "go on from 2 noised ones, 4 from each" in text and model.certificate.sentence() in text
+    with pytest.raises(BadInput, match="7 images, 4 from each"):
+        generate.write_more(model, 7, tmp_path / "others", "", continuations=4)
+    assert not (tmp_path / "others").exists()
 
 
 @pytest.mark.parametrize(

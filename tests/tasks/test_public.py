@@ -10,15 +10,16 @@ from PIL import Image
 
 from artifacts import classifiers, serialization
 from artifacts.references import PublicImages, PublicModel
-from sfumato.config import BackboneSettings, Latent, Machine, Network
+from sfumato.config import BackboneSettings, Data, Latent, Machine, Network
 from sfumato.errors import BadInput, Stopped
 from sfumato.evaluation.classifier import predict
 from sfumato.images import to_unit
 from sfumato.methods.plan import Facts
 from sfumato.networks.build import build
+from sfumato.progress import silent
 from sfumato.settings import resolve
 from tasks.inputs import Inputs, PublicParts, TrainingSet, load_parts
-from tasks.public import RECONSTRUCTIONS, dealt, train_autoencoder, train_backbone, train_classifier
+from tasks.public import RECONSTRUCTIONS, dealt, read_public, train_autoencoder, train_backbone, train_classifier
 from tasks.runtime.artifact import Draft, making
 from tasks.runtime.checkpoints import FolderKeeper
 from tests.examples import picture_set
@@ -129,3 +130,13 @@ def test_private_stages_refuse_one_that_their_denoiser_did_not_learn_with(world,
     with pytest.raises(BadInput, match="trained on images of 8x8 with 1 channel, these are 16x16"):
         larger = facts.model_copy(update={"shape": (1, 16, 16)})
         load_parts(draft, inputs.model_copy(update={"facts": larger}), MACHINE)
+
+
+def test_noise_joins_the_public_images_and_nothing_else_of_them():
+    data = Data(glyphs_per_class=2)
+    clean = read_public(data, 8, 0, silent)
+    noised = read_public(data.model_copy(update={"public_noise": 0.3}), 8, 0, silent)
+    assert np.array_equal(clean.labels, noised.labels) and clean.classes == noised.classes
+    moved = noised.pixels.astype(float) - clean.pixels
+    inside = (clean.pixels > 100) & (clean.pixels < 155)
+    assert moved[inside].std() == pytest.approx(0.3 * 255, rel=0.15)

@@ -470,6 +470,7 @@ def test_an_unknown_run_is_named_with_those_there_are(sfumato, folder):
     for command in (["show"], ["publish"], ["report"], ["generate", "--images", "3"]):
         assert sfumato(*command, "tomorrow").is_one_line("'tomorrow'", record.run, "latest")
     assert sfumato("generate", "latest", "--images", "0").is_one_line("--images 0", "1 or more")
+    assert sfumato("generate", "latest", "--images", "7", "--continuations", "3").is_one_line("7 images", "6 or 9")
 
 
 def test_a_run_as_json_has_everything_a_script_needs(sfumato, folder):
