@@ -350,7 +350,7 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         + (
             f"{TRAINING_IMAGES:,} take {thousand} members"
             if thousand
-            else f"no number of members pays for {TRAINING_IMAGES:,}"
+            else f"no number of members pays for {TRAINING_IMAGES:,} at that norm"
         )
     )
     return Plan(
