@@ -1,6 +1,6 @@
 """Many members of the DP ensemble: what it saves to train and ask them together, and what they give on the digits.
 
-    OMP_NUM_THREADS=1 python benchmarks/members.py [--no-scores]
+    OMP_NUM_THREADS=1 python benchmarks/members.py [--no-scores | --no-times]
 
 The first table times heads behind one public network against the same heads trained and asked one by one, in turns, on one thread; the loop
 is timed on a few members and scaled. The second runs the method through the flow on the embedded digits, in a home of its own
@@ -31,6 +31,9 @@ RUNS: dict[str, list[str]] = {
     "200 members": [],
     "500 members": ["method.members=500"],
     "20 whole denoisers": [*WHOLE, "method.members=20"],
+    "10 prototypes of each class, redrawn": [*PAID, "method.prototypes=10"],
+    "10 of each class, learnt from": [*PAID, "method.prototypes=10", "method.distillation.steps=400"],
+    "50 of each class, learnt from": [*PAID, "method.prototypes=50", "method.distillation.steps=400"],
     "200 members, all of them speak": ["method.abstain=false"],
     "200 members, 500 images": ["generation.images=500"],
     "the same, 8 directions": ["generation.images=500", "method.directions=8"],
@@ -38,9 +41,6 @@ RUNS: dict[str, list[str]] = {
     "200 members at epsilon 1": ["privacy.epsilon=1"],
     "the same, 8 directions of them": ["privacy.epsilon=1", "method.directions=8"],
     "the same, 24 directions of them": ["privacy.epsilon=1", "method.directions=24"],
-    "10 prototypes of each class, redrawn": [*PAID, "method.prototypes=10"],
-    "10 of each class, learnt from": [*PAID, "method.prototypes=10", "method.distillation.steps=400"],
-    "50 of each class, learnt from": [*PAID, "method.prototypes=50", "method.distillation.steps=400"],
 }
 """Name -> changes to the preset; 100 images of 200 members at epsilon 10 unless said."""
 
@@ -49,8 +49,10 @@ def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-scores", action="store_true", help="only the times")
+    parser.add_argument("--no-times", action="store_true", help="only the scores")
     arguments = parser.parse_args()
-    time_members()
+    if not arguments.no_times:
+        time_members()
     if not arguments.no_scores:
         score()
 

@@ -244,6 +244,9 @@ def test_members_that_abstain_pay_by_their_expected_number():
 # Shards
 
 
+HEADS = ["method.adapters=5", "method.members=3", "method.directions=6", "method.abstain=true"]
+
+
 @pytest.fixture
 def ledger(tmp_path):
     ticks = itertools.count()
@@ -252,7 +255,7 @@ def ledger(tmp_path):
 
 
 def test_heads_are_trained_in_one_look_each_on_the_shard_that_the_hash_deals(world, access_to, ledger):
-    tiny = world("dp-ensemble", "method.adapters=5", "method.members=3")
+    tiny = world("dp-ensemble", *HEADS)
     seen = []
 
     def train(own):
@@ -274,7 +277,7 @@ def test_heads_are_trained_in_one_look_each_on_the_shard_that_the_hash_deals(wor
 
 
 def test_a_run_with_heads_pays_what_its_plan_says(world, access_to, ledger):
-    tiny = world("dp-ensemble", "method.adapters=5", "method.members=3", "method.directions=6", "method.abstain=true")
+    tiny = world("dp-ensemble", *HEADS)
     parts, entries = tiny.pay(access_to(ledger))
     assert parts.heads.count == 3 and not parts.members and parts.heads.known.sum(1).min() > 0
     assert set(entries.values()) == {"DP"}
