@@ -664,6 +664,7 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
     x = draw_privately(settings, stands, nothing, torch.zeros(len(present), dtype=torch.long), source)
     states = dict(zip(reversed(range(len(own.grid.times))), itertools.pairwise([*seen, x]), strict=True))
     reach = 1 / (unit_cost(settings) * event.noise_multiplier)  # 2 radius / k, as it is priced
+    heard = voices(settings, parts.facts)
     root = math.sqrt(math.prod(parts.shape))
     residuals, shifts = [], []
     for index in filter(own.private, states):
@@ -673,7 +674,7 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
             prediction = (before / other if method.clipped == "deviation" else 0.0) + reach / 2 / root
             image = ((before - other * prediction) / math.sqrt(level)).clamp(-limit, limit)
         else:
-            image = torch.full_like(before, -min(reach / 2, limit * root / among) / root)
+            image = torch.full_like(before, -min(reach / 2, limit * root / heard) / root)
         mean = float(own.grid.of_image[index]) * image + float(own.grid.of_start[index]) * before
         residuals.append((after - mean).flatten(1) / float(own.grid.sigma[index]))
         scale = float(own.grid.scales["AB".index(formulations[index])][index])
