@@ -107,6 +107,10 @@ class MemberModel(Ref):
     """A denoiser trained plainly on one shard of the private images; always INTERNAL."""
 
 
+class MemberHeads(Ref):
+    """All members of an ensemble as heads on one public denoiser, each trained plainly on one shard of the private images; always INTERNAL."""
+
+
 class TunedModel(Ref):
     """A denoiser trained on private images."""
 

@@ -27,7 +27,6 @@ from artifacts.references import (
     ClassCounts,
     ClassMoments,
     EmbeddingSums,
-    MemberModel,
     PhaseOneModel,
     PublicBackbone,
     PublicClassifier,
@@ -39,6 +38,7 @@ from artifacts.references import (
     TunedModel,
 )
 from artifacts.reports.rehearsal import REHEARSAL
+from flows.members import distilled, train_members
 from sfumato import sources
 from sfumato.config import FineTuning, Network
 from sfumato.evaluation.effort import FEW
@@ -72,7 +72,6 @@ from sfumato.methods.plan import (
     UNCLAIMED,
     Embedding,
     Evolution,
-    Members,
     PhaseOne,
     Plan,
 )
@@ -110,7 +109,6 @@ from tasks.release import JudgedSets
 from tasks.runtime.caching import Stage
 from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import attended, named
-from tasks.runtime.parallel import alone, among_others
 from tasks.runtime.run import Journal
 from tasks.server.events import tell_spent
 from tasks.terms import Order, Terms
@@ -426,9 +424,9 @@ def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: 
         tuned = frame.stage(private.train_plainly)(order, event, plan.plain, own_inputs)
         return PrivateParts(tuned=tuned, moments=moments)
     if plan.members:
-        own = settings.only("schedule", "network", "seed")
-        members = train_members(plan.members, order, inputs.model_copy(update={"settings": own}), book)
-        return PrivateParts(members=members, moments=moments)
+        own, shown = settings.only("schedule", "network", "seed"), parts.model_copy(update={"images": None})
+        shards = inputs.model_copy(update={"settings": own, "public": shown})
+        return train_members(plan.members, order, shards, book).model_copy(update={"moments": moments})
     sums = sum_up(plan, parts, order, frame)
     votes = None
     if plan.votes:
@@ -560,18 +558,6 @@ def measured_of(parts: PublicParts) -> PublicMoments:
     return parts.moments
 
 
-def train_members(members: Members, order: Order, inputs: Inputs, book: Journal) -> tuple[MemberModel, ...]:
-    """Train members without protection; they stay behind a priced drawing.
-
-    Their training costs nothing and does not depend on the drawing, so that other runs reuse them.
-    """
-    machine = order.machine
-    each = machine if alone(machine, members.count) else among_others(machine)
-    own = order.unclaimed().released().model_copy(update={"machine": each})
-    calls = [private.train_member.given(own, members, shard, inputs) for shard in range(members.count)]
-    return tuple(book.run_all(calls, machine))
-
-
 def begin(plan: Plan, phase: PhaseOne, order: Order, inputs: Inputs, frame: Frame) -> PhaseOneModel:
     """The first phase, on copies that are noised once where the plan says so."""
     order = order.following(*plan.events(STAGE_TUNING), *plan.events(STAGE_RATES))
@@ -640,8 +626,12 @@ def draw_unjudged(
             order, events, inputs.model_copy(update={"settings": before}), wanted, prototypes=True
         )
         public_models = inputs.public.model_copy(update={"images": None})
-        inputs = inputs.model_copy(update={"prototypes": prototypes, "members": (), "public": public_models})
+        inputs = inputs.model_copy(
+            update={"prototypes": prototypes, "members": (), "heads": None, "public": public_models}
+        )
     book.refusal = ""  # paid models may draw again
+    if plan.distillation:
+        inputs = distilled(plan.distillation, inputs, settings, book)
     return book.stage(release.generate, paid=True)(inputs, images, settings.machine, counts, guide, description)
 
 
@@ -662,6 +652,7 @@ def drawn_from(drawing: Drawing, *, guided: bool = False) -> Inputs:
         votes=trained.votes,
         tuned=trained.tuned,
         members=trained.members,
+        heads=trained.heads,
         moments=trained.moments,
         matching=trained.matching,
     )

@@ -42,7 +42,7 @@ from sfumato.matching import FEWEST, matched
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import design
 from sfumato.methods.parts import Target
-from sfumato.methods.plan import STAGE_VOTES, Plan
+from sfumato.methods.plan import STAGE_VOTES, Members, Plan
 from sfumato.networks.autoencoder import Shape, build_autoencoder, latent_shape
 from sfumato.networks.backbone import BackboneNetwork
 from sfumato.networks.build import build
@@ -217,7 +217,12 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     if plan.members:
         training = plan.members.training
         each = training.steps * (training.batch * denoise + _update(probe, work))
+        if plan.members.adapters:  # the network is only asked, and the heads beside it are small
+            each = training.steps * training.batch * (forward + TRAINING * heads_of(plan.members, shape, probe))
         stages[f"{plan.members.count} members"] = plan.members.count * each
+    if plan.distillation:
+        training = plan.distillation
+        stages["distillation"] = training.steps * (training.batch * denoise + _update(probe, work))
     if plan.fine_tuning or settings.evaluation.baseline:
         private = private_seconds(settings, plan, model, shape, probe, kind, work)
         private += facts.records * coder_forward / 2
@@ -230,6 +235,10 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
 
     chosen_from = plan.judge.keep if plan.judge and plan.judge.use == "filter" else 1.0
     drawing = plan.generation.images / chosen_from * (plan.evaluations * drawn + coder_forward / 2)
+    if plan.members and plan.members.adapters:
+        guided = 2 if plan.generation.guidance else 1
+        answers = plan.members.count * guided * settings.generation.steps * (plan.prototypes or plan.generation.images)
+        drawing += answers * heads_of(plan.members, shape, probe)
     if plan.generation.refine:
         drawing += plan.generation.images * plan.generation.refine_steps * forward
     if kernel := plan.generation.images * plan.comparisons:
@@ -300,6 +309,16 @@ CONTRAST_SECONDS = 1.5e-7
 """Seconds per pair of images that the contrastive loss compares."""
 NOISE_SECONDS = 6e-8
 """Seconds of the noise on one number, on the grid."""
+
+
+HEAD_FEATURES = 4
+"""Features of the public network that a head of the ensemble sees, in numbers of an image; more in wide networks."""
+
+
+def heads_of(members: Members, shape: Shape, probe: Probe) -> float:
+    """Seconds in which one head says what it has to of one image."""
+    products = (HEAD_FEATURES + 1) * math.prod(shape) * members.adapters
+    return products * probe.table["mlp"].work / 1e9
 
 
 def reading_seconds(image: Shape, classes: int, probe: Probe) -> float:

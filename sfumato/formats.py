@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from sfumato import config
+from sfumato.adapters import HeadStack
 from sfumato.alignment import ClassMaps, Moments, Reference, encoded
 from sfumato.backbone import Backbone
 from sfumato.config import Latent, Network
@@ -184,6 +185,20 @@ def load_denoiser(folder: Path, device: torch.device) -> nn.Module:
     model = build(network, tuple(facts["shape"]), facts["classes"], alpha_bar=tensors.get(LEVELS))
     model.load_state_dict(tensors)
     return model.to(device).eval().requires_grad_(False)
+
+
+def save_heads(folder: Path, heads: HeadStack) -> None:
+    """Write the weights of all members; their sizes follow from the weights, but for the shape of an image."""
+    save(folder, dict(heads.state_dict()), {"shape": list(heads.shape)})
+
+
+def load_heads(folder: Path, device: torch.device) -> HeadStack:
+    """Frozen heads in evaluation mode."""
+    tensors, facts = load(folder)
+    (count, features, width), classes = tensors["down"].shape, tensors["rows"].shape[1]
+    heads = HeadStack(count, features, tuple(facts["shape"]), classes, width)
+    heads.load_state_dict(tensors)
+    return heads.to(device).eval().requires_grad_(False)
 
 
 def save_encoder(folder: Path, encoder: nn.Module, settings: Extractor, shape: tuple[int, int, int]) -> None:

@@ -39,6 +39,7 @@ class PartFolders:
     warm: Path | None = None
     tuned: Path | None = None
     members: tuple[Path, ...] = ()
+    heads: Path | None = None
     prototypes: Path | None = None
 
 
@@ -71,6 +72,7 @@ def read_parts(settings: Settings, facts: Facts, folders: PartFolders, device: t
         started=denoiser(folders.started),
         warm=denoiser(folders.warm),
         members=tuple(formats.load_denoiser(member, device) for member in folders.members),
+        heads=formats.load_heads(folders.heads, device) if folders.heads else None,
         prototypes=formats.load_prototypes(drawn, codec, device, maps) if drawn else None,
         encoder=formats.load_encoder(folders.extractor, device) if folders.extractor else None,
         base=formats.load_base(folders.base, device) if folders.base else None,

@@ -11,6 +11,7 @@ from artifacts.references import (
     ClassVotes,
     EmbeddingSums,
     FeatureExtractor,
+    MemberHeads,
     MemberModel,
     PaidJudge,
     PhaseOneModel,
@@ -114,6 +115,8 @@ class PrivateParts(Section):
     votes: ClassVotes | None = None
     tuned: TunedModel | None = None
     members: tuple[MemberModel, ...] = ()
+    heads: Annotated[MemberHeads | None, LATER] = None
+    """All members, where they are heads on the public denoiser."""
     moments: Annotated[ClassMoments | None, LATER] = None
     """Noisy moments, where private classes are aligned with the public images."""
     matching: Annotated[EmbeddingSums | None, LATER] = None
@@ -143,10 +146,17 @@ class Inputs(Section):
     """Decay of the further average of `tuned` that stands in its place; None for that which the run draws from."""
     members: tuple[MemberModel, ...] = ()
     """INTERNAL, for a priced drawing alone."""
+    heads: Annotated[MemberHeads | None, LATER] = None
+    """All members, where they are heads on the public denoiser; INTERNAL too."""
     prototypes: Samples | None = None
 
+    @property
+    def behind(self) -> list[Ref]:
+        """The members, which stand behind a price."""
+        return [*self.members, *([self.heads] if self.heads else [])]
+
     def refs(self) -> list[Ref]:
-        """All that are there, but for the members, which stand behind a price."""
+        """All that are there, but for the members."""
         own = (self.votes, self.moments, self.started, self.warm, self.matching, self.tuned, self.prototypes)
         return [*self.public.refs(), *(ref for ref in own if ref)]
 
@@ -192,6 +202,7 @@ def load_parts(draft: Draft[Any], inputs: Inputs, machine: Machine) -> Parts:
         warm=there(inputs.warm),
         tuned=there(inputs.tuned),
         members=tuple(draft.open(member) for member in inputs.members),
+        heads=there(inputs.heads),
         prototypes=there(inputs.prototypes),
     )
     serialization.refuse_other_images(folders.autoencoder, draft.store.manifest(public.model)["parents"])

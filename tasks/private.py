@@ -9,6 +9,7 @@ from artifacts.references import (
     ClassCounts,
     ClassMoments,
     ClassVotes,
+    MemberHeads,
     MemberModel,
     NoisedImages,
     PaidJudge,
@@ -19,6 +20,7 @@ from artifacts.references import (
     TunedModel,
     WatchedSteps,
 )
+from sfumato import adapters
 from sfumato.alignment import fitted
 from sfumato.config import Judge, Machine, Section, Training
 from sfumato.diffusion.objective import Corrupt
@@ -401,6 +403,43 @@ def train_member(context: RunContext, order: Order, members: Members, shard: int
                 maps=parts.alignment,
             )
         serialization.save_denoiser(draft.folder, trained, settings.network, parts.shape, len(facts.classes))
+    return draft.ref
+
+
+@stage
+def train_heads(context: RunContext, order: Order, members: Members, inputs: Inputs) -> MemberHeads:
+    """Train all members at once, as heads on the public denoiser, each on its own shard; INTERNAL, for a priced drawing alone."""
+    parents, settings, facts = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts
+    training, title = members.training, f"{members.count} members (INTERNAL)"
+    params, images = training.model_dump(), members.count * training.batch
+    with making(MemberHeads, title, context, parents=parents, params=params, images=images) as draft:
+        parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
+        code = code_version(train_heads.fn)
+
+        def train(own: Sequence[adapters.Shard]) -> adapters.HeadStack:
+            return adapters.heads_trained(
+                adapters.Trunk(parts.public),
+                parts.schedule,
+                own,
+                training,
+                classes=len(facts.classes),
+                width=members.adapters,
+                seed=settings.seed,
+                progress=draft.show,
+            )
+
+        with where().ledger() as ledger:
+            access = order.access(ledger, context, stage=STAGE_TRAINING, purpose=title, code=code, parents=parents)
+            trained, draft.entries = shards.shards_trained(
+                access,
+                train,
+                shards=members.count,
+                key=members.key,
+                device=device,
+                codec=parts.codec,
+                maps=parts.alignment,
+            )
+        serialization.save_heads(draft.folder, trained)
     return draft.ref
 
 

@@ -99,7 +99,7 @@ def generate_privately(
 ) -> Samples:
     """Draw images by a sampler that pays for each of them with its own noise; `prototypes` serve for drawing any number."""
     parents = [*inputs.refs(), *([wanted.counts] if wanted.counts else [])]
-    settings, facts, members, title = inputs.settings, inputs.facts, inputs.members, "private generation"
+    settings, facts, members, title = inputs.settings, inputs.facts, inputs.behind, "private generation"
     params = settings.generation.model_dump()
     with making(Samples, title, context, parents=parents, behind=members, params=params, images=1) as draft:
         parts = replace(load_parts(draft, inputs, order.machine), paid=events)

@@ -37,7 +37,7 @@ FLOORS = [
     {
         "sfumato.sources",
         "sfumato.sources.glyphs",
-        "sfumato.training",
+        *("sfumato.adapters", "sfumato.training"),
         "sfumato.backbone",
         "sfumato.judge",
         "sfumato.alignment",
@@ -50,7 +50,7 @@ FLOORS = [
     {"sfumato.settings", "sfumato.named_settings", "sfumato.inventory"},
     {
         "sfumato.drawing",
-        *("sfumato.central", "sfumato.embedding", "sfumato.estimate", "sfumato.evolution"),
+        *("sfumato.central", "sfumato.distillation", "sfumato.embedding", "sfumato.estimate", "sfumato.evolution"),
         *("sfumato.embedding_choice", "sfumato.fourier", "sfumato.matching", "sfumato.rates", "sfumato.selection"),
         *("sfumato.perceptual", "sfumato.preflight", "sfumato.pretrained"),
         *("sfumato.recipe", "sfumato.stage_costs"),

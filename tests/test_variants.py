@@ -229,6 +229,32 @@ def test_prototypes_are_paid_for_once_and_any_number_is_drawn_from_them(no_serve
         assert entry.body["images"] == "any" and entry.body["events"][0]["count"] == 10
 
 
+@pytest.mark.slow
+def test_heads_stay_inside_and_what_learnt_from_their_images_leaves(no_servers, tmp_path):
+    """Another training on the paid images, and other numbers of images, ask nothing of the members; the model that leaves holds one denoiser."""
+    run = functools.partial(synthesize.fn, method="dp-ensemble", preset="digits")
+    paid = ["method.adapters=4", "method.abstain=true", "method.directions=6", "method.prototypes=2"]
+    tiny = [*ENSEMBLE, *paid, "method.distillation.steps=5", "generation.guidance=1"]
+    once = run(changes=tiny, publish_to=str(tmp_path / "out"))
+    again = run(changes=[*tiny, "generation.images=90", "method.distillation.steps=6"])
+    assert once.label == again.label == Label.DP and once.entries == again.entries
+    assert once.spent_total == again.spent_total and again.certificate == once.certificate
+    made = {stage.name for stage in again.stages if not stage.cached}
+    assert {"distil", "generate"} <= made and not made & {"train-heads", "generate-privately (prototypes)"}
+    store = where().store()
+    kinds = {m["kind"] for _, m in store.ancestry(once.samples_artifact)}
+    assert "TunedModel" in kinds and "MemberHeads" not in kinds
+    kept = [store.manifest(path.name) for path in (store.root / "objects").iterdir()]
+    assert {m["label"] for m in kept if m["kind"] == "MemberHeads"} == {Label.INTERNAL}
+    assert {path.name for path in (Path(once.published) / "model").iterdir()} == {"model.json", "public", "tuned"}
+    pixels, labels = sfumato.load(once.published).draw(20, seed=1)
+    assert len(pixels) == 20 and sorted(set(labels)) == list(range(10))
+    with where().ledger() as ledger:
+        assert ledger.total("digits").spends == 1 and ledger.verify() == [] and ledger.replay() == []
+    found = audit_run.fn(once.run, canaries=20).audit
+    assert not found.refuted and [fit.what for fit in found.fits] == ["drawing"] and not found.fits[0].faults
+
+
 def test_trajectories_are_paid_for_once_and_any_number_branches_from_their_points(no_servers, tmp_path):
     """A second run draws more images, from farther back, and opens no door but to look; the model that leaves holds points and no private thing."""
     run = functools.partial(synthesize.fn, method="empirical-denoiser", preset="digits")

@@ -181,7 +181,8 @@ def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str
         blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=make_schedule(settings.schedule).alpha_bar
     )
     if plan.members:
-        parts.append(f"{plan.members.count} members, each on its own shard, {plan.members.training.steps} steps")
+        heads = f" as heads of {plan.members.adapters} hidden numbers" if plan.members.adapters else ""
+        parts.append(f"{plan.members.count} members{heads}, each on its own shard, {plan.members.training.steps} steps")
     if plan.plain:
         size = sum(parameters_by_group(model).values())
         parts.append(f"all ({size:,} parameters) on the images themselves, {plan.plain.steps} steps")

@@ -12,7 +12,10 @@ exactly, as Gaussian differential privacy.
 
 Beyond the paper: clipping applies to a prediction's deviation from the public model's (same sensitivity, shorter vectors, so
 that clipping loses less), the norm may follow from the budget, and a few images per class can be drawn privately as prototypes
-from which the public model then draws any number (post-processing; Meng et al. 2022, SDEdit).
+from which the public model then draws any number (post-processing; Meng et al. 2022, SDEdit), or from which it learns (distillation).
+Members may be small heads behind the public network, which is asked once for all of them, so that there can be hundreds; and a
+deviation may be projected on principal directions of public images before it is clipped. A projection fixed by public data brings
+no vector outside the ball that it is clipped to afterwards, so the sensitivity is what it was.
 
 A shard that lacks classes trains its member on the others, and the member of an empty shard is the public model: no run is
 refused for a shard's content, which would reveal single records.
@@ -22,17 +25,19 @@ Not covered: a statement about the members, which are not private and never leav
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import numpy as np
 from pydantic import Field
 
-from sfumato.config import MethodSection, Pretraining, Schedule, SettingsOf
+from sfumato.config import LATER, MethodSection, Pretraining, Schedule, SettingsOf
 from sfumato.errors import BadInput
+from sfumato.marks import PROTOTYPES, not_for
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
     ANY_NUMBER,
@@ -46,6 +51,8 @@ from sfumato.methods.plan import (
     refuse_infinite,
     shared_spends,
 )
+from sfumato.methods.sampling import draw as draw_by_one
+from sfumato.methods.sampling import walk
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import Gaussian
 from sfumato.privacy.accounting.gdp import checked_count, checked_delta, checked_positive
@@ -101,6 +108,19 @@ class MemberTraining(Pretraining):
     """Decay of the moving average of the weights."""
 
 
+class Distillation(Pretraining):
+    """Training of the public model on the prototypes, which have been paid for."""
+
+    steps: int = Field(default=0, ge=0)
+    """Optimiser steps; 0 draws from noised prototypes instead."""
+    batch: int = Field(default=64, ge=1)
+    """Prototypes per step."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """Peak learning rate of Adam."""
+    ema_decay: float = Field(default=0.99, ge=0, lt=1)
+    """Decay of the moving average of the weights."""
+
+
 class Method(MethodSection):
     """The ensemble's own settings."""
 
@@ -112,8 +132,16 @@ class Method(MethodSection):
     """Key of the hash that deals records to shards; no secret."""
     training: MemberTraining = MemberTraining()
     """Training of each member, from the public denoiser on."""
+    adapters: Annotated[int, Field(ge=0), LATER] = 0
+    """Hidden numbers of a member that is a small head on the public denoiser's features, trained and asked together with all others; 0 trains a
+    whole denoiser for each. Hundreds of members take heads."""
+    abstain: Annotated[bool, LATER] = False
+    """Heads say nothing of a class that their shard has no record of, and the average is over the number of members that have one, as the number of
+    records and classes lets expect. For shards of a few records."""
     clipped: Literal["deviation", "prediction"] = "deviation"
     """`prediction`: what a member predicts, as in the paper; `deviation`: by how much it differs from the public model's."""
+    directions: Annotated[int, Field(ge=0), LATER] = 0
+    """Principal directions of the public images, or latents, that a deviation is projected on before it is clipped; 0 takes it as it is."""
     radius: float | None = Field(default=None, gt=0)
     """Norm that it is clipped to, C/2; null takes the largest that `privacy.epsilon` pays for."""
     formulation: Formulation = "min"
@@ -125,6 +153,8 @@ class Method(MethodSection):
     prototypes: int = Field(default=0, ge=0)
     """Images per class that are drawn privately and that the public model then draws any number from (`generation.redraw`); 0
     draws each image privately."""
+    distillation: Annotated[Distillation, LATER, not_for(PROTOTYPES)] = Distillation()
+    """Training of the public denoiser on the prototypes, from which it then draws any number from noise on."""
 
 
 class SampledClaim(Claim):
@@ -298,30 +328,43 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     needed = accountant.calibrate(
         privacy.epsilon, privacy.delta, lambda noise: [*events, Gaussian(noise_multiplier=noise)], privacy.relation
     )
-    at_one = method.members / (2 * unit_cost(settings))
+    at_one = voices(settings, facts) / (2 * unit_cost(settings))
     radius = method.radius or at_one / (needed * math.sqrt(paid))
     noise = at_one / radius
     most = math.floor((noise / needed) ** 2 * (1 + ROUNDING))
-    takes = math.ceil(method.members * math.sqrt(paid) * needed / noise * (1 - ROUNDING))
+    takes = least_members(settings, facts, 2 * unit_cost(settings) * radius * needed * math.sqrt(paid))
+    thousand = least_members(settings, facts, 2 * unit_cost(settings) * radius * needed * math.sqrt(TRAINING_IMAGES))
     if most < paid:
         many = f"method.prototypes={method.prototypes} in each of {len(facts.classes)} classes"
         way = f"{most} such images: ask for no more," if most else "no such image:"
         raise BadInput(
             f"{many if method.prototypes else f'generation.images={paid}'} with method.radius={radius:g} would cost more than "
-            f"privacy.epsilon={privacy.epsilon:g}, which pays for {way} take method.members={takes}, or "
-            f"method.radius={_down(at_one / (needed * math.sqrt(paid))):g}"
+            f"privacy.epsilon={privacy.epsilon:g}, which pays for {way} "
+            f"{f'take method.members={takes}, or' if takes else 'take'} method.radius={_down(at_one / (needed * math.sqrt(paid))):g}"
         )
     event = Gaussian(noise_multiplier=noise, count=paid)
     what = (
         f"{paid} {'prototypes' if method.prototypes else 'images'}, {own.steps} of {len(own.grid.times)} steps each by "
         f"{method.members} members, the {method.clipped} clipped to norm {radius:.4g}; epsilon {privacy.epsilon:g} pays for "
-        f"{most} such images, and {TRAINING_IMAGES:,} take {math.ceil(takes * math.sqrt(TRAINING_IMAGES / paid))} members"
+        f"{most} such images, and "
+        + (
+            f"{TRAINING_IMAGES:,} take {thousand} members"
+            if thousand
+            else f"no number of members pays for {TRAINING_IMAGES:,} at that norm"
+        )
     )
     return Plan(
         method=method.name,
         facts=facts,
-        members=Members(count=method.members, key=method.key, training=Pretraining(**method.training.model_dump())),
+        members=Members(
+            count=method.members,
+            key=method.key,
+            training=Pretraining(**method.training.model_dump()),
+            adapters=method.adapters,
+        ),
         prototypes=paid if method.prototypes else 0,
+        distillation=Pretraining(**method.distillation.model_dump()) if method.distillation.steps else None,
+        public_images=bool(method.directions),
         generation=generation,
         evaluations=_evaluations(settings, own, paid),
         spends=(*shared, Spend(stage=STAGE_DRAWING, what=what, event=event)),
@@ -348,11 +391,12 @@ def _evaluations(settings: SettingsOf[Method], own: Window, paid: int) -> int:
     from sfumato.diffusion.samplers import evaluations
 
     method, generation = settings.method, settings.generation
-    of_members = method.members * (2 if generation.guidance else 1)
+    of_members = 0 if method.adapters else method.members * (2 if generation.guidance else 1)
     one = own.steps * of_members + len(own.grid.times)
     if not method.prototypes:
         return one
-    return evaluations(generation, redraw_walk(settings)) + math.ceil(one * paid / generation.images)
+    after = walk(settings) if method.distillation.steps else redraw_walk(settings)
+    return evaluations(generation, after) + math.ceil(one * paid / generation.images)
 
 
 def _down(value: float) -> float:
@@ -367,6 +411,25 @@ def _check(settings: SettingsOf[Method], facts: Facts) -> None:
         raise BadInput(
             f"method.members={method.members} is more than the {facts.records} private records: use fewer, so that members have "
             "records to learn from"
+        )
+    if method.abstain and not method.adapters:
+        raise BadInput(
+            "method.abstain=true is for members that are heads: set method.adapters, such as 64, or method.abstain=false"
+        )
+    if method.directions and method.clipped == "prediction":
+        raise BadInput(
+            f"method.directions={method.directions} with method.clipped=prediction would leave no other image possible than one of these "
+            "directions: use method.clipped=deviation, or method.directions=0"
+        )
+    numbers = math.prod(facts.shape)
+    if settings.latent.kind == "none" and method.directions > numbers:
+        raise BadInput(
+            f"method.directions={method.directions} is more than the {numbers} numbers of an image: use fewer, or 0 for all"
+        )
+    if method.distillation.steps and not method.prototypes:
+        raise BadInput(
+            f"method.distillation.steps={method.distillation.steps} has no paid images to learn from: set method.prototypes, the number of them in "
+            "each class, or method.distillation.steps=0"
         )
     if generation.solver != "ddim" or generation.eta != 1:
         raise BadInput(
@@ -412,27 +475,98 @@ def draw_privately(
     import torch
 
     from sfumato.diffusion.objective import normal
-    from sfumato.diffusion.samplers import NO_CLASS
 
     (event,) = [event for event in parts.paid if isinstance(event, Gaussian)]
     if len(y) > event.count:
         raise ValueError(f"{len(y)} images are asked for and {event.count} are paid for")
-    radius = len(parts.members) / (2 * unit_cost(settings) * event.noise_multiplier)
-    own = window(settings)
+    radius = voices(settings, parts.facts, counted(parts)) / (2 * unit_cost(settings) * event.noise_multiplier)
+    own, basis = window(settings), directions_of(settings, parts)
     of_image, of_start, sigma = (w.tolist() for w in (own.grid.of_image, own.grid.of_start, own.grid.sigma))
     formulations = own.formulations(settings.method.formulation)
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), source)
     for index in reversed(range(len(own.grid.times))):
         t, level = torch.full_like(y, own.grid.times[index]), float(own.grid.level[index])
-        noise = parts.public(x, t, torch.full_like(y, NO_CLASS))
+        noise, features = public_prediction(parts, x, t)
         if own.private(index):
-            image = averaged(settings, parts, x, t, y, level, noise, formulations[index], radius)
+            image = averaged(settings, parts, x, t, y, level, noise, formulations[index], radius, basis, features)
         else:
             image = implied(x, noise, level, parts.schedule.limit)
         x = of_image[index] * image + of_start[index] * x
         if sigma[index]:
             x = x + sigma[index] * normal(x, source)
     return x
+
+
+def voices(settings: SettingsOf[Method], facts: Facts, members: int = 0) -> float:
+    """What the sum of the clipped vectors is divided by: the number of members (by default the settings'), or, where some abstain, of those that
+    are to be expected to have a record of a class, of the public number of records, dealt to shards and classes alike.
+
+    A constant of public numbers, so that one record, whether it gives its member a class or not, moves the average by twice the norm over it.
+    """
+    count = members or settings.method.members
+    if not settings.method.abstain:
+        return count
+    return count * (1 - (1 - 1 / (count * len(facts.classes))) ** facts.records)
+
+
+def least_members(settings: SettingsOf[Method], facts: Facts, wanted: float) -> int:
+    """The least number of members whose sum is divided by `wanted` or more; 0 where members abstain and no number is enough."""
+    if not settings.method.abstain:
+        return math.ceil(wanted * (1 - ROUNDING))
+    counts = range(1, facts.records + 1)
+    place = bisect.bisect_left(counts, wanted * (1 - ROUNDING), key=lambda count: voices(settings, facts, count))
+    return counts[place] if place < len(counts) else 0
+
+
+def counted(parts: Parts) -> int:
+    """The number of members."""
+    return parts.heads.count if parts.heads else len(parts.members)
+
+
+def directions_of(settings: SettingsOf[Method], parts: Parts) -> Tensor | None:
+    """Orthonormal columns `[c h w, directions]` that span the principal directions of the public images; None for all directions."""
+    import torch
+
+    from sfumato.methods.parts import planned
+
+    if not settings.method.directions:
+        return None
+    flat = planned(parts.images).flatten(1).double()
+    covariance = torch.cov(flat.T)
+    return torch.linalg.eigh(covariance).eigenvectors[:, -settings.method.directions :].flip(1).float()
+
+
+def public_prediction(parts: Parts, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The noise `[b, c, h, w]` that the public model predicts in x at times t `[b]`, and, where heads are members, its features of it."""
+    import torch
+
+    from sfumato.adapters import Trunk
+    from sfumato.diffusion.samplers import NO_CLASS
+
+    if parts.heads:
+        return Trunk(parts.public)(x, t)
+    return parts.public(x, t, torch.full_like(t, NO_CLASS)), None
+
+
+def predictions(
+    settings: SettingsOf[Method], parts: Parts, x: Tensor, t: Tensor, y: Tensor, public: Tensor, features: Tensor | None
+) -> Iterator[Tensor]:
+    """The noise that members predict, `[m, b, c, h, w]` of some of them at a time, each member's guided by itself.
+
+    Many parameters: each is a tensor of one step, or what the run holds.
+    """
+    from sfumato.adapters import deviations
+    from sfumato.diffusion.samplers import guided
+    from sfumato.methods.parts import planned
+
+    guidance = settings.generation.guidance
+    if parts.heads:
+        signal = parts.schedule.signal(t)
+        abstain = settings.method.abstain
+        for deviation in deviations(parts.heads, planned(features), y, guidance, abstain=abstain):
+            yield public + signal * deviation
+    for member in parts.members:  # not stacked: that is faster on a CPU for few tiny images alone, else much slower
+        yield guided(member, guidance)(x, t, y)[None]
 
 
 def implied(x: Tensor, noise: Tensor, level: float, limit: float) -> Tensor:
@@ -453,18 +587,21 @@ def averaged(
     public: Tensor,
     formulation: Formulation,
     radius: float,
+    basis: Tensor | None = None,
+    features: Tensor | None = None,
 ) -> Tensor:
-    """The clean image `[b, c, h, w]` by the clipped average of all members at x `[b, c, h, w]`; `public` is the public noise.
+    """The clean image `[b, c, h, w]` by the clipped average of all members at x `[b, c, h, w]`; `public` is the public noise, `features` what
+    heads see of x.
 
     One member's vectors have norms of at most `radius`, so that the average moves by 2 radius / k at most, whatever the
-    member predicts. Guidance combines a member's own predictions before they are clipped; what is not finite counts as
-    zero; clamping the result brings two results no farther apart.
+    member predicts. Guidance combines a member's own predictions before they are clipped, and so does the projection on the columns of
+    `basis` `[c h w, r]`, which public images alone have fixed: no clipped vector gets longer by what happens before. What is not finite
+    counts as zero; clamping the result brings two results no farther apart.
 
     Many parameters: each is a tensor, or a number of one formula.
     """
     import torch
 
-    from sfumato.diffusion.samplers import guided
     from sfumato.latents import within
 
     limit = parts.schedule.limit
@@ -474,10 +611,12 @@ def averaged(
 
     centre = view(public) if settings.method.clipped == "deviation" else torch.zeros_like(x)
     total = torch.zeros_like(x)
-    for member in parts.members:  # not stacked: that is faster on a CPU for few tiny images alone, else much slower
-        predicted = view(guided(member, settings.generation.guidance)(x, t, y))
-        total += within((predicted - centre).nan_to_num(0.0, 0.0, 0.0), radius)
-    average = centre + total / len(parts.members)
+    for predicted in predictions(settings, parts, x, t, y, public, features):
+        deviation = (view(predicted) - centre).nan_to_num(0.0, 0.0, 0.0).flatten(0, 1).flatten(1)
+        if basis is not None:
+            deviation = (deviation @ basis @ basis.T).nan_to_num(0.0, 0.0, 0.0)
+        total += within(deviation, radius).view(predicted.shape).sum(0)
+    average = centre + total / voices(settings, parts.facts, counted(parts))
     return implied(x, average, level, limit) if formulation == "A" else average.clamp(-limit, limit)
 
 
@@ -486,7 +625,8 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
     """`draw_privately` of one image per entry of `present` `[b]`, with one member that darkens the image, or brightens it where that is
     True, as far as it can; for an audit.
 
-    Stand-ins replace the networks: the public model implies a black image, and all other members predict no deviation.
+    Stand-ins replace the networks: the public model implies a black image, and all other members predict no deviation. They are asked as
+    whole denoisers and without a projection, which could only shorten what one says: behind both comes the same clipping.
     """
     import torch
 
@@ -518,11 +658,13 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
         event.model_copy(update={"count": len(present)}),
     )  # many games at once, each of fewer images than were paid for
     members = (StandIn(loud), *(StandIn(silent),) * (among - 1))
-    stands = replace(parts, public=StandIn(public), members=members, paid=paid)
+    stands = replace(parts, public=StandIn(public), members=members, heads=None, paid=paid)
+    settings = settings.model_copy(update={"method": method.model_copy(update={"directions": 0})})
     nothing = torch.zeros(0, *parts.shape), torch.zeros(0, dtype=torch.long)
     x = draw_privately(settings, stands, nothing, torch.zeros(len(present), dtype=torch.long), source)
     states = dict(zip(reversed(range(len(own.grid.times))), itertools.pairwise([*seen, x]), strict=True))
     reach = 1 / (unit_cost(settings) * event.noise_multiplier)  # 2 radius / k, as it is priced
+    heard = voices(settings, parts.facts)
     root = math.sqrt(math.prod(parts.shape))
     residuals, shifts = [], []
     for index in filter(own.private, states):
@@ -532,7 +674,7 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
             prediction = (before / other if method.clipped == "deviation" else 0.0) + reach / 2 / root
             image = ((before - other * prediction) / math.sqrt(level)).clamp(-limit, limit)
         else:
-            image = torch.full_like(before, -min(reach / 2, limit * root / among) / root)
+            image = torch.full_like(before, -min(reach / 2, limit * root / heard) / root)
         mean = float(own.grid.of_image[index]) * image + float(own.grid.of_start[index]) * before
         residuals.append((after - mean).flatten(1) / float(own.grid.sigma[index]))
         scale = float(own.grid.scales["AB".index(formulations[index])][index])
@@ -542,23 +684,27 @@ def worst_case(settings: SettingsOf[Method], parts: Parts, present: Tensor, sour
 
 @without_gradients
 def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
-    """Images or latents `[b, c, h, w]` of the private classes y `[b]`, drawn by the public model from noised prototypes.
+    """Images or latents `[b, c, h, w]` of the private classes y `[b]`, drawn by the public model from noised prototypes, or by what it became
+    on them.
 
     `parts.prototypes` holds as many of each class, class by class. Nothing but them is used (post-processing).
     """
     import torch
+
+    if parts.tuned is not None:
+        return draw_by_one(settings, parts, y, generator)
 
     from sfumato.diffusion.objective import normal
     from sfumato.diffusion.samplers import NO_CLASS, solve
     from sfumato.diffusion.schedule import add_noise
     from sfumato.methods.parts import planned
 
-    each, walk = settings.method.prototypes, redraw_walk(settings)
+    each, times = settings.method.prototypes, redraw_walk(settings)
     chosen = y * each + torch.randint(each, y.shape, generator=generator, device=y.device)
     start = planned(parts.prototypes)[chosen]
-    x = add_noise(parts.schedule, start, torch.full_like(y, walk[0]), normal(start, generator))
+    x = add_noise(parts.schedule, start, torch.full_like(y, times[0]), normal(start, generator))
     nobody = torch.full_like(y, NO_CLASS)
-    return solve(settings.generation, parts.schedule, parts.public, x, nobody, walk, generator=generator)
+    return solve(settings.generation, parts.schedule, parts.public, x, nobody, times, generator=generator)
 
 
 ALGORITHM = Algorithm(

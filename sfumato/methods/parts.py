@@ -7,6 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from sfumato.adapters import HeadStack
 from sfumato.alignment import ClassMaps
 from sfumato.config import Matching
 from sfumato.diffusion.samplers import NO_CLASS
@@ -50,6 +51,8 @@ class Parts:
     """The denoiser after training on private records."""
     members: tuple[nn.Module, ...] = ()
     """Denoisers of single shards, for a priced drawing; INTERNAL."""
+    heads: HeadStack | None = None
+    """Or all of them as heads on the public denoiser's features; INTERNAL."""
     paid: tuple[AnyEvent, ...] = ()
     """The events that a priced drawing has paid; its noise follows from them."""
     prototypes: Tensor | None = None

@@ -263,6 +263,8 @@ class Members(Section):
     key: str
     """Key of the hash that deals records to shards."""
     training: Pretraining
+    adapters: Annotated[int, LATER] = 0
+    """Hidden numbers of members that are heads on the public denoiser's features; 0 where each is a whole denoiser."""
 
 
 class Evolution(Section):
@@ -466,6 +468,8 @@ class Plan(Section):
     members: Members | None = None
     prototypes: int = 0
     """Images of a priced drawing from which `draw` draws any number; 0 where it draws the final images."""
+    distillation: Annotated[Pretraining | None, LATER] = None
+    """Training of the public denoiser on the prototypes; None where images are drawn from them as they are."""
     plain: Training | None = None
     """Training on private records without clipping or noise, which has no certificate."""
     fine_tuning: FineTuning | None = None

@@ -5,6 +5,7 @@ The models are INTERNAL. They serve a mechanism that bounds the influence of one
 
 import hashlib
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +15,8 @@ from sfumato.alignment import ClassMaps, encoded
 from sfumato.images import ImageSet
 from sfumato.latents import PIXELS, Codec
 from sfumato.privacy.door import Access, looking
+
+Trained = TypeVar("Trained", bound=nn.Module)
 
 
 def dealt(images: ImageSet, shards: int, key: str) -> np.ndarray:
@@ -54,3 +57,26 @@ def shard_trained(
     with looking(access, "train") as visit:
         own = visit.images.subset(dealt(visit.images, shards, key) == shard)
         return train(*encoded(own, codec, maps, device)), visit.entries
+
+
+def shards_trained(
+    access: Access,
+    train: Callable[[list[tuple[Tensor, Tensor]]], Trained],
+    *,
+    shards: int,
+    key: str,
+    device: torch.device,
+    codec: Codec = PIXELS,
+    maps: ClassMaps | None = None,
+) -> tuple[Trained, dict[str, str]]:
+    """Train on records `[n, c, h, w]` and labels `[n]` of each of `shards` shards, in one look; returns what was trained and the entry.
+
+    `train` has to keep shards apart: what it makes of one may not depend on another's records (`sfumato.adapters`). No shard is refused
+    for its content, as by `shard_trained`.
+
+    Many parameters: what is done to private records is named where it is called, and hides in no other value.
+    """
+    with looking(access, "train") as visit:
+        shard, (x, y) = torch.from_numpy(dealt(visit.images, shards, key)), encoded(visit.images, codec, maps, device)
+        own = [(x[mine], y[mine]) for mine in (shard.to(device) == place for place in range(shards))]
+        return train(own), visit.entries

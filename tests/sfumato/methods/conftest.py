@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from sfumato import embedding, evolution, fourier, rates, sources
+from sfumato import adapters, embedding, evolution, fourier, rates, sources
 from sfumato.alignment import Reference, fitted, measured
 from sfumato.backbone import Backbone, train_backbone
 from sfumato.central import central_images, warmed
@@ -45,7 +45,7 @@ from sfumato.privacy.mechanisms import (
     noisy_votes,
     unprotected,
 )
-from sfumato.privacy.shards import shard_trained
+from sfumato.privacy.shards import shard_trained, shards_trained
 from sfumato.retrieval.features import FeatureMap, OneStep, train_extractor
 from sfumato.retrieval.knowledge_base import base_without_keys, build_knowledge_base
 from sfumato.retrieval.settings import Extractor
@@ -135,7 +135,9 @@ class World:
         if plan.phase_one:
             started, seen = self.begin(access(STAGE_PHASE_ONE, self), maps=parts.alignment, **others)
             parts, entries = replace(parts, started=started), entries | seen
-        if plan.members:
+        if plan.members and plan.members.adapters:
+            parts = replace(parts, heads=self.trained_heads(access(STAGE_TRAINING, self), parts))
+        elif plan.members:
             parts = replace(parts, members=self.trained_members(access, parts))
         if plan.events(STAGE_DRAWING):
             return parts, entries | self.draw_privately(access(STAGE_DRAWING, self), parts, **others)[1]
@@ -202,6 +204,17 @@ class World:
             )[0]
             for shard in range(members.count)
         )  # fmt: skip
+
+    def trained_heads(self, access: Access, parts: Parts) -> adapters.HeadStack:
+        """The members of the plan as heads, trained at once, each on its own shard."""
+        members, trunk = self.plan.members, adapters.Trunk(parts.public)
+
+        def train(own):
+            asked = {"classes": len(self.facts.classes), "width": members.adapters, "seed": 0}
+            return adapters.heads_trained(trunk, parts.schedule, own, members.training, **asked)
+
+        dealing = {"shards": members.count, "key": members.key, "device": CPU}
+        return shards_trained(access, train, **dealing, codec=parts.codec, maps=parts.alignment)[0]
 
     def drawing(self, parts: Parts) -> Callable[..., ImageSet]:
         """The priced drawing of the plan, as the task puts it together."""

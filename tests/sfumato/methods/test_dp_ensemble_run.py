@@ -139,7 +139,7 @@ def test_the_norm_that_is_clipped_to_follows_from_what_is_paid(monkeypatch):
     settings, _, _ = settings_with()
     asked = []
 
-    def spy(settings, parts, x, t, y, level, public, kind, radius):
+    def spy(settings, parts, x, t, y, level, public, kind, radius, basis, features):
         asked.append(radius)
         return x.clamp(-1, 1)
 

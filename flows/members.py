@@ -1,0 +1,31 @@
+"""Stages of a run that draws from many models of disjoint shards: their training, and what the public denoiser learns from what they drew."""
+
+from sfumato.config import Pretraining
+from sfumato.methods.plan import Members
+from sfumato.settings import Settings
+from tasks import distillation, private
+from tasks.inputs import Inputs, PrivateParts
+from tasks.runtime.parallel import alone, among_others
+from tasks.runtime.run import Journal
+from tasks.terms import Order
+
+
+def train_members(members: Members, order: Order, inputs: Inputs, book: Journal) -> PrivateParts:
+    """Train members without protection, all at once where they are heads; they stay behind a priced drawing.
+
+    Their training costs nothing and does not depend on the drawing, so that other runs reuse them.
+    """
+    machine, free = order.machine, order.unclaimed().released()
+    if members.adapters:
+        return PrivateParts(heads=book.stage(private.train_heads)(free, members, inputs))
+    each = machine if alone(machine, members.count) else among_others(machine)
+    own = free.model_copy(update={"machine": each})
+    calls = [private.train_member.given(own, members, shard, inputs) for shard in range(members.count)]
+    return PrivateParts(members=tuple(book.run_all(calls, machine)))
+
+
+def distilled(training: Pretraining, inputs: Inputs, settings: Settings, book: Journal) -> Inputs:
+    """The inputs with what the public denoiser became on paid images in their place; it does not depend on the drawing from it."""
+    given = inputs.model_copy(update={"settings": settings.only("schedule", "network", "seed")})
+    tuned = book.stage(distillation.distil)(given, training, settings.machine)
+    return inputs.model_copy(update={"prototypes": None, "tuned": tuned})
