@@ -419,6 +419,10 @@ def set_named(text: str, known: Sequence[str]) -> str:
 def plan_for(settings: Settings, facts: Facts) -> Plan:
     """The method's plan for resolved settings; `BadInput` where it cannot protect the images' groups, or cannot draw the requested
     classes."""
+    if settings.network.prediction == "energy":
+        raise BadInput(
+            "network.prediction=energy is for the score network of dppm, which method.energy=exact gives it: use noise, velocity, sample or edm"
+        )
     _check_classes(settings)
     _check_alignment(settings, facts)
     _check_central(settings, facts)

@@ -113,6 +113,10 @@ class Method(MethodSection):
     where data fill no volume, as labels in a row never do. For `randomised_response`."""
     k: int = Field(default=10, ge=FEWEST_CHOICES)
     """Number of vectors that a projection vector may become, itself counted; the larger, the less often it stays."""
+    energy: Annotated[Literal["line", "exact"], LATER] = "line"
+    """How the Metropolis test knows by how much the log density grew: `line` integrates the score along the path, whose error is as large as
+    what it tests; `exact` makes the network the gradient of an energy, which gives that number itself and learns at about three times the
+    cost. For `randomised_response`."""
     label_rows: int = Field(default=1, ge=1)
     """Rows of an image, or of its latent, that hold its label."""
     network: ScoreNetwork = ScoreNetwork()
@@ -152,7 +156,8 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
     _check(settings, facts)
     sampling, shared = settings.generation.hamiltonian, shared_spends(settings)
-    evaluations = sampling.iterations * (sampling.steps + 1)
+    tests = 2 if method.energy == "exact" else 0
+    evaluations = sampling.iterations * (sampling.steps + 1 + tests)
     if method.mechanism == "randomised_response":
         refuse_infinite(privacy, "method.mechanism=randomised_response", "the paper's training is its random answer")
         what = f"sliced score matching, projection vectors exchanged among {method.k}"
@@ -196,6 +201,11 @@ def _check(settings: SettingsOf[Method], facts: Facts) -> None:
     label_codes(len(facts.classes), rows_shape(settings, shape))
     build(own.network, own.shape, own.classes)
     if method.mechanism == "dp_sgd":
+        if method.energy == "exact":
+            raise BadInput(
+                "method.energy=exact is learnt by gradients of gradients, which method.mechanism=dp_sgd cannot clip record by record: use "
+                "method.energy=line"
+            )
         if "rest" not in settings.fine_tuning.trainable or settings.fine_tuning.rank:
             raise BadInput(
                 f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} with rank {settings.fine_tuning.rank} would leave most "
@@ -216,6 +226,8 @@ def _check(settings: SettingsOf[Method], facts: Facts) -> None:
 def blueprint(settings: SettingsOf[Method], shape: tuple[int, int, int], facts: Facts) -> Blueprint:
     """The score network for images or latents of `shape` with the rows of their label; classes are no input of it."""
     network = Network(**settings.method.network.model_dump())
+    if settings.method.energy == "exact":
+        network = network.model_copy(update={"prediction": "energy"})
     return Blueprint(network=network, shape=joint_shape(settings, shape), classes=1)
 
 
@@ -290,6 +302,23 @@ def score_alone(model: nn.Module) -> Score:
     return score
 
 
+def log_density(model: nn.Module, t: int, noise: float) -> Callable[[Tensor], Tensor] | None:
+    """The log density of images x_t `[b, ...]` with this noise, `[b]` up to a constant, where the network has an energy."""
+    import torch
+
+    from sfumato.diffusion.samplers import NO_CLASS
+    from sfumato.networks.energy import EnergyGradient
+
+    if not isinstance(model, EnergyGradient):
+        return None
+
+    def density(x_t: Tensor) -> Tensor:
+        times = torch.full((len(x_t),), t, device=x_t.device)
+        return -model.energy(x_t, times, torch.full_like(times, NO_CLASS)) / noise
+
+    return density
+
+
 def loss(settings: SettingsOf[Method], parts: Parts) -> Callable[[nn.Module, Tensor, Tensor, Generator], Tensor]:
     """Algorithm 1, lines 4 to 12: Eq. 7 with exchanged projections, of each image, `[b]`; b may be 0."""
     from sfumato.diffusion.objective import normal, uniform_times
@@ -338,21 +367,26 @@ def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Gener
     """
     import torch
 
-    from sfumato.diffusion.hamiltonian import walked
+    from sfumato.diffusion.hamiltonian import Dynamics, walked
     from sfumato.diffusion.objective import normal
     from sfumato.methods.parts import planned
 
     sampling, method, schedule = settings.generation.hamiltonian, settings.method, parts.schedule
     alone = method.mechanism == "randomised_response" and method.objective == "plain"
 
-    def at(factor: float) -> tuple[Score, float]:
+    def at(factor: float) -> Dynamics:
+        model = planned(parts.tuned)
         if alone:
-            return score_alone(planned(parts.tuned)), sampling.step_size * factor
+            return Dynamics(score_alone(model), sampling.step_size * factor, log_density(model, ONE_LEVEL, 1.0))
         t, noise = level(schedule, min(sampling.start, sampling.noise * factor))
-        signal = float(schedule.alpha_bar[t]) ** 0.5
-        score = score_at(schedule, planned(parts.tuned), torch.full((len(y),), t, device=y.device))
+        signal, times = float(schedule.alpha_bar[t]) ** 0.5, torch.full((len(y),), t, device=y.device)
+        score, density = score_at(schedule, model, times), log_density(model, t, float(schedule.noise(times[:1])))
         # Of images with noise added, u + noise z, which are x_t over the signal.
-        return lambda u: signal * score(signal * u), sampling.step_size * noise / sampling.noise
+        return Dynamics(
+            lambda u: signal * score(signal * u),
+            sampling.step_size * noise / sampling.noise,
+            density and (lambda u: density(signal * u)),
+        )
 
     start = normal(torch.empty(len(y), *joint_shape(settings, parts.shape), device=y.device), generator)
     return walked(sampling, at, sampling.start * start, generator=generator)

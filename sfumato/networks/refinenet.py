@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sfumato.errors import BadInput
 from sfumato.networks.layers import Condition, Conditioned
 from sfumato.networks.prediction import NoisePrediction, Prediction
 from sfumato.networks.unet import ResBlock, norm
@@ -54,7 +55,10 @@ def fitted(part: Tensor, like: Tensor) -> Tensor:
 class RefineNet(Conditioned):
     """Predicts the noise, or minus the score, of x `[b, c, h, w]` at times t `[b]` for classes y `[b]`; returns `[b, c, h, w]`.
 
-    `multipliers` gives the channels of each level in units of `width`; any sides will do.
+    `multipliers` gives the channels of each level in units of `width`, `refine` those of each refine block from the last level on, empty
+    those of its level; blocks beyond the levels refine the merged image alone. Any sides will do. `BadInput` for fewer blocks than levels.
+
+    Many parameters: each is a setting of the network.
     """
 
     def __init__(
@@ -66,8 +70,14 @@ class RefineNet(Conditioned):
         multipliers: tuple[int, ...],
         blocks: int,
         condition: int,
+        refine: tuple[int, ...] = (),
     ):
         super().__init__()
+        if refine and len(refine) < len(multipliers):
+            raise BadInput(
+                f"network.refine={list(refine)} has fewer blocks than the {len(multipliers)} levels of network.multipliers: give one for "
+                "each, or none"
+            )
         self.condition = Condition(classes, condition)
         self.input = nn.Conv2d(shape[0], width, 3, padding=1)
         self.levels, self.refine = nn.ModuleList(), nn.ModuleList()
@@ -78,12 +88,12 @@ class RefineNet(Conditioned):
             self.levels.append(
                 nn.ModuleList(ResBlock(a, b, condition, dilation=reach) for a, b in itertools.pairwise(sizes))
             )
-        merged = channels[-1]
-        for level, outputs in reversed(list(enumerate(channels))):
-            last = level == len(channels) - 1
-            self.refine.append(RefineBlock([outputs] if last else [outputs, merged], outputs, condition))
-            merged = outputs
-        self.norm, self.output = norm(merged), nn.Conv2d(merged, shape[0], 3, padding=1)
+        merged: list[int] = []
+        widths = [width * multiplier for multiplier in refine] or channels[::-1]
+        for seen, outputs in itertools.zip_longest([[wide] for wide in channels[::-1]], widths, fillvalue=[]):
+            self.refine.append(RefineBlock([*seen, *merged], outputs, condition))
+            merged = [outputs]
+        self.norm, self.output = norm(merged[0]), nn.Conv2d(merged[0], shape[0], 3, padding=1)
         nn.init.zeros_(self.output.weight)
         self.prediction: Prediction = NoisePrediction()
 
@@ -98,6 +108,6 @@ class RefineNet(Conditioned):
                 hidden = block(hidden, condition)
             seen.append(hidden)
         merged: list[Tensor] = []
-        for refine, level in zip(self.refine, reversed(seen), strict=True):
-            merged = [refine([level, *merged], condition)]
+        for refine, level in itertools.zip_longest(self.refine, [[level] for level in reversed(seen)], fillvalue=[]):
+            merged = [refine([*level, *merged], condition)]
         return self.prediction(self.output(F.silu(self.norm(merged[0]))), x, t)
