@@ -80,7 +80,16 @@ OVERHEAD_SECONDS = 20.0
 """Start of the server, reading, reporting."""
 PUBLIC_IMAGES = 20_000
 """Assumed number of public images where it is unknown."""
-PUBLIC_STAGES = ("autoencoder", "backbone", "denoiser", "extractor", "knowledge base", "features", "rehearsal")
+PUBLIC_STAGES = (
+    "autoencoder",
+    "backbone",
+    "denoiser",
+    "own network",
+    "extractor",
+    "knowledge base",
+    "features",
+    "rehearsal",
+)
 BYTES = 4
 BASE_GIGABYTES = 1.0
 """Memory of the program itself."""
@@ -196,6 +205,9 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         )
         own = probe.per_image(own_kind, own_work, lambda n: _denoiser_step(other, settings, blueprint.shape, n))
         drawn = own / 3
+    if plan.own_start:
+        training = plan.own_start.training
+        stages["own network"] = training.steps * (training.batch * own + _update(probe, own_work))
     if plan.phase_one:
         training = plan.phase_one.training
         stages["first phase"] = training.steps * (training.batch * denoise + _update(probe, work))

@@ -118,7 +118,8 @@ def preflight(
     settings = _filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
     refuse_clip(tuning.clip)
-    _refuse_network(settings.network, settings.schedule, shape, facts.learnt_classes, tuning.trainable, tuning.rank)
+    if settings.evaluation.baseline or not METHODS[settings.method.name].blueprint:
+        _refuse_network(settings.network, settings.schedule, shape, facts.learnt_classes, tuning.trainable, tuning.rank)
     warnings = [*weaknesses(settings.privacy, facts), *enlarged(data.public, public.stored, size)]
     return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
 

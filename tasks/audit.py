@@ -18,6 +18,7 @@ from artifacts.references import (
     PublicAutoencoder,
     PublicModel,
     PublicMoments,
+    PublicStart,
     Ref,
     Samples,
     Trajectories,
@@ -94,6 +95,7 @@ def released(record: RunRecord) -> Released:
         extractor=ref(FeatureExtractor),
         base=ref(Trajectories),
         moments=ref(PublicMoments),
+        own=ref(PublicStart),
     )
     return Released(
         public=public, samples=samples, tuned=ref(ChosenModel) or ref(TunedModel), moments=ref(ClassMoments)

@@ -51,6 +51,9 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
             else ""
         )
         + ("; knowledge base without keys" if plan.retrieval and not plan.retrieval.time else ""),
+        "own network": f"{plan.own_start.training.steps} steps on public images with the rows of their labels"
+        if plan.own_start
+        else "",
         "retrieval": plan.retrieval.sentence() if plan.retrieval else "",
         "from elsewhere": "; ".join(one.sentence() for one in plan.brought),
         "trained on private": _trained(settings, plan, shape) or "nothing",

@@ -71,9 +71,7 @@ def kinetic(p: Tensor) -> Tensor:
     return p.flatten(1).square().sum(1) / 2
 
 
-def walked(
-    settings: Hamiltonian, at: Callable[[float], Dynamics], x: Tensor, *, generator: torch.Generator
-) -> Tensor:
+def walked(settings: Hamiltonian, at: Callable[[float], Dynamics], x: Tensor, *, generator: torch.Generator) -> Tensor:
     """`x` `[b, ...]` after all iterations (Algorithm 2); `at` gives what moves iteration m for (M / m)^2.
 
     Each iteration evaluates the score N + 1 times, and a log density twice.

@@ -96,12 +96,23 @@ def test_the_metropolis_test_is_what_makes_long_steps_right():
     assert spread(settings) > 0.65 > 0.55 > spread(settings.model_copy(update={"metropolis": True})) > 0.45
 
 
+def test_a_known_density_takes_the_place_of_the_integral():
+    """Where they disagree, the density decides: by the integral of this score every short step would be kept."""
+    settings = Hamiltonian(iterations=60, steps=4, step_size=0.4)
+    forbidden = Dynamics(gaussian, 0.4, lambda x: torch.where(x[:, 0] > 1, -math.inf, 0.0).double())
+    x = drawn(4000, 3).clamp(max=0.9)
+    found = walked(settings, lambda _: forbidden, x, generator=torch.Generator().manual_seed(3))
+    assert found[:, 0].max() <= 1 < found[:, 1].max() and not torch.equal(found, x)
+
+
 def test_steps_that_lead_nowhere_are_never_kept():
     """The first iterations are M^2 times as long as the last, which no density bears."""
     x = drawn(20, 3)
     for metropolis in (True, False):
         settings = Hamiltonian(iterations=30, steps=60, step_size=0.5, metropolis=metropolis)
-        found = walked(settings, lambda factor: Dynamics(quartic, 0.5 * factor), x, generator=torch.Generator().manual_seed(0))
+        found = walked(
+            settings, lambda factor: Dynamics(quartic, 0.5 * factor), x, generator=torch.Generator().manual_seed(0)
+        )
         assert found.isfinite().all()
 
 

@@ -124,7 +124,8 @@ class World:
                 access(STAGE_VOTES, self), plan.event(STAGE_VOTES), self.method.ballot(parts),
                 classes=len(self.facts.classes), options=self.facts.public_classes, device=CPU, **others,
             )  # fmt: skip
-            parts, entries = add_votes(parts, votes.result), entries | dict(votes.entries)
+            distinct = bool(self.method.distinct and self.method.distinct(self.settings))
+            parts, entries = add_votes(parts, votes.result, distinct=distinct), entries | dict(votes.entries)
         if plan.plain:
             paid = unprotected(
                 access(STAGE_TRAINING, self), plan.event(STAGE_TRAINING), begun(self.method, self.settings, parts)[0],

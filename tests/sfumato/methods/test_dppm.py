@@ -11,6 +11,7 @@ from sfumato.diffusion.score_matching import exchanged, sliced_losses
 from sfumato.errors import BadInput
 from sfumato.methods import dppm
 from sfumato.methods.algorithm import begun
+from sfumato.networks.energy import EnergyGradient
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import SubsampledGaussian
@@ -208,6 +209,12 @@ def test_the_sound_sibling_is_certified_by_its_steps(relation):
         ),
         ([*SOUND, "fine_tuning.rank=2"], r"with rank 2 would leave .*: use .*--set fine_tuning\.rank=0"),
         (["method.mechanism=dpsgd"], r"method\.mechanism"),
+        (
+            [*SOUND, "method.energy=exact"],
+            r"method\.energy=exact is learnt by gradients of gradients.*: use method\.energy=line",
+        ),
+        (["method.energy=curve"], r"method\.energy"),
+        (["network.prediction=energy"], r"network\.prediction=energy is for the score network.*: use noise"),
         (["generation.hamiltonian.step_size=0"], r"generation\.hamiltonian\.step_size"),
         (["generation.hamiltonian.iterations=0"], r"generation\.hamiltonian\.iterations"),
         (["generation.hamiltonian.momentum=cauchy"], r"generation\.hamiltonian\.momentum"),
@@ -299,6 +306,28 @@ def test_drawing_finds_the_score_at_every_level(world):
     assert drawn.shape == (400, 1, 9, 8)
     assert drawn.mean().item() == pytest.approx(centre, abs=0.02)
     assert drawn.std().item() == pytest.approx(math.hypot(spread, 0.05), rel=0.05)
+
+
+@pytest.mark.parametrize("objective", ["plain", "annealed"])
+def test_a_network_with_an_energy_learns_and_draws_by_its_own_density(objective, world, access_to, ledger, monkeypatch):
+    """The test of each iteration takes the log density whose gradient the steps follow."""
+    tiny = world("dppm", "method.energy=exact", f"method.objective={objective}")
+    sampling = tiny.settings.generation.hamiltonian
+    assert tiny.plan.evaluations == sampling.iterations * (sampling.steps + 3)
+    parts, entries = tiny.pay(access_to(ledger))
+    assert set(entries.values()) == {"INTERNAL"} and isinstance(parts.tuned, EnergyGradient)
+    moves = []
+
+    def noted(settings, at, x, *, generator):
+        moves.extend((at(4.0), at(1.0)))
+        return x
+
+    monkeypatch.setattr("sfumato.diffusion.hamiltonian.walked", noted)
+    u = dppm.draw(tiny.settings, parts, torch.zeros(5), torch.Generator().manual_seed(0)).clone()
+    for one in moves:
+        u = u.requires_grad_()
+        (slope,) = torch.autograd.grad(one.log_density(u).sum(), u)
+        torch.testing.assert_close(one.score(u), slope)
 
 
 @pytest.mark.parametrize("kind", ["refinenet", "mlp"])
