@@ -198,12 +198,13 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     blueprint = design(METHODS[settings.method.name], settings, shape, facts)
     own, drawn, own_work = denoise, forward, work
     if METHODS[settings.method.name].blueprint:
-        other = build(blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=levels)
+        # Only a network that is small enough to be timed is made.
+        other = functools.cache(lambda: build(blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=levels))
         own_kind, own_work = (
             _kind(blueprint.network, blueprint.shape),
             denoiser_work(blueprint.network, blueprint.shape, blueprint.classes),
         )
-        own = probe.per_image(own_kind, own_work, lambda n: _denoiser_step(other, settings, blueprint.shape, n))
+        own = probe.per_image(own_kind, own_work, lambda n: _denoiser_step(other(), settings, blueprint.shape, n))
         drawn = own / 3
     if plan.own_start:
         training = plan.own_start.training

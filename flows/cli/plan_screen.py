@@ -9,6 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from sfumato.class_shares import images_of_each, number_of_classes
+from sfumato.costs import without_numbers
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.estimate import estimate
 from sfumato.methods import METHODS
@@ -180,9 +181,9 @@ def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str
     """The parts that learn from private images, stage by stage."""
     parts, tuning = [], plan.fine_tuning
     blueprint = design(METHODS[settings.method.name], settings, shape, plan.facts)
-    model = build(
-        blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=make_schedule(settings.schedule).alpha_bar
-    )
+    with without_numbers(blueprint.shape):
+        levels = make_schedule(settings.schedule).alpha_bar
+        model = build(blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=levels)
     if plan.members:
         parts.append(f"{plan.members.count} members, each on its own shard, {plan.members.training.steps} steps")
     if plan.plain:
