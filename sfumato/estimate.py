@@ -207,8 +207,8 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         own = probe.per_image(own_kind, own_work, lambda n: _denoiser_step(other(), settings, blueprint.shape, n))
         drawn = own / 3
     if plan.own_start:
-        training = plan.own_start.training
-        stages["own network"] = training.steps * (training.batch * own + _update(probe, own_work))
+        learnt = plan.own_start.training
+        stages["own network"] = learnt.steps * (learnt.batch * own + _update(probe, own_work))
     if plan.phase_one:
         training = plan.phase_one.training
         stages["first phase"] = training.steps * (training.batch * denoise + _update(probe, work))

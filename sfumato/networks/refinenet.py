@@ -88,10 +88,9 @@ class RefineNet(Conditioned):
             self.levels.append(
                 nn.ModuleList(ResBlock(a, b, condition, dilation=reach) for a, b in itertools.pairwise(sizes))
             )
-        merged: list[int] = []
-        widths = [width * multiplier for multiplier in refine] or channels[::-1]
-        for seen, outputs in itertools.zip_longest([[wide] for wide in channels[::-1]], widths, fillvalue=[]):
-            self.refine.append(RefineBlock([*seen, *merged], outputs, condition))
+        levels, merged = channels[::-1], list[int]()
+        for place, outputs in enumerate([width * multiplier for multiplier in refine] or levels):
+            self.refine.append(RefineBlock([*levels[place : place + 1], *merged], outputs, condition))
             merged = [outputs]
         self.norm, self.output = norm(merged[0]), nn.Conv2d(merged[0], shape[0], 3, padding=1)
         nn.init.zeros_(self.output.weight)
@@ -107,7 +106,7 @@ class RefineNet(Conditioned):
             for block in blocks.children():
                 hidden = block(hidden, condition)
             seen.append(hidden)
-        merged: list[Tensor] = []
-        for refine, level in itertools.zip_longest(self.refine, [[level] for level in reversed(seen)], fillvalue=[]):
-            merged = [refine([*level, *merged], condition)]
+        levels, merged = seen[::-1], list[Tensor]()
+        for place, refine in enumerate(self.refine):
+            merged = [refine([*levels[place : place + 1], *merged], condition)]
         return self.prediction(self.output(F.silu(self.norm(merged[0]))), x, t)
