@@ -9,6 +9,7 @@ from artifacts.labels import Label
 from artifacts.record import RunRecord, run_folder
 from artifacts.references import (
     CanaryImages,
+    ChosenImages,
     ChosenModel,
     ClassMoments,
     Copies,
@@ -16,6 +17,7 @@ from artifacts.references import (
     Findings,
     Games,
     PublicAutoencoder,
+    PublicImages,
     PublicModel,
     PublicMoments,
     PublicStart,
@@ -96,6 +98,7 @@ def released(record: RunRecord) -> Released:
         base=ref(Trajectories),
         moments=ref(PublicMoments),
         own=ref(PublicStart),
+        images=(ref(ChosenImages) or ref(PublicImages)) if record.plan.images_of_ballot else None,
     )
     return Released(
         public=public, samples=samples, tuned=ref(ChosenModel) or ref(TunedModel), moments=ref(ClassMoments)
