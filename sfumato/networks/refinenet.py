@@ -57,8 +57,6 @@ class RefineNet(Conditioned):
 
     `multipliers` gives the channels of each level in units of `width`, `refine` those of each refine block from the last level on, empty
     those of its level; blocks beyond the levels refine the merged image alone. Any sides will do. `BadInput` for fewer blocks than levels.
-
-    Many parameters: each is a setting of the network.
     """
 
     def __init__(
@@ -72,6 +70,10 @@ class RefineNet(Conditioned):
         condition: int,
         refine: tuple[int, ...] = (),
     ):
+        """A network for images of `shape` (c, h, w).
+
+        Many parameters: each is a size of the network, by the name of its setting.
+        """
         super().__init__()
         if refine and len(refine) < len(multipliers):
             raise BadInput(
