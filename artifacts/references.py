@@ -47,6 +47,10 @@ class PublicModel(Ref):
     """A denoiser trained on public images alone."""
 
 
+class PublicStart(Ref):
+    """A network of a method's own, trained on public images alone."""
+
+
 class FeatureExtractor(Ref):
     """The contrastive extractor h."""
 

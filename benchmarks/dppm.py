@@ -2,8 +2,9 @@
 
     .venv/bin/python benchmarks/dppm.py
 
-Two tables: the expectation of the loss by epsilon, and how one record is told from the weights of a linear score. What k,
-the step size and the momenta do to images is `sfumato sweep dppm`.
+Three tables: the expectation of the loss by epsilon, how one record is told from the weights of a linear score, and what the Metropolis
+test misses where the energy is integrated along the path and not known. What k, the step size and the momenta do to images is
+`sfumato sweep dppm`.
 """
 
 import argparse
@@ -11,18 +12,25 @@ import math
 from collections.abc import Iterator
 
 import torch
+from scipy.stats import gennorm, kstest
 
+from sfumato.config import Hamiltonian
+from sfumato.diffusion.hamiltonian import Dynamics, kinetic, leapfrog, momentum, walked
 from sfumato.diffusion.score_matching import exchanged, sliced_losses
 from sfumato.methods.dppm import response_probabilities
 
 EPSILONS = (0.1, 1.0, 10.0, math.inf)
 DIMENSION, RECORDS, CHOICES, ROUNDS, TRIALS = 16, 32, 10, 1000, 200
+STEPS = (0.1, 0.2, 0.4, 0.6, 0.8)
+"""Lengths of a leapfrog step; the density's standard deviation is .82."""
+NUMBERS, LEAPS, ITERATIONS, CHAINS = 3, 3, 60, 4000
+"""Of the density whose energy is known: numbers of a point, leapfrog steps of an iteration, iterations, and points."""
 RATE = 0.01
 """Learning rate of the one step that the linear score takes."""
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.parse_args()
     torch.set_num_threads(1)
@@ -33,6 +41,16 @@ def main() -> None:
         ["epsilon", "turning without it, most", "with it, least", "it off the plane, most", "another, least"],
         counterexample(),
     )
+    print(
+        f"\nThe density exp(-x^4 / 4) of {NUMBERS} numbers, {LEAPS} leapfrog steps, {CHAINS} points; then {ITERATIONS} iterations\n"
+    )
+    show(
+        [
+            "step", "error of the integral", "what the test looks at", "decisions that differ", "off, by the integral", "off, by the energy",
+            "off, without a test",
+        ],
+        energies(),
+    )  # fmt: skip
 
 
 def show(head: list[str], rows: Iterator[list[str]]) -> None:
@@ -98,6 +116,35 @@ def counterexample() -> Iterator[list[str]]:
         table = torch.tensor(rows)
         extremes = [table[:, 0].max(), table[:, 1].min(), table[:, 2].max(), table[:, 3].min()]
         yield [f"{epsilon:g}", *(f"{float(value):.2g}" for value in extremes)]
+
+
+def energies() -> Iterator[list[str]]:
+    """By step: median error of the line integral of the score, the median energy gained, the share of Metropolis decisions on which integral and
+    energy differ, and the largest difference between the distributions drawn and true (Kolmogorov-Smirnov), by either and without a test."""
+
+    def score(x):
+        return -(x**3)
+
+    def log_density(x):
+        return -(x**4).sum(1) / 4
+
+    true = gennorm(4, scale=4**0.25)
+    for step in STEPS:
+        generator = torch.Generator().manual_seed(3)
+        x = torch.from_numpy(true.rvs((CHAINS, NUMBERS), random_state=0))
+        p = momentum("gaussian", x, generator)
+        there, arrived, grown = leapfrog(score, x, p, step=step, steps=LEAPS)
+        exact, lost = log_density(there) - log_density(x), kinetic(p) - kinetic(arrived)
+        luck = torch.rand(CHAINS, generator=generator, dtype=x.dtype).log()
+        differ = ((luck < grown + lost) != (luck < exact + lost)).double().mean()
+        off = []
+        for density, tests in ((None, True), (log_density, True), (None, False)):
+            settings = Hamiltonian(iterations=ITERATIONS, steps=LEAPS, metropolis=tests)
+            moves = Dynamics(score, step, density)
+            drawn = walked(settings, lambda _, moves=moves: moves, x, generator=torch.Generator().manual_seed(4))
+            off.append(kstest(drawn[:, 0].numpy(), true.cdf).statistic)
+        middles = [float(part.abs().median()) for part in (grown - exact, exact + lost)]
+        yield [f"{step:g}", *(f"{value:.2g}" for value in middles), f"{differ:.3f}", *(f"{value:.3f}" for value in off)]
 
 
 if __name__ == "__main__":

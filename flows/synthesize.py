@@ -292,15 +292,14 @@ def prepare(settings: Settings, plan: Plan, shown: TrainingSet, book: Journal) -
     model = book.stage(pretrained.load_denoiser)(shown, schedule, network) if network.from_ else None
     if model is None or settings.pretraining.steps:
         model = book.stage(public.pretrain)(shown, schedule, network, settings.pretraining, reference, model)
-    moments = None
-    if plan.measured:
-        moments = book.stage(public.measure)(shown, plan.measured.seen_by(MEASURING))
+    moments = book.stage(public.measure)(shown, plan.measured.seen_by(MEASURING)) if plan.measured else None
+    own = book.stage(public.train_start)(shown, schedule, plan.own_start) if plan.own_start else None
     if plan.retrieval is None:
         needed = shown.images if plan.public_images or plan.images_of_ballot else None
         compared = plan.evolution and plan.evolution.features == "backbone"
         summed = plan.embedding and plan.embedding.features == "perceptual"
         backbone = train_backbone(settings, shown.every, book) if compared or summed else None
-        return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments, backbone=backbone)
+        return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments, backbone=backbone, own=own)
     extractor = None
     if plan.retrieval.time:
         # The extractor does not depend on the settings of the base, and is reused where these alone change.

@@ -141,6 +141,9 @@ class Network(Section):
     multipliers: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1, 2), min_length=1)
     """Channels of each level in units of `width`. In the U-Net each level after the first halves the side; in the RefineNet the second
     alone does, and those after it see twice as far each."""
+    refine: Annotated[tuple[Annotated[int, Field(ge=1)], ...], LATER] = ()
+    """Channels of each refine block of the RefineNet in units of `width`, from the last level on; empty: those of its level. More blocks than
+    levels refine what is merged by itself."""
     attention: tuple[int, ...] = (7, 8)
     """Sides in pixels at which the U-Net attends over positions."""
     condition: int = Field(default=64, ge=2, multiple_of=2)
@@ -149,10 +152,11 @@ class Network(Section):
     """Side of the squares that the transformer takes for one position; 0 takes 1 up to sides of 8, and 2 above where it divides them."""
     heads: Annotated[int, Field(ge=1), LATER] = 4
     """Heads of the transformer's attention, which share its width."""
-    prediction: Annotated[Literal["noise", "velocity", "sample", "edm"], LATER] = "noise"
+    prediction: Annotated[Literal["noise", "velocity", "sample", "edm", "energy"], LATER] = "noise"
     """What the network's output stands for: the noise, the velocity sqrt(alpha_bar) noise - sqrt(1 - alpha_bar) image, or the clean image
     (`sample`), of which the noise is worked out, and whose squared error is then what is learnt from (Salimans and Ho 2022); or, with input and
-    output of unit variance at every time (`edm`), what the clean image lacks of a share of the noisy one (Karras et al. 2022, Table 1)."""
+    output of unit variance at every time (`edm`), what the clean image lacks of a share of the noisy one (Karras et al. 2022, Table 1). `energy` is
+    for the score network of `dppm` alone, where `method.energy=exact` chooses it."""
     sigma_data: Annotated[float, Field(gt=0, allow_inf_nan=False), LATER] = math.sqrt(1 / 3)
     """Standard deviation that `edm` takes the data to have: by default that of values spread evenly over [-1, 1], as in the official code of
     Dockhorn et al. 2023; Karras et al. 2022 take .5."""

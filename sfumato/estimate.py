@@ -80,7 +80,16 @@ OVERHEAD_SECONDS = 20.0
 """Start of the server, reading, reporting."""
 PUBLIC_IMAGES = 20_000
 """Assumed number of public images where it is unknown."""
-PUBLIC_STAGES = ("autoencoder", "backbone", "denoiser", "extractor", "knowledge base", "features", "rehearsal")
+PUBLIC_STAGES = (
+    "autoencoder",
+    "backbone",
+    "denoiser",
+    "own network",
+    "extractor",
+    "knowledge base",
+    "features",
+    "rehearsal",
+)
 BYTES = 4
 BASE_GIGABYTES = 1.0
 """Memory of the program itself."""
@@ -189,13 +198,17 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
     blueprint = design(METHODS[settings.method.name], settings, shape, facts)
     own, drawn, own_work = denoise, forward, work
     if METHODS[settings.method.name].blueprint:
-        other = build(blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=levels)
+        # Only a network that is small enough to be timed is made.
+        other = functools.cache(lambda: build(blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=levels))
         own_kind, own_work = (
             _kind(blueprint.network, blueprint.shape),
             denoiser_work(blueprint.network, blueprint.shape, blueprint.classes),
         )
-        own = probe.per_image(own_kind, own_work, lambda n: _denoiser_step(other, settings, blueprint.shape, n))
+        own = probe.per_image(own_kind, own_work, lambda n: _denoiser_step(other(), settings, blueprint.shape, n))
         drawn = own / 3
+    if plan.own_start:
+        learnt = plan.own_start.training
+        stages["own network"] = learnt.steps * (learnt.batch * own + _update(probe, own_work))
     if plan.phase_one:
         training = plan.phase_one.training
         stages["first phase"] = training.steps * (training.batch * denoise + _update(probe, work))

@@ -118,7 +118,8 @@ def preflight(
     settings = _filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
     refuse_clip(tuning.clip)
-    _refuse_network(settings.network, settings.schedule, shape, facts.learnt_classes, tuning.trainable, tuning.rank)
+    if settings.evaluation.baseline or not METHODS[settings.method.name].blueprint:
+        _refuse_network(settings.network, settings.schedule, shape, facts.learnt_classes, tuning.trainable, tuning.rank)
     warnings = [*weaknesses(settings.privacy, facts), *enlarged(data.public, public.stored, size)]
     return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
 
@@ -419,6 +420,10 @@ def set_named(text: str, known: Sequence[str]) -> str:
 def plan_for(settings: Settings, facts: Facts) -> Plan:
     """The method's plan for resolved settings; `BadInput` where it cannot protect the images' groups, or cannot draw the requested
     classes."""
+    if settings.network.prediction == "energy":
+        raise BadInput(
+            "network.prediction=energy is for the score network of dppm, which method.energy=exact gives it: use noise, velocity, sample or edm"
+        )
     _check_classes(settings)
     _check_alignment(settings, facts)
     _check_central(settings, facts)

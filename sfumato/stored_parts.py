@@ -26,6 +26,8 @@ class PartFolders:
 
     public: Path
     """The denoiser of the public images."""
+    own: Path | None = None
+    """The method's own network, after public training."""
     autoencoder: Path | None = None
     extractor: Path | None = None
     base: Path | None = None
@@ -68,6 +70,7 @@ def read_parts(settings: Settings, facts: Facts, folders: PartFolders, device: t
         alignment=maps,
         target=_target(folders.matching, settings.matching) if folders.matching else None,
         public=formats.load_denoiser(folders.public, device),
+        own=denoiser(folders.own),
         tuned=denoiser(folders.tuned),
         started=denoiser(folders.started),
         warm=denoiser(folders.warm),

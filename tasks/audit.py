@@ -9,6 +9,7 @@ from artifacts.labels import Label
 from artifacts.record import RunRecord, run_folder
 from artifacts.references import (
     CanaryImages,
+    ChosenImages,
     ChosenModel,
     ClassMoments,
     Copies,
@@ -16,8 +17,10 @@ from artifacts.references import (
     Findings,
     Games,
     PublicAutoencoder,
+    PublicImages,
     PublicModel,
     PublicMoments,
+    PublicStart,
     Ref,
     Samples,
     Trajectories,
@@ -94,6 +97,8 @@ def released(record: RunRecord) -> Released:
         extractor=ref(FeatureExtractor),
         base=ref(Trajectories),
         moments=ref(PublicMoments),
+        own=ref(PublicStart),
+        images=(ref(ChosenImages) or ref(PublicImages)) if record.plan.images_of_ballot else None,
     )
     return Released(
         public=public, samples=samples, tuned=ref(ChosenModel) or ref(TunedModel), moments=ref(ClassMoments)

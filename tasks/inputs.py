@@ -21,6 +21,7 @@ from artifacts.references import (
     PublicImages,
     PublicModel,
     PublicMoments,
+    PublicStart,
     Ref,
     Samples,
     Trajectories,
@@ -83,10 +84,13 @@ class PublicParts(Section):
     """Reference of the public images, where private classes are aligned with them."""
     backbone: Annotated[PublicBackbone | None, LATER] = None
     """Where private records are compared with drawn images in its features."""
+    own: Annotated[PublicStart | None, LATER] = None
+    """A network of the method's own, from which private training starts."""
 
     def refs(self) -> list[Ref]:
         """All that are there."""
-        every = (self.model, self.autoencoder, self.extractor, self.base, self.images, self.moments, self.backbone)
+        shown = (self.images, self.moments, self.backbone, self.own)
+        every = (self.model, self.autoencoder, self.extractor, self.base, *shown)
         return [ref for ref in every if ref]
 
 
@@ -191,6 +195,7 @@ def load_parts(draft: Draft[Any], inputs: Inputs, machine: Machine) -> Parts:
 
     folders = PartFolders(
         public=draft.open(public.model),
+        own=there(public.own),
         autoencoder=there(public.autoencoder),
         extractor=there(public.extractor),
         base=there(public.base),

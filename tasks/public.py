@@ -11,6 +11,7 @@ from artifacts.references import (
     PublicImages,
     PublicModel,
     PublicMoments,
+    PublicStart,
     Rehearsal,
     Trajectories,
 )
@@ -37,7 +38,8 @@ from sfumato.evaluation.classifier import classifier_of, features_and_classes
 from sfumato.findings import RetrievalFindings
 from sfumato.held_out import held_out
 from sfumato.images import ImageSet, captioned, enlargement, pairs_picture, save_png, to_unit
-from sfumato.methods.plan import Retrieval
+from sfumato.label_rows import start_learnt
+from sfumato.methods.plan import OwnStart, Retrieval
 from sfumato.networks.build import build
 from sfumato.networks.checkpointing import checkpoint_blocks
 from sfumato.progress import Progress
@@ -184,6 +186,23 @@ def pretrain(
             model, levels, *parts.pre, pretraining, seed=seed, progress=draft.show, keeper=keeper
         )
         serialization.save_denoiser(draft.folder, trained, network, parts.shape, parts.classes)
+        draft.series = {"loss": split.thinned(losses)}
+        serialization.save_curve(draft.folder, draft.series["loss"])
+    return draft.ref
+
+
+@stage
+def train_start(context: RunContext, public: TrainingSet, schedule: Schedule, start: OwnStart) -> PublicStart:
+    """Train a method's own network on the public images with the rows of their labels."""
+    params, title, batch = start.training.model_dump(), "public start of the method's network", start.training.batch
+    with (
+        keeping(context) as keeper,
+        making(PublicStart, title, context, parents=public.refs(), params=params, images=batch) as draft,
+    ):
+        parts, own = dealt(draft, public, 0.0), start.blueprint
+        levels = make_schedule(schedule, parts.codec.limit)
+        trained, losses = start_learnt(start, levels, *parts.pre, seed=public.seed, progress=draft.show, keeper=keeper)
+        serialization.save_denoiser(draft.folder, trained, own.network, own.shape, own.classes)
         draft.series = {"loss": split.thinned(losses)}
         serialization.save_curve(draft.folder, draft.series["loss"])
     return draft.ref

@@ -46,7 +46,7 @@ FLOORS = [
         "sfumato.retrieval",
     },
     {"sfumato.privacy"},
-    {"sfumato.methods"},
+    {"sfumato.methods", "sfumato.label_rows"},
     {"sfumato.settings", "sfumato.named_settings", "sfumato.inventory"},
     {
         "sfumato.drawing",

@@ -164,10 +164,18 @@ def test_images_that_bring_their_own_labels_leave_on_a_claim_alone(no_servers, t
 
 
 def test_a_network_of_the_methods_own_is_certified_published_and_audited(no_servers, tmp_path):
-    sound = ["method.mechanism=dp_sgd", "fine_tuning.trainable=[film,time,rest]"]
+    """Begun with public images, and codes that private records voted for."""
+    sound = [
+        "method.mechanism=dp_sgd", "method.start=voted", "method.labels=given", "method.label_rows=4", "method.pretraining.steps=20",
+        "fine_tuning.trainable=[film,rest]", "fine_tuning.rank=2",
+    ]  # fmt: skip
     record = synthesize.fn(method="dppm", preset="digits", changes=[*SCORE, *sound], publish_to=".")
     assert record.label == Label.DP and 9.9 < record.certificate.epsilon <= 10
     assert "PLD" in (Path(record.published) / "README.md").read_text()
+    made = {stage.name: stage for stage in record.stages}
+    assert made["train-start"].cached is False and "take-votes" in made
+    images, labels = sfumato.load(record.published).draw(20)
+    assert images.shape == (20, 1, 8, 8) and sorted(labels.tolist()) == sorted(list(range(10)) * 2)
     found = audit_run.fn(record.run, canaries=40).audit
     assert found.bound.canaries == 40 and not found.refuted
 

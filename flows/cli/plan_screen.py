@@ -9,6 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from sfumato.class_shares import images_of_each, number_of_classes
+from sfumato.costs import without_numbers
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.estimate import estimate
 from sfumato.methods import METHODS
@@ -51,6 +52,9 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
             else ""
         )
         + ("; knowledge base without keys" if plan.retrieval and not plan.retrieval.time else ""),
+        "own network": f"{plan.own_start.training.steps} steps on public images with the rows of their labels"
+        if plan.own_start
+        else "",
         "retrieval": plan.retrieval.sentence() if plan.retrieval else "",
         "from elsewhere": "; ".join(one.sentence() for one in plan.brought),
         "trained on private": _trained(settings, plan, shape) or "nothing",
@@ -177,9 +181,9 @@ def _trained(settings: Settings, plan: Plan, shape: tuple[int, int, int]) -> str
     """The parts that learn from private images, stage by stage."""
     parts, tuning = [], plan.fine_tuning
     blueprint = design(METHODS[settings.method.name], settings, shape, plan.facts)
-    model = build(
-        blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=make_schedule(settings.schedule).alpha_bar
-    )
+    with without_numbers(blueprint.shape):
+        levels = make_schedule(settings.schedule).alpha_bar
+        model = build(blueprint.network, blueprint.shape, blueprint.classes, alpha_bar=levels)
     if plan.members:
         heads = f" as heads of {plan.members.adapters} hidden numbers" if plan.members.adapters else ""
         parts.append(f"{plan.members.count} members{heads}, each on its own shard, {plan.members.training.steps} steps")

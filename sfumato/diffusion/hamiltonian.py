@@ -3,9 +3,10 @@
 In iteration m of M, momentum is drawn anew, N leapfrog steps of length step_size (M / m)^2 are taken, and a Metropolis
 test accepts or undoes them. The test needs the change of the log density, of which a network knows the gradient alone, and the
 paper does not say how it is computed: here it is the integral of the score along the path, by the trapezoid rule at the points
-where the score is evaluated anyway. That is exact for a Gaussian, and elsewhere has the error of the leapfrog steps themselves.
+where the score is evaluated anyway. That is exact for a Gaussian, and elsewhere has the error of the leapfrog steps themselves:
+second order in the step, as large as what the test looks at (`benchmarks/dppm.py` measures it).
 The energy gained is then step^2 / 8 times |score|^2 at the start less |score|^2 at the end, for any field: the test demands little
-where a network is not the gradient of a density.
+where a network is not the gradient of a density. Where the log density itself is known (`Dynamics.log_density`), the test takes that.
 
 The paper prints the steps with the gradient of an energy, and elsewhere calls the same network the score; here it is
 the score, so momentum goes up along it. Not covered: momenta with a mass; a kinetic energy other than |p|^2 / 2, which
@@ -14,6 +15,7 @@ the paper keeps whatever momenta are drawn from. Of these only `gaussian` leaves
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +23,16 @@ from torch import Tensor
 from sfumato.config import Hamiltonian
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.score_matching import Score
+
+
+class Dynamics(NamedTuple):
+    """What an iteration moves by."""
+
+    score: Score
+    step: float
+    """Length of a leapfrog step."""
+    log_density: Callable[[Tensor], Tensor] | None = None
+    """Of u `[b, ...]`, `[b]`, up to a constant, where it is known; else the score is integrated."""
 
 
 def momentum(kind: str, like: Tensor, generator: torch.Generator) -> Tensor:
@@ -59,17 +71,17 @@ def kinetic(p: Tensor) -> Tensor:
     return p.flatten(1).square().sum(1) / 2
 
 
-def walked(
-    settings: Hamiltonian, at: Callable[[float], tuple[Score, float]], x: Tensor, *, generator: torch.Generator
-) -> Tensor:
-    """`x` `[b, ...]` after all iterations (Algorithm 2); `at` gives score and step length of an iteration m for (M / m)^2.
+def walked(settings: Hamiltonian, at: Callable[[float], Dynamics], x: Tensor, *, generator: torch.Generator) -> Tensor:
+    """`x` `[b, ...]` after all iterations (Algorithm 2); `at` gives what moves iteration m for (M / m)^2.
 
-    Each iteration evaluates the score N + 1 times.
+    Each iteration evaluates the score N + 1 times, and a log density twice.
     """
     for iteration in range(1, settings.iterations + 1):
-        score, step = at((settings.iterations / iteration) ** 2)
+        moves = at((settings.iterations / iteration) ** 2)
         p = momentum(settings.momentum, x, generator)
-        there, arrived, grown = leapfrog(score, x, p, step=step, steps=settings.steps)
+        there, arrived, grown = leapfrog(moves.score, x, p, step=moves.step, steps=settings.steps)
+        if moves.log_density:
+            grown = moves.log_density(there) - moves.log_density(x)
         gain = grown + kinetic(p) - kinetic(arrived)
         luck = torch.rand(len(x), generator=generator, device=x.device).log()
         # A step that is too long ends at infinity or NaN, and is never accepted.

@@ -6,6 +6,7 @@ generic over the method's own section `M`, so that each function takes those of 
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -108,11 +109,14 @@ class Algorithm(Generic[M]):
 
 
 def begun(method: Algorithm[M], settings: SettingsOf[M], parts: Parts) -> tuple[nn.Module, Blueprint]:
-    """The network from which a method's private training starts, and its blueprint: the denoiser so far, or one of the method's own."""
+    """The network from which a method's private training starts, and its blueprint: the denoiser so far, or one of the method's own, afresh
+    or as it learnt from public images."""
     from sfumato.methods.parts import untuned
     from sfumato.networks.build import build
 
     own = design(method, settings, parts.shape, parts.facts)
+    if parts.own is not None:
+        return copy.deepcopy(parts.own).requires_grad_(True), own
     if method.blueprint:
         levels = parts.schedule.alpha_bar
         return build(own.network, own.shape, own.classes, seed=settings.seed, alpha_bar=levels), own

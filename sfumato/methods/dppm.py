@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from sfumato.config import LATER, MethodSection, Network, SettingsOf, Training
+from sfumato.config import LATER, MethodSection, Network, Pretraining, SettingsOf, Training
 from sfumato.errors import BadInput
 from sfumato.methods.algorithm import Algorithm, without_gradients
 from sfumato.methods.plan import (
@@ -30,6 +30,7 @@ from sfumato.methods.plan import (
     Blueprint,
     Claim,
     Facts,
+    OwnStart,
     Plan,
     Spend,
     calibrated,
@@ -37,6 +38,7 @@ from sfumato.methods.plan import (
     shared_spends,
     tuning_spends,
 )
+from sfumato.methods.voting import nearest_class, voting
 from sfumato.privacy.accounting.events import Uncertified
 from sfumato.privacy.accounting.gdp import checked_count
 
@@ -47,6 +49,15 @@ if TYPE_CHECKING:  # to list settings takes no torch
     from sfumato.diffusion.schedule import NoiseSchedule
     from sfumato.diffusion.score_matching import Score
     from sfumato.methods.parts import Parts
+
+
+class Voting(NamedTuple):
+    """Votes for a public class of one's own each, as `sfumato.methods.voting` asks for them."""
+
+    votes: bool
+    vote_noise: float
+    distinct: bool = True
+
 
 FEWEST_CHOICES = 2
 """k >= 2 (Eq. 6)."""
@@ -113,10 +124,26 @@ class Method(MethodSection):
     where data fill no volume, as labels in a row never do. For `randomised_response`."""
     k: int = Field(default=10, ge=FEWEST_CHOICES)
     """Number of vectors that a projection vector may become, itself counted; the larger, the less often it stays."""
+    energy: Annotated[Literal["line", "exact"], LATER] = "line"
+    """How the Metropolis test knows by how much the log density grew: `line` integrates the score along the path, whose error is as large as
+    what it tests; `exact` makes the network the gradient of an energy, which gives that number itself and learns at about three times the
+    cost. For `randomised_response`."""
     label_rows: int = Field(default=1, ge=1)
     """Rows of an image, or of its latent, that hold its label."""
+    labels: Annotated[Literal["drawn", "given"], LATER] = "drawn"
+    """`drawn`: the network draws the label with the image, as published, and each class as often as it has learnt; `given`: the rows follow the
+    code of a wanted label, with the noise of each level, and the network draws the image alone. For networks that know noise levels."""
+    start: Annotated[Literal["nothing", "public", "voted"], LATER] = "nothing"
+    """What private training starts from: `nothing`, as published; `public`, the score network after it has learnt the public images with the
+    rows of their labels (`method.pretraining`), to which the codes of the private classes are new; `voted`, the same, where each private
+    class takes over the code of a public class of its own, by the assignment with the most of its records' noisy votes. Then a part of it
+    may learn (`fine_tuning.trainable`), through adapters too (`fine_tuning.rank`). For `dp_sgd`."""
+    vote_noise: Annotated[float, Field(gt=0), LATER] = 6.0
+    """For `start=voted`: noise on each count of the votes, in records."""
+    pretraining: Annotated[Pretraining, LATER] = Pretraining()
+    """For a public start; the network knows no classes but by the rows, so `label_dropout` has no effect."""
     network: ScoreNetwork = ScoreNetwork()
-    """The score network, which private training begins afresh."""
+    """The score network."""
     training: SlicedTraining = SlicedTraining()
     """For `randomised_response`."""
 
@@ -152,7 +179,8 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
     method, tuning, privacy = settings.method, settings.fine_tuning, settings.privacy
     _check(settings, facts)
     sampling, shared = settings.generation.hamiltonian, shared_spends(settings)
-    evaluations = sampling.iterations * (sampling.steps + 1)
+    tests = 2 if method.energy == "exact" else 0
+    evaluations = sampling.iterations * (sampling.steps + 1 + tests)
     if method.mechanism == "randomised_response":
         refuse_infinite(privacy, "method.mechanism=randomised_response", "the paper's training is its random answer")
         what = f"sliced score matching, projection vectors exchanged among {method.k}"
@@ -168,8 +196,10 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
             claim=claim(privacy.epsilon),
         )
 
+    votes, ask = voting(Voting(method.start == "voted", method.vote_noise), settings, facts, time=0)
+
     def spends(noise: float) -> list[Spend]:
-        return [*shared, *tuning_spends(tuning, privacy, "DP-SGD on the score network", noise)]
+        return [*shared, *ask, *tuning_spends(tuning, privacy, "DP-SGD on the score network", noise)]
 
     noise, certificate = calibrated(privacy, spends)
     source = "not in the paper: DP-SGD in place of the randomised response, and so the certificate's own number"
@@ -179,6 +209,8 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
         generation=settings.generation,
         evaluations=evaluations,
         privacy=privacy,
+        own_start=public_start(settings, facts),
+        votes=votes,
         fine_tuning=tuning,
         noise_multiplier=noise,
         spends=tuple(spends(noise)),
@@ -188,21 +220,42 @@ def plan(settings: SettingsOf[Method], facts: Facts) -> Plan:
 
 
 def _check(settings: SettingsOf[Method], facts: Facts) -> None:
+    from sfumato.costs import denoiser_work
+    from sfumato.label_rows import label_codes
     from sfumato.networks.autoencoder import latent_shape
-    from sfumato.networks.build import build
 
     method, shape = settings.method, latent_shape(settings.latent, facts.shape)
     own = blueprint(settings, shape, facts)
-    label_codes(len(facts.classes), rows_shape(settings, shape))
-    build(own.network, own.shape, own.classes)
+    if method.start == "voted" and facts.public_classes < max(len(facts.classes), FEWEST_CHOICES):
+        raise BadInput(
+            f"method.start=voted needs a public class for each of the {len(facts.classes)} private ones, and two at least, and there are "
+            f"{facts.public_classes}: use more public classes, or method.start=public"
+        )
+    known = facts.public_classes if method.start != "nothing" else 0
+    label_codes(len(facts.classes) + known, rows_shape(settings, shape))
+    denoiser_work(own.network, own.shape, own.classes)  # refuses what does not fit, and holds no weights
     if method.mechanism == "dp_sgd":
-        if "rest" not in settings.fine_tuning.trainable or settings.fine_tuning.rank:
+        if method.energy == "exact":
+            raise BadInput(
+                "method.energy=exact is learnt by gradients of gradients, which method.mechanism=dp_sgd cannot clip record by record: use "
+                "method.energy=line"
+            )
+        if method.start == "nothing" and ("rest" not in settings.fine_tuning.trainable or settings.fine_tuning.rank):
             raise BadInput(
                 f"fine_tuning.trainable={list(settings.fine_tuning.trainable)} with rank {settings.fine_tuning.rank} would leave most "
                 "of the network as it was drawn at random, since it begins afresh: use --set fine_tuning.trainable=[film,time,rest] "
-                "--set fine_tuning.rank=0"
+                "--set fine_tuning.rank=0, or method.start=public"
             )
         return
+    if method.start != "nothing":
+        raise BadInput(
+            f"method.start={method.start} is for method.mechanism=dp_sgd: the paper's training begins afresh, and takes no public images; use "
+            "method.start=nothing"
+        )
+    if method.labels == "given" and method.objective == "plain":
+        raise BadInput(
+            "method.labels=given needs a score at every noise level, and method.objective=plain learns it at none: use method.labels=drawn"
+        )
     batch = method.training.batch
     if batch > facts.records:
         raise BadInput(f"method.training.batch={batch} is more than the {facts.records} private records: use fewer")
@@ -216,7 +269,24 @@ def _check(settings: SettingsOf[Method], facts: Facts) -> None:
 def blueprint(settings: SettingsOf[Method], shape: tuple[int, int, int], facts: Facts) -> Blueprint:
     """The score network for images or latents of `shape` with the rows of their label; classes are no input of it."""
     network = Network(**settings.method.network.model_dump())
+    if settings.method.energy == "exact":
+        network = network.model_copy(update={"prediction": "energy"})
     return Blueprint(network=network, shape=joint_shape(settings, shape), classes=1)
+
+
+def public_start(settings: SettingsOf[Method], facts: Facts) -> OwnStart | None:
+    """What the score network learns from public images before private ones; None where it begins afresh."""
+    from sfumato.networks.autoencoder import latent_shape
+
+    if settings.method.start == "nothing":
+        return None
+    return OwnStart(
+        blueprint=blueprint(settings, latent_shape(settings.latent, facts.shape), facts),
+        training=settings.method.pretraining,
+        rows=settings.method.label_rows,
+        before=len(facts.classes),
+        classes=facts.public_classes,
+    )
 
 
 def joint_shape(settings: SettingsOf[Method], shape: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -229,42 +299,36 @@ def rows_shape(settings: SettingsOf[Method], shape: tuple[int, int, int]) -> tup
     return shape[0], settings.method.label_rows, shape[2]
 
 
-def label_codes(classes: int, shape: tuple[int, int, int]) -> Tensor:
-    """The fixed embedding matrix: a code of values -1 and 1 for each class, `[classes, *shape]`.
+def codes_of(settings: SettingsOf[Method], parts: Parts) -> Tensor:
+    """The codes of the private classes, `[classes, c, rows, w]`: their own, or those of the public classes that they voted for."""
+    from sfumato.label_rows import label_codes
 
-    Rows of a Hadamard matrix and their negatives, repeated to fill the shape, so that any two differ in about half of
-    their places (first-order Reed-Muller codes). `BadInput` where there are more classes than these.
-    """
-    import torch
+    count, shape = len(parts.facts.classes), rows_shape(settings, parts.shape)
+    if parts.winners is None:
+        return label_codes(count, shape)
+    return label_codes(count + parts.facts.public_classes, shape)[count:][parts.winners.cpu()]
 
-    length = math.prod(shape)
-    codes = torch.ones(1, 1)
-    while 2 * len(codes) <= length:
-        codes = torch.cat([torch.cat([codes, codes], 1), torch.cat([codes, -codes], 1)])
-    codes = torch.cat([codes, -codes])
-    if classes > len(codes):
-        raise BadInput(
-            f"method.label_rows={shape[1]} of {shape[2]} numbers and {shape[0]} channel(s) hold {len(codes)} codes for {classes} "
-            "classes: use more rows"
-        )
-    return codes[:classes, torch.arange(length) % codes.shape[1]].view(classes, *shape)
+
+def ballot(parts: Parts) -> Callable[[Tensor, Tensor], Tensor]:
+    """From images `[b, c, h, w]`, of whatever class, to the public class of the nearest public image `[b]`, by pixels."""
+    from sfumato.methods.parts import planned
+
+    return nearest_class(parts, planned(parts.images), planned(parts.image_classes))
 
 
 def joined(settings: SettingsOf[Method], parts: Parts, x: Tensor, y: Tensor) -> Tensor:
     """u: images x `[b, c, h, w]` with the rows of their labels y `[b]` below."""
-    import torch
+    from sfumato.label_rows import with_rows
 
-    codes = label_codes(len(parts.facts.classes), rows_shape(settings, parts.shape)).to(x.device)
-    return torch.cat([x, codes[y]], 2)
+    return with_rows(x, y, codes_of(settings, parts))
 
 
 def labels(settings: SettingsOf[Method], parts: Parts, u: Tensor) -> tuple[Tensor, Tensor]:
     """The images `[b, c, h, w]` in u, clamped to their range, and the labels `[b]` whose codes are nearest to their rows."""
     import torch
 
-    codes = label_codes(len(parts.facts.classes), rows_shape(settings, parts.shape)).to(u.device)
     x, rows = u.split([parts.shape[1], settings.method.label_rows], 2)
-    limit = parts.schedule.limit
+    limit, codes = parts.schedule.limit, codes_of(settings, parts).to(u.device)
     return x.clamp(-limit, limit), torch.cdist(rows.flatten(1), codes.flatten(1)).argmin(1)
 
 
@@ -288,6 +352,23 @@ def score_alone(model: nn.Module) -> Score:
         return -model(u, t, torch.full_like(t, NO_CLASS))
 
     return score
+
+
+def log_density(model: nn.Module, t: int, noise: float) -> Callable[[Tensor], Tensor] | None:
+    """The log density of images x_t `[b, ...]` with this noise, `[b]` up to a constant, where the network has an energy."""
+    import torch
+
+    from sfumato.diffusion.samplers import NO_CLASS
+    from sfumato.networks.energy import EnergyGradient
+
+    if not isinstance(model, EnergyGradient):
+        return None
+
+    def density(x_t: Tensor) -> Tensor:
+        times = torch.full((len(x_t),), t, device=x_t.device)
+        return -model.energy(x_t, times, torch.full_like(times, NO_CLASS)) / noise
+
+    return density
 
 
 def loss(settings: SettingsOf[Method], parts: Parts) -> Callable[[nn.Module, Tensor, Tensor, Generator], Tensor]:
@@ -334,28 +415,54 @@ def corrupt(settings: SettingsOf[Method], parts: Parts) -> Corrupt:
 def draw(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Generator) -> Tensor:
     """b images with the rows of their labels, `[b, c, h + rows, w]` (Algorithm 2).
 
-    The values of y `[b]` play no part: the network draws each class as often as it has learnt.
+    The values of y `[b]` play no part, unless labels are given: the network draws each class as often as it has learnt.
     """
     import torch
 
-    from sfumato.diffusion.hamiltonian import walked
+    from sfumato.diffusion.hamiltonian import Dynamics, walked
     from sfumato.diffusion.objective import normal
     from sfumato.methods.parts import planned
 
     sampling, method, schedule = settings.generation.hamiltonian, settings.method, parts.schedule
     alone = method.mechanism == "randomised_response" and method.objective == "plain"
+    given = codes_of(settings, parts).to(y.device)[y] if method.labels == "given" else None
 
-    def at(factor: float) -> tuple[Score, float]:
+    def at(factor: float) -> Dynamics:
+        model = planned(parts.tuned)
         if alone:
-            return score_alone(planned(parts.tuned)), sampling.step_size * factor
+            return Dynamics(score_alone(model), sampling.step_size * factor, log_density(model, ONE_LEVEL, 1.0))
         t, noise = level(schedule, min(sampling.start, sampling.noise * factor))
-        signal = float(schedule.alpha_bar[t]) ** 0.5
-        score = score_at(schedule, planned(parts.tuned), torch.full((len(y),), t, device=y.device))
+        signal, times = float(schedule.alpha_bar[t]) ** 0.5, torch.full((len(y),), t, device=y.device)
+        if given is not None:
+            return Dynamics(
+                wanted(score_at(schedule, model, times), given, signal, noise),
+                sampling.step_size * noise / sampling.noise,
+            )
+        score, density = score_at(schedule, model, times), log_density(model, t, float(schedule.noise(times[:1])))
         # Of images with noise added, u + noise z, which are x_t over the signal.
-        return lambda u: signal * score(signal * u), sampling.step_size * noise / sampling.noise
+        return Dynamics(
+            lambda u: signal * score(signal * u),
+            sampling.step_size * noise / sampling.noise,
+            density and (lambda u: density(signal * u)),
+        )
 
     start = normal(torch.empty(len(y), *joint_shape(settings, parts.shape), device=y.device), generator)
     return walked(sampling, at, sampling.start * start, generator=generator)
+
+
+def wanted(score: Score, codes: Tensor, signal: float, noise: float) -> Score:
+    """The score of images with their rows, u + noise z, where the label of each is known: that of the network for the image, and of a Gaussian
+    around its code `[b, c, rows, w]` for the rows.
+
+    `score` is that of signal (u + noise z).
+    """
+    import torch
+
+    def known(u: Tensor) -> Tensor:
+        height = u.shape[2] - codes.shape[2]
+        return torch.cat([signal * score(signal * u)[:, :, :height], (codes - u[:, :, height:]) / noise**2], 2)
+
+    return known
 
 
 def level(schedule: NoiseSchedule, noise: float) -> tuple[int, float]:
@@ -376,4 +483,6 @@ ALGORITHM = Algorithm(
     loss=loss,
     labels=labels,
     blueprint=blueprint,
+    ballot=ballot,
+    distinct=lambda settings: settings.method.start == "voted",
 )

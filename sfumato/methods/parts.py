@@ -43,6 +43,8 @@ class Parts:
     """Public counts and names of the private set."""
     public: nn.Module
     """The denoiser trained on public images."""
+    own: nn.Module | None = None
+    """A network of the method's own after its training on public images, where the plan has an `own_start`."""
     started: nn.Module | None = None
     """The same after a first phase on noised private images, where the plan has one."""
     warm: nn.Module | None = None

@@ -127,6 +127,19 @@ class Blueprint(Section):
     classes: int
 
 
+class OwnStart(Section):
+    """A network of the method's own that learns from public images with the rows of their labels, before private training goes on with it."""
+
+    blueprint: Blueprint
+    training: Pretraining
+    rows: int
+    """Rows of an image that hold its label."""
+    before: int
+    """Codes that the private classes have; those of the public classes come after them."""
+    classes: int
+    """Public classes."""
+
+
 class Claim(Section):
     """The epsilon that a paper's own analysis gives for these settings. Never a certificate."""
 
@@ -461,6 +474,8 @@ class Plan(Section):
     """Central images, on which the denoiser warms up before DP-SGD; None without them."""
     matching: Annotated[Matching | None, LATER] = None
     """Mean embeddings that drawn images are moved to; None without them."""
+    own_start: Annotated[OwnStart | None, LATER] = None
+    """What a network of the method's own learns from public images; None where private training begins it afresh, or takes the denoiser."""
     votes: Votes | None = None
     evolution: Annotated[Evolution | None, LATER] = None
     embedding: Annotated[Embedding | None, LATER] = None

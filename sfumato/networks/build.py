@@ -57,6 +57,7 @@ def _refinenet(settings: Network, shape: tuple[int, int, int], classes: int) -> 
         multipliers=settings.multipliers,
         blocks=settings.blocks,
         condition=settings.condition,
+        refine=settings.refine,
     )
 
 

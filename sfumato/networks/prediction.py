@@ -1,6 +1,7 @@
 """The meaning of a network's output: the noise, the velocity, which has the scale of data at every time, the image, or what EDM learns.
 
-A denoiser's contract stays the same, `model(x, t, y) -> predicted noise`: every network ends with one of these modules.
+A denoiser's contract stays the same, `model(x, t, y) -> predicted noise`: every network ends with one of these modules, or is wrapped
+in that of `sfumato.networks.energy`.
 A velocity network's output v = sqrt(alpha_bar) eps - sqrt(1 - alpha_bar) x_0 (Salimans and Ho 2022, section 4) is turned
 into eps = sqrt(alpha_bar) v + sqrt(1 - alpha_bar) x_t. Where little is left of the image an error of v is a small error
 of eps, so that the clean image which follows from eps is as good as v; and the other way round the squared error of
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.config import Network
+from sfumato.networks.energy import EnergyGradient
 
 
 class Prediction(nn.Module):
@@ -120,9 +122,12 @@ PREDICTIONS = {"velocity": VelocityPrediction, "sample": SamplePrediction}
 
 
 def predicting(model: nn.Module, settings: Network, alpha_bar: Tensor | None) -> nn.Module:
-    """Let `model`, in place, predict what the settings name, and return it; all but the noise needs the schedule's `alpha_bar` `[T + 1]`."""
+    """`model`, changed in place or wrapped, so that it predicts what the settings name; all but noise and energy need the schedule's
+    `alpha_bar` `[T + 1]`."""
     if settings.prediction == "noise":
         return model
+    if settings.prediction == "energy":
+        return EnergyGradient(model)
     if alpha_bar is None:
         raise ValueError(f"network.prediction={settings.prediction} needs the signal levels of the schedule")
     levels = torch.as_tensor(alpha_bar)

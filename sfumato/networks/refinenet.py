@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sfumato.errors import BadInput
 from sfumato.networks.layers import Condition, Conditioned
 from sfumato.networks.prediction import NoisePrediction, Prediction
 from sfumato.networks.unet import ResBlock, norm
@@ -54,7 +55,8 @@ def fitted(part: Tensor, like: Tensor) -> Tensor:
 class RefineNet(Conditioned):
     """Predicts the noise, or minus the score, of x `[b, c, h, w]` at times t `[b]` for classes y `[b]`; returns `[b, c, h, w]`.
 
-    `multipliers` gives the channels of each level in units of `width`; any sides will do.
+    `multipliers` gives the channels of each level in units of `width`, `refine` those of each refine block from the last level on, empty
+    those of its level; blocks beyond the levels refine the merged image alone. Any sides will do. `BadInput` for fewer blocks than levels.
     """
 
     def __init__(
@@ -66,8 +68,18 @@ class RefineNet(Conditioned):
         multipliers: tuple[int, ...],
         blocks: int,
         condition: int,
+        refine: tuple[int, ...] = (),
     ):
+        """A network for images of `shape` (c, h, w).
+
+        Many parameters: each is a size of the network, by the name of its setting.
+        """
         super().__init__()
+        if refine and len(refine) < len(multipliers):
+            raise BadInput(
+                f"network.refine={list(refine)} has fewer blocks than the {len(multipliers)} levels of network.multipliers: give one for "
+                "each, or none"
+            )
         self.condition = Condition(classes, condition)
         self.input = nn.Conv2d(shape[0], width, 3, padding=1)
         self.levels, self.refine = nn.ModuleList(), nn.ModuleList()
@@ -78,12 +90,11 @@ class RefineNet(Conditioned):
             self.levels.append(
                 nn.ModuleList(ResBlock(a, b, condition, dilation=reach) for a, b in itertools.pairwise(sizes))
             )
-        merged = channels[-1]
-        for level, outputs in reversed(list(enumerate(channels))):
-            last = level == len(channels) - 1
-            self.refine.append(RefineBlock([outputs] if last else [outputs, merged], outputs, condition))
-            merged = outputs
-        self.norm, self.output = norm(merged), nn.Conv2d(merged, shape[0], 3, padding=1)
+        levels, merged = channels[::-1], list[int]()
+        for place, outputs in enumerate([width * multiplier for multiplier in refine] or levels):
+            self.refine.append(RefineBlock([*levels[place : place + 1], *merged], outputs, condition))
+            merged = [outputs]
+        self.norm, self.output = norm(merged[0]), nn.Conv2d(merged[0], shape[0], 3, padding=1)
         nn.init.zeros_(self.output.weight)
         self.prediction: Prediction = NoisePrediction()
 
@@ -97,7 +108,7 @@ class RefineNet(Conditioned):
             for block in blocks.children():
                 hidden = block(hidden, condition)
             seen.append(hidden)
-        merged: list[Tensor] = []
-        for refine, level in zip(self.refine, reversed(seen), strict=True):
-            merged = [refine([level, *merged], condition)]
+        levels, merged = seen[::-1], list[Tensor]()
+        for place, refine in enumerate(self.refine):
+            merged = [refine([*levels[place : place + 1], *merged], condition)]
         return self.prediction(self.output(F.silu(self.norm(merged[0]))), x, t)

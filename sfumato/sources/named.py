@@ -4,7 +4,8 @@ Looked for in `FOLDER/name` (IDX files, see `sfumato.sources.idx`) and where tor
 `FOLDER/celeba`, ...). A download goes to a hidden folder and is moved to its place when it is whole. Handwriting is white
 on black in all of them: Omniglot, which is published black on white, is turned round and boxed as MNIST's digits are.
 
-`celeba` has the classes female and male, the attribute that the papers condition on; its validation part is in `all` only.
+`celeba` has the classes female and male, the attribute that most papers condition on, `celeba-hair` black, blonde and brown hair (Liu et
+al. 2024) and none of the pictures with another colour or several; the validation part is in `all` only.
 CIFAR-10 is published as Python pickles, which torchvision opens after comparing each with its published checksum.
 
 Not covered: newer editions of a data set, and whether files under a name are that data set and not another one.
@@ -36,6 +37,8 @@ CIFAR_COUNTS = {"train": 50_000, "test": 10_000, "all": 60_000}
 CIFAR_SIDE = 32
 CELEBA_PARTS = {"train": "0", "test": "2", "all": "012"}
 """Numbers of the parts in `list_eval_partition.txt`; 1 is for validation."""
+CELEBA_ENDS = (162_770, 182_637)
+"""Numbers of the last pictures for training and for validation (Liu et al. 2015), for a folder without that list."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,11 @@ ROMAN = tuple("abcdefghijklmnopqrstuvwxyz")
 CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 KANA = ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")
 OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-GENDERS = ("female", "male")
+CELEBA_LABELS = {
+    "celeba": (("female", "male"), ("Male",)),
+    "celeba-hair": (("black", "blonde", "brown"), ("Black_Hair", "Blond_Hair", "Brown_Hair")),
+}
+"""Name -> classes, and the attributes that they follow from: whether the one is there, or which of several, where it is one alone."""
 LETTERS_LAYOUT = Layout("emnist-letters-train-", "emnist-letters-test-", ROMAN, first=1, transposed=True)
 NAMED = {
     "mnist": Named("MNIST", "MNIST/raw", IDX_FILES, Layout(classes=tuple("0123456789"))),
@@ -76,6 +83,7 @@ NAMED = {
     "celeba": Named(
         "CelebA", "celeba", "img_align_celeba/*.jpg, list_attr_celeba.txt, list_eval_partition.txt and the other lists"
     ),
+    "celeba-hair": Named("CelebA", "celeba", "img_align_celeba/*.jpg and list_attr_celeba.txt"),
     "omniglot": Named("Omniglot", "omniglot-py", "images_background/ALPHABET/CHARACTER/*.png"),
 }
 """Name -> its place and how it is fetched."""
@@ -99,7 +107,9 @@ def open_named(name: str, folder: str, part: Part) -> Catalogue:
         if NAMED[name].layout and not catalogue.has_parts:
             raise BadInput(f"{str(place)!r} holds no test images of {name!r}; {way_out(name, folder)}")
         return catalogue
-    others = {"cifar10": open_cifar, "celeba": open_celeba, "omniglot": open_omniglot}
+    if name in CELEBA_LABELS:
+        return open_celeba(place, part, name)
+    others = {"cifar10": open_cifar, "omniglot": open_omniglot}
     if name not in others:
         raise BadInput(f"{str(place)!r} holds no images of {name!r}; {way_out(name, folder)}")
     return others[name](place, part)
@@ -179,45 +189,75 @@ def open_cifar(place: Path, part: Part) -> Catalogue:
     return Catalogue(facts, records, has_parts=True)
 
 
-def open_celeba(place: Path, part: Part) -> Catalogue:
-    """CelebA (Liu et al. 2015), aligned and cropped: two lists name the pictures, their parts and their attributes."""
-    pictures = place / "img_align_celeba"
-    parts = dict(row[:2] for row in table(place / "list_eval_partition.txt", columns=2))
-    _, names, *rows = table(place / "list_attr_celeba.txt", columns=1)
-    if "Male" not in names or any(len(row) != len(names) + 1 for row in rows):
-        raise BadInput(f"{str(place / 'list_attr_celeba.txt')!r} is damaged; {way_out('celeba', str(place.parent))}")
-    male = 1 + names.index("Male")
-    chosen = [(row[0], int(row[male] == "1")) for row in rows if parts.get(row[0], "") in tuple(CELEBA_PARTS[part])]
+def open_celeba(place: Path, part: Part, name: str = "celeba") -> Catalogue:
+    """CelebA (Liu et al. 2015), aligned and cropped: two lists name the pictures, their parts and their attributes.
+
+    Without the list of the parts they are those that were published, by the pictures' numbers.
+    """
+    pictures, attributes, partition = (place / each for each in ("img_align_celeba", ATTRIBUTES, PARTITION))
+    _, names, *rows = table(attributes, name, columns=1)
+    classes, wanted = CELEBA_LABELS[name]
+    if not set(wanted) <= set(names) or any(len(row) != len(names) + 1 for row in rows):
+        raise BadInput(f"{str(attributes)!r} is damaged; {way_out(name, str(place.parent))}")
+    if partition.exists():
+        parts = dict(row[:2] for row in table(partition, name, columns=2))
+    else:
+        parts = {row[0]: published_part(row[0]) for row in rows}
+    columns = [1 + names.index(attribute) for attribute in wanted]
+    labels = {row[0]: celeba_label([row[column] == "1" for column in columns]) for row in rows}
+    taken = (one for one in labels if parts.get(one, "") in tuple(CELEBA_PARTS[part]))
+    chosen = [(one, label) for one in taken if (label := labels[one]) is not None]
     there = {entry.name: entry for entry in entries(pictures)} if pictures.is_dir() else {}
-    lacking = [name for name, _ in chosen if name not in there]
-    if lacking or not chosen:
+    lacking = [one for one, _ in chosen if one not in there]
+    if not chosen:
         raise BadInput(
-            f"{str(pictures)!r} lacks {len(lacking)} of {len(chosen)} pictures; {way_out('celeba', str(place.parent))}"
+            f"{str(attributes)!r} names no picture of {name!r} in the part {part!r}; {way_out(name, str(place.parent))}"
         )
-    for name, _ in chosen:
-        check_inside(there[name], place)
+    if lacking:
+        raise BadInput(
+            f"{str(pictures)!r} lacks {len(lacking)} of {len(chosen)} pictures; {way_out(name, str(place.parent))}"
+        )
+    for one, _ in chosen:
+        check_inside(there[one], place)
     with opened(pictures / chosen[0][0]) as image:
         shape = (channels_of(image, pictures / chosen[0][0]), image.height, image.width)
 
     def records() -> Iterator[Record]:
-        for name, label in chosen:
-            yield Record(str(pictures / name), decode(pictures / name).pixels, label)
+        for one, label in chosen:
+            yield Record(str(pictures / one), decode(pictures / one).pixels, label)
 
-    facts = SourceFacts("celeba", len(chosen), GENDERS, *shape)
+    facts = SourceFacts(name, len(chosen), classes, *shape)
     return Catalogue(facts, records, has_parts=True, labels=lambda: ((label, "") for _, label in chosen))
 
 
-def table(path: Path, columns: int) -> list[list[str]]:
-    """The words of each line of a list, `columns` or more in each."""
+ATTRIBUTES, PARTITION = "list_attr_celeba.txt", "list_eval_partition.txt"
+"""CelebA's lists."""
+
+
+def celeba_label(there: list[bool]) -> int | None:
+    """The class by which of its attributes are there: 0 or 1 for a single one, else the place of the only one, or None."""
+    if len(there) == 1:
+        return int(there[0])
+    return there.index(True) if sum(there) == 1 else None
+
+
+def published_part(picture: str) -> str:
+    """The part of a picture by the number that it is called by; empty where it is called by none."""
+    number = Path(picture).stem
+    return str(sum(int(number) > end for end in CELEBA_ENDS)) if number.isdecimal() else ""
+
+
+def table(path: Path, name: str, columns: int) -> list[list[str]]:
+    """The words of each line of a list of the data set `name`, `columns` or more in each."""
     try:
         rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as fault:
         reason = getattr(fault, "strerror", "") or "not a text"
         raise BadInput(
-            f"the list {str(path)!r} cannot be read ({reason}); {way_out('celeba', str(path.parent.parent))}"
+            f"the list {str(path)!r} cannot be read ({reason}); {way_out(name, str(path.parent.parent))}"
         ) from None
     if len(rows) < 2 or any(len(row) < columns for row in rows):
-        raise BadInput(f"the list {str(path)!r} is cut off; {way_out('celeba', str(path.parent.parent))}")
+        raise BadInput(f"the list {str(path)!r} is cut off; {way_out(name, str(path.parent.parent))}")
     return rows
 
 

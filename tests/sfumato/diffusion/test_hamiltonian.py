@@ -7,7 +7,7 @@ import torch
 from scipy.stats import kstest, rayleigh
 
 from sfumato.config import Hamiltonian
-from sfumato.diffusion.hamiltonian import kinetic, leapfrog, momentum, walked
+from sfumato.diffusion.hamiltonian import Dynamics, kinetic, leapfrog, momentum, walked
 
 
 def drawn(*shape, seed=0):
@@ -80,7 +80,7 @@ def test_what_is_drawn_from_a_gaussian_score_is_that_gaussian(step_size):
     settings = Hamiltonian(iterations=60, steps=4, step_size=step_size)
     generator = torch.Generator().manual_seed(3)
     x = 3 * torch.randn(4000, 3, generator=generator, dtype=torch.float64)
-    found = walked(settings, lambda _: (gaussian, step_size), x, generator=generator)
+    found = walked(settings, lambda _: Dynamics(gaussian, step_size), x, generator=generator)
     for axis, scale in enumerate(SCALES.tolist()):
         assert kstest(found[:, axis].numpy(), "norm", args=(1, scale)).pvalue > 1e-4
 
@@ -91,9 +91,18 @@ def test_the_metropolis_test_is_what_makes_long_steps_right():
 
     def spread(settings):
         x = torch.randn(4000, 3, generator=generator, dtype=torch.float64)
-        return walked(settings, lambda _: (gaussian, 0.9), x, generator=generator)[:, 0].std().item()
+        return walked(settings, lambda _: Dynamics(gaussian, 0.9), x, generator=generator)[:, 0].std().item()
 
     assert spread(settings) > 0.65 > 0.55 > spread(settings.model_copy(update={"metropolis": True})) > 0.45
+
+
+def test_a_known_density_takes_the_place_of_the_integral():
+    """Where they disagree, the density decides: by the integral of this score every short step would be kept."""
+    settings = Hamiltonian(iterations=60, steps=4, step_size=0.4)
+    forbidden = Dynamics(gaussian, 0.4, lambda x: torch.where(x[:, 0] > 1, -math.inf, 0.0).double())
+    x = drawn(4000, 3).clamp(max=0.9)
+    found = walked(settings, lambda _: forbidden, x, generator=torch.Generator().manual_seed(3))
+    assert found[:, 0].max() <= 1 < found[:, 1].max() and not torch.equal(found, x)
 
 
 def test_steps_that_lead_nowhere_are_never_kept():
@@ -101,7 +110,9 @@ def test_steps_that_lead_nowhere_are_never_kept():
     x = drawn(20, 3)
     for metropolis in (True, False):
         settings = Hamiltonian(iterations=30, steps=60, step_size=0.5, metropolis=metropolis)
-        found = walked(settings, lambda factor: (quartic, 0.5 * factor), x, generator=torch.Generator().manual_seed(0))
+        found = walked(
+            settings, lambda factor: Dynamics(quartic, 0.5 * factor), x, generator=torch.Generator().manual_seed(0)
+        )
         assert found.isfinite().all()
 
 
@@ -111,7 +122,7 @@ def test_iterations_are_told_how_far_they_are():
 
     def at(factor):
         factors.append(factor)
-        return lambda x: asked.append(len(x)) or gaussian(x), 0.1
+        return Dynamics(lambda x: asked.append(len(x)) or gaussian(x), 0.1)
 
     walked(Hamiltonian(iterations=4, steps=5), at, drawn(6, 3), generator=torch.Generator().manual_seed(0))
     assert factors == pytest.approx([16, 4, 16 / 9, 1]) and asked == [6] * 24

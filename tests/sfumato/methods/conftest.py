@@ -15,6 +15,7 @@ from sfumato.config import BackboneSettings
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.drawing import private_drawing
 from sfumato.images import ImageSet, to_unit
+from sfumato.label_rows import start_learnt
 from sfumato.latents import PIXELS, train_autoencoder
 from sfumato.methods import METHODS
 from sfumato.methods.algorithm import begun
@@ -124,7 +125,8 @@ class World:
                 access(STAGE_VOTES, self), plan.event(STAGE_VOTES), self.method.ballot(parts),
                 classes=len(self.facts.classes), options=self.facts.public_classes, device=CPU, **others,
             )  # fmt: skip
-            parts, entries = add_votes(parts, votes.result), entries | dict(votes.entries)
+            distinct = bool(self.method.distinct and self.method.distinct(self.settings))
+            parts, entries = add_votes(parts, votes.result, distinct=distinct), entries | dict(votes.entries)
         if plan.plain:
             paid = unprotected(
                 access(STAGE_TRAINING, self), plan.event(STAGE_TRAINING), begun(self.method, self.settings, parts)[0],
@@ -301,8 +303,9 @@ def public_half(method: str, *changes: str) -> tuple[Parts, Reference | None]:
     model = build(settings.network, public.shape, facts.public_classes, alpha_bar=schedule.alpha_bar)
     denoiser, _ = pretrain(model, schedule, *public.pre, settings.pretraining, seed=0)
     shown = codec.encode(to_unit(found.pixels)) if plan.public_images or plan.images_of_ballot else None
+    own = start_learnt(plan.own_start, schedule, *public.pre, seed=0)[0] if plan.own_start else None
     parts = Parts(
-        schedule=schedule, shape=public.shape, facts=facts, public=denoiser, codec=codec, images=shown,
+        own=own, schedule=schedule, shape=public.shape, facts=facts, public=denoiser, codec=codec, images=shown,
         image_classes=None if shown is None else torch.from_numpy(found.labels),
     )  # fmt: skip
     if plan.retrieval:

@@ -9,8 +9,11 @@ import torch
 
 from sfumato.diffusion.score_matching import exchanged, sliced_losses
 from sfumato.errors import BadInput
+from sfumato.label_rows import label_codes
 from sfumato.methods import dppm
 from sfumato.methods.algorithm import begun
+from sfumato.methods.plan import STAGE_TUNING, STAGE_VOTES
+from sfumato.networks.energy import EnergyGradient
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import SubsampledGaussian
@@ -151,15 +154,6 @@ def test_more_steps_do_not_hide_it():
 # Labels as rows
 
 
-@pytest.mark.parametrize(("classes", "shape"), [(10, (1, 1, 8)), (16, (1, 1, 8)), (10, (3, 1, 4)), (64, (1, 2, 28))])
-def test_any_two_labels_differ_in_half_of_a_code_or_more(classes, shape):
-    codes = dppm.label_codes(classes, shape)
-    assert codes.shape == (classes, *shape) and set(codes.unique().tolist()) <= {-1.0, 1.0}
-    flat, used = codes.flatten(1), 2 ** int(math.log2(math.prod(shape)))
-    assert all((one != other).sum() >= used / 2 for one, other in itertools.combinations(flat, 2))
-    assert torch.equal(codes[:3], dppm.label_codes(3, shape)), "a label's code is the same whatever others there are"
-
-
 def test_labels_are_read_back_from_their_rows_through_noise(world):
     tiny = world("dppm", "method.label_rows=2")
     x, y = numbers(200, 1, 8, 8).clamp(-1, 1), torch.arange(200) % 10
@@ -208,6 +202,12 @@ def test_the_sound_sibling_is_certified_by_its_steps(relation):
         ),
         ([*SOUND, "fine_tuning.rank=2"], r"with rank 2 would leave .*: use .*--set fine_tuning\.rank=0"),
         (["method.mechanism=dpsgd"], r"method\.mechanism"),
+        (
+            [*SOUND, "method.energy=exact"],
+            r"method\.energy=exact is learnt by gradients of gradients.*: use method\.energy=line",
+        ),
+        (["method.energy=curve"], r"method\.energy"),
+        (["network.prediction=energy"], r"network\.prediction=energy is for the score network.*: use noise"),
         (["generation.hamiltonian.step_size=0"], r"generation\.hamiltonian\.step_size"),
         (["generation.hamiltonian.iterations=0"], r"generation\.hamiltonian\.iterations"),
         (["generation.hamiltonian.momentum=cauchy"], r"generation\.hamiltonian\.momentum"),
@@ -218,14 +218,6 @@ def test_what_does_not_fit_is_refused_in_one_line(changes, culprit):
     with pytest.raises(BadInput, match=culprit) as refusal:
         planned(*changes)
     assert "\n" not in str(refusal.value)
-
-
-def test_too_many_classes_for_a_row_are_refused_with_the_way_out():
-    with pytest.raises(
-        BadInput, match=r"label_rows=1 of 4 numbers and 1 channel.* hold 8 codes for 10 classes: use more rows"
-    ):
-        dppm.label_codes(10, (1, 1, 4))
-    assert dppm.label_codes(10, (1, 2, 4)).shape == (10, 1, 2, 4)
 
 
 # Training and drawing
@@ -299,6 +291,89 @@ def test_drawing_finds_the_score_at_every_level(world):
     assert drawn.shape == (400, 1, 9, 8)
     assert drawn.mean().item() == pytest.approx(centre, abs=0.02)
     assert drawn.std().item() == pytest.approx(math.hypot(spread, 0.05), rel=0.05)
+
+
+PUBLIC_START = (
+    "method.mechanism=dp_sgd", "method.start=voted", "method.label_rows=4", "method.network.kind=mlp", "method.pretraining.steps=40",
+    "fine_tuning.trainable=[film,rest]", "fine_tuning.rank=2",
+)  # fmt: skip
+
+
+def test_the_sibling_goes_on_from_a_public_network_with_the_codes_that_were_voted_for(world, access_to, ledger):
+    tiny = world("dppm", *PUBLIC_START, "method.labels=given")
+    assert [spend.stage for spend in tiny.plan.spends] == [STAGE_VOTES, STAGE_TUNING] and tiny.plan.certificate
+    model, built = begun(dppm.ALGORITHM, tiny.settings, tiny.parts)
+    assert built.shape == (1, 12, 8) and all(parameter.requires_grad for parameter in model.parameters())
+    learnt = tiny.parts.own.state_dict()
+    assert all(torch.equal(value, learnt[name]) for name, value in model.state_dict().items())
+    parts, entries = tiny.pay(access_to(ledger))
+    assert set(entries.values()) == {"DP"} and len(set(parts.winners.tolist())) == 10
+    every = label_codes(62, (1, 4, 8))
+    assert torch.equal(dppm.codes_of(tiny.settings, parts), every[10:][parts.winners])
+    assert torch.equal(dppm.codes_of(tiny.settings, tiny.parts), every[:10]), "without votes they are new to it"
+    moved = [name for name, value in parts.tuned.state_dict().items() if not torch.equal(value, learnt[name])]
+    assert moved and all(".film." in name or not name.startswith("condition.") for name in moved)
+    y = torch.tensor([3, 3, 0, 9, 7, 1])
+    u = dppm.draw(tiny.settings, parts, y, torch.Generator().manual_seed(0))
+    assert torch.equal(dppm.labels(tiny.settings, parts, u)[1], y)
+
+
+def test_public_classes_have_codes_after_those_of_the_private_ones():
+    settings, known, _ = preflight(resolve("dppm", changes=[*PUBLIC_START, "evaluation.baseline=false"]))
+    start = dppm.public_start(settings, known)
+    assert (start.before, start.classes, start.rows, start.training.steps) == (10, 52, 4, 40)
+    assert dppm.public_start(resolve("dppm"), known) is None
+
+
+def test_given_labels_are_drawn_with_the_exact_score_of_their_rows(world):
+    """Images of a label, where the exact network says that they are brighter with the first code than with the second."""
+    changes = ["schedule.timesteps=1000", "generation.hamiltonian.iterations=40", "generation.hamiltonian.steps=3"]
+    tiny = world("dppm", *changes, "method.labels=given")
+    codes = dppm.codes_of(tiny.settings, tiny.parts)[:2]
+    spread, means = 0.3, torch.tensor([0.5, -0.5])
+
+    class Exact(torch.nn.Module):
+        """Two blobs, each with its code: by how likely x_t is from either."""
+
+        def forward(self, x_t, t, y):
+            signal, noise = tiny.parts.schedule.signal(t), tiny.parts.schedule.noise(t)
+            centres = torch.cat([means.view(2, 1, 1, 1).expand(2, 1, 8, 8), codes], 2)
+            widths = torch.tensor([spread] * 8 + [0.0]).view(1, 1, 9, 1)
+            variance = (signal * widths) ** 2 + noise**2
+            pulls = [(x_t - signal * centre) / variance for centre in centres]
+            far = torch.stack([-(pull**2 * variance).flatten(1).sum(1) / 2 for pull in pulls])
+            return noise * sum(w.view(-1, 1, 1, 1) * pull for w, pull in zip(far.softmax(0), pulls, strict=True))
+
+    parts = type(tiny.parts)(**(vars(tiny.parts) | {"tuned": Exact()}))
+    y = torch.arange(200) % 2
+    drawn, labels = dppm.labels(
+        tiny.settings, parts, dppm.draw(tiny.settings, parts, y, torch.Generator().manual_seed(0))
+    )
+    assert torch.equal(labels, y)
+    for label in (0, 1):
+        assert drawn[y == label].mean().item() == pytest.approx(float(means[label]), abs=0.05)
+
+
+@pytest.mark.parametrize("objective", ["plain", "annealed"])
+def test_a_network_with_an_energy_learns_and_draws_by_its_own_density(objective, world, access_to, ledger, monkeypatch):
+    """The test of each iteration takes the log density whose gradient the steps follow."""
+    tiny = world("dppm", "method.energy=exact", f"method.objective={objective}")
+    sampling = tiny.settings.generation.hamiltonian
+    assert tiny.plan.evaluations == sampling.iterations * (sampling.steps + 3)
+    parts, entries = tiny.pay(access_to(ledger))
+    assert set(entries.values()) == {"INTERNAL"} and isinstance(parts.tuned, EnergyGradient)
+    moves = []
+
+    def noted(settings, at, x, *, generator):
+        moves.extend((at(4.0), at(1.0)))
+        return x
+
+    monkeypatch.setattr("sfumato.diffusion.hamiltonian.walked", noted)
+    u = dppm.draw(tiny.settings, parts, torch.zeros(5), torch.Generator().manual_seed(0)).clone()
+    for one in moves:
+        u = u.requires_grad_()
+        (slope,) = torch.autograd.grad(one.log_density(u).sum(), u)
+        torch.testing.assert_close(one.score(u), slope)
 
 
 @pytest.mark.parametrize("kind", ["refinenet", "mlp"])

@@ -155,6 +155,31 @@ def test_the_levels_of_a_refinenet_look_ever_further():
 
 
 @pytest.mark.parametrize(
+    ("multipliers", "refine", "expected"),
+    [
+        ((1, 2, 2, 2), (2, 2, 1, 1), [([256], 256), ([256, 256], 256), ([256, 256], 128), ([128, 128], 128)]),
+        (
+            (1, 2, 2, 2, 4),
+            (4, 4, 2, 2, 1, 1),
+            [([512], 512), ([256, 512], 512), ([256, 512], 256), ([256, 256], 256), ([128, 256], 128), ([128], 128)],
+        ),
+    ],
+    ids=["4a", "4b"],
+)
+def test_the_refine_blocks_of_dppms_networks(multipliers, refine, expected):
+    """Liu et al. 2024, Figure 4: channels that each block takes in, and puts out."""
+    settings = Network(kind="refinenet", width=128, blocks=2, multipliers=multipliers, refine=refine, condition=8)
+    with torch.device("meta"):
+        model = build(settings, (3, 64, 64), 1)
+    blocks = [([merge.in_channels for merge in one.merge], one.merge[0].out_channels) for one in model.refine]
+    assert blocks == expected and model.output.in_channels == 128
+    small = awake(settings.model_copy(update={"width": 4}), (1, 9, 8))
+    assert ask(small, (1, 9, 8), torch.tensor([0])).shape == (1, 1, 9, 8)
+    with pytest.raises(BadInput, match=r"network.refine=\[2\] has fewer blocks than the \d levels"):
+        build(settings.model_copy(update={"refine": (2,)}), (1, 9, 8), 1)
+
+
+@pytest.mark.parametrize(
     ("patch", "side", "tokens"), [(0, 7, 49), (0, 8, 64), (0, 16, 64), (0, 9, 81), (2, 8, 16), (4, 12, 9)]
 )
 def test_a_transformer_takes_squares_for_positions_and_tells_them_apart(patch, side, tokens):

@@ -11,7 +11,8 @@ from PIL import Image
 from torchvision import datasets
 
 from sfumato.sources import Reading, describe, load, named, source_digest
-from sfumato.sources.named import boxed, locate
+from sfumato.sources.identity import one_source
+from sfumato.sources.named import boxed, locate, published_part
 from tests.sfumato.sources.writing import draw, refused, write_folder, write_idx, write_mnist_like
 
 
@@ -276,9 +277,35 @@ def test_celeba_that_is_incomplete(tmp_path):
     (root / "list_attr_celeba.txt").write_text("")
     with refused("list_attr_celeba.txt' is cut off"):
         describe("celeba", Reading(folder=str(tmp_path)))
+    (root / "list_attr_celeba.txt").unlink()
+    for name in ("celeba", "celeba-hair"):
+        with refused("list_attr_celeba.txt' cannot be read (No such file or directory)", "put img_align_celeba/"):
+            describe(name, Reading(folder=str(tmp_path)))
+
+
+def test_celeba_by_hair_leaves_out_who_has_another_colour_or_two(tmp_path):
+    root = write_celeba(tmp_path, count=6) / "celeba"
+    flags = ["-1 1 -1", "1 -1 -1", "-1 -1 1", "-1 -1 -1", "1 -1 1", "1 -1 -1"]
+    rows = "".join(f"{i:06}.jpg {flag} 1\n" for i, flag in enumerate(flags, 1))
+    head = "Blond_Hair Black_Hair Brown_Hair Male"
+    (root / "list_attr_celeba.txt").write_text(f"6\n{head}\n{rows}")
     (root / "list_eval_partition.txt").unlink()
-    with refused("list_eval_partition.txt' cannot be read (No such file or directory)"):
-        describe("celeba", Reading(folder=str(tmp_path)))
+    reading = Reading(folder=str(tmp_path), size=4, crop="centre")
+    facts, loaded = (read("celeba-hair", reading) for read in (describe, load))
+    assert facts.classes == loaded.classes == ("black", "blonde", "brown") and facts.records == 4
+    assert loaded.labels.tolist() == [0, 1, 2, 1], "the first in the list is blond there, and black comes first here"
+    with refused("names no picture of 'celeba-hair' in the part 'test'"):
+        describe("celeba-hair", Reading(part="test", folder=str(tmp_path)))
+    assert one_source("celeba-hair", "celeba", str(tmp_path)), "the same persons under two names"
+    (root / "list_attr_celeba.txt").write_text(f"6\n{head.replace('Blond', 'Gray')}\n{rows}")
+    with refused("list_attr_celeba.txt' is damaged"):
+        describe("celeba-hair", reading)
+
+
+def test_celeba_without_the_list_of_its_parts_has_the_published_ones():
+    numbers = (1, 162_770, 162_771, 182_637, 182_638, 202_599)
+    assert [published_part(f"{number:06}.jpg") for number in numbers] == ["0", "0", "1", "1", "2", "2"]
+    assert published_part("me.jpg") == ""
 
 
 def test_omniglot_as_published_becomes_white_on_black(tmp_path):

@@ -1,0 +1,57 @@
+"""A plan of a paper's size takes seconds and little memory: networks that nobody trains here are counted and not made."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+SECONDS, GIBIBYTE = 10, 2**20
+"""Processor time and memory (kB) of a plan, Python and torch included."""
+MEASURED = """
+import atexit, runpy, sys, time
+def tell():
+    peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+    print("MEASURED", peak, time.process_time())
+atexit.register(tell)
+runpy.run_module("flows", run_name="__main__")
+"""
+
+
+def photographs(root: Path) -> tuple[Path, Path]:
+    """A miniature of CelebA in its folder, three hundred persons with three colours of hair, and public class folders."""
+    pictures, public = root / "data" / "celeba" / "img_align_celeba", root / "public"
+    rng, pictures_of_hair = np.random.default_rng(0), ("1 -1 -1", "-1 1 -1", "-1 -1 1")
+    pictures.mkdir(parents=True)
+    rows = [f"{i:06}.jpg {pictures_of_hair[i % 3]}" for i in range(1, 301)]
+    for row in rows:
+        Image.fromarray(rng.integers(0, 256, (109, 89, 3), dtype=np.uint8)).save(pictures / row.split()[0])
+    head = "300\nBlack_Hair Blond_Hair Brown_Hair\n"
+    (pictures.parent / "list_attr_celeba.txt").write_text(head + "\n".join(rows) + "\n")
+    for name in "ab":
+        (public / name).mkdir(parents=True)
+        Image.fromarray(rng.integers(0, 256, (256, 256, 3), dtype=np.uint8)).save(public / name / "1.png")
+    return root / "data", public
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads what Linux says of a process")
+@pytest.mark.parametrize(
+    ("preset", "parameters"), [("dppm-celeba", "27,209,091"), ("dppm-celeba256", "79,113,219")], ids=str
+)
+def test_dppm_at_its_papers_size_is_planned_in_seconds_and_a_gibibyte(preset, parameters, tmp_path):
+    data, public = photographs(tmp_path)
+    where = {"SFUMATO_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
+    changes = ["--set", f"data.folder={data}", "--set", f"data.public={public}"]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, "plan", "dppm", "--preset", preset, *changes],
+        capture_output=True, text=True, cwd=CHECKOUT, env={**os.environ, **where},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert parameters in done.stdout and "no certificate" in done.stdout
+    peak, seconds = done.stdout.split("MEASURED")[1].split()
+    assert int(peak) < GIBIBYTE and float(seconds) < SECONDS
