@@ -18,7 +18,7 @@ class SfumatoDenoiser(ModelMixin, ConfigMixin):
     @register_to_config
     def __init__(self, settings, shape, classes, timesteps):
         super().__init__()
-        fields: Any = SimpleNamespace(**settings)
+        fields: Any = SimpleNamespace(**{"refine": (), **settings})  # which is written where it is not empty
         network = BUILDERS[fields.kind](fields, tuple(shape), classes)
         self.network: nn.Module = predicting(network, fields, torch.zeros(timesteps + 1))
 
