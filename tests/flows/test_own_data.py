@@ -194,7 +194,7 @@ def test_more_images_of_a_run_cost_nothing_and_of_paid_images_only_what_is_said(
     with pytest.raises(BadInput, match="nobody is there to ask, and nothing was spent: --yes"):
         generate(paid.run, 7, to=str(tmp_path / "seven"))
     assert "7 more cost epsilon" in " ".join(capsys.readouterr().out.split())
-    with pytest.raises(BadInput, match="leave --classes and --seed out"):
+    with pytest.raises(BadInput, match="leave --classes, --seed and --continuations out"):
         generate(paid.run, 7, seed=1, to=str(tmp_path / "seven"))
     with pytest.raises(BadInput, match="leaves 5 to judge: ask for 6 or more"):
         generate(paid.run, 5, to=str(tmp_path / "five"), yes=True)
