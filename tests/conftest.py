@@ -39,14 +39,27 @@ def pytest_addoption(parser) -> None:
 
 SERVER = "prefect_server"
 """Files in which this fixture is named share its server, so that one process runs them all."""
-LONGEST = (SERVER, "tests/test_variants.py", "tests/flows/test_own_data.py", "tests/sfumato/methods/test_contract.py")
+APART = "tests/test_docs.py::test_the_commands_of_a_page_run_in_its_order"
+"""A test whose cases take minutes each and share nothing, so that each may run in a process of its own."""
+LONGEST = (
+    *(SERVER, APART),
+    *("tests/test_variants.py", "tests/flows/test_own_data.py", "tests/sfumato/methods/test_contract.py"),
+)
 """What takes so long that it must not be begun last."""
 
 
 @functools.cache
-def share_of(path: str) -> str:
-    """With which others the tests of a file run in one process: those that need the server, else those of the same file."""
-    return SERVER if SERVER in (ROOT / path).read_text(encoding="utf-8") else path
+def needs_server(path: str) -> bool:
+    """Whether a file has a test that asks for the server."""
+    return SERVER in (ROOT / path).read_text(encoding="utf-8")
+
+
+def share_of(nodeid: str) -> str:
+    """With which others a test runs in one process: those that need the server, else those of the same file; a case of `APART` runs alone."""
+    path, _, _ = nodeid.partition("::")
+    if nodeid.startswith(APART):
+        return nodeid
+    return SERVER if needs_server(path) else path
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -56,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         order = {share: place for place, share in enumerate(LONGEST)}
-        items.sort(key=lambda item: order.get(share_of(item.nodeid.split("::")[0]), len(order)))
+        items.sort(key=lambda item: order.get(share_of(item.nodeid).partition("[")[0], len(order)))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -66,7 +79,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log):
 
     class Shares(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return share_of(nodeid.split("::")[0])
+            return share_of(nodeid)
 
     return Shares(config, log) if config.getvalue("dist") == "loadscope" else None
 
