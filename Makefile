@@ -25,14 +25,16 @@ demo: $(READY)
 	$(VENV)/bin/sfumato run rapid --preset digits --publish
 
 # The tests of one file, and those that share a server, stay in one process (tests/conftest.py says which come first).
-PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
+# Compiled files are kept wherever the shell says: dozens of processes start, and each would compile everything again.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 test: $(READY)
 	$(PYTEST) -m "not slow"
 
-# What `make test` leaves out.
+# What `make test` leaves out; MINUTES=20 begins no test after twenty minutes, and names those left out.
+MINUTES := inf
 test-slow: $(READY)
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow -rs --begin-within $(MINUTES)
 
 test-all: test test-slow
 

@@ -588,7 +588,7 @@ def _check_matching(settings: Settings, facts: Facts) -> None:
             if method.embeds
             else "draws labels of its own"
             if method.labels
-            else "pays for each image"
+            else "draws by private steps of its own"
         )
         raise BadInput(
             f"{use}: method.name={settings.method.name} {reason}, so that nothing is left to match: matching.share=0"

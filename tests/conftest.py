@@ -20,7 +20,9 @@ from tasks.runtime.environment import configure  # noqa: E402
 configure()
 
 import functools  # noqa: E402
+import math  # noqa: E402
 import shutil  # noqa: E402
+import time  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
 
@@ -35,6 +37,17 @@ def pytest_addoption(parser) -> None:
     """How long the fault suite tries."""
     parser.addoption("--moments", type=int, default=2, help="moments at which processes are killed (default: 2)")
     parser.addoption("--fuzz", type=int, default=100, help="made-up inputs of each kind (default: 100)")
+    parser.addoption("--begin-within", type=float, default=math.inf, help="minutes after which no slow test begins; each says so")
+
+
+BEGAN = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out a slow test for which no time is left: a machine may be several times as slow as another."""
+    minutes = item.config.getoption("--begin-within")
+    if item.get_closest_marker("slow") and time.monotonic() - BEGAN > 60 * minutes:
+        pytest.skip(f"not begun: {minutes:g} minutes are over")
 
 
 SERVER = "prefect_server"
