@@ -52,6 +52,7 @@ def test_a_corrupt_private_image_is_named_before_any_work(no_servers, tmp_path):
     assert str(bad) in told.value.internal and str(bad) not in str(told.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [["method.votes=true"], ["method.neighbour=random"], ["method.times=[0.8,0.5]"]], ids=str
 )
@@ -67,6 +68,7 @@ def test_every_way_to_find_a_trajectory_is_released_with_a_model_that_draws(no_s
     assert (tmp_path / "out" / "model" / "extractor").exists() == ("random" not in changes[0])
 
 
+@pytest.mark.slow
 def test_plain_dp_sgd_with_votes_releases_no_public_images(no_servers, tmp_path):
     changes = [c for c in TINY if not c.startswith("method.")]
     record = synthesize.fn(method="dp-sgd", preset="digits", changes=[*changes, "method.votes=true"])
@@ -85,6 +87,7 @@ PROMISE = [c for c in TINY if not c.startswith("method.")] + ["evaluation.baseli
 """dp-promise on the tiny setting."""
 
 
+@pytest.mark.slow
 def test_a_phase_on_noised_copies_is_published_under_an_exchange(no_servers, tmp_path):
     once = ["method.phase_one=noised_once", "privacy.relation=replace_one"]
     record = synthesize.fn(method="dp-promise", preset="digits", changes=[*PROMISE, *once], publish_to=".")
@@ -103,6 +106,7 @@ def test_a_phase_on_noised_copies_is_published_under_an_exchange(no_servers, tmp
     assert found.bound.canaries == 40 and not found.refuted
 
 
+@pytest.mark.slow
 def test_images_that_are_paid_one_by_one_are_published_with_their_number(no_servers, tmp_path):
     asked = [*(c for c in PROMISE if "method." not in c), "generation.images=40"]
     record = synthesize.fn(method="empirical-denoiser", preset="digits", changes=asked, publish_to=".")
@@ -141,6 +145,7 @@ SCORE = [c for c in TINY if not c.startswith("method.")] + [
 """DPPM on the tiny setting."""
 
 
+@pytest.mark.slow
 def test_images_that_bring_their_own_labels_leave_on_a_claim_alone(no_servers, tmp_path):
     record = synthesize.fn(method="dppm", preset="digits", changes=SCORE)
     assert record.label == Label.INTERNAL and record.certificate is None and record.claim.epsilon == 10
@@ -163,6 +168,7 @@ def test_images_that_bring_their_own_labels_leave_on_a_claim_alone(no_servers, t
     assert len(labels) == 60 and labels != sorted(labels), "as they were drawn, not as they were asked for"
 
 
+@pytest.mark.slow
 def test_a_network_of_the_methods_own_is_certified_published_and_audited(no_servers, tmp_path):
     """Begun with public images, and codes that private records voted for."""
     sound = [
@@ -186,6 +192,7 @@ ENSEMBLE = [c for c in TINY if not c.startswith("method.")] + [
 """The ensemble on the tiny setting."""
 
 
+@pytest.mark.slow
 def test_members_stay_inside_and_every_image_that_they_drew_is_paid_for(no_servers, tmp_path):
     run = functools.partial(synthesize.fn, method="dp-ensemble", preset="digits")
     record = run(changes=ENSEMBLE, publish_to=".")
@@ -223,6 +230,7 @@ def test_members_stay_inside_and_every_image_that_they_drew_is_paid_for(no_serve
         assert ledger.verify() == [] and ledger.replay() == []
 
 
+@pytest.mark.slow
 def test_prototypes_are_paid_for_once_and_any_number_is_drawn_from_them(no_servers, tmp_path):
     run = functools.partial(synthesize.fn, method="dp-ensemble", preset="digits")
     once = run(changes=[*ENSEMBLE, "method.prototypes=1"], publish_to=".")
@@ -263,6 +271,7 @@ def test_heads_stay_inside_and_what_learnt_from_their_images_leaves(no_servers, 
     assert not found.refuted and [fit.what for fit in found.fits] == ["drawing"] and not found.fits[0].faults
 
 
+@pytest.mark.slow
 def test_trajectories_are_paid_for_once_and_any_number_branches_from_their_points(no_servers, tmp_path):
     """A second run draws more images, from farther back, and opens no door but to look; the model that leaves holds points and no private thing."""
     run = functools.partial(synthesize.fn, method="empirical-denoiser", preset="digits")
@@ -321,6 +330,7 @@ def test_a_set_that_changed_is_refused_until_a_person_declares_a_version(no_serv
     assert all(stage.cached for stage in run().stages)
 
 
+@pytest.mark.slow
 def test_latents_are_one_setting_from_the_public_stage_to_the_audit(no_servers, tmp_path):
     latents = ["latent.kind=kl", "latent.width=8", "latent.steps=30", "evaluation.baseline=false"]
     record = synthesize.fn(method="rapid", preset="digits", changes=[*TINY, *latents])

@@ -227,6 +227,7 @@ def test_two_comparisons_in_the_same_second_have_folders_of_their_own(made):
 # Side by side
 
 
+@pytest.mark.slow
 def test_side_by_side_where_the_budget_bears_all(prefect_server, made):
     """Nobody is told of the others then: what they reserve is in the ledger."""
     found = compare.fn(["dp-sgd"], seeds=[0, 1, 2], changes=[*QUICK, "machine.runner=threads", "machine.workers=1"])

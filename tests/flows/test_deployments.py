@@ -67,6 +67,7 @@ def in_schema(schema: dict, path: tuple[str, ...]) -> dict:
     return at
 
 
+@pytest.mark.slow
 def test_every_method_is_deployed_and_so_are_the_four_others():
     assert set(DEPLOYMENTS) == {*METHODS, "weekly", "prepare", "release", "compare"}
     for name, one in DEPLOYMENTS.items():
@@ -212,8 +213,11 @@ def test_what_is_changed_in_the_form_is_what_a_person_would_set():
     assert list(changes(form(), resolve("rapid"))) == []
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("preset", ["", "mnist-small"])
+@pytest.mark.parametrize(
+    ("method", "preset"),
+    [(name, "") for name in METHODS]
+    + [pytest.param(name, "mnist-small", marks=[pytest.mark.slow] * (name != "rapid")) for name in METHODS],
+)
 def test_an_untouched_form_runs_the_preset(method, preset, monkeypatch):
     asked = []
     monkeypatch.setattr(deployments.whole, "run_changed", lambda *given, **named: asked.append((given, named)))

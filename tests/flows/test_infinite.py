@@ -82,7 +82,9 @@ def test_the_recipe_is_that_of_the_usual_target():
     assert infinite.model_copy(update=same) == usual
 
 
-@pytest.mark.parametrize("method", SMALL)
+@pytest.mark.parametrize(
+    "method", [name if name == "moments" else pytest.param(name, marks=pytest.mark.slow) for name in SMALL]
+)
 def test_a_run_without_noise_is_judged_and_stays_internal(no_servers, quick_judges, tmp_path, method):
     record = run(method, [*INFINITE, *TINY, *SMALL[method]])
     assert record.label == Label.INTERNAL and record.certificate is None and record.claim.epsilon == math.inf

@@ -118,6 +118,7 @@ def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_
     assert kinds["ClassCounts"] == kinds["TunedModel"] == Label.DP
 
 
+@pytest.mark.slow
 def test_central_images_of_persons_are_published_audited_and_paid_for_once(no_servers, tmp_path, scans):
     asked = [f"data.private={scans}", "central.images=2", "central.steps=5", *TINY]
     record = run("dp-sgd", asked, f"file://{tmp_path}/out")
@@ -139,6 +140,7 @@ def test_central_images_of_persons_are_published_audited_and_paid_for_once(no_se
     assert {stage.name: stage.cached for stage in again.stages}["sum-up"], "another warm-up takes the same sums"
 
 
+@pytest.mark.slow
 def test_images_that_match_mean_embeddings_are_published_audited_and_paid_for_once(no_servers, tmp_path, scans):
     asked = [f"data.private={scans}", "matching.share=0.3", "matching.frequencies=20", "matching.steps=3", *TINY]
     record = run("dp-sgd", asked, f"file://{tmp_path}/out")
@@ -206,6 +208,7 @@ def test_more_images_of_a_run_cost_nothing_and_of_paid_images_only_what_is_said(
         assert len(ledger.spends("each")) == 3, "the images of two runs, and the other run with the same records"
 
 
+@pytest.mark.slow
 def test_public_classes_that_persons_vote_for_are_all_that_the_public_denoiser_learns_from(no_servers, tmp_path, scans):
     small = ["backbone.width=8", "backbone.steps=20", "method.extractor.steps=5", "selection.share=0.3"]
     asked = [f"data.private={scans}", "selection.classes=6", *small, *TINY]
@@ -233,6 +236,7 @@ def test_public_classes_that_persons_vote_for_are_all_that_the_public_denoiser_l
     )
 
 
+@pytest.mark.slow
 def test_further_averages_are_scored_beside_and_never_leave(no_servers, tmp_path):
     asked = ["data.share=0.1395", "fine_tuning.averages=[0.5,0.0]", "fine_tuning.ema_decay=0.9", *TINY]
     record = run("dp-sgd", asked, f"file://{tmp_path}/out")
@@ -273,6 +277,7 @@ def audited(record):
     return audit_flow.audit_run.fn(record.run, 40).audit
 
 
+@pytest.mark.slow
 def test_a_drawing_that_pays_is_audited_by_games_and_training_without_a_certificate_is_attacked(no_servers):
     general = [change for change in TINY if not change.startswith("method.")]
     found = audited(run("empirical-denoiser", general))
@@ -307,6 +312,7 @@ TOLD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", ["filter", "guide"])
 def test_what_a_judge_chooses_or_guides_is_paid_for_once_told_of_and_audited(no_servers, tmp_path, use):
     record = run("dp-sgd", [*BRIEFLY, f"judge.use={use}", "judge.keep=0.5"], str(tmp_path / "out"))

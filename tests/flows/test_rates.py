@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("quick_judges")
 ABSURD = ["fine_tuning.rates=[1000,1]", "pretraining.steps=300", "fine_tuning.warm_up=1"]
 
 
+@pytest.mark.slow
 def test_an_absurd_rate_gets_no_votes_and_all_that_was_tried_is_paid_for_once(no_servers, tmp_path, scans):  # noqa: F811
     asked = [f"data.private={scans}", *TINY, *ABSURD, "fine_tuning.rates_share=.2", "fine_tuning.averages=[0.5]"]
     record = run("dp-sgd", asked, f"file://{tmp_path}/out")

@@ -178,6 +178,7 @@ def test_how_far_images_are_perceived_to_lie_apart(few):
     assert float(perceived(backbone, x, others).mean()) == pytest.approx(1, rel=0.15)
 
 
+@pytest.mark.slow
 def test_a_perceptual_term_keeps_what_a_public_classifier_sees(few):
     found, backbone = few
     x, distance = to_unit(found.pixels), {}
@@ -211,6 +212,7 @@ def test_what_is_read_after_the_round_trip(few):
     assert after.before == read.before and after.after < 0.4
 
 
+@pytest.mark.slow
 def test_patches_bring_glyphs_back_too():
     settings = Latent(kind="patch", patch=2, multipliers=(1,), width=16, channels=3, loss="l2", batch=32, steps=300)
     found = train_autoencoder(settings, glyphs(10), seed=0)

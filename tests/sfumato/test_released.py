@@ -176,6 +176,7 @@ def test_a_device_that_is_not_there_is_refused(released):
 # Other methods
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_judges", "no_servers")
 @pytest.mark.parametrize(
     ("method", "changes", "parts"),
