@@ -37,7 +37,9 @@ def pytest_addoption(parser) -> None:
     """How long the fault suite tries."""
     parser.addoption("--moments", type=int, default=2, help="moments at which processes are killed (default: 2)")
     parser.addoption("--fuzz", type=int, default=100, help="made-up inputs of each kind (default: 100)")
-    parser.addoption("--begin-within", type=float, default=math.inf, help="minutes after which no slow test begins; each says so")
+    parser.addoption(
+        "--begin-within", type=float, default=math.inf, help="minutes after which no slow test begins; each says so"
+    )
 
 
 BEGAN = time.monotonic()

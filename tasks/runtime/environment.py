@@ -15,6 +15,8 @@ import hashlib
 import json
 import os
 import platform
+import socket
+import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -220,6 +222,17 @@ def answers(api: str) -> bool:
             return bool(answer.status == OK)
     except (OSError, ValueError):
         return False
+
+
+def nobody_listens(api: str) -> bool:
+    """Whether this address is one that nothing can be reached at; a server that is slow, or wants a password, is one."""
+    try:
+        urllib.request.urlopen(f"{api}/health", timeout=HEALTH_SECONDS).close()
+    except urllib.error.URLError as error:
+        return isinstance(error.reason, ConnectionRefusedError | socket.gaierror)
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 def use_server(api: str) -> None:

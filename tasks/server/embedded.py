@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 
 from sfumato.errors import BadInput
-from tasks.runtime.environment import answers, use_server
+from tasks.runtime.environment import answers, nobody_listens, use_server
 
 HOST = "127.0.0.1"
 SERVER = [
@@ -68,12 +68,19 @@ class Answering(threading.Event):
 
 
 def begin_server() -> Answering:
-    """Start the server without waiting: the event is set once it answers, or has failed. A command plans its run in the meantime."""
+    """Start the server without waiting: the event is set once it answers, or has failed. A command plans its run in the meantime.
+
+    `BadInput` where `PREFECT_API_URL` names a server that is not there.
+    """
     from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_EPHEMERAL_ENABLED, get_current_settings
 
     settings = get_current_settings()
+    if (api := PREFECT_API_URL.value()) and nobody_listens(api):
+        raise BadInput(
+            f"no Prefect server listens at PREFECT_API_URL={api}: start it (`sfumato serve`), or unset PREFECT_API_URL, and the run starts its own"
+        )
     server = Server({**os.environ, **EPHEMERAL, **settings.to_environment_variables(exclude_unset=True)})
-    if PREFECT_API_URL.value() or not PREFECT_SERVER_EPHEMERAL_ENABLED.value():
+    if api or not PREFECT_SERVER_EPHEMERAL_ENABLED.value():
         server.answering.set()
     else:
         atexit.register(server.end)

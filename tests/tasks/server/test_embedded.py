@@ -5,12 +5,14 @@ import subprocess
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from sfumato.errors import BadInput
 from tasks.runtime.environment import answers
 from tasks.server import embedded
+from tasks.server.embedded import HOST, api_at
 from tests.tasks.server.test_serve import lives
 
 PATIENCE_SECONDS = 60
@@ -104,15 +106,29 @@ def test_a_server_that_takes_too_long_is_given_up_in_one_line(keep, addresses, m
     assert "slow to start" in capfd.readouterr().err
 
 
-def test_a_server_that_is_named_is_used(monkeypatch):
+def test_a_server_that_is_named_is_used_and_missed_at_once_where_nothing_listens(monkeypatch):
     monkeypatch.setattr(embedded, "_keep", lambda *_: pytest.fail("a server was started"))
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
-    from prefect.context import refresh_global_settings_context
+    from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    refresh_global_settings_context()
-    assert embedded.begin_server().is_set()
-    monkeypatch.undo()
-    refresh_global_settings_context()
+    with HTTPServer((HOST, 0), AsksForAPassword) as there:
+        threading.Thread(target=there.handle_request, daemon=True).start()
+        with temporary_settings({PREFECT_API_URL: api_at(there.server_port)}):
+            assert embedded.begin_server().is_set(), "what asks for a password is a server"
+    with (
+        temporary_settings({PREFECT_API_URL: api_at(there.server_port)}),
+        pytest.raises(
+            BadInput, match=rf"no Prefect server listens at PREFECT_API_URL=.*:{there.server_port}/api: start"
+        ),
+    ):
+        embedded.begin_server()
+
+
+class AsksForAPassword(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_error(401)
+
+    def log_message(self, *_):
+        """Nothing on the screen."""
 
 
 def test_a_run_loads_none_of_the_servers_code():
