@@ -36,6 +36,7 @@ UNCHOSEN = (
     "evaluation.features=cnn",
     "machine.threads=1",
     "release.licence=CC0-1.0",
+    "release.public_licence=CC0-1.0",
 )
 """With the preset `auto`: what a test of other data than the digits leaves open stays at its default, and costs seconds."""
 LEFTOVERS = ("SFUMATO_HOME", "SFUMATO_LEDGER", "MLFLOW_TRACKING_URI")
