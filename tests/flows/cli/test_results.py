@@ -120,3 +120,6 @@ def test_a_run_that_would_publish_without_a_licence_does_not_begin(sfumato, tmp_
     changes = [f"data.private={scans}", "recipe.kind=none", "evaluation.features=cnn", "network.kind=mlp"]
     how = [part for change in changes for part in ("--set", change)]
     assert sfumato("run", "dp-sgd", *how, "--dry-run", "--publish").is_one_line("no licence", "release.licence=")
+    publish = ("--dry-run", "--publish", "--licence")
+    assert sfumato("run", "dp-sgd", *how, *publish, "free").is_one_line("release.licence", "SPDX")
+    assert sfumato("run", "dp-sgd", *how, *publish, "CC-BY-4.0", "--public-licence", "MIT").code == 0
