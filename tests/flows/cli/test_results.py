@@ -5,16 +5,15 @@ import json
 import sys
 
 import pytest
-import torch
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from artifacts import model, serialization
+from artifacts import model
 from artifacts.record import RunRecord, save_record
 from artifacts.references import PublicModel, Trajectories
 from tasks import release
 from tasks.runtime.environment import where
 from tests.certificates import chain
-from tests.examples import paid_record, write_classes
+from tests.examples import keep_made_up, paid_record, write_classes
 
 
 @pytest.fixture
@@ -79,12 +78,7 @@ def publish_model(sfumato, folder, tmp_path, monkeypatch):
     """`sfumato publish` of a run whose model holds public images, for which its settings name no licence; the model's fields of the card."""
     monkeypatch.setattr(model, "write_for_diffusers", lambda *_: "none: its parts are made up")
     monkeypatch.setattr(release, "register", lambda *_: None)
-    store, parts = where().store(), []
-    for kind in (PublicModel, Trajectories):
-        with store.writing() as draft:
-            serialization.save(draft, {"x": torch.zeros(3)}, {"of": kind.__name__})
-            (draft / "curve.json").write_text("[1.0]")
-            parts.append(store.keep(kind, draft))
+    parts = keep_made_up(where().store(), PublicModel, Trajectories)
     record = paid_record(where(), folder / "runs" / "one", parents=parts)
     (folder / "runs" / record.run).mkdir(parents=True)
     save_record(folder / "runs" / record.run, record)
