@@ -14,9 +14,10 @@ from artifacts.reports.run import REPORT, SAMPLES, class_blocks, labels_note, no
 from sfumato.class_shares import number_of_classes
 from sfumato.image_folder import DATA, LABELS, SPLIT, folder_names, shown_names
 from sfumato.privacy.ledger.decisions import Decision
-from sfumato.released import CARD, LEFT_OUT
+from sfumato.released import CARD, LEFT_OUT, MODEL, WITHOUT, in_words
 
 README, CROISSANT, DATASHEET = "README.md", "croissant.json", "DATASHEET.md"
+MODEL_CARD = f"{MODEL}/{README}"
 SIZES = (
     (1_000, "n<1K"),
     (10_000, "1K<n<10K"),
@@ -208,6 +209,8 @@ def model_note(card: Mapping[str, Any]) -> list[str]:
     model = card["model"]
     if LEFT_OUT in model:
         return [f"There is no model to draw more from: {model[LEFT_OUT]}.", ""]
+    if lacks := model.get(WITHOUT):
+        return [f"`{MODEL}/` holds weights that cannot draw: {in_words(lacks)}. [About the model]({MODEL_CARD}).", ""]
     pipeline = model.get(FOR_DIFFUSERS, "")
     with_diffusers = (
         f" There is no pipeline for diffusers ({pipeline.removeprefix('none: ')})."
@@ -215,9 +218,18 @@ def model_note(card: Mapping[str, Any]) -> list[str]:
         else ' So does diffusers: `DiffusionPipeline.from_pretrained("FOLDER", trust_remote_code=True)(1000).images`, by the code in '
         "`pipeline.py`, which you may read first."
     )
-    shown = " The knowledge base holds public images." if "base" in model["parts"] else ""
     return [
-        f"`model/` ({model['bytes'] / 1e6:.1f} MB) draws more images under the same statement, in Python: "
-        f'`sfumato.load("FOLDER").draw(1000)`.{shown}{with_diffusers}',
+        f"`{MODEL}/` ({model['bytes'] / 1e6:.1f} MB) draws more images under the same statement, in Python: "
+        f'`sfumato.load("FOLDER").draw(1000)`.{public_images(model)}{with_diffusers} [About the model]({MODEL_CARD}).',
         "",
     ]
+
+
+def public_images(model: Mapping[str, Any]) -> str:
+    """A sentence on the public images that a model holds, and their licence; empty where it holds none."""
+    inside = model.get("public_images")
+    return (
+        f" There are public images in its {' and '.join(inside['parts'])} (licence: {inside['licence']})."
+        if inside
+        else ""
+    )

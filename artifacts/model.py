@@ -1,11 +1,12 @@
 """The model in a published folder: every part that the samples were drawn with, where a certificate covers any number of images.
 
 Parts come from the store by the addresses that the samples name as their parents, so that the certificate of the samples covers each
-part; an INTERNAL part is refused, whatever a record says. Files are copied unchanged.
+part; an INTERNAL part is refused, whatever a record says. Files are copied unchanged. Parts that hold public images leave where their licence is named.
 """
 
 import json
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from artifacts.serialization import FACTS, TENSORS
 from artifacts.store import Store
 from sfumato.errors import Refused
 from sfumato.methods.plan import ANY_NUMBER
-from sfumato.released import BACKBONE, COUNTS, DESCRIPTION, JUDGE, LEFT_OUT, MODEL, description, read_model
+from sfumato.released import BACKBONE, COUNTS, DESCRIPTION, JUDGE, LEFT_OUT, MODEL, WITHOUT, description, read_model
 
 FOR_DIFFUSERS = "diffusers"
 """Field of the card that names the pipeline for diffusers, or says why there is none."""
@@ -56,27 +57,49 @@ PARTS: dict[str, type[Ref]] = {
     BACKBONE: PublicBackbone,
 }
 """Kind of artifact of each part of a model; the names are those of `sfumato.stored_parts.PartFolders`, and a few more."""
+WITH_IMAGES = ("base", "images")
+"""Parts that hold public images as they are."""
+UNLICENSED = (
+    "it holds public images, and nobody named a licence under which they may be passed on (sfumato publish "
+    "--public-licence, release.public_licence)"
+)
 
 
-def write_model(folder: Path, store: Store, record: RunRecord) -> dict[str, Any]:
-    """Write `model/` where it may leave, and return its fields of the card: parts and bytes, or the reason why there is none."""
+def write_model(folder: Path, store: Store, record: RunRecord, public_licence: str = "") -> dict[str, Any]:
+    """Write `model/` where it may leave, and return its fields of the card: parts and bytes, or the reason why there is none.
+
+    Without a `public_licence` parts that hold public images stay here, and the card says that the model cannot draw without them.
+    """
     if why := lacking(record):
         return {LEFT_OUT: why}
-    parts = write_parts(folder, store, record)
+    lacks = {} if public_licence else dict.fromkeys(with_images(store, record), UNLICENSED)
+    parts = write_parts(folder, store, record, without=tuple(lacks))
     if not parts:
         return {LEFT_OUT: "the samples do not say what they were drawn with"}
+    held = [name for name in WITH_IMAGES if name in parts]
     return {
         "bytes": sum(one["bytes"] for one in parts.values()),
         "parts": parts,
-        FOR_DIFFUSERS: write_for_diffusers(folder, record),
+        **({"public_images": {"parts": held, "licence": public_licence}} if held else {}),
+        **({WITHOUT: lacks} if lacks else {}),
+        FOR_DIFFUSERS: "none: the model cannot draw" if lacks else write_for_diffusers(folder, record),
     }
 
 
-def write_parts(folder: Path, store: Store, record: RunRecord) -> dict[str, dict[str, Any]]:
-    """Write all that drawing needs into `model/`, and return the facts of each part; none where the samples do not name them."""
+def with_images(store: Store, record: RunRecord) -> tuple[str, ...]:
+    """The parts of a run's model that hold public images; none where no model may leave."""
+    return () if lacking(record) else tuple(name for name in WITH_IMAGES if name in parts_of(store, record))
+
+
+def write_parts(
+    folder: Path, store: Store, record: RunRecord, without: Collection[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """Write all that drawing needs, but for the parts named in `without`, into `model/`, and return the facts of each part; none where
+    the samples do not name them."""
     digests, place = parts_of(store, record), folder / MODEL
     if "public" not in digests:
         return {}
+    digests = {name: digest for name, digest in digests.items() if name not in without}
     parts = {name: _written(place / name, store, name, digest) for name, digest in sorted(digests.items())}
     text = json.dumps(description(record.settings, record.plan.facts, digests), indent=1)
     (place / DESCRIPTION).write_text(text, encoding="utf-8")

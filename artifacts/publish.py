@@ -2,7 +2,8 @@
 
 The folder holds the images below `data/` in one of three forms (`artifacts.forms`), `samples.png`, the signed `card.json`, `README.md`, the
 data card with the certificate sentence (`artifacts.data_card`), `DATASHEET.md` and `croissant.json` (`artifacts.datasheet`), `report.html`,
-the report that may leave, and, where the certificate covers any number of images, `model/`, which can draw more (`artifacts.model`). No
+the report that may leave, and, where the certificate covers any number of images, `model/`, which can draw more (`artifacts.model`), with a
+card of its own (`artifacts.model_card`). No
 other picture lies where a loader of images looks. The folder is written beside its destination and renamed, so that it
 appears complete or not at all; at a URL, `card.json` comes last (`artifacts.upload`). INTERNAL samples are refused, with the
 ancestor that made them INTERNAL.
@@ -18,12 +19,13 @@ from PIL import Image
 from artifacts import serialization
 from artifacts.approval import check
 from artifacts.card import CARD, Evidence, add_evidence, card_of, seal
-from artifacts.data_card import CROISSANT, DATASHEET, README, data_card
+from artifacts.data_card import CROISSANT, DATASHEET, MODEL_CARD, README, data_card
 from artifacts.datasheet import croissant, datasheet
 from artifacts.forms import FORMS
 from artifacts.gate import draw_public
 from artifacts.labels import Label, combined
 from artifacts.model import write_model
+from artifacts.model_card import model_card
 from artifacts.packaging import Packaging
 from artifacts.record import UNTOLD, RunRecord
 from artifacts.reports.page import in_html, inside
@@ -82,7 +84,11 @@ def check_label(store: Store, record: RunRecord) -> None:
 def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | None, packaging: Packaging) -> None:
     source = store.folder(record.samples_artifact)
     images, form = serialization.load_images(source), FORMS[packaging.terms.form]
-    model = write_model(folder, store, record) if packaging.model else {LEFT_OUT: "whoever published it left it out"}
+    model = (
+        write_model(folder, store, record, packaging.terms.public_licence)
+        if packaging.model
+        else {LEFT_OUT: "whoever published it left it out"}
+    )
     drawn = serialization.load_drawn(source)
     form.write(
         folder, pictures_of(images, drawn, packaging.signer.signed if packaging.signer else None), images.classes
@@ -91,7 +97,7 @@ def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | No
         (folder / SAMPLES).write_bytes(png_of(grid))
     decision = check(record, packaging.terms)
     card = card_of(record, images, evidence, model) | {
-        **packaging.terms.model_dump(mode="json", exclude={"approval", "approvers"}),
+        **packaging.terms.model_dump(mode="json", exclude={"approval", "approvers", "public_licence"}),
         **({"decision": decision.model_dump(mode="json")} if decision else {}),
         "date": packaging.date,
         "signed_images": packaging.signer is not None,
@@ -100,6 +106,8 @@ def _fill(folder: Path, store: Store, record: RunRecord, evidence: Evidence | No
         "image_bytes": sum(path.stat().st_size for path in folder.glob(form.glob)),
     }
     texts = {README: data_card(card, record), DATASHEET: datasheet(card), CROISSANT: croissant(card, folder)}
+    if LEFT_OUT not in model:
+        texts[MODEL_CARD] = model_card(card, record)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     if record.label != Label.INTERNAL:

@@ -10,8 +10,11 @@ import fcntl
 import json
 import os
 import re
+import socket
 import sqlite3
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +61,8 @@ MODEL, RELEASED = "model", "released"
 """Folder of a model among the files of its run; alias of the one whose images were handed over last."""
 SERVERS = ("http://", "https://")
 """How the address of a tracking server begins; others are databases that this process opens itself."""
+ANSWER_SECONDS = 5
+"""Seconds within which a tracking server must begin to answer; MLflow itself would wait for two minutes, several times."""
 DIGEST_LENGTH = 32
 """Characters of a content address that MLflow gets; it takes 36."""
 WITHHELD = "withheld"
@@ -80,8 +85,11 @@ class Tracker:
         """An MLflow client (imported late: it takes a second).
 
         One process at a time: two that find no database yet would both lay it out, and one of them would fail. An SQLite
-        database is laid out under another name, since a process killed meanwhile leaves one that MLflow can never use.
+        database is laid out under another name, since a process killed meanwhile leaves one that MLflow can never use. `OSError` at
+        once for a server that is gone.
         """
+        if self.uri.startswith(SERVERS):
+            require_answer(self.uri)
         from mlflow import MlflowClient
 
         self.files.mkdir(parents=True, exist_ok=True)
@@ -98,7 +106,7 @@ class Tracker:
             return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
 
     def check(self) -> None:
-        """Lay the database out where there is none yet; `BadInput` where MLflow cannot be used."""
+        """Lay the database out where there is none yet; `BadInput` where MLflow cannot be used, or its server does not answer."""
         try:
             self.client()
         except Exception as error:  # of MLflow, its database or its connection
@@ -229,6 +237,15 @@ class Tracker:
         with contextlib.suppress(MlflowException):  # no such model, or none released
             if client.get_model_version_by_alias(name, RELEASED).run_id == run:
                 client.delete_registered_model_alias(name, RELEASED)
+
+
+def require_answer(server: str) -> None:
+    """`OSError` where nothing answers at this address within `ANSWER_SECONDS`; whatever answers, and be it a refusal, is a server."""
+    try:
+        urllib.request.urlopen(PASSWORD.sub("//", server), timeout=ANSWER_SECONDS).close()
+    except urllib.error.URLError as error:  # a refusal in HTTP too, whose reason is text
+        if isinstance(error.reason, ConnectionError | TimeoutError | socket.gaierror):
+            raise error.reason from None
 
 
 def move_in(database: Path, files: Path) -> None:

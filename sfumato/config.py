@@ -595,6 +595,9 @@ class Release(Section):
     licence: Annotated[str, AfterValidator(_licence)] = ""
     """Licence of the published images as an SPDX identifier, such as `CC-BY-4.0`, or `LicenseRef-NAME` for terms of your own. Where
     it is empty, `sfumato publish` asks for it."""
+    public_licence: Annotated[str, AfterValidator(_licence)] = ""
+    """Licence under which the public images may be passed on, where a model holds some (the knowledge base of `rapid`). Where it is empty
+    `sfumato publish` asks for it, or the model leaves without these, cannot draw, and says so. That of built-in images is known."""
     form: Literal["folder", "parquet", "webdataset"] = "folder"
     """Class folders of PNG files, Parquet with the same files inside, or WebDataset's shards (tar) for large sets."""
     curator: str = ""

@@ -40,6 +40,8 @@ COUNTS, JUDGE, BACKBONE = "counts", "judge", "backbone"
 """Parts beside those of the method: noisy numbers of records, the judge of drawn images, and its backbone."""
 LEFT_OUT = "left_out"
 """Field of the card with the reason why there is no model."""
+WITHOUT = "without"
+"""Field of the card with the parts that a model lacks, and so cannot draw: the reason of each by its name."""
 SEEDS = 2**31
 """Number of seeds from which a drawing without one takes its own."""
 
@@ -128,6 +130,8 @@ def load(folder: Path | str, *, key: str = "", device: str = "cpu") -> ReleasedM
     model = card.get("model", {LEFT_OUT: "it was published by a version of Sfumato that did not write one"})
     if LEFT_OUT in model:
         raise BadInput(f"{folder} holds images and no model: {model[LEFT_OUT]}")
+    if lacks := model.get(WITHOUT):
+        raise BadInput(f"the model in {folder} cannot draw: {in_words(lacks)}")
     try:
         where = torch.device(device)
         torch.empty(0, device=where)
@@ -157,6 +161,11 @@ def checked_card(folder: Path | str, key: str = "") -> dict[str, Any]:
         what = error if type(error) is ValueError else f"the card, a file or the key cannot be read ({error!r})"
         raise BadInput(f"{folder}: {what}; {again}") from None
     return card
+
+
+def in_words(lacks: Mapping[str, str]) -> str:
+    """The parts that a model lacks, and why."""
+    return "; ".join(f"its part {name!r} is left out, since {why}" for name, why in lacks.items())
 
 
 def description(settings: Mapping[str, Any], facts: Facts, parts: Collection[str]) -> dict[str, Any]:

@@ -34,6 +34,8 @@ else:
 
 DIGITS_LICENCE = "CC-BY-4.0"
 """Licence of the embedded digits (Alpaydin and Kaynak 1998, UCI Machine Learning Repository)."""
+BUILT_IN_LICENCES = {"digits": DIGITS_LICENCE, "glyphs": "Apache-2.0"}
+"""Licences of public images that nobody brings: the digits, and what this program draws."""
 OF_WEIGHTS = ("network", "latent")
 """Sections that may bring weights from elsewhere (`from`)."""
 
@@ -105,15 +107,19 @@ def resolve(method: str, preset: str = "", changes: Iterable[str] = ()) -> Setti
 def release_of(settings: Mapping[str, Any]) -> Release:
     """Terms and form of a release, from a run's settings as plain values; those of earlier versions hold none.
 
-    Images drawn after the embedded digits have the licence of these where no other is named.
+    Images drawn after the embedded digits have the licence of these where no other is named, and built-in public images have their own.
     """
     try:
         terms = Release.model_validate(settings.get("release", {}))
     except ValidationError as error:
         raise BadInput(_explain(error, "release")) from None
-    if not terms.licence and _inside(settings, "data").get("private") == Data().private:
-        return terms.model_copy(update={"licence": DIGITS_LICENCE})
-    return terms
+    data, known = _inside(settings, "data"), dict[str, str]()
+    if not terms.licence and data.get("private") == Data().private:
+        known["licence"] = DIGITS_LICENCE
+    licences = [BUILT_IN_LICENCES.get(source, "") for source in data.get("public", "").split("+")]
+    if not terms.public_licence and all(licences):
+        known["public_licence"] = " AND ".join(dict.fromkeys(licences))
+    return terms.model_copy(update=known)
 
 
 def release_from(changes: Iterable[str]) -> Release:

@@ -11,7 +11,7 @@ from artifacts import approval, certify, classifiers, flavour, gate, pictures, s
 from artifacts.books import books_of
 from artifacts.card import Evidence, evidence_of
 from artifacts.labels import Label
-from artifacts.model import lacking
+from artifacts.model import lacking, with_images
 from artifacts.packaging import Packaging
 from artifacts.publish import destination, publish, safe_name, shareable_report
 from artifacts.record import RunRecord, records, save_record
@@ -434,10 +434,13 @@ def accepted(store: Store, ledger: Ledger, record: RunRecord, *, claim: str, cop
 def register(record: RunRecord, evidence: Evidence | None, packaging: Packaging) -> None:
     """Put the model that a certified run has just handed over into MLflow's registry, as a published folder that MLflow can load.
 
-    Nothing where the images have no certificate, where each of them was paid for and no model may leave, or where whoever published left it out.
+    Nothing where the images have no certificate, where each of them was paid for and no model may leave, where whoever published left it out,
+    or where it cannot draw, since nobody named the licence of the public images in it.
     """
     certificate, place = record.certificate, where()
     if certificate is None or lacking(record) or not packaging.model:
+        return
+    if not packaging.terms.public_licence and with_images(place.store(), record):
         return
     stated = {key: str(value) for key, value in certificate.model_dump(mode="json").items()}
     tags = {

@@ -1,35 +1,42 @@
 """The library alone: what its wheel holds, and that it works, as the README has it, where nothing of the outer half is installed."""
 
+import contextlib
 import re
 import shutil
 import subprocess
 import sys
 import textwrap
 import zipfile
+from email import message_from_string
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from sfumato import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILT_FROM = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "sfumato", "artifacts", "tasks", "flows")
 LEFT_OUT = shutil.ignore_patterns("__pycache__")
-OUTER = (
+OURS = ("artifacts", "tasks", "flows")
+"""What is no part of the wheel."""
+KNOWN = {
     "prefect",
     "mlflow",
     "lightly",
     "typer",
-    "rich",
     "fastapi",
     "faiss",
     "torchvision",
-    "artifacts",
-    "tasks",
-    "flows",
-)
-"""What comes with an extra; the library must do without."""
+    "diffusers",
+    "pyarrow",
+    "pandas",
+    *OURS,
+}
+"""Some of what the library must do without."""
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +87,33 @@ def test_nothing_of_the_library_is_missing(names, pattern):
     assert there and there <= names
 
 
+@pytest.fixture(scope="module")
+def outer(wheel) -> list[str]:
+    """The modules here that `pip install` of the wheel would not bring: those of no distribution that it declares, or that these declare."""
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read(f"sfumato-{__version__}.dist-info/METADATA").decode()
+    brought, todo = (
+        set[tuple[str, str]](),
+        [(Requirement(one), "") for one in message_from_string(text).get_all("Requires-Dist")],
+    )
+    while todo:
+        wanted, asking = todo.pop()
+        if wanted.marker and not wanted.marker.evaluate({"extra": asking}):
+            continue
+        for extra in ("", *wanted.extras):
+            if (pair := (canonicalize_name(wanted.name), extra)) not in brought:
+                brought.add(pair)
+                with contextlib.suppress(metadata.PackageNotFoundError):  # for another platform
+                    todo += [(Requirement(one), extra) for one in metadata.requires(wanted.name) or ()]
+    names = {name for name, _ in brought}
+    owners = metadata.packages_distributions()
+    missing = [name for name, of in owners.items() if not names & {canonicalize_name(one) for one in of}]
+    assert set(KNOWN) <= {*missing, *OURS} and not {"torch", "numpy", "sqlalchemy"} & set(missing)
+    return sorted({*missing, *OURS} - {"sfumato"})
+
+
 @pytest.fixture
-def alone(wheel, tmp_path):
+def alone(wheel, outer, tmp_path):
     """Runs a program where nothing but the wheel and what it depends on is installed; what it printed."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
@@ -89,7 +121,7 @@ def alone(wheel, tmp_path):
         import sys
 
         sys.path.insert(0, {str(tmp_path)!r})
-        sys.modules.update(dict.fromkeys({OUTER!r}))  # None: to import it is an error
+        sys.modules.update(dict.fromkeys({outer!r}))  # None: to import it is an error
 
         import sfumato
 
@@ -130,6 +162,17 @@ assert (again == threes).all() and not (images[:10] == images[10:20]).all()
     told = alone(lines + ends)
     assert told.count("differential privacy for one image with its label") == 2
     assert told.endswith("(1000, 1, 8, 8) uint8 0 9 (10, 1, 8, 8)\n")
+
+
+def test_more_images_are_drawn_and_written_with_the_wheel_alone(alone, released, tmp_path):
+    program = f"""
+        from sfumato import generate
+
+        sys.argv = ["generate", {str(released)!r}, "--images", "6", "--classes", "3", "7", "--to", "more"]
+        generate.main()
+    """
+    assert "6 images in" in alone(program)
+    assert len(list((tmp_path / "more" / "data" / "train").rglob("*.png"))) == 6
 
 
 @pytest.mark.slow

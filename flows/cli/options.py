@@ -34,6 +34,20 @@ PublicBecause = Annotated[
         "training; short for --set privacy.public_because=REASON.",
     ),
 ]
+Licence = Annotated[
+    str,
+    typer.Option(
+        metavar="SPDX", help="Licence of published images, such as CC-BY-4.0; short for --set release.licence=SPDX."
+    ),
+]
+PublicLicence = Annotated[
+    str,
+    typer.Option(
+        "--public-licence",
+        metavar="SPDX",
+        help="Licence of the public images that some published models hold; short for --set release.public_licence=SPDX.",
+    ),
+]
 RunName = Annotated[str, typer.Argument(help="Name of a run, or 'latest'.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 GoOn = Annotated[
@@ -43,14 +57,23 @@ GoOn = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking.")]
 
 
-def with_short(changes: list[str] | None, epsilon: float | None = None, public_because: str = "") -> list[str]:
+def with_short(
+    changes: list[str] | None,
+    epsilon: float | None = None,
+    public_because: str = "",
+    licence: str = "",
+    public_licence: str = "",
+) -> list[str]:
     """A person's changes, with those of the options that stand for settings."""
     all_changes = list(changes or [])
     if epsilon is not None:
         all_changes.append(f"privacy.epsilon={epsilon}")
-    if public_because:
-        all_changes.append(f"privacy.public_because={json.dumps(public_because)}")
-    return all_changes
+    texts = {
+        "privacy.public_because": public_because,
+        "release.licence": licence,
+        "release.public_licence": public_licence,
+    }
+    return [*all_changes, *(f"{name}={json.dumps(text)}" for name, text in texts.items() if text)]
 
 
 def warn(text: str) -> None:

@@ -11,13 +11,14 @@ from rich.panel import Panel
 from rich.rule import Rule
 from rich.table import Table
 
-from flows.cli.options import OUT, Json, RunName
+from flows.cli.options import OUT, Json, RunName, warn
 from tasks.runtime.environment import configure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from artifacts.record import RunRecord
+    from sfumato.config import Release
 
 
 def show(run: RunName = "latest", as_json: Json = False) -> None:
@@ -74,6 +75,14 @@ def publish(
             help="Licence of the images, such as CC-BY-4.0; else release.licence of the run, or you are asked.",
         ),
     ] = "",
+    public_licence: Annotated[
+        str,
+        typer.Option(
+            "--public-licence",
+            metavar="SPDX",
+            help="Licence of the public images that the model of some methods holds; else release.public_licence of the run, or you are asked.",
+        ),
+    ] = "",
     form: Annotated[
         str,
         typer.Option(help="folder (class folders of PNG files), parquet or webdataset; else release.form of the run."),
@@ -104,10 +113,39 @@ def publish(
         licence = typer.prompt(
             "Licence of the images, as SPDX calls it (CC-BY-4.0, CC0-1.0, LicenseRef-NAME for your own terms)"
         )
-    short = [f"release.{name}={json.dumps(value)}" for name, value in (("licence", licence), ("form", form)) if value]
-    packaging = Packaging(release_from([*(changes or []), *short]), place.image_signer(sign_cert, sign_key), model)
+    options = {"licence": licence, "public_licence": public_licence, "form": form}
+    terms = terms_from(changes, options)
+    if model and sys.stdin.isatty() and (parts := unlicensed(record, terms)):
+        options["public_licence"] = typer.prompt(
+            f"The model holds public images ({parts}). Their licence, as SPDX calls it (empty: they stay here, and it cannot draw)",
+            default="",
+            show_default=False,
+        )
+        terms = terms_from(changes, options)
+    packaging = Packaging(terms, place.image_signer(sign_cert, sign_key), model)
     record = publish_run(record, to, accept_claim, accept_copies, packaging=packaging)
+    if model and (parts := unlicensed(record, terms)):
+        warn(
+            f"the model left without its {parts}, and cannot draw: nobody named the licence of the public images in it (--public-licence)"
+        )
     OUT.print(f"published to {record.published}", soft_wrap=True, markup=False)
+
+
+def terms_from(changes: "Sequence[str] | None", options: "Mapping[str, str]") -> "Release":
+    """The terms that a person gives by settings, and by the `options` that are short for some, by their names."""
+    from sfumato.settings import release_from
+
+    short = [f"release.{name}={json.dumps(value)}" for name, value in options.items() if value]
+    return release_from([*(changes or []), *short])
+
+
+def unlicensed(record: "RunRecord", own: "Release") -> str:
+    """The parts of a run's model that hold public images, with commas between; empty where there are none, or their licence is named."""
+    from artifacts.model import with_images
+    from artifacts.packaging import terms_of
+
+    named = terms_of(record, own).public_licence
+    return "" if named else ", ".join(with_images(configure().store(), record))
 
 
 def summary(record: "RunRecord") -> None:

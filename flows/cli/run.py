@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.loading import loading
-from flows.cli.options import OUT, Changes, Epsilon, GoOn, MethodName, PresetName, PublicBecause, warn, with_short
+from flows.cli.options import (
+    OUT,
+    Changes,
+    Epsilon,
+    GoOn,
+    Licence,
+    MethodName,
+    PresetName,
+    PublicBecause,
+    PublicLicence,
+    warn,
+    with_short,
+)
 from sfumato.errors import Refused
 from sfumato.named_settings import DEFAULT_METHOD
 from tasks.runtime.environment import Where, configure
@@ -27,6 +39,8 @@ def run(
     publish_to: Annotated[
         str, typer.Option("--publish-to", metavar="DIR", help="Publish the result there, a folder or a URL.")
     ] = "",
+    licence: Licence = "",
+    public_licence: PublicLicence = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Stop after printing the plan.")] = False,
     new_version: Annotated[
         bool,
@@ -40,7 +54,7 @@ def run(
 
     Example with your own images: sfumato run rapid --set data.private=scans/ --set data.public=textures/
     """
-    place, all_changes = configure(), with_short(changes, epsilon, public_because)
+    place, all_changes = configure(), with_short(changes, epsilon, public_because, licence, public_licence)
     answering = None if dry_run else _server_for(method, preset, all_changes)
     with loading():
         from tasks.checks import refuse_publishing

@@ -9,9 +9,18 @@ from artifacts import model, serialization
 from artifacts.model import PARTS, lacking, parts_of, write_model
 from artifacts.packaging import Packaging
 from artifacts.publish import publish
-from artifacts.references import ClassVotes, PaidJudge, PublicBackbone, PublicModel, PublicMoments, Samples, TunedModel
+from artifacts.references import (
+    ClassVotes,
+    PaidJudge,
+    PublicBackbone,
+    PublicModel,
+    PublicMoments,
+    Samples,
+    Trajectories,
+    TunedModel,
+)
 from artifacts.store import Store
-from sfumato.config import Judge
+from sfumato.config import Judge, Release
 from sfumato.errors import Refused
 from sfumato.stored_parts import PartFolders
 from tests.examples import keep_samples, make_certificate, make_record
@@ -71,6 +80,28 @@ def test_what_the_samples_were_drawn_with_is_copied_and_nothing_beside(store, pa
     }
     assert told["parts"]["tuned"]["artifact"] == parts[-1].digest
     assert told["bytes"] == sum((place / name / file).stat().st_size for name in names for file in both)
+
+
+@pytest.mark.parametrize("licence", ["", "CC-BY-4.0"])
+def test_parts_with_public_images_leave_where_their_licence_is_named_alone(store, parts, tmp_path, licence):
+    parts.append(kept(store, Trajectories))
+    record = record_of(tmp_path, keep_samples(store, parents=parts, entries={"2": "DP"}))
+    terms = Release(licence="MIT", **({"public_licence": licence} if licence else {}))
+    folder = publish(store, record, tmp_path / "out", packaging=Packaging(terms))
+    card = json.loads((folder / "card.json").read_text())
+    described = json.loads((folder / "model" / "model.json").read_text())["parts"]
+    assert (
+        ("base" in described)
+        == ("base" in card["model"]["parts"])
+        == (folder / "model" / "base").is_dir()
+        == bool(licence)
+    )
+    text = (folder / "README.md").read_text()
+    if licence:
+        assert card["model"]["public_images"] == {"parts": ["base"], "licence": licence} and licence in text
+    else:
+        assert set(card["model"]["without"]) == {"base"} and "cannot draw: its part 'base' is left out" in text
+        assert card["model"]["diffusers"].startswith("none") and {"public", "tuned", "votes"} == set(described)
 
 
 @pytest.mark.parametrize("use", ["relabel", "guide"])

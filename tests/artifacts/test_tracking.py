@@ -4,11 +4,15 @@ import math
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from artifacts import tracking
 from artifacts.labels import Label
 from artifacts.tracking import (
     INTERNAL,
@@ -204,6 +208,33 @@ def test_a_server_that_does_not_answer_is_one_line_without_its_password(tmp_path
         Tracker("http://user:secret@host:5000", tmp_path).log("run", label="DP")
     assert "secret" not in str(caught.value)
     assert int(os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"]) <= 3
+
+
+def test_a_server_that_is_gone_is_one_line_before_mlflow_tries_again_and_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("mlflow.MlflowClient", lambda **_: pytest.fail("MLflow was asked"))
+    monkeypatch.setattr(tracking, "ANSWER_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for address, why in ((f"127.0.0.1:{silent.getsockname()[1]}", "timed out"), ("127.0.0.1:9", "refused")):
+            tracker = Tracker(f"http://me:secret@{address}", tmp_path / "files")
+            for ask in (tracker.check, lambda tracker=tracker: tracker.log("run", label="DP")):
+                with pytest.raises(BadInput, match=rf"^MLflow at http://{address} cannot be used \([^\n]*{why}\): set"):
+                    ask()
+
+
+@pytest.mark.parametrize("status", [200, 401, 404])
+def test_whatever_answers_is_a_server(status):
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.handle_request, daemon=True).start()
+    tracking.require_answer(f"http://127.0.0.1:{server.server_port}")
+    server.server_close()
 
 
 def test_an_experiment_is_made_once_and_says_what_may_be_done_with_it(tracker):

@@ -95,7 +95,8 @@ def test_every_part_is_in_the_card_with_its_label_and_size(released):
     }
     files = {path.relative_to(released).as_posix(): path.stat().st_size for path in (released / "model").rglob("*.*")}
     assert set(files) <= set(told["files"]) and "model/tuned/tensors.safetensors" in files
-    assert told["model"]["bytes"] == sum(files.values()) - files["model/model.json"]
+    beside = files["model/model.json"] + files["model/README.md"]
+    assert told["model"]["bytes"] == sum(files.values()) - beside
     texts = [path.read_text() for path in (released / "model").rglob("*.json")]
     assert not any("/tmp" in text or "seed" in text for text in texts), "neither places nor seeds leave"
     assert "sfumato.load(" in (released / "README.md").read_text()
@@ -153,6 +154,14 @@ def test_why_there_is_no_model_is_said(copy):
         sfumato.load(copy)
     with refused("has no certificate", "differential privacy"):
         sfumato.certificate(signed_again(copy, certificate=None))
+
+
+def test_a_model_that_left_without_a_part_says_so(copy):
+    card = json.loads((copy / "card.json").read_text())
+    signed_again(copy, model={**card["model"], "without": {"base": "nobody named a licence"}})
+    with refused("model in .* cannot draw", "part 'base' is left out", "nobody named a licence"):
+        sfumato.load(copy)
+    assert sfumato.certificate(copy) == sfumato.certificate(copy, key=KEY.public_key)
 
 
 def test_what_another_version_wrote_is_refused(copy):

@@ -10,7 +10,7 @@ from sfumato.named_settings import DEFAULT_METHOD, DEFAULT_PRESET, presets
 from sfumato.networks.autoencoder import build_autoencoder, latent_shape
 from sfumato.networks.build import build
 from sfumato.networks.denoiser import parameters_by_group
-from sfumato.settings import Settings, resolve
+from sfumato.settings import Settings, release_of, resolve
 
 
 def refusal(*changes, method=DEFAULT_METHOD):
@@ -274,3 +274,18 @@ def test_a_path_in_the_users_folder_is_found_though_no_shell_has_seen_it(monkeyp
 def test_a_list_without_brackets_is_answered_by_how_one_is_written():
     with pytest.raises(BadInput, match=r"trainable' has value \"rows,film\".*write a list as fine_tuning.trainable=\["):
         resolve("rapid", changes=["fine_tuning.trainable=rows,film"])
+
+
+@pytest.mark.parametrize(
+    ("public", "licence"),
+    [
+        ("glyphs", "Apache-2.0"),
+        ("glyphs+digits", "Apache-2.0 AND CC-BY-4.0"),
+        ("textures/", ""),
+        ("omniglot+glyphs", ""),
+    ],
+)
+def test_the_licence_of_built_in_public_images_is_known(public, licence):
+    assert release_of({"data": {"public": public}}).public_licence == licence
+    named = {"data": {"public": public}, "release": {"public_licence": "MIT"}}
+    assert release_of(named).public_licence == "MIT"

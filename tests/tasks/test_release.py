@@ -4,17 +4,20 @@ import json
 
 import pytest
 
+from artifacts import model
+from artifacts.packaging import Packaging
 from artifacts.record import load_record
-from artifacts.references import Samples
+from artifacts.references import PublicModel, Samples, Trajectories
 from artifacts.tracking import Tracker
 from sfumato import verify_card
+from sfumato.config import Release
 from sfumato.errors import BadInput
 from sfumato.privacy.accounting.events import Uncertified
 from sfumato.settings import resolve
 from tasks.record import BASELINE_METHOD, baseline_settings
 from tasks.release import finish, publish_run
 from tasks.runtime.environment import configure
-from tests.examples import SCORE_KEYS, SCORES, home_at, paid_record
+from tests.examples import SCORE_KEYS, SCORES, home_at, keep_made_up, paid_record
 
 
 @pytest.fixture
@@ -117,6 +120,16 @@ def test_a_run_stays_finished_and_published_though_mlflow_is_gone(place, monkeyp
 def test_publishing_is_noted_in_the_record(place, told, tmp_path):
     record = publish_run(end(place), tmp_path / "out")
     assert record.published == str(tmp_path / "out") and load_record(place.runs).published == record.published
+
+
+@pytest.mark.parametrize("licence", ["", "MIT"])
+def test_a_model_that_cannot_draw_is_no_version_in_the_registry(place, told, tmp_path, monkeypatch, licence):
+    versions = []
+    monkeypatch.setattr(Tracker, "release", lambda self, name, *_, **__: versions.append(name))
+    monkeypatch.setattr(model, "write_for_diffusers", lambda *_: "none: its parts are made up")
+    record = end(place, parents=keep_made_up(place.store(), PublicModel, Trajectories))
+    publish_run(record, tmp_path / "out", packaging=Packaging(Release(licence="MIT", public_licence=licence)))
+    assert versions == ["scans-rapid"] * bool(licence)
 
 
 def test_a_published_folder_is_checked_from_outside(place, tmp_path, capsys):

@@ -7,10 +7,13 @@ import sys
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from artifacts import model
 from artifacts.record import RunRecord, save_record
+from artifacts.references import PublicModel, Trajectories
+from tasks import release
 from tasks.runtime.environment import where
 from tests.certificates import chain
-from tests.examples import paid_record, write_classes
+from tests.examples import keep_made_up, paid_record, write_classes
 
 
 @pytest.fixture
@@ -70,8 +73,47 @@ def test_a_person_at_a_terminal_is_asked_for_the_licence(publish, tmp_path, monk
     assert json.loads((tmp_path / "out" / "card.json").read_text())["licence"] == "CC0-1.0"
 
 
+@pytest.fixture
+def publish_model(sfumato, folder, tmp_path, monkeypatch):
+    """`sfumato publish` of a run whose model holds public images, for which its settings name no licence; the model's fields of the card."""
+    monkeypatch.setattr(model, "write_for_diffusers", lambda *_: "none: its parts are made up")
+    monkeypatch.setattr(release, "register", lambda *_: None)
+    parts = keep_made_up(where().store(), PublicModel, Trajectories)
+    record = paid_record(where(), folder / "runs" / "one", parents=parts)
+    (folder / "runs" / record.run).mkdir(parents=True)
+    save_record(folder / "runs" / record.run, record)
+
+    def command(*options):
+        outcome = sfumato("publish", "--to", tmp_path / "out", *options)
+        assert outcome.code == 0, outcome.err
+        return outcome, json.loads((tmp_path / "out" / "card.json").read_text())["model"]
+
+    return command
+
+
+def test_public_images_of_a_model_leave_under_a_licence_that_is_named(publish_model):
+    outcome, card = publish_model("--public-licence", "CC-BY-4.0")
+    assert outcome.code == 0 and "warning" not in outcome.err
+    assert card["public_images"] == {"parts": ["base"], "licence": "CC-BY-4.0"} and set(card["parts"]) == {
+        "base",
+        "public",
+    }
+
+
+@pytest.mark.parametrize(("answer", "leaves"), [("MIT\n", True), ("\n", False), (None, False)])
+def test_who_names_none_is_asked_or_told_that_the_model_cannot_draw(publish_model, monkeypatch, answer, leaves):
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer or ""))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: answer is not None, raising=False)
+    outcome, card = publish_model()
+    assert outcome.code == 0 and ("base" in card["parts"]) == leaves and ("without" in card) != leaves
+    assert ("model left without its base" in outcome.err and "--public-licence" in outcome.err) != leaves
+
+
 def test_a_run_that_would_publish_without_a_licence_does_not_begin(sfumato, tmp_path):
     scans = write_classes(tmp_path / "scans", {"a": 80, "b": 80})
     changes = [f"data.private={scans}", "recipe.kind=none", "evaluation.features=cnn", "network.kind=mlp"]
     how = [part for change in changes for part in ("--set", change)]
     assert sfumato("run", "dp-sgd", *how, "--dry-run", "--publish").is_one_line("no licence", "release.licence=")
+    publish = ("--dry-run", "--publish", "--licence")
+    assert sfumato("run", "dp-sgd", *how, *publish, "free").is_one_line("release.licence", "SPDX")
+    assert sfumato("run", "dp-sgd", *how, *publish, "CC-BY-4.0", "--public-licence", "MIT").code == 0
