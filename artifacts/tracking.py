@@ -15,7 +15,7 @@ import sqlite3
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -82,28 +82,43 @@ class Tracker:
     files: Path
 
     def client(self):
-        """An MLflow client (imported late: it takes a second).
-
-        One process at a time: two that find no database yet would both lay it out, and one of them would fail. An SQLite
-        database is laid out under another name, since a process killed meanwhile leaves one that MLflow can never use. `OSError` at
-        once for a server that is gone.
-        """
+        """An MLflow client (imported late: it takes a second). `OSError` at once for a server that is gone."""
         if self.uri.startswith(SERVERS):
             require_answer(self.uri)
-        from mlflow import MlflowClient
+        with self._laid_out():
+            from mlflow import MlflowClient
 
+            return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
+
+    @contextlib.contextmanager
+    def _laid_out(self) -> Iterator[None]:
+        """Inside the block the database is there, in this home.
+
+        One process at a time: two that find no database yet would both lay it out, and one of them would fail. An SQLite
+        database is laid out under another name, since a process killed meanwhile leaves one that MLflow can never use.
+        """
         self.files.mkdir(parents=True, exist_ok=True)
         with (self.files / LOCK).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             path = Path(self.uri.removeprefix(SQLITE))
             if self.uri.startswith(SQLITE) and "?" not in self.uri and not path.exists():
+                from mlflow import MlflowClient
+
                 new = path.with_name(f"{path.name}.new")
                 new.unlink(missing_ok=True)
                 MlflowClient(tracking_uri=f"{SQLITE}{new}").search_experiments()
                 new.replace(path)
             if path.parent == self.files.parent and path.exists():
                 move_in(path, self.files)
-            return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
+            yield
+
+    def lay_out(self) -> None:
+        """Lay the database out where there is none yet; where there is one MLflow is not even loaded. `BadInput` where it cannot be used."""
+        try:
+            with self._laid_out():
+                pass
+        except Exception as error:  # of MLflow or its database
+            raise self._unusable(error) from error
 
     def check(self) -> None:
         """Lay the database out where there is none yet; `BadInput` where MLflow cannot be used, or its server does not answer."""

@@ -74,7 +74,7 @@ def serve(place: Where, port: int, console: Console, worker: bool = True) -> Non
         try:
             for name, command in commands.items():
                 if name == "MLflow":  # its own server would leave a database that is half laid out where it is killed
-                    place.tracker().check()
+                    place.tracker().lay_out()
                 started[name] = _start(command, environment, log)
             _wait_for(started, ports, place)
             write_text(note, json.dumps({"api": api, "mlflow": f"http://{HOST}:{ports['MLflow']}"}))

@@ -221,6 +221,18 @@ def test_a_server_that_is_gone_is_one_line_before_mlflow_tries_again_and_again(t
                     ask()
 
 
+def test_a_database_that_is_there_is_used_as_it_is_and_a_broken_one_is_one_line(tracker, tmp_path, monkeypatch):
+    tracker.client()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "mlflow", None)  # to import it is an error
+        tracker.lay_out()
+        with pytest.raises(BadInput, match="^MLflow at sqlite:///[^\n]*set MLFLOW_TRACKING_URI$"):
+            Tracker(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "files").lay_out()
+    (tmp_path / "mlflow.db").write_text("not a database " * 50)
+    with pytest.raises(BadInput, match="^MLflow at sqlite:///[^\n]*not a database[^\n]*$"):
+        Tracker(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "files").lay_out()
+
+
 @pytest.mark.parametrize("status", [200, 401, 404])
 def test_whatever_answers_is_a_server(status):
     class Answer(BaseHTTPRequestHandler):
