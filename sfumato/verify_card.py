@@ -103,12 +103,13 @@ def check_files(card: dict[str, Any], folder: Any) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("card", type=Path)
+    parser.add_argument("card", type=Path, help="the card, or the folder that holds it")
     parser.add_argument("--key")
     options, failed = parser.parse_args(arguments), 0
-    for check, beside in ((check_signature, options.key), (check_files, options.card.parent), (check_privacy, None)):
+    card = options.card / "card.json" if options.card.is_dir() else options.card
+    for check, beside in ((check_signature, options.key), (check_files, card.parent), (check_privacy, None)):
         try:
-            print("holds:", check(json.loads(options.card.read_bytes()), beside), flush=True)
+            print("holds:", check(json.loads(card.read_bytes()), beside), flush=True)
         except Exception as error:
             failed = 1
             print("FAILS:", error if type(error) is ValueError else f"the card cannot be read: {error!r}", flush=True)

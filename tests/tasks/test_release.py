@@ -141,7 +141,8 @@ def test_a_published_folder_is_checked_from_outside(place, tmp_path, capsys):
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert len(card["mechanisms"]) == len(events) and card["head"]["ledger"] == head["ledger"]
     assert verify_card.main([str(tmp_path / "out" / "card.json"), "--key", head["public_key"]]) == 0
-    assert capsys.readouterr().out.count("holds: ") == 3
+    assert verify_card.main([str(tmp_path / "out"), "--key", head["public_key"]]) == 0, "the folder does"
+    assert capsys.readouterr().out.count("holds: ") == 6
     (tmp_path / "out" / "samples.png").write_bytes(b"another")
     assert verify_card.main([str(tmp_path / "out" / "card.json"), "--key", head["public_key"]]) == 1
 
