@@ -1,4 +1,4 @@
-"""python verify_card.py FOLDER/card.json --key KEY checks a published folder: signature, files, privacy.
+"""python verify_card.py FOLDER --key KEY checks a published folder: signature, files, privacy.
 
 KEY is the signer's public key, as text or a file, got from the signer; take this script from a release of Sfumato; neither
 from the folder that is judged. The card's mechanisms, in the worst pair of neighbours of its relation, are composed on ever
@@ -103,13 +103,12 @@ def check_files(card: dict[str, Any], folder: Any) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("card", type=Path, help="the card, or the folder that holds it")
+    parser.add_argument("card", type=lambda name: Path(name, "card.json") if Path(name).is_dir() else Path(name))
     parser.add_argument("--key")
     options, failed = parser.parse_args(arguments), 0
-    card = options.card / "card.json" if options.card.is_dir() else options.card
-    for check, beside in ((check_signature, options.key), (check_files, card.parent), (check_privacy, None)):
+    for check, beside in ((check_signature, options.key), (check_files, options.card.parent), (check_privacy, None)):
         try:
-            print("holds:", check(json.loads(card.read_bytes()), beside), flush=True)
+            print("holds:", check(json.loads(options.card.read_bytes()), beside), flush=True)
         except Exception as error:
             failed = 1
             print("FAILS:", error if type(error) is ValueError else f"the card cannot be read: {error!r}", flush=True)
