@@ -74,7 +74,13 @@ def test_plain_dp_sgd_with_votes_releases_no_public_images(no_servers, tmp_path)
     record = synthesize.fn(method="dp-sgd", preset="digits", changes=[*changes, "method.votes=true"])
     assert record.label == Label.DP and len(record.plan.spends) == 2
     publish_run(record, tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out" / "model").iterdir()} == {"model.json", "public", "tuned", "votes"}
+    assert {path.name for path in (tmp_path / "out" / "model").iterdir()} == {
+        "README.md",
+        "model.json",
+        "public",
+        "tuned",
+        "votes",
+    }
 
 
 def test_plain_dp_sgd_is_a_method_like_any_other(no_servers):
@@ -262,7 +268,12 @@ def test_heads_stay_inside_and_what_learnt_from_their_images_leaves(no_servers, 
     assert "TunedModel" in kinds and "MemberHeads" not in kinds
     kept = [store.manifest(path.name) for path in (store.root / "objects").iterdir()]
     assert {m["label"] for m in kept if m["kind"] == "MemberHeads"} == {Label.INTERNAL}
-    assert {path.name for path in (Path(once.published) / "model").iterdir()} == {"model.json", "public", "tuned"}
+    assert {path.name for path in (Path(once.published) / "model").iterdir()} == {
+        "README.md",
+        "model.json",
+        "public",
+        "tuned",
+    }
     pixels, labels = sfumato.load(once.published).draw(20, seed=1)
     assert len(pixels) == 20 and sorted(set(labels)) == list(range(10))
     with where().ledger() as ledger:
