@@ -1,6 +1,6 @@
 """The README of a published set: the header that Hugging Face reads, and below it content, promise, limits and how to load it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -33,7 +33,6 @@ OWN_TERMS = "LicenseRef-"
 
 def data_card(card: Mapping[str, Any], record: RunRecord) -> str:
     """The README of a set whose card has all fields but the digests."""
-    claim = record.claim
     header = yaml.safe_dump(hugging_face(card), sort_keys=False, allow_unicode=True, width=1000)
     return "\n".join(
         [
@@ -51,16 +50,9 @@ def data_card(card: Mapping[str, Any], record: RunRecord) -> str:
             "",
             f"**{card['statement']}**",
             "",
-            f"Label: {card['label']}. For comparison, the paper's own analysis claims epsilon {claim.epsilon:.3f} ({claim.source}); "
-            "a claim is not a promise.",
+            f"Label: {card['label']}. {claimed(record)}",
             "",
-            *(line for warning in record.plan.warnings for line in (f"Warning: {warning}.", "")),
-            *(
-                (f"Warning: the rehearsal with public images failed: {failed}", "")
-                if (failed := went_on(record))
-                else ()
-            ),
-            *((f"The release was {approved.in_words()}.", "") if (approved := decided(card)) else ()),
+            *cautions(card, record),
             "## How to load it",
             "",
             *loading(card),
@@ -202,6 +194,22 @@ def contents(card: Mapping[str, Any], record: RunRecord) -> Iterable[str]:
         f"`{REGISTRY}` (a draft for the deployments registry of OpenDP), `{CHECKER}`"
         + (f", `{REPORT}` (all of this with pictures, one file)." if card["label"] != "INTERNAL" else ".")
     )
+
+
+def claimed(record: RunRecord) -> str:
+    """A sentence on the paper's claim, which is no certificate."""
+    claim = record.claim
+    return f"For comparison, the paper's own analysis claims epsilon {claim.epsilon:.3f} ({claim.source}); a claim is not a promise."
+
+
+def cautions(card: Mapping[str, Any], record: RunRecord) -> Iterator[str]:
+    """The run's warnings, a rehearsal that failed, and who let the release go, each with an empty line behind it."""
+    for warning in record.plan.warnings:
+        yield from (f"Warning: {warning}.", "")
+    if failed := went_on(record):
+        yield from (f"Warning: the rehearsal with public images failed: {failed}", "")
+    if approved := decided(card):
+        yield from (f"The release was {approved.in_words()}.", "")
 
 
 def model_note(card: Mapping[str, Any]) -> list[str]:

@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
-from artifacts.data_card import decided, licence_fields, public_images
+from artifacts.data_card import cautions, claimed, licence_fields, public_images
 from artifacts.datasheet import answers
 from artifacts.model import FOR_DIFFUSERS
 from artifacts.record import RunRecord
 from artifacts.reports.page import section_in_markdown
-from artifacts.reports.run import REPORT, SAMPLES, not_covered, went_on
+from artifacts.reports.run import REPORT, SAMPLES, not_covered
 from sfumato.class_shares import number_of_classes
 from sfumato.released import BACKBONE, CARD, COUNTS, JUDGE, WITHOUT, in_words
 
@@ -39,7 +39,6 @@ IN_WORDS = {
 def model_card(card: Mapping[str, Any], record: RunRecord) -> str:
     """The README of `model/`, for a card that has all fields but the digests, and names a model."""
     header = yaml.safe_dump(hugging_face(card), sort_keys=False, allow_unicode=True, width=1000)
-    claim = record.claim
     return "\n".join(
         [
             "---",
@@ -54,16 +53,9 @@ def model_card(card: Mapping[str, Any], record: RunRecord) -> str:
             "",
             f"**{card['statement']}**",
             "",
-            "It covers the weights, and all that anyone draws from them: drawing costs nothing more. For comparison, the paper's own analysis "
-            f"claims epsilon {claim.epsilon:.3f} ({claim.source}); a claim is not a promise.",
+            f"It covers the weights, and all that anyone draws from them: drawing costs nothing more. {claimed(record)}",
             "",
-            *(line for warning in card["warnings"] for line in (f"Warning: {warning}.", "")),
-            *(
-                (f"Warning: the rehearsal with public images failed: {failed}", "")
-                if (failed := went_on(record))
-                else ()
-            ),
-            *((f"The release was {approved.in_words()}.", "") if (approved := decided(card)) else ()),
+            *cautions(card, record),
             "## How to draw",
             "",
             *drawing(card["model"]),
