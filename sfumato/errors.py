@@ -18,6 +18,10 @@ class BadInput(ValueError):
         self.nameless = nameless
 
 
+class OutOfReach(BadInput):
+    """A target epsilon that no noise reaches, because other events cost more by themselves."""
+
+
 class Unnamed(BadInput):
     """A private file that cannot be used, in a line that names no file, which might hold the name of a patient.
 

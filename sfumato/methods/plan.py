@@ -37,7 +37,7 @@ from sfumato.config import (
     SettingsOf,
     Training,
 )
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, OutOfReach
 from sfumato.marks import EXTRACTOR, SUMMING, not_for
 from sfumato.privacy.accounting import accountant
 from sfumato.privacy.accounting.events import AnyEvent, DiscreteHistogram, Event, Gaussian, SubsampledGaussian
@@ -630,10 +630,27 @@ def certified(privacy: Privacy, events: Sequence[AnyEvent]) -> Certificate | Non
 
 
 def calibrated(privacy: Privacy, spends: Callable[[float], Sequence[Spend]]) -> tuple[float, Certificate | None]:
-    """The least noise with which all of `spends(noise)` together meet the target, and the certificate; 0 and None at an infinite one."""
+    """The least noise with which all of `spends(noise)` together meet the target, and the certificate; 0 and None at an infinite one.
+
+    `BadInput` where what costs the same at any noise costs more, which the message names.
+    """
 
     def events(noise: float) -> list[AnyEvent]:
         return [spend.event for spend in spends(noise)]
 
-    noise = least_noise(privacy.epsilon, privacy.delta, events, privacy.relation)
+    try:
+        noise = least_noise(privacy.epsilon, privacy.delta, events, privacy.relation)
+    except OutOfReach:
+        fixed = [spend for spend, other in zip(spends(1.0), spends(2.0), strict=True) if spend == other]
+        cost = accountant.priced([spend.event for spend in fixed], privacy.delta, privacy.relation).epsilon
+        stages = {spend.stage: spend.what for spend in fixed}
+        ways = [f"raise {NOISE_SETTINGS[stage]}" for stage in stages if stage in NOISE_SETTINGS]
+        raise BadInput(
+            f"privacy.epsilon = {privacy.epsilon:g} is out of reach: {'; '.join(stages.values())} cost {cost:.3f} at "
+            f"delta {privacy.delta:g} before anything else is paid; {', '.join([*ways, 'leave them out'])}, or raise privacy.epsilon"
+        ) from None
     return noise, certified(privacy, events(noise))
+
+
+NOISE_SETTINGS = {STAGE_VOTES: "method.vote_noise", STAGE_COUNTS: "generation.count_noise"}
+"""Stages whose noise is a setting and no share of the target -> that setting."""

@@ -34,7 +34,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple, get_args
 
 from sfumato.config import Relation
-from sfumato.errors import BadInput
+from sfumato.errors import BadInput, OutOfReach
 from sfumato.privacy.accounting.events import (
     DiscreteHistogram,
     Event,
@@ -339,7 +339,7 @@ def calibrate(
 
     The cost must fall as the noise grows. The total at the answer, as `epsilon` computes it, is never above the target
     and within 0.1 % below it, unless the cost jumps over that band or not even the lower end of `NOISE_RANGE` costs so
-    much. `BadInput` where no noise is enough, because other events in the list cost too much by themselves.
+    much. `OutOfReach` where no noise is enough, because other events in the list cost too much by themselves.
     """
     target = checked_positive("epsilon", epsilon)
     delta, relation = checked_delta(delta), checked_relation(relation)
@@ -384,7 +384,7 @@ def _bracket(cost: Callable[[float], float], target: float) -> tuple[float, floa
     if here > target:
         while here > target:
             if noise >= largest:
-                raise BadInput(
+                raise OutOfReach(
                     f"epsilon = {target:g} is out of reach: even with noise {largest:g} the total is {here:.6g}, spent "
                     "by events that this noise does not touch; raise epsilon or delta, or plan fewer of those events"
                 )

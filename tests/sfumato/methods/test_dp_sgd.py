@@ -60,6 +60,13 @@ def test_votes_with_nothing_to_choose_are_refused(changes, public, culprit):
         plan_for(settings, facts.model_copy(update={"public_classes": public}))
 
 
+def test_a_target_below_what_votes_cost_names_them_and_their_noise():
+    asked = ["privacy.epsilon=.2", "method.votes=true"]
+    with pytest.raises(BadInput, match=r"= 0.2 is out of reach: votes .* cost 0\.4\d+ .*raise method.vote_noise, "):
+        preflight(resolve("dp-sgd", changes=asked))
+    assert preflight(resolve("dp-sgd", changes=[*asked, "method.vote_noise=20"]))
+
+
 EDM = ("schedule.kind=edm", "schedule.law=lognormal", "network.prediction=edm", "schedule.timesteps=60")
 
 
