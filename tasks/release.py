@@ -322,7 +322,7 @@ def show_run(record: RunRecord) -> None:
                 run=record.tracking[Label.DP],
                 metrics={**public, "claim": released.claim.epsilon},
                 files=there(drawn, report.REPORT, *report.PICTURES, report.TABLES),
-                tags=tags_of(released),
+                tags=tags_of(released) | {NOTE: pictured(released)},
                 inputs=inputs_of(released),
             )
     tracker.log(
@@ -340,6 +340,12 @@ def tags_of(record: RunRecord) -> dict[str, str]:
     """Tags of a run in MLflow."""
     entries = ",".join(map(str, record.entries))
     return {"label": record.label, "ledger_entries": entries, NOTE: report.statement(record)}
+
+
+def pictured(record: RunRecord) -> str:
+    """The description of a run in MLflow: the statement on its images, and below it the images themselves, as MLflow's pages fetch them."""
+    run = record.tracking[Label.DP]
+    return f"{report.statement(record)}\n\n![images of each class](get-artifact?path={report.SAMPLES}&run_uuid={run})"
 
 
 def inputs_of(record: RunRecord) -> list[tuple[str, str]]:

@@ -87,8 +87,15 @@ def test_what_both_are_told_names_data_by_digest_and_the_private_set_by_name_alo
         assert call["inputs"] == [("scans", "")] and call["tags"]["ledger_entries"] == ",".join(
             map(str, record.entries)
         )
-        assert call["tags"]["mlflow.note.content"] == record.certificate.sentence()
+        assert call["tags"]["mlflow.note.content"].split("\n\n")[0] == record.certificate.sentence()
     assert [call["tags"]["label"] for call in told] == ["DP", "INTERNAL"] and "digest-of-scans" not in str(told)
+
+
+def test_the_description_of_a_run_shows_its_images_where_they_may_be_seen_alone(place, told):
+    end(place)
+    shown, hidden = (call["tags"]["mlflow.note.content"] for call in told)
+    assert shown.endswith("](get-artifact?path=samples.png&run_uuid=aaa)") and "get-artifact" not in hidden
+    assert "samples.png" in [path.name for path in told[0]["files"]]
 
 
 def test_a_score_without_a_number_is_not_told(place, told):
