@@ -187,9 +187,9 @@ def estimate(settings: Settings, plan: Plan) -> Estimate:
         if plan.retrieval.time:
             stages["extractor"] = extractor.steps * (2 * extractor.batch * view + CONTRAST_SECONDS * extractor.batch**2)
         looks = len(plan.retrieval.measured_times) * plan.retrieval.query.key_draws if plan.retrieval.time else 0
-        stages["knowledge base"] = (
-            public * plan.retrieval.reference * (looks * (forward + step / 3) + coder_forward / 2)
-        )
+        base = public * plan.retrieval.reference
+        keyed = min(base, plan.retrieval.trajectories or base)
+        stages["knowledge base"] = keyed * looks * (forward + step / 3) + base * coder_forward / 2
 
     if settings.alignment.kind != "none" or plan.central:
         each = coder_forward / 2 + math.prod(shape) ** 2 * probe.table["mlp"].work / 1e9

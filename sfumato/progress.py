@@ -8,3 +8,8 @@ Progress = Callable[[int, int], None]
 
 def silent(done: int, total: int) -> None:
     """A progress callback that shows nothing."""
+
+
+def part_of(progress: Progress, number: int, parts: int) -> Progress:
+    """The callback for part `number`, counted from 0, of work in so many parts that take as long each."""
+    return lambda done, total: progress(number * total + done, parts * total)

@@ -25,6 +25,7 @@ from sfumato.retrieval.choice import recipe_of, times_above
 from sfumato.settings import Settings, written
 from sfumato.sources import parts_of
 from sfumato.stage_costs import Declared, needs_backbone, stage_costs, trains_privately
+from sfumato.stage_steps import SHARES, fewest_of, path_of, stated, steps_for
 
 PIXELS_UP_TO = 16
 """Largest side in pixels that is drawn pixel by pixel; above, an autoencoder makes a few numbers of an image first."""
@@ -46,23 +47,6 @@ CROWDED = {4: 4}
 """The most where there are more than `UNET_UP_TO` positions a side: 16x16x6 numbers would be too many for class moments."""
 WIDTHS = ((64, 192, 2), (128, 384, 3), (256, 512, 4), (512, 640, 4), (math.inf, 768, 4))
 """Numbers in an image or latent up to which an MLP has this width and this many blocks."""
-SHARES = {
-    "latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.2, "drawing": 0.12, "candidates": 0.1, "distillation": 0.2,
-    "training": 0.5,
-}  # fmt: skip
-"""Shares of the time, stage by stage; what they leave is the public denoiser's."""
-FEWEST = {
-    "latent": 500, "backbone": 300, "pretraining": 1000, "extractor": 50, "fine_tuning": 40, "candidates": 200, "distillation": 300,
-    "training": 300,
-}  # fmt: skip
-"""Steps below which a stage is not worth beginning."""
-MOST = {
-    "latent": 4000, "backbone": 2200, "pretraining": 60000, "extractor": 400, "fine_tuning": 500, "candidates": 30000, "distillation": 8000,
-    "training": 6000,
-}  # fmt: skip
-"""Steps beyond which more bring little."""
-IMAGES = (1000, 30000)
-"""Fewest and most images that the recipe draws."""
 JUDGING_SHARE = 0.25
 """Share of the time that judging may take, on top of it."""
 EPOCHS = (10, 50)
@@ -349,12 +333,7 @@ def private_batch(settings: Settings, declared: Declared) -> Iterator[Pick]:
         least = max(1, min(BATCHES[0], facts.records // 2))
         batch = max(least, min(BATCHES[1], 2 ** round(math.log2(max(1.0, part)))))
         why = f"about a quarter of {facts.records}, and {BATCHES[1]} at most"
-        affordable = (
-            SHARES["fine_tuning"]
-            * 60
-            * settings.recipe.minutes
-            / fewest_of("fine_tuning", settings, declared.set_fields)
-        )
+        affordable = SHARES["fine_tuning"] * 60 * settings.recipe.minutes / fewest_of("fine_tuning", settings, declared)
         while batch // 2 >= least and _step_of(batch, settings, declared) > affordable:
             batch, why = batch // 2, f"as many as {settings.recipe.minutes:g} minutes bear"
         yield Pick("fine_tuning.batch", batch, why)
@@ -588,7 +567,7 @@ def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
     seconds = 60 * (settings.recipe.minutes - OVERHEAD_MINUTES)
     stages = stage_costs(settings, declared)
     set_fields = declared.set_fields
-    least = sum(cost * fewest_of(name, settings, set_fields) for name, cost in stages.items())
+    least = sum(cost * fewest_of(name, settings, declared) for name, cost in stages.items())
     if least > max(0.0, seconds):
         raise TooShort(least)
     time = f"{settings.recipe.minutes:g} minutes on a {settings.recipe.device.upper()}"
@@ -601,56 +580,21 @@ def steps(settings: Settings, declared: Declared) -> Iterator[Pick]:
         if name == "fine_tuning" and "fine_tuning.draws" not in set_fields:
             draws = DRAWS[USUAL_EPSILON * records < SOME]
             usual = stage_costs(placed(settings, ("fine_tuning", "draws"), draws), declared)[name]
-        share = steps_for(name, SHARES[name] * seconds / usual)
+        share = steps_for(name, SHARES[name] * seconds / usual, settings, declared)
         if name == "fine_tuning" and USUAL_EPSILON * records < SOME:
             share = min(share, FEW_STEPS)
         if name == "candidates":
             share = max(2 * len(declared.facts.classes), min(share, records // VOTERS))
-        numbers[name] = stated(name, settings) if path_of(name) in set_fields else share
+        numbers[name] = stated(name, settings, declared) if path_of(name) in set_fields else share
         left -= numbers[name] * usual
     if "pretraining" in stages:
-        most = max(FEWEST["pretraining"], min(MOST["pretraining"], left / stages["pretraining"]))
-        numbers["pretraining"] = int(most)
+        numbers["pretraining"] = steps_for("pretraining", left / stages["pretraining"], settings, declared)
     for name, number in numbers.items():
         why = f"{number * stages[name] / 60:.1f} of {time}"
         if name == "fine_tuning" and target_epsilon(settings) * records < SOME and number >= FEW_STEPS:
             number = FEW_STEPS
             why = f"with epsilon {target_epsilon(settings):g} and {declared.facts.private} more steps add more noise than they teach"
         yield Pick(path_of(name), number, why)
-
-
-PATHS = {
-    "drawing": "generation.images",
-    "extractor": "method.extractor.steps",
-    "candidates": "method.candidates",
-    "distillation": "method.distillation.steps",
-    "training": "method.training.steps",
-}
-"""Settings that say how long a stage is, where these are not its own `steps`."""
-
-
-def path_of(stage: str) -> str:
-    """The setting with the number of steps of a stage."""
-    return PATHS.get(stage, f"{stage}.steps")
-
-
-def stated(stage: str, settings: Settings) -> int:
-    """The value of a stage's setting of `path_of`."""
-    value: Any = settings
-    for name in path_of(stage).split("."):
-        value = getattr(value, name)
-    return int(value)
-
-
-def steps_for(stage: str, affordable: float) -> int:
-    """The affordable number of steps (or images), between the fewest and the most."""
-    fewest, most = IMAGES if stage == "drawing" else (FEWEST[stage], MOST[stage])
-    return int(max(fewest, min(most, affordable)))
-
-
-def fewest_of(stage: str, settings: Settings, set_fields: frozenset[str]) -> int:
-    """The fewest steps of a stage, or those that a person has set."""
-    return stated(stage, settings) if path_of(stage) in set_fields else steps_for(stage, 0)
 
 
 def _too_short(settings: Settings, declared: Declared, least: float) -> str:

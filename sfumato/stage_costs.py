@@ -4,6 +4,7 @@ Not covered: how long this machine takes, which is `sfumato.estimate`.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from sfumato.costs import (
     COSTS,
@@ -83,6 +84,10 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
     if chosen_method.retrieves:
         views = 2 * chosen_method.retrieves(settings).batch
         costs["extractor"] = drawing_seconds(cost, work, views) + table["extractor"].step + views * VIEW_SECONDS
+        own: Any = settings.method
+        if own.neighbour == "nearest":
+            looks = max(1, len(own.times)) * own.query.key_draws
+            costs["trajectories"] = drawing_seconds(cost, work, looks) + looks * VIEW_SECONDS / TRAINING
     if needs_backbone(settings):
         seen = backbone_work(settings.backbone, declared.shape, facts.public_classes)
         costs["backbone"] = training_seconds(table["backbone"], seen, settings.backbone.batch)

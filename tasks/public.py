@@ -42,7 +42,7 @@ from sfumato.label_rows import start_learnt
 from sfumato.methods.plan import OwnStart, Retrieval
 from sfumato.networks.build import build
 from sfumato.networks.checkpointing import checkpoint_blocks
-from sfumato.progress import Progress
+from sfumato.progress import Progress, part_of
 from sfumato.retrieval import accuracy, features, knowledge_base, split
 from sfumato.training import pretrain as train_denoiser
 from sfumato.turns import training_name
@@ -285,8 +285,9 @@ def build_knowledge_base(
                     seed=seed,
                     most=retrieval.trajectories,
                     query=retrieval.query,
+                    progress=part_of(draft.show, number, len(retrieval.measured_times)),
                 )
-                for time in retrieval.measured_times
+                for number, time in enumerate(retrieval.measured_times)
             ]
             measured = tuple(accuracy.measured(one, seen, *parts.queries, seed=seed) for one in bases)
             base = accuracy.chosen(bases, measured) if retrieval.times else bases[0]

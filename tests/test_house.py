@@ -53,7 +53,7 @@ FLOORS = [
         *("sfumato.central", "sfumato.distillation", "sfumato.embedding", "sfumato.estimate", "sfumato.evolution"),
         *("sfumato.embedding_choice", "sfumato.fourier", "sfumato.matching", "sfumato.rates", "sfumato.selection"),
         *("sfumato.perceptual", "sfumato.preflight", "sfumato.pretrained"),
-        *("sfumato.recipe", "sfumato.stage_costs"),
+        *("sfumato.recipe", "sfumato.stage_costs", "sfumato.stage_steps"),
         "sfumato.rehearsal",
         "sfumato.stored_parts",
     },

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from sfumato.diffusion.objective import normal
 from sfumato.diffusion.schedule import NoiseSchedule, add_noise
+from sfumato.progress import Progress, silent
 from sfumato.retrieval.features import FeatureMap
 from sfumato.retrieval.settings import QuerySettings
 
@@ -190,6 +191,7 @@ def build_knowledge_base(
     seed: int,
     most: int = 0,
     query: QuerySettings = QuerySettings(),
+    progress: Progress = silent,
 ) -> KnowledgeBase:
     """The knowledge base of public reference `images` `[n, c, h, w]`, or of the first `most`, with keys at `time` = k.
 
@@ -198,15 +200,18 @@ def build_knowledge_base(
     images, labels = images[: most or None], labels[: most or None]
     generator = torch.Generator(images.device).manual_seed(seed)
     made, noises = [], []
-    for x, y in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
+    parts = list(zip(images.split(CHUNK), labels.split(CHUNK), strict=True))
+    looks = 1 if query.clean_keys else query.key_draws
+    for number, (x, y) in enumerate(parts):
         first, noise = features.noised(x, time, generator, y)
         if query.clean_keys:
             first = features.encoder(x)
-        elif query.key_draws > 1:
-            others = (features.noised(x, time, generator, y)[0] for _ in range(query.key_draws - 1))
-            first = F.normalize(sum(others, first), dim=1)
-        made.append(first)
+        for look in range(1, looks):
+            progress(number * looks + look, len(parts) * looks)
+            first = first + features.noised(x, time, generator, y)[0]
+        made.append(F.normalize(first, dim=1) if looks > 1 else first)
         noises.append(noise)
+        progress((number + 1) * looks, len(parts) * looks)
     return KnowledgeBase(torch.cat(made), images, torch.cat(noises), labels, by_class, time)
 
 

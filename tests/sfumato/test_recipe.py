@@ -216,6 +216,17 @@ def test_the_time_is_kept_by_the_table():
     assert 0.5 * 3600 < seconds <= 3600
 
 
+def test_the_keys_of_a_knowledge_base_take_a_tenth_of_the_time_and_all_of_them_where_they_fit():
+    crowd = {"method": "rapid", "images": 110_000, "public_classes": 200}
+    few = recipe("recipe.minutes=15", "data.public=photographs", **crowd)
+    assert 500 <= few.method.trajectories < few.method.reference * 110_000
+    keys = few.method.trajectories * stage_costs(few, Declared(facts(public_classes=200), 110_000))["trajectories"]
+    assert keys <= 0.1 * 15 * 60
+    assert recipe("recipe.minutes=15", **(crowd | {"images": 3000})).method.trajectories == 900
+    assert recipe("recipe.minutes=15", "method.trajectories=77", **crowd).method.trajectories == 77
+    assert recipe("method.neighbour=random", **crowd).method.trajectories == 0
+
+
 @pytest.mark.parametrize(
     ("shape", "classifiers"),
     [((1, 28, 28), "fast"), ((1, 28, 28), "all"), ((3, 32, 32), "fast"), ((3, 64, 64), "fast")],

@@ -1,0 +1,68 @@
+"""How many steps of each stage the recipe may take: shares of the time, fewest and most, and the settings that say how long a stage is.
+
+Not covered: what a step costs, which is `sfumato.stage_costs`.
+"""
+
+from typing import Any
+
+from sfumato.settings import Settings
+from sfumato.stage_costs import Declared
+
+SHARES = {
+    "latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.2, "drawing": 0.12, "candidates": 0.1, "distillation": 0.2,
+    "training": 0.5, "trajectories": 0.1,
+}  # fmt: skip
+"""Shares of the time, stage by stage; what they leave is the public denoiser's."""
+FEWEST = {
+    "latent": 500, "backbone": 300, "pretraining": 1000, "extractor": 50, "fine_tuning": 40, "candidates": 200, "distillation": 300,
+    "training": 300, "drawing": 1000, "trajectories": 500,
+}  # fmt: skip
+"""Steps, images or trajectories below which a stage is not worth beginning."""
+MOST = {
+    "latent": 4000, "backbone": 2200, "pretraining": 60000, "extractor": 400, "fine_tuning": 500, "candidates": 30000, "distillation": 8000,
+    "training": 6000, "drawing": 30000, "trajectories": 50000,
+}  # fmt: skip
+"""Steps, images or trajectories beyond which more bring little."""
+PATHS = {
+    "drawing": "generation.images",
+    "extractor": "method.extractor.steps",
+    "trajectories": "method.trajectories",
+    "candidates": "method.candidates",
+    "distillation": "method.distillation.steps",
+    "training": "method.training.steps",
+}
+"""Settings that say how long a stage is, where these are not its own `steps`."""
+
+
+def path_of(stage: str) -> str:
+    """The setting with the number of steps of a stage."""
+    return PATHS.get(stage, f"{stage}.steps")
+
+
+def stated(stage: str, settings: Settings, declared: Declared) -> int:
+    """What a stage's setting of `path_of` says: steps, images, or trajectories, of which there are no more than reference images."""
+    value: Any = settings
+    for name in path_of(stage).split("."):
+        value = getattr(value, name)
+    return int(value) or most_of(stage, settings, declared)
+
+
+def most_of(stage: str, settings: Settings, declared: Declared) -> int:
+    """The most steps that are worth it, or that there can be."""
+    if stage != "trajectories":
+        return MOST[stage]
+    method: Any = settings.method
+    reference: float = method.reference * declared.public_images
+    return max(1, min(MOST[stage], round(reference)))
+
+
+def steps_for(stage: str, affordable: float, settings: Settings, declared: Declared) -> int:
+    """The affordable number of steps, between the fewest and the most."""
+    most = most_of(stage, settings, declared)
+    return int(max(min(FEWEST[stage], most), min(most, affordable)))
+
+
+def fewest_of(stage: str, settings: Settings, declared: Declared) -> int:
+    """The fewest steps of a stage, or those that a person has set."""
+    by_hand = path_of(stage) in declared.set_fields
+    return stated(stage, settings, declared) if by_hand else steps_for(stage, 0, settings, declared)
