@@ -481,6 +481,9 @@ class Generation(Section):
     their class. Costs no epsilon."""
     refine_steps: Annotated[int, Field(ge=1), LATER] = 10
     """Sampling steps of that way back."""
+    vary: Annotated[float, Field(ge=0, le=0.5), LATER, OF_EACH_CLASS] = 0.0
+    """How far each drawn image is turned, slanted, scaled and shifted at random (`sfumato.variation`), where any number of images is covered: what
+    learns from them then sees more than was drawn. Largest angle in radians; the others follow from it. Costs no epsilon."""
     guidance: float = Field(default=0.5, ge=0)
     """Weight w of classifier-free guidance; more reads better and varies less."""
     hamiltonian: Hamiltonian = Hamiltonian()

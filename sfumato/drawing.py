@@ -3,7 +3,7 @@
 A method whose images carry their own labels returns these in place of the requested ones; a class may then have none.
 
 This file decodes latents, maps images drawn in the public images' space back and, where the settings say so, refines them with the
-public model; everything after sees pixels.
+public model and varies them; everything after sees pixels.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,6 +28,7 @@ from sfumato.methods.plan import Facts
 from sfumato.networks.denoiser import class_rows
 from sfumato.progress import Progress, silent
 from sfumato.settings import Settings
+from sfumato.variation import varied
 
 Draw = Callable[[Settings, Parts, Tensor, torch.Generator], Tensor]
 Labels = Callable[[Settings, Parts, Tensor], tuple[Tensor, Tensor]]
@@ -82,7 +83,8 @@ def draw_images(
 
         x, _ = matched(x, y.to(x.device), parts.target, limit=parts.schedule.limit, seed=start, progress=moved)
         x, y = x[:count], y[:count]
-    shown = [to_pixels(parts.codec.decode(part)) for part in x.split(CHUNK)]
+    vary, ways = 0.0 if source else settings.generation.vary, torch.Generator(x.device).manual_seed(start)
+    shown = [to_pixels(varied(parts.codec.decode(part), vary, ways)) for part in x.split(CHUNK)]
     return ImageSet(np.concatenate(shown), y.numpy(), facts.classes)
 
 

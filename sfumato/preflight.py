@@ -441,6 +441,11 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
     plan = plan.model_copy(update={**stated, "judge": judge, **aligned})
     _check_judge(settings, plan)
     _check_rates(settings, plan)
+    if settings.generation.vary and plan.events(STAGE_DRAWING) and not plan.prototypes:
+        raise BadInput(
+            f"generation.vary={settings.generation.vary:g}: each image of method.name={plan.method} is paid for and leaves as it was paid: "
+            "set generation.vary=0, or method.prototypes where the method has it"
+        )
     return protecting_groups(plan) if facts.unit else plan
 
 

@@ -55,7 +55,7 @@ FLOORS = [
         *("sfumato.perceptual", "sfumato.preflight", "sfumato.pretrained"),
         *("sfumato.recipe", "sfumato.stage_costs", "sfumato.stage_steps"),
         "sfumato.rehearsal",
-        "sfumato.stored_parts",
+        *("sfumato.stored_parts", "sfumato.variation"),
     },
     {"sfumato.released", "sfumato.continuations", "sfumato.generate", "sfumato.mlflow_model"},
 ]

@@ -72,6 +72,8 @@ def lacking(settings: Settings, parts: Collection[str]) -> str:
         return f"judge.use={settings.judge.use}, and diffusers has no judge"
     if "matching" in parts:
         return f"matching.share={settings.matching.share:g}, and diffusers moves no images"
+    if settings.generation.vary:
+        return f"generation.vary={settings.generation.vary:g}, and diffusers varies no images"
     if settings.schedule.kind not in BETAS:
         return f"schedule.kind={settings.schedule.kind}, which no scheduler that diffusers is given here can say"
     if settings.generation.solver == "heun":
