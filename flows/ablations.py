@@ -91,6 +91,10 @@ ABLATIONS = {
         lambda method: method.images_may_move,
         beside=("matching.frequencies=500",),
     ),
+    "variation": Ablation(
+        "drawn images turned, slanted, scaled and shifted at random", "methods that draw any number of images",
+        "generation.vary", "0.1", "0", lambda method: bool(method.draw) and not method.draw_privately,
+    ),
     "judge": Ablation(
         "a paid judge that weighs labels", "all methods", "judge.use", "weigh", "none", lambda _: True
     ),

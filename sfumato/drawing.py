@@ -84,7 +84,7 @@ def draw_images(
         x, _ = matched(x, y.to(x.device), parts.target, limit=parts.schedule.limit, seed=start, progress=moved)
         x, y = x[:count], y[:count]
     vary, ways = 0.0 if source else settings.generation.vary, torch.Generator(x.device).manual_seed(start)
-    shown = [to_pixels(varied(parts.codec.decode(part), vary, ways)) for part in x.split(CHUNK)]
+    shown = [to_pixels(varied(parts.codec, parts.codec.decode(part), vary, ways)) for part in x.split(CHUNK)]
     return ImageSet(np.concatenate(shown), y.numpy(), facts.classes)
 
 

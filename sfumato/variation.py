@@ -12,14 +12,18 @@ from torch import Tensor
 
 from sfumato.backbone import affine
 from sfumato.config import BackboneSettings
+from sfumato.latents import Codec
 
 SCALE, SHIFT = 0.8, 0.2
 """Largest relative change of size, and largest shift as a share of the side, for each radian of the largest angle."""
 
 
 @torch.inference_mode()
-def varied(images: Tensor, amount: float, generator: torch.Generator) -> Tensor:
-    """Images `[n, c, h, w]` in [-1, 1], each under an affine map of its own, with angles of `amount` radians at most; as they are at 0."""
+def varied(codec: Codec, images: Tensor, amount: float, generator: torch.Generator) -> Tensor:
+    """Images `[n, c, h, w]` in [-1, 1], each under an affine map of its own, with angles of `amount` radians at most; as they are at 0.
+
+    Where methods draw latents, the images go through the autoencoder once more, which takes the blur of the interpolation away.
+    """
     if not amount:
         return images
     how = BackboneSettings(
@@ -29,4 +33,4 @@ def varied(images: Tensor, amount: float, generator: torch.Generator) -> Tensor:
         shift=SHIFT * amount,
         edge="border" if images.shape[1] == 1 else "reflection",
     )
-    return affine(images, how, generator)
+    return codec.decode(codec.encode(affine(images, how, generator)))

@@ -7,6 +7,7 @@ import torch
 from artifacts.for_diffusers.write import lacking
 from sfumato.drawing import draw_images
 from sfumato.errors import BadInput
+from sfumato.latents import PIXELS
 from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
 from sfumato.variation import varied
@@ -25,7 +26,7 @@ def bars(count=200, side=28):
 
 
 def test_each_image_is_moved_by_itself_and_no_farther_than_the_amount():
-    before, after = bars(), varied(bars(), 0.1, torch.Generator().manual_seed(0))
+    before, after = bars(), varied(PIXELS, bars(), 0.1, torch.Generator().manual_seed(0))
     assert after.min() >= -1 and after.max() <= 1 and len(after.flatten(1).unique(dim=0)) == len(after)
     ink = (after + 1) / 2
     across = (ink * torch.arange(28.0)).sum((1, 2, 3)) / ink.sum((1, 2, 3)) - 13.5
@@ -33,7 +34,7 @@ def test_each_image_is_moved_by_itself_and_no_farther_than_the_amount():
         "shifted both ways, by a fiftieth of the side"
     )
     assert (ink.sum((1, 2, 3)) / ((before + 1) / 2).sum((1, 2, 3))).sub(1).abs().max() < 0.3, "about as much ink"
-    assert torch.equal(varied(before, 0, torch.Generator()), before)
+    assert torch.equal(varied(PIXELS, before, 0, torch.Generator()), before)
 
 
 def test_a_drawing_varies_its_images_by_the_seed_and_keeps_their_classes():
