@@ -37,7 +37,7 @@ STROKES = frozenset({"digits", "emnist", "glyphs", "mnist", "omniglot"})
 """Public images by name that are strokes, of which few numbers keep all; of photographs, grey ones too, they lose what a classifier reads."""
 VARIED = 0.1
 """Largest angle, in radians, by which drawn strokes vary. From scikit-learn's digits as they are, enlarged to 28x28, with other hands to read: a CNN
-learnt .979 where it learnt .973, at a smaller Frechet distance, and no easier to tell from real ones (docs/results/quality.md)."""
+learnt .979 where it learnt .975, at a smaller Frechet distance, and no easier to tell from real ones (docs/results/quality.md)."""
 CHANNELS = {
     "strokes": {2: 1, 4: 2, 8: 4, 16: 4},
     "grey": {2: 2, 4: 6, 8: 4, 16: 4},
