@@ -1,6 +1,6 @@
 """Callbacks that report the progress of long work."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
@@ -13,3 +13,12 @@ def silent(done: int, total: int) -> None:
 def part_of(progress: Progress, number: int, parts: int) -> Progress:
     """The callback for part `number`, counted from 0, of work in so many parts that take as long each."""
     return lambda done, total: progress(number * total + done, parts * total)
+
+
+def parts_of(progress: Progress, steps: Sequence[int]) -> Iterator[Progress]:
+    """The callbacks for pieces of work of so many steps each, which are counted as one piece."""
+
+    def counted_from(offset: int) -> Progress:
+        return lambda done, _: progress(offset + done, sum(steps))
+
+    return (counted_from(sum(steps[:number])) for number in range(len(steps)))

@@ -19,6 +19,8 @@ from sfumato.evaluation.fidelity import between_gaussians, score_of_means
 LEVEL = 0.95
 WIDEST = 256
 """Largest number of features for which the Frechet distance is resampled; a resample takes time by their cube."""
+BAGS = 400
+"""Most bags of images from which a Gaussian is resampled: their products fit into 100 MB at the widest."""
 Interval = tuple[float, float]
 
 
@@ -66,12 +68,11 @@ def frechet_interval(
     value: float, features_a: Tensor, features_b: Tensor, *, resamples: int, seed: int = 0
 ) -> Interval:
     """Interval around a Frechet distance between features [n, d] and [m, d]; both sets are resampled."""
-    tables = [features.double().numpy() for features in (features_a, features_b)]
-    draws = (_counts(len(table), resamples, seed + place) for place, table in enumerate(tables))
-    distances = [
-        between_gaussians(*_gaussian(tables[0], first), *_gaussian(tables[1], second))
-        for first, second in zip(*draws, strict=True)
+    sides = [
+        _resampled_gaussians(features.double().numpy(), resamples, seed + place)
+        for place, features in enumerate((features_a, features_b))
     ]
+    distances = [between_gaussians(*first, *second) for first, second in zip(*sides, strict=True)]
     return around(value, float(np.std(distances, ddof=1)), least=0.0)
 
 
@@ -90,9 +91,21 @@ def _counts(images: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
         yield np.bincount(rng.integers(images, size=images), minlength=images).astype(np.float64)
 
 
-def _gaussian(table: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean [d] and a root [d, d] of the covariance of rows [n, d] that are repeated `counts` times."""
-    mean = counts @ table / len(table)
-    centred = table - mean
-    values, vectors = np.linalg.eigh((centred * counts[:, None]).T @ centred / (len(table) - 1))
-    return mean, np.sqrt(values.clip(0))[:, None] * vectors.T
+def _resampled_gaussians(table: np.ndarray, resamples: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Mean [d] and a root [d, d] of the covariance of each resample of rows [n, d].
+
+    What is drawn is one of at most `BAGS` bags of rows, dealt at random: the rows' products are then summed once and not for each resample. The
+    spread over bags is that over rows but for what `BAGS` equal draws know of a spread, about 1 / sqrt(2 * BAGS) of it.
+    """
+    middle = table.mean(axis=0)
+    dealt = np.random.default_rng([seed, len(table)]).permutation(table - middle)
+    bags = np.array_split(dealt, min(BAGS, len(dealt)))
+    sizes = np.array([len(bag) for bag in bags], dtype=np.float64)
+    sums = np.stack([bag.sum(axis=0) for bag in bags])
+    products = np.stack([(bag.T @ bag).ravel() for bag in bags]).astype(np.float32)
+    for counts in _counts(len(bags), resamples, seed):
+        rows = counts @ sizes
+        mean = counts @ sums / rows
+        second = (counts.astype(np.float32) @ products).reshape(table.shape[1], -1).astype(np.float64)
+        values, vectors = np.linalg.eigh((second - rows * np.outer(mean, mean)) / (rows - 1))
+        yield middle + mean, np.sqrt(values.clip(0))[:, None] * vectors.T

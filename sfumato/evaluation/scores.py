@@ -216,26 +216,39 @@ def judge(
     bench = replace(bench, train_features=None) if repeats else bench
     utility.check_task(synthetic, labels, bench.images, bench.labels, classes=bench.classes)
     _enough(synthetic, "synthetic images")
-    names, unread = utility.wanted(bench.how, shape_of(synthetic))
-    if len(labels.unique()) < 2:
-        one = f"all images are labelled as class {int(labels[0])}, which leaves a classifier nothing to learn"
-        reason = one if bench.classes > 1 else ONE_CLASS
-        names, unread = (), unread | dict.fromkeys(names, reason)
-    steps = utility.training_steps(names, len(synthetic), bench.how)
+    names, unread = _learners(synthetic, labels, bench.classes, bench.how)
+    steps = judging_steps(synthetic, labels, bench.classes, bench.how)
 
     def counted_from(offset: int) -> Progress:
-        return lambda done, _: progress(offset + done, steps + two_samples.STEPS) if progress else None
+        return lambda done, _: progress(offset + done, steps) if progress else None
 
+    counted_from(0)(0, steps)
     return _scores(
         synthetic,
         bench,
         _joined(
             _seen(synthetic, labels, bench),
             _learnt(names, synthetic, labels, bench, counted_from(0)),
-            _two_samples(synthetic, labels, bench, counted_from(steps)),
+            _two_samples(synthetic, labels, bench, counted_from(steps - two_samples.STEPS)),
             ScoredSet(missing=unread),
         ),
     )
+
+
+def judging_steps(images: Tensor, labels: Tensor, classes: int, how: Evaluation) -> int:
+    """Optimiser steps that `judge` takes for images [n, c, h, w] with labels int64 [n] of so many classes."""
+    names, _ = _learners(images, labels, classes, how)
+    return utility.training_steps(names, len(images), how) + two_samples.STEPS
+
+
+def _learners(images: Tensor, labels: Tensor, classes: int, how: Evaluation) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The classifiers that learn from a set, and why each of the others does not."""
+    names, unread = utility.wanted(how, shape_of(images))
+    if len(labels.unique()) < 2:
+        one = f"all images are labelled as class {int(labels[0])}, which leaves a classifier nothing to learn"
+        reason = one if classes > 1 else ONE_CLASS
+        return (), unread | dict.fromkeys(names, reason)
+    return names, unread
 
 
 def ceiling(

@@ -12,7 +12,8 @@ from sfumato.alignment import ClassMaps, aligned
 from sfumato.backbone import Backbone
 from sfumato.config import Evaluation
 from sfumato.diffusion.objective import Corrupt
-from sfumato.evaluation import extractors, scores
+from sfumato.evaluation import extractors, scores, two_samples
+from sfumato.evaluation.classifier import default_steps
 from sfumato.evaluation.copies import check_copies
 from sfumato.evaluation.extractors import FeatureReader
 from sfumato.evaluation.findings import CopyCheck, Membership
@@ -25,7 +26,7 @@ from sfumato.privacy.auditing.canaries import Canaries
 from sfumato.privacy.auditing.data_sheet import DataSheet, data_sheet
 from sfumato.privacy.auditing.findings import Bound
 from sfumato.privacy.door import Access, inspecting, looking
-from sfumato.progress import Progress, silent
+from sfumato.progress import Progress, parts_of, silent
 from sfumato.sources import Inspection
 
 REAL = "real training images"
@@ -100,25 +101,36 @@ def judged(
         further |= {"frechet_latents": extractors.latents(codec.encode, device)} if codec != PIXELS else {}
         held_out = to_unit(test.images.pixels), torch.as_tensor(test.images.labels)
         best = tensors(train.images, how.images)
+        fast = how.model_copy(update={"classifiers": "fast"})
+        steps = [
+            default_steps(len(real)),
+            *(
+                scores.judging_steps(*images, classes, fast if name in briefly else how)
+                for name, images in {**sets, REAL: best}.items()
+            ),
+            *([two_samples.STEPS] if codec != PIXELS else []),
+        ]
+        parts = parts_of(progress, steps)
         bench = scores.make_bench(
             *held_out,
             trained_on=best[0],
-            judge_model=scores.train_judge(real, labels, classes=classes, seed=seed, device=device, progress=progress),
+            judge_model=scores.train_judge(
+                real, labels, classes=classes, seed=seed, device=device, progress=next(parts)
+            ),
             extractor=extractor,
             how=how,
             further=further,
             seed=seed,
             device=device,
         )
-        fast = how.model_copy(update={"classifiers": "fast"})
-        rows = {}
-        for name, images in sets.items():
-            own = replace(bench, how=fast) if name in briefly else bench
-            rows[name] = scores.judge(*images, own, progress=progress)
-        rows[REAL] = scores.judge(*best, bench, repeats=True, progress=progress)
+        rows = {
+            name: scores.judge(*images, replace(bench, how=fast) if name in briefly else bench, progress=next(parts))
+            for name, images in sets.items()
+        }
+        rows[REAL] = scores.judge(*best, bench, repeats=True, progress=next(parts))
         if codec != PIXELS:
             again = [(_through(codec, x, device), y) for x, y in (best, held_out)]
-            rows[CEILING] = scores.ceiling(again[0], again[1], bench, progress=progress)
+            rows[CEILING] = scores.ceiling(again[0], again[1], bench, progress=next(parts))
         places = [np.flatnonzero(test.images.labels == label)[:shown] for label in range(classes)]
         return Judged(rows, test.images.subset(np.concatenate(places)), {**train.entries, **test.entries})
 

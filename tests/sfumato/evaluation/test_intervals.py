@@ -90,6 +90,17 @@ def test_the_frechet_interval_is_as_wide_as_fresh_draws_spread():
     assert (high - low) / (2 * 1.96) == pytest.approx(np.std(values, ddof=1), rel=0.35)
 
 
+def test_more_images_than_bags_spread_as_images_drawn_one_by_one():
+    a, b = normal(3000, 6) * 0.7 + 30, normal(2500, 6, seed=1)
+    rng, distances = np.random.default_rng(5), []
+    for _ in range(300):
+        distances.append(frechet_distance(a[rng.integers(3000, size=3000)], b[rng.integers(2500, size=2500)]))
+    value = frechet_distance(a, b)
+    low, high = frechet_interval(value, a, b, resamples=300)
+    assert (low + high) / 2 == pytest.approx(value)
+    assert (high - low) / (2 * 1.96) == pytest.approx(np.std(distances, ddof=1), rel=0.2)
+
+
 def test_the_frechet_interval_ends_at_zero_and_takes_constant_features():
     a, b = normal(50, 3), normal(50, 3, seed=1)
     padded = [torch.cat([x, torch.ones(50, 2)], 1) for x in (a, b)]

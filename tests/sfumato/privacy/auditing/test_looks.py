@@ -10,7 +10,10 @@ from sfumato.config import Evaluation, Schedule
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
 from sfumato.evaluation import scores
+from sfumato.evaluation.classifier import default_steps
+from sfumato.evaluation.extractors import FeatureReader
 from sfumato.evaluation.membership import COMBINED, CONTROL, NEAREST, Models, attack_times
+from sfumato.evaluation.two_samples import STEPS
 from sfumato.images import ImageSet, to_unit
 from sfumato.privacy import door
 from sfumato.privacy.auditing.looks import ATTACKED, CEILING, REAL, attacked, copied, judged, tensors
@@ -99,6 +102,21 @@ def test_in_latents_real_images_go_through_the_autoencoder_too(ledger, monkeypat
     assert len(train) == 20 and np.array_equal(labels.numpy(), real.labels)
     blocks = to_unit(real.pixels)[..., ::2, ::2].repeat_interleave(2, 2).repeat_interleave(2, 3)
     assert torch.equal(test, blocks), "in the grey levels of a stored image"
+
+
+def test_one_bar_counts_the_judge_and_all_sets(ledger, monkeypatch):
+    images = door.read(DIGITS, "train")
+    sets = {name: (to_unit(images.pixels), torch.as_tensor(images.labels)) for name in ("a", "b")}
+    nine_pixels = FeatureReader("nine pixels", 9, lambda x: (x.flatten(1)[:, :9], torch.ones(len(x), 10) / 10))
+    heard = []
+    judged(
+        access_to(ledger), sets, classes=10, extractor=nine_pixels,
+        how=Evaluation(classifiers="fast", resamples=20), seed=0, device=torch.device("cpu"), shown=1,
+        progress=lambda *step: heard.append(step),
+    )  # fmt: skip
+    done, totals = zip(*heard, strict=True)
+    assert set(totals) == {4 * default_steps(50) + 3 * STEPS} and list(done) == sorted(done)
+    assert done[-1] == totals[0], "the bar is full when the last set is judged, and no sooner"
 
 
 @pytest.mark.parametrize(("count", "expected"), [(100, 12), (12, 12), (4, 4), (2, 2), (1, 1)])
