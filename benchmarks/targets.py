@@ -103,14 +103,9 @@ def main() -> None:
     parser.add_argument("--home", type=Path, default=CHECKOUT / "sfumato-home" / "targets", help="where runs are kept")
     parser.add_argument("--to", type=Path, help="copy the picture of the samples there")
     arguments = parser.parse_args()
-    os.environ["SFUMATO_HOME"] = str(arguments.home.resolve())
-    place = configure()
-    target = TARGETS[arguments.target]
-    changes = [change.format(data=place.data) for change in target.changes]
-    changes += [f"privacy.epsilon={arguments.epsilon}", f"privacy.delta={target.delta}", f"seed={arguments.seed}"]
-    if arguments.epsilon == math.inf:
-        changes += ["privacy.reason=what the noise costs"]
-    changes += [f"recipe.minutes={arguments.minutes}", *JUDGED, *arguments.set]
+    changes = [*set_up(arguments), f"privacy.epsilon={arguments.epsilon}", f"seed={arguments.seed}", *JUDGED]
+    changes += ["privacy.reason=what the noise costs"] if arguments.epsilon == math.inf else []
+    changes += arguments.set
     from flows.synthesize import synthesize
     from tasks.server.embedded import start_server
 
@@ -123,6 +118,17 @@ def main() -> None:
     if arguments.to:
         arguments.to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(record.samples, arguments.to)
+
+
+def set_up(arguments: argparse.Namespace) -> list[str]:
+    """Turn to the home that was asked for; the settings of a target's data, its delta and the minutes."""
+    os.environ["SFUMATO_HOME"] = str(arguments.home.resolve())
+    place = configure()
+    if arguments.target not in TARGETS:
+        return []
+    target = TARGETS[arguments.target]
+    data = [change.format(data=place.data) for change in target.changes]
+    return [*data, f"privacy.delta={target.delta}", f"recipe.minutes={arguments.minutes}"]
 
 
 def show(record: Any) -> None:

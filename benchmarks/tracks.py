@@ -9,17 +9,16 @@ looked at private images: INTERNAL. `--to` takes the picture of the samples and 
 """
 
 import argparse
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from targets import TARGETS
+from targets import TARGETS, set_up
 
 from artifacts.reports.comparison import PICTURES, Comparison, certified
 from artifacts.reports.in_short import SCORES
 from sfumato.errors import BadInput, Refused
-from tasks.runtime.environment import CHECKOUT, configure
+from tasks.runtime.environment import CHECKOUT
 
 JUDGED = ("evaluation.classifiers=fast", "evaluation.baseline=false")
 """The quick classifiers: a track compares methods, and `benchmarks/targets.py` measures as the papers do."""
@@ -62,7 +61,7 @@ TRACKS = {
 def main() -> None:
     """Run one track and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("track", choices=list(TRACKS), help="which private set")
+    parser.add_argument("target", metavar="track", choices=list(TRACKS), help="which private set")
     parser.add_argument("--minutes", type=float, default=15.0, help="what the recipe of a run may take (default: 15)")
     parser.add_argument("--methods", nargs="+", help="these in place of the track's own")
     parser.add_argument("--epsilons", type=float, nargs="+", help="these in place of the track's own")
@@ -71,13 +70,8 @@ def main() -> None:
     parser.add_argument("--home", type=Path, default=CHECKOUT / "sfumato-home" / "tracks", help="where runs are kept")
     parser.add_argument("--to", type=Path, help="copy the picture and the plot into this folder")
     arguments = parser.parse_args()
-    os.environ["SFUMATO_HOME"] = str(arguments.home.resolve())
-    place, track = configure(), TRACKS[arguments.track]
-    changes = [*JUDGED, f"evaluation.images={track.images}"]
-    if arguments.track in TARGETS:
-        target = TARGETS[arguments.track]
-        changes += [change.format(data=place.data) for change in target.changes]
-        changes += [f"privacy.delta={target.delta}", f"recipe.minutes={arguments.minutes}"]
+    track = TRACKS[arguments.target]
+    changes = [*set_up(arguments), *JUDGED, f"evaluation.images={track.images}", *arguments.set]
     from flows.compare import compare
     from tasks.server.embedded import start_server
 
@@ -85,10 +79,10 @@ def main() -> None:
     try:
         comparison = compare(
             variants=arguments.methods or list(track.methods),
-            preset="" if arguments.track == "digits" else "auto",
+            preset="" if arguments.target == "digits" else "auto",
             epsilons=arguments.epsilons or list(track.epsilons),
-            changes=[*changes, *arguments.set],
-            title=f"track-{arguments.track}",
+            changes=changes,
+            title=f"track-{arguments.target}",
             go_on=arguments.go_on,
         )
     except (BadInput, Refused) as error:
@@ -97,7 +91,7 @@ def main() -> None:
     if arguments.to:
         arguments.to.mkdir(parents=True, exist_ok=True)
         for file, name in ((PICTURES, "samples"), (comparison.plot, "plot")):
-            shutil.copyfile(Path(comparison.folder) / file, arguments.to / f"track-{arguments.track}-{name}.png")
+            shutil.copyfile(Path(comparison.folder) / file, arguments.to / f"track-{arguments.target}-{name}.png")
 
 
 def show(comparison: Comparison) -> None:
