@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 help:
 	@echo "make demo   run RAPID on the embedded default and publish the result"
-	@echo "make test   run the tests that need at most one server: half an hour on two slow cores"
+	@echo "make test   run the tests that need at most one server: ten minutes on two cores, half an hour on slow ones"
 	@echo "make test-all   run these and the slow ones: Ray, torchrun, PostgreSQL, S3, processes that are killed, whole runs"
 	@echo "make test-faults   let a schedule run, kill, fill and fuzz for an hour or two, and count what was lost"
 	@echo "make lint   check style and types"

@@ -237,12 +237,19 @@ def walk(of: Denoiser, x: Tensor, levels: list[float]) -> Iterator[Tensor]:
 
 
 def success(members: Tensor, others: Tensor) -> float:
-    """Share of the second half of both `[n]` that the best threshold of the first half tells apart; members err less."""
+    """Share of the second half of both `[n]` that is told apart by the threshold, and the side of it, that serve the first half best."""
     half = len(members) // 2
     thresholds = torch.cat([members[:half], others[:half]])
-    right = (members[:half, None] <= thresholds).double().mean(0) + (others[:half, None] > thresholds).double().mean(0)
-    best = thresholds[right.argmax()]
-    return float(((members[half:] <= best).double().mean() + (others[half:] > best).double().mean()) / 2)
+    learnt = told_apart(members[:half], others[:half], thresholds)
+    best = (learnt - 0.5).abs().argmax()
+    tried = told_apart(members[half:], others[half:], thresholds[best, None])
+    return float(tried if learnt[best] >= 0.5 else 1 - tried)
+
+
+def told_apart(members: Tensor, others: Tensor, thresholds: Tensor) -> Tensor:
+    """Share of both `[n]` that lie where each of the thresholds `[m]` wants them: members at it or below, others above."""
+    right = (members[:, None] <= thresholds).double().mean(0) + (others[:, None] > thresholds).double().mean(0)
+    return right / 2
 
 
 def picture(pages: dict[str, Tensor], train: Tensor) -> None:

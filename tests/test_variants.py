@@ -323,6 +323,7 @@ def test_the_audit_is_not_blind(no_servers):
         publish_run(record, where().home / "never")
 
 
+@pytest.mark.slow
 def test_a_set_that_changed_is_refused_until_a_person_declares_a_version(no_servers, tmp_path):
     folder = write_classes(tmp_path / "scans", {"a": 40, "b": 40})
     changes = [c for c in TINY if not c.startswith(("method.", "data.share"))] + [f"data.private={folder}"]

@@ -236,6 +236,7 @@ def test_side_by_side_where_the_budget_bears_all(prefect_server, made):
     assert {run.settings.machine.runner for run, _ in made} == {"inline"}
 
 
+@pytest.mark.slow
 def test_one_after_another_where_it_does_not(prefect_server, made):
     with where().ledger() as ledger:
         ledger.set_budget("digits", 12.0, 1e-3)

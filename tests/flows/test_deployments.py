@@ -83,7 +83,9 @@ def test_no_schedule_is_on_before_someone_turns_it_on():
     assert set(scheduled) == {"weekly"} and all(one["active"] is False for one in scheduled["weekly"])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [name if name == "rapid" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+)
 def test_the_form_shows_title_help_bounds_and_the_values_that_the_run_will_have(method):
     schema, start = schema_of(method), resolve(method, DEFAULT_PRESET)
     known = leaves(type(start)) | leaves(type(start.method), "method")
@@ -249,6 +251,7 @@ def test_a_refused_run_says_why_in_one_line_and_its_caller_gets_the_error(prefec
     assert list(refused.parameters.properties) == ["why"]
 
 
+@pytest.mark.slow
 def test_another_edition_of_a_released_model_costs_nothing_and_has_other_images(no_servers, tmp_path):
     given = {"settings": TINY, "publish_to": str(tmp_path / "out"), "another_edition": True}
     asked = deployments.rapid.validate_parameters(given)  # as Prefect reads the form

@@ -44,6 +44,7 @@ def command(monkeypatch, *arguments: str) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_nothing_of_a_header_is_written_anywhere(no_servers, exports, tmp_path, monkeypatch, capfd, caplog):
     how = ["data.group=patient", "data.unit=patient", "data.size=8"]
     sets = [word for change in how for word in ("--set", change)]

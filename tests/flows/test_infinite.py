@@ -106,6 +106,7 @@ def test_an_infinite_target_asks_for_a_reason():
         preflight(resolve("dp-sgd", changes=["privacy.epsilon=inf"]))
 
 
+@pytest.mark.slow
 def test_nothing_takes_a_run_without_noise_out_and_no_audit_runs_on_it(no_servers, quick_judges, tmp_path):
     record = run("moments", [*INFINITE, *TINY])
     with pytest.raises(BadInput, match="without noise.*draw what leaves with a finite one"):

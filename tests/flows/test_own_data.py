@@ -79,6 +79,7 @@ def published_labels(folder: Path) -> list[str]:
     return [line.split(",")[2] for line in (folder / "labels.csv").read_text().splitlines()[1:]]
 
 
+@pytest.mark.slow
 def test_persons_whose_classes_are_asked_for_are_published_audited_and_paid_for_once(no_servers, tmp_path, scans):
     votes = ["method.votes=true", "method.extractor.steps=5"]
     asked = [f"data.private={scans}", "generation.classes=queried", "generation.count_noise=2", *votes, *TINY]
@@ -252,6 +253,7 @@ def test_further_averages_are_scored_beside_and_never_leave(no_servers, tmp_path
     assert "averages.safetensors" in where().store().manifest(tuned)["files"]
 
 
+@pytest.mark.slow
 def test_declared_classes_may_have_none_and_a_priced_drawing_follows_what_was_counted(no_servers):
     shares = "generation.shares={3: 5, 7: 1, 1: 0.01}"
     named = ["data.share=0.1395", *TINY]

@@ -91,6 +91,7 @@ def test_every_method_runs_where_neither_side_has_labels(no_servers, sides, tmp_
     assert "none to tell apart" in report and "names the class" not in report
 
 
+@pytest.mark.slow
 def test_classes_on_the_private_side_alone_are_drawn_and_read(no_servers, sides, tmp_path):
     _, public = sides
     judge = ["judge.use=weigh", "judge.steps=5", "judge.directions=8", "backbone.steps=10", "backbone.width=8"]
@@ -103,6 +104,7 @@ def test_classes_on_the_private_side_alone_are_drawn_and_read(no_servers, sides,
         assert {row["class"] for row in csv.DictReader(file)} <= set("0123456789")
 
 
+@pytest.mark.slow
 def test_one_class_on_the_private_side_alone_finds_its_public_ones_and_is_published(no_servers, sides, tmp_path):
     private, _ = sides
     votes = ["method.votes=true", "data.unlabelled=private", "generation.classes=queried", "generation.count_noise=5"]

@@ -537,6 +537,7 @@ def read_public():
     return load_images(settings, plan_for(settings, facts), book), book.stages[0].cached
 
 
+@pytest.mark.slow
 def test_another_machine_finds_what_this_one_made_if_both_write_into_one_ledger(prefect_server, tmp_path, monkeypatch):
     """A machine is a home of its own; what it made lies in the shared store too."""
     monkeypatch.setenv("SFUMATO_STORE", f"file://{tmp_path}/share")
