@@ -21,7 +21,7 @@ from flows import rehearse as rehearsing
 from flows import synthesize as flow
 from flows.cli import main
 from flows.cli.options import with_short
-from flows.cli.settings import listed
+from flows.cli.setting_rows import listed
 from flows.pairs import paired
 from flows.variants import RunGrid, named_sweep, planned, sweep_over, variants_of
 from sfumato.methods import METHODS

@@ -1,19 +1,16 @@
 """`sfumato settings` and `sfumato presets`: what can be set, and what there is to start from."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from flows.cli.options import OUT
+from flows.cli.setting_rows import listed
 from sfumato.methods import METHODS
 from sfumato.named_settings import DEFAULT_METHOD, known
 from sfumato.named_settings import presets as all_presets
-
-if TYPE_CHECKING:
-    from sfumato.config import Section
 
 
 def settings(
@@ -54,28 +51,3 @@ def presets() -> None:
     for name, preset in all_presets().items():
         table.add_row(name, escape(str(preset["why"])), escape(str(preset["expect"])))
     OUT.print(table)
-
-
-def listed(section: "Section", *path: str) -> Iterator[tuple[str, str, str]]:
-    """Every setting below a section: its path, its value as a person would write it, its description."""
-    from sfumato.settings import written
-
-    for place, owner, field in each(section, *path):
-        yield place, written(getattr(owner, field)), meaning(owner, field)
-
-
-def each(section: "Section", *path: str) -> Iterator[tuple[str, "Section", str]]:
-    """Every setting below a section: its path, the section that has it, its field there."""
-    from sfumato.config import Section
-
-    for name, field in type(section).model_fields.items():
-        value: Any = getattr(section, name)
-        if isinstance(value, Section):
-            yield from each(value, *path, name)
-        else:
-            yield ".".join((*path, field.alias or name)), section, name
-
-
-def meaning(section: "Section", field: str) -> str:
-    """The description of a field, on one line."""
-    return " ".join((type(section).model_fields[field].description or "").split())

@@ -7,7 +7,7 @@ asks of another, which a plan says.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flows.cli.settings import each, meaning
+from flows.cli.setting_rows import each, meaning
 from sfumato.config import Section
 from sfumato.methods import METHODS
 from sfumato.named_settings import presets

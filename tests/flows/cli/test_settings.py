@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.cli.settings import listed
+from flows.cli.setting_rows import listed
 from sfumato.methods import METHODS
 from sfumato.named_settings import PRESETS, names
 from sfumato.settings import Settings, resolve

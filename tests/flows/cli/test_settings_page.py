@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli.settings import listed
+from flows.cli.setting_rows import listed
 from flows.cli.settings_page import COMMAND, allowed
 from sfumato.config import Alignment, Data, FineTuning, Generation, Network, Privacy, Recipe
 from sfumato.errors import BadInput
