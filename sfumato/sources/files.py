@@ -3,13 +3,20 @@
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from sfumato.config import Slices
 from sfumato.errors import BadInput
 from sfumato.sources.catalogue import GROUP, PATIENT, VOLUME, Catalogue, File, Reading, Record, SourceFacts
 from sfumato.sources.decoding import read_as_dicom, record_of, shape_of
 from sfumato.sources.nifti import is_volume, slices_of
+from sfumato.sources.pictures import check_same_shape
+
+PEEKED = 32
+"""Files of a list, about, whose headers are compared before anything is decoded."""
 
 
 def of_files(
@@ -21,9 +28,9 @@ def of_files(
     has_parts: bool = False,
     grouped: bool = False,
 ) -> Catalogue:
-    """The catalogue of one or more files; the first one's header gives the shape.
+    """The catalogue of one or more files; the first one's header gives the shape, and a few others must agree with it.
 
-    Where `reading` is forgiving, it is the first that can be read. A volume gives its slices, which belong together wherever there are
+    Where `reading` is forgiving, it is the first that can be read, whatever others say. A volume gives its slices, which belong together wherever there are
     several.
     """
     numbers = {name: number for number, name in enumerate(classes)}
@@ -36,6 +43,8 @@ def of_files(
     by_patient = not grouped and files and read_as_dicom(files[0].path)
     grouping = VOLUME if by_volume else PATIENT if by_patient else GROUP
     facts = SourceFacts(source, len(files), classes, *shape, groups, grouping=grouping)
+    if not reading.forgiving:
+        check_headers(files, facts, reading)
 
     def labels() -> Iterator[tuple[int, str]]:
         return ((numbers[file.label], file.group) for file in files)
@@ -64,6 +73,19 @@ def decoded(
             yield record_of(file, numbers[file.label], window)
 
     return records
+
+
+def check_headers(files: Sequence[File], facts: SourceFacts, reading: Reading) -> None:
+    """Refuse a second shape, as requested, among about `PEEKED` of the files, spread evenly; `load` compares all."""
+    wanted = [file for file in files if reading.takes(file.label) and file.label in (reading.classes or facts.classes)]
+    first: Record | None = None
+    for file in wanted[:: -(-len(wanted) // PEEKED) or 1]:
+        channels, height, width = shape_of(file.path, reading.decoding.window)
+        own = replace(facts, channels=channels, height=height, width=width)
+        channels, height, width = reading.shape(own)
+        record = Record(str(file.path), np.broadcast_to(np.uint8(0), (height, width, channels)), 0)
+        first = first or record
+        check_same_shape(first, record)
 
 
 def first_shape(files: Callable[[], Iterable[File]], reading: Reading) -> tuple[int, int, int]:

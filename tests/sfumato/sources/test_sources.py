@@ -49,8 +49,21 @@ def test_description_agrees_with_what_is_loaded(tmp_path, folder, source, part):
 def test_description_opens_no_pixel(folder, monkeypatch):
     monkeypatch.setattr(files, "record_of", lambda *_: pytest.fail("a picture was decoded"))
     monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("a picture was decoded"))
-    (folder / "cat" / "020.png").write_bytes(b"not a picture")  # only the first header is read
     assert describe(folder, Reading(part="all")).records == 50
+
+
+def test_a_second_shape_among_a_few_headers_is_refused_before_anything_is_decoded(folder, monkeypatch):
+    monkeypatch.setattr(files, "record_of", lambda *_: pytest.fail("a picture was decoded"))
+    monkeypatch.setattr(files, "PEEKED", 50)
+    Image.new("L", (9, 7)).save(folder / "cat" / "020.png")
+    with refused("images differ in size", "pass data.size=<side>"):
+        describe(folder, Reading(part="all"))
+    assert describe(folder, Reading(part="all", size=8)).records == 50
+    assert describe(folder, Reading(part="all", without=("cat",))).records < 50
+    assert describe(folder, Reading(part="all", forgiving=True)).records == 50
+    Image.new("RGB", (8, 8)).save(folder / "cat" / "020.png")
+    with refused("is grey", "is colour", "pass data.channels"):
+        describe(folder, Reading(part="all"))
 
 
 def test_description_of_idx_reads_the_header_of_the_pictures_alone(tmp_path, monkeypatch):
