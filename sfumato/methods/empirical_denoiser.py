@@ -208,6 +208,14 @@ def _validity(close: Closeness, delta: float) -> str:
     return f"{numbers}: the errors of a test may lie gamma beside the limit's, {share} (Dong et al. 2022, Theorem 3.4)"
 
 
+def noise_scale(level: float, grid: Grid | Mapping[str, float] = Grid()) -> float:
+    """Standard deviation of the noise that the step from the level nearest to `level` > 0 adds to its mean, in sensitivities: 1 / mu (Figure 3)."""
+    if not level > 0:
+        raise BadInput(f"level = {level}: must be above 0")
+    own = _checked_grid(grid)
+    return float(1 / own.mus()[np.abs(own.levels()[:-1] - level).argmin()])
+
+
 def attack_success(epsilon: float) -> float:
     """The largest probability with which an epsilon-DP release tells two data sets apart: 1 / (1 + e^-epsilon), Appendix G.
 

@@ -20,7 +20,15 @@ from sfumato.errors import BadInput
 from sfumato.images import Drawn, to_unit
 from sfumato.marks import PROTOTYPES
 from sfumato.methods import empirical_denoiser
-from sfumato.methods.empirical_denoiser import Grid, attack_success, branching, claim, empirical_steps, window
+from sfumato.methods.empirical_denoiser import (
+    Grid,
+    attack_success,
+    branching,
+    claim,
+    empirical_steps,
+    noise_scale,
+    window,
+)
 from sfumato.methods.plan import ANY_NUMBER, STAGE_DRAWING
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting.accountant import (
@@ -61,6 +69,17 @@ def test_all_records_in_one_image():
     assert "composition" in found.source
     four = claim(1.0, 0, 4, inputs["delta"], False, {field: inputs[field] for field in EDM})
     assert four.mu == pytest.approx(2 * found.mu)
+
+
+def test_the_noise_scales_of_figure_3():
+    """A step from t to t - dt adds sqrt(2 dt t) noise to 2 dt / t of its mean, which an exchange moves by 1."""
+    grid = Grid(N=50)
+    assert [round(noise_scale(t, grid), 2) for t in (6.43, 1.049)] == [11.77, 1.70]
+    assert noise_scale(0.09, grid) == pytest.approx(0.12, abs=0.006)  # printed as .12, of .1253
+    t, after, *_ = grid.levels()
+    assert noise_scale(80.0, grid) == pytest.approx(math.sqrt(2 * (t - after) * t) / (2 * (t - after) / t))
+    with pytest.raises(BadInput, match="level = 0: must be above 0"):
+        noise_scale(0, grid)
 
 
 def test_attack_success():
