@@ -45,6 +45,7 @@ from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build
 from sfumato.networks.denoiser import parameters_by_group
 from sfumato.networks.low_rank import adapted
+from sfumato.own_releases import drawn_from_others, refuse_own
 from sfumato.pretrained import brought, with_pretrained
 from sfumato.privacy.accounting.accountant import epsilon
 from sfumato.privacy.door import PrivateSet
@@ -79,6 +80,7 @@ def preflight(
         before = None  # of another choice of classes, which the door takes for another version
     classes = data.classes or (before.classes if before else ())
     _refuse_same(data)
+    refuse_own(settings, [named(data).name])
     reading = private_of(data.model_copy(update={"classes": classes})).reading("train")
     private = sources.unnamed(
         data.private,
@@ -120,7 +122,11 @@ def preflight(
     refuse_clip(tuning.clip)
     if settings.evaluation.baseline or not METHODS[settings.method.name].blueprint:
         _refuse_network(settings.network, settings.schedule, shape, facts.learnt_classes, tuning.trainable, tuning.rank)
-    warnings = [*weaknesses(settings.privacy, facts), *enlarged(data.public, public.stored, size)]
+    warnings = [
+        *weaknesses(settings.privacy, facts),
+        *drawn_from_others(settings),
+        *enlarged(data.public, public.stored, size),
+    ]
     return settings, facts, [*warnings, *_patients_unused(data, private), *_unlabelled(data, private, public)]
 
 
@@ -437,7 +443,10 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
         aligned["central"] = settings.central
     if plan.events(STAGE_MATCHING):
         aligned["matching"] = settings.matching
-    stated = {"warnings": weaknesses(plan.privacy, facts), "brought": brought(settings)}
+    stated = {
+        "warnings": (*weaknesses(plan.privacy, facts), *drawn_from_others(settings)),
+        "brought": brought(settings),
+    }
     plan = plan.model_copy(update={**stated, "judge": judge, **aligned})
     _check_judge(settings, plan)
     _check_rates(settings, plan)

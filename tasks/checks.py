@@ -73,6 +73,15 @@ def known_constants(name: str) -> Constants | None:
         return ledger.constants(name)
 
 
+def counted_with(name: str) -> tuple[str, ...]:
+    """The sets that the ledger counts together with a private set; none where there is no ledger."""
+    place = where()
+    if not is_there(place.ledger_url):
+        return ()
+    with place.ledger() as ledger:
+        return ledger.joined(name)
+
+
 def agreed_delta(name: str) -> float | None:
     """The delta of the budget that binds a private set; None where none does."""
     place = where()

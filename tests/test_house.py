@@ -52,7 +52,7 @@ FLOORS = [
         "sfumato.drawing",
         *("sfumato.central", "sfumato.distillation", "sfumato.embedding", "sfumato.estimate", "sfumato.evolution"),
         *("sfumato.embedding_choice", "sfumato.fourier", "sfumato.matching", "sfumato.rates", "sfumato.selection"),
-        *("sfumato.perceptual", "sfumato.preflight", "sfumato.pretrained"),
+        *("sfumato.own_releases", "sfumato.perceptual", "sfumato.preflight", "sfumato.pretrained"),
         *("sfumato.recipe", "sfumato.stage_costs", "sfumato.stage_steps"),
         "sfumato.rehearsal",
         *("sfumato.stored_parts", "sfumato.variation"),

@@ -67,7 +67,7 @@ from sfumato.sources.named import NAMED, open_named
 from sfumato.sources.npz import open_npz
 from sfumato.sources.pictures import check_same_shape, check_same_unit, shaped
 from sfumato.sources.private_names import unnamed
-from sfumato.sources.published import images_of
+from sfumato.sources.published import SYNTHETIC, card_above, images_of
 from sfumato.sources.shards import open_shards, shards_of
 from sfumato.sources.tables import READERS, table_files
 from sfumato.sources.unlabelled import without_labels
@@ -79,6 +79,7 @@ __all__ = [
     "NAMES",
     "NO_GROUPS",
     "PATIENT",
+    "SYNTHETIC",
     "UNLABELLED",
     "VOLUME",
     "Inspection",
@@ -86,6 +87,7 @@ __all__ = [
     "Reading",
     "SourceFacts",
     "absolute",
+    "card_above",
     "describe",
     "fingerprint",
     "held_out_by_hash",

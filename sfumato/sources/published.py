@@ -6,6 +6,7 @@
 import functools
 import json
 from pathlib import Path
+from typing import Any
 
 from sfumato import verify_card
 from sfumato.errors import BadInput
@@ -16,6 +17,22 @@ FORMS = ("folder", "parquet", "webdataset")
 """The forms that are read; earlier versions knew the first alone, and did not say so."""
 PLACES = ("data", "images")
 """Folder of the images; `images` in folders of earlier versions."""
+
+ABOVE = 2
+"""Most folders from the images up to the card: they lie in `data/train`."""
+
+
+def card_above(place: Path) -> dict[str, Any] | None:
+    """The card of the published folder that a place is, or lies in, whether or not the folder is as it was published; None elsewhere."""
+    resolved = place.resolve()
+    for folder in (resolved, *list(resolved.parents)[:ABOVE]):
+        try:
+            card = json.loads((folder / CARD).read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(card, dict) and str(card.get("name", "")).endswith(SYNTHETIC):
+            return card
+    return None
 
 
 def images_of(folder: Path) -> Path:

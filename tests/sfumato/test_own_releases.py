@@ -1,0 +1,57 @@
+"""Published folders on the public side of a run: refused where the run's own private set is behind them, said where another one is."""
+
+import json
+import shutil
+
+import pytest
+
+from sfumato.errors import BadInput
+from sfumato.own_releases import drawn_from_others, refuse_own, releases_of
+from sfumato.preflight import preflight
+from sfumato.settings import resolve
+
+
+def asking(*changes):
+    return resolve("dp-sgd", "digits", changes)
+
+
+@pytest.mark.parametrize("below", ["", "data", "data/train"])
+def test_images_that_were_drawn_from_the_private_set_are_no_public_ones(released, below):
+    settings = asking(f"data.public={released / below}")
+    (release,) = releases_of(settings)
+    assert release.sets == {"digits"} and release.run and "differential privacy" in release.promise
+    with pytest.raises(
+        BadInput, match=r"^data.public=\S+ was drawn from the private set 'digits' itself \(run [^\n]*sfumato generate$"
+    ):
+        refuse_own(settings, ["digits"])
+    refuse_own(settings, ["scans"])
+
+
+def test_the_plan_refuses_them_and_so_it_does_in_a_mixture_and_for_weights(released):
+    for change in (f"data.public=omniglot+{released}", f"data.public={released}"):
+        with pytest.raises(BadInput, match="was drawn from the private set 'digits' itself"):
+            preflight(asking(change))
+    brought = asking(f"network.from={released / 'model'}", "privacy.public_because=it was published")
+    with pytest.raises(BadInput, match=r"^network.from=\S+ was drawn from the private set 'digits' itself"):
+        refuse_own(brought, ["digits"])
+
+
+def test_a_set_that_counts_together_with_the_private_one_is_behind_them_too(released, tmp_path):
+    again = shutil.copytree(released, tmp_path / "again")
+    card = json.loads((again / "card.json").read_text())
+    card["in_all"]["sets"] = ["digits", "wards"]
+    (again / "card.json").write_text(json.dumps(card))
+    with pytest.raises(BadInput, match="drawn from the private set 'wards' itself"):
+        refuse_own(asking(f"data.public={again}"), ["wards"])
+
+
+def test_another_set_behind_them_is_said_without_the_place_of_the_folder(released):
+    (line,) = drawn_from_others(asking(f"data.public={released}"))
+    assert line.startswith(f"data.public={released.name} was drawn from private records of digits (")
+    assert "protected by that promise and this run's together" in line and str(released.parent) not in line
+
+
+@pytest.mark.parametrize("card", ["not JSON", "[]", '{"name": "somebody-elses"}'])
+def test_other_folders_have_no_card_that_says_so(tmp_path, card):
+    (tmp_path / "card.json").write_text(card)
+    assert list(releases_of(asking(f"data.public={tmp_path}"))) == list(releases_of(asking())) == []
