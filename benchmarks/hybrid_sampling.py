@@ -9,7 +9,8 @@ stays outside the ledger, with repeatable noise. A sample of the private records
 Two readings of the empirical denoiser: `printed` is the paper's formula with p_t = 1 and 2C / (p_t |D|) = 1, whose terms are not weighed against each
 other; `posterior` weighs the sampled records by their likelihoods, which the formula means and no C bounds. A copy is an image as near to a training record
 as `sfumato.evaluation.copies` says. Table 2 attacks a network that was trained on the digits without privacy (Duan et al. 2023, one step there and
-back), and the empirical denoiser itself; half of the records set the threshold, the other half is attacked. Writes `docs/hybrid-sampling.png`.
+back), and the empirical denoiser itself; half of the records set the threshold, the other half is attacked. Writes `docs/hybrid-sampling.png`, and Figures 2, 5
+and 9 as `docs/empirical-denoiser-figures.png`.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from sampling_privacy import METHOD, World, table
@@ -38,7 +40,14 @@ from sfumato.privacy.engine.kernel_mean import kernel_mean, log_peak, squared_di
 from sfumato.training import pretrain
 from tasks.runtime.environment import CHECKOUT, configure
 
-PICTURE = CHECKOUT / "docs" / "hybrid-sampling.png"
+PICTURE, FIGURES_PICTURE = (
+    CHECKOUT / "docs" / name for name in ("hybrid-sampling.png", "empirical-denoiser-figures.png")
+)
+SHOWN_IMAGES = 20
+FIGURES = Grid(N=50)
+"""The grid of the paper's figures."""
+FIGURE_2, FIGURE_5, FIGURE_9 = (6.43, 2.754, 1.049, 0.342, 0.09), (5.0, 0.2, 0.01, 0.002), (0.5, 0.1, 0.01)
+"""Levels from which the empirical denoiser goes on, smallest levels, and sample rates."""
 LEVELS = Grid()
 DELTA = 1e-5
 PERCENTS, EXPECTED = (95, 93, 90, 83, 75, 50), (1, 10, 100)
@@ -67,6 +76,7 @@ def main() -> None:
     settings = ["evaluation.baseline=false", "generation.images=100"]
     study = Study(World(synthesize(method=METHOD, preset="digits", changes=settings)), arguments.images)
     qualities(study)
+    figures(study)
     attacks(study, arguments.steps)
 
 
@@ -107,10 +117,10 @@ class Study:
 
         return mean
 
-    def sampled(self, of: Denoiser, places: range) -> Tensor:
+    def sampled(self, of: Denoiser, places: range, grid: Grid = LEVELS) -> Tensor:
         """Images drawn by the public network but for the steps at these places; all settings share their noise."""
         generator = torch.Generator().manual_seed(1)
-        public, levels = self.network(self.world.parts.public), LEVELS.levels().tolist()
+        public, levels = self.network(self.world.parts.public), grid.levels().tolist()
         x = levels[0] * torch.randn(self.images, *self.world.parts.shape, generator=generator)
         for place, (sigma, after) in enumerate(itertools.pairwise(levels)):
             x = noisy_step(x, (of if place in places else public)(x, sigma), sigma, after, generator)
@@ -174,7 +184,7 @@ def qualities(study: Study) -> None:
         rows.append(row)
     print(f"\n**Tables 3 and 4 in small**: {study.images} images, delta {DELTA:g}\n")
     table(rows, list(rows[0]))
-    picture(pages, train)
+    picture(pages, train, PICTURE)
 
 
 def certified(mus: list[float], rate: float, images: int) -> float | str:
@@ -252,8 +262,36 @@ def told_apart(members: Tensor, others: Tensor, thresholds: Tensor) -> Tensor:
     return right / 2
 
 
-def picture(pages: dict[str, Tensor], train: Tensor) -> None:
-    """Twenty images of each setting above their nearest training records."""
+def figures(study: Study) -> None:
+    """Figures 2, 5 and 9: sampling that ends with the empirical denoiser, from a level on, down to a level, and by samples of the records.
+
+    The mean is that by likelihoods over all records, or a sample of them. What is drawn down to a level still has its noise.
+    """
+    few, pages = Study(study.world, SHOWN_IMAGES), {}
+    everybody = len(study.world.private[0])
+    for level in FIGURE_2:
+        start = int(abs(FIGURES.levels()[:-1] - level).argmin())
+        walk_on = few.posterior(everybody, torch.Generator().manual_seed(2))
+        pages[f"Figure 2: all records from noise level {level:g} on"] = few.sampled(
+            walk_on, range(start, FIGURES.N), FIGURES
+        )
+    for sigma_min in FIGURE_5:
+        levels = Grid(N=FIGURES.N, sigma_min=sigma_min)
+        alone = few.posterior(everybody, torch.Generator().manual_seed(2))
+        pages[
+            f"Figure 5: all records, levels down to {sigma_min:g}, epsilon {claim(1.0, 0, 1, DELTA, False, levels).epsilon:,.3g} an image"
+        ] = few.sampled(alone, range(FIGURES.N - 1), levels)
+    for rate in FIGURE_9:
+        levels = Grid(N=FIGURES.N, sigma_min=0.01)
+        sampled = few.posterior(round(rate * everybody), torch.Generator().manual_seed(2))
+        pages[
+            f"Figure 9: p = {rate:g}, levels down to 0.01, claimed {claim(rate, 0, 1, DELTA, False, levels).epsilon:.3g} an image"
+        ] = few.sampled(sampled, range(FIGURES.N - 1), levels)
+    picture(pages, study.world.private[0], FIGURES_PICTURE)
+
+
+def picture(pages: dict[str, Tensor], train: Tensor, path: Path) -> None:
+    """The first images of each setting above their nearest training records."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -261,12 +299,12 @@ def picture(pages: dict[str, Tensor], train: Tensor) -> None:
 
     figure, axes = plt.subplots(len(pages), 1, figsize=(12, 1.9 * len(pages)), layout="constrained")
     for axis, (title, images) in zip(axes, pages.items(), strict=True):
-        shown = images[:20]
+        shown = images[:SHOWN_IMAGES]
         _, record = nearest(shown, train)
-        axis.imshow(grid(to_pixels(torch.cat([shown, train[record]])), 20, 7), cmap="gray")
+        axis.imshow(grid(to_pixels(torch.cat([shown, train[record]])), SHOWN_IMAGES, 7), cmap="gray")
         axis.set(title=f"{title}; below, the nearest training records", xticks=[], yticks=[])
-    figure.savefig(PICTURE, dpi=80)
-    print(f"\n{PICTURE.relative_to(CHECKOUT)}")
+    figure.savefig(path, dpi=80)
+    print(f"\n{path.relative_to(CHECKOUT)}")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ TRAINING = 3.0
 """A training step in forward passes: forward, and backward for weights and inputs."""
 PER_RECORD = 1.35
 """A step with gradients clipped record by record, in ordinary training steps."""
+HEAD_FEATURES = 4
+"""Features of the public network that a head of the ensemble sees, in numbers of an image; more in wide networks."""
 BILLION = 1e9
 MOST_NETWORKS = 256
 """Size of the cache of networks' work."""

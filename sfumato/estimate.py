@@ -20,6 +20,7 @@ from sfumato.central import BATCH as CENTRAL_BATCH
 from sfumato.config import Matching
 from sfumato.costs import (
     COSTS,
+    HEAD_FEATURES,
     TRAINING,
     Cost,
     Work,
@@ -322,10 +323,6 @@ CONTRAST_SECONDS = 1.5e-7
 """Seconds per pair of images that the contrastive loss compares."""
 NOISE_SECONDS = 6e-8
 """Seconds of the noise on one number, on the grid."""
-
-
-HEAD_FEATURES = 4
-"""Features of the public network that a head of the ensemble sees, in numbers of an image; more in wide networks."""
 
 
 def heads_of(members: Members, shape: Shape, probe: Probe) -> float:

@@ -15,6 +15,7 @@ from sfumato.alignment import refuse_size
 from sfumato.config import Choice, Section
 from sfumato.costs import COSTS
 from sfumato.embedding_choice import GENERATOR_WIDTH, latent_generator, matching_of
+from sfumato.ensemble_choice import drawing_of, members_of
 from sfumato.errors import BadInput
 from sfumato.evaluation.effort import Sizes, judging_seconds
 from sfumato.methods import METHODS
@@ -527,8 +528,8 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
         rate = learnt.learning_rate * DISTILLATION_RATE
         yield Pick("method.distillation.learning_rate", rate, "a part of the rate at which the public denoiser learnt")
     if chosen_method.has_members:
-        members = max(4, min(142, facts.records // 100))
-        yield Pick("method.members", members, f"about 100 of {facts.private} for each")
+        for name, value, why in members_of(settings, declared):
+            yield Pick(f"method.{name}", value, why)
     if chosen_method.embeds:
         yield Pick("pretraining.steps", 0, "the generator is begun afresh, and asks no public denoiser")
         if settings.latent.kind != "none":
@@ -545,9 +546,8 @@ def drawing(settings: Settings, declared: Declared) -> Iterator[Pick]:
     """Settings of the drawing, where the number of images is not paid for."""
     pixels, chosen_method = settings.latent.kind == "none", METHODS[settings.method.name]
     if chosen_method.has_members:
-        yield Pick("generation.images", 20, "each image is paid for")
-        yield Pick("generation.steps", 250, "many short steps add more noise in all than few long ones")
-        yield Pick("generation.guidance", 2.0, "a weak class condition wants more of it")
+        for name, value, why in drawing_of(settings, declared):
+            yield Pick(f"generation.{name}", value, why)
         return
     if chosen_method.draw_privately:
         yield Pick("generation.images", 500, "each image is paid for")

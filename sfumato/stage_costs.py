@@ -3,11 +3,14 @@
 Not covered: how long this machine takes, which is `sfumato.estimate`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from sfumato.costs import (
+    BILLION,
     COSTS,
+    HEAD_FEATURES,
     PER_RECORD,
     TRAINING,
     Cost,
@@ -100,6 +103,8 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
             + costs.get("backbone", 0.0) / settings.backbone.batch / TRAINING
         )
         costs["candidates"] = drawing_seconds(cost, work, settings.generation.steps) + looked_at
+    if chosen_method.has_members:
+        costs |= ensemble_costs(settings, declared, cost, work)
     if embeds := chosen_method.embeds:
         how = embeds(settings)
         costs["training"] = training_seconds(cost, work, how.training.batch)
@@ -108,11 +113,29 @@ def stage_costs(settings: Settings, declared: Declared) -> dict[str, float]:
                 settings, declared, table
             )
             costs["training"] += how.training.batch * looked_at
-    if not chosen_method.draw_privately:
+    if not chosen_method.draw_privately or "prototypes" in costs:
         walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
         walk = 1 if chosen_method.embeds else walk
         costs["drawing"] = drawing_seconds(cost, work, walk) + drawing_of_codec(settings, declared, table)
     return costs
+
+
+def ensemble_costs(settings: Settings, declared: Declared, cost: Cost, work: Work) -> dict[str, float]:
+    """Seconds of one step of all members, of one paid image in each class, and of one step of what learns from these."""
+    own: Any = settings.method
+    numbers, forward = math.prod(latent_shape(settings.latent, declared.shape)), drawing_seconds(cost, work, 1)
+    head = (HEAD_FEATURES + 1) * numbers * own.adapters / BILLION * COSTS[settings.recipe.device]["mlp"].work
+    batch, answer = own.training.batch, own.members * (head if own.adapters else forward)
+    together = batch * own.members * (forward + TRAINING * head)
+    alone = own.members * training_seconds(cost, work, batch)
+    costs = {"members": together if own.adapters else alone}
+    if "method.prototypes" in declared.set_fields and not own.prototypes:
+        return costs
+    walk = settings.generation.steps * (2 if settings.generation.guidance else 1)
+    return costs | {
+        "prototypes": len(declared.facts.classes) * walk * (forward + answer),
+        "distillation": training_seconds(cost, work, own.distillation.batch),
+    }
 
 
 def private_step(settings: Settings, declared: Declared, cost: Cost, work: Work) -> float:

@@ -5,22 +5,23 @@ Not covered: what a step costs, which is `sfumato.stage_costs`.
 
 from typing import Any
 
+from sfumato.ensemble_choice import most_prototypes
 from sfumato.settings import Settings
 from sfumato.stage_costs import Declared
 
 SHARES = {
     "latent": 0.12, "backbone": 0.12, "extractor": 0.04, "fine_tuning": 0.2, "drawing": 0.12, "candidates": 0.1, "distillation": 0.2,
-    "training": 0.5, "trajectories": 0.1,
+    "training": 0.5, "trajectories": 0.1, "members": 0.2, "prototypes": 0.1,
 }  # fmt: skip
 """Shares of the time, stage by stage; what they leave is the public denoiser's."""
 FEWEST = {
     "latent": 500, "backbone": 300, "pretraining": 1000, "extractor": 50, "fine_tuning": 40, "candidates": 200, "distillation": 300,
-    "training": 300, "drawing": 1000, "trajectories": 500,
+    "training": 300, "drawing": 1000, "trajectories": 500, "members": 20, "prototypes": 1,
 }  # fmt: skip
 """Steps, images or trajectories below which a stage is not worth beginning."""
 MOST = {
     "latent": 4000, "backbone": 2200, "pretraining": 60000, "extractor": 400, "fine_tuning": 500, "candidates": 30000, "distillation": 8000,
-    "training": 6000, "drawing": 30000, "trajectories": 50000,
+    "training": 6000, "drawing": 30000, "trajectories": 50000, "members": 60, "prototypes": 100,
 }  # fmt: skip
 """Steps, images or trajectories beyond which more bring little."""
 PATHS = {
@@ -30,6 +31,8 @@ PATHS = {
     "candidates": "method.candidates",
     "distillation": "method.distillation.steps",
     "training": "method.training.steps",
+    "members": "method.training.steps",
+    "prototypes": "method.prototypes",
 }
 """Settings that say how long a stage is, where these are not its own `steps`."""
 
@@ -49,9 +52,11 @@ def stated(stage: str, settings: Settings, declared: Declared) -> int:
 
 def most_of(stage: str, settings: Settings, declared: Declared) -> int:
     """The most steps that are worth it, or that there can be."""
+    method: Any = settings.method
+    if stage == "prototypes":
+        return min(MOST[stage], most_prototypes(method.members, settings.privacy.epsilon, len(declared.facts.classes)))
     if stage != "trajectories":
         return MOST[stage]
-    method: Any = settings.method
     reference: float = method.reference * declared.public_images
     return max(1, min(MOST[stage], round(reference)))
 

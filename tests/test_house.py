@@ -51,7 +51,14 @@ FLOORS = [
     {
         "sfumato.drawing",
         *("sfumato.central", "sfumato.distillation", "sfumato.embedding", "sfumato.estimate", "sfumato.evolution"),
-        *("sfumato.embedding_choice", "sfumato.fourier", "sfumato.matching", "sfumato.rates", "sfumato.selection"),
+        *(
+            "sfumato.embedding_choice",
+            "sfumato.ensemble_choice",
+            "sfumato.fourier",
+            "sfumato.matching",
+            "sfumato.rates",
+            "sfumato.selection",
+        ),
         *("sfumato.own_releases", "sfumato.perceptual", "sfumato.preflight", "sfumato.pretrained"),
         *("sfumato.recipe", "sfumato.stage_costs", "sfumato.stage_steps"),
         "sfumato.rehearsal",

@@ -1,0 +1,60 @@
+"""What the recipe chooses for a DP ensemble: heads in place of whole denoisers, how many of them, and how many images are paid for.
+
+Any number of images is then drawn by what learnt from the paid ones, which costs nothing more. Not covered: which norm deviations have, which
+decides how many images a budget pays for without cutting them; it was seen on two sets of digits.
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from sfumato.settings import Settings
+from sfumato.stage_costs import Declared
+
+RECORDS_OF_A_MEMBER, MOST_MEMBERS, MOST_DENOISERS = 7, 1000, 142
+"""Records of a head, the most heads, and the most members that are whole denoisers. On the embedded digits 200 heads of seven records each draw images that are read, .95 of them, where
+20 whole denoisers of seventy draw such that .24 are (`benchmarks/members.py`)."""
+FEW_OF_A_CLASS = 3
+"""Records of a class in a shard, on average, below which a head says nothing of classes that its shard lacks."""
+HEADS = (
+    ("adapters", 64, "small heads on the public denoiser: hundreds train and answer together"),
+    ("training.batch", 64, "a shard has fewer records"),
+    ("training.learning_rate", 0.1, "heads are small, and begin at nothing"),
+)
+"""Settings of heads, and why."""
+STEPS, GUIDANCE = 60, 2.0
+"""Sampling steps and guidance of the drawing that is paid for: 100 private steps read as well as 250, and 60 cost less to take."""
+FOR_ONE_IMAGE = 209.0
+"""Members times epsilon that pay for one image while deviations up to a norm of ten are not cut; for n images it takes root n times as much."""
+
+Choice = tuple[str, float | int | bool, str]
+"""A setting of the method, its value, and why."""
+
+
+def members_of(settings: Settings, declared: Declared) -> Iterator[Choice]:
+    """The settings of the members: heads, unless a person wants whole denoisers."""
+    facts, own = declared.facts, cast("Any", settings.method)
+    if "method.adapters" in declared.set_fields and not own.adapters:
+        yield "members", max(4, min(MOST_DENOISERS, facts.records // 100)), f"about 100 of {facts.private} for each"
+        return
+    members = max(4, min(MOST_MEMBERS, facts.records // RECORDS_OF_A_MEMBER))
+    yield "members", members, f"{facts.records // members} of {facts.private} for each"
+    yield from HEADS
+    few = facts.records / members / len(facts.classes) < FEW_OF_A_CLASS
+    yield "abstain", few, "shards lack classes" if few else "shards have records of all classes"
+
+
+def drawing_of(settings: Settings, declared: Declared) -> Iterator[Choice]:
+    """The settings of the drawing; how many images learn from paid ones is a matter of time."""
+    own: Any = settings.method
+    if "method.prototypes" in declared.set_fields and not own.prototypes:
+        yield "images", 20, "each image is paid for"
+    if own.adapters:
+        yield "steps", STEPS, "more read no better, and take longer"
+    else:
+        yield "steps", 250, "many short steps add more noise in all than few long ones"
+    yield "guidance", GUIDANCE, "a weak class condition wants more of it"
+
+
+def most_prototypes(members: int, epsilon: float, classes: int) -> int:
+    """The most images of each class that a budget pays for without cutting what members say; at least one."""
+    return max(1, int((members * epsilon / FOR_ONE_IMAGE) ** 2 / classes))
