@@ -53,7 +53,7 @@ def drawn_from_others(settings: Settings) -> tuple[str, ...]:
     """Warnings of public images or weights that were drawn from other private sets, whose promise is another one; they leave with the images, and
     name a folder without the place where it lies."""
     return tuple(
-        f"{release.setting}={Path(release.place).name} was drawn from private records of {', '.join(sorted(release.sets))} ({release.promise}); whoever is among them too is "
+        f"{release.setting}={Path(release.place).name} was drawn from private records of {', '.join(sorted(release.sets))} ({release.promise.rstrip('.')}); whoever is among them too is "
         "protected by that promise and this run's together, not by this run's alone"
         for release in releases_of(settings)
     )
