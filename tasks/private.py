@@ -411,7 +411,7 @@ def train_heads(context: RunContext, order: Order, members: Members, inputs: Inp
     """Train all members at once, as heads on the public denoiser, each on its own shard; INTERNAL, for a priced drawing alone."""
     parents, settings, facts = [*inputs.refs(), *order.refs()], inputs.settings, inputs.facts
     training, title = members.training, f"{members.count} members (INTERNAL)"
-    params, images = training.model_dump(), members.count * training.batch
+    params, images = training.model_dump(), training.batch  # a step is that of one member
     with making(MemberHeads, title, context, parents=parents, params=params, images=images) as draft:
         parts, device = load_parts(draft, inputs, order.machine), device_of(order.machine)
         code = code_version(train_heads.fn)
