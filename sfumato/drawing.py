@@ -34,8 +34,8 @@ Draw = Callable[[Settings, Parts, Tensor, torch.Generator], Tensor]
 Labels = Callable[[Settings, Parts, Tensor], tuple[Tensor, Tensor]]
 PrivateDraw = Callable[[Settings, Parts, tuple[Tensor, Tensor], Tensor, Randomness], Tensor]
 Finish = Callable[[Settings, Parts, Tensor, Randomness], Tensor]
-CHUNK = 1000
-"""Images drawn at once."""
+CHUNK, PAID_TOGETHER = 1000, 100
+"""Images drawn at once; and by a mechanism, which may ask a thousand members or all records for each, so that a person sees how far it is."""
 DRAWN = 0.5
 """Share of the progress at which all images are drawn, where they then move: both take about as long in latents."""
 EDITIONS_APART = 1_000_003
@@ -65,7 +65,7 @@ def draw_images(
     generator: Any = source or torch.Generator(device).manual_seed(start)
     wanted, latents, classes = wanted_classes(shares, len(facts.classes), count), [], []
     drawn, share = (completed(wanted), DRAWN) if parts.target else (wanted, 1.0)
-    for y in drawn.split(CHUNK):
+    for y in drawn.split(PAID_TOGETHER if source else CHUNK):
         x = draw(settings, parts, y.to(device), generator)
         x, y = labels(settings, parts, x) if labels else (x, y)
         if parts.alignment:
