@@ -41,9 +41,11 @@ from sfumato.privacy.engine.dp_sgd import train_privately
 CPU, EPSILON, JUDGE, BATCH, DRAWN, SHOWN = torch.device("cpu"), 10.0, 2.0, 256, 800, 8
 WAYS: tuple[tuple[str, float, dict[str, Any] | None], ...] = (
     ("no private step", 2.7, None),
-    ("no private step, more for the moments", 5.0, None),
     ("no private step, all but the judge's for the moments", 8.0, None),
-    ("class rows at .05", 2.7, {"trainable": ["rows"], "rate_rows": 0.05}),
+    ("no private step, as much for the moments as the recipe gives", 5.5, None),
+    ("class rows at .05", 5.5, {"trainable": ["rows"], "rate_rows": 0.05, "clipping": "flat"}),
+    ("class rows at .01", 5.5, {"trainable": ["rows"], "rate_rows": 0.01, "clipping": "flat"}),
+    ("class rows at .05, less for the moments", 2.7, {"trainable": ["rows"], "rate_rows": 0.05}),
     ("class rows, modulation, attention at .003", 2.7, {"trainable": ["rows", "film", "attention"]}),
     ("the same at 3e-4", 2.7, {"trainable": ["rows", "film", "attention"], "rate_other": 3e-4}),
 )

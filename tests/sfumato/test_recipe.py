@@ -280,7 +280,9 @@ def test_after_class_moments_few_records_train_the_class_rows_alone():
     """Noise on modulation and attention makes a public model forget more than 3,900 records teach it."""
     few, many = (recipe(shape=(3, 32, 32), records=count) for count in (3_900, 60_000))
     assert few.alignment.kind == many.alignment.kind == "moments" and few.alignment.share > 2 * many.alignment.share
-    assert few.fine_tuning.trainable == ("rows",) and few.fine_tuning.rate_rows == 0.05
+    assert few.fine_tuning.trainable == ("rows",) and few.fine_tuning.rate_rows == 0.01
+    alone = recipe("privacy.epsilon=.2", "alignment.kind=none", records=2_500)
+    assert alone.fine_tuning.trainable == ("rows",) and alone.fine_tuning.rate_rows == 0.05
     assert "film" in many.fine_tuning.trainable
     plain = recipe("alignment.kind=none", shape=(3, 32, 32), records=3_900)
     assert "film" in plain.fine_tuning.trainable, "without moments it is training that brings the class"
