@@ -45,7 +45,7 @@ def test_a_corrupt_private_image_is_named_before_any_work(no_servers, tmp_path):
     folder = write_classes(tmp_path / "scans", {"a": 12, "b": 12})
     bad = folder / "b" / "003.png"
     bad.write_bytes(bad.read_bytes()[:40])
-    with pytest.raises(BadInput, match="'scans' holds an image that is corrupt") as told:
+    with pytest.raises(BadInput, match="scans' holds an image that is corrupt") as told:
         synthesize.fn(
             method="rapid", preset="auto", changes=[*TINY, *UNCHOSEN, f"data.private={folder}", "data.share=1"]
         )
