@@ -68,7 +68,7 @@ RICH, SOME, POOR = 200_000, 90_000, 5_000
 moments a U-Net forgets more than it learns but for its class rows (`benchmarks/far_steps.py`); below the third the class rows alone are trained."""
 FEW_STEPS, ALIGNED_RATE = 60, 0.01
 """Private steps below the second, and the rate of class rows there after class moments: of a stand-in for X-rays the Frechet distance is .40 without private
-steps, .47 at this rate and .87 at .05 (`benchmarks/far_steps.py`)."""
+steps, .46 at this rate and .86 at .05 (`benchmarks/far_steps.py`)."""
 USUAL_EPSILON = 10.0
 """The time of the public half is computed for this target, whatever the actual one, so that runs at other targets reuse the public half."""
 DRAWS = (2, 4)
