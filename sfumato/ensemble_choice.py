@@ -5,14 +5,14 @@ decides how many images a budget pays for without cutting them; it was seen on t
 """
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from sfumato.settings import Settings
 from sfumato.stage_costs import Declared
 
 RECORDS_OF_A_MEMBER, MOST_MEMBERS, MOST_DENOISERS = 7, 1000, 142
-"""Records of a head, the most heads, and the most members that are whole denoisers. On the embedded digits 200 heads of seven records each draw images that are read, .95 of them, where
-20 whole denoisers of seventy draw such that .24 are (`benchmarks/members.py`)."""
+"""Records of a head, the most heads, and the most members that are whole denoisers. On the embedded digits .95 of the images of 200 heads of seven records
+each are read as what was asked for, and .24 of those of 20 heads of seventy (`benchmarks/members.py`)."""
 FEW_OF_A_CLASS = 3
 """Records of a class in a shard, on average, below which a head says nothing of classes that its shard lacks."""
 HEADS = (
@@ -32,7 +32,8 @@ Choice = tuple[str, float | int | bool, str]
 
 def members_of(settings: Settings, declared: Declared) -> Iterator[Choice]:
     """The settings of the members: heads, unless a person wants whole denoisers."""
-    facts, own = declared.facts, cast("Any", settings.method)
+    own: Any = settings.method
+    facts = declared.facts
     if "method.adapters" in declared.set_fields and not own.adapters:
         yield "members", max(4, min(MOST_DENOISERS, facts.records // 100)), f"about 100 of {facts.private} for each"
         return
