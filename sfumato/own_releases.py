@@ -28,7 +28,7 @@ class PublishedFolder:
 
 def releases_of(settings: Settings) -> Iterator[PublishedFolder]:
     """The published folders among a run's public images and the weights that it begins with."""
-    named = [("data.public", part) for part in sources.parts_of(settings.data.public)]
+    named = [("data.public", part) for part in sources.parts_of(settings.data.public) if part not in sources.NAMES]
     named += [("network.from", settings.network.from_), ("latent.from", settings.latent.from_)]
     for setting, place in named:
         if place and (card := sources.card_above(Path(place))):

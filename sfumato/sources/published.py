@@ -18,14 +18,19 @@ FORMS = ("folder", "parquet", "webdataset")
 PLACES = ("data", "images")
 """Folder of the images; `images` in folders of earlier versions."""
 
+PARTS = (*PLACES, "model")
+"""What of a published folder was drawn from private records, beside the folder as a whole."""
 ABOVE = 2
 """Most folders from the images up to the card: they lie in `data/train`."""
 
 
 def card_above(place: Path) -> dict[str, Any] | None:
-    """The card of the published folder that a place is, or lies in, whether or not the folder is as it was published; None elsewhere."""
+    """The card of the published folder that a place is, or in whose images or model it lies, whether or not all is as it was published; None
+    elsewhere."""
     resolved = place.resolve()
     for folder in (resolved, *list(resolved.parents)[:ABOVE]):
+        if folder != resolved and resolved.relative_to(folder).parts[0] not in PARTS:
+            continue
         try:
             card = json.loads((folder / CARD).read_bytes())
         except (OSError, ValueError):

@@ -51,6 +51,16 @@ def test_another_set_behind_them_is_said_without_the_place_of_the_folder(release
     assert "protected by that promise and this run's together" in line and str(released.parent) not in line
 
 
+def test_a_source_by_name_or_a_folder_beside_the_images_is_no_part_of_a_release(released, tmp_path, monkeypatch):
+    again = shutil.copytree(released, tmp_path / "again")
+    (again / "photographs").mkdir()
+    monkeypatch.chdir(again)
+    assert not [
+        *releases_of(asking("data.public=glyphs")),
+        *releases_of(asking(f"data.public={again / 'photographs'}")),
+    ]
+
+
 @pytest.mark.parametrize("card", ["not JSON", "[]", '{"name": "somebody-elses"}'])
 def test_other_folders_have_no_card_that_says_so(tmp_path, card):
     (tmp_path / "card.json").write_text(card)
