@@ -110,6 +110,7 @@ from tasks.runtime.caching import Stage
 from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import attended, named
 from tasks.runtime.run import Journal
+from tasks.server.embedded import without_signs_of_life
 from tasks.server.events import tell_spent
 from tasks.terms import Order, Terms
 
@@ -162,7 +163,9 @@ def synthesize_planned(run: PlannedRun, wishes: Wishes) -> RunRecord:
     ) -> RunRecord:
         return run_plan(run, wishes)
 
-    return as_planned(run.method, run.preset, list(run.changes), wishes.publish_to, wishes.new_version, wishes.go_on)
+    given = run.method, run.preset, list(run.changes), wishes.publish_to, wishes.new_version, wishes.go_on
+    with without_signs_of_life():
+        return as_planned(*given)
 
 
 def run_changed(method: str, preset: str, changes: Sequence[str], wishes: Wishes) -> RunRecord:

@@ -7,18 +7,15 @@ newer than some keys, which imply their default. A
 reference whose artifact is missing or damaged is made again.
 """
 
-import ast
 import contextlib
 import functools
 import hashlib
 import importlib.util
 import inspect
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_origin, get_type_hints
 
@@ -35,37 +32,9 @@ from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import Where, where
 from tasks.runtime.locks import turn_everywhere
 from tasks.runtime.progress import CONSOLE
+from tasks.runtime.source_digest import code_digest
 
-PROJECT = ("sfumato", "artifacts", "tasks")
 LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
-DECLARATIONS = (
-    "sfumato",
-    "sfumato.settings",
-    "sfumato.config",
-    "sfumato.data_settings",
-    "sfumato.marks",
-    "sfumato.retrieval.settings",
-    "sfumato.methods",
-    "sfumato.methods.plan",
-    "sfumato.privacy.accounting.events",
-    "artifacts.references",
-)
-"""Modules of settings and other declarations without work of their own: their values reach the key as inputs."""
-BOOKKEEPING = (
-    "sfumato.privacy.accounting",
-    "sfumato.privacy.ledger",
-    "tasks.runtime",
-    "artifacts.reports",
-    "artifacts.store",
-    "artifacts.binding",
-    "artifacts.certify",
-    "artifacts.gate",
-    "artifacts.remote",
-    "artifacts.labels",
-    "artifacts.tracking",
-)
-"""Wings and modules that price, store, move, time, label and report results, and never change their content. Their faults show when an
-artifact is read or leaves: its digest is checked, and its label and price are computed again."""
 GPU = "gpu"
 """Tag of stages that want the accelerator; `flows` limits it to one at a time."""
 
@@ -216,104 +185,6 @@ def library_versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
-
-
-@functools.cache
-def code_digest(function: Callable[..., Any], extra: frozenset[str] = frozenset()) -> str:
-    """Digest of the function's source, what it uses in the same file, and every project module that the names in them lead to."""
-    helpers, modules = code_behind(function, extra)
-    texts = [*(helpers[name] for name in sorted(helpers)), *(module_digest(name) for name in sorted(modules))]
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
-
-
-def code_behind(function: Callable[..., Any], extra: frozenset[str] = frozenset()) -> tuple[dict[str, str], set[str]]:
-    """The code that a stage's result may depend on: pieces of its own file, by name, and the names of whole modules."""
-    helpers, modules, todo = {}, set(extra), [function]
-    space = vars(sys.modules[function.__module__])
-    while todo:
-        current = todo.pop()
-        tree = _own_tree(current)
-        helpers[current.__qualname__] = ast.dump(tree)
-        for name in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(space):
-            thing = space[name]
-            home = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", "") or ""
-            if home == function.__module__ and (inspect.isfunction(thing) or inspect.isclass(thing)):
-                todo += [thing] if thing.__qualname__ not in helpers else []
-            elif home != function.__module__ and _ours(home):
-                modules.add(home)
-            elif not home:
-                with contextlib.suppress(TypeError, ValueError):  # a constant
-                    helpers[name] = json.dumps(thing, sort_keys=True)
-    seen: set[str] = set()
-    while modules - seen:
-        name = (modules - seen).pop()
-        seen.add(name)
-        modules |= {other for other in _imports(name) if _ours(other)}
-    return helpers, seen
-
-
-def _ours(name: str) -> bool:
-    """Whether a module's code shapes results; a change of the ledger, of settings or of progress must make nobody pay twice."""
-    keeps_books = any(f"{name}.".startswith(f"{wing}.") for wing in BOOKKEEPING)
-    return name.split(".")[0] in PROJECT and name not in DECLARATIONS and not keeps_books
-
-
-@functools.cache
-def module_digest(name: str) -> str:
-    """Digest of a module's code with comments and docstrings dropped."""
-    return hashlib.sha256(ast.dump(_tree(name)).encode()).hexdigest()
-
-
-@functools.cache
-def _tree(name: str) -> ast.Module:
-    """A module's code, parsed, with comments and docstrings dropped."""
-    module = sys.modules.get(name) or importlib.import_module(name)
-    return _without_docstrings(ast.parse(Path(inspect.getfile(module)).read_text(encoding="utf-8")))
-
-
-def _own_tree(thing: Callable[..., Any]) -> ast.Module:
-    """The same of a function or class of a module alone."""
-    for node in _tree(thing.__module__).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == thing.__qualname__:
-            return ast.Module(body=[node], type_ignores=[])
-    # Not at the top of its file. That `inspect` finds it there too takes it a hundred times as long.
-    return _without_docstrings(ast.parse(inspect.cleandoc("\n" + inspect.getsource(thing))))
-
-
-@functools.cache
-def _imports(name: str) -> frozenset[str]:
-    names = set()
-    for node in ast.walk(_tree(name)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-            children = {f"{node.module}.{alias.name}" for alias in node.names}
-            names |= {child for child in children if _ours(child) and _is_module(child)}
-    return frozenset(names)
-
-
-def _is_module(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # its parent is a module, not a package
-        return False
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            body[:] = [
-                item
-                for item in body
-                if not (
-                    isinstance(item, ast.Expr)
-                    and isinstance(item.value, ast.Constant)
-                    and isinstance(item.value.value, str)
-                )
-            ]
-    return tree
 
 
 def is_cached(call: Call[Ref]) -> bool:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from sfumato.errors import BadInput
 from tasks.runtime.environment import answers, nobody_listens, use_server
@@ -145,12 +145,30 @@ def _keep(server: Server, patience: float) -> None:
             if (process := server.start(port, patience)) or server.answering.is_late:
                 break
         if process:
+            _OWN.add(api_at(port))
             use_server(api_at(port))
         server.answering.set()
         while process:
             process.wait()
             process = None if server.is_over(GRACE_SECONDS) else server.start(port, patience)
     server.answering.set()
+
+
+@contextlib.contextmanager
+def without_signs_of_life() -> Iterator[None]:
+    """Let a flow tell its own server nothing of being alive: that server ends with it, and nobody watches there.
+
+    Prefect waits up to a second at the end of each flow for the thread that tells it.
+    """
+    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+    changes = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if PREFECT_API_URL.value() in _OWN else {}
+    with temporary_settings(changes):
+        yield
+
+
+_OWN: set[str] = set()
+"""Addresses of servers that this process started."""
 
 
 def api_at(port: int) -> str:

@@ -106,6 +106,25 @@ def test_a_server_that_takes_too_long_is_given_up_in_one_line(keep, addresses, m
     assert "slow to start" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_flow_tells_a_server_of_others_that_it_lives_and_its_own_nothing(own, monkeypatch):
+    """The thread that tells it sleeps for a second at a time, and the end of the flow waits for it."""
+    from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+
+    monkeypatch.setattr(embedded, "_OWN", {api_at(1)} if own else {api_at(2)})
+    with temporary_settings({PREFECT_API_URL: api_at(1)}):
+        usual = get_current_settings().flows.heartbeat_frequency
+        with embedded.without_signs_of_life():
+            assert get_current_settings().flows.heartbeat_frequency == (None if own else usual) and usual
+            assert PREFECT_API_URL.value() == api_at(1)
+
+
+def test_the_server_that_a_run_starts_is_its_own(keep, addresses, monkeypatch):
+    monkeypatch.setattr(embedded, "_OWN", set())
+    keep(STAND_IN)
+    assert soon(lambda: addresses) and set(addresses) == embedded._OWN
+
+
 def test_a_server_that_is_named_is_used_and_missed_at_once_where_nothing_listens(monkeypatch):
     monkeypatch.setattr(embedded, "_keep", lambda *_: pytest.fail("a server was started"))
     from prefect.settings import PREFECT_API_URL, temporary_settings
