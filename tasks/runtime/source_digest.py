@@ -60,7 +60,7 @@ MOST_KNOWN = 1000
 """Sources in it, after which those that are not in use are dropped."""
 
 
-class Findings(NamedTuple):
+class SourceFindings(NamedTuple):
     """What a source says, whatever the module is called."""
 
     digest: str
@@ -71,14 +71,14 @@ class Findings(NamedTuple):
     """What it imports from them, with their names before; some are modules too."""
 
 
-FINDINGS = TypeAdapter(dict[str, Findings])
+FINDINGS = TypeAdapter(dict[str, SourceFindings])
 
 
 @dataclass
-class Known:
+class KnownSources:
     """What a home knows of sources; a process reads it once."""
 
-    findings: dict[str, Findings] = field(default_factory=dict)
+    findings: dict[str, SourceFindings] = field(default_factory=dict)
     """By a digest of the version of Python and the source's bytes."""
     used: set[str] = field(default_factory=set)
     is_new: bool = False
@@ -132,7 +132,7 @@ def module_digest(name: str) -> str:
 
 
 @functools.cache
-def _findings(name: str) -> Findings:
+def _findings(name: str) -> SourceFindings:
     """What a module's code says, from the home where its file is known there."""
     key = hashlib.sha256(f"{sys.version_info[:2]}\n".encode() + _source(name)).hexdigest()
     known = _known(where().home)
@@ -143,7 +143,7 @@ def _findings(name: str) -> Findings:
     return known.findings[key]
 
 
-def _read(tree: ast.Module) -> Findings:
+def _read(tree: ast.Module) -> SourceFindings:
     names, attributes = set(), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -151,13 +151,13 @@ def _read(tree: ast.Module) -> Findings:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
             attributes |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return Findings(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), sorted(names), sorted(attributes))
+    return SourceFindings(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), sorted(names), sorted(attributes))
 
 
 @functools.cache
-def _known(home: Path) -> Known:
+def _known(home: Path) -> KnownSources:
     """What is known in a home; nothing where its file is missing or damaged."""
-    known = Known()
+    known = KnownSources()
     with contextlib.suppress(OSError, ValueError):
         known.findings = FINDINGS.validate_json((home / FILE).read_bytes())
     return known

@@ -287,7 +287,7 @@ def test_digests_out_of_use_do_not_pile_up(parsed, tmp_path, monkeypatch):
     digest, _ = parsed
     digest()
     known = source_digest.FINDINGS.validate_json((tmp_path / source_digest.FILE).read_bytes())
-    others = {f"old-{number}": source_digest.Findings("0", [], []) for number in range(10)}
+    others = {f"old-{number}": source_digest.SourceFindings("0", [], []) for number in range(10)}
     lost = dict(list(known.items())[1:])
     (tmp_path / source_digest.FILE).write_bytes(source_digest.FINDINGS.dump_json({**lost, **others}))
     monkeypatch.setattr(source_digest, "MOST_KNOWN", len(known))
