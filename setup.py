@@ -7,7 +7,7 @@ LIBRARY = "sfumato"
 
 
 class LibraryWheel(bdist_wheel):
-    """A wheel without the folders and the command that are run from a checkout, which is how Prefect deploys a project.
+    """A wheel without the folders that are run from a checkout, which is how Prefect deploys a project; its command is that of recipients.
 
     In a stranger's environment `flows`, `tasks` and `artifacts` would be names that anyone's project may have.
     """
@@ -16,7 +16,7 @@ class LibraryWheel(bdist_wheel):
         """Build it."""
         everything = self.distribution.packages
         self.distribution.packages = [name for name in everything if name.split(".")[0] == LIBRARY]
-        self.distribution.entry_points = {}
+        self.distribution.entry_points = {"console_scripts": [f"{LIBRARY} = {LIBRARY}.__main__:main"]}
         self.dist_info_dir = None  # it was written for the whole checkout
         super().run()
 

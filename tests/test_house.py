@@ -64,7 +64,7 @@ FLOORS = [
         "sfumato.rehearsal",
         *("sfumato.stored_parts", "sfumato.variation"),
     },
-    {"sfumato.released", "sfumato.continuations", "sfumato.generate", "sfumato.mlflow_model"},
+    {"sfumato.released", "sfumato.continuations", "sfumato.generate", "sfumato.mlflow_model", "sfumato.__main__"},
 ]
 """The floors inside the library, lowest first; a module rests on its own floor and on those below."""
 WINGS = [

@@ -72,7 +72,9 @@ def test_the_wheel_is_that_of_the_library(wheel, names):
     info = f"sfumato-{__version__}.dist-info"
     assert {name.split("/")[0] for name in names} == {"sfumato", info}
     assert {"sfumato/py.typed", f"{info}/METADATA", f"{info}/licenses/LICENSE"} <= names
-    assert f"{info}/entry_points.txt" not in names  # the command line belongs to the checkout
+    with zipfile.ZipFile(wheel) as archive:
+        scripts = archive.read(f"{info}/entry_points.txt").decode().split("\n")
+    assert scripts[:2] == ["[console_scripts]", "sfumato = sfumato.__main__:main"], "recipients' commands alone"
 
 
 def test_the_version_is_said_alike():
@@ -173,6 +175,23 @@ def test_more_images_are_drawn_and_written_with_the_wheel_alone(alone, released,
     """
     assert "6 images in" in alone(program)
     assert len(list((tmp_path / "more" / "data" / "train").rglob("*.png"))) == 6
+
+
+def test_recipients_commands_work_with_the_wheel_alone(alone, released):
+    program = f"""
+        from sfumato.__main__ import main
+
+        for words in (["verify-card", {str(released)!r}], ["run", "rapid"], ["--version"]):
+            sys.argv = ["sfumato", *words]
+            print(main())
+    """
+    told = alone(program).splitlines()
+    assert [line.split(":")[0] for line in told[:3]] == ["holds"] * 3 and told[3:] == [
+        "0",
+        "2",
+        f"sfumato {__version__}",
+        "0",
+    ]
 
 
 @pytest.mark.slow

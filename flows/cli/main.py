@@ -34,6 +34,7 @@ COMMANDS = {
     "request-release": "approve",
     "approve": "approve",
     "generate": "generate",
+    "verify-card": "verify_card",
     "audit": "audit",
     "explain": "explain",
     "settings": "settings",

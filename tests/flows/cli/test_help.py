@@ -37,7 +37,7 @@ def test_every_command_is_known_to_these_tests():
     known = {"run", "plan", "show", "publish", "audit", "check", "compare", "sweep", "explain"}
     known |= {
         *("approve", "request-release"),
-        "generate",
+        *("generate", "verify-card"),
         "ledger",
         "migrate",
         "presets",

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 
 import pytest
@@ -117,3 +118,19 @@ def test_a_run_that_would_publish_without_a_licence_does_not_begin(sfumato, tmp_
     publish = ("--dry-run", "--publish", "--licence")
     assert sfumato("run", "dp-sgd", *how, *publish, "free").is_one_line("release.licence", "SPDX")
     assert sfumato("run", "dp-sgd", *how, *publish, "CC-BY-4.0", "--public-licence", "MIT").code == 0
+
+
+def test_a_card_is_checked_by_its_folder_or_its_file(sfumato, released):
+    for given in (released, released / "card.json"):
+        shown = sfumato("verify-card", str(given))
+        assert shown.code == 0 and [line.split(":")[0] for line in shown.out.splitlines()] == ["holds"] * 3
+
+
+def test_a_card_that_does_not_hold_or_is_not_there_has_its_own_code(sfumato, released, tmp_path):
+    copy = tmp_path / "out"
+    shutil.copytree(released, copy)
+    (copy / "labels.csv").write_text("edited")
+    shown = sfumato("verify-card", str(copy))
+    assert shown.code == 1 and "FAILS: file labels.csv was changed" in shown.out
+    missing = sfumato("verify-card", str(tmp_path / "nosuch"))
+    assert missing.code == 2 and "nosuch" in missing.err

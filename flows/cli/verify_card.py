@@ -1,0 +1,23 @@
+"""`sfumato verify-card`: what whoever receives a published folder can check."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def verify_card(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", exists=True, help="A published folder, or its card.json.")
+    ],
+    key: Annotated[str, typer.Option(help="The signer's public key, as text or a file, got from the signer.")] = "",
+) -> None:
+    """Check a published folder: its signature, the digest of every file, and epsilon computed anew; exit code 1 where one fails.
+
+    Needs no ledger, no home and no private image. The folder holds the same check as one script, verify_card.py.
+
+    Example: sfumato verify-card out --key "$(sfumato ledger key)"
+    """
+    from sfumato.verify_card import main
+
+    raise typer.Exit(main([str(folder), *(["--key", key] if key else [])]))
