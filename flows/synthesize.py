@@ -192,6 +192,7 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
     public_images = load_images(settings, plan, book)
     order = Order(private=book.private, terms=terms(plan), machine=settings.machine)
     secret = checks.check_private(order, book.context, public_images, wishes.new_version, plan.facts.whole)
+    checks.refuse_own_releases(settings)
     order = order.model_copy(update={"private": secret})
     # With too little budget left, the run may reuse paid results, and begins nothing else.
     book.refusal = checks.over_budget(secret, [*(spend.event for spend in plan.spends), *wishes.following], terms(plan))

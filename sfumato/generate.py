@@ -7,9 +7,12 @@ picture shows them beside it.
 
 import argparse
 import hashlib
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sfumato.class_shares import number_of_classes
 from sfumato.continuations import Continued, continued
@@ -18,8 +21,23 @@ from sfumato.image_folder import DATA, LABELS, SPLIT, free_folder, pictures_of, 
 from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
 from sfumato.released import CARD, ReleasedModel, load
+from sfumato.sources.published import ORIGIN
 
 README = "README.md"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where images that are drawn later come from."""
+
+    sentence: str
+    name: str
+    """The name of the published set: that of the private one, and what says that it is synthetic."""
+    run: str
+    sets: tuple[str, ...] = ()
+    """The private sets that counted together when the model was released."""
+
+
 CONTINUATIONS = "continuations.png"
 
 
@@ -27,7 +45,7 @@ def write_more(
     model: ReleasedModel,
     images: int,
     to: Path,
-    origin: str,
+    origin: Origin,
     *,
     classes: Sequence[str] = (),
     seed: int | None = None,
@@ -36,7 +54,7 @@ def write_more(
 ) -> Path:
     """Draw images of `classes` (all by default) as `ReleasedModel.draw` does, into the new folder `to`; returns it.
 
-    `origin` says in a sentence what they are drawn from. With `continuations` above 0 so many go on from each of a few noised images
+    `origin` says what they are drawn from; a run refuses them as its public images where its own private set is behind them. With `continuations` above 0 so many go on from each of a few noised images
     (`sfumato.continuations`), which a picture shows. `BadInput` for a folder that is taken, a class that there is not, or a model without such noised
     images; then nothing is written.
 
@@ -54,6 +72,7 @@ def write_more(
             write_folders(draft, pictures_of(drawn), drawn.classes)
             if shown:
                 (draft / CONTINUATIONS).write_bytes(png_of(shown.picture()))
+            (draft / ORIGIN).write_text(json.dumps(mark(model, origin), indent=1), encoding="utf-8")
             (draft / README).write_text(readme(model, drawn, origin, shown), encoding="utf-8")
     except OSError as error:
         raise BadInput(f"cannot write to {to}: {error.strerror}; choose another place with --to") from None
@@ -65,7 +84,17 @@ def named(texts: Sequence[str], classes: Sequence[str]) -> list[str]:
     return [name for text in texts for name in ([text] if text in classes else text.split(","))]
 
 
-def readme(model: ReleasedModel, images: ImageSet, origin: str, shown: Continued | None = None) -> str:
+def mark(model: ReleasedModel, origin: Origin) -> dict[str, Any]:
+    """What `sfumato.own_releases` knows them by: the fields of a card that say it."""
+    return {
+        "name": origin.name,
+        "run": origin.run,
+        "statement": model.certificate.sentence(),
+        "in_all": {"sets": list(origin.sets)},
+    }
+
+
+def readme(model: ReleasedModel, images: ImageSet, origin: Origin, shown: Continued | None = None) -> str:
     """What the folder holds, and what it promises."""
     order = ""
     if shown:
@@ -74,18 +103,24 @@ def readme(model: ReleasedModel, images: ImageSet, origin: str, shown: Continued
     size, classes = "x".join(map(str, model.shape[1:])), len(set(images.labels.tolist()))
     return f"""# {len(images):,} synthetic images in {number_of_classes(classes)}, {size} pixels
 
-{origin} Each file says that a model made it.
+{origin.sentence} Each file says that a model made it.
 
 **{model.certificate.sentence()}** It covers any number of images, and so these: drawing them cost nothing more.
 
-`{DATA}/{SPLIT}/CLASS/NUMBER.png`, `{LABELS}` (file, label, class).
+`{DATA}/{SPLIT}/CLASS/NUMBER.png`, `{LABELS}` (file, label, class), `{ORIGIN}` (what they were drawn from).
 {order}"""
 
 
-def from_folder(folder: Path) -> str:
-    """A sentence on a published folder, by the digest of its card."""
-    digest = hashlib.sha256((folder.expanduser() / CARD).read_bytes()).hexdigest()
-    return f"Drawn from the released model whose card (`{CARD}`) has the SHA-256 {digest}."
+def from_folder(folder: Path) -> Origin:
+    """A published folder, by its card and the digest of it."""
+    text = (folder.expanduser() / CARD).read_bytes()
+    card, digest = json.loads(text), hashlib.sha256(text).hexdigest()
+    return Origin(
+        f"Drawn from the released model whose card (`{CARD}`) has the SHA-256 {digest}.",
+        card["name"],
+        card["run"],
+        tuple(card.get("in_all", {}).get("sets", ())),
+    )
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from artifacts.references import PublicImages
 from sfumato.config import Constants
 from sfumato.errors import BadInput, Refused
 from sfumato.methods.plan import Plan
+from sfumato.own_releases import refuse_own
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.privacy.door import PrivateSet, check_in
 from sfumato.privacy.ledger.chain import is_there
@@ -80,6 +81,12 @@ def counted_with(name: str) -> tuple[str, ...]:
         return ()
     with place.ledger() as ledger:
         return ledger.joined(name)
+
+
+def refuse_own_releases(settings: Settings) -> None:
+    """`BadInput` where the run's own private set, or one that the ledger counts together with it, is behind the public side; checked again once
+    the records are read, which may be what joins the two."""
+    refuse_own(settings, [settings.data.name, *counted_with(settings.data.name)])
 
 
 def agreed_delta(name: str) -> float | None:

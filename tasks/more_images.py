@@ -6,9 +6,12 @@ from artifacts.packaging import terms_of
 from artifacts.record import RunRecord
 from sfumato import __version__
 from sfumato.errors import Refused
+from sfumato.generate import Origin
 from sfumato.preflight import plan_for, refuse_few_images
 from sfumato.released import MODEL, ReleasedModel, read_model
 from sfumato.settings import Settings, resolve
+from sfumato.sources.published import SYNTHETIC
+from tasks.checks import counted_with
 from tasks.planning import PlannedRun
 from tasks.runtime.artifact import device_of
 from tasks.runtime.environment import where
@@ -53,6 +56,8 @@ def plan_more(record: RunRecord, images: int) -> PlannedRun:
     return PlannedRun(settings=settings, plan=plan_for(settings, record.plan.facts), preset=record.preset)
 
 
-def origin_of(record: RunRecord) -> str:
-    """A sentence on the run."""
-    return f"Drawn from the models of run `{record.run}`."
+def origin_of(record: RunRecord) -> Origin:
+    """The run, and the private sets that count together with its own."""
+    name = record.settings["data"]["name"]
+    sentence = f"Drawn from the models of run `{record.run}`."
+    return Origin(sentence, f"{name}{SYNTHETIC}", record.run, counted_with(name))

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sfumato.methods.plan import Facts, Plan
-from sfumato.own_releases import refuse_own
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.settings import Settings, preset_for, resolve
-from tasks.checks import agreed_delta, counted_with, known_constants
+from tasks.checks import agreed_delta, known_constants, refuse_own_releases
 from tasks.prices import cached_prices
 from tasks.runtime.artifact import device_of, one_thread
 from tasks.runtime.environment import where
@@ -69,7 +68,7 @@ def plan_run(method: str, preset: str = "", changes: Sequence[str] = (), *, new_
     settings = resolve(method, preset, changes)
     with one_thread():  # the networks that it tries are small, and threads would only wait for each other
         settings, facts, warnings = preflight(settings, str(place.data), known, agreed_delta)
-    refuse_own(settings, counted_with(settings.data.name))
+    refuse_own_releases(settings)
     device_of(settings.machine)
     return PlannedRun(
         settings=settings,

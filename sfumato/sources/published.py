@@ -13,38 +13,53 @@ from sfumato.errors import BadInput
 
 CARD, SYNTHETIC = "card.json", "-synthetic"
 """The card, and how the name in it ends."""
+ORIGIN = "origin.json"
+"""What says of images that were drawn from a released model later where they come from, by some of a card's fields."""
 FORMS = ("folder", "parquet", "webdataset")
 """The forms that are read; earlier versions knew the first alone, and did not say so."""
 PLACES = ("data", "images")
 """Folder of the images; `images` in folders of earlier versions."""
 
 PARTS = (*PLACES, "model")
-"""What of a published folder was drawn from private records, beside the folder as a whole."""
-ABOVE = 2
-"""Most folders from the images up to the card: they lie in `data/train`."""
+"""What of a published folder was drawn from private records, whether its card lists it or not."""
 
 
 def card_above(place: Path) -> dict[str, Any] | None:
-    """The card of the published folder that a place is, or in whose images or model it lies, whether or not all is as it was published; None
-    elsewhere."""
+    """The card of the published folder that a place is, or among whose images, models and other files it lies, whether or not all is as it was
+    published; that of a released model for images drawn from it later; None elsewhere."""
     resolved = place.resolve()
-    for folder in (resolved, *list(resolved.parents)[:ABOVE]):
-        if folder != resolved and resolved.relative_to(folder).parts[0] not in PARTS:
-            continue
-        try:
-            card = json.loads((folder / CARD).read_bytes())
-        except (OSError, ValueError):
-            continue
-        if isinstance(card, dict) and str(card.get("name", "")).endswith(SYNTHETIC):
-            return card
+    for folder in (resolved, *resolved.parents):
+        for name in (CARD, ORIGIN):
+            card = _card(folder / name)
+            if card is not None and _is_part(resolved.relative_to(folder), card):
+                return card
     return None
 
 
+def _card(file: Path) -> dict[str, Any] | None:
+    try:
+        card = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return card if isinstance(card, dict) and str(card.get("name", "")).endswith(SYNTHETIC) else None
+
+
+def _is_part(below: Path, card: dict[str, Any]) -> bool:
+    """Whether a place, relative to a card's folder, is that folder, a part of it, or one that holds or is a file of the card."""
+    if not below.parts or below.parts[0] in PARTS:
+        return True
+    listed = card.get("files", ())
+    return any(Path(name).is_relative_to(below) for name in (listed if isinstance(listed, dict) else ()))
+
+
 def images_of(folder: Path) -> Path:
-    """The folder of the images of a published one, else the folder itself; `BadInput` for one that was edited."""
+    """The folder of the images of a published one, or of one that was drawn later, else the folder itself; `BadInput` for a published one that
+    was edited."""
     card = folder / CARD
     place = next((folder / name for name in PLACES if (folder / name).is_dir()), None)
-    return place if place and card.is_file() and _intact(folder, card.stat().st_mtime_ns) else folder
+    if place and card.is_file() and _intact(folder, card.stat().st_mtime_ns):
+        return place
+    return place if place and _card(folder / ORIGIN) else folder
 
 
 @functools.lru_cache

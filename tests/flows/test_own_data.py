@@ -4,11 +4,13 @@ The whole flow with real store, ledger and images; Prefect and MLflow alone are 
 """
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 
 import sfumato
@@ -17,13 +19,18 @@ from artifacts.labels import Label
 from flows import audit as audit_flow
 from flows import synthesize as flow
 from flows.cli.generate import generate
+from sfumato.config import Machine
 from sfumato.errors import BadInput
 from sfumato.privacy.accounting.events import DiscreteHistogram
 from sfumato.privacy.auditing.looks import REAL
+from sfumato.privacy.door import PrivateSet
+from tasks import checks
 from tasks.planning import Wishes
 from tasks.release import report_for_prefect
+from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
 from tasks.server import embedded
+from tasks.terms import Order, Terms
 from tests.examples import UNCHOSEN, UNREHEARSED
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
@@ -73,6 +80,32 @@ def test_a_run_that_is_to_be_published_without_a_licence_does_not_begin(no_serve
     with where().ledger() as ledger:
         assert not ledger.entries()
     assert not list(where().runs.iterdir()) and not (tmp_path / "out").exists()
+
+
+def as_class_folders(to: Path, positions) -> Path:
+    found = load_digits()
+    for at in positions:
+        (to / str(found.target[at])).mkdir(parents=True, exist_ok=True)
+        Image.fromarray((found.images[at] * 255 / 16).astype(np.uint8)).save(to / str(found.target[at]) / f"{at}.png")
+    return to
+
+
+def test_a_copy_of_the_set_behind_the_public_side_is_refused_once_its_records_are_read(no_servers, tmp_path, released):
+    """Under another name the ledger learns of the copy when it reads it, after the plan."""
+    ward, scans = as_class_folders(tmp_path / "ward", range(300)), as_class_folders(tmp_path / "scans", range(295))
+    release = shutil.copytree(released, tmp_path / "release")
+    card = json.loads((release / "card.json").read_text())
+    (release / "card.json").write_text(json.dumps(card | {"name": "ward-synthetic", "in_all": {"sets": ["ward"]}}))
+    order = Order(
+        private=PrivateSet(name="ward", source=str(ward)),
+        terms=Terms(relation="add_remove", delta=1e-4),
+        machine=Machine(),
+    )
+    checks.check_private(order, RunContext(run="earlier", parents={}))
+    with pytest.raises(BadInput, match="^data.public=.*was drawn from the private set 'ward' itself"):
+        run("dp-sgd", [f"data.private={scans}", f"data.public={release}", *TINY])
+    with where().ledger() as ledger:
+        assert ledger.joined("scans") == ("ward",) and not [e for e in ledger.entries() if e.kind == "reserve"]
 
 
 def published_labels(folder: Path) -> list[str]:

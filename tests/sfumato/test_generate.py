@@ -14,6 +14,8 @@ from sfumato.image_folder import SYNTHETIC, XMP_KEY
 from sfumato.methods.plan import Certificate
 from tests.sfumato.test_continuations import make_model
 
+HERE = generate.Origin("Drawn here.", "scans-synthetic", "run-1", ("scans",))
+
 
 class Model:
     """Draws what it is asked for, and remembers it."""
@@ -34,7 +36,7 @@ class Model:
 
 def test_the_folder_holds_class_folders_a_table_and_the_certificate(tmp_path):
     model = Model()
-    to = generate.write_more(model, 5, tmp_path / "deep" / "more", "Drawn here.", seed=3)
+    to = generate.write_more(model, 5, tmp_path / "deep" / "more", HERE, seed=3)
     assert to == (tmp_path / "deep" / "more").resolve() and model.given == [(5, [], 3)]
     with (to / "labels.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -43,13 +45,13 @@ def test_the_folder_holds_class_folders_a_table_and_the_certificate(tmp_path):
         with Image.open(to / row["file"]) as image:
             assert np.asarray(image).max() == 7 * int(row["label"]) and SYNTHETIC in image.text[XMP_KEY]
     text = (to / "README.md").read_text()
-    assert "5 synthetic images in 3 classes" in text and model.certificate.sentence() in text and "Drawn here." in text
+    assert "5 synthetic images in 3 classes" in text and model.certificate.sentence() in text and HERE.sentence in text
     assert sorted(path.name for path in tmp_path.glob("deep/*")) == ["more"], "nothing half-written"
 
 
 def test_with_continuations_a_picture_shows_what_they_go_on_from(tmp_path):
     model = make_model()
-    to = generate.write_more(model, 8, tmp_path / "more", "Drawn here.", seed=3, continuations=4)
+    to = generate.write_more(model, 8, tmp_path / "more", HERE, seed=3, continuations=4)
     with Image.open(to / "continuations.png") as image:
         assert SYNTHETIC in image.text[XMP_KEY] and image.width > image.height
     with (to / "labels.csv").open() as file:
@@ -57,7 +59,7 @@ def test_with_continuations_a_picture_shows_what_they_go_on_from(tmp_path):
     text = (to / "README.md").read_text()
     assert "go on from 2 noised ones, 4 from each" in text and model.certificate.sentence() in text
     with pytest.raises(BadInput, match="7 images, 4 from each"):
-        generate.write_more(model, 7, tmp_path / "others", "", continuations=4)
+        generate.write_more(model, 7, tmp_path / "others", HERE, continuations=4)
     assert not (tmp_path / "others").exists()
 
 
@@ -72,7 +74,7 @@ def test_a_folder_that_is_taken_is_refused_before_anything_is_drawn(tmp_path):
     (tmp_path / "there.txt").write_text("x")
     model = Model()
     with pytest.raises(BadInput, match="is not an empty folder"):
-        generate.write_more(model, 5, tmp_path, "")
+        generate.write_more(model, 5, tmp_path, HERE)
     assert not model.given
 
 

@@ -5,7 +5,10 @@ import shutil
 
 import pytest
 
+import sfumato
+from sfumato import sources
 from sfumato.errors import BadInput
+from sfumato.generate import from_folder, write_more
 from sfumato.own_releases import drawn_from_others, refuse_own, releases_of
 from sfumato.preflight import preflight
 from sfumato.settings import resolve
@@ -43,6 +46,29 @@ def test_a_set_that_counts_together_with_the_private_one_is_behind_them_too(rele
     (again / "card.json").write_text(json.dumps(card))
     with pytest.raises(BadInput, match="drawn from the private set 'wards' itself"):
         refuse_own(asking(f"data.public={again}"), ["wards"])
+
+
+def test_weights_beside_the_model_are_a_part_of_the_release_too(released, tmp_path):
+    """A denoiser in diffusers' form lies in a folder of its own, which is what `network.from` takes."""
+    again = shutil.copytree(released, tmp_path / "again")
+    card = json.loads((again / "card.json").read_text())
+    (again / "denoiser" / "unet").mkdir(parents=True)
+    card["files"]["denoiser/unet/config.json"] = "0" * 64
+    (again / "card.json").write_text(json.dumps(card))
+    for place in ("denoiser", "denoiser/unet", "denoiser/unet/config.json"):
+        (release,) = releases_of(asking(f"network.from={again / place}"))
+        assert release.setting == "network.from" and release.sets == {"digits"}
+
+
+def test_images_that_were_drawn_from_the_model_later_are_known_too(released, tmp_path):
+    model = sfumato.load(released)
+    more = write_more(model, 12, tmp_path / "more", from_folder(released), seed=1)
+    for place in (more, more / "data", more / "data" / "train"):
+        (release,) = releases_of(asking(f"data.public={place}"))
+        assert release.sets == {"digits"} and release.promise == model.certificate.sentence() and release.run
+    with pytest.raises(BadInput, match=r"^data.public=\S+ was drawn from the private set 'digits' itself"):
+        preflight(asking(f"data.public={more}"))
+    assert len(sources.describe(str(more)).classes) == 10, "they are read like any class folders"
 
 
 def test_another_set_behind_them_is_said_without_the_place_of_the_folder(released):
