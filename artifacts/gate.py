@@ -21,6 +21,7 @@ from artifacts.certify import at_zero_of, certificate_of, curve_of, missing
 from artifacts.labels import Label
 from artifacts.record import Override, RunRecord
 from artifacts.references import (
+    ChosenModel,
     ClassCounts,
     ClassMoments,
     FeatureExtractor,
@@ -98,6 +99,7 @@ def passed(store: Store, ledger: Ledger, record: RunRecord, accepting: Collectio
             "rehearsal": rehearsed,
             "spent_total": {name: getattr(total, name) for name in ("epsilon", "delta", "relation", "spends", "left")},
             "retrieval": _summary(store, samples, Trajectories),
+            "rates": _summary(store, samples, ChosenModel),
             "latents": _summary(store, samples, PublicAutoencoder),
             "alignment": _summary(store, samples, ClassMoments),
             "class_shares": class_shares(plan.generation, plan.facts.classes, _counts(store, samples)),

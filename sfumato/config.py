@@ -50,6 +50,9 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 AUTO: Any = "auto"
 """A delta that is yet to be worked out from the number of records."""
+LEAST_GAMMA = 1e-12
+"""Smallest stability constant of automatic clipping. The square of a number below some 1e-23 is 0 in float32, and what looks like no gradient at all is
+scaled by clip / gamma."""
 LONGEST_REASON = 500
 
 
@@ -379,7 +382,7 @@ class FineTuning(Section):
     clipping: Clipping = "flat"
     """`flat` clips the whole gradient, `per_group` each group of parameters to clip / sqrt(number of groups), `automatic` scales
     every gradient to nearly clip. All three cost the same."""
-    clipping_gamma: float = Field(default=0.01, gt=0)
+    clipping_gamma: float = Field(default=0.01, ge=LEAST_GAMMA)
     """Gradients with a norm well below this keep their relative sizes under `automatic` clipping."""
     checked: float = Field(default=0.02, ge=0, le=1)
     """Share of the steps, and never fewer than 5, in which what one record adds is computed again beside other records; training

@@ -40,7 +40,7 @@ def plan_lines(settings: Settings, plan: Plan) -> Iterator[RenderableType]:
     grid = Table.grid(padding=(0, 2))
     c, h, w = facts.shape
     rows = {
-        "private": f"{settings.data.name}: {facts.private}, {number_of_classes(len(facts.classes))}, {h}x{w}, {c} channel(s)",
+        "private": f"{settings.data.name}: {facts.private}{f' with {facts.images} images' if facts.unit else ''}, {number_of_classes(len(facts.classes))}, {h}x{w}, {c} channel(s)",
         "public": f"{settings.data.public}: {facts.public_side}",
         "trained on public": autoencoder_line(settings, facts.shape)
         + f"denoiser ({sum(sizes.values()):,} parameters), "

@@ -265,10 +265,13 @@ def claim(
 def cost_of_one(
     of_noise: Sequence[float], of_image: Sequence[float], formulation: Formulation, first: int, last: int
 ) -> float:
-    """sqrt(sum_t 1 / xi_t^2) over the private steps of one image: its mu at k = C = 1; `math.inf` with a step without noise."""
+    """sqrt(sum_t 1 / xi_t^2) over the private steps of one image: its mu at k = C = 1; `math.inf` with a step without noise.
+
+    Members are clipped by it, so that nothing of the accounting may be in it, whose code is in no cache key.
+    """
     quietest = {"A": of_noise, "B": of_image, "min": list(map(max, of_noise, of_image))}[formulation]
     private = quietest[last : len(quietest) - first]
-    return accountant.compose_gdp(1 / scale if scale else math.inf for scale in private)
+    return math.hypot(*(1 / scale if scale else math.inf for scale in private))
 
 
 def _composed(one: float, images: int, delta: float) -> SampledClaim:

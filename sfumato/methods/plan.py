@@ -93,10 +93,8 @@ class Facts(Section):
 
     @property
     def private(self) -> str:
-        """The number of images and groups, in words."""
-        return (
-            f"{self.records} {self.unit}s with {self.images} images" if self.unit else f"{self.records} private records"
-        )
+        """The number of records, in words. That of a group's images is no part of it: it may tell how many one group has."""
+        return f"{self.records} {self.unit}s" if self.unit else f"{self.records} private records"
 
 
 class BroughtModel(Section):

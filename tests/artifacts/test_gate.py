@@ -76,6 +76,30 @@ def test_odds_accesses_and_commit_come_from_ledger_and_store(place, record):
     assert 0.01 < again.at_zero.delta < 1 and again.books.accesses[0].own == len(SPENT)
 
 
+def test_votes_for_a_learning_rate_come_from_the_store(place, record):
+    """Here no rate was chosen by private records, whatever the record says."""
+    edited = record.model_copy(update={"rates": {"rate": 2.0, "votes_for_2": 900.0}})
+    with place.ledger() as ledger:
+        assert gate.passed(place.store(), ledger, edited).rates == {}
+
+
+FREE = {
+    *("run", "preset", "samples_artifact", "rehearsal_artifact", "nearest_artifact"),
+    *("samples", "report", "internal_report", "published", "tracking"),
+    *("audit", "copies"),
+}
+"""Fields of a record that name what is looked up, or the places of its files; and findings, which are compared with digests in the ledger."""
+
+
+def test_the_gate_takes_no_other_field_from_a_record_on_disk(place, record):
+    """Every field that is not known to be harmless is found again in ledger and store, or emptied."""
+    wrong = {name: object() for name in type(record).model_fields if name not in FREE}
+    forged = record.model_copy(update=wrong)
+    with place.ledger() as ledger:
+        passed = gate.passed(place.store(), ledger, forged)
+    assert not [name for name, value in wrong.items() if getattr(passed, name) is value]
+
+
 def test_internal_samples_do_not_pass_whatever_way_out_asks(place, tmp_path):
     """Publishing looks at the label once more; MLflow and the report in Prefect have this gate alone."""
     leak = Uncertified(reason="one step shows a record")

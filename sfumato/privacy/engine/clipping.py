@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 import torch
 from torch import Tensor, nn
 
-from sfumato.config import Clipping
+from sfumato.config import LEAST_GAMMA, Clipping
 from sfumato.diffusion.objective import Examples
 from sfumato.networks.denoiser import groups_of
 from sfumato.privacy.engine.arithmetic import exact_products
@@ -158,7 +158,9 @@ def clip_factors(squares: list[Tensor], clip: float) -> Tensor:
 def automatic_factors(squares: list[Tensor], clip: float, gamma: float) -> Tensor:
     """clip / (norm + gamma) for each record: `[b]`, 0 where the norm is not finite.
 
-    The norm times the factor is below `clip` for any gamma > 0.
+    The norm times the factor is below `clip`, also where the squares of a small gradient vanish in float32, whose norm is then at most some 1e-18.
     """
+    if not gamma >= LEAST_GAMMA:
+        raise ValueError(f"gamma = {gamma:g}: from {LEAST_GAMMA:g} up, since squares below 1e-45 vanish in float32")
     norms = total_of(squares).sqrt()
     return (clip / (norms + gamma)).where(norms.isfinite(), 0.0)

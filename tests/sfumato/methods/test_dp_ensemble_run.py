@@ -37,6 +37,14 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+def test_no_accounting_shapes_what_members_are_clipped_to(monkeypatch):
+    """Its code is in no cache key: after a repair of it, samples of the old radius would be found again at the new price."""
+    settings, *_ = settings_with()
+    before = dp_ensemble.unit_cost(settings)
+    monkeypatch.setattr(dp_ensemble, "accountant", None)
+    assert dp_ensemble.unit_cost(settings) == before > 0
+
+
 class Says(torch.nn.Module):
     """A denoiser that answers by a function of (x, t, y), and notes what it was asked."""
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from sfumato.config import Network, Schedule
+from sfumato.config import LEAST_GAMMA, Network, Schedule
 from sfumato.diffusion.objective import Examples, denoising_examples
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.networks.build import build
-from sfumato.privacy.engine.clipping import clip_factors, clipped_sum
+from sfumato.privacy.engine.clipping import automatic_factors, clip_factors, clipped_sum
 from sfumato.privacy.engine.dp_sgd import trainable_parameters
 from tests import oracle
 from tests.oracle import clipped, norm
@@ -166,3 +166,13 @@ def test_factors_by_hand():
     other = torch.tensor([[12.0], [0.0], [0.0], [1.0], [1.0], [1.0]])
     expected = [1 / 13, 1.0, 1.0, 0.0, 0.0, 0.0]  # the last norm is beyond float32: out, not wrong
     assert clip_factors([part.square().sum(1) for part in (rows, other)], 1.0).tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("power", range(-44, 20, 3))
+def test_automatic_factors_bound_gradients_whose_squares_vanish_too(power):
+    """With a constant below the least one, a gradient of 1e-23 that looks like none would weigh 3e8 clips."""
+    row = torch.full((1, 1000), 10.0**power)
+    factors = automatic_factors([row.square().sum(1)], 1.0, LEAST_GAMMA)
+    assert float(row.double().norm()) * float(factors[0]) <= 1 + 1e-6
+    with pytest.raises(ValueError, match="gamma = 1e-13: from 1e-12 up"):
+        automatic_factors([row.square().sum(1)], 1.0, LEAST_GAMMA / 10)
