@@ -23,6 +23,7 @@ from artifacts.store import Store
 from sfumato import __version__, verify_card
 from sfumato.class_shares import number_of_classes
 from sfumato.config import Relation
+from sfumato.image_folder import OF_SET
 from sfumato.images import ImageSet
 from sfumato.privacy.accounting.accountant import epsilon
 from sfumato.privacy.accounting.events import Event
@@ -99,7 +100,7 @@ def card_of(
     """All fields of the card but the digests of files and the signature; `model` lists the parts of the model, or says why there is none."""
     facts = record.plan.facts
     return {
-        "name": f"{record.settings['data']['name']}-synthetic",
+        "name": f"{record.settings['data']['name']}{OF_SET}",
         "run": record.run,
         "method": record.method,
         "label": record.label,

@@ -49,6 +49,6 @@ def require_licence(terms: Release) -> None:
     """`BadInput` for terms without a licence."""
     if not terms.licence:
         raise BadInput(
-            "no licence for the published images is named: give one by sfumato publish --licence or --set release.licence=, an identifier of SPDX such "
+            "no licence for the published images is named: give one by --licence (of sfumato publish, run or approve), or --set release.licence= of the run, an identifier of SPDX such "
             "as CC-BY-4.0, or LicenseRef-NAME for terms of your own"
         )

@@ -52,7 +52,7 @@ def publish(
     check_label(store, record)
     packaging = packaging.of_run(record)
     check(record, packaging.terms)
-    to = destination(to)
+    to = destination(to, private_of(record))
     if isinstance(to, str):
         with store.writing() as folder:
             _fill(folder, store, record, evidence, packaging)
@@ -140,11 +140,16 @@ def below(to: str, name: str) -> str:
     return f"{to.rstrip('/')}/{name}" if is_url(to) else str(Path(to) / name)
 
 
-def destination(to: Path | str) -> Path | str:
-    """The place as an absolute path, or as a URL; `BadInput` where it is taken already, or cannot be written."""
+def destination(to: Path | str, private: str = "") -> Path | str:
+    """The place as an absolute path, or as a URL; `BadInput` where it is taken already, cannot be written, or lies among the `private` images."""
     if isinstance(to, str) and is_url(to):
         return free_place(to)
-    return free_folder(Path(to))
+    return free_folder(Path(to), beside=private)
+
+
+def private_of(record: RunRecord) -> str:
+    """The place of a run's private images."""
+    return str(record.settings["data"].get("private", ""))
 
 
 def unwritable(error: OSError, to: Path) -> BadInput:

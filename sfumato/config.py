@@ -50,6 +50,8 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 AUTO: Any = "auto"
 """A delta that is yet to be worked out from the number of records."""
+MOST_MINUTES = 100_000.0
+"""Longest time of a recipe, ten weeks; nothing in its table is worth more."""
 LEAST_GAMMA = 1e-12
 """Smallest stability constant of automatic clipping. The square of a number below some 1e-23 is 0 in float32, and what looks like no gradient at all is
 scaled by clip / gamma."""
@@ -540,7 +542,7 @@ class Recipe(Section):
 
     kind: Literal["none", "auto"] = "none"
     """`auto` chooses whatever neither a person nor a preset has set; `none` leaves the defaults."""
-    minutes: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    minutes: float = Field(default=60.0, gt=0, le=MOST_MINUTES, allow_inf_nan=False)
     """Time up to the images, in minutes on the machine that the table of costs was measured on: two CPU cores, or one large GPU. It decides
     how long each network trains, and is no promise about another machine."""
     device: Literal["cpu", "gpu"] = "cpu"

@@ -17,11 +17,20 @@ from typing import Any
 from sfumato.class_shares import number_of_classes
 from sfumato.continuations import Continued, continued
 from sfumato.errors import BadInput
-from sfumato.image_folder import DATA, LABELS, SPLIT, free_folder, pictures_of, png_of, whole_folder, write_folders
+from sfumato.image_folder import (
+    DATA,
+    LABELS,
+    ORIGIN,
+    SPLIT,
+    free_folder,
+    pictures_of,
+    png_of,
+    whole_folder,
+    write_folders,
+)
 from sfumato.images import ImageSet
 from sfumato.progress import Progress, silent
 from sfumato.released import CARD, ReleasedModel, load
-from sfumato.sources.published import ORIGIN
 
 README = "README.md"
 

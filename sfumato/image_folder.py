@@ -25,6 +25,10 @@ from sfumato.errors import BadInput
 from sfumato.images import ImageSet, picture
 
 DATA, SPLIT, LABELS = "data", "train", "labels.csv"
+ORIGIN = "origin.json"
+"""What says of images that were drawn from a released model later where they come from, by some of a card's fields."""
+OF_SET = "-synthetic"
+"""The end of the name of a published set, after that of the private one."""
 READABLE = 0o755
 """Permissions of a folder that is handed over: everybody may read it."""
 NAME_DIGITS = 6
@@ -127,9 +131,16 @@ def safe_name(name: str) -> str:
     return clean[:NAME_LENGTH] or "class"
 
 
-def free_folder(to: Path) -> Path:
-    """A folder as an absolute path; `BadInput` where it is taken already, or cannot be written."""
+def free_folder(to: Path, beside: str = "") -> Path:
+    """A folder as an absolute path; `BadInput` where it is taken already, cannot be written, or lies within `beside`, a collection that it would
+    change."""
+    if to == Path():
+        raise BadInput("the place is the folder in which you are, or empty: name a new one with --to")
     to = to.expanduser().resolve()
+    if beside and to.is_relative_to(Path(beside).resolve()):
+        raise BadInput(
+            f"{to} lies within the private images of this run, which it would change: choose another place with --to"
+        )
     try:
         occupied = to.exists() and (not to.is_dir() or any(to.iterdir()))
         above = next(place for place in to.parents if place.exists())

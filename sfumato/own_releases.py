@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sfumato import sources
 from sfumato.errors import BadInput
+from sfumato.image_folder import OF_SET
 from sfumato.settings import Settings
 
 
@@ -32,7 +33,7 @@ def releases_of(settings: Settings) -> Iterator[PublishedFolder]:
     named += [("network.from", settings.network.from_), ("latent.from", settings.latent.from_)]
     for setting, place in named:
         if place and (card := sources.card_above(Path(place))):
-            own = card["name"].removesuffix(sources.SYNTHETIC)
+            own = card["name"].removesuffix(OF_SET)
             together = card.get("in_all", {}).get("sets", [])
             yield PublishedFolder(
                 setting, place, card.get("run", ""), frozenset([own, *together]), card.get("statement", "")

@@ -412,6 +412,10 @@ def set_named(text: str, known: Sequence[str]) -> str:
     """The private set that a person means by `text`: one of the ledger's `known` names, or a source, by the name that a run on it would
     use; `BadInput` for anything else, with near names, since a budget on an unknown name would bind nothing."""
     if text in known:
+        if sources.is_there(text) and (other := name_of(text)) != text:
+            raise BadInput(
+                f"{text!r} is a set of the ledger, and here also a link to images that it calls {other!r}: give the name {other!r}, or a path"
+            )
         return text
     if sources.is_there(text):
         return name_of(text)
@@ -625,6 +629,16 @@ def refuse_few_images(settings: Settings) -> None:
             f"generation.images={settings.generation.images} with evaluation.images={settings.evaluation.images} leaves {judged} to "
             f"judge: ask for {FEWEST_JUDGED} or more"
         )
+
+
+def left_out(data: Data) -> tuple[str, ...]:
+    """Lines on what lies in the folders of either side and is not read, for the person who runs this: they count private files."""
+    sides = {
+        "data.private": (data.private, private_of(data).reading("all")),
+        "data.public": (data.public, sources.public_reading(data, 0)),
+    }
+    found = {name: sources.left_out(source, reading) for name, (source, reading) in sides.items() if source}
+    return tuple(f"{name}: {text}: left out" for name, text in found.items() if text)
 
 
 def private_set(settings: Settings) -> PrivateSet:

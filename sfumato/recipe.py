@@ -619,13 +619,14 @@ def _too_short(settings: Settings, declared: Declared, least: float) -> str:
     minutes = _enough(settings, declared, least)
     _, height, width = declared.shape
     way = f"--set recipe.minutes={minutes}"
+    given = " and ".join(name for name in map(path_of, stage_costs(settings, declared)) if name in declared.set_fields)
     for side in SIZES:
         if side < min(height, width) and _fits(settings, declared, side):
             way += f", or --set data.size={side}"
             break
     return (
         f"recipe.minutes={settings.recipe.minutes:g} is too short for images of {height}x{width} on a "
-        f"{settings.recipe.device.upper()}: use {way}"
+        f"{settings.recipe.device.upper()}{f' with the steps that {given} asks for' if given else ''}: use {way}"
     )
 
 

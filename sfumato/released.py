@@ -12,6 +12,7 @@ import json
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -86,20 +87,26 @@ class ReleasedModel:
         """`count` images, uint8 `[count, c, h, w]` from 0 (black) to 255, and their labels, int64 `[count]`, positions in `classes`.
 
         In order of the class they were drawn for, though a judge that relabels may have given others. `classes`, by name or position, are
-        the ones to draw, in the proportions of the run; by default all. The same `seed` on the same machine draws the same images, and that
+        the ones to draw, in the proportions of the run; by default all. Where they are named, a judge that relabels chooses those that it reads as
+        what they were drawn for instead. The same `seed` on the same machine draws the same images, and that
         of the run its published ones; without a seed they differ each time. `progress` receives (done, total). `BadInput` for an unknown
         class, or no images.
         """
-        if count < 1 or (seed is not None and seed < 0):
-            raise BadInput(f"cannot draw {count} images by the seed {seed}: ask for 1 or more, and a seed of 0 or more")
+        whole = isinstance(count, Integral) and isinstance(seed, Integral | None)
+        if not whole or count < 1 or (seed is not None and seed < 0):
+            raise BadInput(
+                f"cannot draw {count!r} images by the seed {seed!r}: ask for 1 or more, and a seed of 0 or more, both whole numbers"
+            )
         chosen = (classes,) if isinstance(classes, str) else tuple(classes)
         shares = shares_among(self.shares, self.classes, chosen) if chosen else self.shares
         settings = self.settings.model_copy(update={"seed": secrets.randbelow(SEEDS) if seed is None else seed})
         judge, use = self.judge, settings.judge.use
+        if chosen and use == "relabel":
+            use = "filter"  # else few might be of the classes that were asked for
         drawn = draw_set(
             settings,
             self.parts,
-            to_draw(settings.judge, count),
+            to_draw(settings.judge.model_copy(update={"use": use}), count),
             self.device,
             guide=judge if use == "guide" else None,
             shares=shares,

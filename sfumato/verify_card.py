@@ -15,8 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-MARGIN = 1.002  # how far the bound may lie above the card's epsilon
-START, LEAST, FINER, GRIDS = 1e-4, 1e-6, 4, 4  # the first interval as a share of epsilon; each next is so much finer
+MARGIN, START, LEAST, FINER, GRIDS = 1.002, 1e-4, 1e-6, 4, 4  # of epsilon: margin, first interval; then finer ones
 KNOWN = {  # what a mechanism may set; all else stays as dp-accounting has it
     "from_gaussian_mechanism": {"count", "standard_deviation", "sensitivity", "sampling_prob"},
     "from_discrete_gaussian_mechanism": {"count", "sigma", "sensitivity", "use_connect_dots"},
@@ -80,7 +79,8 @@ def check_signature(card: dict[str, Any], key: Any) -> str:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     text = card["head"]["public_key"] if key is None else Path(key).read_text() if Path(key).is_file() else key
-    raw = base64.b64decode("".join(line for line in text.splitlines() if "-----" not in line))[-32:]
+    raw = base64.b64decode("".join(line for line in text.splitlines() if "-----" not in line) + "===")[-32:]
+    need(len(raw) == 32, f"the key {text[:60]!r} is neither a file that is there nor a public key")
     whose = f"signed by the key with fingerprint {hashlib.sha256(raw).hexdigest()}"
     for what, value in (("card", card), ("head of the ledger", card["head"])):
         fields = {name: one for name, one in value.items() if name != "signature"}
@@ -111,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
             print("holds:", check(json.loads(options.card.read_bytes()), beside), flush=True)
         except Exception as error:
             failed = 1
-            print("FAILS:", error if type(error) is ValueError else f"the card cannot be read: {error!r}", flush=True)
+            print("FAILS:", error if type(error) is ValueError else f"card or key unreadable: {error!r}", flush=True)
     return failed
 
 

@@ -6,6 +6,8 @@ from artifacts import serialization, witness
 from artifacts.approval import NONE
 from artifacts.packaging import require_licence
 from artifacts.references import PublicImages
+from sfumato import sources
+from sfumato.class_shares import number_of_classes
 from sfumato.config import Constants
 from sfumato.errors import BadInput, Refused
 from sfumato.methods.plan import Plan
@@ -15,6 +17,7 @@ from sfumato.privacy.door import PrivateSet, check_in
 from sfumato.privacy.ledger.chain import is_there
 from sfumato.privacy.ledger.ledger import Ledger
 from sfumato.settings import Settings, release_of
+from sfumato.sources import Reading
 from tasks.runtime.artifact import RunContext
 from tasks.runtime.environment import where
 from tasks.terms import Order, Terms
@@ -87,6 +90,24 @@ def refuse_own_releases(settings: Settings) -> None:
     """`BadInput` where the run's own private set, or one that the ledger counts together with it, is behind the public side; checked again once
     the records are read, which may be what joins the two."""
     refuse_own(settings, [settings.data.name, *counted_with(settings.data.name)])
+
+
+def unlike_known(name: str, source: str, reading: Reading) -> str:
+    """How a source differs from the set that the ledger knows under this name, for the eyes of the person who runs this; empty where it does not, or
+    where that cannot be told from names alone."""
+    known = known_constants(name)
+    try:
+        there = sources.describe(source, reading).whole if known else None
+    except BadInput:
+        return ""
+    if (
+        not known
+        or not there
+        or (there.parts, there.images, there.classes) == (known.parts, known.images, known.classes)
+    ):
+        return ""
+    counts = [f"{one.images:,} images in {number_of_classes(len(one.classes))}" for one in (known, there)]
+    return f"{name!r} stands in the ledger with {counts[0]}, and {source} holds {counts[1]}"
 
 
 def agreed_delta(name: str) -> float | None:

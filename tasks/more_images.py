@@ -7,10 +7,10 @@ from artifacts.record import RunRecord
 from sfumato import __version__
 from sfumato.errors import Refused
 from sfumato.generate import Origin
+from sfumato.image_folder import OF_SET
 from sfumato.preflight import plan_for, refuse_few_images
 from sfumato.released import MODEL, ReleasedModel, read_model
 from sfumato.settings import Settings, resolve
-from sfumato.sources.published import SYNTHETIC
 from tasks.checks import counted_with
 from tasks.planning import PlannedRun
 from tasks.runtime.artifact import device_of
@@ -60,4 +60,4 @@ def origin_of(record: RunRecord) -> Origin:
     """The run, and the private sets that count together with its own."""
     name = record.settings["data"]["name"]
     sentence = f"Drawn from the models of run `{record.run}`."
-    return Origin(sentence, f"{name}{SYNTHETIC}", record.run, counted_with(name))
+    return Origin(sentence, f"{name}{OF_SET}", record.run, counted_with(name))

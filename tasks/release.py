@@ -13,7 +13,7 @@ from artifacts.card import Evidence, evidence_of
 from artifacts.labels import Label
 from artifacts.model import lacking, with_images
 from artifacts.packaging import Packaging
-from artifacts.publish import destination, publish, safe_name, shareable_report
+from artifacts.publish import destination, private_of, publish, safe_name, shareable_report
 from artifacts.record import RunRecord, records, save_record
 from artifacts.references import (
     ClassCounts,
@@ -408,7 +408,7 @@ def publish_run(
     accepting = [kind for kind, reason in (("claim", accept_claim), ("copies", accept_copies)) if reason]
     with place.ledger() as ledger:
         released = gate.passed(store, ledger, record, accepting)
-        to = destination(to)
+        to = destination(to, private_of(record))
         packaging = packaging.of_run(record.model_copy(update={"decisions": released.decisions}))
         packaging = replace(
             packaging.of_run(released), date=now()[:DAY], signer=packaging.signer or place.image_signer()

@@ -27,7 +27,7 @@ def check(
 
     Example: sfumato check scans/ --public textures/ --set data.group=prefix
     """
-    from sfumato.preflight import brought_to, for_sheet, private_set
+    from sfumato.preflight import brought_to, for_sheet, left_out, private_set
     from sfumato.settings import resolve
     from tasks.planning import plan_run
 
@@ -50,6 +50,7 @@ def check(
         run = Intended(settings.data.model_copy(update={"channels": channels}), size, settings.seed)
     except BadInput as refusal:
         run = in_full(refusal)
+    warnings = (*warnings, *left_out(settings.data))
     sheet, path = check_data(private_set(settings), settings.data if public else None, run)
     OUT.print(Markdown(sheet_page(sheet)))
     OUT.print(f"sheet (INTERNAL)  {path}", soft_wrap=True, highlight=False, markup=False)

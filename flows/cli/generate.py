@@ -51,10 +51,12 @@ def generate(
         model, origin = load(folder, key=key), from_folder(folder)
     else:
         from artifacts.model import lacking
+        from artifacts.publish import private_of
         from artifacts.record import load_record
         from tasks.more_images import model_of, origin_of
 
         record = load_record(place.runs, of)
+        free_folder(Path(to), beside=private_of(record))
         if why := lacking(record):
             return _pay(record, images, why, bool(classes or continuations) or seed is not None, to, yes)
         model, origin = model_of(record), origin_of(record)

@@ -71,12 +71,21 @@ def budget(
 ) -> None:
     """Set what a private set may cost; a run that would go beyond is refused before it opens an image (exit code 3)."""
     from sfumato.preflight import set_named
+    from sfumato.sources import Reading
+    from tasks.checks import unlike_known
 
     with configure().ledger() as ledger:
-        named = set_named(dataset, _known(ledger))
+        known = _known(ledger)
+        named = set_named(dataset, known)
+        if not name and dataset not in known and (unlike := unlike_known(named, dataset, Reading("train"))):
+            raise BadInput(
+                f"{unlike}: for another collection give --name NAME, and --set data.name=NAME to its runs; for the set in the ledger its name alone, {named}"
+            )
         dataset = name or named
         if epsilon < 0:
             raise BadInput(f"--epsilon {epsilon:g}: a budget below nothing binds nothing; give a number from 0 up")
+        if delta is not None and not 0 < delta < 1:
+            raise BadInput(f"--delta {delta:g}: give a number above 0 and below 1, such as 1e-5")
         delta = ledger.total(dataset).delta if delta is None else delta
         if not delta:
             raise BadInput(f"'{dataset}' has no spends yet to take a delta from: name one with --delta")

@@ -1,6 +1,7 @@
 """`sfumato run`, `plan` and `rehearse`: what a run would do, its public half alone, and all of it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -78,7 +79,7 @@ def run(
     if publish_to:
         from artifacts.publish import destination
 
-        destination(publish_to)
+        destination(publish_to, planned.settings.data.private)
     with loading():
         from flows.cli.results import summary
         from flows.synthesize import synthesize_planned
@@ -147,10 +148,18 @@ def _show(place: Where, planned: "PlannedRun") -> None:
     """Show the plan, and whether the ledger's budget bears it."""
     from flows.cli.ledger_screen import budget_line
     from flows.cli.plan_screen import plan_lines
+    from sfumato.preflight import left_out, private_of
     from sfumato.privacy.ledger.chain import is_there
+    from tasks.checks import unlike_known
 
-    for warning in planned.warnings:
+    for warning in (*planned.warnings, *left_out(planned.settings.data)):
         warn(warning)
+    data = planned.settings.data
+    if unlike := unlike_known(data.name, data.private, replace(private_of(data).reading("train"), classes=())):
+        warn(
+            f"{unlike}: another collection needs a name of its own (--set data.name=NAME), and a changed one sfumato run --new-version; where the number "
+            "was declared, nothing is wrong"
+        )
     for part in plan_lines(planned.settings, planned.plan):
         OUT.print(part)
     if not is_there(place.ledger_url):

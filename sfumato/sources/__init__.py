@@ -44,7 +44,7 @@ from sfumato.sources.decoding import kind_of
 from sfumato.sources.dicom import BURNED_IN
 from sfumato.sources.embedded import holds_pictures, open_embedded
 from sfumato.sources.files import of_files
-from sfumato.sources.folders import open_image_folder
+from sfumato.sources.folders import open_image_folder, overlooked
 from sfumato.sources.identity import (
     NAMES,
     absolute,
@@ -67,7 +67,7 @@ from sfumato.sources.named import NAMED, open_named
 from sfumato.sources.npz import open_npz
 from sfumato.sources.pictures import check_same_shape, check_same_unit, shaped
 from sfumato.sources.private_names import unnamed
-from sfumato.sources.published import SYNTHETIC, card_above, images_of
+from sfumato.sources.published import card_above, images_of
 from sfumato.sources.shards import open_shards, shards_of
 from sfumato.sources.tables import READERS, table_files
 from sfumato.sources.unlabelled import without_labels
@@ -79,7 +79,6 @@ __all__ = [
     "NAMES",
     "NO_GROUPS",
     "PATIENT",
-    "SYNTHETIC",
     "UNLABELLED",
     "VOLUME",
     "Inspection",
@@ -93,6 +92,7 @@ __all__ = [
     "held_out_by_hash",
     "inspect",
     "is_there",
+    "left_out",
     "load",
     "meant",
     "needs_folder",
@@ -165,7 +165,8 @@ def load(source: str | Path, reading: Reading = Reading(), *, progress: Progress
         raise BadInput(
             f"the {part} part of {str(source)!r} holds none of its {catalogue.facts.records} records;"
             f" change data.held_out={held_out}, data.share={share:g} or add images",
-            nameless=f"has no record in its {part} part: change data.held_out={held_out}, data.share={share:g} or add images",
+            nameless=f"has no record in its {part} part, where the same picture, pixel by pixel, is held out or not every time it is there: change data.held_out={held_out}, "
+            f"data.share={share:g} or add images",
         )
     stacked = np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2))
     grouped = None if catalogue.facts.groups is None else np.array(groups, dtype=np.int64)
@@ -301,6 +302,19 @@ def open_source(source: str | Path, reading: Reading) -> Catalogue:
         catalogue = open_one(parts[0], reading)
     catalogue = narrowed(catalogue, reading) if chosen else catalogue
     return catalogue if reading.decoding.labels else without_labels(catalogue, reading)
+
+
+def left_out(source: str | Path, reading: Reading) -> str:
+    """What lies in the folders of a source and is not read as one of its pictures, in words without a name; empty where that is all."""
+    texts = []
+    for part in parts_of(source):
+        files = (
+            None if part in NAMES else open_one(part, replace(reading, part="all", classes=(), forgiving=True)).files
+        )
+        paths = [file.path for file in files() if isinstance(file.path, Path)] if files else []
+        if paths and existing(part).is_dir():
+            texts.append(overlooked(images_of(existing(part)), paths))
+    return ", ".join(text for text in texts if text)
 
 
 def open_one(source: str, reading: Reading) -> Catalogue:

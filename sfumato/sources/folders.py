@@ -1,12 +1,15 @@
 """Folders of pictures, in class folders or listed by a table, whole or in splits."""
 
+import os
+from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 from sfumato.errors import BadInput
 from sfumato.sources import dicom, tables
 from sfumato.sources.catalogue import NO_GROUPS, PATIENT, UNLABELLED, VOLUME, Catalogue, File, Reading
 from sfumato.sources.files import of_files
-from sfumato.sources.listing import check_inside, class_names, entries, is_flat, is_picture, picture_files
+from sfumato.sources.listing import SUFFIXES, check_inside, class_names, entries, is_flat, is_picture, picture_files
 from sfumato.sources.splits import SPLITS, splits_of_part
 
 
@@ -59,6 +62,33 @@ def folder_files(folder: Path, root: Path, reading: Reading) -> tuple[list[File]
     else:
         pictures = [(path, name, group) for name in names for path, group in grouping(folder, name, empty)]
     return [File(path, name or UNLABELLED, group) for path, name, group in pictures], bool(grouping)
+
+
+def overlooked(folder: Path, read: Collection[Path]) -> str:
+    """What lies in a folder and is not among the files that are `read`, in words without a name; empty where that is all. Hidden files do not count."""
+    used, loose, others = {os.path.abspath(path) for path in read}, 0, Counter[str]()
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if name.startswith(".") or os.path.join(os.path.abspath(place), name) in used:
+                continue
+            if name.lower().endswith(SUFFIXES):
+                loose += 1
+            elif not (Path(place) == folder and Path(name).stem == tables.METADATA):
+                others[Path(name).suffix.lower() or "without an ending"] += 1
+    parts = (
+        [f"{loose:,} {'picture that lies' if loose == 1 else 'pictures that lie'} beside or below the class folders"]
+        if loose
+        else []
+    )
+    parts += [
+        f"{count:,} {'file' if count == 1 else 'files'} {ending}" for ending, count in others.most_common(MOST_ENDINGS)
+    ]
+    return ", ".join(parts)
+
+
+MOST_ENDINGS = 4
+"""Kinds of files that are named."""
 
 
 def by_folder(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:

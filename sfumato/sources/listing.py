@@ -6,7 +6,8 @@ from pathlib import Path
 from sfumato.errors import BadInput
 from sfumato.sources import dicom, nifti
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", *dicom.SUFFIXES, *nifti.SUFFIXES)
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".ppm", ".pgm")
+SUFFIXES = (*PICTURES, *dicom.SUFFIXES, *nifti.SUFFIXES)
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -10,11 +10,10 @@ from typing import Any
 
 from sfumato import verify_card
 from sfumato.errors import BadInput
+from sfumato.image_folder import OF_SET, ORIGIN
 
-CARD, SYNTHETIC = "card.json", "-synthetic"
-"""The card, and how the name in it ends."""
-ORIGIN = "origin.json"
-"""What says of images that were drawn from a released model later where they come from, by some of a card's fields."""
+CARD = "card.json"
+"""The card."""
 FORMS = ("folder", "parquet", "webdataset")
 """The forms that are read; earlier versions knew the first alone, and did not say so."""
 PLACES = ("data", "images")
@@ -41,7 +40,7 @@ def _card(file: Path) -> dict[str, Any] | None:
         card = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return None
-    return card if isinstance(card, dict) and str(card.get("name", "")).endswith(SYNTHETIC) else None
+    return card if isinstance(card, dict) and str(card.get("name", "")).endswith(OF_SET) else None
 
 
 def _is_part(below: Path, card: dict[str, Any]) -> bool:
@@ -67,7 +66,7 @@ def _intact(folder: Path, written: int) -> bool:
     """Whether a folder is a published one, and its files are those in its card, which was `written` then."""
     try:
         card = json.loads((folder / CARD).read_bytes())
-        ours = str(card["name"]).endswith(SYNTHETIC) and isinstance(card["files"], dict)
+        ours = str(card["name"]).endswith(OF_SET) and isinstance(card["files"], dict)
     except (OSError, ValueError, KeyError, TypeError):
         return False
     if ours and (form := card.get("form", FORMS[0])) not in FORMS:

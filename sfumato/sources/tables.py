@@ -20,6 +20,8 @@ from sfumato.sources import dicom, saved
 from sfumato.sources.catalogue import GROUP, NO_GROUPS, PATIENT, UNLABELLED, USUAL_COLUMNS, VOLUME, File
 from sfumato.sources.listing import entries
 
+OTHER_MARKS = (";", "\\t", "|")
+"""What some programs put between columns, as Python writes it."""
 METADATA = "metadata"
 """Name of the table that makes an image folder of the folder that it lies in."""
 PATHS = ("path", "file_name")
@@ -112,9 +114,12 @@ def table_files(table: Path, columns: Columns, group: str, *, root: Path | None 
     for name, setting in (settings | ({group_name: "data.group"} if grouped else {})).items():
         if name not in present:
             present_names = ", ".join(map(repr, present))
+            way = f"name it by {setting}"
+            if len(present) == 1 and (mark := next((one for one in OTHER_MARKS if one in present_names), "")):
+                way = f"save the table with commas between its columns, in place of {mark!r}"
             raise BadInput(
-                f"the table {str(table)!r} has no column {name!r} (its columns: {present_names}); name it by {setting}",
-                nameless=f"has no column {name!r} (its columns: {present_names}): name it by {setting}",
+                f"the table {str(table)!r} has no column {name!r} (its columns: {present_names}); {way}",
+                nameless=f"has no column {name!r} (its columns: {present_names}): {way}",
             )
     real, files = Path(os.path.realpath(root)), []
     seen: dict[str, int] = {}
@@ -157,9 +162,10 @@ def _unreadable(table: Path) -> BadInput:
 
 def _damaged(table: Path, fault: Exception) -> BadInput:
     reason = " ".join(str(fault).split())[:100] or type(fault).__name__
+    way = "save it as UTF-8" if isinstance(fault, UnicodeError) else "make it again"
     return BadInput(
-        f"the table {str(table)!r} is damaged or no {table.suffix[1:]} ({reason}); make it again",
-        nameless=f"holds a table that is damaged or no {table.suffix[1:]}: make it again",
+        f"the table {str(table)!r} is damaged or no {table.suffix[1:]} ({reason}); {way}",
+        nameless=f"holds a table that is damaged or no {table.suffix[1:]}: {way}",
     )
 
 

@@ -189,6 +189,13 @@ def test_what_is_no_card_fails_in_one_line_each(tmp_path, capsys):
     assert checked(tmp_path / "none.json", capsys)[0] == 1
 
 
+@pytest.mark.parametrize("key", ["/nowhere/key.pem", "garbage", ""])
+def test_a_key_that_is_none_is_named_in_place_of_the_card(tmp_path, capsys, key):
+    code, lines = checked(card_in(tmp_path / "out", [Gaussian(noise_multiplier=2.0)]), capsys, key or " ")
+    assert code == 1 and "is neither a file that is there nor a public key" in lines[0]
+    assert [line.split(":")[0] for line in lines] == ["FAILS", "holds", "holds"]
+
+
 def test_the_script_stands_alone_and_is_short():
     text = Path(verify_card.__file__).read_text()
     nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Import | ast.ImportFrom)]

@@ -481,6 +481,18 @@ def test_a_url_that_cannot_be_used_is_one_line_without_its_password(place, words
     assert "\n" not in str(error.value) and "secret" not in str(error.value)
 
 
+def test_nothing_is_written_among_the_private_images(tmp_path):
+    """A folder there would be a class of them at the next run."""
+    scans = tmp_path / "scans"
+    (scans / "cat").mkdir(parents=True)
+    for place in (scans / "out", scans / "cat" / "out", tmp_path / "other" / ".." / "scans" / "out"):
+        with pytest.raises(BadInput, match="lies within the private images of this run"):
+            destination(place, str(scans))
+    assert destination(tmp_path / "scans-out", str(scans)) == (tmp_path / "scans-out").resolve()
+    with pytest.raises(BadInput, match="name a new one with --to"):
+        destination("")
+
+
 def test_a_place_below_a_place():
     assert (
         below("s3://bucket/sets/", "run-1") == "s3://bucket/sets/run-1"

@@ -90,9 +90,9 @@ def check(folder):
     """The check that every run makes of its private images before any other stage."""
 
     def check(*changes):
-        settings, _, _ = preflight(resolve("rapid", changes=changes))
+        settings, facts, _ = preflight(resolve("rapid", changes=changes))
         terms = Terms(relation="add_remove", delta=1e-5)
         order = Order(private=private_set(settings), terms=terms, machine=settings.machine)
-        check_private(order, RunContext(run="run-1", parents={}))
+        check_private(order, RunContext(run="run-1", parents={}), constants=facts.whole)
 
     return check

@@ -248,6 +248,13 @@ def test_papers_are_judged_as_they_were():
     assert (found.evaluation.epochs, found.evaluation.images) == (50, 30_000), "what is set stays"
 
 
+def test_a_time_too_short_for_steps_that_were_asked_for_says_which():
+    with pytest.raises(
+        BadInput, match=r"recipe.minutes=1 is too short .* with the steps that fine_tuning.steps asks for: use --set"
+    ):
+        recipe("recipe.minutes=1", "fine_tuning.steps=30000", shape=(1, 8, 8))
+
+
 def test_a_time_too_short_says_what_fits():
     with pytest.raises(BadInput) as error:
         recipe("recipe.minutes=1.5", shape=(3, 64, 64))

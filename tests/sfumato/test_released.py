@@ -5,10 +5,12 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from PIL import Image
 
@@ -70,9 +72,28 @@ def test_classes_are_chosen_by_name_or_position(released):
     assert model.draw(2, classes="4")[1].tolist() == [4, 4]
     with refused("classes", "'cat'", "not there", "0, 1"):
         model.draw(5, classes=["cat"])
-    for count, seed in ((0, None), (3, -1)):
+    for count, seed in ((0, None), (3, -1), (2.5, None), (3, "a")):
         with refused("cannot draw", str(count)):
             model.draw(count, seed=seed)
+
+
+class ReadsTwos:
+    """A judge to whom every second image is a 2, and the others what they were drawn for."""
+
+    def of_set(self, images, device):
+        labels = torch.as_tensor(images.labels).clone()
+        labels[::2] = 2
+        return torch.nn.functional.one_hot(labels, 10).double()
+
+
+@pytest.mark.parametrize("use", ["relabel", "filter"])
+def test_only_images_of_the_classes_that_are_asked_for_come_back(released, use):
+    """A judge that relabels may call them something else; whoever asks for threes wants no twos."""
+    model = sfumato.load(released)
+    judge = model.settings.judge.model_copy(update={"use": use, "keep": 0.5})
+    model = replace(model, judge=ReadsTwos(), settings=model.settings.model_copy(update={"judge": judge}))
+    assert model.draw(6, classes=["3", "5"])[1].tolist() == [3, 3, 3, 5, 5, 5]
+    assert use == "filter" or 2 in model.draw(6)[1].tolist()
 
 
 def test_the_certificate_is_that_of_the_card(released):

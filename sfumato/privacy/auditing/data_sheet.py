@@ -73,6 +73,8 @@ class DataSheet(Section):
     @property
     def refused(self) -> str:
         """The reason why no run would begin with these pictures; empty where one would."""
+        if self.broken and not self.records:
+            return "none of its pictures can be read: the sheet says why under 'Cannot be read'"
         if self.broken:
             return f"{len(self.broken)} of {self.records + len(self.broken)} pictures cannot be read: replace or remove them"
         if self.copies.pairs:

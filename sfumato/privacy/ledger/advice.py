@@ -33,11 +33,11 @@ Cost = Callable[[Sequence[Event]], float]
 """Events -> epsilon of their composition with all that is spent already."""
 
 
-def what_fits(planned: Sequence[Event], alone: Cost, with_spent: Cost, limit: float) -> str:
+def what_fits(planned: Sequence[Event], alone: Cost, with_spent: Cost, limit: float, also: str = "") -> str:
     """The change to `planned` that keeps the total within `limit`, in words; empty where none does.
 
     It changes the largest event: DP-SGD where the plan has it, else the last query. `alone` prices the plan by itself, which is
-    what --epsilon means.
+    what --epsilon means, with what else it takes (`also`) to be counted so.
     """
     changeable = next(
         (same for kind in CHANGEABLE if (same := [event for event in planned if isinstance(event, kind)])), []
@@ -61,7 +61,7 @@ def what_fits(planned: Sequence[Event], alone: Cost, with_spent: Cost, limit: fl
     if noise := _least(chosen.noise_multiplier, lambda value: fits("noise_multiplier", value)):
         shorter = alone(changed("noise_multiplier", noise))
         ways.append(
-            f"noise multiplier {noise:g} instead of {chosen.noise_multiplier:.4g} (--epsilon {_floor(shorter):g})"
+            f"noise multiplier {noise:g} instead of {chosen.noise_multiplier:.4g} (--epsilon {_floor(shorter):g}{also})"
         )
     return ", or ".join(ways)
 

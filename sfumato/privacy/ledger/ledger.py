@@ -733,9 +733,14 @@ class Ledger(DecidedLedger):
             lambda events: self._epsilon(events, delta, relation),
             lambda events: self._epsilon([*spent, *events], delta, relation),
             budget.epsilon,
+            "" if owner == dataset else f" --set privacy.delta={delta!r}",
         )
-        advice = f"with these settings {ways} would fit" if ways else "no part of it fits"
-        return f"{left} needs {after - before:.4g}: {advice}; or raise the budget"
+        if ways:
+            return f"{left} needs {after - before:.4g}: with these settings {ways} would fit; or raise the budget"
+        return (
+            f"{left} needs {after - before:.4g}, and changing its largest mechanism alone is not enough: a smaller --epsilon makes all of them "
+            "cheaper; or raise the budget"
+        )
 
 
 def _same(recorded: float | None, computed: float | None, tolerance: float) -> bool:

@@ -8,7 +8,7 @@ from PIL import Image
 from artifacts.witness import note_in_run
 from sfumato.privacy.accounting.events import Gaussian
 from tasks.runtime.environment import where
-from tests.examples import reserve
+from tests.examples import reserve, write_classes
 from tests.sfumato.privacy.ledger.test_recovery import earlier
 from tests.sfumato.privacy.ledger.test_signing import cut
 
@@ -47,6 +47,41 @@ def test_a_budget_binds_the_first_run_on_a_path_under_the_name_it_will_have(sfum
         assert ledger.budget("scans").epsilon == 5 and ledger.version("scans") == 1
     shown = sfumato("plan", "dp-sgd", *QUICK[:4], "--set", "privacy.delta=1e-5")
     assert "budget: epsilon 5 left of 5 at delta 1e-05 for 'digits'; nothing spent so far" in shown.out
+
+
+def test_a_budget_by_path_never_binds_another_collection_of_the_same_name(
+    sfumato, folder, images, check, tmp_path, monkeypatch
+):
+    check(f"data.private={images}")
+    limit = ["--epsilon", "5", "--delta", "1e-5"]
+    assert "'scans' may cost" in sfumato("ledger", "budget", str(images), *limit).out, "the collection itself"
+    other = write_classes(tmp_path / "elsewhere" / "scans", {"x": 12})
+    refused = sfumato("ledger", "budget", str(other), "--epsilon", "9", "--delta", "1e-5")
+    assert refused.is_one_line("'scans' stands in the ledger with", "12 images in 1 class", "--name NAME")
+    assert "'theirs' may cost" in sfumato("ledger", "budget", str(other), "--name", "theirs", *limit).out
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "scans").symlink_to(write_classes(tmp_path / "wards", {"y": 12}))
+    monkeypatch.chdir(tmp_path / "here")
+    assert sfumato("ledger", "budget", "scans", *limit).is_one_line("'scans' is a set of the ledger", "'wards'")
+    with where().ledger() as ledger:
+        assert ledger.budget("scans").epsilon == 5 and ledger.budget("wards") is None
+
+
+def test_a_plan_on_another_collection_of_a_known_name_says_so(sfumato, folder, images, check, tmp_path):
+    check(f"data.private={images}")
+    other = write_classes(tmp_path / "elsewhere" / "scans", {"x": 30, "y": 30})
+    shown = sfumato("plan", "dp-sgd", *QUICK[:4], "--set", f"data.private={other}")
+    assert "'scans' stands in the ledger with" in shown.err and "60 images in 2 classes" in shown.err
+    assert "--set data.name=NAME" in shown.err and "--new-version" in shown.err
+    same = sfumato("plan", "dp-sgd", *QUICK[:4], "--set", f"data.private={images}")
+    assert same.code == 0 and "stands in the ledger" not in same.err
+
+
+def test_a_delta_of_a_budget_that_is_none_is_named(sfumato, spent):
+    for wrong in ("0", "1", "-1e-5"):
+        assert sfumato("ledger", "budget", "scans", "--epsilon", "5", "--delta", wrong).is_one_line(
+            "--delta", "above 0"
+        )
 
 
 def test_sets_are_joined_and_parted_from_the_command_line(sfumato, spent):

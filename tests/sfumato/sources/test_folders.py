@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import shutil
 import warnings
 
 import numpy as np
@@ -10,7 +11,7 @@ from PIL import ExifTags, Image, ImageFile
 
 from sfumato.config import Decoding
 from sfumato.images import to_unit
-from sfumato.sources import Reading, describe, load, source_digest
+from sfumato.sources import Reading, describe, left_out, load, source_digest
 from sfumato.sources.catalogue import group_number
 from sfumato.sources.pictures import reshape
 from tests.sfumato.sources.writing import draw, refused, write_folder, write_mnist_like
@@ -25,11 +26,32 @@ def test_a_folder_of_class_folders(folder):
     assert np.array_equal(pets.pixels[0, 0], np.asarray(Image.open(folder / "ant" / "000.png")))
 
 
-@pytest.mark.parametrize("suffix", [".png", ".PNG", ".bmp", ".tif", ".tiff", ".jpg", ".jpeg"])
+def test_what_is_left_out_is_counted_without_a_name(folder):
+    assert left_out(folder, Reading()) == left_out("digits", Reading()) == ""
+    (folder / "cat" / "deeper").mkdir()
+    shutil.copyfile(folder / "cat" / "000.png", folder / "cat" / "deeper" / "secret.png")
+    assert left_out(folder, Reading()) == "1 picture that lies beside or below the class folders"
+    shutil.copyfile(folder / "cat" / "000.png", folder / "loose.png")
+    for name in ("notes.txt", "more.txt", "list.csv", ".hidden.txt"):
+        (folder / "cat" / name).write_text("x")
+    text = left_out(folder, Reading())
+    assert text == "2 pictures that lie beside or below the class folders, 2 files .txt, 1 file .csv"
+    (folder / "metadata.csv").write_text("file_name,label\ncat/000.png,cat\n")
+    assert left_out(folder, Reading()).startswith("51 pictures that lie"), "the table is used, and its one picture"
+
+
+@pytest.mark.parametrize("suffix", [".png", ".PNG", ".bmp", ".tif", ".tiff", ".jpg", ".jpeg", ".ppm"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_all_formats(tmp_path, suffix, channels):
     root = write_folder(tmp_path / "x", {"a": 2, "b": 1}, suffix, channels)
     assert load(root, Reading(part="all")).pixels.shape == (3, channels, 8, 8)
+
+
+@pytest.mark.parametrize("suffix", [".webp", ".gif"])
+def test_formats_that_know_no_grey_are_colour(tmp_path, suffix):
+    root = write_folder(tmp_path / "x", {"a": 2, "b": 1}, suffix, 1)
+    assert load(root, Reading(part="all")).pixels.shape == (3, 3, 8, 8)
+    assert load(root, Reading(part="all", channels=1)).pixels.shape == (3, 1, 8, 8)
 
 
 def test_palettes_are_colour_and_bits_are_grey(tmp_path):

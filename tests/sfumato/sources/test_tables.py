@@ -164,3 +164,16 @@ def test_a_fingerprint_changes_with_a_picture(tmp_path):
     before = fingerprint(table)
     draw(np.random.default_rng(7), 9, 9).save(tmp_path / "b.png")
     assert fingerprint(table) != before
+
+
+@pytest.mark.parametrize(("mark", "named"), [(";", "';'"), ("\t", "'\\\\t'"), ("|", "'|'")])
+def test_other_marks_between_columns_are_named(tmp_path, mark, named):
+    (tmp_path / "list.csv").write_text(f"path{mark}label\na.png{mark}cat\n")
+    with refused("save the table with commas between its columns", named):
+        describe(tmp_path / "list.csv", Reading())
+
+
+def test_a_table_in_another_encoding_says_which_one_it_takes(tmp_path):
+    (tmp_path / "list.csv").write_bytes("path,label\nä.png,cat\n".encode("utf-16"))
+    with refused("damaged or no csv", "save it as UTF-8"):
+        describe(tmp_path / "list.csv", Reading())

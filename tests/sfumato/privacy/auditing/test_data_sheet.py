@@ -50,6 +50,7 @@ def test_all_planted_defects_are_found_and_nothing_else(planted):
         ("even/p5_22.png", "odd/negative.png"),
     }
     assert "2 of 45 pictures cannot be read" in sheet.refused
+    assert "none of its pictures can be read" in sheet.model_copy(update={"records": 0}).refused
 
 
 def test_a_clean_collection_is_not_refused(planted):

@@ -488,6 +488,28 @@ def test_a_plan_can_be_checked_without_a_trace(ledger):
     assert [entry.kind for entry in ledger.entries()] == ["budget"]
 
 
+def test_a_plan_of_several_mechanisms_that_no_change_of_one_makes_fit_is_told_so(path):
+    with Ledger(f"sqlite:///{path}", clock, KEYS) as ledger:
+        ledger.set_budget("digits", 1.0, DELTA)
+        with pytest.raises(
+            Refused, match="changing its largest mechanism alone is not enough: a smaller --epsilon makes all"
+        ):
+            spend(
+                ledger,
+                [Gaussian(noise_multiplier=2.0), SubsampledGaussian(noise_multiplier=2.0, sample_rate=0.2, steps=150)],
+            )
+
+
+def test_what_fits_the_budget_of_a_joined_set_is_told_at_its_delta(path):
+    """The other set's delta is not that of the run, to whose certificate an epsilon belongs."""
+    with Ledger(f"sqlite:///{path}", clock, KEYS) as ledger:
+        ledger.set_budget("digits", 1.0, 1e-6)
+        spend(ledger, [Gaussian(noise_multiplier=50.0)], "scans")
+        ledger.join("scans", "digits", "the same people")
+        with pytest.raises(Refused, match=r"\(--epsilon 0\.\d+ --set privacy\.delta=1e-06\) would fit"):
+            ledger.check_budget("scans", [Gaussian(noise_multiplier=2.0)], "add_remove", 1e-3)
+
+
 def test_what_would_fit_fits_by_the_real_accountant(path):
     with Ledger(f"sqlite:///{path}", clock, KEYS) as ledger:
         ledger.set_budget("digits", 10.0, DELTA)
