@@ -637,8 +637,8 @@ def left_out(data: Data) -> tuple[str, ...]:
         "data.private": (data.private, private_of(data).reading("all")),
         "data.public": (data.public, sources.public_reading(data, 0)),
     }
-    found = {name: sources.left_out(source, reading) for name, (source, reading) in sides.items() if source}
-    return tuple(f"{name}: {text}: left out" for name, text in found.items() if text)
+    texts = {name: sources.left_out(source, reading) for name, (source, reading) in sides.items() if source}
+    return tuple(f"{name}: {text}: left out" for name, text in texts.items() if text)
 
 
 def private_set(settings: Settings) -> PrivateSet:
