@@ -74,7 +74,7 @@ def overlooked(folder: Path, read: Collection[Path]) -> str:
                 continue
             if name.lower().endswith(SUFFIXES):
                 loose += 1
-            elif not (Path(place) == folder and Path(name).stem == tables.METADATA):
+            elif Path(name).stem != tables.METADATA and Path(name).suffix.lower() not in BESIDE:
                 others[Path(name).suffix.lower() or "without an ending"] += 1
     parts = (
         [f"{loose:,} {'picture that lies' if loose == 1 else 'pictures that lie'} beside or below the class folders"]
@@ -87,6 +87,8 @@ def overlooked(folder: Path, read: Collection[Path]) -> str:
     return ", ".join(parts)
 
 
+BESIDE = (".md", ".db", ".ini")
+"""Endings of files that collections carry along, and that nobody takes for records."""
 MOST_ENDINGS = 4
 """Kinds of files that are named."""
 

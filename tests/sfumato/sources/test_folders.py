@@ -32,7 +32,7 @@ def test_what_is_left_out_is_counted_without_a_name(folder):
     shutil.copyfile(folder / "cat" / "000.png", folder / "cat" / "deeper" / "secret.png")
     assert left_out(folder, Reading()) == "1 picture that lies beside or below the class folders"
     shutil.copyfile(folder / "cat" / "000.png", folder / "loose.png")
-    for name in ("notes.txt", "more.txt", "list.csv", ".hidden.txt"):
+    for name in ("notes.txt", "more.txt", "list.csv", ".hidden.txt", "README.md", "Thumbs.db"):
         (folder / "cat" / name).write_text("x")
     text = left_out(folder, Reading())
     assert text == "2 pictures that lie beside or below the class folders, 2 files .txt, 1 file .csv"
