@@ -72,6 +72,11 @@ def preflight(
     for the private set of a name: the number of records and the class list are taken from the settings, else from there, and
     where neither has them, this once, from the source. `agreed` tells the delta that `privacy.delta=auto` takes where a budget has one.
     """
+    for side, source in (("private", settings.data.private), ("public", settings.data.public)):
+        if not source:
+            raise BadInput(
+                f"data.{side} names no images: give a folder, a table, a file or a data set, such as --set data.{side}=PATH"
+            )
     settings = settings.model_copy(update={"data": placed(settings.data, data_folder)})
     data = _chosen(settings.data)
     settings = with_pretrained(settings.model_copy(update={"data": data}))

@@ -49,6 +49,11 @@ def test_the_default_is_filled_in_and_nothing_is_decoded(monkeypatch):
     assert settle(*["privacy.delta_exponent=-2"])[0].privacy.delta == pytest.approx(RECORDS**-2)
 
 
+@pytest.mark.parametrize("side", ["private", "public"])
+def test_a_side_without_a_name_is_named(side):
+    assert f"data.{side} names no images" in refusal(f"data.{side}=")
+
+
 def test_settling_twice_changes_nothing_more(tmp_path):
     settled = settle(f"data.private={folder(tmp_path / 'a')}", "fine_tuning.batch=4", "data.held_out=0.5")
     assert preflight(settled[0]) == settled

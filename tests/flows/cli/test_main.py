@@ -465,10 +465,12 @@ def test_without_a_run_the_way_to_one_is_shown(sfumato, folder):
         assert sfumato(*command).is_one_line("no run yet", str(folder / "runs"), "sfumato run")
 
 
-def test_an_unknown_run_is_named_with_those_there_are(sfumato, folder):
+def test_an_unknown_run_is_named_with_those_there_are(sfumato, folder, tmp_path):
     record = save(folder)
     for command in (["show"], ["publish"], ["report"], ["generate", "--images", "3"]):
         assert sfumato(*command, "tomorrow").is_one_line("'tomorrow'", record.run, "latest")
+    (tmp_path / "mine").mkdir()
+    assert sfumato("generate", str(tmp_path / "mine"), "--images", "3").is_one_line("is no published folder")
     assert sfumato("generate", "latest", "--images", "0").is_one_line("--images 0", "1 or more")
     assert sfumato("generate", "latest", "--images", "7", "--continuations", "3").is_one_line("7 images", "6 or 9")
 
