@@ -49,7 +49,7 @@ def generate(
     free_folder(Path(to))
     if (folder / CARD).is_file():
         model, origin = load(folder, key=key), from_folder(folder)
-    elif folder.is_dir() and not (place.runs / of).is_dir():
+    elif folder.is_dir() and (folder.name != of or not (place.runs / of).is_dir()):
         raise BadInput(f"{of} is no published folder, for there is no {CARD} in it: give one, or the name of a run")
     else:
         from artifacts.model import lacking

@@ -62,8 +62,13 @@ GATES = (
     ),
     Gate(
         "joined sets",
-        ("sfumato.privacy.ledger.joins", "sfumato.privacy.ledger.ledger.Ledger.reserve"),
-        "by a budget that is spent, that at least 1 % of the records, and five, are in another set or version, or nearly the same",
+        (
+            "sfumato.privacy.ledger.joins",
+            "sfumato.privacy.ledger.ledger.Ledger.reserve",
+            "sfumato.own_releases.refuse_own",
+        ),
+        "by a budget that is spent, or by public images or weights that were drawn from another set, that at least 1 % of the records, and five, are in "
+        "that set or version, or nearly the same",
     ),
     Gate(
         "copies among the public images",
