@@ -62,18 +62,21 @@ def release(run: str, days: float = 14) -> str:
             "run='latest' may be another run when the answer comes: give the name of the run, as sfumato show prints it"
         )
     record = load_record(place.runs, run)
-    released = releasable(record)
-    about = "-".join(digest[:SHOWN_LETTERS] for digest in digests_of(released).values())
-    create_markdown_artifact(report_for_prefect(record, {}), key="release", description=f"What of {run} would leave.")
     attempt, mistake = 0, ""
     while True:
+        released = releasable(record)
+        shown = digests_of(released)
+        about = "-".join(digest[:SHOWN_LETTERS] for digest in shown.values())
+        create_markdown_artifact(
+            report_for_prefect(record, {}), key="release", description=f"What of {run} would leave."
+        )
         form = ask(
             form_of(released, release_of(record.settings).licence, mistake),
             f"{about}-{attempt}",
             round(days * DAY_SECONDS),
         )
         try:
-            return decide(record, ruling_of(form)).in_words()
+            return decide(record, ruling_of(form), shown=shown).in_words()
         except BadInput as error:
             attempt, mistake = attempt + 1, str(error)
 

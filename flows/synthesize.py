@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
-from artifacts.publish import below
+from artifacts.publish import below, destination
 from artifacts.record import SYNTHETIC, UNTOLD, RunRecord, run_folder
 from artifacts.references import (
     CentralSums,
@@ -183,6 +183,8 @@ def run_plan(run: PlannedRun, wishes: Wishes = Wishes()) -> RunRecord:
     book = Journal.begin(run.settings, private_set(run.settings), wishes.above)
     if wishes.another and wishes.publish_to not in ("", RUN_FOLDER):
         wishes = replace(wishes, publish_to=below(wishes.publish_to, book.context.run))
+    if wishes.publish_to not in ("", RUN_FOLDER):
+        destination(wishes.publish_to, run.settings.data.private)
     with book.until_the_end():
         return _carry_out(run, wishes, book)
 
@@ -245,7 +247,9 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
 
 def show_in_ui(record: RunRecord) -> None:
     """The report that may leave as a Markdown artifact of the flow run (made in every run, cached stages or not), linked to MLflow."""
-    create_markdown_artifact(release.report_for_prefect(record, pages_of(record)), key="report", description=record.run)
+    page = release.report_for_prefect(record, pages_of(record))
+    with release.telling(record, "Prefect"):
+        create_markdown_artifact(page, key="report", description=record.run)
 
 
 def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:

@@ -1,11 +1,12 @@
 """Asking for a decision on whether a run's images may leave, and writing it down."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from artifacts import gate
 from artifacts.approval import digests_of
 from artifacts.packaging import require_licence
-from artifacts.record import RunRecord
+from artifacts.record import RunRecord, load_record
 from sfumato import __version__
 from sfumato.config import Release
 from sfumato.errors import BadInput
@@ -38,8 +39,13 @@ def releasable(record: RunRecord, accept_claim: str = "", accept_copies: str = "
         return accepted(place.store(), ledger, record, claim=accept_claim, copies=accept_copies)
 
 
-def decide(record: RunRecord, ruling: Ruling, approver: Signer | None = None) -> Decision:
-    """Write a decision on a run's images into the ledger, the run's record and its reports; with an `approver`'s key it is signed."""
+def decide(
+    record: RunRecord, ruling: Ruling, approver: Signer | None = None, *, shown: Mapping[str, str] | None = None
+) -> Decision:
+    """Write a decision on a run's images into the ledger, the run's record and its reports; with an `approver`'s key it is signed.
+
+    `BadInput` where what would leave is no longer what was `shown` to whoever decided, by its digests.
+    """
     place = where()
     if ruling.decision == APPROVED:
         require_licence(Release(licence=ruling.licence))
@@ -49,6 +55,8 @@ def decide(record: RunRecord, ruling: Ruling, approver: Signer | None = None) ->
             f"the key {approver.fingerprint[:SHOWN_LETTERS]} is none of release.approvers of run {record.run}: sign with one of these"
         )
     released = releasable(record)
+    if shown is not None and digests_of(released) != shown:
+        raise BadInput("what would leave has changed since this form was made: look at it again, and decide anew")
     decision = Decision(
         run=record.run,
         digests=digests_of(released),
@@ -65,5 +73,6 @@ def decide(record: RunRecord, ruling: Ruling, approver: Signer | None = None) ->
             released.settings["data"]["name"], decision, artifact=record.samples_artifact, code_version=__version__
         )
         released = gate.passed(place.store(), ledger, record)
-    write_up(record.model_copy(update={"decisions": released.decisions, "overrides": released.overrides}))
+    now_there = load_record(place.runs, record.run)  # an audit, or publishing, may have ended since
+    write_up(now_there.model_copy(update={"decisions": released.decisions, "overrides": released.overrides}))
     return decision

@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 from artifacts import serialization
 from artifacts.certify import certificate_of, spends_of
 from artifacts.labels import Label
-from artifacts.record import RunRecord, run_folder
+from artifacts.record import RunRecord, load_record, run_folder
 from artifacts.references import (
     CanaryImages,
     ChosenImages,
@@ -312,7 +312,9 @@ def conclude(record: RunRecord, findings: Findings, copies: Copies) -> RunRecord
     note_check(dataset, "audit", samples, findings, not result.refuted, record.run)
     draw_audit(folder / AUDIT_PICTURE, result, distances["to_train"], distances["to_test"])
     write_text(folder / AUDIT_REPORT, in_html(audit_page(result), inside(folder)))
-    record = record.model_copy(update={"audit": result})
+    record = load_record(place.runs, record.run).model_copy(
+        update={"audit": result}
+    )  # it may have been published since
     write_up(record)
     with telling(record):
         if result.refuted:

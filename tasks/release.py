@@ -297,12 +297,12 @@ def write_up(record: RunRecord) -> None:
 
 
 @contextlib.contextmanager
-def telling(record: RunRecord) -> Iterator[None]:
-    """Inside the block an error of MLflow is only a warning: a run that is over or published stays so."""
+def telling(record: RunRecord, whom: str = "MLflow") -> Iterator[None]:
+    """Inside the block an error of MLflow, or of Prefect, is only a warning: a run that is over or published stays so."""
     try:
         yield
     except Exception as error:
-        CONSOLE.print(f"{record.run}: stored, but not written to MLflow ({type(error).__name__})")
+        CONSOLE.print(f"{record.run}: stored, but not written to {whom} ({type(error).__name__})")
 
 
 def show_run(record: RunRecord) -> None:
@@ -419,6 +419,7 @@ def publish_run(
     record = record.model_copy(update={"overrides": released.overrides, "decisions": released.decisions})
     save_record(folder, record)
     record = record.model_copy(update={"published": str(publish(store, released, to, evidence, packaging))})
+    save_record(folder, record)  # before the reports: whatever ends them, a schedule counts this edition as published
     write_up(record)
     with telling(record):
         show_run(record)

@@ -38,6 +38,8 @@ SERVER_FILE = "prefect-server.json"
 LOG = "serve.log"
 """Log of the server, the worker and MLflow."""
 HEALTH_SECONDS, OK = 15.0, 200
+OWNER_ALONE = 0o700
+"""Permissions of a new home, whose runs and pages hold private images; an existing one keeps those that a person gave it."""
 TF32_FORCED = "NVIDIA_TF32_OVERRIDE"
 """A switch of NVIDIA's libraries that overrides all of torch's own."""
 SERVER_STARTUP_SECONDS = "120"
@@ -174,6 +176,9 @@ def configure() -> Where:
     """Make the home and point Prefect at it; call before Prefect or torch is imported. What the environment sets already, stays."""
     place = where()
     try:
+        if not place.home.exists():
+            place.home.parent.mkdir(parents=True, exist_ok=True)
+            place.home.mkdir(mode=OWNER_ALONE, exist_ok=True)
         for folder in (place.runs, place.home / "prefect", place.home / "results", place.home / "mlflow"):
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

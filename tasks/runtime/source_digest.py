@@ -174,7 +174,9 @@ def _save(home: Path) -> None:
     known.is_new = False
 
 
+@functools.cache
 def _source(name: str) -> bytes:
+    """The source of a module as this process first saw it: what is hashed and what is parsed are the same bytes."""
     module = sys.modules.get(name) or importlib.import_module(name)
     return Path(inspect.getfile(module)).read_bytes()
 

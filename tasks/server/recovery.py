@@ -118,15 +118,17 @@ def _code_behind(file: Path) -> str:
 
 @contextlib.contextmanager
 def keeping_schedules(place: Where, api: str, file: Path) -> Iterator[None]:
-    """While prefect.yaml is deployed again, keep the schedules set in the UI, unless the file was changed."""
+    """While prefect.yaml is deployed again, keep the schedules and parameters set in the UI, unless the file was changed; also where deploying fails."""
     mark, digest = place.home / DEPLOYED, hashlib.sha256(file.read_bytes()).hexdigest()
     same = mark.exists() and mark.read_text(encoding="utf-8") == digest
     with SyncPrefectClient(api) as client:
-        before = {one.id: one.schedules for one in client.read_deployments()} if same else {}
-        yield
-        for deployment, schedules in before.items():
-            updates = [DeploymentScheduleUpdate(**one.model_dump(include=SCHEDULE)) for one in schedules]
-            client.update_deployment(deployment, DeploymentUpdate(schedules=updates))
+        before = {one.id: (one.schedules, one.parameters) for one in client.read_deployments()} if same else {}
+        try:
+            yield
+        finally:
+            for deployment, (schedules, parameters) in before.items():
+                updates = [DeploymentScheduleUpdate(**one.model_dump(include=SCHEDULE)) for one in schedules]
+                client.update_deployment(deployment, DeploymentUpdate(schedules=updates, parameters=parameters))
     write_text(mark, digest)
 
 

@@ -82,6 +82,16 @@ def test_a_run_that_is_to_be_published_without_a_licence_does_not_begin(no_serve
     assert not list(where().runs.iterdir()) and not (tmp_path / "out").exists()
 
 
+def test_a_run_whose_place_is_taken_does_not_begin(no_servers, tmp_path, scans):
+    """The terminal asks first; a schedule did not, and found out after the work."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "there.txt").write_text("x")
+    with pytest.raises(BadInput, match="exists and is not an empty folder"):
+        run("dp-sgd", [f"data.private={scans}", *TINY], str(tmp_path / "out"))
+    with where().ledger() as ledger:
+        assert not ledger.entries()
+
+
 def as_class_folders(to: Path, positions) -> Path:
     found = load_digits()
     for at in positions:

@@ -104,6 +104,22 @@ def test_without_a_worker_the_process_waits_and_a_refusal_is_an_answer_too(run, 
     assert [one.decision for one in decisions(run)] == ["refused"]
 
 
+def test_an_answer_to_what_was_shown_does_not_cover_what_came_since(run, client, monkeypatch):
+    """While the form waited, somebody answered for copies: the promise is another one, and is shown again."""
+    mistakes, shown = [], [{"images": "a" * 64}, None, None]
+    real = flow_file.digests_of
+    monkeypatch.setattr(flow_file, "digests_of", lambda record: shown.pop(0) or real(record))
+
+    def answered(wait_for_input, **how):
+        mistakes.append(wait_for_input._description)
+        return wait_for_input(**ANSWER)
+
+    monkeypatch.setattr(flow_file, "pause_flow_run", answered)
+    assert "approved" in release(run, days=2)
+    assert len(mistakes) == 2 and "has changed since this form was made" in mistakes[1]
+    assert [one.decision for one in decisions(run)] == ["approved"]
+
+
 def test_latest_is_no_name_in_a_form(client, run):
     with pytest.raises(BadInput, match="give the name of the run"):
         release("latest")

@@ -14,6 +14,7 @@ from sfumato.config import Release
 from sfumato.errors import BadInput
 from sfumato.privacy.accounting.events import Uncertified
 from sfumato.settings import resolve
+from tasks import release
 from tasks.record import BASELINE_METHOD, baseline_settings
 from tasks.release import finish, publish_run
 from tasks.runtime.environment import configure
@@ -127,6 +128,19 @@ def test_a_run_stays_finished_and_published_though_mlflow_is_gone(place, monkeyp
 def test_publishing_is_noted_in_the_record(place, told, tmp_path):
     record = publish_run(end(place), tmp_path / "out")
     assert record.published == str(tmp_path / "out") and load_record(place.runs).published == record.published
+
+
+def test_what_is_published_is_noted_before_its_reports_are_written(place, told, tmp_path, monkeypatch):
+    """Else a schedule would publish the same images once more."""
+    record = end(place)
+
+    def full(*_):
+        raise OSError("no space")
+
+    monkeypatch.setattr(release, "write_up", full)
+    with pytest.raises(OSError, match="no space"):
+        publish_run(record, tmp_path / "out")
+    assert load_record(place.runs).published == str(tmp_path / "out")
 
 
 @pytest.mark.parametrize("licence", ["", "MIT"])

@@ -1,6 +1,7 @@
 """Which code is in a key: what shapes a result is, what does not is not."""
 
 import ast
+import hashlib
 import importlib
 import itertools
 import sys
@@ -58,7 +59,12 @@ def digest(tmp_path, monkeypatch):
     def forget():
         for name in [name for name in sys.modules if name.split(".")[0] == "stagebox"]:
             del sys.modules[name]
-        for cached in (source_digest.code_digest, source_digest._findings, source_digest._tree):
+        for cached in (
+            source_digest.code_digest,
+            source_digest._findings,
+            source_digest._tree,
+            source_digest._source,
+        ):
             cached.cache_clear()
 
     def make(stage="work", before=(), **changes):
@@ -256,6 +262,18 @@ def test_a_second_process_parses_no_source_again_and_finds_the_same(parsed, tmp_
     first = digest()
     assert len(sources) > 50 and (tmp_path / source_digest.FILE).exists()
     assert digest() == first and not sources
+
+
+def test_what_is_hashed_is_what_is_parsed(parsed, tmp_path, monkeypatch):
+    """A file that is edited while a process runs: its digest is that of the text that this process saw first, in every key."""
+    (tmp_path / "edited_meanwhile.py").write_text("X = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source_digest._tree("edited_meanwhile")
+    (tmp_path / "edited_meanwhile.py").write_text("X = 2\n")
+    first = source_digest.module_digest("edited_meanwhile")
+    known = source_digest._known(tmp_path).findings
+    new = hashlib.sha256(f"{sys.version_info[:2]}\n".encode() + b"X = 2\n").hexdigest()
+    assert new not in known and first in {one.digest for one in known.values()}
 
 
 def test_a_changed_source_is_read_again_and_alone(parsed, monkeypatch):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
@@ -142,6 +143,23 @@ def test_a_schedule_stays_as_it_was_set_unless_the_file_changed(client, api, pla
     assert deployed_again("one") == [True]
     assert client.read_deployment(deployment).schedules[0].schedule.interval == timedelta(days=1)
     assert deployed_again("two") == [False], "the file was edited and wins"
+
+
+def test_what_was_set_in_the_ui_stays_also_where_deploying_fails(client, api, place, deployment, tmp_path):
+    file = tmp_path / "prefect.yaml"
+    file.write_text("one")
+    with keeping_schedules(place, api, file):
+        client.update_deployment(deployment, DeploymentUpdate(parameters={"method": "rapid"}))
+    weekly = [DeploymentScheduleUpdate(schedule=IntervalSchedule(interval=timedelta(days=7)), active=True)]
+    client.update_deployment(deployment, DeploymentUpdate(schedules=weekly, parameters={"method": "dp-sgd"}))
+    paused = [DeploymentScheduleUpdate(schedule=IntervalSchedule(interval=timedelta(days=7)), active=False)]
+    for fails in (False, True):
+        with pytest.raises(KeyboardInterrupt) if fails else nullcontext(), keeping_schedules(place, api, file):
+            client.update_deployment(deployment, DeploymentUpdate(schedules=paused, parameters={"method": "rapid"}))
+            if fails:
+                raise KeyboardInterrupt
+        now = client.read_deployment(deployment)
+        assert [one.active for one in now.schedules] == [True] and now.parameters == {"method": "dp-sgd"}
 
 
 def test_what_is_deployed_already_is_deployed_again_only_after_a_change(api, client, deployment, place, tmp_path):
