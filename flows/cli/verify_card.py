@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
+from sfumato.errors import BadInput
+
 
 def verify_card(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", exists=True, help="A published folder, or its card.json.")
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder, or its card.json.")],
     key: Annotated[str, typer.Option(help="The signer's public key, as text or a file, got from the signer.")] = "",
 ) -> None:
     """Check a published folder: its signature, the digest of every file, and epsilon computed anew; exit code 1 where one fails.
@@ -20,4 +20,6 @@ def verify_card(
     """
     from sfumato.verify_card import main
 
+    if not folder.exists():
+        raise BadInput(f"there is no {str(folder)!r}: name a published folder, or the card.json in it")
     raise typer.Exit(main([str(folder), *(["--key", key] if key else [])]))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from artifacts import serialization
-from artifacts.record import load_record
+from artifacts.record import load_record, save_record
 from artifacts.references import Copies, Findings
 from artifacts.tracking import Tracker
 from sfumato.evaluation.copies import check_copies
@@ -50,7 +50,9 @@ def test_an_audit_joins_the_report_and_a_refuted_model_is_released_no_longer(pla
         distances = {"to_train": torch.as_tensor(to_train), "to_test": torch.as_tensor(to_test)}
         serialization.save(draft, distances, check.model_dump(mode="json"))
         copies = store.keep(Copies, draft, entries={"8": "INTERNAL"})
+    save_record(folder, record.model_copy(update={"published": "/out"}))  # by somebody, while the audit went on
     record = conclude(record, findings, copies)
+    assert record.published == "/out", "an audit notes what it found, and forgets nothing"
     assert record.audit.refuted == leaks and load_record(place.runs) == record
     told_of = (folder / "report-internal.html").read_text(encoding="utf-8")
     for text in (told_of, (folder / "audit-internal.html").read_text(encoding="utf-8")):
