@@ -39,7 +39,7 @@ def check_data(private: PrivateSet, data: Data | None, run: Intended | str) -> t
     public, learnt_from, unfit = None, None, run if isinstance(run, str) else ""
     if data:
         with progress("public images") as show:
-            public = inspect_public(data, show)
+            public = inspect_public(data, run.size if isinstance(run, Intended) else data.size, show)
     if data and isinstance(run, Intended):
         try:
             with progress("public images of a run") as show:

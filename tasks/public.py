@@ -358,6 +358,6 @@ def read_public(data: Data, size: int, seed: int, show: Progress) -> ImageSet:
     return degraded(images, data.public_noise, seed=seed)
 
 
-def inspect_public(data: Data, show: Progress) -> sources.Inspection:
-    """Inspect the public images as they are stored."""
-    return sources.inspect(data.public, sources.public_reading(data, 0), progress=show)
+def inspect_public(data: Data, size: int, show: Progress) -> sources.Inspection:
+    """Inspect the public images as they are stored; those of a mixture at the `size` that a run would bring them to, since their own may differ."""
+    return sources.inspect(data.public, sources.public_reading(data, size), progress=show)

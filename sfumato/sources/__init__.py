@@ -235,9 +235,10 @@ def record_digest(record: Record, names: tuple[str, ...]) -> bytes:
 
 
 def inspect(source: str | Path, reading: Reading = Reading(), *, progress: Progress = silent) -> Inspection:
-    """Look through all records of a source as they are stored, and go on after those that cannot be read."""
+    """Look through all records of a source as they are stored, those of a mixture at one size, and go on after those that cannot be read."""
     everything = replace(
         as_stored(reading),
+        size=reading.size if len(parts_of(source)) > 1 else None,
         without=reading.without,
         glyphs_per_class=reading.glyphs_per_class,
         characters=reading.characters,

@@ -105,6 +105,15 @@ def test_public_images_that_are_much_smaller_are_warned_of_or_refused(check, ima
     assert "warning: public images" in out and "enlarged 1.6 times to 8" in " ".join(out.split())
 
 
+def test_a_mixture_of_several_sizes_is_compared_at_the_size_that_a_run_would_take(check, tmp_path):
+    write_classes(tmp_path / "others", {"x": 30, "y": 30}, 12, 12)
+    scans = write_classes(tmp_path / "scans", {"a": 30, "b": 30})
+    few = ["--set", "data.glyphs_per_class=5"]
+    for more in ([], ["--set", "data.size=8"]):
+        code, out, err = check(scans, "--public", f"glyphs+{tmp_path / 'others'}", *few, *more)
+        assert code == 0 and "Pairs of an image and a public one" in out, err
+
+
 def test_what_is_not_there_is_one_line(check, tmp_path):
     code, _, err = check(tmp_path / "nowhere")
     assert code == 2 and err.count("\n") == 1 and "does not exist" in err
