@@ -44,7 +44,7 @@ from sfumato.sources.decoding import kind_of
 from sfumato.sources.dicom import BURNED_IN
 from sfumato.sources.embedded import holds_pictures, open_embedded
 from sfumato.sources.files import of_files
-from sfumato.sources.folders import open_image_folder, overlooked
+from sfumato.sources.folders import FOLDER, open_image_folder, overlooked
 from sfumato.sources.identity import (
     NAMES,
     absolute,
@@ -308,10 +308,14 @@ def open_source(source: str | Path, reading: Reading) -> Catalogue:
 def left_out(source: str | Path, reading: Reading) -> str:
     """What lies in the folders of a source and is not read as one of its pictures, in words without a name; empty where that is all."""
     texts = []
+    # Persons matter for the depth of the folders alone: no header is read for them.
+    group = reading.group if reading.group == FOLDER else NO_GROUPS
+    everything = replace(reading, part="all", classes=(), group=group, forgiving=True)
     for part in parts_of(source):
-        files = (
-            None if part in NAMES else open_one(part, replace(reading, part="all", classes=(), forgiving=True)).files
-        )
+        try:
+            files = None if part in NAMES else open_one(part, everything).files
+        except BadInput:  # of which whoever reads the source hears elsewhere
+            continue
         paths = [file.path for file in files() if isinstance(file.path, Path)] if files else []
         if paths and existing(part).is_dir():
             texts.append(overlooked(images_of(existing(part)), paths))

@@ -118,5 +118,6 @@ def by_patient(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:
     return [(path, dicom.patient(path)) for path in picture_files(root, name, empty=empty)]
 
 
-GROUPINGS = {"folder": by_folder, "prefix": by_prefix, PATIENT: by_patient}
+FOLDER = "folder"
+GROUPINGS = {FOLDER: by_folder, "prefix": by_prefix, PATIENT: by_patient}
 """Ways to group the pictures of class folders, by the value of `data.group`."""

@@ -36,6 +36,8 @@ def test_what_is_left_out_is_counted_without_a_name(folder):
         (folder / "cat" / name).write_text("x")
     text = left_out(folder, Reading())
     assert text == "2 pictures that lie beside or below the class folders, 2 files .txt, 1 file .csv"
+    persons = write_folder(folder.parent / "persons", {"ill/ann": 2, "ill/bob": 1, "well/cid": 1})
+    assert left_out(persons, Reading(group="folder")) == "" and left_out(folder.parent / "none", Reading()) == ""
     (folder / "metadata.csv").write_text("file_name,label\ncat/000.png,cat\n")
     assert left_out(folder, Reading()).startswith("51 pictures that lie"), "the table is used, and its one picture"
 
