@@ -8,6 +8,7 @@ import atexit
 import gc
 import importlib
 import logging
+import os
 import re
 import signal
 import sys
@@ -218,13 +219,18 @@ def _pointed(error: BadInput | Refused | Stopped) -> BadInput | Refused | Stoppe
 
 
 COUNTS_AT_THE_END = "triton"
-"""A library that complains at the end, line by line, of all its objects that the collector was not shown."""
+"""A library that complains at the very end, in dozens of lines, of its own objects that are still there; torch may have loaded it."""
 
 
 def _end_soon() -> None:
-    """Spare the end of Python the look for garbage through all that is loaded, which takes a second or two."""
-    if COUNTS_AT_THE_END not in sys.modules:
-        gc.freeze()
+    """Spare the end of Python the look for garbage through all that is loaded, which takes a second or two, and a person a library's complaint.
+
+    It is registered first and so runs last: all that is to be said has been said.
+    """
+    gc.freeze()
+    if COUNTS_AT_THE_END in sys.modules:
+        sys.stderr.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _help_with(job: str) -> None:

@@ -460,6 +460,23 @@ def test_the_report_is_written_anew_and_found(sfumato, folder):
     assert '<body class="INTERNAL">' in Path(internal).read_text(encoding="utf-8")
 
 
+def test_no_library_complains_after_a_command_has_ended():
+    pytest.importorskip("triton")
+    program = """
+import sys
+from triton._C.libtriton import ir
+context = ir.context()
+ir.load_dialects(context)
+sys.held = [context, ir.builder(context)]
+import triton
+from flows.cli import main
+sys.argv = ["sfumato", "nosuch"]
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "nosuch" in done.stderr and "leaked" not in done.stderr
+
+
 def test_without_a_run_the_way_to_one_is_shown(sfumato, folder):
     for command in (["show"], ["publish"], ["report"], ["generate", "latest", "--images", "3"]):
         assert sfumato(*command).is_one_line("no run yet", str(folder / "runs"), "sfumato run")
