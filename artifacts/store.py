@@ -241,11 +241,26 @@ class Store:
     def recall(self, key: str) -> Ref | None:
         """An artifact that another machine made under a cache key, fetched and checked; None where there is no complete one."""
         note = self.remote.recall(key) if self.remote else None
-        if note is None or not self.intact(note[0]):
+        return self._known(*note) if note else None
+
+    def note(self, key: str, ref: Ref) -> None:
+        """Write down here under which cache key an artifact was made."""
+        (self.root / "keys").mkdir(exist_ok=True)
+        write_text(self.root / "keys" / f"{key}.json", json.dumps({"digest": ref.digest, "seconds": ref.seconds}))
+
+    def noted(self, key: str) -> Ref | None:
+        """The artifact that was written down under a cache key; None where there is none, or it is missing or damaged."""
+        try:
+            note = json.loads((self.root / "keys" / f"{key}.json").read_text())
+            return self._known(str(note["digest"]), float(note["seconds"]))
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        digest, seconds = note
+
+    def _known(self, digest: str, seconds: float) -> Ref | None:
+        if not self.intact(digest):
+            return None
         manifest = self.manifest(digest)
-        kind = next((kind for kind in Ref.__subclasses__() if kind.__name__ == manifest["kind"]), None)
+        kind = next((kind for kind in _kinds(Ref) if kind.__name__ == manifest["kind"]), None)
         return kind(digest=digest, label=manifest["label"], seconds=seconds) if kind else None
 
     def intact(self, ref: Ref | str) -> bool:
@@ -280,6 +295,12 @@ class Store:
             if Label.INTERNAL in manifest["entries"].values():
                 return f"{manifest['kind']} {digest[:12]}"
         return "nothing"
+
+
+def _kinds(base: type[Ref]) -> Iterator[type[Ref]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
 
 
 def file_digest(path: Path) -> str:

@@ -111,6 +111,8 @@ def making(
             summary=draft.metrics,
             seconds=round(seconds, 2),
         )
+        if context.key:  # before the ledger is told: whatever ends this process after that, nothing is paid for twice
+            store.note(context.key, ref)
         numbers = bind(place, draft, ref, title, context)
     draft.stored = ref
     try:

@@ -235,7 +235,9 @@ def run_stage(call: Call[Kind], context: RunContext) -> tuple[Kind, bool]:
     place, key, stage = where(), call.key, call.stage
     context = context.model_copy(update={"key": key})
     with turn_everywhere(place, key, f"waiting for {stage.name} of another run"):
-        if place.shared_store and not is_here(stage, key) and (known := recalled(place, key)):
+        if not is_here(stage, key) and (known := recalled(place, key)):
+            if place.shared_store:
+                share(place, key, known)
             return cast(Kind, known), True  # a key is of one stage, which makes one kind
         work = stage.task.with_options(task_run_name=call.name) if call.note else stage.task
         state: Any = work(context, **call.arguments, return_state=True)
@@ -249,8 +251,13 @@ def run_stage(call: Call[Kind], context: RunContext) -> tuple[Kind, bool]:
 
 
 def recalled(place: Where, key: str) -> Ref | None:
-    """The result of another machine with the same ledger under a cache key; an artifact that the ledger does not name counts as missing."""
-    ref = place.store().recall(f"{place.books}/{key}") if place.shared_store else None
+    """The result under a cache key of a run that was killed here before Prefect had stored it, or of another machine with the same ledger.
+
+    An artifact that the ledger in use does not name counts as missing.
+    """
+    ref = place.store().noted(key)
+    if (ref is None or lacking(place, ref)) and place.shared_store:
+        ref = place.store().recall(f"{place.books}/{key}")
     return ref if ref and not lacking(place, ref) else None
 
 

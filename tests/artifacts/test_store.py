@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from artifacts import serialization
 from artifacts import store as store_module
 from artifacts.labels import ORDER, Label
-from artifacts.references import PublicImages, PublicModel, Samples, TunedModel
+from artifacts.references import ChosenImages, PublicImages, PublicModel, Samples, TunedModel
 from artifacts.store import VERSION, Damaged, Store, full_disk, write_text
 from sfumato import formats
 from sfumato.errors import BadInput
@@ -78,6 +78,16 @@ def test_what_stands_behind_a_spend_does_not_hand_its_label_on(store):
     assert keep(store, "of a look", kind=Samples, behind=[member], entries={"3": "INTERNAL"}).label == Label.INTERNAL
     with pytest.raises(ValueError, match="only with a ledger entry"):
         keep(store, "free", kind=Samples, behind=[member])
+
+
+def test_what_was_made_is_found_under_its_key_with_its_kind_until_it_is_damaged(store):
+    ref = keep(store, kind=ChosenImages)
+    store.note("key", ref)
+    assert store.noted("key") == ref and type(store.noted("key")) is ChosenImages and store.noted("other") is None
+    (store.root / "keys" / "half.json").write_text('{"digest": ')
+    assert store.noted("half") is None
+    (store.folder(ref) / "facts.json").write_text("two")
+    assert store.noted("key") is None
 
 
 def test_whatever_differs_has_another_address(store):

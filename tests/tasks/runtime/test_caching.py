@@ -20,20 +20,24 @@ from artifacts.references import (
     PublicModel,
     Samples,
 )
+from artifacts.tracking import Tracker
 from flows.synthesize import load_images
 from sfumato.config import NOT_HASHED, Latent, Machine, Network, Pretraining, Schedule
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS
 from sfumato.preflight import plan_for, preflight, private_set
+from sfumato.privacy.accounting.events import Gaussian
+from sfumato.privacy.door import Payment
+from sfumato.privacy.mechanisms import Paid
 from sfumato.settings import resolve
 from tasks import audit, private, public, release
 from tasks.inputs import PrivateParts, PublicParts, TrainingSet
 from tasks.runtime import caching, source_digest
-from tasks.runtime.artifact import RunContext
+from tasks.runtime.artifact import RunContext, making
 from tasks.runtime.caching import Stage, cache_key, run_stage
 from tasks.runtime.environment import configure, where
 from tasks.runtime.run import Journal
-from tests.examples import home_at, keep_samples, make_plan
+from tests.examples import home_at, keep_samples, make_plan, reserve
 
 CONTEXT = RunContext(run="run-1", parents={"DP": "aaa"})
 MODEL = PublicModel(digest="m" * 64, label="PUBLIC")
@@ -248,16 +252,56 @@ def test_a_call_reaches_another_process_by_name():
 def test_a_hit_whose_artifact_is_damaged_is_made_again(monkeypatch, intact, expected, tmp_path):
     store = SimpleNamespace(intact=lambda ref: intact, entries=lambda ref: [])
     monkeypatch.setattr(caching, "where", lambda: SimpleNamespace(store=lambda: store, home=tmp_path, shared_store=""))
+    monkeypatch.setattr(caching, "is_here", lambda stage, key: True)
     fake = FakeTask(Samples(digest="s" * 64, label="PUBLIC"))
     assert run_stage(call_of(fake), CONTEXT) == (fake.ref, intact)
     assert fake.asked == expected
 
 
-def test_a_hit_that_this_ledger_does_not_name_is_made_again_and_the_line_says_why(tmp_path, capsys):
+def test_a_hit_that_this_ledger_does_not_name_is_made_again_and_the_line_says_why(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(caching, "is_here", lambda stage, key: True)
     with home_at(tmp_path / "home"):
         fake = FakeTask(keep_samples(where().store(), entries={"0" * 64: "DP"}))
         assert run_stage(call_of(fake), CONTEXT) == (fake.ref, False) and fake.asked == [False, True]
     assert "stand-in: made again: its ledger entries are not in this ledger" in capsys.readouterr().err
+
+
+class Once(FakeTask):
+    """A Prefect task that was never stored: it does the work each time."""
+
+    def __call__(self, context, *_, **__):
+        ref = pay(context)
+        return SimpleNamespace(result=lambda: ref, name="Completed")
+
+
+def pay(context: RunContext) -> Samples:
+    """Reserve a spend, and store a result that stands on it."""
+    with making(Samples, "a stage", context) as draft:
+        (draft.folder / "facts.json").write_text("content")
+        with where().ledger() as ledger:
+            ticket = reserve(ledger, [Gaussian(noise_multiplier=1.0)])
+        draft.stands_on(Paid(None, {ticket.hash: "DP"}, Payment(ticket, (Gaussian(noise_multiplier=1.0),))))
+    return draft.ref
+
+
+@pytest.mark.parametrize(
+    ("killed_in", "reserves"), [("artifacts.tracking.Tracker.log", 1), (f"{Payment.__module__}.Payment.commit", 2)]
+)
+def test_what_was_paid_for_is_found_after_a_kill_from_its_commit_on(tmp_path, monkeypatch, killed_in, reserves):
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with home_at(tmp_path / "home"):
+        configure()
+        monkeypatch.setattr(caching, "is_here", lambda stage, key: False)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(killed_in, killed)
+            run_stage(call_of(Once(None)), CONTEXT)
+        monkeypatch.setattr(Tracker, "log", lambda *_, **__: "")
+        ref, cached = run_stage(call_of(Once(None)), CONTEXT)
+        with where().ledger() as ledger:
+            assert sum(entry.kind == "reserve" for entry in ledger.entries()) == reserves
+        assert cached == (reserves == 1) and not caching.lacking(where(), ref)
 
 
 def test_a_stage_is_cached_and_never_tried_twice():
