@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Generic, ParamSpec, TypeVar
 
@@ -18,6 +19,7 @@ from artifacts.publish import safe_name
 from artifacts.record import StageRecord
 from artifacts.references import Ref
 from artifacts.tracking import COMMIT, REASON, SOURCE, SOURCE_TYPE, USER
+from sfumato import sources
 from sfumato.config import Machine
 from sfumato.errors import Refused, Stopped
 from sfumato.privacy.door import PrivateSet
@@ -73,9 +75,8 @@ class Journal:
         if not above:
             call_run(name, about)
         tracker = place.tracker()
-        params = settings.model_copy(
-            update={"data": settings.data.model_copy(update={"private": private.name, "folder": ""})}
-        ).what()
+        shown = {"private": private.name, "public": without_paths(settings.data.public, private.source, private.name), "folder": ""}
+        params = settings.model_copy(update={"data": settings.data.model_copy(update=shown)}).what()
         about |= {SOURCE: "sfumato", SOURCE_TYPE: "LOCAL", COMMIT: commit(WHOLE)}
         public, internal = (
             tracker.log(name, label=label, parent=above.get(label, ""), tags=about | more, params=params, ended=False)
@@ -160,6 +161,14 @@ class Journal:
                     code_version=code_version(call.stage.fn),
                 )
         return ref
+
+
+def without_paths(source: str, private: str, name: str) -> str:
+    """A public source for those who may see no path of this machine: of each part its last name, or the private set's `name` where it is that."""
+    own = set(sources.parts_of(sources.absolute(private)))
+    return "+".join(
+        name if sources.absolute(part) in own else PurePath(part).name for part in sources.parts_of(source)
+    )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+from pathlib import PurePath
 from types import SimpleNamespace
 
 import pytest
@@ -44,7 +45,8 @@ def told(monkeypatch) -> list[dict]:
 
 
 def begin(name="scans", **changes):
-    places = [f"data.private={PRIVATE_PATH}", f"data.folder={PRIVATE_PATH}"]
+    public = f"data.public={PRIVATE_PATH}/../{PurePath(PRIVATE_PATH).name}+/elsewhere/textures+glyphs"
+    places = [f"data.private={PRIVATE_PATH}", f"data.folder={PRIVATE_PATH}", public]
     settings = resolve("rapid", changes=[*places, "privacy.epsilon=3", f"data.name={name}"])
     return Journal.begin(settings, PRIVATE.model_copy(update={"name": name}))
 
@@ -77,6 +79,7 @@ def test_it_has_a_parent_in_each_experiment_and_no_path_of_the_images_in_either(
     assert [call["label"] for call in told] == ["PUBLIC", "INTERNAL"]
     assert book.context.parents == {"PUBLIC": "run-1", "DP": "run-1", "INTERNAL": "run-2"}
     assert PRIVATE_PATH not in repr(told) and "ward-7" not in repr(told)
+    assert told[0]["params"]["data"]["public"] == "scans+textures+glyphs"
     assert {call["name"] for call in told} == {book.context.run}
     assert told[0]["tags"]["data"] == "scans" and told[0]["params"]["data"]["private"] == "scans"
 
