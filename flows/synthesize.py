@@ -285,7 +285,7 @@ def select(settings: Settings, plan: Plan, shown: TrainingSet, order: Order, boo
     if shown.autoencoder:
         eyes = train_eyes(settings, shown.images, book)
         agree(settings, rehearse(settings, None, shown, eyes, book), book, go_on)
-    order = order.unclaimed().following(*(spend.event for spend in plan.spends if spend.stage != STAGE_SELECTION))
+    order = order.unclaimed().following(*after(plan, STAGE_SELECTION))
     event, facts = plan.event_of(DiscreteHistogram, STAGE_SELECTION), plan.facts
     votes = book.stage(selection.vote, paid=True)(order, event, facts.classes, facts.public_classes, backbone)
     chosen = book.stage(selection.choose)(shown.images, votes, facts.selected, settings.seed)
@@ -379,9 +379,9 @@ def count(plan: Plan, order: Order, book: Journal) -> ClassCounts | None:
 
 
 def after(plan: Plan, stage: str) -> tuple[AnyEvent, ...]:
-    """The events that a plan spends after `stage`."""
-    last = max(place for place, spend in enumerate(plan.spends) if spend.stage == stage)
-    return tuple(spend.event for spend in plan.spends[last + 1 :])
+    """The events that a run pays for after a shared stage: those of the shared stages behind it, and the method's own."""
+    paid = SHARED_STAGES[: SHARED_STAGES.index(stage) + 1]
+    return tuple(spend.event for spend in plan.spends if spend.stage not in paid)
 
 
 def train_backbone(settings: Settings, images: PublicImages, book: Journal) -> PublicBackbone:
@@ -396,8 +396,7 @@ def train_judge(settings: Settings, plan: Plan, images: PublicImages, order: Ord
     backbone = train_backbone(settings, images, book)
     # Its use does not change it, and must not keep another run from reusing it.
     recipe = plan.judge.seen_by(JUDGE_TRAINING)
-    later = [spend.event for spend in plan.spends if spend.stage not in (STAGE_SELECTION, STAGE_COUNTS, STAGE_JUDGE)]
-    event, unclaimed = plan.event_of(Gaussian, STAGE_JUDGE), order.unclaimed().following(*later)
+    event, unclaimed = plan.event_of(Gaussian, STAGE_JUDGE), order.unclaimed().following(*after(plan, STAGE_JUDGE))
     judge = book.stage(private.train_judge, paid=True)(unclaimed, event, backbone, recipe, plan.facts)
     return Judging(backbone=backbone, judge=judge)
 
@@ -408,9 +407,8 @@ def sum_features(
     """The noisy mean embeddings that drawn images are moved to, where the plan has them; reused by every run with the same noise."""
     if not plan.matching:
         return None
-    later = [spend.event for spend in plan.spends if spend.stage not in SHARED_STAGES]
     event, how = plan.event_of(Gaussian, STAGE_MATCHING), plan.matching.seen_by(SUMMING)
-    order = order.unclaimed().following(*later)
+    order = order.unclaimed().following(*after(plan, STAGE_MATCHING))
     return book.stage(embedding.sum_features, paid=True)(
         order, event, plan.facts, parts.autoencoder, how, settings.seed
     )
@@ -526,9 +524,8 @@ def align(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> ClassMo
         plan.event_of(DiscreteHistogram, STAGE_MOMENTS),
         plan.events_of(Gaussian, STAGE_MOMENTS),
     )
-    later = [spend.event for spend in plan.spends if spend.stage not in SHARED_STAGES]
     return frame.stage(private.take_moments)(
-        order.unclaimed().following(*later),
+        order.unclaimed().following(*after(plan, STAGE_MOMENTS)),
         (counts, means, covariances),
         plan.facts.classes,
         measured_of(parts),
@@ -540,9 +537,8 @@ def sum_up(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> Centra
     """The noisy sums behind central images, where the plan has them; reused by every run with the same noise."""
     if not plan.central:
         return None
-    later = [spend.event for spend in plan.spends if spend.stage not in SHARED_STAGES]
     return frame.stage(central.sum_up)(
-        order.unclaimed().following(*later),
+        order.unclaimed().following(*after(plan, STAGE_CENTRAL)),
         queried_centrally(plan),
         plan.facts.classes,
         measured_of(parts),
@@ -735,7 +731,7 @@ def compare(
     return sets
 
 
-def terms(plan: Plan, comparison: bool = False, following: tuple[AnyEvent, ...] = ()) -> Terms:
+def terms(plan: Plan, comparison: bool = False) -> Terms:
     """The terms in which the stages of a plan pay."""
     claim = None if comparison or plan.claim == UNCLAIMED else plan.claim.model_dump(mode="json")
     return Terms(
@@ -744,5 +740,4 @@ def terms(plan: Plan, comparison: bool = False, following: tuple[AnyEvent, ...] 
         claim=claim,
         comparison=comparison,
         reason=plan.reason,
-        following=following,
     )

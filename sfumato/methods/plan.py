@@ -456,8 +456,8 @@ def aligning(alignment: Alignment, privacy: Privacy, beside: tuple[AnyEvent, ...
     )
 
 
-SHARED_STAGES = (STAGE_SELECTION, STAGE_COUNTS, STAGE_MOMENTS, STAGE_CENTRAL, STAGE_MATCHING, STAGE_JUDGE)
-"""The stages of `shared_spends`."""
+SHARED_STAGES = (STAGE_SELECTION, STAGE_COUNTS, STAGE_JUDGE, STAGE_MATCHING, STAGE_MOMENTS, STAGE_CENTRAL)
+"""The stages of `shared_spends`, in the order in which a run pays for them; those of the method follow."""
 
 
 class Plan(Section):
