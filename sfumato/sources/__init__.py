@@ -40,7 +40,7 @@ from sfumato.sources.catalogue import (
     group_number,
 )
 from sfumato.sources.chosen import narrowed, resolve_names
-from sfumato.sources.decoding import kind_of
+from sfumato.sources.decoding import kind_of, read_as_dicom
 from sfumato.sources.dicom import BURNED_IN
 from sfumato.sources.embedded import holds_pictures, open_embedded
 from sfumato.sources.files import of_files
@@ -206,12 +206,16 @@ def stored_pictures(source: str | Path, reading: Reading = Reading()) -> Iterato
 
 def text_burned_in(source: str | Path, reading: Reading = Reading()) -> int:
     """Pictures of a source of DICOM files whose header says that text is burned into them; others say nothing, and are not opened."""
-    catalogue = open_source(
-        source, Reading("all", folder=reading.folder, columns=reading.columns, only=reading.only, forgiving=True)
-    )
-    if catalogue.files is None or catalogue.facts.grouping != PATIENT:
+    catalogue = open_source(source, replace(as_stored(reading), group=_depth(reading), forgiving=True))
+    files = list(catalogue.files()) if catalogue.files else []
+    if not (files and read_as_dicom(files[0].path)):
         return 0
-    return sum(kind_of(file.path).endswith(BURNED_IN) for file in catalogue.files())
+    return sum(kind_of(file.path).endswith(BURNED_IN) for file in files)
+
+
+def _depth(reading: Reading) -> str:
+    """The groups of a reading as far as they say how deep its folders are; no header of a person is read for them."""
+    return reading.group if reading.group == FOLDER else NO_GROUPS
 
 
 def as_stored(reading: Reading) -> Reading:
@@ -308,9 +312,7 @@ def open_source(source: str | Path, reading: Reading) -> Catalogue:
 def left_out(source: str | Path, reading: Reading) -> str:
     """What lies in the folders of a source and is not read as one of its pictures, in words without a name; empty where that is all."""
     texts = []
-    # Persons matter for the depth of the folders alone: no header is read for them.
-    group = reading.group if reading.group == FOLDER else NO_GROUPS
-    everything = replace(reading, part="all", classes=(), group=group, forgiving=True)
+    everything = replace(reading, part="all", classes=(), group=_depth(reading), forgiving=True)
     for part in parts_of(source):
         try:
             files = None if part in NAMES else open_one(part, everything).files

@@ -192,12 +192,6 @@ BURNED_IN = ", text burned in"
 """Suffix of the kind of a picture whose header declares text in it."""
 
 
-def burned_in(path: Path | Held) -> bool:
-    """Whether the header says that text is burned into the picture."""
-    with opened(path, (WARNED_OF,)) as header:
-        return _burned_in(header)
-
-
 def _burned_in(header: Any) -> bool:
     return str(header.get(WARNED_OF) or "").strip().upper() == "YES"
 

@@ -194,7 +194,8 @@ def levels(pixels: np.ndarray, low: float, high: float, where: str) -> np.ndarra
     if not (pixels.min() >= low and pixels.max() <= high):  # not a number fails too
         raise BadInput(
             f"the image {where!r} has values from {pixels.min():g} to {pixels.max():g}, outside its range"
-            f" [{low:g}, {high:g}]; correct one of them"
+            f" [{low:g}, {high:g}]; correct one of them",
+            nameless=f"holds an image with values outside its range [{low:g}, {high:g}]: correct one of them",
         )
     return np.round((pixels.astype(np.float64) - low) / (high - low) * WHITE).astype(np.uint8)
 

@@ -75,7 +75,11 @@ class Journal:
         if not above:
             call_run(name, about)
         tracker = place.tracker()
-        shown = {"private": private.name, "public": without_paths(settings.data.public, private.source, private.name), "folder": ""}
+        shown = {
+            "private": private.name,
+            "public": without_paths(settings.data.public, private.source, private.name),
+            "folder": "",
+        }
         params = settings.model_copy(update={"data": settings.data.model_copy(update=shown)}).what()
         about |= {SOURCE: "sfumato", SOURCE_TYPE: "LOCAL", COMMIT: commit(WHOLE)}
         public, internal = (
@@ -166,9 +170,7 @@ class Journal:
 def without_paths(source: str, private: str, name: str) -> str:
     """A public source for those who may see no path of this machine: of each part its last name, or the private set's `name` where it is that."""
     own = set(sources.parts_of(sources.absolute(private)))
-    return "+".join(
-        name if sources.absolute(part) in own else PurePath(part).name for part in sources.parts_of(source)
-    )
+    return "+".join(name if sources.absolute(part) in own else PurePath(part).name for part in sources.parts_of(source))
 
 
 @dataclass(frozen=True)

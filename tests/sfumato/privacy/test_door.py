@@ -160,6 +160,26 @@ def test_what_would_end_a_run_after_it_has_paid_ends_it_at_check_in(ledger, fold
     check_in(access(ledger, private(folder, share=0.7)))
 
 
+def test_what_is_wrong_with_one_image_of_an_array_is_said_without_its_number_and_its_values(ledger, tmp_path):
+    images = np.linspace(0, 1, 60 * 36).reshape(60, 6, 6)
+    images[17, 3, 3] = 1371.25
+    np.savez(tmp_path / "scans.npz", images=images, labels=np.arange(60) % 2, range=[0, 1])
+    with pytest.raises(Unnamed, match=r"holds an image with values outside its range \[0, 1\]") as refused:
+        check_in(access(ledger, private(tmp_path / "scans.npz")))
+    assert "17" not in str(refused.value) and "1371" in refused.value.internal
+
+
+@pytest.mark.parametrize("group", ["folder", "prefix"])
+def test_a_set_of_persons_enters_however_they_are_named(ledger, tmp_path, group):
+    for number in range(80):
+        between = f"person-{number // 2}" + ("/" if group == "folder" else "_")
+        path = tmp_path / "wards" / ("ill", "well")[number % 2] / f"{between}{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), number, np.uint8)).save(path)
+    asked = access(ledger, private(tmp_path / "wards", group=group, unit="person"))
+    assert check_in(asked).kind == "look" and len(set(read(asked.private, "train").groups)) > 20
+
+
 def public_images(source, **asked):
     return sources.load(source, sources.Reading(part="all", **asked))
 

@@ -19,10 +19,10 @@ from sfumato.config import Columns, Decoding  # noqa: E402
 from sfumato.errors import BadInput  # noqa: E402
 from sfumato.preflight import preflight  # noqa: E402
 from sfumato.settings import resolve  # noqa: E402
-from sfumato.sources import Reading, describe, inspect, load, source_digest  # noqa: E402
+from sfumato.sources import NO_GROUPS, Reading, describe, inspect, load, source_digest, text_burned_in  # noqa: E402
 from sfumato.sources.catalogue import group_number  # noqa: E402
 from sfumato.sources.decoding import decode  # noqa: E402
-from sfumato.sources.dicom import burned_in, patient  # noqa: E402
+from sfumato.sources.dicom import patient  # noqa: E402
 from tests.hospital import PERSON, SECRETS, deeper, write_dicom, write_xrays, xrays  # noqa: E402
 from tests.sfumato.sources.writing import draw, refused  # noqa: E402
 
@@ -260,9 +260,17 @@ def test_two_units_under_one_declared_window_are_refused(tmp_path, data):
 def test_burned_in_text_is_told_of(tmp_path, data):
     root = write_xrays(tmp_path / "scans", data, count=4)
     path = write_dicom(root / "normal" / "burned.dcm", deeper(xrays(data, 1)[0][0]), **TWELVE, BurnedInAnnotation="YES")
-    assert burned_in(path) and not burned_in(root / "normal" / "IM00000.dcm")
     kinds = inspect(root).kinds
     assert sorted(kinds)[-1] == "28x28 DICOM, 12 bits, text burned in" and kinds.count("28x28 DICOM, 12 bits") == 4
+    assert (
+        text_burned_in(root, Reading("all", group=NO_GROUPS))
+        == text_burned_in(root, Reading("all", group="patient"))
+        == 1
+    )
+    inside = tmp_path / "persons" / "normal" / "person-1"
+    inside.parent.mkdir(parents=True)
+    path.parent.rename(inside)
+    assert text_burned_in(tmp_path / "persons", Reading("all", group="folder")) == 1
 
 
 def test_reading_is_silent_even_where_pydicom_would_quote_a_header(tmp_path, caplog):
