@@ -95,7 +95,8 @@ def made_of(record):
 
 def judged(record, draws: int, images: int) -> dict[str, list[dict[str, float]]]:
     """Scores of each draw of each way, by one judge; drawing and judging are the stages of the flow, cached like them."""
-    from flows.synthesize import load_images, terms, train_eyes
+    from flows.private_half import terms
+    from flows.public_half import load_images, train_eyes
     from sfumato.preflight import private_set
     from tasks import checks, release
     from tasks.inputs import FeatureSpaces, Inputs

@@ -4,7 +4,7 @@ from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
 from artifacts.record import RunRecord, load_record
-from flows.synthesize import pay, terms
+from flows.private_half import pay, terms
 from sfumato.errors import BadInput
 from sfumato.methods.plan import (
     STAGE_CENTRAL,

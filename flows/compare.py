@@ -11,7 +11,8 @@ from artifacts.record import RunRecord
 from artifacts.reports.comparison import Comparison, row_of
 from artifacts.reports.differences import PairRow, row_of_pair
 from flows.pairs import paired
-from flows.synthesize import run_plan, terms
+from flows.private_half import terms
+from flows.synthesize import run_plan
 from flows.variants import Cell, RunGrid, planned, variants_of
 from sfumato.methods import METHODS
 from sfumato.preflight import private_set

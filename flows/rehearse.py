@@ -3,7 +3,7 @@
 from prefect import flow
 
 from artifacts.reports.rehearsal import REHEARSAL
-from flows import synthesize as whole
+from flows import public_half
 from sfumato.named_settings import DEFAULT_METHOD
 from sfumato.preflight import private_set
 from tasks import rehearsal
@@ -44,14 +44,14 @@ def rehearse_public(run: PlannedRun, name: str) -> None:
     place, settings, plan = where(), run.settings, run.plan
     book = Journal(RunContext(run=name, parents={}), private_set(settings), device_of(settings.machine))
     call_run(name)
-    images = whole.load_images(settings, plan, book)
-    shown = whole.encode(settings, images, book)
+    images = public_half.load_images(settings, plan, book)
+    shown = public_half.encode(settings, images, book)
     # What learns from chosen classes depends on private votes; the autoencoder alone is rehearsed before these are paid for.
-    parts = None if plan.facts.selected else whole.prepare(settings, plan, shown, book)
+    parts = None if plan.facts.selected else public_half.prepare(settings, plan, shown, book)
     if plan.judge or plan.facts.selected:
-        whole.train_backbone(settings, images, book)
-    eyes = whole.train_eyes(settings, images, book)
-    rehearsed = whole.rehearse(settings, parts, shown, eyes, book)
+        public_half.train_backbone(settings, images, book)
+    eyes = public_half.train_eyes(settings, images, book)
+    rehearsed = public_half.rehearse(settings, parts, shown, eyes, book)
     picture = place.home / "rehearsals" / rehearsed.digest[:DIGITS] / REHEARSAL
     if worse := rehearsal.show(rehearsed, settings.rehearsal, picture):
         raise rehearsal.refusal(worse, picture)

@@ -12,10 +12,10 @@ from tasks.runtime.environment import configure
 
 configure()  # Prefect reads its settings when it is imported, and would otherwise store results where no other run finds them
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
@@ -23,80 +23,36 @@ from prefect.artifacts import create_markdown_artifact
 from artifacts.publish import below, destination
 from artifacts.record import SYNTHETIC, UNTOLD, RunRecord, run_folder
 from artifacts.references import (
-    CentralSums,
     ClassCounts,
-    ClassMoments,
-    EmbeddingSums,
-    PhaseOneModel,
-    PublicBackbone,
-    PublicClassifier,
-    PublicImages,
-    PublicMoments,
-    Ref,
     Rehearsal,
     Samples,
-    TunedModel,
 )
 from artifacts.reports.rehearsal import REHEARSAL
-from flows.members import distilled, train_members
-from sfumato import sources
-from sfumato.config import FineTuning, Network
+from flows.members import distilled
+from flows.private_half import BASELINE, after, count, pay, sum_features, terms, train_judge
+from flows.public_half import as_found, backbone_of, encode, load_images, prepare, rehearse, train_backbone, train_eyes
 from sfumato.evaluation.effort import FEW
 from sfumato.judge import to_draw
 from sfumato.marks import (
     COMPARING,
-    EXTRACTOR,
-    JUDGE_TRAINING,
-    MEASURING,
     PROTOTYPES,
-    PUBLIC_IMAGES,
     PUBLIC_MODEL_ALONE,
-    REHEARSING,
-    SUMMING,
 )
 from sfumato.methods.plan import (
-    SHARED_STAGES,
-    STAGE_CENTRAL,
-    STAGE_COUNTS,
     STAGE_DRAWING,
-    STAGE_EMBEDDING,
-    STAGE_JUDGE,
-    STAGE_MATCHING,
-    STAGE_MOMENTS,
-    STAGE_PHASE_ONE,
-    STAGE_RATES,
     STAGE_SELECTION,
-    STAGE_TRAINING,
-    STAGE_TUNING,
-    STAGE_VOTES,
-    UNCLAIMED,
-    Embedding,
-    Evolution,
-    PhaseOne,
     Plan,
 )
 from sfumato.named_settings import DEFAULT_METHOD
-from sfumato.preflight import brought_to, private_set, public_name
+from sfumato.preflight import private_set
 from sfumato.privacy.accounting.events import (
-    AnyEvent,
     DiscreteHistogram,
-    Gaussian,
-    NoisedRecords,
-    SubsampledGaussian,
-    Uncertified,
 )
 from sfumato.settings import Settings
-from sfumato.stage_costs import has_public_model, needs_backbone
+from sfumato.stage_costs import has_public_model
 from tasks import (
     audit,
-    central,
     checks,
-    embedding,
-    evolution,
-    pretrained,
-    private,
-    public,
-    rates,
     rehearsal,
     release,
     selection,
@@ -106,19 +62,15 @@ from tasks.inputs import FeatureSpaces, Inputs, Judging, PrivateParts, PublicPar
 from tasks.planning import RUN_FOLDER, PlannedRun, Wishes, plan_comparison, plan_run
 from tasks.record import Finished, baseline_settings, close, pages_of
 from tasks.release import JudgedSets
-from tasks.runtime.caching import Stage
 from tasks.runtime.environment import where
 from tasks.runtime.heartbeat import attended, named
 from tasks.runtime.run import Journal
 from tasks.server.embedded import without_signs_of_life
 from tasks.server.events import tell_spent
-from tasks.terms import Order, Terms
+from tasks.terms import Order
 
-P = ParamSpec("P")
-Kind = TypeVar("Kind", bound=Ref)
-
-PUBLIC_ONLY, BASELINE = "public model alone", "plain DP-SGD"
-"""Names of the sets that are judged beside the run's own."""
+PUBLIC_ONLY = "public model alone"
+"""Name of the set of the public model's images, which is judged beside the run's own."""
 UNMATCHED = "before matching"
 """Name of the set of images that have not moved to the mean embeddings of their classes."""
 AS_DRAWN, AGREEING = "as drawn", "agreeing"
@@ -193,7 +145,8 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
     settings, plan, publish_to = run.settings, run.plan, wishes.publish_to
     public_images = load_images(settings, plan, book)
     order = Order(private=book.private, terms=terms(plan), machine=settings.machine)
-    secret = checks.check_private(order, book.context, public_images, wishes.new_version, plan.facts.whole)
+    found = as_found(settings, plan, public_images, book)
+    secret = checks.check_private(order, book.context, found, wishes.new_version, plan.facts.whole)
     checks.refuse_own_releases(settings)
     order = order.model_copy(update={"private": secret})
     # With too little budget left, the run may reuse paid results, and begins nothing else.
@@ -252,28 +205,6 @@ def show_in_ui(record: RunRecord) -> None:
         create_markdown_artifact(page, key="report", description=record.run)
 
 
-def load_images(settings: Settings, plan: Plan, book: Journal) -> PublicImages:
-    """The public images, with which the private ones are compared before anything is trained."""
-    data = settings.data
-    size, channels = brought_to(plan.facts.shape)
-    content = sources.fingerprint(data.public, folder=data.folder)
-    side = data.seen_by(PUBLIC_IMAGES).model_copy(update={"channels": channels})
-    return book.stage(public.load_public)(side, size, settings.seed, content)
-
-
-def encode(settings: Settings, images: PublicImages, book: Journal) -> TrainingSet:
-    """The public images as the denoisers will see them: through an autoencoder, where the settings want one."""
-    seed, machine, coder = settings.seed, settings.machine, None
-    if settings.latent.kind != "none":
-        backbone = train_backbone(settings, images, book) if settings.latent.perceptual else None
-        if settings.latent.from_:
-            own_scale = bool(settings.network.from_)
-            coder = book.stage(pretrained.load_autoencoder)(images, settings.latent, own_scale, seed, machine)
-        else:
-            coder = book.stage(public.train_autoencoder)(images, settings.latent, seed, machine, backbone)
-    return TrainingSet(images=images, autoencoder=coder, seed=seed, machine=machine)
-
-
 def select(settings: Settings, plan: Plan, shown: TrainingSet, order: Order, book: Journal, go_on: bool) -> TrainingSet:
     """What the public denoiser learns from: all public images, or those of the classes that private records vote for.
 
@@ -292,65 +223,6 @@ def select(settings: Settings, plan: Plan, shown: TrainingSet, order: Order, boo
     return shown.model_copy(update={"images": chosen, "whole": shown.images})
 
 
-def prepare(settings: Settings, plan: Plan, shown: TrainingSet, book: Journal) -> PublicParts:
-    """The public half after the autoencoder: denoiser, and where the plan retrieves, extractor and knowledge base."""
-    schedule, coder = settings.schedule, shown.autoencoder
-    reference = plan.retrieval.reference if plan.retrieval else 0.0
-    network: Network = settings.network
-    model = book.stage(pretrained.load_denoiser)(shown, schedule, network) if network.from_ else None
-    if model is None or settings.pretraining.steps:
-        model = book.stage(public.pretrain)(shown, schedule, network, settings.pretraining, reference, model)
-    moments = book.stage(public.measure)(shown, plan.measured.seen_by(MEASURING)) if plan.measured else None
-    own = book.stage(public.train_start)(shown, schedule, plan.own_start) if plan.own_start else None
-    if plan.retrieval is None:
-        needed = shown.images if plan.public_images or plan.images_of_ballot else None
-        compared = plan.evolution and plan.evolution.features == "backbone"
-        summed = plan.embedding and plan.embedding.features == "perceptual"
-        backbone = train_backbone(settings, shown.every, book) if compared or summed else None
-        return PublicParts(model=model, autoencoder=coder, images=needed, moments=moments, backbone=backbone, own=own)
-    extractor = None
-    if plan.retrieval.time:
-        # The extractor does not depend on the settings of the base, and is reused where these alone change.
-        extractor = book.stage(public.train_extractor)(shown, model, schedule, plan.retrieval.seen_by(EXTRACTOR))
-    base = book.stage(public.build_knowledge_base)(shown, model, extractor, schedule, plan.retrieval)
-    return PublicParts(model=model, autoencoder=coder, extractor=extractor, base=base, moments=moments)
-
-
-def train_eyes(settings: Settings, images: PublicImages, book: Journal) -> PublicClassifier:
-    """The CNN of public images alone in whose features the rehearsal, and by default the scores, compare images.
-
-    Paid stages do not depend on it, so that scores in other features cost nothing.
-    """
-    source = public_name(settings.data)
-    return book.stage(public.train_classifier)(images, source, settings.seed, settings.machine)
-
-
-def backbone_of(
-    settings: Settings, images: PublicImages, judge: Judging | None, book: Journal
-) -> PublicBackbone | None:
-    """The public backbone, in whose features images are compared too, where the run has trained one."""
-    if judge:
-        return judge.backbone
-    return train_backbone(settings, images, book) if needs_backbone(settings) else None
-
-
-def rehearse(
-    settings: Settings, parts: PublicParts | None, shown: TrainingSet, eyes: PublicClassifier, book: Journal
-) -> Rehearsal:
-    """Test the public half, or without `parts` the autoencoder alone, on public images that no stage learnt from; independent of the number of
-    images and of the edition."""
-    if shown.whole:  # classes are numbered anew
-        eyes = train_eyes(settings, shown.images, book)
-    return book.stage(public.rehearse)(
-        shown,
-        parts.model if parts and has_public_model(settings) else None,
-        parts.base if parts else None,
-        eyes,
-        settings.schedule,
-        settings.generation.seen_by(REHEARSING).model_copy(update={"images": settings.rehearsal.images}),
-    )
-
-
 def paid_before(plan: Plan) -> str:
     """What a run has spent when its public half is made."""
     return "the votes for public classes alone were" if plan.facts.selected else "nothing was"
@@ -367,212 +239,6 @@ def agree(settings: Settings, rehearsed: Rehearsal, book: Journal, go_on: bool, 
         raise rehearsal.refusal(worse, picture, paid)
     if worse:
         rehearsal.note_that_it_goes_on(rehearsed, worse, book.private, book.context.run)
-
-
-def count(plan: Plan, order: Order, book: Journal) -> ClassCounts | None:
-    """The noisy class counts, where the plan has them; reused by every run with the same noise."""
-    if not plan.events(STAGE_COUNTS):
-        return None
-    event, unclaimed = plan.event_of(DiscreteHistogram, STAGE_COUNTS), order.unclaimed()
-    unclaimed = unclaimed.following(*after(plan, STAGE_COUNTS))
-    return book.stage(private.count_classes, paid=True)(unclaimed, event, plan.facts.classes)
-
-
-def after(plan: Plan, stage: str) -> tuple[AnyEvent, ...]:
-    """The events that a run pays for after a shared stage: those of the shared stages behind it, and the method's own."""
-    paid = SHARED_STAGES[: SHARED_STAGES.index(stage) + 1]
-    return tuple(spend.event for spend in plan.spends if spend.stage not in paid)
-
-
-def train_backbone(settings: Settings, images: PublicImages, book: Journal) -> PublicBackbone:
-    """The backbone of the public images; reused by every run with the same settings of it."""
-    return book.stage(public.train_backbone)(images, settings.backbone, settings.seed, settings.machine)
-
-
-def train_judge(settings: Settings, plan: Plan, images: PublicImages, order: Order, book: Journal) -> Judging | None:
-    """The judge that labels, chooses or guides drawn images, where the plan has one; reused by every run with the same training."""
-    if not plan.judge:
-        return None
-    backbone = train_backbone(settings, images, book)
-    # Its use does not change it, and must not keep another run from reusing it.
-    recipe = plan.judge.seen_by(JUDGE_TRAINING)
-    event, unclaimed = plan.event_of(Gaussian, STAGE_JUDGE), order.unclaimed().following(*after(plan, STAGE_JUDGE))
-    judge = book.stage(private.train_judge, paid=True)(unclaimed, event, backbone, recipe, plan.facts)
-    return Judging(backbone=backbone, judge=judge)
-
-
-def sum_features(
-    settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: Journal
-) -> EmbeddingSums | None:
-    """The noisy mean embeddings that drawn images are moved to, where the plan has them; reused by every run with the same noise."""
-    if not plan.matching:
-        return None
-    event, how = plan.event_of(Gaussian, STAGE_MATCHING), plan.matching.seen_by(SUMMING)
-    order = order.unclaimed().following(*after(plan, STAGE_MATCHING))
-    return book.stage(embedding.sum_features, paid=True)(
-        order, event, plan.facts, parts.autoencoder, how, settings.seed
-    )
-
-
-def pay(settings: Settings, plan: Plan, parts: PublicParts, order: Order, book: Journal) -> PrivateParts:
-    """The private half but for the drawing: votes, a first phase, training with or without protection, as the plan has them.
-
-    An order for a comparison pays nothing, and its results are INTERNAL.
-    """
-    frame = Frame(book, paid=not order.terms.comparison, note=note_of(order))
-    moments = align(plan, parts, order, frame)
-    recipe = settings.only("schedule", "network", "method", "fine_tuning")
-    inputs = Inputs(settings=recipe, facts=plan.facts, public=parts, moments=moments)
-    if plan.plain:
-        own = settings.only("privacy", "schedule", "network", "method", "seed")
-        event, own_inputs = plan.event_of(Uncertified, STAGE_TRAINING), inputs.model_copy(update={"settings": own})
-        tuned = frame.stage(private.train_plainly)(order, event, plan.plain, own_inputs)
-        return PrivateParts(tuned=tuned, moments=moments)
-    if plan.members:
-        own, shown = settings.only("schedule", "network", "seed"), parts.model_copy(update={"images": None})
-        shards = inputs.model_copy(update={"settings": own, "public": shown})
-        return train_members(plan.members, order, shards, book).model_copy(update={"moments": moments})
-    sums = sum_up(plan, parts, order, frame)
-    votes = None
-    if plan.votes:
-        rest = plan.events(STAGE_TUNING) + plan.events(STAGE_RATES) + plan.events(STAGE_DRAWING)
-        ballot = plan.event_of(DiscreteHistogram, STAGE_VOTES)
-        votes = frame.stage(private.take_votes)(order.following(*rest), ballot, inputs)
-    if plan.evolution:
-        own = settings.only("schedule", "network", "generation", "seed")
-        own = own.model_copy(update={"generation": settings.generation.seen_by(PROTOTYPES)})
-        drawing = inputs.model_copy(update={"settings": own})
-        tuned = evolve(plan, plan.evolution, order, drawing, frame)
-        return PrivateParts(tuned=tuned, moments=moments)
-    if plan.embedding:
-        summed, learnt = settings.only("schedule", "seed"), settings.only("schedule", "network", "method", "seed")
-        given = [inputs.model_copy(update={"settings": own}) for own in (summed, learnt)]
-        tuned = embed(plan.embedding, plan.event_of(Gaussian, STAGE_EMBEDDING), order, (given[0], given[1]), frame)
-        return PrivateParts(tuned=tuned, moments=moments)
-    if not plan.fine_tuning:
-        return PrivateParts(votes=votes, moments=moments)
-    started = None
-    if plan.phase_one:
-        begun = inputs.model_copy(update={"settings": settings.only("schedule", "network", "seed")})
-        started = begin(plan, plan.phase_one, order, begun, frame)
-    inputs = inputs.model_copy(update={"votes": votes, "started": started})
-    if sums and plan.central:
-        seen = inputs.model_copy(update={"settings": settings.only("schedule", "network", "method", "seed")})
-        query, groups = queried_centrally(plan), plan.fine_tuning.trainable
-        warm = frame.stage(central.warm_up)(seen, sums, measured_of(parts), query, plan.central, groups, order.machine)
-        inputs = inputs.model_copy(update={"warm": warm})
-    return PrivateParts(votes=votes, tuned=tune(plan, plan.fine_tuning, order, inputs, frame), moments=moments)
-
-
-@dataclass(frozen=True)
-class Frame:
-    """The journal of a private half's stages."""
-
-    book: Journal
-    paid: bool
-    note: str
-
-    def stage(self, stage: Stage[P, Kind], note: str = "") -> Callable[P, Kind]:
-        """As `Journal.stage`."""
-        return self.book.stage(stage, paid=self.paid, note=" ".join(filter(None, (self.note, note))))
-
-
-def tune(plan: Plan, how: FineTuning, order: Order, inputs: Inputs, frame: Frame) -> TunedModel:
-    """The denoiser after DP-SGD; of several learning rates that of the most votes, where each training is a stage, and paid, by itself."""
-    events = plan.events_of(SubsampledGaussian, STAGE_TUNING)
-    if not how.rates:
-        return frame.stage(private.fine_tune)(order, events[0], inputs)
-    ballot, models = plan.event_of(DiscreteHistogram, STAGE_RATES), list[TunedModel]()
-    for number, (factor, event) in enumerate(zip(how.rates, events, strict=True), 1):
-        settings = inputs.settings.model_copy(update={"fine_tuning": how.at(factor)})
-        own, rest = inputs.model_copy(update={"settings": settings}), order.following(*events[number:], ballot)
-        models.append(frame.stage(private.fine_tune, f"{factor:g} times the rates")(rest, event, own))
-    votes = frame.stage(rates.vote_for_rate)(order, ballot, inputs, tuple(models))
-    return frame.stage(rates.choose_rate)(votes, tuple(models), how.rates)
-
-
-def note_of(order: Order) -> str:
-    """The note that distinguishes the stages of an audit or a comparison from those of the run."""
-    return "canaries" if order.canaries else BASELINE if order.terms.comparison else ""
-
-
-def evolve(plan: Plan, how: Evolution, order: Order, inputs: Inputs, frame: Frame) -> TunedModel:
-    """Rounds of votes for drawn candidates, and the denoiser that learns from those with votes."""
-    events, machine = plan.events_of(DiscreteHistogram, STAGE_VOTES), order.machine
-    candidates, votes = frame.stage(evolution.populate)(inputs, how, machine), None
-    for number, event in enumerate(events):
-        if votes:
-            candidates = frame.stage(evolution.vary)(inputs, candidates, votes, how, number, machine)
-        rest = order.following(*events[number + 1 :])
-        votes = frame.stage(evolution.vote)(rest, event, inputs, candidates, how)
-    if votes is None:
-        raise ValueError("the plan has an evolution without a round of votes")
-    return frame.stage(evolution.distil)(inputs, candidates, votes, how, machine)
-
-
-def embed(how: Embedding, event: Gaussian, order: Order, inputs: tuple[Inputs, Inputs], frame: Frame) -> TunedModel:
-    """The noisy sums of private features, and the generator that learns from them; inputs of the one stage and of the other."""
-    sums = frame.stage(embedding.embed)(order, event, inputs[0], how.seen_by(SUMMING))
-    return frame.stage(embedding.fit)(inputs[1], sums, how, order.machine)
-
-
-def align(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> ClassMoments | None:
-    """The moments of the private classes, where the plan has them; reused by every run with the same noise."""
-    if not plan.events(STAGE_MOMENTS):
-        return None
-    counts, (means, covariances) = (
-        plan.event_of(DiscreteHistogram, STAGE_MOMENTS),
-        plan.events_of(Gaussian, STAGE_MOMENTS),
-    )
-    return frame.stage(private.take_moments)(
-        order.unclaimed().following(*after(plan, STAGE_MOMENTS)),
-        (counts, means, covariances),
-        plan.facts.classes,
-        measured_of(parts),
-        parts.autoencoder,
-    )
-
-
-def sum_up(plan: Plan, parts: PublicParts, order: Order, frame: Frame) -> CentralSums | None:
-    """The noisy sums behind central images, where the plan has them; reused by every run with the same noise."""
-    if not plan.central:
-        return None
-    return frame.stage(central.sum_up)(
-        order.unclaimed().following(*after(plan, STAGE_CENTRAL)),
-        queried_centrally(plan),
-        plan.facts.classes,
-        measured_of(parts),
-        parts.autoencoder,
-    )
-
-
-def queried_centrally(plan: Plan) -> Gaussian | SubsampledGaussian:
-    """The event of the plan's central images."""
-    event = plan.event(STAGE_CENTRAL)
-    if not isinstance(event, Gaussian | SubsampledGaussian):
-        raise ValueError(f"central images are no {event.kind}")
-    return event
-
-
-def measured_of(parts: PublicParts) -> PublicMoments:
-    """The reference of the public images, which a plan with moments or central images has measured."""
-    if parts.moments is None:
-        raise ValueError("the plan compares with the public images: measure the public images first")
-    return parts.moments
-
-
-def begin(plan: Plan, phase: PhaseOne, order: Order, inputs: Inputs, frame: Frame) -> PhaseOneModel:
-    """The first phase, on copies that are noised once where the plan says so."""
-    order = order.following(*plan.events(STAGE_TUNING), *plan.events(STAGE_RATES))
-    if not phase.noised_once:
-        leak = plan.event_of(Uncertified, STAGE_PHASE_ONE)
-        return frame.stage(private.train_phase_one)(order, phase, inputs, leak)
-    # The claim belongs to the whole run and would keep another run from reusing these copies and the models trained on them.
-    order, event = order.unclaimed(), plan.event_of(NoisedRecords, STAGE_PHASE_ONE)
-    noised = frame.stage(private.noise_once)(
-        order, event, plan.facts.records, inputs.public.autoencoder, inputs.moments
-    )
-    return frame.stage(private.train_phase_one)(order, phase, inputs, noised)
 
 
 @dataclass(frozen=True)
@@ -729,15 +395,3 @@ def compare(
         inputs = inputs.model_copy(update={"settings": recipe, "tuned": trained.tuned})
         sets[BASELINE] = book.stage(release.generate, note=BASELINE)(inputs, images, machine, counts)
     return sets
-
-
-def terms(plan: Plan, comparison: bool = False) -> Terms:
-    """The terms in which the stages of a plan pay."""
-    claim = None if comparison or plan.claim == UNCLAIMED else plan.claim.model_dump(mode="json")
-    return Terms(
-        relation=plan.privacy.relation,
-        delta=plan.privacy.delta,
-        claim=claim,
-        comparison=comparison,
-        reason=plan.reason,
-    )

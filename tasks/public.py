@@ -64,7 +64,7 @@ def load_public(context: RunContext, data: Data, size: int, seed: int, content: 
 
     `content` is the fingerprint of their files: the images of a name or a folder are read again when these have changed.
     """
-    with making(PublicImages, "public images", context, params=data.model_dump(include={"public"})) as draft:
+    with making(PublicImages, "public images", context) as draft:
         images = read_public(data, size, seed, draft.show)
         serialization.save_images(draft.folder, images)
         draft.metrics = {"images": len(images), "classes": len(images.classes)}

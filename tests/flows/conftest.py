@@ -96,3 +96,11 @@ def check(folder):
         check_private(order, RunContext(run="run-1", parents={}), constants=facts.whole)
 
     return check
+
+
+@pytest.fixture
+def book(monkeypatch):
+    """The book of a run whose checks pass and whose end is not reached."""
+    from tests.flows.journal import stand_in
+
+    return stand_in(monkeypatch)

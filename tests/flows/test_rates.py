@@ -4,12 +4,13 @@ import pytest
 
 from artifacts.labels import Label
 from flows import audit as audit_flow
-from flows.synthesize import BASELINE, run_plan
+from flows.private_half import BASELINE
+from flows.synthesize import run_plan
 from sfumato.methods.plan import STAGE_RATES, STAGE_TUNING
 from tasks import private, rates
 from tasks.runtime.environment import where
+from tests.flows.journal import made, planned
 from tests.flows.test_own_data import TINY, redrawn, run, scans  # noqa: F401 (fixture)
-from tests.flows.test_synthesize import book, made, planned  # noqa: F401 (fixture)
 
 pytestmark = pytest.mark.usefixtures("quick_judges")
 ABSURD = ["fine_tuning.rates=[1000,1]", "pretraining.steps=300", "fine_tuning.warm_up=1"]
@@ -53,7 +54,7 @@ def test_an_absurd_rate_gets_no_votes_and_all_that_was_tried_is_paid_for_once(no
 
 
 @pytest.mark.parametrize("method", ["dp-promise", "dp-sgd", "rapid"])
-def test_each_rate_is_a_stage_of_its_own_and_the_budget_bears_what_is_still_to_come(book, method):  # noqa: F811
+def test_each_rate_is_a_stage_of_its_own_and_the_budget_bears_what_is_still_to_come(book, method):
     twice = planned(method, "fine_tuning.rates=[0.5,2]", "method.votes=true" if method == "rapid" else "seed=0")
     run_plan(twice)
     plan, usual = twice.plan, twice.settings.fine_tuning

@@ -1,24 +1,16 @@
 """The order of the flow, without Prefect: what is asked of the stages, and that nothing happens before the checks."""
 
-import contextlib
-import itertools
 import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import NamedTuple
 
 import pytest
 from PIL import Image, ImageFile
 
 from artifacts import gate
 from artifacts.references import (
-    ClassCounts,
-    ClassMoments,
-    NoisedImages,
-    PhaseOneModel,
     PublicAutoencoder,
     PublicClassifier,
     PublicImages,
@@ -26,86 +18,22 @@ from artifacts.references import (
 )
 from flows import rehearse
 from flows import synthesize as flow
-from flows.synthesize import BASELINE, PUBLIC_ONLY, SYNTHETIC, encode, load_images, prepare, run_plan, terms
+from flows.private_half import BASELINE
+from flows.public_half import encode, load_images, prepare
+from flows.synthesize import PUBLIC_ONLY, SYNTHETIC, run_plan
 from sfumato import sources
 from sfumato.errors import BadInput, Refused
 from sfumato.methods import METHODS
-from sfumato.privacy.door import PrivateSet
 from sfumato.privacy.ledger.chain import is_there
-from tasks import central, checks, embedding, evolution, planning, private, public, rehearsal, release, selection
+from tasks import checks, planning, private, public, rehearsal, release, selection
 from tasks.inputs import PrivateParts, PublicParts
 from tasks.planning import Wishes, plan_run
 from tasks.record import BASELINE_METHOD
 from tasks.runtime.caching import Stage, canonical
 from tasks.runtime.environment import configure, where
 from tests.examples import home_at, write_classes
+from tests.flows.journal import Book, made, planned, stages
 from tests.sfumato.sources.writing import write_mnist_like
-
-QUICK = ["fine_tuning.steps=1", "fine_tuning.sample_rate=1"]
-
-
-class Asked(NamedTuple):
-    """What a stage was asked."""
-
-    stage: Stage
-    given: SimpleNamespace
-    paid: bool = False
-    note: str = ""
-
-
-class Book:
-    """A journal that runs nothing and remembers what it was asked."""
-
-    def __init__(self):
-        self.asked, self.context, self.private = (
-            [],
-            SimpleNamespace(run="run-1"),
-            PrivateSet(name="digits", source="digits"),
-        )
-        self.refusal, self.worse = "", ()
-
-    def until_the_end(self):
-        return contextlib.nullcontext()
-
-    def stage(self, stage, *, paid=False, note=""):
-        return lambda *args, **inputs: self.run(stage.given(*args, **inputs), paid=paid, note=note)
-
-    def run(self, call, *, paid=False, note=""):
-        self.asked.append(Asked(call.stage, SimpleNamespace(**call.arguments), paid, note))
-        kind = call.stage.fn.__annotations__["return"]
-        return kind(digest=f"{len(self.asked):064d}", label="PUBLIC")
-
-    def run_all(self, calls, machine):
-        return [self.run(call) for call in calls]
-
-    def of(self, stage):
-        return [one for one in self.asked if one.stage is stage]
-
-
-@pytest.fixture
-def book(monkeypatch):
-    """The book of a run whose checks pass and whose end is not reached."""
-    book = Book()
-    monkeypatch.setattr(flow.Journal, "begin", lambda settings, secret, above: book)
-    monkeypatch.setattr(
-        checks,
-        "check_private",
-        lambda order, *_: book.asked.append(Asked(SimpleNamespace(name="check"), None)) or order.private,
-    )
-    monkeypatch.setattr(checks, "over_budget", lambda *_: "")
-    monkeypatch.setattr(flow, "close", lambda *_: "record")
-    for last in ("show_in_ui", "tell_spent"):
-        monkeypatch.setattr(flow, last, lambda record: None)
-    monkeypatch.setattr(rehearsal, "show", lambda ref, wanted, picture: book.worse)
-    return book
-
-
-def planned(method="rapid", *changes):
-    return plan_run(method, changes=[*QUICK, *changes])
-
-
-def stages(book):
-    return [one.stage.name for one in book.asked]
 
 
 def test_the_private_images_are_checked_before_any_stage_but_the_reading_of_the_public_ones(book, monkeypatch):
@@ -125,6 +53,17 @@ def test_the_private_images_are_compared_with_the_public_ones_of_this_run(book, 
     assert given[1:] == [PublicImages(digest=f"{1:064d}", label="PUBLIC"), True, planned().plan.facts.whole]
     (trained,) = book.of(public.pretrain)
     assert trained.given.public.images == given[1]
+
+
+def test_the_private_images_are_compared_with_public_ones_before_their_noise(book, monkeypatch):
+    given = []
+    monkeypatch.setattr(checks, "check_private", lambda order, *others: given.extend(others) or order.private)
+    run_plan(planned("rapid", "data.public_noise=0.1"))
+    noised, found = book.of(public.load_public)
+    assert (noised.given.data.public_noise, found.given.data.public_noise) == (0.1, 0)
+    assert given[1].digest == made(book, found) and book.of(public.pretrain)[0].given.public.images.digest == made(
+        book, noised
+    )
 
 
 def test_the_flow_reads_like_the_paper(book):
@@ -225,21 +164,6 @@ def test_only_the_release_is_paid_and_the_comparison_is_a_look(book, method):
     assert first.paid and not any(one.paid for one in others)
 
 
-def test_members_are_looked_at_first_and_stand_behind_a_priced_drawing(book):
-    run = planned("dp-ensemble", "method.members=3", "method.key=two")
-    plan = run.plan
-    run_plan(run)
-    members = ["train-member"] * 3
-    drawn = ["generate-privately", "generate", "find-nearest", "evaluate", "check-copies"]
-    assert stages(book) == ["load-public", "check", "pretrain", "train-classifier", "rehearse", *members, *drawn]
-    trained = book.of(private.train_member)
-    assert [one.given.shard for one in trained] == [0, 1, 2] and not any(one.paid for one in trained)
-    (drawing,) = book.of(release.generate_privately)
-    paid = drawing.given
-    assert drawing.paid and paid.events == plan.events("drawing") and paid.wanted.images == plan.generation.images
-    assert len(paid.inputs.members) == 3 and not paid.order.terms.comparison
-
-
 def test_prototypes_are_paid_for_whatever_is_drawn_from_them(book):
     """Neither the number of images nor the way they are drawn again reaches what the prototypes are kept under."""
     asked = []
@@ -318,14 +242,6 @@ def test_public_stages_know_nothing_of_the_private_images(book):
             assert "secret-name" not in repr(one.given) and "'digits'" not in repr(one.given)
 
 
-def test_a_claim_travels_with_what_is_paid_and_not_with_the_comparison():
-    run = planned()
-    plan = run.plan
-    assert terms(plan).claim == plan.claim.model_dump(mode="json") and not terms(plan).comparison
-    assert terms(plan, comparison=True).claim is None
-    assert (terms(plan).delta, terms(plan).relation) == (plan.certificate.delta, plan.certificate.relation)
-
-
 @pytest.mark.parametrize(
     ("height", "width", "changes", "expected"),
     [(8, 8, [], (8, 8)), (8, 12, [], (8, 12)), (12, 8, [], (12, 8)), (8, 12, ["data.size=10"], (10, 10))],
@@ -391,40 +307,6 @@ def test_the_books_stages_return_what_they_say():
     assert isinstance(Book().stage(public.load_public)(None, 8, 0, ""), PublicImages)
 
 
-def test_the_votes_are_asked_for_with_the_whole_plan_in_view(book):
-    run = planned()
-    plan = run.plan
-    run_plan(run)
-    (votes,) = book.of(private.take_votes)
-    assert votes.given.order.terms.following == (plan.spends[-1].event,)
-    assert all(not one.given.order.terms.following for one in book.of(private.fine_tune))
-
-
-def test_a_first_phase_on_noised_copies_pays_once_and_then_trains_on_them(book):
-    once = ["method.phase_one=noised_once", "privacy.relation=replace_one"]
-    run = planned("dp-promise", *once)
-    plan = run.plan
-    run_plan(run)
-    assert stages(book)[5:9] == ["noise-once", "train-phase-one", "fine-tune", "generate"]
-    (copies,), (trained,) = book.of(private.noise_once), book.of(private.train_phase_one)
-    in_terms = copies.given.order.terms
-    assert copies.given.event == plan.spends[0].event and in_terms.relation == "replace_one"
-    assert in_terms.following == (plan.spends[1].event,), "the budget must bear Phase II too"
-    assert in_terms.claim is None, "the same copies serve runs that differ in Phase II"
-    assert isinstance(trained.given.source, NoisedImages) and trained.given.phase == plan.phase_one
-    tuned, baseline = (one.given.inputs for one in book.of(private.fine_tune))
-    assert isinstance(tuned.started, PhaseOneModel) and baseline.started is None
-
-
-def test_a_first_phase_as_published_opens_the_door_itself(book):
-    run = planned("dp-promise", "method.phase_one=paper")
-    plan = run.plan
-    run_plan(run)
-    assert "noise-once" not in stages(book)
-    (trained,) = book.of(private.train_phase_one)
-    assert trained.given.source == plan.spends[0].event and trained.given.source.kind == "uncertified" and trained.paid
-
-
 def test_a_drawing_that_pays_is_asked_with_its_price_and_the_public_images_that_it_needs(book):
     run = planned("empirical-denoiser", "evaluation.baseline=false")
     settings, plan = run.settings, run.plan
@@ -462,100 +344,6 @@ def test_what_comes_after_a_run_is_asked_of_the_ledger_with_it(book, monkeypatch
     own = [spend.event for spend in plan.spends]
     run_plan(run, Wishes(following=(*own, *own)))
     assert asked == [own * 3]
-
-
-QUERIED = "generation.classes=queried"
-OF_A_WANTED_CLASS = [name for name in METHODS if name != "dppm"]
-
-
-@pytest.mark.parametrize("method", OF_A_WANTED_CLASS)
-def test_classes_are_counted_first_and_the_images_stand_on_the_counts(book, method):
-    members = ["method.members=2", "method.key=two"] if method == "dp-ensemble" else []
-    run = planned(method, QUERIED, *members)
-    plan = run.plan
-    run_plan(run)
-    (counted,) = book.of(private.count_classes)
-    in_terms = counted.given.order.terms
-    assert counted.given.event == plan.spends[0].event and counted.paid and in_terms.claim is None
-    assert in_terms.following == tuple(spend.event for spend in plan.spends[1:]), "the budget must bear the rest"
-    paying = [private.take_votes, private.fine_tune, evolution.vote, embedding.embed, release.generate_privately]
-    first = next(n for n, one in enumerate(book.asked) if one.stage is private.count_classes)
-    assert all(n > first for n, one in enumerate(book.asked) if one.stage in paying)
-    drawn, own = book.of(release.generate), book.of(release.generate_privately)
-    counts = own[0].given.wanted.counts if own else drawn[0].given.counts
-    assert isinstance(counts, ClassCounts)
-    assert all(one.given.counts is None for one in drawn if one.note == PUBLIC_ONLY)
-    assert all(one.given.counts == counts for one in drawn if one.note == BASELINE)
-
-
-@pytest.mark.parametrize("method", OF_A_WANTED_CLASS)
-def test_moments_are_taken_before_all_else_and_all_stands_on_them(book, method):
-    own = {
-        "rapid": ["method.votes=false"],
-        "dp-ensemble": ["method.members=2", "method.key=two"],
-        "dp-promise": ["method.phase_one=noised_once", "privacy.relation=replace_one"],
-    }
-    run = planned(method, "alignment.kind=moments", *own.get(method, []))
-    plan = run.plan
-    run_plan(run)
-    (taken,) = book.of(private.take_moments)
-    in_terms = taken.given.order.terms
-    assert taken.given.events == plan.events("moments") and taken.paid and in_terms.claim is None
-    assert in_terms.following == tuple(spend.event for spend in plan.spends[3:]), "the budget must bear the rest"
-    (measured,) = book.of(public.measure)
-    assert taken.given.reference.digest and not measured.paid
-    stages = [
-        private.train_phase_one,
-        private.fine_tune,
-        private.train_member,
-        evolution.vote,
-        embedding.embed,
-        release.generate_privately,
-    ]
-    standing = [one for stage in stages for one in book.of(stage) if one.note != BASELINE]
-    refs = [one.given.inputs.moments for one in standing]
-    refs += [one.given.moments for one in book.of(private.noise_once)]
-    refs += [one.given.inputs.moments for one in book.of(release.generate) if not one.note]
-    assert refs and {type(ref) for ref in refs} == {ClassMoments} and len({ref.digest for ref in refs}) == 1
-    others = [one.given.inputs for one in book.of(release.generate) if one.note in (PUBLIC_ONLY, BASELINE)]
-    assert others and all(inputs.moments is None for inputs in others), "plain DP-SGD is compared with, unaligned"
-
-
-def made(book, asked):
-    """Address of what a stage was asked for."""
-    return next(f"{number:064d}" for number, one in enumerate(book.asked, 1) if one is asked)
-
-
-@pytest.mark.parametrize("method", ["rapid", "dp-sgd", "dp-promise"])
-def test_central_images_are_summed_before_all_else_and_private_training_begins_warm(book, method):
-    own = ["method.phase_one=noised_once", "privacy.relation=replace_one"] if method == "dp-promise" else []
-    run = planned(method, "central.images=2", *own)
-    plan = run.plan
-    run_plan(run)
-    (summed,), (warmed,) = book.of(central.sum_up), book.of(central.warm_up)
-    assert summed.given.event == plan.event("central") and summed.paid and summed.given.order.terms.claim is None
-    assert summed.given.order.terms.following == tuple(spend.event for spend in plan.spends[1:])
-    assert warmed.given.sums.digest == made(book, summed) and warmed.given.groups == plan.fine_tuning.trainable
-    assert (warmed.given.inputs.votes is not None) == (plan.votes is not None)
-    assert (warmed.given.inputs.started is not None) == (plan.phase_one is not None)
-    tuned = [one for one in book.of(private.fine_tune) if one.note != BASELINE]
-    assert [one.given.inputs.warm.digest for one in tuned] == [made(book, warmed)]
-    others = [one.given.inputs.warm for one in book.of(private.fine_tune) if one.note == BASELINE]
-    assert others == [None] * len(others), "plain DP-SGD is compared with, cold"
-
-
-@pytest.mark.parametrize("last", ["alignment.kind=moments alignment.share=0.1 method.votes=false", "central.images=2"])
-def test_the_budget_must_bear_with_each_payment_all_that_the_run_pays_for_after_it(book, monkeypatch, last):
-    monkeypatch.setattr(release, "comparable", lambda samples: False)
-    shared = ["selection.classes=8", "generation.classes=queried", "judge.use=weigh", "judge.share=0.1"]
-    plan = (run := planned("rapid", *shared, "matching.share=0.2", "matching.frequencies=50", *last.split())).plan
-    run_plan(run)
-    paying = [one.given for one in book.asked if one.paid and hasattr(one.given, "order")]
-    events = [one.events if hasattr(one, "events") else (one.event,) for one in paying]
-    for number, one in enumerate(paying):
-        later = itertools.chain(*events[number + 1 :])
-        assert sorted(map(repr, one.order.terms.following)) == sorted(map(repr, later)), number
-    assert sorted(map(repr, itertools.chain(*events))) == sorted(repr(spend.event) for spend in plan.spends)
 
 
 @pytest.mark.parametrize("coded", [False, True])
@@ -623,15 +411,6 @@ def test_declared_classes_open_no_door(book):
     assert not book.of(private.count_classes)
     recipe = book.of(release.generate)[0].given.inputs.settings
     assert recipe.generation.shares["0"] == 1.0 and len(recipe.generation.shares) == 10
-
-
-def test_why_so_large_an_epsilon_is_wanted_reaches_the_ledger_and_no_cache_key():
-    run = planned("dp-sgd", "privacy.epsilon=60", "privacy.reason=nobody sees it but us")
-    plan = run.plan
-    asked = terms(plan)
-    assert asked.reason == "nobody sees it but us"
-    other = asked.model_copy(update={"reason": "another wording"})
-    assert canonical(asked) == canonical(other)
 
 
 def test_a_rehearsal_that_fails_stops_the_run_before_anything_is_paid(book, monkeypatch):

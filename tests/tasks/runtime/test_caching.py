@@ -21,7 +21,7 @@ from artifacts.references import (
     Samples,
 )
 from artifacts.tracking import Tracker
-from flows.synthesize import load_images
+from flows.public_half import load_images
 from sfumato.config import NOT_HASHED, Latent, Machine, Network, Pretraining, Schedule
 from sfumato.errors import BadInput
 from sfumato.methods import METHODS

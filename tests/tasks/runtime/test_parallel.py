@@ -13,7 +13,8 @@ import pytest
 from prefect import flow
 
 from artifacts.labels import Label
-from flows.synthesize import encode, load_images, pay, prepare, terms
+from flows.private_half import pay, terms
+from flows.public_half import encode, load_images, prepare
 from sfumato.config import Machine
 from sfumato.errors import BadInput
 from sfumato.preflight import plan_for, preflight, private_set
