@@ -4,7 +4,7 @@ import contextlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 from artifacts import approval, certify, classifiers, flavour, gate, pictures, serialization, witness
@@ -51,7 +51,6 @@ from tasks.runtime.caching import code_version, stage
 from tasks.runtime.environment import now, where
 from tasks.runtime.machine import WHOLE, commit
 from tasks.runtime.progress import CONSOLE, progress
-from tasks.runtime.run import without_paths
 from tasks.terms import Order
 
 PICTURE = report.SAMPLES
@@ -351,10 +350,9 @@ def pictured(record: RunRecord) -> str:
 
 def inputs_of(record: RunRecord) -> list[tuple[str, str]]:
     """Data of a run in MLflow: names with digests, but for the private set, whose digest stays here."""
-    data = record.settings["data"]
-    public = without_paths(data.get("public", "public images"), data["private"], data["name"])
+    public = "+".join(PurePath(part).name for part in record.settings["data"].get("public", "public images").split("+"))
     digests = [digest for kind, digest in made_of(record) if kind == PublicImages.__name__]
-    return [*((public, digest) for digest in digests), (data["name"], "")]
+    return [*((public, digest) for digest in digests), (record.settings["data"]["name"], "")]
 
 
 @contextlib.contextmanager

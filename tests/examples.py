@@ -79,7 +79,7 @@ def keep_made_up(store: Store, *kinds: type[Ref]) -> list[Ref]:
 
 def stored_settings() -> dict[str, Any]:
     """The settings that samples hold."""
-    return {**resolve("rapid").what(), "data": {"name": "scans", "private": PRIVATE_PATH}, "seed": 0}
+    return {**resolve("rapid").what(), "data": {"name": "scans"}, "seed": 0}
 
 
 def make_plan() -> Plan:

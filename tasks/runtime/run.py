@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import PurePath
 from types import MappingProxyType
 from typing import Generic, ParamSpec, TypeVar
 
@@ -77,7 +76,7 @@ class Journal:
         tracker = place.tracker()
         shown = {
             "private": private.name,
-            "public": without_paths(settings.data.public, private.source, private.name),
+            "public": without_paths(settings.data.public),
             "folder": "",
         }
         params = settings.model_copy(update={"data": settings.data.model_copy(update=shown)}).what()
@@ -167,10 +166,9 @@ class Journal:
         return ref
 
 
-def without_paths(source: str, private: str, name: str) -> str:
-    """A public source for those who may see no path of this machine: of each part its last name, or the private set's `name` where it is that."""
-    own = set(sources.parts_of(sources.absolute(private)))
-    return "+".join(name if sources.absolute(part) in own else PurePath(part).name for part in sources.parts_of(source))
+def without_paths(source: str) -> str:
+    """A public source for those who may see no path of this machine: known names stay."""
+    return "+".join(part if part in sources.NAMES else "public images" for part in sources.parts_of(source))
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def test_it_has_a_parent_in_each_experiment_and_no_path_of_the_images_in_either(
     assert [call["label"] for call in told] == ["PUBLIC", "INTERNAL"]
     assert book.context.parents == {"PUBLIC": "run-1", "DP": "run-1", "INTERNAL": "run-2"}
     assert PRIVATE_PATH not in repr(told) and "ward-7" not in repr(told)
-    assert told[0]["params"]["data"]["public"] == "scans+textures+glyphs"
+    assert told[0]["params"]["data"]["public"] == "public images+public images+glyphs"
     assert {call["name"] for call in told} == {book.context.run}
     assert told[0]["tags"]["data"] == "scans" and told[0]["params"]["data"]["private"] == "scans"
 
