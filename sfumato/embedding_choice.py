@@ -6,9 +6,9 @@ Not covered: pixels, and latents of more numbers than were tried on a stand-in (
 import math
 from collections.abc import Iterator
 
-from sfumato.config import AUTO, Matching
+from sfumato.config import Matching
 from sfumato.methods import METHODS
-from sfumato.methods.plan import Embedding, embedding_noise, matching
+from sfumato.methods.plan import Embedding, embedding_noise, matching, with_numbers
 from sfumato.networks.autoencoder import latent_shape
 from sfumato.settings import Settings
 from sfumato.stage_costs import Declared
@@ -55,9 +55,7 @@ def matching_of(settings: Settings, declared: Declared, epsilon: float, share: f
     if not share:
         yield "share", share, f"{each:.0f} records in a class are few"
         return
-    privacy = settings.privacy.model_copy(update={"epsilon": epsilon})
-    if privacy.delta == AUTO:
-        privacy = privacy.model_copy(update={"delta": facts.records**privacy.delta_exponent})
+    privacy = with_numbers(settings.privacy, epsilon, facts.records)
     (spend,) = matching(Matching(share=share), privacy)
     noise = spend.event.model_dump()["noise_multiplier"]
     for frequencies in FREQUENCIES:

@@ -19,8 +19,12 @@ from sfumato.images import ImageSet, to_unit
 
 LEAST = 1e-12
 """Lower bound of the probability of an image's class, in the fit."""
-START, BOUNDS = (0.0, 1.0), ((-3.0, 3.0), (-3.0, 7.0))
-"""Start and bounds of the fit: logarithm of the temperature, and log odds of an image showing the class that it was drawn for."""
+START, BOUNDS = (0.0, 1.0), ((-3.0, 3.0), (0.0, 7.0))
+"""Start and bounds of the fit: logarithm of the temperature, and log odds of an image showing the class that it was drawn for, which is as
+likely as not at least."""
+HALF, CLEAR = 0.5, 3.0
+"""Share of the images on which a judge must agree with the class that they were drawn for, to be believed on any other, and by how many standard
+errors: of two that differ on most images one is mostly wrong, and nothing says which."""
 CHUNK = 1000
 """Images judged at once."""
 Sorting = Literal["relabel", "weigh", "filter", "agreeing"]
@@ -67,10 +71,13 @@ def weighed(images: ImageSet, judged: Tensor) -> ImageSet:
 
     The model: an image shows the class it was drawn for with one probability, and each other class with an equal share of the rest, and
     the judge's probabilities are right up to a temperature (Guo et al. 2017). Both numbers are fitted by maximum likelihood of the
-    classes that the images were drawn for, so that only drawn images and the judge's probabilities on them are used.
+    classes that the images were drawn for, so that only drawn images and the judge's probabilities on them are used. Where the judge
+    is not `credible`, all stay what they were drawn for.
     """
     from scipy.optimize import minimize
 
+    if not credible(images, judged):
+        return images
     drawn, rest = torch.from_numpy(images.labels), max(1, judged.shape[1] - 1)
 
     def joint(temperature: float, right: float) -> Tensor:
@@ -85,6 +92,15 @@ def weighed(images: ImageSet, judged: Tensor) -> ImageSet:
     fit = minimize(unlikely, START, method="Nelder-Mead", bounds=BOUNDS).x
     best = joint(np.exp(fit[0]), 1 / (1 + np.exp(-fit[1])))
     return ImageSet(images.pixels, best.argmax(1).numpy(), images.classes)
+
+
+def credible(images: ImageSet, judged: Tensor) -> bool:
+    """Whether the judge clearly agrees on more than half of the images with the class that they were drawn for, on average over the classes; one
+    with the same answer for all does not."""
+    same = judged.argmax(1).numpy() == images.labels
+    parts = [same[images.labels == label] for label in np.unique(images.labels)]
+    error = math.sqrt(sum(part.var() / len(part) for part in parts)) / len(parts)
+    return bool(np.mean([part.mean() for part in parts]) > HALF + CLEAR * error)
 
 
 def agreeing(images: ImageSet, judged: Tensor) -> np.ndarray:

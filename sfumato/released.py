@@ -101,7 +101,7 @@ class ReleasedModel:
         shares = shares_among(self.shares, self.classes, chosen) if chosen else self.shares
         settings = self.settings.model_copy(update={"seed": secrets.randbelow(SEEDS) if seed is None else seed})
         judge, use = self.judge, settings.judge.use
-        if chosen and use == "relabel":
+        if chosen and use in ("relabel", "weigh"):
             use = "filter"  # else few might be of the classes that were asked for
         drawn = draw_set(
             settings,

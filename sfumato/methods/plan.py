@@ -18,6 +18,7 @@ from pydantic import model_validator
 
 from sfumato.class_shares import number_of_classes
 from sfumato.config import (
+    AUTO,
     LATER,
     Alignment,
     Central,
@@ -340,6 +341,18 @@ def judging(judge: Judge, privacy: Privacy) -> list[Spend]:
     return [
         Spend(stage=STAGE_JUDGE, what="judge: full-batch gradients of a linear head on public features", event=event)
     ]
+
+
+def with_numbers(privacy: Privacy, epsilon: float, records: int) -> Privacy:
+    """The terms at this epsilon, with the delta of this number of records where none is set."""
+    delta = records**privacy.delta_exponent if privacy.delta == AUTO else privacy.delta
+    return privacy.model_copy(update={"epsilon": epsilon, "delta": delta})
+
+
+def noise_in_gradient(judge: Judge, privacy: Privacy, records: int, classes: int) -> float:
+    """The length of the noise in a judge's mean gradient, where that of a record has a length of 1 at most; of a delta that is a number."""
+    noise = _noise_of_judge(judge.share * privacy.epsilon, privacy.delta, privacy.relation, judge.steps)
+    return noise / records * math.sqrt(classes * (judge.directions + 1))
 
 
 @functools.lru_cache

@@ -67,6 +67,15 @@ def test_whoever_is_right_more_often_is_heard(shown, least, too_sure):
     assert found.pixels is drawn.pixels
 
 
+@pytest.mark.parametrize(("shown", "least"), [(0.95, 0.0), (0.5, 0.3)])
+def test_a_judge_that_differs_on_most_images_changes_no_label(shown, least):
+    """It is sure of itself whatever it says, and nothing tells which of the two is wrong."""
+    _, drawn, said = drawn_and_judged(shown, least)
+    one_answer = torch.zeros(len(drawn), 3).index_fill_(1, torch.tensor([1]), 9.0).log_softmax(1)
+    for wrong in (said.roll(1, 1), one_answer, torch.randn(len(drawn), 3).mul(9).log_softmax(1)):
+        assert weighed(drawn, wrong).labels.tolist() == drawn.labels.tolist()
+
+
 def test_the_surest_of_a_class_are_kept_and_agreement_comes_first():
     assert surest(DRAWN, JUDGED, [2, 1, 1]).tolist() == [0, 1, 3, 5]
     assert surest(DRAWN, JUDGED, [1, 2, 0]).tolist() == [0, 3, 4], "one that is not agreed with fills up"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.config import FineTuning, Latent, Recipe
+from sfumato.config import BackboneSettings, FineTuning, Latent, Recipe
 from sfumato.costs import COSTS, autoencoder_work, denoiser_work
 from sfumato.diffusion.schedule import make_schedule
 from sfumato.errors import BadInput
@@ -95,6 +95,16 @@ def test_class_moments_and_a_judge_where_they_pay():
     for found, epsilon in zip(shares, (10, 1, 0.2), strict=True):
         own = [found.alignment.share * epsilon, found.judge.share * epsilon]
         assert own[0] <= 0.711 and own[1] <= 0.651 and math.hypot(*own) < 0.8 * epsilon, "most is left for gradients"
+
+
+def test_a_judge_that_noise_would_teach_is_not_paid_for_and_leaves_the_public_half_as_it_is():
+    for method in ("dp-sgd", "moments", "dp-merf"):
+        heard, unheard = (recipe(f"privacy.epsilon={epsilon}", method=method, records=1500) for epsilon in (10, 1))
+        assert heard.judge.use != "none" == unheard.judge.use
+        assert heard.pretraining == unheard.pretraining and heard.latent == unheard.latent
+        assert unheard.backbone == BackboneSettings()
+    asked = recipe("judge.use=weigh", "privacy.epsilon=1", records=1500)
+    assert asked.judge.use == "weigh" and asked.backbone.steps > 1
 
 
 def test_classes_with_fewer_records_need_less_noise_on_their_moments():
