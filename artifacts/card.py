@@ -23,7 +23,7 @@ from artifacts.store import Store
 from sfumato import __version__, verify_card
 from sfumato.class_shares import number_of_classes
 from sfumato.config import Relation
-from sfumato.image_folder import OF_SET
+from sfumato.image_folder import BEHIND, OF_SET
 from sfumato.images import ImageSet
 from sfumato.privacy.accounting.accountant import epsilon
 from sfumato.privacy.accounting.events import Event
@@ -118,6 +118,7 @@ def card_of(
         **(evidence.facts if evidence else {}),
         "claim": record.claim.model_dump(mode="json"),
         "warnings": list(record.plan.warnings),
+        **({BEHIND: list(record.plan.behind)} if record.plan.behind else {}),
         **({"public_models": [one.model_dump() for one in brought]} if (brought := record.plan.brought) else {}),
         "rehearsal": record.rehearsal.numbers() if record.rehearsal else None,
         "overrides": [override.model_dump(mode="json") for override in record.overrides],

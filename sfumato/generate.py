@@ -18,6 +18,7 @@ from sfumato.class_shares import number_of_classes
 from sfumato.continuations import Continued, continued
 from sfumato.errors import BadInput
 from sfumato.image_folder import (
+    BEHIND,
     DATA,
     LABELS,
     ORIGIN,
@@ -44,7 +45,7 @@ class Origin:
     """The name of the published set: that of the private one, and what says that it is synthetic."""
     run: str
     sets: tuple[str, ...] = ()
-    """The private sets that counted together when the model was released."""
+    """The private sets that counted together when the model was released, and those behind its public side."""
 
 
 CONTINUATIONS = "continuations.png"
@@ -128,7 +129,7 @@ def from_folder(folder: Path) -> Origin:
         f"Drawn from the released model whose card (`{CARD}`) has the SHA-256 {digest}.",
         card["name"],
         card["run"],
-        tuple(card.get("in_all", {}).get("sets", ())),
+        (*card.get("in_all", {}).get("sets", ()), *card.get(BEHIND, ())),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sfumato import sources
 from sfumato.errors import BadInput
-from sfumato.image_folder import OF_SET
+from sfumato.image_folder import BEHIND, OF_SET
 from sfumato.settings import Settings
 
 
@@ -23,7 +23,7 @@ class PublishedFolder:
     place: str
     run: str
     sets: frozenset[str]
-    """The private set that it was drawn from, and those that counted together with it."""
+    """The private set that it was drawn from, those that counted together with it, and all that are behind its own public side."""
     promise: str
 
 
@@ -35,9 +35,13 @@ def releases_of(settings: Settings) -> Iterator[PublishedFolder]:
         if place and (card := sources.card_above(Path(place))):
             own = card["name"].removesuffix(OF_SET)
             together = card.get("in_all", {}).get("sets", [])
-            yield PublishedFolder(
-                setting, place, card.get("run", ""), frozenset([own, *together]), card.get("statement", "")
-            )
+            sets = frozenset([own, *together, *card.get(BEHIND, [])])
+            yield PublishedFolder(setting, place, card.get("run", ""), sets, card.get("statement", ""))
+
+
+def sets_behind(settings: Settings) -> tuple[str, ...]:
+    """The private sets behind a run's public side, directly or through other releases, for the card of what it releases itself."""
+    return tuple(sorted(set().union(*(release.sets for release in releases_of(settings)))))
 
 
 def refuse_own(settings: Settings, names: Collection[str]) -> None:

@@ -45,7 +45,7 @@ from sfumato.networks.autoencoder import latent_shape
 from sfumato.networks.build import build
 from sfumato.networks.denoiser import parameters_by_group
 from sfumato.networks.low_rank import adapted
-from sfumato.own_releases import drawn_from_others, refuse_own
+from sfumato.own_releases import drawn_from_others, refuse_own, sets_behind
 from sfumato.pretrained import brought, with_pretrained
 from sfumato.privacy.accounting.accountant import epsilon
 from sfumato.privacy.door import PrivateSet
@@ -105,6 +105,9 @@ def preflight(
             f"brought to that by themselves: make all square with --set data.size={min(shape[1:])}, and data.crop=centre to keep proportions"
         )
     grouped = private.groups is not None
+    group = (data.group or private.grouping) if grouped else sources.NO_GROUPS
+    # Nobody has said that a volume is all that there is of a person.
+    unit = sources.VOLUME if group == sources.VOLUME and "unit" not in data.model_fields_set else data.unit
     records, images = (
         whole.expected(count, held_out=data.held_out, share=data.share) for count in (whole.records, whole.images)
     )
@@ -114,13 +117,12 @@ def preflight(
         public_classes=len(public.classes),
         shape=shape,
         whole=whole,
-        unit=data.unit if grouped else "",
+        unit=unit if grouped else "",
         images=images if grouped else 0,
         selected=settings.selection.classes,
     )
     _check_selection(settings, facts)
-    group = (data.group or private.grouping) if grouped else sources.NO_GROUPS
-    fields = {"group": group, "records": whole.records, "classes": whole.classes}
+    fields = {"group": group, "unit": unit, "records": whole.records, "classes": whole.classes}
     settings = follow(settings.model_copy(update={"data": data.model_copy(update=fields)}), facts, public.records)
     settings = _filled(settings, facts, agreed(named(data).name) if settings.privacy.delta == AUTO else None)
     tuning, shape = settings.fine_tuning, latent_shape(settings.latent, facts.shape)
@@ -454,6 +456,7 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
         aligned["matching"] = settings.matching
     stated = {
         "warnings": (*weaknesses(plan.privacy, facts), *drawn_from_others(settings)),
+        "behind": sets_behind(settings),
         "brought": brought(settings),
     }
     plan = plan.model_copy(update={**stated, "judge": judge, **aligned})

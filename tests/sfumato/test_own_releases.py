@@ -10,8 +10,9 @@ from sfumato import sources
 from sfumato.errors import BadInput
 from sfumato.generate import from_folder, write_more
 from sfumato.own_releases import drawn_from_others, refuse_own, releases_of
-from sfumato.preflight import preflight
+from sfumato.preflight import plan_for, preflight
 from sfumato.settings import resolve
+from tests.examples import write_classes
 
 
 def asking(*changes):
@@ -46,6 +47,21 @@ def test_a_set_that_counts_together_with_the_private_one_is_behind_them_too(rele
     (again / "card.json").write_text(json.dumps(card))
     with pytest.raises(BadInput, match="drawn from the private set 'wards' itself"):
         refuse_own(asking(f"data.public={again}"), ["wards"])
+
+
+def test_a_release_is_known_through_another_one_that_began_with_it(released, tmp_path):
+    """Of A to the public side of B, and of B to that of A again: the second release of A would leave out the first."""
+    wards = write_classes(tmp_path / "wards", {"ill": 40, "well": 40})
+    settings = resolve("dp-sgd", "auto", [f"data.private={wards}", f"data.public={released}"])
+    plan = plan_for(*preflight(settings)[:2])
+    assert plan.behind == ("digits",)
+    again = shutil.copytree(released, tmp_path / "again")
+    card = json.loads((again / "card.json").read_text())
+    card |= {"name": "wards-synthetic", "in_all": {"sets": ["wards"]}, "behind": list(plan.behind)}
+    (again / "card.json").write_text(json.dumps(card))
+    with pytest.raises(BadInput, match="drawn from the private set 'digits' itself"):
+        preflight(asking(f"data.public={again}"))
+    assert set(from_folder(again).sets) == {"wards", "digits"}, "images that are drawn later say so too"
 
 
 def test_weights_beside_the_model_are_a_part_of_the_release_too(released, tmp_path):

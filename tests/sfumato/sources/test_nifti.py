@@ -71,9 +71,11 @@ def test_slices_of_a_volume_are_one_persons_whatever_is_asked(tmp_path):
             write_volume(tmp_path / label / f"p{at}_{label}.nii", head() + np.int16(at))
     asked = [f"data.private={tmp_path}", "data.window=record", "data.slices.count=4", "data.size=8"]
     settings, facts, _ = preflight(resolve("dp-sgd", changes=asked))
-    assert settings.data.group == "volume" and facts.unit == "person" and facts.whole.records == 12
+    assert settings.data.group == facts.unit == "volume" and facts.whole.records == 12
+    assert preflight(settings)[1].unit == "volume"
+    assert preflight(resolve("dp-sgd", changes=[*asked, "data.unit=person"]))[1].unit == "person", "who says so knows"
     _, facts, _ = preflight(resolve("dp-sgd", changes=[*asked, "data.group=prefix"]))
-    assert facts.whole.records == 6, "a person with two volumes"
+    assert facts.whole.records == 6 and facts.unit == "person", "a person with two volumes"
     with pytest.raises(BadInput, match=r"data.slices.count=4 takes several slices .* data.group=none"):
         preflight(resolve("dp-sgd", changes=[*asked, "data.group=none"]))
 
