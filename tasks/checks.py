@@ -1,5 +1,7 @@
 """Checks before any training: the private images, and whether the budget bears the plan."""
 
+import contextlib
+import json
 from collections.abc import Sequence
 
 from artifacts import serialization, witness
@@ -66,6 +68,23 @@ def seen_elsewhere(ledger: Ledger, source: str) -> None:
     """Refuse a ledger that lacks a head which a run of this home holds, or which lies beside the private images."""
     texts = [*witness.texts_in_runs(where().runs), *witness.texts_beside(source)]
     ledger.check_heads(ledger.known_from(texts))
+
+
+def counted_elsewhere(name: str, source: str) -> tuple[str, ...]:
+    """A warning, which leaves with the images, where another ledger has noted beside the private ones that it counts them too."""
+    place, noted = where(), set[str]()
+    for text in witness.texts_beside(source):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            noted.add(str(json.loads(text)["ledger"]))
+    if noted and is_there(place.ledger_url):
+        with place.ledger() as ledger:
+            noted -= ledger.ids()
+    if not noted:
+        return ()
+    return (
+        f"the ledger {' and '.join(one[:8] for one in sorted(noted))}, which is not the one of this run, has counted the images of '{name}' too: no total and no budget here holds "
+        "what they cost there",
+    )
 
 
 def known_constants(name: str) -> Constants | None:

@@ -7,7 +7,7 @@ from sfumato.methods.plan import Facts, Plan
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.settings import Settings, preset_for, resolve
-from tasks.checks import agreed_delta, known_constants, refuse_own_releases
+from tasks.checks import agreed_delta, counted_elsewhere, known_constants, refuse_own_releases
 from tasks.prices import cached_prices
 from tasks.runtime.artifact import device_of, one_thread
 from tasks.runtime.environment import where
@@ -70,12 +70,13 @@ def plan_run(method: str, preset: str = "", changes: Sequence[str] = (), *, new_
         settings, facts, warnings = preflight(settings, str(place.data), known, agreed_delta)
     refuse_own_releases(settings)
     device_of(settings.machine)
+    plan, elsewhere = plan_for(settings, facts), counted_elsewhere(settings.data.name, settings.data.private)
     return PlannedRun(
         settings=settings,
-        plan=plan_for(settings, facts),
+        plan=plan.model_copy(update={"warnings": (*plan.warnings, *elsewhere)}),
         preset=preset_for(preset, changes),
         changes=tuple(changes),
-        warnings=tuple(warnings),
+        warnings=(*warnings, *elsewhere),
     )
 
 

@@ -2,9 +2,11 @@
 
 import pytest
 
+from artifacts.witness import note_beside
 from sfumato.preflight import plan_for
 from tasks.planning import plan_run
-from tests.examples import home_at
+from tasks.runtime.environment import where
+from tests.examples import home_at, write_classes
 
 QUICK = ["fine_tuning.steps=1", "fine_tuning.sample_rate=1"]
 
@@ -27,3 +29,27 @@ def test_a_planned_run_says_what_a_person_gave_and_what_was_filled_in():
     run = plan_run("dp-sgd", changes=QUICK)
     assert (run.method, run.preset, run.changes) == ("dp-sgd", "digits", tuple(QUICK))
     assert isinstance(run.settings.privacy.delta, float) and run.settings.privacy == run.plan.privacy
+
+
+def test_a_set_that_another_ledger_counts_too_is_said_on_screen_and_in_the_card(tmp_path):
+    """Two homes are two ledgers, and neither budget holds for both."""
+    scans, textures = (
+        write_classes(tmp_path / name, {"ill": 40, "well": 40}, seed=at)
+        for at, name in enumerate(("scans", "textures"))
+    )
+    changes = [f"data.private={scans}", f"data.public={textures}", "recipe.minutes=2"]
+
+    def warned():
+        run = plan_run("moments", changes=changes)
+        assert set(run.plan.warnings) <= set(run.warnings)
+        return [warning for warning in run.plan.warnings if "which is not the one of this run" in warning]
+
+    assert not warned()
+    with where().ledger() as ledger:
+        ledger.set_budget("scans", 5.0, 1e-5)
+        head = ledger.signed_head()
+    note_beside(str(scans), head)
+    assert not warned(), "its own head"
+    with home_at(tmp_path / "other"):
+        (warning,) = warned()
+    assert head["ledger"][:8] in warning and "'scans'" in warning and str(tmp_path) not in warning

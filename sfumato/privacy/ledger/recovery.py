@@ -102,14 +102,18 @@ class SignedLedger:
         """The signed head, with all spends and budgets up to it under the same signature: what `recover` reads. INTERNAL."""
         return self.sign(statement(self.signed_head(), self._chain.entries()))
 
+    def ids(self) -> set[str]:
+        """The ids of this ledger, and of others that lay at its place."""
+        return self._chain.names()
+
     def known_from(self, texts: Iterable[str]) -> "list[Known]":
         """The content of statements and cards of this ledger that its key signed; other texts are ignored."""
-        keys, names = self._chain.keys_known(), self._chain.names()
+        keys, names = self._chain.keys_known(), self.ids()
         return [known for text in texts if (known := known_from(text, keys, names))]
 
     def known_from_copy(self, other: "SignedLedger") -> "Known":
         """The content of a copy of this ledger; `BadInput` for another ledger, Refused unless it is whole and signed."""
-        if not self._chain.names() & other._chain.names():
+        if not self.ids() & other.ids():
             raise BadInput(f"{other.url} is no copy of the ledger {self.url}: it has another id")
         if breaks := other._chain.breaks(own=True):
             raise Refused(f"the ledger {other.url} was tampered with: {breaks[0]}")
