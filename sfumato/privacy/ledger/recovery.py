@@ -1,6 +1,6 @@
 """Restores a ledger that lacks entries, by signed entries from what is known of it elsewhere.
 
-A statement is a signed head together with all spends and budgets up to it; every run stores one in its folder. Missing spends
+A statement is a signed head together with all spends, budgets and joins up to it; every run stores one in its folder. Missing spends
 are written again from statements and from copies of the ledger (`recovered`, one entry for each spend, which counts in totals
 and budgets), and one entry names the heads that are made up for: `recovery` where all that they stood for is known, `loss`
 with a person's reason where it is not.
@@ -19,9 +19,12 @@ from sfumato.errors import BadInput, Refused
 from sfumato.privacy.accounting.events import Event
 from sfumato.privacy.ledger.balance import budget_of, check_events, check_reason, counted, dumped, events_of, tally
 from sfumato.privacy.ledger.chain import LOSS, OF_THE_LEDGER, RECOVERY, REKEYED, Chain, Entry, present
+from sfumato.privacy.ledger.joins import PERSON, joined_names
 from sfumato.privacy.ledger.signing import Head, is_signed_value, missing_heads
 
 RECOVERED = "recovered"
+COUNTED_TOGETHER = "they counted together before entries of this ledger were lost"
+"""The reason of a join that is written again."""
 NOTED = ("migrate", REKEYED, RECOVERY, LOSS, RECOVERED)
 """Kinds of entries that a card shows because they say how far a ledger's totals can be relied on."""
 TERMS = (
@@ -48,6 +51,8 @@ class Known:
     spends: tuple[Mapping[str, Any], ...]
     """Each with `seq`, `hash`, `dataset`, `events` and the terms of its reservation."""
     budgets: Mapping[str, Mapping[str, float]]
+    joins: tuple[tuple[str, str], ...]
+    """Pairs of sets that counted together, whoever said so."""
     complete: bool
     """Whether it holds everything that counts up to the last head; a card holds the spends of one release alone."""
 
@@ -122,7 +127,7 @@ class SignedLedger:
     def recover(self, sources: Sequence["Known"], reason: str = "") -> list[Entry]:
         """Write what this ledger lacks, and `sources` know, as entries of this one; a `reason` declares the rest lost.
 
-        Spends count again, budgets hold again where there is none. Refused where something stays unknown and no reason is
+        Spends count again, budgets hold again where there is none, and sets that counted together do so again. Refused where something stays unknown and no reason is
         given; nothing is written then.
         """
         check_sources(sources)
@@ -141,6 +146,9 @@ class SignedLedger:
             for name, budget in budgets_known(sources).items():
                 if budget_of(entries, name) is None:
                     write(name, "budget", budget)
+            for name, other in dict.fromkeys(pair for source in sources for pair in source.joins):
+                if other not in joined_names(entries, name):
+                    write(name, "join", {"other": other, "other_version": 1, "reason": COUNTED_TOGETHER, "by": PERSON})
             return entries[before:]
 
     def new_key(self, reason: str) -> Entry:
@@ -160,11 +168,13 @@ class SignedLedger:
 def known_of(entries: Sequence[Entry]) -> Known:
     """The content of a copy of a ledger."""
     names = dict.fromkeys(entry.dataset for entry in entries if entry.kind == "budget")
+    sets = {entry.dataset for entry in entries} - {OF_THE_LEDGER}
     budgets = {name: budget for name in names if (budget := budget_of(entries, name))}
     return Known(
         heads=tuple(Head(entry.seq, entry.hash, entry.previous) for entry in entries),
         spends=tuple(_spend_terms(entry, events) for entry, events in counted(entries)),
         budgets={name: {"epsilon": budget.epsilon, "delta": budget.delta} for name, budget in budgets.items()},
+        joins=tuple((name, other) for name in sorted(sets) for other in joined_names(entries, name) if name < other),
         complete=True,
     )
 
@@ -172,7 +182,12 @@ def known_of(entries: Sequence[Entry]) -> Known:
 def statement(head: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
     """The statement of a ledger with these entries and this head, to be signed."""
     known = known_of(entries)
-    return {**head, "ledger_spends": list(known.spends), "budgets": dict(known.budgets)}
+    return {
+        **head,
+        "ledger_spends": list(known.spends),
+        "budgets": dict(known.budgets),
+        "joins": [list(pair) for pair in known.joins],
+    }
 
 
 def spends_under(entries: Sequence[Entry], hashes: Iterable[str]) -> list[dict[str, Any]]:
@@ -193,7 +208,8 @@ def known_from(text: str, keys: Iterable[str], names: Iterable[str]) -> Known | 
             return None
         spends = value.get("ledger_spends", [])
         heads = (Head(int(head["seq"]), str(head["hash"])),)
-        known = Known(heads, tuple(spends), value.get("budgets", {}), "budgets" in value)
+        joins = tuple((str(name), str(other)) for name, other in value.get("joins", []))
+        known = Known(heads, tuple(spends), value.get("budgets", {}), joins, "budgets" in value)
         return (
             known
             if all({"seq", "hash", "dataset", "events", "relation", "delta"} <= set(one) for one in spends)

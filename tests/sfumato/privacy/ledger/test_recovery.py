@@ -66,6 +66,30 @@ def test_what_a_runs_statement_knows_counts_again(url, keys):
         assert not any("hash" in name or name == "covers" for note in ledger.notes("digits") for name in note)
 
 
+@pytest.mark.parametrize("by", ["statement", "copy"])
+def test_sets_that_counted_together_do_so_again(keys, by, tmp_path):
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    with at(url, keys) as ledger:
+        spend(ledger, [ONE])
+        spend(ledger, [ONE], dataset="faces")
+        ledger.set_budget("faces", 3, DELTA)
+        ledger.join("digits", "faces", "the same persons")
+        said = json.dumps(ledger.statement())
+    if by == "copy":
+        shutil.copy(tmp_path / "ledger.db", tmp_path / "copy.db")
+    cut(url, 0)
+    with at(url, keys) as ledger:
+        if by == "copy":
+            with at(f"sqlite:///{tmp_path}/copy.db", keys) as other:
+                known = ledger.known_from_copy(other)
+        else:
+            known = only(ledger.known_from([said]))
+        assert ledger.recover([known])[-1].kind == "join" and ledger.joined("digits") == ("faces",)
+        assert ledger.total("digits").epsilon == 2.0 and ledger.verify() == ledger.replay() == []
+        with pytest.raises(Refused, match="epsilon 1 of 3 left"):
+            spend(ledger, [THREE])
+
+
 def test_a_head_that_a_run_knows_too_does_not_hide_what_came_before_it(url, keys):
     """The last head is then noted twice, once without the hash before it; the statement at it still knows all up to it."""
     with at(url, keys) as ledger:
