@@ -118,7 +118,7 @@ def card_of(
         **(evidence.facts if evidence else {}),
         "claim": record.claim.model_dump(mode="json"),
         "warnings": list(record.plan.warnings),
-        **({BEHIND: list(record.plan.behind)} if record.plan.behind else {}),
+        **({BEHIND: list(record.plan.sets_behind)} if record.plan.sets_behind else {}),
         **({"public_models": [one.model_dump() for one in brought]} if (brought := record.plan.brought) else {}),
         "rehearsal": record.rehearsal.numbers() if record.rehearsal else None,
         "overrides": [override.model_dump(mode="json") for override in record.overrides],

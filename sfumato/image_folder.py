@@ -27,7 +27,7 @@ from sfumato.images import ImageSet, picture
 DATA, SPLIT, LABELS = "data", "train", "labels.csv"
 ORIGIN = "origin.json"
 """What says of images that were drawn from a released model later where they come from, by some of a card's fields."""
-BEHIND = "behind"
+BEHIND = "sets_behind"
 """The field of a card with the names of the private sets behind the public side of its run."""
 OF_SET = "-synthetic"
 """The end of the name of a published set, after that of the private one."""

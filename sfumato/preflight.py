@@ -456,7 +456,7 @@ def plan_for(settings: Settings, facts: Facts) -> Plan:
         aligned["matching"] = settings.matching
     stated = {
         "warnings": (*weaknesses(plan.privacy, facts), *drawn_from_others(settings)),
-        "behind": sets_behind(settings),
+        "sets_behind": sets_behind(settings),
         "brought": brought(settings),
     }
     plan = plan.model_copy(update={**stated, "judge": judge, **aligned})

@@ -87,6 +87,27 @@ def counted_elsewhere(name: str, source: str) -> tuple[str, ...]:
     )
 
 
+def other_units(name: str, unit: str) -> tuple[str, ...]:
+    """A warning, which leaves with the images, where earlier spends of a private set protect something else than this run will: one total holds both."""
+    place = where()
+    if not is_there(place.ledger_url):
+        return ()
+    with place.ledger() as ledger:
+        sets = {name, *ledger.joined(name)}
+        paid = {
+            str(entry.body.get("unit", ""))
+            for entry in ledger.entries()
+            if entry.kind == "reserve" and entry.dataset in sets
+        }
+    others = [f"one {one}" if one else "one image" for one in sorted(paid - {unit})]
+    if not others:
+        return ()
+    return (
+        f"earlier spends of '{name}' protect {' and '.join(others)}, and this run protects {f'one {unit}' if unit else 'one image'}: the total and the budget add both prices, which says "
+        "too little for whoever has several images",
+    )
+
+
 def known_constants(name: str) -> Constants | None:
     """The constants of a private set in the ledger; None where there is no ledger, or it holds none."""
     place = where()

@@ -60,4 +60,4 @@ def origin_of(record: RunRecord) -> Origin:
     """The run, and the private sets that count together with its own."""
     name = record.settings["data"]["name"]
     sentence = f"Drawn from the models of run `{record.run}`."
-    return Origin(sentence, f"{name}{OF_SET}", record.run, (*counted_with(name), *record.plan.behind))
+    return Origin(sentence, f"{name}{OF_SET}", record.run, (*counted_with(name), *record.plan.sets_behind))

@@ -7,7 +7,7 @@ from sfumato.methods.plan import Facts, Plan
 from sfumato.preflight import plan_for, preflight
 from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.settings import Settings, preset_for, resolve
-from tasks.checks import agreed_delta, counted_elsewhere, known_constants, refuse_own_releases
+from tasks.checks import agreed_delta, counted_elsewhere, known_constants, other_units, refuse_own_releases
 from tasks.prices import cached_prices
 from tasks.runtime.artifact import device_of, one_thread
 from tasks.runtime.environment import where
@@ -70,13 +70,14 @@ def plan_run(method: str, preset: str = "", changes: Sequence[str] = (), *, new_
         settings, facts, warnings = preflight(settings, str(place.data), known, agreed_delta)
     refuse_own_releases(settings)
     device_of(settings.machine)
-    plan, elsewhere = plan_for(settings, facts), counted_elsewhere(settings.data.name, settings.data.private)
+    plan, name = plan_for(settings, facts), settings.data.name
+    by_ledger = (*counted_elsewhere(name, settings.data.private), *other_units(name, facts.unit))
     return PlannedRun(
         settings=settings,
-        plan=plan.model_copy(update={"warnings": (*plan.warnings, *elsewhere)}),
+        plan=plan.model_copy(update={"warnings": (*plan.warnings, *by_ledger)}),
         preset=preset_for(preset, changes),
         changes=tuple(changes),
-        warnings=(*warnings, *elsewhere),
+        warnings=(*warnings, *by_ledger),
     )
 
 

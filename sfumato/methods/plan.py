@@ -519,7 +519,7 @@ class Plan(Section):
     claim: Claim
     warnings: tuple[str, ...] = ()
     """Warnings about the promise before a person agrees to it, shown by screen, report and card alike."""
-    behind: tuple[str, ...] = ()
+    sets_behind: tuple[str, ...] = ()
     """The private sets that public images, or weights, were drawn from by earlier releases."""
     brought: tuple[BroughtModel, ...] = ()
     """Public models that were not trained here."""

@@ -187,7 +187,12 @@ def check_in(
     prints = None if access.ledger.has_prints(access.private.name, digest) else fingerprinted(access)
     if new_version:
         access.ledger.new_version(
-            access.private.name, digest, run=access.run, code_version=access.code_version, prints=prints
+            access.private.name,
+            digest,
+            run=access.run,
+            code_version=access.code_version,
+            prints=prints,
+            unit=access.private.unit,
         )
     entry = _looked(access, digest, constants=constants)
     access.ledger.note_records(access.private.name, digest, prints)

@@ -54,10 +54,10 @@ def test_a_release_is_known_through_another_one_that_began_with_it(released, tmp
     wards = write_classes(tmp_path / "wards", {"ill": 40, "well": 40})
     settings = resolve("dp-sgd", "auto", [f"data.private={wards}", f"data.public={released}"])
     plan = plan_for(*preflight(settings)[:2])
-    assert plan.behind == ("digits",)
+    assert plan.sets_behind == ("digits",)
     again = shutil.copytree(released, tmp_path / "again")
     card = json.loads((again / "card.json").read_text())
-    card |= {"name": "wards-synthetic", "in_all": {"sets": ["wards"]}, "behind": list(plan.behind)}
+    card |= {"name": "wards-synthetic", "in_all": {"sets": ["wards"]}, "sets_behind": list(plan.sets_behind)}
     (again / "card.json").write_text(json.dumps(card))
     with pytest.raises(BadInput, match="drawn from the private set 'digits' itself"):
         preflight(asking(f"data.public={again}"))

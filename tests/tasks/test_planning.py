@@ -4,6 +4,7 @@ import pytest
 
 from artifacts.witness import note_beside
 from sfumato.preflight import plan_for
+from sfumato.privacy.accounting.events import Gaussian
 from tasks.planning import plan_run
 from tasks.runtime.environment import where
 from tests.examples import home_at, write_classes
@@ -53,3 +54,29 @@ def test_a_set_that_another_ledger_counts_too_is_said_on_screen_and_in_the_card(
     with home_at(tmp_path / "other"):
         (warning,) = warned()
     assert head["ledger"][:8] in warning and "'scans'" in warning and str(tmp_path) not in warning
+
+
+def test_spends_for_another_unit_are_said_where_one_total_holds_both(tmp_path):
+    scans, textures = (
+        write_classes(tmp_path / name, {"ill": 40, "well": 40}, seed=at)
+        for at, name in enumerate(("scans", "textures"))
+    )
+    changes = [f"data.private={scans}", f"data.public={textures}", "recipe.minutes=2"]
+    for unit, words in (("", []), ("patient", ["protect one patient, and this run protects one image"])):
+        with where().ledger() as ledger:
+            ledger.reserve(
+                "scans",
+                "d1gest",
+                [Gaussian(noise_multiplier=9.0)],
+                "add_remove",
+                1e-5,
+                stage="a",
+                purpose="a test",
+                run="run-1",
+                code_version="1",
+                images="any",
+                unit=unit,
+            )
+        warnings = plan_run("moments", changes=changes).plan.warnings
+        assert [word for word in words if any(word in warning for warning in warnings)] == words
+        assert words or not any("protect one" in warning for warning in warnings)

@@ -126,18 +126,19 @@ class Ledger(DecidedLedger):
         return version_of(self._chain.entries(), dataset)
 
     def new_version(
-        self, dataset: str, digest: str, *, run: str, code_version: str, prints: Prints | None = None
+        self, dataset: str, digest: str, *, run: str, code_version: str, prints: Prints | None = None, unit: str = ""
     ) -> Entry:
         """Write that a person declares the set changed; its budget stays the same.
 
         Its spends are counted afresh only where `prints`, the fingerprints of its records, were compared with those of all
-        versions before and `match` none: a record in both versions has been paid for in both.
+        versions before and `match` none: a record in both versions has been paid for in both. Where a `unit`, such as a person, has
+        several records, other records may be of the same persons, and the versions count together.
         """
         with self._chain.appending_beside(spending=True) as (entries, write, connection):
             check_change(entries, dataset, digest)
             digests = {entry.body["digest"] for entry in entries if entry.dataset == dataset and "digest" in entry.body}
             stored = stored_prints(connection)
-            compared = prints is not None and all((dataset, one) in stored for one in digests)
+            compared = not unit and prints is not None and all((dataset, one) in stored for one in digests)
             body = {"digest": digest, "version": version_of(entries, dataset) + 1, "compared": compared}
             entry = write(dataset, "version", {**body, "run": run, "code_version": code_version})
             if prints:

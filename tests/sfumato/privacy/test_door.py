@@ -180,6 +180,21 @@ def test_a_set_of_persons_enters_however_they_are_named(ledger, tmp_path, group)
     assert check_in(asked).kind == "look" and len(set(read(asked.private, "train").groups)) > 20
 
 
+@pytest.mark.parametrize(("unit", "total"), [("person", 2), ("", 1)])
+def test_versions_of_persons_count_together_though_no_image_is_in_both(ledger, tmp_path, unit, total):
+    """The same persons come with other images; single images that are all new have paid nothing yet."""
+    for version in range(2):
+        for number in range(80):
+            between = f"person-{number // 2}" + ("/" if unit else "_")
+            path = tmp_path / f"{version}" / "ill" / f"{between}{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full((8, 8), 80 * version + number, np.uint8)).save(path)
+        asked = access(ledger, private(tmp_path / f"{version}", group="folder" if unit else "none", unit=unit))
+        check_in(asked, new_version=version > 0)
+        spend(asked)
+    assert ledger.total("set").spends == total
+
+
 def public_images(source, **asked):
     return sources.load(source, sources.Reading(part="all", **asked))
 
