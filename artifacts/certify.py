@@ -34,7 +34,7 @@ def certificate_of(store: Store, ledger: Ledger, samples: Ref | str) -> Certific
         protected = " and ".join(sorted(f"one {unit or 'image'}" for unit in units))
         promised = " and ".join(sorted(f"{relation} at delta {delta:g}" for relation, delta in terms))
         raise BadInput(
-            f"entries {', '.join(map(str, entries))} protect {protected} under {promised}, which no one certificate says: run again"
+            f"entries {', '.join(map(str, entries))} protect {protected} under {promised}, which no single certificate can state: run again"
         )
     ((relation, delta),) = terms
     spent = ledger.priced(hashes, delta, relation)

@@ -198,7 +198,9 @@ def _how(store: Store, known: Sequence[Entry], record: RunRecord) -> tuple[dict[
     if why := unbound(store, known, samples):
         raise BadInput(f"the samples of run {record.run} cannot be published, since {why}: run again")
     if not store.entries(samples):
-        raise BadInput(f"the samples of run {record.run} stand on no ledger entry, as those of no run do: run again")
+        raise BadInput(
+            f"the samples of run {record.run} rest on no ledger entry, which the images of every run do: run again: run again"
+        )
     try:
         how = _stored_how(store, samples)
         return how["settings"], Plan.model_validate(how["plan"])

@@ -190,6 +190,10 @@ def load_record(runs: Path, name: str = "latest") -> RunRecord:
     if not known:
         raise BadInput(f"there is no run yet in {runs}: start one with `sfumato run`")
     chosen = known[-1] if name == "latest" else name
+    if chosen not in known and (runs / chosen).is_dir() and chosen not in ("", ".", ".."):
+        raise BadInput(
+            f"run {name!r} was not carried out to its end, so that there is nothing to show or to publish: begin it again"
+        )
     if chosen not in known:
         raise BadInput(f"run {name!r} is not in {runs}: choose one of {', '.join(known[-5:])}, or 'latest'")
     try:

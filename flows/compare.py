@@ -16,8 +16,9 @@ from flows.synthesize import run_plan
 from flows.variants import Cell, RunGrid, planned, variants_of
 from sfumato.methods import METHODS
 from sfumato.preflight import private_set
+from sfumato.privacy.accounting.events import AnyEvent
 from sfumato.settings import preset_for
-from tasks.checks import over_budget
+from tasks.checks import counted_with, over_budget
 from tasks.comparison import comparing, conclude
 from tasks.planning import Wishes
 from tasks.runtime.environment import configure
@@ -118,7 +119,7 @@ def in_turn(cells: Sequence[Cell], above: Mapping[str, str], *, go_on: bool = Fa
         CONSOLE.print(
             f"run {number + 1} of {len(cells)}: {cell.variant} at epsilon {cell.epsilon:g}, seed {cell.run.settings.seed}"
         )
-        later = tuple(spend.event for other in cells[number + 1 :] for spend in other.run.plan.spends)
+        later = tuple(paid_with(cell, cells[number + 1 :]))
         records.append(run_plan(cell.run, Wishes(following=later, above=above, go_on=go_on)))
     return records
 
@@ -132,6 +133,20 @@ def run_cell(cell: Cell, above: Mapping[str, str], *, go_on: bool = False) -> Ru
 
 def borne(cells: Sequence[Cell]) -> bool:
     """Whether every budget bears all runs together; otherwise they run one after another."""
-    events = [spend.event for cell in cells for spend in cell.run.plan.spends]
-    by_set = {(secret := private_set(cell.run.settings)).name: (secret, terms(cell.run.plan)) for cell in cells}
-    return not any(over_budget(secret, events, how) for secret, how in by_set.values())
+    by_set = {private_set(cell.run.settings).name: cell for cell in cells}
+    return not any(
+        over_budget(private_set(cell.run.settings), paid_with(cell, cells), terms(cell.run.plan))
+        for cell in by_set.values()
+    )
+
+
+def paid_with(cell: Cell, others: Sequence[Cell]) -> list[AnyEvent]:
+    """What other runs pay for the private set of this one, or for one that counts together with it."""
+    name = private_set(cell.run.settings).name
+    together = {name, *counted_with(name)}
+    return [
+        spend.event
+        for other in others
+        if private_set(other.run.settings).name in together
+        for spend in other.run.plan.spends
+    ]

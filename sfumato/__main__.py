@@ -20,8 +20,8 @@ def _verify() -> int:
     from sfumato import verify_card
 
     for folder in sys.argv[1:2]:
-        if not folder.startswith("-") and not Path(folder).exists():
-            print(f"error: there is no {folder!r}: name a published folder, or the card.json in it", file=sys.stderr)
+        if not folder.startswith("-") and not (Path(folder).is_file() or Path(folder, "card.json").is_file()):
+            print(f"error: {folder!r} holds no card.json: name a published folder, or the card in it", file=sys.stderr)
             return BadInput.exit_code
     return verify_card.main(sys.argv[1:])
 

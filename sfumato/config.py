@@ -635,7 +635,7 @@ class Machine(Section):
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, `cuda:1`, ..."""
     threads: int = Field(default=0, ge=0)
-    """Threads of the CPU; 0 takes them all. Tiny networks run faster on one."""
+    """Threads of the CPU; 0 leaves torch's own choice. Tiny networks run faster on one."""
     physical_batch: int = Field(default=256, ge=1)
     """Records whose gradients are held in memory at once."""
     runner: Literal["inline", "threads", "processes", "ray", "dask"] = "inline"

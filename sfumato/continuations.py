@@ -56,7 +56,9 @@ def continued(
     method = METHODS[settings.method.name]
     if method.query is None or method.resume is None:
         able = ", ".join(name for name, other in METHODS.items() if other.query)
-        raise BadInput(f"{settings.method.name!r} walks to no noised image that retrieves: take a model of {able}")
+        raise BadInput(
+            f"{settings.method.name!r} does not retrieve by a noised image, so that nothing can be continued: take a model of {able}"
+        )
     check_numbers(count, each)
     chosen = (classes,) if isinstance(classes, str) else tuple(classes)
     there = np.flatnonzero(shares_among((), model.classes, chosen)) if chosen else np.arange(len(model.classes))

@@ -110,7 +110,6 @@ VOTERS = 2
 DISTILLATION_RATE = 0.25
 """Of the rate at which the public denoiser learnt, where it goes on with candidates that have votes."""
 SAMPLING_STEPS = 30
-PUBLIC_BATCH = 256
 VOTES_FROM = 2.0
 """Target epsilon from which votes are affordable as they are; below, they get more noise in proportion."""
 VOTE_NOISE = 6.0
@@ -578,6 +577,7 @@ def method(settings: Settings, declared: Declared) -> Iterator[Pick]:
             for name, value, why in latent_generator(chosen_method.embeds(settings)):
                 yield Pick(f"method.{name}", value, why)
     elif chosen_method.blueprint:
+        yield Pick("pretraining.steps", 0, "its network is its own, and asks no public denoiser")
         yield Pick("method.network.kind", "mlp", "its sampler asks the network thousands of times")
 
 
@@ -596,16 +596,16 @@ def drawing(settings: Settings, declared: Declared) -> Iterator[Pick]:
         return
     yield Pick("generation.solver", "dpm++", f"made for few steps: {SAMPLING_STEPS} do")
     yield Pick("generation.steps", SAMPLING_STEPS, "more change little")
-    few = pixels and target_epsilon(settings) * declared.facts.records < RICH
-    few = few and len(declared.facts.classes) > 1
+    few = pixels and target_epsilon(settings) * declared.facts.records < RICH and len(declared.facts.classes) > 1
     guidance = (1.0 if target_epsilon(settings) < SMALL_EPSILON else 0.5) if few else 0.0
     why = (
         "little is learnt of the classes: guidance makes up for it"
         if guidance
         else "without guidance images teach most"
     )
-    yield Pick("generation.guidance", guidance, why)
-    if strokes(settings, declared) and not pixels:
+    if not chosen_method.needs_moments:  # whose classes are told apart by their moments alone
+        yield Pick("generation.guidance", guidance, why)
+    if not pixels and strokes(settings, declared):
         yield Pick("generation.vary", VARIED, "a class of strokes as drawn varies less than hands do")
 
 

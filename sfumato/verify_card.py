@@ -111,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
             print("holds:", check(json.loads(options.card.read_bytes()), beside), flush=True)
         except Exception as error:
             failed = 1
-            print("FAILS:", error if type(error) is ValueError else f"card or key unreadable: {error!r}", flush=True)
+            print("FAILS:", error if type(error) is ValueError else f"card or key unreadable: {error}", flush=True)
     return failed
 
 

@@ -35,7 +35,7 @@ def show(ref: Rehearsal, wanted: config.RehearsalSettings, to: Path) -> tuple[st
 def refusal(worse: tuple[str, ...], picture: Path, paid: str = "nothing was") -> Refused:
     """The one line that stops a run; `paid` is what was spent before."""
     return Refused(
-        f"the rehearsal with public images failed, and {paid} spent: {'; '.join(worse)}. Look at {picture}; {ANYWAY} goes on all the same"
+        f"the rehearsal with public images failed, and {paid} spent: {'; '.join(worse)}. Look at {picture}; sfumato run ... {ANYWAY} goes on all the same"
     )
 
 

@@ -13,6 +13,16 @@ DECIMALS = range(1, 13)
 """Decimals of a percentage, as few as keep it below 100."""
 
 
+def rounded_up(epsilon: float) -> str:
+    """A price with three decimals, never below it, so that no two places show one spend as two numbers."""
+    return f"{math.ceil(epsilon * 1e3 * (1 - 1e-12)) / 1e3:.3f}" if math.isfinite(epsilon) else f"{epsilon}"
+
+
+def rounded_down(left: float) -> str:
+    """The rest of a budget with three decimals, never above it."""
+    return f"{max(0.0, math.floor(left * 1e3) / 1e3):.3f}"
+
+
 def best_guess(delta_at_zero: float) -> float:
     """The largest share of right guesses, from the delta at epsilon 0."""
     return (1 + delta_at_zero) / 2

@@ -10,7 +10,7 @@ from artifacts.books import Accesses, Books, Kind
 from artifacts.labels import Label
 from artifacts.record import RunRecord
 from artifacts.reports.in_short import audit_note, statement
-from artifacts.reports.odds import best_guess, best_guess_by, percent
+from artifacts.reports.odds import best_guess, best_guess_by, percent, rounded_down, rounded_up
 from artifacts.reports.page import Blanks, PageSection, Picture, Table, Text
 from sfumato import __version__
 from sfumato.class_shares import number_of_classes
@@ -199,7 +199,7 @@ def _set(record: RunRecord, books: Books) -> str:
         ""
         if books.budget is None
         else f" The budget is {books.budget:g}"
-        + (f", of which {max(0.0, math.floor(books.left * 1e3) / 1e3):.3f} is left." if books.left is not None else ".")
+        + (f", of which {rounded_down(books.left)} is left." if books.left is not None else ".")
     )
     versions = (
         f" There are {books.versions} versions of it"
@@ -223,7 +223,7 @@ def _set(record: RunRecord, books: Books) -> str:
 
 
 def _price(epsilon: float) -> str:
-    return f"epsilon {math.ceil(epsilon * 1e3 * (1 - 1e-12)) / 1e3:.3f}"
+    return f"epsilon {rounded_up(epsilon)}"
 
 
 def _facts(record: RunRecord, books: Books | None, images: str) -> list[list[str]]:

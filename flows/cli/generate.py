@@ -88,7 +88,7 @@ def _pay(record: "RunRecord", images: int, why: str, narrowed: bool, to: str, ye
         raise Refused(f"no more images of run {record.run} can leave: {why}")
     if narrowed:
         raise BadInput(
-            f"run {record.run} pays for each image ({why}), by the shares of its classes and with noise of no seed: leave --classes, --seed and --continuations out"
+            f"run {record.run} pays for each image ({why}), by fixed shares of its classes and with noise that has no seed: leave --classes, --seed and --continuations out"
         )
     planned = plan_more(record, images)
     certificate = planned.plan.certificate

@@ -118,7 +118,7 @@ def quiet_logs() -> None:
     """
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
-    handler.addFilter(lambda record: not record.name.startswith("prefect"))
+    handler.addFilter(lambda record: not record.name.startswith(("prefect", "EventsWorker")))
     logging.basicConfig(handlers=[handler])
 
 

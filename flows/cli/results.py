@@ -151,6 +151,7 @@ def unlicensed(record: "RunRecord", own: "Release") -> str:
 def summary(record: "RunRecord") -> None:
     """A run at a glance: what may be shown, and below a heading what may not."""
     from artifacts.reports.in_short import SCORES, checks, statement
+    from artifacts.reports.odds import rounded_up
 
     OUT.print(
         Panel(
@@ -161,7 +162,7 @@ def summary(record: "RunRecord") -> None:
     total = record.spent_total
     spent = math.inf if total["epsilon"] is None else total["epsilon"]  # JSON has no infinity
     OUT.print(
-        f"'{record.settings['data']['name']}' has cost epsilon {spent:.3f} (delta {total['delta']:.3g}) in all.",
+        f"'{record.settings['data']['name']}' has cost epsilon {rounded_up(spent)} (delta {total['delta']:.3g}) in all.",
         markup=False,
     )
     _places(

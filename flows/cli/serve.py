@@ -30,7 +30,7 @@ def serve(
     What a dead worker left behind is repaired first.
     """
     if not servers and not worker:
-        raise BadInput("--no-servers and --no-worker together leave nothing to start: leave one of them away")
+        raise BadInput("--no-servers and --no-worker together leave nothing to start: leave one of them out")
     place = configure()
     from tasks.server import serve as server
 

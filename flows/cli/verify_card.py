@@ -20,6 +20,6 @@ def verify_card(
     """
     from sfumato.verify_card import main
 
-    if not folder.exists():
-        raise BadInput(f"there is no {str(folder)!r}: name a published folder, or the card.json in it")
+    if not (folder.is_file() or (folder / "card.json").is_file()):
+        raise BadInput(f"{str(folder)!r} holds no card.json: name a published folder, or the card in it")
     raise typer.Exit(main([str(folder), *(["--key", key] if key else [])]))

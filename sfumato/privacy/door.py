@@ -246,19 +246,28 @@ def check_parts(private: PrivateSet, train: ImageSet, test: ImageSet) -> None:
         c, h, w = (f"{a} and {b}" for a, b in zip(*shapes, strict=True))
         raise BadInput(
             f"training and held-out images of '{private.name}' differ in shape (channels {c}; height {h}; width {w}): "
-            "pass data.size=<side> or data.channels=1 to make them alike"
+            "use --set data.size=SIDE or data.channels=1 to make them alike"
         )
     for name, part in (("training", train), ("held-out", test)):
         if len(part) < FEWEST_JUDGED:
             raise BadInput(
-                f"the {name} images of '{private.name}' are too few to judge the result by, it takes {FEWEST_JUDGED}: add "
-                f"images, or change data.held_out={private.held_out} or data.share={private.share:g}"
+                f"the {name} images of '{private.name}' are too few to judge the result by, it takes {FEWEST_JUDGED}: {_more_of(private, train, test)}"
             )
     if len(train.classes) > 1 and len(set(train.labels.tolist())) < 2:
         raise BadInput(
             f"all training images of '{private.name}' are of the class {train.classes[train.labels[0]]!r}: add "
             f"images of others, or change data.share={private.share:g}"
         )
+
+
+def _more_of(private: PrivateSet, train: ImageSet, test: ImageSet) -> str:
+    """What brings enough images into both parts of a set."""
+    ways = ["add images"]
+    if len(train) + len(test) >= 2 * FEWEST_JUDGED:
+        ways.append(f"change data.held_out={private.held_out:g}")
+    if private.share < 1:
+        ways.append(f"raise data.share={private.share:g}")
+    return " or ".join(ways)
 
 
 def read(private: PrivateSet, part: sources.Part) -> ImageSet:

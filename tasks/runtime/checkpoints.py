@@ -21,7 +21,8 @@ from tasks.runtime.environment import where
 from tasks.runtime.progress import CONSOLE
 
 SAVE_EVERY_SECONDS = 60.0
-"""Seconds between two stored states: the most work that is done again, and if private paid for again, after a crash."""
+"""Seconds between two stored states, where a twentieth of the steps (`MOST_LOST`) does not come first: the most work that is done again after a crash,
+and if private paid for again."""
 FIRST_STEPS = 5
 """Length of the first stretch, before the speed is known."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

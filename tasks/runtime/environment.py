@@ -230,7 +230,7 @@ def answers(api: str) -> bool:
 
 
 def nobody_listens(api: str) -> bool:
-    """Whether this address is one that nothing can be reached at; a server that is slow, or wants a password, is one."""
+    """Whether connections to this address are refused, or its host is unknown; a server that is slow, or asks for a password, does listen."""
     try:
         urllib.request.urlopen(f"{api}/health", timeout=HEALTH_SECONDS).close()
     except urllib.error.URLError as error:

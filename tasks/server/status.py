@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from artifacts.record import records
+from artifacts.reports.odds import rounded_down, rounded_up
 from sfumato.privacy.ledger.chain import is_there
 from tasks.runtime.environment import Where
 
@@ -47,8 +48,12 @@ def budgets(place: Where) -> Iterator[str]:
     with place.ledger() as ledger:
         for name in dict.fromkeys(entry.dataset for entry in ledger.entries()):
             total = ledger.total(name)
-            left = f"{total.left:.4g} left of {total.budget.epsilon:g}" if total.budget else "no budget set"
-            yield f"'{name}': epsilon {total.epsilon:.4g} spent at delta {total.delta:.3g}, {left}"
+            left = (
+                f"{rounded_down(total.left or 0.0)} left of {total.budget.epsilon:g}"
+                if total.budget
+                else "no budget set"
+            )
+            yield f"'{name}': epsilon {rounded_up(total.epsilon)} spent at delta {total.delta:.3g}, {left}"
 
 
 def _at_server(client: "SyncPrefectClient") -> Iterator[StatusLine]:

@@ -152,6 +152,16 @@ def test_each_run_is_told_what_will_be_paid_after_it(made):
     assert first.scores["cnn"].mean == pytest.approx(1.0)
 
 
+def test_what_is_paid_for_another_private_set_is_not_asked_of_the_budget_of_this_one(made):
+    compare.fn(["dp-sgd data.name=here", "dp-sgd data.name=there"], epsilons=[1.0], seeds=[0, 1], changes=QUICK)
+    assert [(run.settings.data.name, len(wishes.following)) for run, wishes in made] == [
+        ("here", 1),
+        ("here", 0),
+        ("there", 1),
+        ("there", 0),
+    ]
+
+
 def test_table_plot_and_page_lie_in_one_folder_and_runs_below_one_parent(made):
     found = compare.fn(["dp-sgd", "rapid"], seeds=[0], changes=QUICK)
     folder = Path(found.folder)

@@ -103,10 +103,9 @@ class Ledger(DecidedLedger):
         with self._chain.appending(spending=True) as (entries, write):
             total = self._total(entries, dataset, delta, None)
             if not total.epsilon <= epsilon:
-                raise Refused(
-                    f"'{dataset}' has cost epsilon {total.epsilon:.4g} at delta {delta:g} ({total.relation}) in "
-                    f"{total.spends} spends; a budget of {epsilon:.4g} is below that: set a larger one"
-                )
+                way = "set a larger one" if math.isfinite(total.epsilon) else "none bears a spend without a certificate"
+                spent = f"epsilon {total.epsilon:.4g} at delta {delta:g} ({total.relation}) in {total.spends} spends"
+                raise Refused(f"'{dataset}' has cost {spent}; a budget of {epsilon:.4g} is below that: {way}")
             return write(dataset, "budget", {"epsilon": float(epsilon), "delta": float(delta)})
 
     def budget(self, dataset: str) -> Budget | None:
@@ -279,7 +278,7 @@ class Ledger(DecidedLedger):
         )
 
     def opened(self, reservation: Reservation) -> Entry:
-        """Write that the door opens under a reservation, before the first byte is read; once only."""
+        """Write that the door opens under a reservation, before a mechanism sees the records; once only."""
         with self._chain.appending() as (entries, write):
             reserved, last = standing(entries, reservation.hash)
             if last is not None:

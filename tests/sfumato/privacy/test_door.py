@@ -160,6 +160,14 @@ def test_what_would_end_a_run_after_it_has_paid_ends_it_at_check_in(ledger, fold
     check_in(access(ledger, private(folder, share=0.7)))
 
 
+def test_where_no_setting_brings_enough_images_none_is_offered(ledger, folder):
+    for name in "abc":
+        for path in sorted((folder / name).glob("*.png"))[3:]:
+            path.unlink()
+    with pytest.raises(BadInput, match="it takes 6: add images$"):
+        check_in(access(ledger, private(folder)))
+
+
 def test_what_is_wrong_with_one_image_of_an_array_is_said_without_its_number_and_its_values(ledger, tmp_path):
     images = np.linspace(0, 1, 60 * 36).reshape(60, 6, 6)
     images[17, 3, 3] = 1371.25
