@@ -1,14 +1,15 @@
 """Whether a person decided that a run's images may leave, and whether what would leave is what that person decided on.
 
 The decision names the samples by their address, and what is promised of them by a digest: whoever accepts a claim afterwards, or prices
-the run by another accountant, asks again. A refusal holds, whatever the settings, until somebody approves.
+the run by another accountant, asks again. A refusal holds, whatever the settings, until somebody approves, and for other images of the same paid
+model too.
 
 Not covered: a run whose settings ask for no approval; who may write to the ledger.
 """
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from artifacts.record import RunRecord
 from sfumato.config import APPROVALS, Release
@@ -67,6 +68,19 @@ def check(record: RunRecord, terms: Release, accepting: Collection[str] = ()) ->
             f"again: {ways}"
         )
     return last
+
+
+def refuse_kin(record: RunRecord, others: Iterable[RunRecord]) -> None:
+    """`BadInput` where a person last refused another run that stands on the same paid readings, as another edition of one model does: unless somebody
+    approves one of the two, this one does not leave either."""
+    for other in others:
+        last = other.decisions[-1] if other.decisions else None
+        same = other.run != record.run and set(other.entries) & set(record.entries)
+        if same and last and last.decision == REFUSED:
+            raise BadInput(
+                f"run {record.run} draws from what run {other.run} paid for, which was {last.in_words()}; nothing of it leaves before somebody approves "
+                f"either: {ways_of(record.run)}"
+            )
 
 
 def ways_of(run: str) -> str:

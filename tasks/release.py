@@ -413,7 +413,8 @@ def publish_run(
         packaging = replace(
             packaging.of_run(released), date=now()[:DAY], signer=packaging.signer or place.image_signer()
         )
-        approval.check(released, packaging.terms, accepting)
+        if approval.check(released, packaging.terms, accepting) is None:
+            approval.refuse_kin(released, records(place.runs))
         released = accepted(store, ledger, record, claim=accept_claim, copies=accept_copies)
         evidence = evidence_of(store, ledger, released)
     record = record.model_copy(update={"overrides": released.overrides, "decisions": released.decisions})

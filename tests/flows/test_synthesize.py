@@ -415,7 +415,9 @@ def test_declared_classes_open_no_door(book):
 
 def test_a_rehearsal_that_fails_stops_the_run_before_anything_is_paid(book, monkeypatch):
     book.worse = ("public samples lie 2.20 of the way",)
-    with pytest.raises(Refused, match="nothing was spent: public samples lie 2.20 of the way.*rehearsal.png; sfumato run ... --go-on"):
+    with pytest.raises(
+        Refused, match="nothing was spent: public samples lie 2.20 of the way.*rehearsal.png; sfumato run ... --go-on"
+    ):
         run_plan(planned())
     assert stages(book)[-1] == "rehearse"
 

@@ -120,6 +120,25 @@ def test_a_refusal_is_recorded_and_holds_until_somebody_approves(sfumato, run, k
     assert sfumato("publish", "--to", out).code == 0
 
 
+def test_a_refusal_holds_for_another_edition_of_the_same_paid_model(sfumato, run, key, folder, tmp_path):
+    name = run("none")
+    other = paid_record(where(), folder / "runs" / "two", images=7).model_copy(update={"run": "edition-2"})
+    (folder / "runs" / other.run).mkdir()
+    save_record(folder / "runs" / other.run, other)
+    first = load_record(where().runs, name)
+    assert not {*first.entries} & {*other.entries}
+    assert sfumato("approve", name, "--key", key[0], *WHO, "--refuse", "faces").code == 0
+    assert sfumato("publish", other.run, "--to", tmp_path / "own").code == 0, "what was paid for by itself"
+    refused = load_record(where().runs, name)
+    save_record(folder / "runs" / name, refused.model_copy(update={"entries": other.entries}))
+    out = tmp_path / "out"
+    assert sfumato("publish", other.run, "--to", out).is_one_line(
+        f"what run {name} paid for", "A. Jones", "edition-2 --key FILE"
+    )
+    assert sfumato("approve", other.run, "--key", key[0], *YES).code == 0
+    assert sfumato("publish", other.run, "--to", out).code == 0
+
+
 def test_an_approval_of_what_changed_since_does_not_serve(sfumato, run, key, folder, tmp_path):
     name = run()
     assert sfumato("approve", name, "--key", key[0], *YES).code == 0
