@@ -50,7 +50,7 @@ class Draft(Generic[Kind]):
     metrics: dict[str, float] = field(default_factory=dict)
     series: dict[str, Sequence[float]] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
-    """Files of the result that MLflow should show."""
+    """Pictures of the result that MLflow should show; of what was paid for they wait for the gate (`tasks.release.show_run`)."""
     payment: Payment | None = None
     """The payment to commit under the address of the result, once it is stored."""
     stored: Kind | None = None
@@ -127,7 +127,7 @@ def making(
             steps=steps,
             seconds=seconds,
             inputs=[(type(ref).__name__, ref.digest) for ref in parents],
-            files=[store.folder(ref) / path.name for path in draft.files],
+            files=[] if ref.label == Label.DP else [store.folder(ref) / path.name for path in draft.files],
         )
         draft.stored = ref.model_copy(update={"tracked": tracked})
     except Exception as error:  # the result is stored and perhaps paid for: a lost log line must not lose it

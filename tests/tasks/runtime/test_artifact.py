@@ -50,7 +50,7 @@ def test_the_result_is_kept_and_told_with_its_files_in_the_store(place, told):
     assert (call["name"], call["label"], call["parent"], call["params"]) == ("a stage", "DP", "shown", {"steps": 3})
     assert call["series"] == {"loss": [1.0, 0.5]} and set(call["metrics"]) == {"images", "seconds", "steps"}
     assert call["metrics"]["steps"] == call["steps"] == 7 and call["inputs"] == []
-    assert call["files"] == [place.store().folder(ref) / "facts.json"] and call["files"][0].is_file()
+    assert call["files"] == [], "a picture of what was paid for waits for the gate"
     assert call["tags"] == {"artifact": ref.digest, "ledger_entries": str(paid.seq)}
 
 
@@ -62,6 +62,19 @@ def test_an_internal_result_is_told_to_the_internal_parent(place, told):
     assert child.label == "INTERNAL" and [call["parent"] for call in told] == ["hidden", "hidden"]
     assert [call["label"] for call in told] == ["INTERNAL", "INTERNAL"]
     assert told[1]["inputs"] == [("PublicModel", tainted.digest)]
+
+
+@pytest.mark.parametrize("label", ["PUBLIC", "INTERNAL"])
+def test_what_stays_inside_or_is_public_is_shown_at_once(place, told, label):
+    with place.ledger() as ledger:
+        look = ledger.look("scans", "d1gest", "a test", stage="a stage", run="run-1", code_version="1")
+    ref = make({look.hash: "INTERNAL"} if label == "INTERNAL" else {})
+    (call,) = told
+    assert (
+        call["label"] == label
+        and call["files"] == [place.store().folder(ref) / "facts.json"]
+        and call["files"][0].is_file()
+    )
 
 
 def test_a_stage_that_fails_is_neither_kept_nor_told(place, told):
