@@ -41,7 +41,7 @@ def data_card(card: Mapping[str, Any], record: RunRecord) -> str:
             "",
             f"# {card['name']}",
             "",
-            f"{card['images']} synthetic images in {number_of_classes(len(card['classes']))}, "
+            f"{card['images']} synthetic images {in_classes(card)}, "
             f"{card['shape'][1]}x{card['shape'][2]} pixels, {card['shape'][0]} channel(s). Each was drawn by a model, none taken from the "
             f"private collection, and each file says so (IPTC `trainedAlgorithmicMedia`{', C2PA' if card['signed_images'] else ''}). "
             f"Licence: {card['licence']}.",
@@ -123,6 +123,12 @@ def features(card: Mapping[str, Any]) -> list[dict[str, Any]]:
     if card["form"] == "parquet":
         return [*columns, {"name": "label", "dtype": label}, *([{"name": "drawn", "dtype": label}] if drawn else [])]
     return [*columns, *([{"name": "label", "dtype": label}] if len(names) > 1 else [])]
+
+
+def in_classes(card: Mapping[str, Any]) -> str:
+    """How many classes the images are of, such as `in 3 classes`, and how many were drawn where some have no image."""
+    there, drawn = sum(map(bool, card["of_each_class"])), len(card["classes"])
+    return f"in {number_of_classes(drawn)}" if there == drawn else f"in {there} of {number_of_classes(drawn)}"
 
 
 def label_names(card: Mapping[str, Any]) -> list[str]:

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from artifacts.data_card import OWN_TERMS
+from artifacts.data_card import OWN_TERMS, in_classes
 from artifacts.forms import FORMS
-from sfumato.class_shares import number_of_classes
 from sfumato.image_folder import DATA, SPLIT
 
 CROISSANT_VERSIONS = ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"]
@@ -78,6 +77,8 @@ def answers(card: Mapping[str, Any]) -> dict[str, str]:
         if card["class_shares"]
         else "Every class was drawn equally often, whatever its share in the private collection."
     )
+    if card["sorted"] and card.get("settings", {}).get("judge", {}).get("use") in ("relabel", "weigh"):
+        shares += " A judge then gave some images another class, so that the numbers of their labels differ."
     return {
         "dataCollection": collection,
         "dataCollectionType": "Synthetic data",
@@ -107,7 +108,8 @@ def datasheet(card: Mapping[str, Any]) -> str:
     about = answers(card)
     rows = zip(card["classes"], card["of_each_class"], strict=True)
     each = ", ".join(f"{name}: {number}" for name, number in rows)
-    left_out = ", but for what the judge left out" if card["sorted"] else ""
+    use = card.get("settings", {}).get("judge", {}).get("use")
+    left_out = ", but for what the judge left out" if card["sorted"] and use == "filter" else ""
     sections: dict[str, list[tuple[str, str]]] = {
         "Motivation": [
             ("For what purpose was the set made?", card["purpose"] or BLANK),
@@ -118,7 +120,7 @@ def datasheet(card: Mapping[str, Any]) -> str:
                 "What is an instance?",
                 f"An image, {card['shape'][1]}x{card['shape'][2]} pixels, {card['shape'][0]} channel(s), with a label.",
             ),
-            ("How many are there?", f"{card['images']} in {number_of_classes(len(card['classes']))}. {each}."),
+            ("How many are there?", f"{card['images']} {in_classes(card)}. {each}."),
             ("Is anything missing?", f"No; the set is all that was drawn for it{left_out}."),
             ("Are there splits?", "All is for training. Judge what you train on real images."),
             ("Does it say anything about identifiable persons?", about["personalSensitiveInformation"]),
@@ -167,7 +169,7 @@ def croissant(card: Mapping[str, Any], folder: Path) -> str:
         "@type": "sc:Dataset",
         "name": card["name"],
         "conformsTo": CROISSANT_VERSIONS,
-        "description": f"{card['images']} synthetic images in {number_of_classes(len(card['classes']))}. {card['statement']}",
+        "description": f"{card['images']} synthetic images {in_classes(card)}. {card['statement']}",
         "license": licence_url(card["licence"]),
         "url": card["name"],
         "version": "1.0.0",

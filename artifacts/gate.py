@@ -199,7 +199,7 @@ def _how(store: Store, known: Sequence[Entry], record: RunRecord) -> tuple[dict[
         raise BadInput(f"the samples of run {record.run} cannot be published, since {why}: run again")
     if not store.entries(samples):
         raise BadInput(
-            f"the samples of run {record.run} rest on no ledger entry, which the images of every run do: run again: run again"
+            f"the samples of run {record.run} rest on no ledger entry, which those of every run do: run again"
         )
     try:
         how = _stored_how(store, samples)

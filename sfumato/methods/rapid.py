@@ -311,7 +311,7 @@ def query(settings: SettingsOf[Method], parts: Parts, y: Tensor, generator: Gene
     base = planned(parts.base)
     if not base.has_keys:
         raise BadInput(
-            "this run takes trajectories at random, and so walks to no noised image that decides: take a run that retrieves"
+            "this run chooses trajectories at random, so that no noised image decides and nothing can be continued: take a run that retrieves"
         )
     early, _ = walks(settings, query_time(settings, base))
     x = normal(torch.empty(len(y), *parts.shape, device=y.device), generator)

@@ -223,7 +223,7 @@ def test_a_forged_manifest_publishes_nothing(place, record, tmp_path):
         "was not committed with it": forged(store, paid),
         "no ledger entry names it": forged(store, {}, [record.samples_artifact]),
         "is not what it says": forged(store, {**paid, look.hash: "DP"}),
-        "stand on no ledger entry": forged(store, {}, label="PUBLIC"),
+        "rest on no ledger entry": forged(store, {}, label="PUBLIC"),
         "entries are not in this ledger": forged(store, {"7": "DP"}),
         f"entry {standing.seq} was not committed": forged(store, {standing.hash: "DP"}),
     }
@@ -256,7 +256,7 @@ def test_entries_that_disagree_give_no_certificate(place, tmp_path, other):
     with place.ledger() as ledger:
         tickets = [reserve(ledger, [SPENT[0]]), reserve(ledger, [SPENT[0]], **other)]
         samples = keep_samples(store, entries={one.hash: "DP" for one in tickets}, plan=make_plan())
-        with pytest.raises(BadInput, match="which no one certificate says"):
+        with pytest.raises(BadInput, match="which no single certificate can state"):
             gate.certificate_of(store, ledger, samples)
 
 

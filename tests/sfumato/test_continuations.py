@@ -100,7 +100,7 @@ def test_what_cannot_be_drawn_is_refused_in_one_line(changes, count, each, class
 
 def test_a_method_without_a_noised_image_that_decides_is_refused():
     model = make_model()
-    with pytest.raises(BadInput, match=r"'dp-sgd' walks to no noised image.*rapid"):
+    with pytest.raises(BadInput, match=r"'dp-sgd' does not retrieve by a noised image.*rapid"):
         continued(replace(model, settings=resolve("dp-sgd")), 4, 2)
     base = model.parts.base.without_keys()
     with pytest.raises(BadInput, match="trajectories at random"):
