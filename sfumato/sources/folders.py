@@ -97,7 +97,10 @@ def by_folder(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:
     """The pictures of a class with the folder that each lies in: `class/group/picture`, or without a class `group/picture`."""
     loose = [entry.path for entry in entries(root / name) if is_picture(entry)]
     if loose:
-        raise BadInput(f"{loose[0]!r} lies in no folder of a group, as data.group=folder has it; move it into one")
+        raise BadInput(
+            f"{loose[0]!r} lies in no folder of a group, as data.group=folder has it; move it into one",
+            nameless="holds images in no folder of a group, as data.group=folder has them (class/group/picture): sort all into such folders, or use another data.group",
+        )
     within = class_names(root / name) if entries(root / name) or not empty else ()
     for entry in entries(root / name):
         check_inside(entry, root)
@@ -109,7 +112,10 @@ def by_prefix(root: Path, name: str, empty: bool) -> list[tuple[Path, str]]:
     split_names = [(path, path.name.partition("_")) for path in picture_files(root, name, empty=empty)]
     for path, (group, mark, _) in split_names:
         if not (group and mark):
-            raise BadInput(f"{str(path)!r} does not begin with a group and '_', as data.group=prefix has it; rename it")
+            raise BadInput(
+                f"{str(path)!r} does not begin with a group and '_', as data.group=prefix has it; rename it",
+                nameless="holds images whose names do not begin with a group and '_', as data.group=prefix has them: rename them, or use another data.group",
+            )
     return [(path, group) for path, (group, _, _) in split_names]
 
 

@@ -188,6 +188,13 @@ def test_a_set_of_persons_enters_however_they_are_named(ledger, tmp_path, group)
     assert check_in(asked).kind == "look" and len(set(read(asked.private, "train").groups)) > 20
 
 
+@pytest.mark.parametrize("group", ["folder", "prefix"])
+def test_how_persons_are_to_be_named_is_said_without_the_name_of_a_file(ledger, folder, group):
+    with pytest.raises(Unnamed, match=f"as data.group={group} has them.*use another data.group$") as refused:
+        check_in(access(ledger, private(folder, group=group, unit="person")))
+    assert "0.png" not in str(refused.value)
+
+
 @pytest.mark.parametrize(("unit", "total"), [("person", 2), ("", 1)])
 def test_versions_of_persons_count_together_though_no_image_is_in_both(ledger, tmp_path, unit, total):
     """The same persons come with other images; single images that are all new have paid nothing yet."""
