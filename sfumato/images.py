@@ -4,7 +4,6 @@
 """
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,15 +106,6 @@ def to_unit(pixels: np.ndarray) -> Tensor:
 def to_pixels(x: Tensor) -> np.ndarray:
     """Values in [-1, 1] as grey levels 0..255, clamped and rounded; uint8 of the same shape."""
     return ((x.detach().float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy()
-
-
-def content_digest(images: ImageSet) -> str:
-    """SHA-256 over shape, class names, labels and pixels, in the order given."""
-    head = json.dumps([images.pixels.shape, images.classes])
-    digest = hashlib.sha256(f"{len(head)}:{head}".encode())
-    digest.update(images.labels.astype("<i8").tobytes())
-    digest.update(np.ascontiguousarray(images.pixels).data)
-    return digest.hexdigest()
 
 
 def enlargement(size: int) -> int:

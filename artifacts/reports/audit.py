@@ -21,7 +21,7 @@ from sfumato.privacy.auditing.findings import Audit, Bound, Fit
 AUDIT_REPORT, AUDIT_PICTURE = "audit-internal.html", "audit-internal.png"
 CANARIES = "canaries"
 """Name of the canary attack in the picture."""
-RED, GREEN, BLUE, GREY, LIGHT, AMBER = "#b3261e", "#2e7d32", "#1f5fa8", "#8a8f98", "#dfe2e7", "#b26a00"
+RED, GREEN, BLUE, GREY, AMBER = "#b3261e", "#2e7d32", "#1f5fa8", "#8a8f98", "#b26a00"
 COLOURS = {COMBINED: BLUE, NEAREST: AMBER, CONTROL: GREY, CANARIES: RED}
 BINS = 60
 """Bars of the histogram of distances."""

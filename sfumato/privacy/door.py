@@ -205,7 +205,7 @@ def _sound(private: PrivateSet) -> tuple[str, ImageSet, ImageSet]:
     """Content digest, training and held-out images of a whole set; `BadInput` for any fault that would end a run after it has paid."""
     digest, everyone = identify(private), private.model_copy(update={"share": 1.0})
     train, test = read(everyone, "train"), read(everyone, "test")
-    check_parts(private, read(private, "train"), test)
+    check_parts(private, train if private.share == 1 else read(private, "train"), test)
     return digest, train, test
 
 

@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from sfumato import images
-from sfumato.images import ImageSet, content_digest, enlargement, grid, to_pixels, to_unit
-from sfumato.sources import Reading, load
+from sfumato.images import ImageSet, enlargement, grid, to_pixels, to_unit
+from sfumato.sources import load
 
 
 def test_image_set_checks_what_it_is_made_of():
@@ -40,24 +40,6 @@ def test_unit_values_go_there_and_back():
     assert unit.dtype == torch.float32 and unit.min() == -1 and unit.max() == 1
     assert np.array_equal(to_pixels(unit), pixels)
     assert to_pixels(torch.tensor([-9.0, 9.0, 0.004])).tolist() == [0, 255, 128]
-
-
-def test_digest_sees_every_part_and_the_order():
-    base = load("digits", Reading(part="test"))
-    pixels, labels = base.pixels.copy(), base.labels.copy()
-    pixels[5, 0, 3, 3] ^= 1
-    labels[5] = (labels[5] + 1) % 10
-    others = (
-        ImageSet(pixels, base.labels, base.classes),
-        ImageSet(base.pixels, labels, base.classes),
-        ImageSet(base.pixels, base.labels, (*base.classes[:-1], "nine")),
-        ImageSet(base.pixels.reshape(360, 1, 4, 16), base.labels, base.classes),
-        base.subset(slice(None, None, -1)),
-        base.subset(slice(0, 359)),
-    )
-    digests = {content_digest(images_) for images_ in (base, *others)}
-    assert len(digests) == 7 and content_digest(load("digits", Reading(part="test"))) in digests
-    assert content_digest(base) == content_digest(ImageSet(np.asfortranarray(base.pixels), base.labels, base.classes))
 
 
 def test_enlargement():
