@@ -3,6 +3,7 @@
 Scores were measured against private images, so the pictures are INTERNAL.
 """
 
+import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -44,11 +45,27 @@ def draw_trade_off(path: Path, rows: Sequence[Row]) -> None:
             _bars(panel, certified, key, colour, line="-", label=variant)
             claims, means = [row.claim for row in own], [row.scores[key].mean for row in own]
             panel.plot(claims, means, color=colour, linestyle="--", marker="x", linewidth=0.9)
-        panel.set_xscale("log")
-        panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        epsilon_axis(panel, [one for row in rows for one in (row.certificate, row.claim) if one is not None])
         panel.set_xlabel("epsilon: certificate (full), claim (dashed)", fontsize=8)
         panel.set_ylabel(SCORES[key], fontsize=9)
     _save(path, figure, panels)
+
+
+def epsilon_axis(panel: Any, values: Sequence[float]) -> None:
+    """A logarithmic axis of epsilons, marked at the values themselves as far as their marks do not touch."""
+    panel.set_xscale("log")
+    panel.set_xticks([], minor=True)
+    marked = list[float]()
+    for value in sorted({float(f"{one:.2g}") for one in values if 0 < one < math.inf}):
+        if not marked or value >= APART * marked[-1]:
+            marked.append(value)
+    if marked:
+        panel.set_xlim(marked[0] / 2, 2 * max(one for one in values if one < math.inf))
+        panel.set_xticks(marked, [f"{one:g}" for one in marked])
+
+
+APART = 1.6
+"""The least ratio between two marked epsilons."""
 
 
 def draw_sweep(path: Path, comparison: Comparison) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.record import SYNTHETIC, RunRecord
-from artifacts.reports.comparison_plots import PLOTTED
+from artifacts.reports.comparison_plots import PLOTTED, epsilon_axis
 from artifacts.reports.in_short import SCORES
 
 DOTS = 110
 GREEN, RED = "#2e7d32", "#b3261e"
-DASHED = ("#8a8f98", "#b26a00", "#1d2229")
+DASHED = ("#8a8f98", "#b26a00", "#1b1b1f", "#2e7d32", "#7b3fa0", "#b3261e")
 """Colours of the sets that a run is judged beside."""
 MOST_RUNS = 60
 """Earlier runs in the picture of scores, the latest ones."""
@@ -78,8 +78,10 @@ def draw_trade_off(path: Path, record: RunRecord, others: Iterable[RunRecord] = 
 
 
 def _trade_off(record: RunRecord, known: Sequence[RunRecord]) -> Any:
-    figure, panels = _panels(len(PLOTTED), width=4.6, height=3.6)
-    for panel, key in zip(panels, PLOTTED, strict=True):
+    judged = [record.metrics[SYNTHETIC], *(other.metrics[SYNTHETIC] for other in known)]
+    keys = [key for key in PLOTTED if any(row.get(key) is not None for row in judged)] or [PLOTTED[0]]
+    figure, panels = _panels(len(keys), width=4.6, height=3.6)
+    for panel, key in zip(panels, keys, strict=True):
         beside = [(name, row) for name, row in record.metrics.items() if name != SYNTHETIC]
         for number, (name, row) in enumerate(beside):
             if row.get(key) is not None:
@@ -87,11 +89,7 @@ def _trade_off(record: RunRecord, known: Sequence[RunRecord]) -> Any:
         methods = list(dict.fromkeys(other.method for other in (record, *known)))
         for other in (*known, record):
             _point(panel, other, key, f"C{methods.index(other.method)}", filled=other is record)
-        panel.set_xscale("log")
-        low, high = panel.get_xlim()
-        panel.set_xlim(low / 2, high * 2)
-        panel.xaxis.set_major_formatter(_as_number)
-        panel.xaxis.set_minor_formatter(_as_number)
+        epsilon_axis(panel, [_epsilon(other) for other in (*known, record)])
         panel.set_xlabel("epsilon", fontsize=9)
         panel.set_ylabel(SCORES[key], fontsize=9)
     named: dict[str, Any] = {}
@@ -109,7 +107,7 @@ def _alike(record: RunRecord, other: RunRecord) -> bool:
 
 def _point(panel: Any, record: RunRecord, key: str, colour: str, *, filled: bool) -> None:
     row = record.metrics[SYNTHETIC]
-    at, marker = (record.certificate.epsilon, "o") if record.certificate else (record.claim.epsilon, "x")
+    at, marker = _epsilon(record), "o" if record.certificate else "x"
     if row.get(key) is None or at == math.inf:
         return
     bars = row.get("intervals", {}).get(key) if filled else None
@@ -119,6 +117,11 @@ def _point(panel: Any, record: RunRecord, key: str, colour: str, *, filled: bool
     panel.errorbar(
         at, row[key], reach, fmt=marker, color=colour, markersize=size, capsize=3, label=record.method, **inner
     )
+
+
+def _epsilon(record: RunRecord) -> float:
+    """What is certified, else what is claimed."""
+    return record.certificate.epsilon if record.certificate else record.claim.epsilon
 
 
 def _as_number(value: float, _: int) -> str:
