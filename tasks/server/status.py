@@ -64,7 +64,9 @@ def _at_server(client: "SyncPrefectClient") -> Iterator[StatusLine]:
     for run, _ in _runs_in(client, StateType.RUNNING, StateType.CANCELLING, sort=FlowRunSort.START_TIME_DESC):
         yield StatusLine("runs", run.name, _progress(client, run))
     for run, state in _runs_in(client, StateType.PENDING, StateType.PAUSED, sort=FlowRunSort.START_TIME_DESC):
-        yield StatusLine("waits", deployments.get(run.deployment_id, run.name), state.name or "")
+        of = deployments.get(run.deployment_id, run.name)
+        # A question about a release has the name of the run that it is about.
+        yield StatusLine("waits", run.name if run.name.startswith(f"{of}-") else of, state.name or "")
     seen: set[object] = set()
     for run, state in _runs_in(client, StateType.SCHEDULED, sort=FlowRunSort.EXPECTED_START_TIME_ASC, most=AHEAD):
         if run.deployment_id not in seen:
