@@ -241,8 +241,8 @@ FAULTS = (
     Fault(
         "door: a person is paid for as one image",
         DOOR,
-        "unit=access.private.unit,",
-        'unit="",',
+        "following=access.following,\n        unit=access.private.unit,",
+        'following=access.following,\n        unit="",',
         f"{OF_DOOR} sfumato/privacy/test_units.py",
     ),
     Fault("door: an error names a private file", DOOR, "return sources.unnamed(private.source, f", "return work() if work else (f", "test_private_names.py"),
