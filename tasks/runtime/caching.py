@@ -35,6 +35,9 @@ from tasks.runtime.progress import CONSOLE
 from tasks.runtime.source_digest import code_digest
 
 LIBRARIES = ("torch", "numpy", "faiss-cpu", "faiss-gpu-cu12", "lightly", "scikit-learn", "matplotlib", "dp-accounting")
+"""Libraries whose versions are in every key: they compute what is stored, matplotlib the letters, dp-accounting the noise that is planned. Not covered:
+those that read files (Pillow, pydicom, nibabel, PyArrow), SciPy, and diffusers for models from elsewhere; one more here makes everybody pay anew.
+"""
 GPU = "gpu"
 """Tag of stages that want the accelerator; `flows` limits it to one at a time."""
 
