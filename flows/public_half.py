@@ -37,12 +37,12 @@ def load_images(settings: Settings, plan: Plan, book: Journal, note: str = "") -
     return book.stage(public.load_public, note=note)(side, size, settings.seed, content)
 
 
-def as_found(settings: Settings, plan: Plan, images: PublicImages, book: Journal) -> PublicImages:
+def without_noise(settings: Settings, plan: Plan, images: PublicImages, book: Journal) -> PublicImages:
     """The public images before any noise of `data.public_noise`, which would hide a private one among them."""
     if not settings.data.public_noise:
         return images
-    found = settings.model_copy(update={"data": settings.data.model_copy(update={"public_noise": 0.0})})
-    return load_images(found, plan, book, note="before their noise")
+    clean = settings.model_copy(update={"data": settings.data.model_copy(update={"public_noise": 0.0})})
+    return load_images(clean, plan, book, note="before their noise")
 
 
 def encode(settings: Settings, images: PublicImages, book: Journal) -> TrainingSet:

@@ -30,7 +30,16 @@ from artifacts.references import (
 from artifacts.reports.rehearsal import REHEARSAL
 from flows.members import distilled
 from flows.private_half import BASELINE, after, count, pay, sum_features, terms, train_judge
-from flows.public_half import as_found, backbone_of, encode, load_images, prepare, rehearse, train_backbone, train_eyes
+from flows.public_half import (
+    backbone_of,
+    encode,
+    load_images,
+    prepare,
+    rehearse,
+    train_backbone,
+    train_eyes,
+    without_noise,
+)
 from sfumato.evaluation.effort import FEW
 from sfumato.judge import to_draw
 from sfumato.marks import (
@@ -145,8 +154,8 @@ def _carry_out(run: PlannedRun, wishes: Wishes, book: Journal) -> RunRecord:
     settings, plan, publish_to = run.settings, run.plan, wishes.publish_to
     public_images = load_images(settings, plan, book)
     order = Order(private=book.private, terms=terms(plan), machine=settings.machine)
-    found = as_found(settings, plan, public_images, book)
-    secret = checks.check_private(order, book.context, found, wishes.new_version, plan.facts.whole)
+    clean = without_noise(settings, plan, public_images, book)
+    secret = checks.check_private(order, book.context, clean, wishes.new_version, plan.facts.whole)
     checks.refuse_own_releases(settings)
     order = order.model_copy(update={"private": secret})
     # With too little budget left, the run may reuse paid results, and begins nothing else.

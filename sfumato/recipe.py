@@ -475,7 +475,7 @@ WEIGH = ("weigh", "its label is weighed against the class drawn for")
 def paid_judge(settings: Settings, declared: Declared, use: tuple[str, str] = WEIGH) -> Iterator[Pick]:
     """The judge, where there are classes to tell apart on both sides, with its use and the reason for it."""
     facts, epsilon = declared.facts, target_epsilon(settings)
-    if not told_apart(facts):
+    if not has_classes_to_tell(facts):
         return
     each = facts.records / len(facts.classes)
     share = lever_share(JUDGE, each, epsilon)
@@ -493,7 +493,7 @@ def paid_judge(settings: Settings, declared: Declared, use: tuple[str, str] = WE
     yield Pick("judge.share", round(share, 4) or share, f"epsilon {share * epsilon:.2f} by itself")
 
 
-def told_apart(facts: Facts) -> bool:
+def has_classes_to_tell(facts: Facts) -> bool:
     """Whether there are classes to tell apart on both sides."""
     return facts.public_classes > 1 and len(facts.classes) > 1
 
@@ -504,7 +504,7 @@ def could_be_judged(settings: Settings, declared: Declared) -> bool:
     trains = trains_privately(settings) or method.needs_moments or method.evolves
     return bool(
         "judge.use" not in declared.set_fields
-        and told_apart(facts)
+        and has_classes_to_tell(facts)
         and facts.records >= ENOUGH_RECORDS * len(facts.classes)
         and (method.embeds or (trains and not method.labels))
     )

@@ -50,6 +50,8 @@ def test_words_reach_the_command_and_its_code_comes_back(typed, monkeypatch, tmp
     monkeypatch.setattr(generate, "main", lambda: seen.append(sys.argv[1:]))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
+    assert typed("verify-card", "out") == 2, "a folder without a card"
+    (tmp_path / "out" / "card.json").touch()
     assert typed("verify-card", "out", "--key", "k") == 1 and typed("generate", "out", "--images", "3") == 0
     assert seen == [["out", "--key", "k"], ["out", "--images", "3"]]
 
