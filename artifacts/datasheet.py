@@ -61,6 +61,11 @@ CONTEXT = {
 KINDS = {"folder": "image/png", "parquet": "application/x-parquet", "webdataset": "application/x-tar"}
 
 
+def judged_by(card: Mapping[str, Any]) -> str:
+    """What a judge did with the drawn images (`judge.use`); empty where none sorted them."""
+    return card.get("settings", {}).get("judge", {}).get("use", "") if card["sorted"] else ""
+
+
 def answers(card: Mapping[str, Any]) -> dict[str, str]:
     """The answers by the names of Croissant's fields for responsible AI."""
     unprotected = card["unprotected"]
@@ -77,7 +82,7 @@ def answers(card: Mapping[str, Any]) -> dict[str, str]:
         if card["class_shares"]
         else "Every class was drawn equally often, whatever its share in the private collection."
     )
-    if card["sorted"] and card.get("settings", {}).get("judge", {}).get("use") in ("relabel", "weigh"):
+    if judged_by(card) in ("relabel", "weigh"):
         shares += " A judge then gave some images another class, so that the numbers of their labels differ."
     return {
         "dataCollection": collection,
@@ -108,8 +113,7 @@ def datasheet(card: Mapping[str, Any]) -> str:
     about = answers(card)
     rows = zip(card["classes"], card["of_each_class"], strict=True)
     each = ", ".join(f"{name}: {number}" for name, number in rows)
-    use = card.get("settings", {}).get("judge", {}).get("use")
-    left_out = ", but for what the judge left out" if card["sorted"] and use == "filter" else ""
+    left_out = ", but for what the judge left out" if judged_by(card) == "filter" else ""
     sections: dict[str, list[tuple[str, str]]] = {
         "Motivation": [
             ("For what purpose was the set made?", card["purpose"] or BLANK),
